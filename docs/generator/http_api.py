@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from yurt.access.needs import describe
 from yurt.api.decode import BLOCKS_MAX, VALUES_MAX
 from yurt.api.filter import PATTERNS_MAX, TERMS_MAX
-from yurt.http import app, fixed, job
+from yurt.http import app, fixed
 from yurt.http import table as routes
-from yurt.http.call import Handler
 from yurt.http.query import WAIT_DEFAULT_S, WAIT_MAX_S
+from yurt.http.routes import Handler, Route
 
 from docs.generator.http_notes import NOTES
 from docs.generator.http_reading import Reads, reads_of
@@ -25,6 +26,7 @@ TITLES = {
     "status": "The cluster", "regions": "The cluster", "operator": "Operators", "system": "Operators",
     "service": "Services", "services": "Services", "scaling": "Jobs",
 }  # fmt: skip
+METHODS = ("GET", "PUT", "DELETE")
 OTHER = "Other"
 OWN_FIELDS = ("CreateIndex", "ModifyIndex")
 """Fields that the server writes."""
@@ -48,6 +50,10 @@ no access control: tokens are accepted and not looked at, and every ACL route sa
 - Errors are one line of text: 400 for what can not be read, 404 for what is not there, 405, 500 for what Nomad
   answers with 500, 501 for what this version can not do.
 
+**Needs** says what a caller will need where access control is on, in the words of policies: capabilities in the
+namespace of the object, `node:read`, `management`. A list of which each row needs something leaves out the rows that
+the caller may not see. Each route declares it at the end of its module in `yurt.http`; nothing is refused yet.
+
 **Blocking queries** (marked *blocks*): `?index=N` waits until the answer's `X-Nomad-Index` is above N, for `?wait=`
 (default {WAIT_DEFAULT_S / 60:.0f}m, at most {WAIT_MAX_S / 60:.0f}m) and up to a sixteenth more. `?stale` reads where
 nobody leads.
@@ -65,6 +71,7 @@ class Line(NamedTuple):
     path: str
     method: str
     handler: Handler
+    needs: str
 
 
 def shown_path(path: str) -> str:
@@ -74,20 +81,25 @@ def shown_path(path: str) -> str:
 
 def lines() -> Iterator[Line]:
     """Every route and method, PUT standing for POST as well."""
-    below = {"": job._JOB, **job.SUFFIXES}
-    for suffix, methods in below.items():
-        yield from of_methods(f"/v1/job/:job_id{suffix}", methods)
-    yield from of_methods("/v1/job/:job_id/versions/:name/tag", job.TAG_METHODS)
-    for module in routes._MODULES:
-        for route in module.ROUTES:
-            yield from of_methods(shown_path(route.path), route.methods)
+    for found in by_path(routes.ROUTES).values():
+        for route in sorted(found, key=lambda each: METHODS.index(each.methods[0])):
+            yield from of_route(route)
 
 
-def of_methods(path: str, methods: Mapping[str, Handler]) -> Iterator[Line]:
-    """GET first."""
-    for method in ("GET", "PUT", "DELETE"):
-        if method in methods:
-            yield Line(path, "PUT, POST" if method == "PUT" and "POST" in methods else method, methods[method])
+def by_path(declared: Iterable[Route]) -> Mapping[str, list[Route]]:
+    """The routes of each path, in the order of the table."""
+    found: dict[str, list[Route]] = {}
+    for route in declared:
+        found.setdefault(route.path, []).append(route)
+    return found
+
+
+def of_route(route: Route) -> Iterator[Line]:
+    """A line for each of its methods, PUT standing for POST as well."""
+    for method in METHODS:
+        if method in route.methods:
+            shown = "PUT, POST" if method == "PUT" and "POST" in route.methods else method
+            yield Line(shown_path(route.path), shown, route.handler, describe(route.needs))
 
 
 def is_fixed(line: Line) -> bool:
@@ -110,10 +122,10 @@ def section_of(path: str) -> str:
     return TITLES.get(word, OTHER)
 
 
-def cells(line: Line) -> tuple[str, str, str, str]:
+def cells(line: Line) -> tuple[str, str, str, str, str]:
     """A row."""
     reads = reads_of(line.handler)
-    return code(line.method), code(line.path), cell(NOTES[key(line)]) + marks(reads), parameters(reads)
+    return code(line.method), code(line.path), cell(NOTES[key(line)]) + marks(reads), line.needs, parameters(reads)
 
 
 def marks(reads: Reads) -> str:
@@ -155,5 +167,5 @@ def page_text() -> str:
     for title in titles:
         rows = [cells(line) for line in told if section_of(line.path) == title]
         if rows:
-            parts.append(f"## {title}\n\n" + table(("Method", "Path", "", "Reads"), rows))
+            parts.append(f"## {title}\n\n" + table(("Method", "Path", "", "Needs", "Reads"), rows))
     return page(HEAD, *parts, fixed_section(known))

@@ -25,8 +25,8 @@ PUT /v1/job/:job_id/stable | Marks a version as stable or not.
 GET /v1/job/:job_id/submission | The text that a version was submitted as, while it is kept.
 GET /v1/job/:job_id/summary | Its allocations by group and state.
 GET /v1/job/:job_id/versions | Its versions, newest first, with differences when `diffs` is true.
-PUT /v1/job/:job_id/versions/:name/tag | Names a version, the newest one by default.
-DELETE /v1/job/:job_id/versions/:name/tag | Takes a name away.
+PUT /v1/job/:job_id/versions/:tag/tag | Names a version, the newest one by default.
+DELETE /v1/job/:job_id/versions/:tag/tag | Takes a name away.
 PUT /v1/agent/join | Makes the servers at `address` (one or more) known to all; how many answered, what was wrong.
 PUT /v1/agent/force-leave | Says of a failed server (`node`) that it has left; with `prune` it is forgotten at once.
 GET /v1/agent/self | The agent's configuration, its member and figures. Secrets are blanked, those of plugins too.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from yurt.cli.main import main
 from yurt.http.hosts import Policy, is_host, is_own_host, is_own_origin
-from yurt.http.routing import EFFECTS_OF_GET
+from yurt.http.table import ROUTES
 from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, Api, job_document, serving
 
 EVIL = "https://evil.example"
@@ -99,8 +99,7 @@ async def test_no_get_of_a_hostile_page_is_answered(api_with_node: Api) -> None:
 
 async def test_no_get_that_hides_whose_page_it_is_has_a_side_effect(api_with_node: Api) -> None:
     api = api_with_node
-    assert api.client.app is not None
-    effects = {filled(path) for path in api.client.app[EFFECTS_OF_GET]}
+    effects = {filled(route.path) for route in ROUTES if route.has_effect_on_get}
     assert effects == {"/v1/client/gc", f"/v1/client/allocation/{NODE_ID}/gc"}
     before = api.server.state.index
     for path in get_paths(api):

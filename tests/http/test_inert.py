@@ -13,7 +13,7 @@ from yurt.http.app import make_app
 from yurt.http.client_fs import ROUTES
 from yurt.http.forwarding import ApiPart, ApiRequest
 from yurt.http.inert import inert_type
-from yurt.http.routing import Route
+from yurt.http.routes import Route
 from yurt.structs.rpc import FileInfo, StreamFrame
 from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, Api
 

@@ -12,8 +12,8 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
-from yurt.http.at_leader import BY_SERVER, FORWARDED
 from yurt.http.forwarding import ApiPort, OwnApi
+from yurt.http.marks import BY_SERVER, FORWARDED
 from yurt.rpc.peer import ConnectionLost
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Unavailable

@@ -6,11 +6,13 @@ from typing import Any
 
 from aiohttp import web
 
+from yurt.access import needs
 from yurt.api.encode import encode_builtins
 from yurt.api.times import rfc3339
+from yurt.http import routes
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused, failed_call
-from yurt.http.routing import route
+from yurt.http.routes import AGENT
 from yurt.http.status_routes import leader_address
 from yurt.structs import status
 from yurt.structs.member import FAILED, LEFT, Member
@@ -221,12 +223,13 @@ async def force_leave(call: Call) -> web.Response:
 
 
 ROUTES = (
-    route("/v1/agent/join", write=join),
-    route("/v1/agent/force-leave", write=force_leave),
-    route("/v1/agent/self", get=self),
-    route("/v1/agent/members", get=members),
-    route("/v1/agent/health", get=health),
-    route("/v1/agent/servers", get=servers, write=servers),
-    route("/v1/agent/schedulers", get=schedulers),
-    route("/v1/agent/schedulers/config", get=schedulers_config),
+    routes.write("/v1/agent/join", join, needs=needs.AGENT_WRITE, answered_by=AGENT),
+    routes.write("/v1/agent/force-leave", force_leave, needs=needs.AGENT_WRITE, answered_by=AGENT),
+    routes.get("/v1/agent/self", self, needs=needs.AGENT_READ, answered_by=AGENT),
+    routes.get("/v1/agent/members", members, needs=needs.NODE_READ, answered_by=AGENT, from_nodes=True),
+    routes.get("/v1/agent/health", health, needs=needs.ANONYMOUS, answered_by=AGENT),
+    routes.get("/v1/agent/servers", servers, needs=needs.AGENT_READ, answered_by=AGENT),
+    routes.write("/v1/agent/servers", servers, needs=needs.AGENT_WRITE, answered_by=AGENT),
+    routes.get("/v1/agent/schedulers", schedulers, needs=needs.AGENT_READ, answered_by=AGENT),
+    routes.get("/v1/agent/schedulers/config", schedulers_config, needs=needs.AGENT_READ, answered_by=AGENT),
 )

@@ -13,13 +13,15 @@ from contextlib import aclosing
 
 from aiohttp import web
 
+from yurt.access import needs
 from yurt.api.encode import encode_builtins
 from yurt.api.times import parse_duration
+from yurt.http import routes
 from yurt.http.at_leader import PLACES
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.query import flag
-from yurt.http.routing import route
+from yurt.http.routes import AGENT
 from yurt.http.targets import node_of_query, other_server
 from yurt.runtime.insides import HOST, JOURNAL, PROFILE, insides
 from yurt.sdk.value import NANOSECONDS
@@ -106,7 +108,7 @@ def _since_s(call: Call) -> int:
 
 
 ROUTES = (
-    route("/v1/agent/host", get=host),
-    route("/v1/agent/pprof/{name:.*}", get=profile),
-    route("/v1/agent/monitor/export", get=export),
+    routes.get("/v1/agent/host", host, needs=needs.AGENT_READ, answered_by=AGENT, from_nodes=True),
+    routes.get("/v1/agent/pprof/{name:.*}", profile, needs=needs.AGENT_WRITE, answered_by=AGENT, from_nodes=True),
+    routes.get("/v1/agent/monitor/export", export, needs=needs.AGENT_READ, answered_by=AGENT, from_nodes=True),
 )

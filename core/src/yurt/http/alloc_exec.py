@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from yurt.access import needs
+from yurt.access.needs import Capability
 from yurt.api.encode import encode_builtins
+from yurt.http import routes
 from yurt.http.call import Call
 from yurt.http.errors import Refused, status_of
 from yurt.http.query import flag
-from yurt.http.routing import route
+from yurt.http.routes import NODE, ROW
 from yurt.http.targets import node_of_alloc
 from yurt.runtime.env import Env
 from yurt.sdk.errors import YurtError
@@ -197,4 +200,10 @@ def shortened(text: str) -> bytes:
     return text.encode()[:REASON_BYTES_MAX].decode(errors="ignore").encode()
 
 
-ROUTES = (route("/v1/client/allocation/{id}/exec", get=exec_in_task),)
+ALLOC_EXEC = needs.namespace(Capability.ALLOC_EXEC)
+
+ROUTES = (
+    routes.get(
+        "/v1/client/allocation/{id}/exec", exec_in_task, needs=ALLOC_EXEC, scope=ROW, answered_by=NODE, from_nodes=True
+    ),
+)

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.stubs import AllocWriter, alloc_stub
+from yurt.http import routes
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused
 from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
 from yurt.http.query import flag
-from yurt.http.routing import route
+from yurt.http.routes import NODE, QUERY, ROW
 from yurt.http.targets import node_of_alloc
 from yurt.sdk.value import Value
 from yurt.structs.alloc import Allocation
@@ -116,13 +119,39 @@ async def checks(call: Call) -> web.Response:
     return json_answer(call, {check.id: to_wire(check) for check in await node.alloc_checks(alloc_id)})
 
 
+READ_JOB = needs.namespace(Capability.READ_JOB)
+ALLOC_LIFECYCLE = needs.namespace(Capability.ALLOC_LIFECYCLE)
+GC_ALLOCATION = needs.namespace(Capability.SUBMIT_JOB, Capability.GC_ALLOCATION)
+
 ROUTES = (
-    route("/v1/allocations", get=list_allocations),
-    route("/v1/allocation/{id}", get=read),
-    route("/v1/allocation/{id}/stop", write=stop),
-    route("/v1/client/allocation/{id}/stats", get=stats),
-    route("/v1/client/allocation/{id}/restart", write=restart),
-    route("/v1/client/allocation/{id}/signal", write=signal),
-    route("/v1/client/allocation/{id}/gc", get=collect, write=collect)._replace(has_effect_on_get=True),
-    route("/v1/client/allocation/{id}/checks", get=checks),
+    routes.get("/v1/allocations", list_allocations, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/allocation/{id}", read, needs=READ_JOB, scope=ROW, from_nodes=True),
+    routes.write("/v1/allocation/{id}/stop", stop, needs=ALLOC_LIFECYCLE, scope=ROW, from_nodes=True),
+    routes.get("/v1/client/allocation/{id}/stats", stats, needs=READ_JOB, scope=ROW, answered_by=NODE, from_nodes=True),
+    routes.write(
+        "/v1/client/allocation/{id}/restart",
+        restart,
+        needs=ALLOC_LIFECYCLE,
+        scope=ROW,
+        answered_by=NODE,
+        from_nodes=True,
+    ),
+    routes.write(
+        "/v1/client/allocation/{id}/signal", signal, needs=ALLOC_LIFECYCLE, scope=ROW, answered_by=NODE, from_nodes=True
+    ),
+    routes.get(
+        "/v1/client/allocation/{id}/gc",
+        collect,
+        needs=GC_ALLOCATION,
+        scope=ROW,
+        answered_by=NODE,
+        from_nodes=True,
+        has_effect_on_get=True,
+    ),
+    routes.write(
+        "/v1/client/allocation/{id}/gc", collect, needs=GC_ALLOCATION, scope=ROW, answered_by=NODE, from_nodes=True
+    ),
+    routes.get(
+        "/v1/client/allocation/{id}/checks", checks, needs=READ_JOB, scope=ROW, answered_by=NODE, from_nodes=True
+    ),
 )

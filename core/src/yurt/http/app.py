@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING
 
 from aiohttp import hdrs, web
 
+from yurt.access.authority import ALLOW_ALL
 from yurt.http.agent_info import AgentInfo
-from yurt.http.at_leader import NOT_LEADING, PLACES, Places, ServerApis
+from yurt.http.at_leader import PLACES, Places, ServerApis
 from yurt.http.browsers import policy_of, refusal
-from yurt.http.call import CONTEXT, Context
+from yurt.http.call import AUTHORITY, CONTEXT, Context
 from yurt.http.cluster import CLUSTER, LoneServer
 from yurt.http.errors import NoServer, NotLed, status_of, told_error
 from yurt.http.hosts import Policy
 from yurt.http.inert import make_inert
+from yurt.http.marks import NOT_LEADING
 from yurt.http.node_routes import check_node_route
 from yurt.http.pieces import PiecesBody
 from yurt.http.protocol import ApiProtocol, HalfSent
 from yurt.http.regions import OtherRegion, answer_from, wanted_region
-from yurt.http.routing import CORS_PREFIXES, EFFECTS_OF_GET, has_effect_on_get
+from yurt.http.routing import CORS_PREFIXES, has_effect_on_get
 from yurt.http.strangers import STRANGERS, Strangers
 from yurt.http.table import add_all_routes
 from yurt.runtime.env import Env, RealEnv
@@ -87,9 +89,9 @@ def make_app(
     if server is not None:
         app[PLACES] = Places(server, others)
         app[CLUSTER] = LoneServer(agent)
+    app[AUTHORITY] = ALLOW_ALL
     app[POLICY] = policy_of(agent)
     app[STRANGERS] = Strangers(server.metrics if server is not None else None)
-    app[EFFECTS_OF_GET] = set()
     add_all_routes(app)
     app.on_response_prepare.append(_add_headers)
     return app

@@ -1,6 +1,7 @@
 """Which server answers a request: the one that it reached, or the one that leads.
 
-What is about this agent, or about a client's node, is answered where it arrives, and so is a read that may be stale.
+A route declares who answers it (`routes.AnsweredBy`). What is about this agent, or about a client's node, is answered
+where it arrives, and so is a read that may be stale.
 Everything else is the leader's: there a read waits until the log has confirmed that the server leads still, and so does
 the refusal of a write. While nobody leads, a request is held for a moment; then it fails with Nomad's words. A request
 that was passed on by a server is answered or refused, never passed on again: two servers that believe each other to
@@ -16,7 +17,10 @@ from typing import TYPE_CHECKING, Final, Protocol
 from aiohttp import web
 
 from yurt.http.errors import NotLed, Refused
+from yurt.http.marks import BY_SERVER, FORWARDED
 from yurt.http.query import is_stale
+from yurt.http.routes import AnsweredBy
+from yurt.http.routing import endpoint_of
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.server.log_writer import NO_LEADER
@@ -38,23 +42,9 @@ LAST_WORD_S: Final = 1.0
 MAYBE: Final = "the server that led does not answer any more: the change may or may not have been made"
 PASSED_ON_MAX: Final = 1_000
 """Requests that may be on their way to the leader at once; calls of clients share the connection."""
-FORWARDED: Final = "X-Yurt-Forwarded"
-"""How far a request has come: `client` by an agent without a server, `server` by a server that did not lead, `region`
-from another region."""
-BY_SERVER: Final = "server"
-BY_REGION: Final = "region"
-FROM_REGION: Final = "X-Yurt-From-Region"
-"""A request with this header came from another region, however it went on since: it is not passed to a third one."""
-NOT_LEADING: Final = "X-Yurt-Not-Leading"
-"""An answer with this header is none: nobody led, and the request was not carried out."""
 READS: Final = ("GET", "HEAD")
 REFUSALS: Final = (Refused, NotFound, Conflict, Invalid, PermissionDenied)
 """What a write that was not carried out raises."""
-HERE: Final = (
-    "/v1/agent/", "/v1/client/", "/v1/metrics", "/v1/status/", "/v1/regions", "/v1/yurt/plugin", "/v1/jobs/parse",
-    "/ui",
-)  # fmt: skip
-"""Beginnings of the paths that every agent answers for itself."""
 
 
 class ServerApis(Protocol):
@@ -187,7 +177,8 @@ class Places:
 
 def is_answered_here(request: web.Request) -> bool:
     """Whether a request is for the server that it reached, whoever leads."""
-    if request.match_info.http_exception is not None or request.path == "/" or request.path.startswith(HERE):
+    endpoint = endpoint_of(request)
+    if endpoint is None or endpoint.answered_by is not AnsweredBy.LEADER:
         return True
     return request.method in READS and is_stale(request.query)
 

@@ -6,15 +6,16 @@ from typing import Any
 
 from aiohttp import web
 
+from yurt.access import needs
 from yurt.api.decode import decode_value
 from yurt.api.encode import to_wire
 from yurt.api.times import parse_duration, rfc3339
+from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.cluster import ServerView
 from yurt.http.errors import Refused
 from yurt.http.query import number
 from yurt.http.raft import is_leader
-from yurt.http.routing import route
 from yurt.lifecycle.durations import duration_text
 from yurt.sdk.errors import Conflict, Unavailable
 from yurt.sdk.value import NANOSECONDS, replace
@@ -119,6 +120,7 @@ def _row(call: Call, view: ServerView, config: AutopilotConfiguration) -> dict[s
 
 
 ROUTES = (
-    route("/v1/operator/autopilot/configuration", get=read_configuration, put=set_configuration, wrong_method=404),
-    route("/v1/operator/autopilot/health", get=health, wrong_method=404),
+    routes.get("/v1/operator/autopilot/configuration", read_configuration, needs=needs.OPERATOR_READ, wrong_method=404),
+    routes.put("/v1/operator/autopilot/configuration", set_configuration, needs=needs.OPERATOR_WRITE, wrong_method=404),
+    routes.get("/v1/operator/autopilot/health", health, needs=needs.OPERATOR_READ, wrong_method=404),
 )

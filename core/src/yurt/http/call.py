@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 from aiohttp import web
 
+from yurt.access import Access, Actor, Authority
 from yurt.api.decode import check_size, decode_json, decode_value
 from yurt.api.encode import encode_json
 from yurt.http.agent_info import AgentInfo
@@ -49,6 +50,8 @@ class Context:
 
 
 CONTEXT: web.AppKey[Context] = web.AppKey("yurt_context", Context)
+AUTHORITY: web.AppKey[Authority] = web.AppKey("yurt_authority")
+"""Who decides about requests."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -58,6 +61,13 @@ class Call:
     request: web.Request
     context: Context
     options: ReadOptions
+    access: Access
+    """Who asks, and what the request may do."""
+
+    @property
+    def actor(self) -> Actor:
+        """Who asks."""
+        return self.access.actor
 
     @property
     def server(self) -> Server:
@@ -124,9 +134,6 @@ class Call:
             raise Unavailable("No cluster leader")
         server.need_state()
         return server.state
-
-
-Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 
 def json_answer(call: Call, value: Any, *, index: int | None = None, status: int = 200) -> web.Response:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.http import routes
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused
-from yurt.http.routing import route
+from yurt.http.routes import NODE
 from yurt.http.targets import node_of_id, node_of_query
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value, no_entries
@@ -66,9 +68,15 @@ async def collect(call: Call) -> web.Response:
 
 
 ROUTES = (
-    route("/v1/client/stats", get=stats),
-    route("/v1/client/metadata", get=read_meta, write=apply_meta),
-    route("/v1/client/identity", get=read_identity),
-    route("/v1/client/identity/renew", write=renew_identity),
-    route("/v1/client/gc", get=collect, write=collect)._replace(has_effect_on_get=True),
+    routes.get("/v1/client/stats", stats, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True),
+    routes.get("/v1/client/metadata", read_meta, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True),
+    routes.write("/v1/client/metadata", apply_meta, needs=needs.NODE_WRITE, answered_by=NODE, from_nodes=True),
+    routes.get("/v1/client/identity", read_identity, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True),
+    routes.write(
+        "/v1/client/identity/renew", renew_identity, needs=needs.NODE_WRITE, answered_by=NODE, from_nodes=True
+    ),
+    routes.get(
+        "/v1/client/gc", collect, needs=needs.NODE_WRITE, answered_by=NODE, from_nodes=True, has_effect_on_get=True
+    ),
+    routes.write("/v1/client/gc", collect, needs=needs.NODE_WRITE, answered_by=NODE, from_nodes=True),
 )

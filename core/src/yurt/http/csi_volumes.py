@@ -7,13 +7,16 @@ from typing import Any
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.stubs import alloc_stub
+from yurt.http import routes
 from yurt.http.call import Call, changed_state, empty_answer, json_answer, object_missing, read_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import list_answer, tables_index
 from yurt.http.query import flag
-from yurt.http.routing import route
+from yurt.http.routes import BODY, QUERY
 from yurt.sdk.value import Value, replace
 from yurt.server.csi_volumes import CsiVolumes
 from yurt.state.claims import Claim, claims
@@ -196,13 +199,25 @@ NO_CONTROLLER = (
     "not available in this version: CSI controllers make, delete and list no volumes and snapshots yet; "
     "make the volume with the tools of its storage and register it"
 )
+LIST_CSI_VOLUMES = needs.namespace(
+    Capability.CSI_LIST_VOLUME, Capability.CSI_READ_VOLUME, Capability.CSI_MOUNT_VOLUME, Capability.LIST_JOBS
+)
+WRITE_CSI_VOLUME = needs.all_of(needs.namespace(Capability.CSI_WRITE_VOLUME), needs.PLUGIN_READ)
+READ_CSI_VOLUME = needs.namespace(Capability.CSI_READ_VOLUME, Capability.CSI_MOUNT_VOLUME, Capability.READ_JOB)
+CSI_WRITE_VOLUME = needs.namespace(Capability.CSI_WRITE_VOLUME)
+DETACH_CSI_VOLUME = needs.all_of(needs.namespace(Capability.CSI_MOUNT_VOLUME), needs.PLUGIN_READ)
+
 ROUTES = (
-    route("/v1/volumes/external", get=not_made_here),
-    route("/v1/volumes/snapshot", get=not_made_here, write=not_made_here, delete=not_made_here),
-    route("/v1/volume/csi/{id}", get=read_volume, write=register, delete=deregister),
-    route("/v1/volume/csi/{id}/detach", delete=detach),
-    route("/v1/volume/csi/{id}/create", write=not_made_here),
-    route("/v1/volume/csi/{id}/delete", delete=not_made_here),
-    route("/v1/plugins", get=list_csi_plugins),
-    route("/v1/plugin/csi/{id}", get=read_csi_plugin),
+    routes.get("/v1/volumes/external", not_made_here, needs=LIST_CSI_VOLUMES, scope=QUERY, from_nodes=True),
+    routes.get("/v1/volumes/snapshot", not_made_here, needs=LIST_CSI_VOLUMES, scope=QUERY, from_nodes=True),
+    routes.write("/v1/volumes/snapshot", not_made_here, needs=WRITE_CSI_VOLUME, scope=BODY, from_nodes=True),
+    routes.delete("/v1/volumes/snapshot", not_made_here, needs=WRITE_CSI_VOLUME, scope=QUERY, from_nodes=True),
+    routes.get("/v1/volume/csi/{id}", read_volume, needs=READ_CSI_VOLUME, scope=QUERY, from_nodes=True),
+    routes.write("/v1/volume/csi/{id}", register, needs=WRITE_CSI_VOLUME, scope=BODY, from_nodes=True),
+    routes.delete("/v1/volume/csi/{id}", deregister, needs=CSI_WRITE_VOLUME, scope=QUERY, from_nodes=True),
+    routes.delete("/v1/volume/csi/{id}/detach", detach, needs=DETACH_CSI_VOLUME, scope=QUERY, from_nodes=True),
+    routes.write("/v1/volume/csi/{id}/create", not_made_here, needs=WRITE_CSI_VOLUME, scope=BODY, from_nodes=True),
+    routes.delete("/v1/volume/csi/{id}/delete", not_made_here, needs=WRITE_CSI_VOLUME, scope=QUERY, from_nodes=True),
+    routes.get("/v1/plugins", list_csi_plugins, needs=needs.PLUGIN_LIST, from_nodes=True),
+    routes.get("/v1/plugin/csi/{id}", read_csi_plugin, needs=needs.PLUGIN_READ, from_nodes=True),
 )

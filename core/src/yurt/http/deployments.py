@@ -6,12 +6,15 @@ from collections.abc import Awaitable
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.stubs import alloc_stub
+from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
-from yurt.http.routing import route
+from yurt.http.routes import QUERY, ROW
 from yurt.sdk.value import Value
 from yurt.server.results import DeploymentChanged
 from yurt.structs.deployment import Deployment
@@ -122,12 +125,24 @@ async def _changed(call: Call, change: Awaitable[DeploymentChanged]) -> web.Resp
     return json_answer(call, answer, index=done.index)
 
 
+READ_JOB = needs.namespace(Capability.READ_JOB)
+FAIL_DEPLOYMENT = needs.namespace(Capability.SUBMIT_JOB, Capability.FAIL_DEPLOYMENT)
+PAUSE_DEPLOYMENT = needs.namespace(Capability.SUBMIT_JOB, Capability.PAUSE_DEPLOYMENT)
+PROMOTE_DEPLOYMENT = needs.namespace(Capability.SUBMIT_JOB, Capability.PROMOTE_DEPLOYMENT)
+SET_ALLOC_HEALTH_DEPLOYMENT = needs.namespace(Capability.SUBMIT_JOB, Capability.SET_ALLOC_HEALTH_DEPLOYMENT)
+
 ROUTES = (
-    route("/v1/deployments", get=list_deployments),
-    route("/v1/deployment/allocations/{id}", get=allocations),
-    route("/v1/deployment/fail/{id}", write=fail),
-    route("/v1/deployment/pause/{id}", write=pause),
-    route("/v1/deployment/promote/{id}", write=promote),
-    route("/v1/deployment/allocation-health/{id}", write=set_health),
-    route("/v1/deployment/{id}", get=read),
+    routes.get("/v1/deployments", list_deployments, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/deployment/allocations/{id}", allocations, needs=READ_JOB, scope=ROW, from_nodes=True),
+    routes.write("/v1/deployment/fail/{id}", fail, needs=FAIL_DEPLOYMENT, scope=ROW, from_nodes=True),
+    routes.write("/v1/deployment/pause/{id}", pause, needs=PAUSE_DEPLOYMENT, scope=ROW, from_nodes=True),
+    routes.write("/v1/deployment/promote/{id}", promote, needs=PROMOTE_DEPLOYMENT, scope=ROW, from_nodes=True),
+    routes.write(
+        "/v1/deployment/allocation-health/{id}",
+        set_health,
+        needs=SET_ALLOC_HEALTH_DEPLOYMENT,
+        scope=ROW,
+        from_nodes=True,
+    ),
+    routes.get("/v1/deployment/{id}", read, needs=READ_JOB, scope=ROW, from_nodes=True),
 )

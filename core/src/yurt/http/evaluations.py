@@ -6,16 +6,19 @@ from collections.abc import Callable
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.filter import compile_filter
 from yurt.api.page import STEP, Stopwatch
 from yurt.api.stubs import alloc_stub
 from yurt.fsm.evals import why_evaluation_stays
+from yurt.http import routes
 from yurt.http.call import Call, changed_state, json_answer, read_answer
 from yurt.http.errors import Refused
 from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
 from yurt.http.query import flag
-from yurt.http.routing import route
+from yurt.http.routes import QUERY, ROW
 from yurt.runtime.turns import SLICE
 from yurt.sdk.value import Value, replace
 from yurt.state.store import Snapshot
@@ -165,9 +168,12 @@ async def allocations(call: Call) -> web.Response:
     )
 
 
+READ_JOB = needs.namespace(Capability.READ_JOB)
+
 ROUTES = (
-    route("/v1/evaluations", get=list_evaluations, delete=delete),
-    route("/v1/evaluations/count", get=count),
-    route("/v1/evaluation/{id}", get=read),
-    route("/v1/evaluation/{id}/allocations", get=allocations),
+    routes.get("/v1/evaluations", list_evaluations, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.delete("/v1/evaluations", delete, needs=needs.MANAGEMENT, from_nodes=True),
+    routes.get("/v1/evaluations/count", count, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/evaluation/{id}", read, needs=READ_JOB, scope=ROW, from_nodes=True),
+    routes.get("/v1/evaluation/{id}/allocations", allocations, needs=READ_JOB, scope=ROW, from_nodes=True),
 )

@@ -12,11 +12,14 @@ from typing import Any, NamedTuple
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import Capability, VariableCapability
 from yurt.api.encode import encode_builtins, to_wire
 from yurt.api.stubs import node_wire
+from yurt.http import routes
 from yurt.http.call import Call
 from yurt.http.errors import Refused
-from yurt.http.routing import route
+from yurt.http.routes import ROW
 from yurt.sdk.value import replace
 from yurt.server.variables import metadata_of
 from yurt.state.store import Change
@@ -198,4 +201,14 @@ async def _send(call: Call, response: web.StreamResponse, wanted: Wanted) -> Non
             await response.write(encode_builtins({"Events": found, "Index": index}) + b"\n")
 
 
-ROUTES = (route("/v1/event/stream", get=stream),)
+STREAM = needs.each_row(
+    needs.any_of(
+        needs.namespace(Capability.READ_JOB, Capability.HOST_VOLUME_READ, Capability.CSI_READ_VOLUME),
+        needs.variable(VariableCapability.LIST),
+        needs.NODE_READ,
+        needs.OPERATOR_READ,
+        needs.MANAGEMENT,
+    )
+)
+
+ROUTES = (routes.get("/v1/event/stream", stream, needs=STREAM, scope=ROW, from_nodes=True),)

@@ -10,12 +10,15 @@ from typing import Any
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import Capability
 from yurt.api.rules import multi_error
+from yurt.http import routes
 from yurt.http.call import Call, json_answer, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.jobs import read_job
 from yurt.http.lists import check_uuid
-from yurt.http.routing import route
+from yurt.http.routes import BODY, ROW
 from yurt.sdk.value import Value, replace
 from yurt.server.admission import admitted
 from yurt.structs.child_jobs import instance_of
@@ -96,8 +99,10 @@ def _seed(call: Call) -> int:
     return int(call.context.env.uuid().replace("-", ""), 16)
 
 
+READ_JOB = needs.namespace(Capability.READ_JOB)
+
 ROUTES = (
-    route("/v1/yurt/allocation/{id}/why", get=why),
-    route("/v1/yurt/evaluation/{id}/replay", get=replay),
-    route("/v1/yurt/job/why-not", write=why_not),
+    routes.get("/v1/yurt/allocation/{id}/why", why, needs=READ_JOB, scope=ROW, from_nodes=True),
+    routes.get("/v1/yurt/evaluation/{id}/replay", replay, needs=READ_JOB, scope=ROW, from_nodes=True),
+    routes.write("/v1/yurt/job/why-not", why_not, needs=READ_JOB, scope=BODY, from_nodes=True),
 )

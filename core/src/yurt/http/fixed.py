@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from yurt.http.call import Call, Handler
+from yurt.access import needs
+from yurt.http import routes
+from yurt.http.call import Call
 from yurt.http.errors import Refused
-from yurt.http.routing import Route
 
 ENTERPRISE = (
     "/v1/sentinel/policies", "/v1/sentinel/policy/{name}", "/v1/quotas", "/v1/quota-usages", "/v1/quota",
@@ -26,11 +27,10 @@ async def acl_disabled(call: Call) -> web.Response:
     raise Refused(400, "ACL support disabled")
 
 
-def _any_method(path: str, handler: Handler) -> Route:
-    return Route(path, dict.fromkeys(("GET", "PUT", "POST", "DELETE"), handler))
-
-
 ROUTES = (
-    *(_any_method(path, enterprise) for path in ENTERPRISE),
-    _any_method("/v1/acl/{path:.*}", acl_disabled),
+    *(
+        routes.any_method(path, enterprise, needs=needs.ANONYMOUS, from_nodes=not path.startswith("/v1/operator/"))
+        for path in ENTERPRISE
+    ),
+    routes.any_method("/v1/acl/{path:.*}", acl_disabled, needs=needs.ANONYMOUS),
 )

@@ -16,17 +16,24 @@ import aiohttp
 from aiohttp import hdrs, web
 from yarl import URL
 
-from yurt.http.at_leader import BY_REGION, BY_SERVER, FORWARDED, FROM_REGION, NOT_LEADING
 from yurt.http.browsers import is_of_browser
 from yurt.http.call import CONTEXT
 from yurt.http.connections import OwnSockets
 from yurt.http.errors import NotLed
-from yurt.http.node_routes import FROM_NODE, OWN_HEADERS
+from yurt.http.marks import (
+    BY_CLIENT,
+    BY_REGION,
+    BY_SERVER,
+    FORWARDED,
+    FROM_NODE,
+    FROM_REGION,
+    NOT_LEADING,
+    OWN_HEADERS,
+)
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.value import Value, no_entries, replace
 from yurt.server.log_writer import NO_LEADER
 
-BY_CLIENT = "client"
 PIECE_BYTES = 64 * 1024
 KEPT_BYTES = 8 * 1024 * 1024
 """A body up to this is read as a whole before it is passed on."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.http import routes
 from yurt.http.call import Call, json_answer
-from yurt.http.routing import route
 from yurt.sdk.value import NANOSECONDS, Duration, Value
 from yurt.server.introduction import Introductions
 
@@ -27,4 +28,4 @@ async def make(call: Call) -> web.Response:
     return json_answer(call, {"JWT": token})
 
 
-ROUTES = (route("/v1/acl/identity/client-introduction-token", write=make),)
+ROUTES = (routes.write("/v1/acl/identity/client-introduction-token", make, needs=needs.NODE_WRITE),)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, Final
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import Capability
 from yurt.api.bounds import is_costly
 from yurt.api.diff import job_diff
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager, by_index
 from yurt.api.stubs import alloc_stub
-from yurt.http import job_actions, job_exec, job_tags, services
-from yurt.http.call import Call, Handler, changed_state, object_missing, read_answer
+from yurt.http import job_actions, job_exec, job_tags, routes, services
+from yurt.http.call import Call, changed_state, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.jobs import register_job
 from yurt.http.lists import object_answer, page_answer
 from yurt.http.query import flag, number
-from yurt.http.routing import handler_of, make_call
+from yurt.http.routes import BODY, QUERY
 from yurt.state.store import Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
@@ -237,58 +238,59 @@ async def actions(call: Call) -> web.Response:
     return await object_answer(call, "jobs", job_key(call), render=render, missing="job not found")
 
 
-def _methods(get: Handler | None = None, write: Handler | None = None) -> Mapping[str, Handler]:
-    pairs = (("GET", get), ("PUT", write), ("POST", write))
-    return {method: handler for method, handler in pairs if handler is not None}
+READ_JOB = needs.namespace(Capability.READ_JOB)
+REGISTER_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.REGISTER_JOB)
+DEREGISTER_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.DEREGISTER_JOB, Capability.PURGE_JOB)
+DISPATCH_JOB = needs.namespace(Capability.DISPATCH_JOB)
+FORCE_PERIODIC_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.DISPATCH_JOB, Capability.FORCE_PERIODIC_JOB)
+ALLOC_EXEC = needs.namespace(Capability.ALLOC_EXEC)
+EVALUATE_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.EVALUATE_JOB)
+PLAN_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.PLAN_JOB)
+REVERT_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.REVERT_JOB)
+READ_SCALE = needs.namespace(Capability.READ_JOB, Capability.READ_JOB_SCALING)
+SCALE_JOB = needs.namespace(Capability.SCALE_JOB, Capability.SUBMIT_JOB)
+STABLE_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.STABLE_JOB)
+TAG_JOB_VERSION = needs.namespace(Capability.SUBMIT_JOB, Capability.TAG_JOB_VERSION)
 
-
-SUFFIXES: Mapping[str, Mapping[str, Handler]] = {
-    "/dispatch/payload": _methods(write=job_actions.dispatch_payload),
-    "/periodic/force": _methods(write=job_actions.force_periodic),
-    "/action": _methods(job_exec.run_action),
-    "/actions": _methods(actions),
-    "/allocations": _methods(allocations),
-    "/deployment": _methods(deployment),
-    "/deployments": _methods(deployments),
-    "/dispatch": _methods(write=job_actions.dispatch),
-    "/evaluate": _methods(write=job_actions.evaluate),
-    "/evaluations": _methods(evaluations),
-    "/plan": _methods(write=job_actions.plan),
-    "/revert": _methods(write=job_actions.revert),
-    "/scale": _methods(scale_status, job_actions.scale),
-    "/services": _methods(services.of_job),
-    "/stable": _methods(write=job_actions.set_stability),
-    "/submission": _methods(submission),
-    "/summary": _methods(summary),
-    "/versions": _methods(versions),
-}
-TAG_PATH = re.compile(r"/versions/(?P<name>[^/]+)/tag\Z")
-TAG_METHODS: Mapping[str, Handler] = {**_methods(write=job_tags.apply), "DELETE": job_tags.unset}
-_JOB: Mapping[str, Handler] = {**_methods(read, update), "DELETE": job_actions.deregister}
-
-
-async def _dispatch(request: web.Request) -> web.StreamResponse:
-    """Find the handler by the end of the path; the rest is the job's id."""
-    path = request.match_info["path"]
-    if TAG_PATH.search(path):
-        return await _tag_version(request, path)
-    suffix = next((suffix for suffix in SUFFIXES if path.endswith(suffix) and len(path) > len(suffix)), "")
-    if not path:
-        raise Refused(400, "Missing job ID")
-    request.match_info["job_id"] = path.removesuffix(suffix)
-    return await handler_of(SUFFIXES.get(suffix, _JOB), request)(make_call(request))
-
-
-async def _tag_version(request: web.Request, path: str) -> web.StreamResponse:
-    """/v1/job/:id/versions/:name/tag."""
-    match = TAG_PATH.search(path)
-    assert match is not None
-    request.match_info["job_id"], request.match_info["tag"] = path[: match.start()], match["name"]
-    if not request.match_info["job_id"]:
-        raise Refused(404, "invalid job tag endpoint")
-    return await handler_of(TAG_METHODS, request)(make_call(request))
-
-
-def add_job_routes(app: web.Application) -> None:
-    """Serve everything below /v1/job/."""
-    app.router.add_route("*", "/v1/job/{path:.*}", _dispatch)
+ROUTES = (
+    routes.get("/v1/job/{job_id}", read, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.write("/v1/job/{job_id}", update, needs=REGISTER_JOB, scope=BODY, from_nodes=True),
+    routes.delete("/v1/job/{job_id}", job_actions.deregister, needs=DEREGISTER_JOB, scope=QUERY, from_nodes=True),
+    routes.write(
+        "/v1/job/{job_id}/dispatch/payload",
+        job_actions.dispatch_payload,
+        needs=DISPATCH_JOB,
+        scope=QUERY,
+        from_nodes=True,
+    ),
+    routes.write(
+        "/v1/job/{job_id}/periodic/force",
+        job_actions.force_periodic,
+        needs=FORCE_PERIODIC_JOB,
+        scope=QUERY,
+        from_nodes=True,
+    ),
+    routes.get("/v1/job/{job_id}/action", job_exec.run_action, needs=ALLOC_EXEC, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/actions", actions, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/allocations", allocations, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/deployment", deployment, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/deployments", deployments, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.write("/v1/job/{job_id}/dispatch", job_actions.dispatch, needs=DISPATCH_JOB, scope=QUERY, from_nodes=True),
+    routes.write("/v1/job/{job_id}/evaluate", job_actions.evaluate, needs=EVALUATE_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/evaluations", evaluations, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.write("/v1/job/{job_id}/plan", job_actions.plan, needs=PLAN_JOB, scope=BODY, from_nodes=True),
+    routes.write("/v1/job/{job_id}/revert", job_actions.revert, needs=REVERT_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/scale", scale_status, needs=READ_SCALE, scope=QUERY, from_nodes=True),
+    routes.write("/v1/job/{job_id}/scale", job_actions.scale, needs=SCALE_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/services", services.of_job, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.write("/v1/job/{job_id}/stable", job_actions.set_stability, needs=STABLE_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/submission", submission, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/summary", summary, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/versions", versions, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.write(
+        "/v1/job/{job_id}/versions/{tag}/tag", job_tags.apply, needs=TAG_JOB_VERSION, scope=QUERY, from_nodes=True
+    ),
+    routes.delete(
+        "/v1/job/{job_id}/versions/{tag}/tag", job_tags.unset, needs=TAG_JOB_VERSION, scope=QUERY, from_nodes=True
+    ),
+)

@@ -9,19 +9,22 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import Capability
 from yurt.api.decode import decode_job
 from yurt.api.encode import encode_builtins
 from yurt.api.page import STEP, Pager, by_modify_index, by_name, in_order
 from yurt.api.pieces import JsonList
 from yurt.api.rules import multi_error
 from yurt.api.stubs import job_stub
+from yurt.http import routes
 from yurt.http.call import Call, changed_state, json_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import list_answer, page_answer, tables_index
 from yurt.http.parsing import parse_text
 from yurt.http.query import flag
 from yurt.http.regions import OtherRegion
-from yurt.http.routing import route
+from yurt.http.routes import AGENT, BODY, QUERY
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value
 from yurt.server.requests import Kept
@@ -343,9 +346,16 @@ def _deployment_row(deployment: Deployment, job: Job) -> dict[str, Any]:
     }
 
 
+LIST_JOBS = needs.namespace(Capability.LIST_JOBS)
+REGISTER_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.REGISTER_JOB)
+PARSE_JOB = needs.namespace(Capability.PARSE_JOB, Capability.SUBMIT_JOB)
+READ_JOB = needs.namespace(Capability.READ_JOB)
+
 ROUTES = (
-    route("/v1/jobs", get=list_jobs, write=register),
-    route("/v1/jobs/parse", write=parse),
-    route("/v1/jobs/statuses", get=statuses, write=statuses),
-    route("/v1/validate/job", write=validate),
+    routes.get("/v1/jobs", list_jobs, needs=LIST_JOBS, scope=QUERY, from_nodes=True),
+    routes.write("/v1/jobs", register, needs=REGISTER_JOB, scope=BODY, from_nodes=True),
+    routes.write("/v1/jobs/parse", parse, needs=PARSE_JOB, scope=QUERY, answered_by=AGENT, from_nodes=True),
+    routes.get("/v1/jobs/statuses", statuses, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.write("/v1/jobs/statuses", statuses, needs=READ_JOB, scope=BODY, from_nodes=True),
+    routes.write("/v1/validate/job", validate, needs=READ_JOB, scope=BODY, from_nodes=True),
 )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import OperatorCapability
+from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.query import flag, number
-from yurt.http.routing import route
 from yurt.sdk.errors import Conflict, Invalid
 
 JWKS_MAX_AGE_S = 3600
@@ -47,9 +49,13 @@ async def jwks(call: Call) -> web.Response:
     return response
 
 
+READ_KEYRING = needs.operator(OperatorCapability.KEYRING_READ)
+ROTATE_KEYRING = needs.operator(OperatorCapability.KEYRING_ROTATE)
+DELETE_KEY = needs.operator(OperatorCapability.KEYRING_DELETE)
+
 ROUTES = (
-    route("/v1/operator/keyring/keys", get=keys),
-    route("/v1/operator/keyring/rotate", write=rotate),
-    route("/v1/operator/keyring/key/{id}", delete=remove),
-    route("/.well-known/jwks.json", get=jwks),
+    routes.get("/v1/operator/keyring/keys", keys, needs=READ_KEYRING),
+    routes.write("/v1/operator/keyring/rotate", rotate, needs=ROTATE_KEYRING),
+    routes.delete("/v1/operator/keyring/key/{id}", remove, needs=DELETE_KEY),
+    routes.get("/.well-known/jwks.json", jwks, needs=needs.ANONYMOUS, from_nodes=True),
 )

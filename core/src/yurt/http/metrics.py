@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from aiohttp import web
 
+from yurt.access import needs
 from yurt.api.page import in_order
 from yurt.api.pieces import JsonList, object_pieces
 from yurt.client.devices.manager import DeviceManager
+from yurt.http import routes
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.pieces import body_of
-from yurt.http.routing import route
+from yurt.http.routes import AGENT
 from yurt.sdk.device import DeviceUse
 from yurt.sdk.value import NANOSECONDS
 from yurt.server.metrics import Timing
@@ -169,4 +171,4 @@ def _sample(name: str, count: int, total_s: float, max_s: float) -> dict[str, An
     return {"Count": count, "Labels": {}, "Name": PREFIX + name} | times
 
 
-ROUTES = (route("/v1/metrics", get=metrics),)
+ROUTES = (routes.get("/v1/metrics", metrics, needs=needs.ANONYMOUS, answered_by=AGENT),)

@@ -8,11 +8,13 @@ from contextlib import aclosing
 
 from aiohttp import web
 
+from yurt.access import needs
 from yurt.api.encode import encode_builtins
+from yurt.http import routes
 from yurt.http.at_leader import PLACES
 from yurt.http.call import Call
 from yurt.http.query import flag
-from yurt.http.routing import route
+from yurt.http.routes import AGENT
 from yurt.http.targets import node_of_query, other_server
 from yurt.runtime.log_tap import level_of, log_texts
 
@@ -51,4 +53,4 @@ def _piece(text: str, *, plain: bool) -> bytes:
     return data if plain else encode_builtins({"Data": base64.b64encode(data).decode()} if data else {}) + b"\n"
 
 
-ROUTES = (route("/v1/agent/monitor", get=monitor),)
+ROUTES = (routes.get("/v1/agent/monitor", monitor, needs=needs.AGENT_READ, answered_by=AGENT, from_nodes=True),)

@@ -6,13 +6,15 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
+from yurt.access import needs
 from yurt.api.encode import to_wire
 from yurt.api.validate import NAMESPACE as NAME
+from yurt.http import routes
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import list_answer, object_answer
 from yurt.http.regions import need_authority
-from yurt.http.routing import route
+from yurt.http.routes import ROW
 from yurt.sdk.value import replace
 from yurt.state.store import Snapshot
 from yurt.structs.cluster import Namespace
@@ -72,8 +74,12 @@ async def delete(call: Call) -> web.Response:
     return empty_answer(index=done.index)
 
 
+LIST_NAMESPACES = needs.each_row(needs.ANY_CAPABILITY)
+
 ROUTES = (
-    route("/v1/namespaces", get=list_namespaces),
-    route("/v1/namespace", write=upsert),
-    route("/v1/namespace/{name}", get=read, write=upsert, delete=delete),
+    routes.get("/v1/namespaces", list_namespaces, needs=LIST_NAMESPACES, scope=ROW, from_nodes=True),
+    routes.write("/v1/namespace", upsert, needs=needs.MANAGEMENT, from_nodes=True),
+    routes.get("/v1/namespace/{name}", read, needs=needs.ANY_CAPABILITY, scope=ROW, from_nodes=True),
+    routes.write("/v1/namespace/{name}", upsert, needs=needs.MANAGEMENT, from_nodes=True),
+    routes.delete("/v1/namespace/{name}", delete, needs=needs.MANAGEMENT, from_nodes=True),
 )

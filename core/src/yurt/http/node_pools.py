@@ -6,17 +6,20 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import Capability, NodePoolCapability
 from yurt.api.encode import to_wire
 from yurt.api.page import by_name
 from yurt.api.stubs import job_stub
 from yurt.api.validate import NODE_POOL
+from yurt.http import routes
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import list_answer, object_answer
 from yurt.http.nodes import list_some
 from yurt.http.query import flag
 from yurt.http.regions import need_authority
-from yurt.http.routing import route
+from yurt.http.routes import BODY, ROW
 from yurt.sdk.value import replace
 from yurt.state.store import Snapshot
 from yurt.structs.cluster import NodePool
@@ -102,9 +105,21 @@ def _known_pool(call: Call) -> str:
     return name
 
 
+LIST_POOLS = needs.each_row(needs.node_pool(NodePoolCapability.READ))
+WRITE_POOL = needs.node_pool(NodePoolCapability.WRITE)
+READ_POOL = needs.node_pool(NodePoolCapability.READ)
+DELETE_POOL = needs.node_pool(NodePoolCapability.DELETE)
+READ_POOL_NODES = needs.all_of(needs.NODE_READ, needs.node_pool(NodePoolCapability.READ))
+READ_POOL_JOBS = needs.all_of(
+    needs.node_pool(NodePoolCapability.READ), needs.each_row(needs.namespace(Capability.LIST_JOBS))
+)
+
 ROUTES = (
-    route("/v1/node/pools", get=list_pools, write=upsert),
-    route("/v1/node/pool/{name}", get=read, write=upsert, delete=delete),
-    route("/v1/node/pool/{name}/nodes", get=nodes),
-    route("/v1/node/pool/{name}/jobs", get=jobs),
+    routes.get("/v1/node/pools", list_pools, needs=LIST_POOLS, scope=ROW, from_nodes=True),
+    routes.write("/v1/node/pools", upsert, needs=WRITE_POOL, scope=BODY, from_nodes=True),
+    routes.get("/v1/node/pool/{name}", read, needs=READ_POOL, scope=ROW, from_nodes=True),
+    routes.write("/v1/node/pool/{name}", upsert, needs=WRITE_POOL, scope=BODY, from_nodes=True),
+    routes.delete("/v1/node/pool/{name}", delete, needs=DELETE_POOL, scope=ROW, from_nodes=True),
+    routes.get("/v1/node/pool/{name}/nodes", nodes, needs=READ_POOL_NODES, scope=ROW, from_nodes=True),
+    routes.get("/v1/node/pool/{name}/jobs", jobs, needs=READ_POOL_JOBS, scope=ROW, from_nodes=True),
 )

@@ -7,12 +7,15 @@ from typing import Any
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import Capability
 from yurt.api.stubs import AllocWriter, node_stub, node_wire
+from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
 from yurt.http.query import flag
-from yurt.http.routing import route
+from yurt.http.routes import ROW
 from yurt.sdk.value import Value, seconds
 from yurt.server.results import NodeUpdated
 from yurt.state.store import Snapshot
@@ -126,12 +129,14 @@ def _updated(call: Call, done: NodeUpdated) -> web.Response:
     return json_answer(call, answer, index=done.index)
 
 
+READ_NODE_ALLOCATIONS = needs.all_of(needs.NODE_READ, needs.each_row(needs.namespace(Capability.READ_JOB)))
+
 ROUTES = (
-    route("/v1/nodes", get=list_nodes),
-    route("/v1/node/{id}", get=read),
-    route("/v1/node/{id}/allocations", get=allocations),
-    route("/v1/node/{id}/evaluate", write=evaluate),
-    route("/v1/node/{id}/eligibility", write=set_eligibility),
-    route("/v1/node/{id}/drain", write=drain),
-    route("/v1/node/{id}/purge", write=purge),
+    routes.get("/v1/nodes", list_nodes, needs=needs.NODE_READ, from_nodes=True),
+    routes.get("/v1/node/{id}", read, needs=needs.NODE_READ, from_nodes=True),
+    routes.get("/v1/node/{id}/allocations", allocations, needs=READ_NODE_ALLOCATIONS, scope=ROW, from_nodes=True),
+    routes.write("/v1/node/{id}/evaluate", evaluate, needs=needs.NODE_WRITE, from_nodes=True),
+    routes.write("/v1/node/{id}/eligibility", set_eligibility, needs=needs.NODE_WRITE, from_nodes=True),
+    routes.write("/v1/node/{id}/drain", drain, needs=needs.NODE_WRITE, from_nodes=True),
+    routes.write("/v1/node/{id}/purge", purge, needs=needs.NODE_WRITE, from_nodes=True),
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from yurt.access import needs
 from yurt.api.encode import to_wire
+from yurt.http import routes
 from yurt.http.call import Call, changed_state, empty_answer, json_answer, read_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.query import number
-from yurt.http.routing import route
 from yurt.sdk.errors import Conflict
 from yurt.sdk.value import replace
 from yurt.structs.cluster import SchedulerConfiguration
@@ -54,7 +55,8 @@ async def reconcile(call: Call) -> web.Response:
 
 
 ROUTES = (
-    route("/v1/operator/scheduler/configuration", get=read_scheduler, write=set_scheduler),
-    route("/v1/system/gc", put=collect),
-    route("/v1/system/reconcile/summaries", put=reconcile),
+    routes.get("/v1/operator/scheduler/configuration", read_scheduler, needs=needs.OPERATOR_READ),
+    routes.write("/v1/operator/scheduler/configuration", set_scheduler, needs=needs.OPERATOR_WRITE),
+    routes.put("/v1/system/gc", collect, needs=needs.MANAGEMENT),
+    routes.put("/v1/system/reconcile/summaries", reconcile, needs=needs.MANAGEMENT),
 )

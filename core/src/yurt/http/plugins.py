@@ -7,9 +7,11 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
-from yurt.http.routing import route
+from yurt.http.routes import AGENT
 from yurt.structs.plugins import PluginReloaded
 
 
@@ -44,6 +46,6 @@ async def reload(call: Call) -> web.Response:
 
 
 ROUTES = (
-    route("/v1/yurt/plugins", get=list_plugins),
-    route("/v1/yurt/plugin/{name}/reload", write=reload),
+    routes.get("/v1/yurt/plugins", list_plugins, needs=needs.AGENT_READ, answered_by=AGENT),
+    routes.write("/v1/yurt/plugin/{name}/reload", reload, needs=needs.AGENT_WRITE, answered_by=AGENT),
 )

@@ -9,10 +9,11 @@ from typing import Any
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.http import routes
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.cluster import LogPeer
 from yurt.http.errors import Refused, failed_call
-from yurt.http.routing import route
 
 
 def peer_row(call: Call, peer: LogPeer) -> dict[str, Any]:
@@ -62,7 +63,7 @@ async def transfer_leadership(call: Call) -> web.Response:
 
 
 ROUTES = (
-    route("/v1/operator/raft/configuration", get=configuration),
-    route("/v1/operator/raft/peer", delete=remove_peer, wrong_method=404),
-    route("/v1/operator/raft/transfer-leadership", write=transfer_leadership),
+    routes.get("/v1/operator/raft/configuration", configuration, needs=needs.MANAGEMENT),
+    routes.delete("/v1/operator/raft/peer", remove_peer, needs=needs.MANAGEMENT, wrong_method=404),
+    routes.write("/v1/operator/raft/transfer-leadership", transfer_leadership, needs=needs.MANAGEMENT),
 )

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from aiohttp import web
 
-from yurt.http.at_leader import BY_REGION, FROM_REGION, READS
+from yurt.http.at_leader import READS
 from yurt.http.errors import Refused
+from yurt.http.marks import BY_REGION, FROM_REGION
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import NotFound
 

@@ -1,89 +1,188 @@
-"""Routes: a path, and a handler for each method that it takes. PUT and POST are equal unless a route says
-otherwise.
+"""The dispatcher: from a request to the route that is declared for it (`yurt.http.routes`), and through its need.
+
+aiohttp's router finds the path; the dispatcher finds the method's route, makes the `Call`, and asks the authority
+before the handler looks at the body. Job ids may hold slashes, so all below `/v1/job/` is one path of
+aiohttp's, and the longest declared ending decides (`JobPaths`).
+
+The middlewares ask `endpoint_of` what is declared for the path of a request: who answers it, whether a node's
+connection carries it, whether its GET has an effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import NamedTuple
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, Protocol
 
 from aiohttp import web
 
-from yurt.http.call import CONTEXT, Call, Handler
+from yurt.access import ANYWHERE, Access, Scope
+from yurt.access.needs import OnVariable
+from yurt.http.call import AUTHORITY, CONTEXT, Call
+from yurt.http.callers import actor_of
 from yurt.http.errors import Refused
 from yurt.http.query import read_options
+from yurt.http.routes import QUERY, AnsweredBy, Route
 
 CORS_PREFIXES = (
     "/v1/client/fs/", "/v1/client/stats", "/v1/client/allocation/", "/v1/client/metadata", "/v1/client/identity",
 )  # fmt: skip
 """Where HEAD and OPTIONS are answered too, for pages of the origins to which the operator has opened reads."""
-EFFECTS_OF_GET: web.AppKey[set[str]] = web.AppKey("yurt_effects_of_get", set)
-"""Paths, in aiohttp's pattern language, of the routes whose GET has a side effect."""
-
-
 INDEX_ERRORS = {"/v1/event/stream": "Unable to parse index: it must be a number, 0 or more"}
 """Routes with a text of their own for a bad `index`."""
-
-WRONG_METHOD = 405
-
-
-class Route(NamedTuple):
-    """A path in aiohttp's pattern language and its handlers by method."""
-
-    path: str
-    methods: Mapping[str, Handler]
-    wrong_method: int = WRONG_METHOD
-    """The status for any other method."""
-    has_effect_on_get: bool = False
-    """GET changes something, as Nomad's SDKs expect it; browsers are refused (`yurt.http.browsers`)."""
+JOB: Final = "/v1/job/{job_id}"
+"""How the paths of one job begin."""
 
 
-def route(
-    path: str, *, get: Handler | None = None, write: Handler | None = None, put: Handler | None = None,
-    delete: Handler | None = None, wrong_method: int = WRONG_METHOD,
-) -> Route:  # fmt: skip
-    """A route; `write` takes PUT and POST, `put` takes PUT alone."""
-    methods = {"GET": get, "PUT": write or put, "POST": write, "DELETE": delete}
-    taken = {method: handler for method, handler in methods.items() if handler is not None}
-    return Route(path, taken, wrong_method)
+class Endpoint(Protocol):
+    """One path of aiohttp's router, with what is declared for it."""
+
+    answered_by: AnsweredBy
+    from_nodes: bool
+    has_effect_on_get: bool
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer as the route of the request's method does."""
+        ...
+
+
+ENDPOINTS: web.AppKey[dict[web.AbstractResource, Endpoint]] = web.AppKey("yurt_endpoints", dict)
+
+
+class Methods:
+    """The routes of one path by method."""
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        """The routes agree about who answers the path, because that is decided before the method is looked at."""
+        first = routes[0]
+        self.routes = tuple(routes)
+        self.answered_by = first.answered_by
+        self.from_nodes = first.from_nodes
+        self.has_effect_on_get = any(each.has_effect_on_get for each in routes)
+        self._by_method = {method: each for each in routes for method in each.methods}
+        self._wrong_method = first.wrong_method
+        for each in routes:
+            if (each.answered_by, each.from_nodes, each.wrong_method) != (
+                first.answered_by, first.from_nodes, first.wrong_method,
+            ):  # fmt: skip
+                raise TypeError(f"{each.path}: its routes disagree about who answers, or about other methods")
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer as the route of the request's method does."""
+        if request.method == "OPTIONS" and request.path.startswith(CORS_PREFIXES):
+            return web.Response(status=204)
+        return await _carry_out(self.route_of(request), request)
+
+    def route_of(self, request: web.Request) -> Route:
+        """The route of the request's method; raises Refused."""
+        found = self._by_method.get(request.method)
+        if found is None and request.method == "HEAD" and request.path.startswith(CORS_PREFIXES):
+            found = self._by_method.get("GET")
+        if found is None:
+            raise Refused(self._wrong_method, "Invalid method")
+        return found
+
+
+class Below(NamedTuple):
+    """What a path below `/v1/job/` names."""
+
+    methods: Methods
+    parts: dict[str, str]
+    """The parameters of the path, the job's id among them."""
+
+
+class JobPaths:
+    """All that is declared below `/v1/job/{job_id}`: the ending decides, the rest is the job's id."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        by_path = _by_path(routes)
+        found = {path.removeprefix(JOB): Methods(each) for path, each in by_path.items()}
+        self._job = found.pop("")
+        self._endings = {ending: each for ending, each in found.items() if "{" not in ending}
+        self._patterns = tuple((_pattern(ending), each) for ending, each in found.items() if "{" in ending)
+        self.answered_by = self._job.answered_by
+        self.from_nodes = self._job.from_nodes
+        self.has_effect_on_get = False
+        assert all(
+            (each.answered_by, each.from_nodes, each.has_effect_on_get) == (self.answered_by, self.from_nodes, False)
+            for each in found.values()
+        ), "the routes of a job are found by their ending only after it is known who answers"
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer as the route of the path's ending and the request's method does."""
+        found = self.split(request.match_info["path"])
+        request.match_info.update(found.parts)
+        return await _carry_out(found.methods.route_of(request), request)
+
+    def split(self, path: str) -> Below:
+        """The routes of what comes after `/v1/job/`; raises Refused."""
+        for pattern, methods in self._patterns:
+            match = pattern.search(path)
+            if match is not None:
+                if match.start() == 0:
+                    raise Refused(404, "invalid job tag endpoint")
+                return Below(methods, match.groupdict() | {"job_id": path[: match.start()]})
+        if not path:
+            raise Refused(400, "Missing job ID")
+        # An ending has one or two segments; what stands before it must not be empty, else it is a job's id.
+        last = path.rfind("/")
+        for start in (path.rfind("/", 0, last) if last > 0 else -1, last):
+            if start > 0 and (found := self._endings.get(path[start:])) is not None:
+                return Below(found, {"job_id": path[:start]})
+        return Below(self._job, {"job_id": path})
 
 
 def add_routes(app: web.Application, routes: Iterable[Route]) -> None:
-    """Serve the routes."""
-    for entry in routes:
-        app.router.add_route("*", entry.path, _adapter(entry))
-        if entry.has_effect_on_get:
-            app[EFFECTS_OF_GET].add(entry.path)
+    """Serve the routes; of several patterns that match a path the one that is declared first decides."""
+    endpoints = app[ENDPOINTS] = {}
+    routes = tuple(routes)
+
+    def add(path: str, endpoint: Endpoint) -> None:
+        resource = app.router.add_route("*", path, endpoint.answer).resource
+        assert resource is not None, path
+        endpoints[resource] = endpoint
+
+    add("/v1/job/{path:.*}", JobPaths(each for each in routes if each.path.startswith(JOB)))
+    for path, found in _by_path(each for each in routes if not each.path.startswith(JOB)).items():
+        add(path, Methods(found))
+
+
+def endpoint_of(request: web.Request) -> Endpoint | None:
+    """What is declared for the path of the request; None for a path that does not exist."""
+    resource = request.match_info.route.resource
+    return None if resource is None else request.app[ENDPOINTS].get(resource)
 
 
 def has_effect_on_get(request: web.Request) -> bool:
     """Whether the request is a GET of a route whose GET has a side effect."""
-    resource = request.match_info.route.resource
-    return resource is not None and request.method == "GET" and resource.canonical in request.app[EFFECTS_OF_GET]
+    endpoint = endpoint_of(request) if request.method == "GET" else None
+    return endpoint is not None and endpoint.has_effect_on_get
 
 
-def make_call(request: web.Request) -> Call:
-    """The request with its options checked."""
-    context = request.app[CONTEXT]
+async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
+    """Let the handler answer, once the authority allows what the route needs."""
     options = read_options(request.query, index_error=INDEX_ERRORS.get(request.path, "Invalid index"))
-    return Call(request, context, options)
+    access = Access(actor_of(request), route.needs, request.app[AUTHORITY])
+    if not access.sees_all:
+        access.require(_scope(route, request, options.namespace))
+    return await route.handler(Call(request, request.app[CONTEXT], options, access))
 
 
-def handler_of(methods: Mapping[str, Handler], request: web.Request, *, wrong_method: int = WRONG_METHOD) -> Handler:
-    """The handler of the request's method; `wrong_method` for any other."""
-    handler = methods.get(request.method)
-    if handler is None and request.method == "HEAD" and request.path.startswith(CORS_PREFIXES):
-        handler = methods.get("GET")
-    if handler is None:
-        raise Refused(wrong_method, "Invalid method")
-    return handler
+def _scope(route: Route, request: web.Request, namespace: str) -> Scope:
+    """What the need is about, as far as it is known before a row or the body is."""
+    if route.scope is not QUERY:
+        return ANYWHERE
+    variable = request.match_info["path"] if isinstance(route.needs, OnVariable) else None
+    return Scope(namespace=None if namespace == "*" else namespace, variable=variable)
 
 
-def _adapter(entry: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
-    async def handle(request: web.Request) -> web.StreamResponse:
-        if request.method == "OPTIONS" and request.path.startswith(CORS_PREFIXES):
-            return web.Response(status=204)
-        handler = handler_of(entry.methods, request, wrong_method=entry.wrong_method)
-        return await handler(make_call(request))
+def _by_path(routes: Iterable[Route]) -> Mapping[str, list[Route]]:
+    found: dict[str, list[Route]] = {}
+    for each in routes:
+        found.setdefault(each.path, []).append(each)
+    return found
 
-    return handle
+
+def _pattern(ending: str) -> re.Pattern[str]:
+    """`/versions/{tag}/tag` as the end of a path."""
+    return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", ending) + r"\Z")

@@ -12,11 +12,14 @@ from uuid import UUID
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager, by_index
+from yurt.http import routes
 from yurt.http.call import Call, changed_state, object_missing, read_answer
 from yurt.http.lists import page_answer
-from yurt.http.routing import route
+from yurt.http.routes import QUERY, ROW
 from yurt.sdk.value import replace
 from yurt.structs.job import Job
 from yurt.structs.task import ScalingPolicy
@@ -73,7 +76,16 @@ async def read(call: Call) -> web.Response:
     return object_missing(call, "policy not found", index)
 
 
+LIST_POLICIES = needs.any_of(
+    needs.namespace(Capability.LIST_SCALING_POLICIES),
+    needs.all_of(needs.namespace(Capability.LIST_JOBS), needs.namespace(Capability.READ_JOB)),
+)
+READ_POLICY = needs.any_of(
+    needs.namespace(Capability.READ_SCALING_POLICY),
+    needs.all_of(needs.namespace(Capability.LIST_JOBS), needs.namespace(Capability.READ_JOB)),
+)
+
 ROUTES = (
-    route("/v1/scaling/policies", get=list_policies),
-    route("/v1/scaling/policy/{id}", get=read),
+    routes.get("/v1/scaling/policies", list_policies, needs=LIST_POLICIES, scope=QUERY, from_nodes=True),
+    routes.get("/v1/scaling/policy/{id}", read, needs=READ_POLICY, scope=ROW, from_nodes=True),
 )

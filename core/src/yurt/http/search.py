@@ -9,9 +9,12 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import Capability, NodePoolCapability, VariableCapability
+from yurt.http import routes
 from yurt.http.call import Call, read_answer
 from yurt.http.errors import Refused
-from yurt.http.routing import route
+from yurt.http.routes import ROW
 from yurt.sdk.value import Value
 from yurt.state.csi_plugins import csi_plugins
 from yurt.state.store import Snapshot
@@ -144,7 +147,21 @@ def _fuzzy_match(context: str, row_id: str, name: str) -> dict[str, Any]:
     return {"ID": row_id, "Scope": None}
 
 
+SEARCH = needs.each_row(
+    needs.any_of(
+        needs.namespace(
+            Capability.READ_JOB, Capability.LIST_JOBS, Capability.CSI_LIST_VOLUME, Capability.CSI_READ_VOLUME
+        ),
+        needs.namespace(Capability.HOST_VOLUME_READ, Capability.LIST_SCALING_POLICIES),
+        needs.ANY_CAPABILITY,
+        needs.variable(VariableCapability.LIST),
+        needs.node_pool(NodePoolCapability.READ),
+        needs.NODE_READ,
+        needs.PLUGIN_LIST,
+    )
+)
+
 ROUTES = (
-    route("/v1/search", write=search),
-    route("/v1/search/fuzzy", write=fuzzy),
+    routes.write("/v1/search", search, needs=SEARCH, scope=ROW, from_nodes=True),
+    routes.write("/v1/search/fuzzy", fuzzy, needs=SEARCH, scope=ROW, from_nodes=True),
 )

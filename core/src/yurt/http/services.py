@@ -7,12 +7,15 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager, by_index, make_page
+from yurt.http import routes
 from yurt.http.call import Call, changed_state, empty_answer, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.lists import check_uuid, page_answer
-from yurt.http.routing import route
+from yurt.http.routes import QUERY, ROW
 from yurt.sdk.value import Value
 from yurt.state.store import Snapshot
 from yurt.structs.service import ServiceRegistration
@@ -122,9 +125,12 @@ async def _below(call: Call, table: str, key: str | tuple[str, str], column: str
     return read_answer(call, page.rows, index, next_token=page.next_token)
 
 
+READ_JOB = needs.namespace(Capability.READ_JOB)
+DELETE_SERVICE_REGISTRATION = needs.namespace(Capability.SUBMIT_JOB, Capability.DELETE_SERVICE_REGISTRATION)
+
 ROUTES = (
-    route("/v1/services", get=list_services),
-    route("/v1/service/{name}", get=read),
-    route("/v1/service/{name}/{id}", delete=delete),
-    route("/v1/allocation/{id}/services", get=of_alloc),
+    routes.get("/v1/services", list_services, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/service/{name}", read, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.delete("/v1/service/{name}/{id}", delete, needs=DELETE_SERVICE_REGISTRATION, scope=QUERY, from_nodes=True),
+    routes.get("/v1/allocation/{id}/services", of_alloc, needs=READ_JOB, scope=ROW, from_nodes=True),
 )

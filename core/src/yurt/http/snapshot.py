@@ -10,9 +10,11 @@ from typing import IO, Final
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import OperatorCapability
+from yurt.http import routes
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused
-from yurt.http.routing import route
 from yurt.server.restore import restore
 from yurt.state.store import Snapshot
 from yurt.storage.archive import ARCHIVE_BYTES_MAX, write_archive
@@ -87,4 +89,9 @@ def _scratch(call: Call) -> IO[bytes]:
     return tempfile.TemporaryFile(dir=call.server.config.data_dir or None)
 
 
-ROUTES = (route("/v1/operator/snapshot", get=save, write=load),)
+SAVE_SNAPSHOT = needs.operator(OperatorCapability.SNAPSHOT_SAVE)
+
+ROUTES = (
+    routes.get("/v1/operator/snapshot", save, needs=SAVE_SNAPSHOT),
+    routes.write("/v1/operator/snapshot", load, needs=needs.MANAGEMENT),
+)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.http import routes
 from yurt.http.call import Call, json_answer
-from yurt.http.routing import route
+from yurt.http.routes import AGENT
 from yurt.sdk.errors import Unavailable
 from yurt.structs.member import LEFT
 
@@ -42,7 +44,7 @@ async def regions(call: Call) -> web.Response:
 
 
 ROUTES = (
-    route("/v1/status/leader", get=leader),
-    route("/v1/status/peers", get=peers),
-    route("/v1/regions", get=regions),
+    routes.get("/v1/status/leader", leader, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
+    routes.get("/v1/status/peers", peers, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
+    routes.get("/v1/regions", regions, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
 )

@@ -39,17 +39,19 @@ from yurt.http import (
     variables,
     volumes,
 )
+from yurt.http.routes import Route
 from yurt.http.routing import add_routes
 
 _MODULES = (
-    agent, agent_debug, alloc_exec, allocations, autopilot, client_fs, client_node, csi_volumes, deployments,
+    job, agent, agent_debug, alloc_exec, allocations, autopilot, client_fs, client_node, csi_volumes, deployments,
     evaluations, events, explain, fixed, introduction, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes,
     operator, plugins, raft, scaling, search, services, snapshot, status_routes, ui, variables, volumes,
 )  # fmt: skip
 
+ROUTES: tuple[Route, ...] = tuple(route for module in _MODULES for route in module.ROUTES)
+"""Everything that is declared; of several patterns that match a path the first decides."""
+
 
 def add_all_routes(app: web.Application) -> None:
     """Serve every route."""
-    job.add_job_routes(app)
-    for module in _MODULES:
-        add_routes(app, module.ROUTES)
+    add_routes(app, ROUTES)

@@ -20,11 +20,14 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import Capability
 from yurt.api.commands import why_not_hint
+from yurt.http import routes
 from yurt.http.agent_info import AgentInfo
 from yurt.http.call import Call
 from yurt.http.errors import Refused
-from yurt.http.routing import route
+from yurt.http.routes import AGENT, QUERY, ROW
 from yurt.http.status_routes import leader_address
 from yurt.sdk.value import NANOSECONDS, UnixNano
 from yurt.state.store import Snapshot
@@ -320,9 +323,12 @@ async def to_start(call: Call) -> web.Response:
     raise web.HTTPTemporaryRedirect("/ui/" + (f"?{query}" if query else ""))
 
 
+SEE_START_PAGE = needs.each_row(needs.any_of(needs.namespace(Capability.LIST_JOBS), needs.NODE_READ))
+READ_JOB = needs.namespace(Capability.READ_JOB)
+
 ROUTES = (
-    route("/", get=to_start),
-    route("/ui", get=to_start),
-    route("/ui/", get=start),
-    route("/ui/jobs/{job_id:.+}", get=one_job),
+    routes.get("/", to_start, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
+    routes.get("/ui", to_start, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
+    routes.get("/ui/", start, needs=SEE_START_PAGE, scope=ROW, answered_by=AGENT, from_nodes=True),
+    routes.get("/ui/jobs/{job_id:.+}", one_job, needs=READ_JOB, scope=QUERY, answered_by=AGENT, from_nodes=True),
 )

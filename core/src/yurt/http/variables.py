@@ -7,13 +7,16 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from yurt.access import needs
+from yurt.access.needs import VariableCapability
 from yurt.api.encode import encode_json, to_wire
 from yurt.api.times import parse_duration
+from yurt.http import routes
 from yurt.http.call import Call, changed_state, json_answer, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.lists import list_answer
 from yurt.http.query import number
-from yurt.http.routing import route
+from yurt.http.routes import QUERY, ROW
 from yurt.sdk.value import Duration, Value, no_entries, replace
 from yurt.server.variables import VariableConflict, checked_lock, metadata_of
 from yurt.state.store import Snapshot
@@ -167,7 +170,14 @@ async def delete(call: Call) -> web.Response:
     return web.Response(status=204, headers={"X-Nomad-Index": str(index)})
 
 
+LIST_VARIABLES = needs.each_row(needs.variable(VariableCapability.LIST))
+READ_VARIABLE = needs.variable(VariableCapability.READ)
+WRITE_VARIABLE = needs.variable(VariableCapability.WRITE)
+DESTROY_VARIABLE = needs.variable(VariableCapability.DESTROY)
+
 ROUTES = (
-    route("/v1/vars", get=list_variables),
-    route("/v1/var/{path:.*}", get=read, write=write, delete=delete, wrong_method=400),
+    routes.get("/v1/vars", list_variables, needs=LIST_VARIABLES, scope=ROW, from_nodes=True),
+    routes.get("/v1/var/{path:.*}", read, needs=READ_VARIABLE, scope=QUERY, from_nodes=True, wrong_method=400),
+    routes.write("/v1/var/{path:.*}", write, needs=WRITE_VARIABLE, scope=QUERY, from_nodes=True, wrong_method=400),
+    routes.delete("/v1/var/{path:.*}", delete, needs=DESTROY_VARIABLE, scope=QUERY, from_nodes=True, wrong_method=400),
 )

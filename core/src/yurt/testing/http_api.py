@@ -13,8 +13,10 @@ from typing import Any
 import aiohttp
 from aiohttp.test_utils import TestClient, TestServer
 
+from yurt.access.authority import ALLOW_ALL, Authority
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
+from yurt.http.call import AUTHORITY
 from yurt.http.cluster import CLUSTER, Cluster
 from yurt.http.regions import REGIONS, RegionApis
 from yurt.runtime.env import RealEnv
@@ -111,11 +113,12 @@ async def serving(
     enable_debug: bool = False,
     facts: Mapping[str, Any] | None = None,
     log: CommandLog | None = None,
+    authority: Authority = ALLOW_ALL,
     **settings: Any,
 ) -> AsyncIterator[Api]:
     """The application over a leading server without nodes, with these settings, among these servers and regions.
 
-    `facts`: fields of its `AgentInfo`.
+    `facts`: fields of its `AgentInfo`. `authority`: who decides about requests.
     """
     server = Server(ServerConfig(name="test", **settings), env=RealEnv(), log=log or MemoryLog())
     ready = asyncio.Event()
@@ -128,6 +131,7 @@ async def serving(
         async with asyncio.timeout(START_LIMIT_S):
             await ready.wait()
         app = make_app(server, None, agent)
+        app[AUTHORITY] = authority
         if cluster is not None:
             app[CLUSTER] = cluster
         if regions is not None:

@@ -1,0 +1,27 @@
+"""Who may do what: the actor of a request, what a route needs, and the one place that decides.
+
+A route declares a `needs.Need`. The dispatcher asks the `Authority` before a handler runs, and every view and operation
+that the handler receives is bound to the same `Access`: actor, need and authority. Code that answers a caller therefore
+cannot reach a row whose namespace the caller may not see, and access control is added by another authority alone.
+
+Nothing here does input or output: a decision is a function of values.
+"""
+
+from yurt.access.actor import EVERYBODY, Actor, Origin, Through
+from yurt.access.authority import ANYWHERE, Access, AllowAll, Authority, Decision, Scope
+from yurt.access.needs import Capability, Need
+
+__all__ = [
+    "ANYWHERE",
+    "EVERYBODY",
+    "Access",
+    "Actor",
+    "AllowAll",
+    "Authority",
+    "Capability",
+    "Decision",
+    "Need",
+    "Origin",
+    "Scope",
+    "Through",
+]

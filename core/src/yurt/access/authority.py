@@ -1,0 +1,95 @@
+"""The one place that decides whether an actor may do what a route needs.
+
+An `Authority` answers a pure question: actor, need, scope. Today's `AllowAll` says yes. The scope is where an object
+lies: a part that is None means "anywhere", which is how the dispatcher asks before a row is known: it lets a caller
+through who may do the thing somewhere, and the view decides again about the row that it finds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from yurt.access.actor import EVERYBODY, Actor
+from yurt.access.needs import ANONYMOUS, Need
+from yurt.sdk.errors import PermissionDenied
+from yurt.sdk.value import Value
+
+DENIED = "Permission denied"
+
+
+class Scope(NamedTuple):
+    """Where the object of a request lies; None: anywhere, or not of that kind."""
+
+    namespace: str | None = None
+    node_pool: str | None = None
+    variable: str | None = None
+
+
+ANYWHERE = Scope()
+"""No object is known yet."""
+
+
+class Decision(Value):
+    """Whether something is allowed, and why."""
+
+    is_allowed: bool
+    reason: str
+
+
+class Authority(Protocol):
+    """Decides about requests."""
+
+    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
+        """Whether the actor may do what the need says to objects in the scope."""
+        ...
+
+    def allows_everywhere(self, actor: Actor, need: Need) -> bool:
+        """Whether `decide` allows the need in every scope, so that lists need not look at their rows."""
+        ...
+
+
+class AllowAll:
+    """Access control is off: everybody may do everything."""
+
+    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
+        """Yes."""
+        return ALLOWED
+
+    def allows_everywhere(self, actor: Actor, need: Need) -> bool:
+        """Yes."""
+        return True
+
+
+ALLOWED = Decision(is_allowed=True, reason="access control is off")
+ALLOW_ALL = AllowAll()
+
+
+class Access:
+    """What one request may do: an actor, what its route needs, and who decides. Views and operations are bound to it.
+
+    Decisions are kept while the request lasts, because a list asks about the same few namespaces a million times.
+    """
+
+    __slots__ = ("_authority", "_kept", "actor", "need", "sees_all")
+
+    def __init__(self, actor: Actor = EVERYBODY, need: Need = ANONYMOUS, authority: Authority = ALLOW_ALL) -> None:
+        self.actor = actor
+        self.need = need
+        self.sees_all = authority.allows_everywhere(actor, need)
+        """Whether no row has to be looked at."""
+        self._authority = authority
+        self._kept: dict[Scope, bool] = {}
+
+    def allows(self, scope: Scope) -> bool:
+        """Whether the request may do what it is about in that scope."""
+        if self.sees_all:
+            return True
+        known = self._kept.get(scope)
+        if known is None:
+            known = self._kept[scope] = self._authority.decide(self.actor, self.need, scope).is_allowed
+        return known
+
+    def require(self, scope: Scope) -> None:
+        """Raises PermissionDenied where `allows` says no."""
+        if not self.allows(scope):
+            raise PermissionDenied(DENIED)

@@ -1,0 +1,20 @@
+"""The headers with which agents mark requests and answers that they pass on to each other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FROM_NODE: Final = "X-Yurt-From-Node"
+"""A request with this header came over a node's connection; a server that takes it in sets it, whatever was sent."""
+OWN_HEADERS: Final = "x-yurt-"
+"""How headers begin that agents set, in lower case; a node's connection carries none of the caller's."""
+FORWARDED: Final = "X-Yurt-Forwarded"
+"""How far a request has come: `client` by an agent without a server, `server` by a server that did not lead, `region`
+from another region."""
+BY_CLIENT: Final = "client"
+BY_SERVER: Final = "server"
+BY_REGION: Final = "region"
+FROM_REGION: Final = "X-Yurt-From-Region"
+"""A request with this header came from another region, however it went on since: it is not passed to a third one."""
+NOT_LEADING: Final = "X-Yurt-Not-Leading"
+"""An answer with this header is none: nobody led, and the request was not carried out."""

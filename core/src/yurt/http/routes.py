@@ -1,0 +1,116 @@
+"""What a route is: a path, its methods, a handler, what it needs of its caller, and who answers it.
+
+Everything that is known of a route stands in its declaration, at the end of the module of its resource. `needs` has no
+default: a route without it does not import. A need that depends on a namespace, a node pool or a variable's path also
+says where that comes from (`scope`):
+
+- `QUERY`: the `namespace` parameter, together with the path's parameters, names the object or limits the list. The
+  dispatcher decides before the body is read.
+- `ROW`: the path names an object by its id. Its namespace is the one of its row, never the one of the query: the
+  dispatcher lets through who may do this somewhere, and the view decides about the row.
+- `BODY`: the body names the object; the operation decides.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from aiohttp import web
+
+from yurt.access.needs import Need, is_scoped
+
+if TYPE_CHECKING:
+    from yurt.http.call import Call
+
+Handler = Callable[["Call"], Awaitable[web.StreamResponse]]
+
+WRONG_METHOD = 405
+
+
+class ScopeFrom(StrEnum):
+    """Where a request names the namespace, node pool or path that its need is about."""
+
+    QUERY = "query"
+    ROW = "row"
+    BODY = "body"
+
+
+QUERY, ROW, BODY = ScopeFrom.QUERY, ScopeFrom.ROW, ScopeFrom.BODY
+
+
+class AnsweredBy(StrEnum):
+    """Which agent answers a request."""
+
+    LEADER = "leader"
+    """The server that leads; a read that may be stale is answered by any server."""
+    AGENT = "agent"
+    """The agent that the request reached."""
+    NODE = "node"
+    """The agent of the node that the request is about, found by the agent that the request reached."""
+
+
+AGENT, NODE = AnsweredBy.AGENT, AnsweredBy.NODE
+
+
+class Facts(TypedDict, total=False):
+    """What a declaration may say beside its path, handler and need."""
+
+    scope: ScopeFrom | None
+    answered_by: AnsweredBy
+    from_nodes: bool
+    has_effect_on_get: bool
+    wrong_method: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Route:
+    """One declaration; `path` is in aiohttp's pattern language."""
+
+    methods: tuple[str, ...]
+    path: str
+    handler: Handler
+    needs: Need
+    scope: ScopeFrom | None = None
+    answered_by: AnsweredBy = AnsweredBy.LEADER
+    from_nodes: bool = False
+    """The connection of a node carries it, for users of that agent's API (`yurt.http.node_routes`)."""
+    has_effect_on_get: bool = False
+    """GET changes something, as Nomad's SDKs expect it; browsers are refused (`yurt.http.browsers`)."""
+    wrong_method: int = WRONG_METHOD
+    """The status for a method that no route of the path takes."""
+
+    def __post_init__(self) -> None:
+        """A declaration that contradicts itself does not import."""
+        if not isinstance(self.needs, Need):
+            raise TypeError(f"{self.path}: needs= is a need of yurt.access.needs, not {self.needs!r}")
+        if is_scoped(self.needs) != (self.scope is not None):
+            wanted = "needs scope=QUERY, ROW or BODY" if self.scope is None else "takes no scope="
+            raise TypeError(f"{self.path}: {self.needs!r} {wanted}")
+
+
+def get(path: str, handler: Handler, *, needs: Need, **facts: Unpack[Facts]) -> Route:
+    """A route of GET."""
+    return Route(methods=("GET",), path=path, handler=handler, needs=needs, **facts)
+
+
+def write(path: str, handler: Handler, *, needs: Need, **facts: Unpack[Facts]) -> Route:
+    """A route of PUT and POST, which are equal."""
+    return Route(methods=("PUT", "POST"), path=path, handler=handler, needs=needs, **facts)
+
+
+def put(path: str, handler: Handler, *, needs: Need, **facts: Unpack[Facts]) -> Route:
+    """A route of PUT alone."""
+    return Route(methods=("PUT",), path=path, handler=handler, needs=needs, **facts)
+
+
+def delete(path: str, handler: Handler, *, needs: Need, **facts: Unpack[Facts]) -> Route:
+    """A route of DELETE."""
+    return Route(methods=("DELETE",), path=path, handler=handler, needs=needs, **facts)
+
+
+def any_method(path: str, handler: Handler, *, needs: Need, **facts: Unpack[Facts]) -> Route:
+    """A route that answers every method alike."""
+    return Route(methods=("GET", "PUT", "POST", "DELETE"), path=path, handler=handler, needs=needs, **facts)

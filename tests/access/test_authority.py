@@ -1,0 +1,46 @@
+"""A request is bound to an actor, a need and an authority, which is asked once for each place."""
+
+from __future__ import annotations
+
+import pytest
+from yurt.access import EVERYBODY, Access, Actor, AllowAll, Decision, Need, Scope, needs
+from yurt.access.needs import Capability
+from yurt.sdk.errors import PermissionDenied
+
+READ = needs.namespace(Capability.READ_JOB)
+
+
+class OnlyNamespace:
+    """Allows everything in one namespace; counts what it is asked."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+        self.asked: list[Scope] = []
+
+    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
+        self.asked.append(scope)
+        return Decision(is_allowed=scope.namespace == self.namespace, reason="by its name")
+
+    def allows_everywhere(self, actor: Actor, need: Need) -> bool:
+        return False
+
+
+def test_everybody_may_do_everything_while_access_control_is_off() -> None:
+    access = Access(EVERYBODY, needs.MANAGEMENT, AllowAll())
+    access.require(Scope(namespace="a"))
+    assert access.sees_all
+
+
+def test_a_place_that_is_not_allowed_is_denied() -> None:
+    access = Access(EVERYBODY, READ, OnlyNamespace("a"))
+    access.require(Scope(namespace="a"))
+    with pytest.raises(PermissionDenied, match="Permission denied"):
+        access.require(Scope(namespace="b"))
+
+
+def test_each_place_is_decided_once_for_a_request() -> None:
+    authority = OnlyNamespace("a")
+    access = Access(EVERYBODY, READ, authority)
+    answers = [access.allows(Scope(namespace=name)) for name in ("a", "b", "a", "b")]
+    assert answers == [True, False, True, False]
+    assert authority.asked == [Scope(namespace="a"), Scope(namespace="b")]

@@ -1,0 +1,118 @@
+"""Every route declares what it needs; the table of all of them is compared with the decisions in `routes.txt`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from yurt.access import Actor, Decision, Need, Scope, needs
+from yurt.access.needs import Capability, describe
+from yurt.http import routes
+from yurt.http.agent_info import AgentInfo
+from yurt.http.app import make_app
+from yurt.http.call import Call
+from yurt.http.routes import QUERY, ROW, Route
+from yurt.http.routing import JOB, JobPaths, add_routes
+from yurt.http.table import ROUTES
+from yurt.testing.http_api import serving
+
+DECISIONS = Path(__file__).parent / "routes.txt"
+READ = needs.namespace(Capability.READ_JOB)
+
+
+def line(route: Route) -> str:
+    """A route as the file of decisions writes it."""
+    facts = [route.answered_by.value, "from nodes" if route.from_nodes else "not from nodes"]
+    if route.scope is not None:
+        facts.insert(0, f"scope of {route.scope.value}")
+    if route.has_effect_on_get:
+        facts.append("effect on GET")
+    return f"{'/'.join(route.methods)} {route.path} | {describe(route.needs)} | {', '.join(facts)}"
+
+
+def test_every_route_needs_what_was_decided() -> None:
+    assert [line(route) for route in ROUTES] == DECISIONS.read_text().splitlines()
+
+
+async def handler(call: Call) -> web.StreamResponse:
+    return web.Response(text=call.part("job_id"))
+
+
+def test_a_route_without_its_need_does_not_import() -> None:
+    with pytest.raises(TypeError, match="needs"):
+        routes.get("/v1/x", handler)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="/v1/x: needs= is a need"):
+        routes.get("/v1/x", handler, needs=None)  # type: ignore[arg-type]
+
+
+def test_a_need_in_a_namespace_says_where_the_namespace_comes_from() -> None:
+    with pytest.raises(TypeError, match="scope=QUERY, ROW or BODY"):
+        routes.get("/v1/x/{id}", handler, needs=READ)
+    with pytest.raises(TypeError, match="takes no scope="):
+        routes.get("/v1/x/{id}", handler, needs=needs.NODE_READ, scope=ROW)
+
+
+def test_no_route_that_finds_an_object_by_id_takes_its_namespace_from_the_query() -> None:
+    keyed_by_namespace = ("/v1/service/", "/v1/volume/csi/")
+    by_id = [each for each in ROUTES if "{id}" in each.path and not each.path.startswith(keyed_by_namespace)]
+    assert len(by_id) > 20
+    assert not [line(each) for each in by_id if each.scope is QUERY]
+
+
+def test_routes_of_a_path_that_disagree_about_who_answers_are_refused() -> None:
+    app = make_app(None, None, AgentInfo())
+    disagreeing = (
+        routes.get(JOB, handler, needs=needs.ANONYMOUS),
+        routes.get("/v1/x", handler, needs=needs.ANONYMOUS, answered_by=routes.AGENT),
+        routes.write("/v1/x", handler, needs=needs.ANONYMOUS),
+    )
+    with pytest.raises(TypeError, match="/v1/x: its routes disagree"):
+        add_routes(app, disagreeing)
+
+
+@pytest.mark.parametrize(
+    ("path", "handler_name", "job_id"),
+    [
+        ("a", "read", "a"),
+        ("a/b", "read", "a/b"),
+        ("a/dispatch-1/allocations", "allocations", "a/dispatch-1"),
+        ("a/periodic/force", "force_periodic", "a"),
+        ("a/dispatch/payload", "dispatch_payload", "a"),
+        ("a/payload", "read", "a/payload"),
+        ("/allocations", "read", "/allocations"),
+        ("allocations", "read", "allocations"),
+        ("periodic/force", "read", "periodic/force"),
+        ("a/allocations/allocations", "allocations", "a/allocations"),
+        ("a/b/versions/v/tag", "apply", "a/b"),
+        ("versions/v/tag", "read", "versions/v/tag"),
+    ],
+)
+def test_the_ending_of_a_path_decides_and_the_rest_is_the_id(path: str, handler_name: str, job_id: str) -> None:
+    found = JobPaths(each for each in ROUTES if each.path.startswith(JOB)).split(path)
+    assert handler_name in {each.handler.__name__ for each in found.methods.routes}
+    assert found.parts["job_id"] == job_id
+
+
+class Only:
+    """Allows what is asked of one namespace, and what is asked before a row is known."""
+
+    def __init__(self, namespace: str) -> None:
+        self.namespace = namespace
+
+    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
+        return Decision(is_allowed=scope.namespace in (None, self.namespace), reason="by its name")
+
+    def allows_everywhere(self, actor: Actor, need: Need) -> bool:
+        return False
+
+
+async def test_the_dispatcher_refuses_before_the_body_is_read() -> None:
+    async with serving(authority=Only("a")) as api:
+        assert (await api.get("/v1/jobs?namespace=a")).status == 200
+        for answer in (
+            await api.get("/v1/jobs"),
+            await api.get("/v1/jobs?namespace=b"),
+            await api.call("POST", "/v1/job/x/scale?namespace=b", {"nonsense": 1}),
+        ):
+            assert (answer.status, answer.text) == (403, "Permission denied")
