@@ -20,6 +20,7 @@ PACKAGES = {
 }
 BREACHES = {
     "layers": ("yurt/state/breach.py", "import yurt.fsm"),
+    "scheduler-layers": ("yurt/scheduler/placing/breach.py", "import yurt.scheduler.explain"),
     "sans-io": ("yurt/scheduler/breach.py", "import asyncio"),
     "jobspec-alone": ("yurt_jobspec/breach.py", "import yurt.structs"),
     "drivers-sdk-only": ("yurt_driver_mock/breach.py", "import yurt.structs.job"),

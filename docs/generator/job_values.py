@@ -7,7 +7,7 @@ import re
 
 from yurt.api import validate_policies
 from yurt.client import task_env
-from yurt.scheduler import operators, targets
+from yurt.scheduler.constraints import operators, targets
 from yurt.structs.alloc import (
     AllocatedCpuResources,
     AllocatedMemoryResources,

@@ -38,6 +38,7 @@ UNNEEDED = (
     "yurt.gotemplate",
     "yurt.rpc.certificates",
     "yurt.rpc.link",
+    "yurt.scheduler.explain",
     "yurt.storage.etcd.log",
     "yurt.storage.sqlite",
     "yurt.testing",
@@ -46,7 +47,7 @@ UNNEEDED = (
 """With all that is below them. What the agent needs later is imported when it is, by the function that needs it."""
 MODULES_MAX = 1080
 """A bound for the sum: an agent that is ready had 1058 modules when this was written."""
-LAST_IMPORT = "yurt.scheduler.system"
+LAST_IMPORT = "yurt.scheduler.job_types.system"
 """What an agent imports last, in a thread, once it has told that it is ready."""
 
 

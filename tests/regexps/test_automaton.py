@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 from yurt.regexps import TEXT_MAX, Regexp, compiled, problem
-from yurt.scheduler.operators import answers, holds
+from yurt.scheduler.constraints.operators import answers, holds
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt import scheduler
 from yurt.fsm import apply
-from yurt.scheduler.feasible import candidates, is_row_feasible
+from yurt.scheduler.feasibility.masks import candidates, is_row_feasible
 from yurt.scheduler.plan_check import check_plan
 from yurt.sdk.value import UnixNano
 from yurt.state import Snapshot

@@ -278,7 +278,7 @@ async def _wait(event: asyncio.Event) -> None:
 
 def _after_start() -> None:
     """Import what the first evaluation needs (numpy, above all) before it comes; then what is free goes back."""
-    for name in ("attempts", "blocked", "plan_check"):
+    for name in ("attempts", "job_types.blocked_evals", "plan_check"):
         import_module(f"yurt.scheduler.{name}")
     give_back()
 

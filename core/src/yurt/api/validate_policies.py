@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from yurt.api.rules import duplicates, is_open, one_of, seconds_text
 from yurt.regexps import problem as pattern_problem
-from yurt.scheduler.versions import is_constraint
+from yurt.scheduler.constraints.versions import is_constraint
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs import status
 from yurt.structs.constraint import Affinity, Constraint, Spread

@@ -5,6 +5,10 @@ plan; when parts of it are refused it attempts again on a newer snapshot, up to 
 and then ends the evaluation with `exhausted`. The same snapshot, evaluation, `now`, seed and attempt give the same plan
 to the byte: ids come from the seed, equal scores are told apart by it.
 
+Packages, each importing only from those after it: `explain`, `job_types`, `placing` and `reconcile`, `feasibility` and
+`capacity`, `devices`, `constraints`. The entry points are the modules beside them (`attempts`, `plan_check`, `replay`)
+and `explain`.
+
 The names below are loaded when first used: importing this package does not import numpy, which would be a fifth of an
 agent's start-up.
 """
@@ -16,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from yurt.scheduler.attempts import Attempt, Series, attempt, dry_run
-    from yurt.scheduler.blocked import exhausted, max_attempts
-    from yurt.scheduler.foreseen import OnTheirWay, foresee
+    from yurt.scheduler.capacity.in_flight import OnTheirWay, foresee
+    from yurt.scheduler.job_types.blocked_evals import exhausted, max_attempts
     from yurt.scheduler.plan_check import check_plan
 
 __all__ = [
@@ -26,8 +30,8 @@ __all__ = [
 
 _HOMES = {
     "Attempt": "attempts", "Series": "attempts", "attempt": "attempts", "dry_run": "attempts",
-    "exhausted": "blocked", "max_attempts": "blocked", "check_plan": "plan_check",
-    "foresee": "foreseen", "OnTheirWay": "foreseen",
+    "exhausted": "job_types.blocked_evals", "max_attempts": "job_types.blocked_evals", "check_plan": "plan_check",
+    "foresee": "capacity.in_flight", "OnTheirWay": "capacity.in_flight",
 }  # fmt: skip
 
 

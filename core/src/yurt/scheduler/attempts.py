@@ -1,16 +1,16 @@
-"""The doors: one attempt at one evaluation, and a series of them on one state."""
+"""Entry points: one attempt at one evaluation, a series of attempts on one state, and a dry run of a job."""
 
 from __future__ import annotations
 
 from functools import partial
 from typing import NamedTuple
 
-from yurt.scheduler.course import Course, is_new, only_adds
-from yurt.scheduler.foreseen import foresee
-from yurt.scheduler.generic import GenericAttempt
+from yurt.scheduler.capacity.in_flight import foresee
+from yurt.scheduler.capacity.limits import LimitsOf, limits_now, no_limits
 from yurt.scheduler.ids import Ids, number_of
-from yurt.scheduler.limits import LimitsOf, limits_now, no_limits
-from yurt.scheduler.system import SystemAttempt
+from yurt.scheduler.job_types.generic import GenericAttempt
+from yurt.scheduler.job_types.system import SystemAttempt
+from yurt.scheduler.placing.warm_start import Course, is_new, only_adds
 from yurt.sdk.value import UnixNano, replace
 from yurt.state.store import Snapshot
 from yurt.structs.evaluation import Evaluation
@@ -53,7 +53,7 @@ class Series:
     """First attempts at evaluations of different jobs on one state, each as if the plans before were laid over it.
 
     The answers are those of `attempt` with the same seed on that state, to the byte. New jobs go on from each other
-    (`course`) as long as no limits count what they take.
+    (`placing.warm_start`) as long as no limits count what they take.
     """
 
     def __init__(self, state: Snapshot, *, seed: int, limits: LimitsOf = no_limits) -> None:

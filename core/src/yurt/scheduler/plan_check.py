@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from yurt.scheduler.ask import CLAIMED
-from yurt.scheduler.bookings import overbooked
-from yurt.scheduler.limits import LimitsOf, exceeded, limits_now, no_limits, take
-from yurt.scheduler.ports import reserved_bits
-from yurt.scheduler.view import DIMENSIONS, MAX_ALLOCS
+from yurt.scheduler.capacity.ask import CLAIMED
+from yurt.scheduler.capacity.limits import LimitsOf, exceeded, limits_now, no_limits, take
+from yurt.scheduler.capacity.ports import reserved_bits
+from yurt.scheduler.capacity.view import DIMENSIONS, MAX_ALLOCS
+from yurt.scheduler.devices.bookings import overbooked
 from yurt.sdk.value import replace
 from yurt.state.arrays import tally
 from yurt.state.columns import ALLOCS, IS_NODE, IS_READY

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from yurt.fsm.basis import expectation
-from yurt.scheduler.operators import holds
-from yurt.scheduler.targets import resolve
+from yurt.scheduler.constraints.operators import holds
+from yurt.scheduler.constraints.targets import resolve
 from yurt.sdk.errors import Conflict, Invalid, NotFound, YurtError
 from yurt.sdk.value import replace
 from yurt.server.log_writer import Committed, Stale

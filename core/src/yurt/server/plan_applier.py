@@ -45,7 +45,7 @@ from yurt.structs.plan import QUOTA_REFUSAL, Outcome, Plan, PlanResult
 from yurt.structs.questions import is_ready
 
 if TYPE_CHECKING:
-    from yurt.scheduler.limits import LimitsOf
+    from yurt.scheduler.capacity.limits import LimitsOf
 
 log = logging.getLogger(__name__)
 

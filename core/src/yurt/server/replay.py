@@ -25,7 +25,7 @@ from yurt.structs.packed import unpacked
 from yurt.structs.plan import Plan
 
 if TYPE_CHECKING:
-    from yurt.scheduler.limits import LimitsOf
+    from yurt.scheduler.capacity.limits import LimitsOf
     from yurt.server.server import Server
 
 STATES_KEPT: Final = 3
@@ -97,7 +97,7 @@ async def replay(server: Server, eval_id: str) -> Replay:
 
 def _before(state: Snapshot, record: AttemptRecord) -> list[tuple[str, AttemptRecord]]:
     """The evaluations that were scheduled just before, the first one first."""
-    from yurt.scheduler.replaying import CHAIN_MAX
+    from yurt.scheduler.replay import CHAIN_MAX
 
     found: list[tuple[str, AttemptRecord]] = []
     after = record.after
@@ -172,9 +172,9 @@ def _again(
     base_index: int,
     limits: Mapping[str, LimitsOf],
 ) -> Replay:
-    from yurt.scheduler.foreseen import foresee
-    from yurt.scheduler.replaying import compare
-    from yurt.scheduler.replaying import replay as attempt_again
+    from yurt.scheduler.capacity.in_flight import foresee
+    from yurt.scheduler.replay import compare
+    from yurt.scheduler.replay import replay as attempt_again
 
     attempts: list[ReplayedAttempt] = []
     is_outcome_identical = True

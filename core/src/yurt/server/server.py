@@ -74,7 +74,7 @@ from yurt.structs.rpc import (
 from yurt.structs.service import ServiceRegistration
 
 if TYPE_CHECKING:
-    from yurt.scheduler.limits import LimitsOf
+    from yurt.scheduler.capacity.limits import LimitsOf
     from yurt.server.replication import Authority
     from yurt.server.term import Term
 

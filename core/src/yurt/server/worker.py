@@ -33,7 +33,7 @@ from yurt.structs.evaluation import AttemptRecord, Evaluation
 from yurt.structs.plan import Outcome
 
 if TYPE_CHECKING:
-    from yurt.scheduler.limits import LimitsOf
+    from yurt.scheduler.capacity.limits import LimitsOf
 
 log = logging.getLogger(__name__)
 

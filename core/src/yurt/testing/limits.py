@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from yurt.scheduler.limits import Limit
+from yurt.scheduler.capacity.limits import Limit
 from yurt.state import Snapshot
 from yurt.state.usage import Usage, is_using, usage_of
 from yurt.structs.job import Job

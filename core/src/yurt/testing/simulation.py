@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from yurt import scheduler
-from yurt.scheduler.bookings import overbooked
+from yurt.scheduler.devices.bookings import overbooked
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.server import Server

@@ -8,7 +8,7 @@ from typing import Any
 
 from yurt import scheduler
 from yurt.fsm import apply
-from yurt.scheduler.edits import apply_edits, with_numbers
+from yurt.scheduler.explain.edits import apply_edits, with_numbers
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c

@@ -1,0 +1,163 @@
+"""What one allocation of a group asks of a node, and what the node grants it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from yurt.scheduler.capacity.ports import grant_ports, has_ports
+from yurt.scheduler.devices.offers import grant_devices, near_cores, wants_topology
+from yurt.scheduler.devices.topology import REQUIRE
+from yurt.sdk.value import replace
+from yurt.state.held import Held
+from yurt.state.usage import Usage, single_writer_volumes, usage_of_resources
+from yurt.structs.alloc import (
+    AllocatedCpuResources,
+    AllocatedMemoryResources,
+    AllocatedResources,
+    AllocatedSharedResources,
+    AllocatedTaskResources,
+)
+from yurt.structs.job import TaskGroup
+from yurt.structs.node import Node
+
+CLAIMED = "conflicting claims for host volume with single-writer"
+
+
+class Grant(NamedTuple):
+    """What an allocation was given, and what that takes of the node."""
+
+    resources: AllocatedResources
+    usage: Usage
+
+
+class NearShort(NamedTuple):
+    """A task that must have its cores near its devices, and how many are free there when its turn comes."""
+
+    task: str
+    asked: int
+    free: int
+
+
+class Ask:
+    """A group's ask. `plain` is granted as it is when nothing exclusive (ports, cores, devices) is asked."""
+
+    def __init__(self, group: TaskGroup, *, with_memory_max: bool) -> None:
+        self.group = group
+        self.has_ports = has_ports(group)
+        self.cores = sum(task.resources.cores for task in group.tasks)
+        self.devices = tuple((task.name, device) for task in group.tasks for device in task.resources.devices)
+        self.volumes = single_writer_volumes(group)
+        self.has_device_affinities = any(device.affinities or device.first_available for _, device in self.devices)
+        """Whether nodes are told apart by how well their devices suit the group."""
+        self.asks_affinities = any(device.affinities for _, device in self.devices)
+        """Whether that is a part of every node's score, also where no affinity is met (semantics 15)."""
+        resources = AllocatedResources(
+            tasks={
+                task.name: AllocatedTaskResources(
+                    cpu=AllocatedCpuResources(cpu_shares=0 if task.resources.cores else task.resources.cpu),
+                    memory=AllocatedMemoryResources(
+                        memory_mb=task.resources.memory_mb,
+                        memory_max_mb=task.resources.memory_max_mb if with_memory_max else 0,
+                    ),
+                )
+                for task in group.tasks
+            },
+            shared=AllocatedSharedResources(disk_mb=group.ephemeral_disk.size_mb),
+        )
+        self.plain = Grant(resources, usage_of_resources(resources, group))
+
+    @property
+    def is_exclusive(self) -> bool:
+        """True when a node must be asked for particular ports, cores or devices."""
+        return self.has_ports or self.cores > 0 or bool(self.devices or self.volumes)
+
+    def grant(self, node: Node, held: Held, *, salt: int) -> Grant | str:
+        """What the node gives, or the exhausted dimension."""
+        if not self.is_exclusive:
+            return self.plain
+        resources = self.plain.resources
+        tasks = dict(resources.tasks)
+        shared = resources.shared
+        if not held.volumes.isdisjoint(self.volumes):
+            return CLAIMED
+        if self.cores:
+            free = [core for core in node.node_resources.cpu.reservable_cpu_cores if not held.cores >> core & 1]
+            if len(free) < self.cores:
+                return "cores"
+        if self.devices:
+            granted = grant_devices(node, held.devices, self.devices)
+            if granted is None:
+                return "devices: no devices match request"
+            for name, device in granted[0]:
+                tasks[name] = replace(tasks[name], devices=(*tasks[name].devices, device))
+        if self.cores and not self._give_cores(tasks, node, free):
+            return "cores"
+        if self.has_ports:
+            ports = grant_ports(node, held.ports, self.group, salt=salt)
+            if isinstance(ports, str):
+                return ports
+            shared = replace(shared, networks=ports.shared, ports=ports.ports)
+            for name, networks in ports.tasks.items():
+                tasks[name] = replace(tasks[name], networks=networks)
+        given = AllocatedResources(tasks=tasks, shared=shared)
+        return Grant(given, usage_of_resources(given, self.group))
+
+    def device_score(self, node: Node, held: Held) -> float:
+        """How well the node's free devices meet the device affinities."""
+        granted = grant_devices(node, held.devices, self.devices)
+        return 0.0 if granted is None else granted[1]
+
+    def cpu_of_cores(self, mhz: int) -> int:
+        """The MHz that reserved cores come to where each has so many; tasks that never run together share."""
+        shares = {
+            task.name: mhz * task.resources.cores if task.resources.cores else task.resources.cpu
+            for task in self.group.tasks
+        }
+        tasks = {
+            name: AllocatedTaskResources(cpu=AllocatedCpuResources(cpu_shares=each)) for name, each in shares.items()
+        }
+        return usage_of_resources(AllocatedResources(tasks=tasks), self.group).cpu - self.plain.usage.cpu
+
+    def note_topology(self, is_told: bool) -> None:
+        """Devices of some nodes tell where they are: nodes where they lie together suit the group better."""
+        if is_told and any(wants_topology(device) for _, device in self.devices):
+            self.has_device_affinities = True
+
+    def _give_cores(self, tasks: dict[str, AllocatedTaskResources], node: Node, free: list[int]) -> bool:
+        """Give each task its cores, those near its devices first; False when it requires such and there are too few."""
+        per_core = mhz_of_core(node)
+        for task in self.group.tasks:
+            if task.resources.cores:
+                near = near_cores(node, tasks[task.name].devices)
+                free.sort(key=lambda core: (core not in near, core))
+                cores = tuple(sorted(free[: task.resources.cores]))
+                numa = task.resources.numa
+                if near and numa is not None and numa.affinity == REQUIRE and not near.issuperset(cores):
+                    return False
+                del free[: task.resources.cores]
+                given = AllocatedCpuResources(cpu_shares=per_core * len(cores), reserved_cores=cores)
+                tasks[task.name] = replace(tasks[task.name], cpu=given)
+        return True
+
+    def short_near_devices(self, node: Node, held: Held) -> tuple[NearShort, ...]:
+        """The tasks that would get too few cores near their devices, on a node with enough of both."""
+        granted = grant_devices(node, held.devices, self.devices)
+        if granted is None or not self.devices:
+            return ()
+        found = []
+        free = [core for core in node.node_resources.cpu.reservable_cpu_cores if not held.cores >> core & 1]
+        for task in self.group.tasks:
+            asked, numa = task.resources.cores, task.resources.numa
+            near = near_cores(node, [device for name, device in granted[0] if name == task.name])
+            there = len(near.intersection(free))
+            if asked > there and near and numa is not None and numa.affinity == REQUIRE:
+                found.append(NearShort(task.name, asked, there))
+            free.sort(key=lambda core: (core not in near, core))
+            del free[:asked]
+        return tuple(found)
+
+
+def mhz_of_core(node: Node) -> int:
+    """What one of a node's cores counts for."""
+    cpu = node.node_resources.cpu
+    return cpu.cpu_shares // max(1, cpu.total_cpu_cores or len(cpu.reservable_cpu_cores))

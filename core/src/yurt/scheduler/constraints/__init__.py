@@ -1,0 +1,1 @@
+"""Constraints on resolved values: operators, version ranges and what `${...}` names on a node."""

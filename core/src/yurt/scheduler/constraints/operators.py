@@ -1,0 +1,95 @@
+"""Constraint operators on resolved values (semantics 17). A side that did not resolve is None.
+
+A value that cannot be parsed makes the constraint false, never an error: registration refuses such constraints, and a
+node's attribute may hold anything.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from operator import ge, gt, le, lt
+from typing import Any
+
+from yurt.regexps import compiled
+from yurt.scheduler.constraints.versions import is_version_within
+
+DISTINCT_HOSTS = "distinct_hosts"
+DISTINCT_PROPERTY = "distinct_property"
+
+
+def holds(operand: str, left: str | None, right: str | None) -> bool:
+    """Whether `left operand right`; an unknown operand never holds."""
+    if operand in ("=", "==", "is"):
+        return left is not None and right is not None and left == right
+    if operand in ("!=", "not"):
+        return left != right
+    if operand == "is_set":
+        return left is not None
+    if operand == "is_not_set":
+        return left is None
+    if left is None or right is None:
+        return False
+    compare = _TWO_SIDED.get(operand)
+    return compare is not None and compare(left, right)
+
+
+def answers(operand: str, right: str, lefts: Sequence[str | None]) -> list[bool]:
+    """The same as `holds` for many left sides, in their order; equal ones are compared once."""
+    pattern = compiled(right) if operand == "regexp" else None
+    if pattern is not None:
+        return pattern.search_all(lefts)
+    known = {left: holds(operand, left, right) for left in dict.fromkeys(lefts)}
+    return [known[left] for left in lefts]
+
+
+def _is_ordered(operand: str) -> Callable[[str, str], bool]:
+    order = _ORDERS[operand]
+
+    def compare(left: str, right: str) -> bool:
+        for parse in (_integer, _number):
+            one, other = parse(left), parse(right)
+            if one is not None and other is not None:
+                return order(one, other)
+        return order(left, right)
+
+    return compare
+
+
+def _integer(text: str) -> int | None:
+    """A number of 64 bits."""
+    found = int(text) if _INTEGER.fullmatch(text) else None
+    return found if found is not None and -(1 << 63) <= found < 1 << 63 else None
+
+
+def _number(text: str) -> float | None:
+    """A decimal number, not too large for a float; or `inf`, `infinity` (with a sign or without), `nan`."""
+    if _SPECIAL.fullmatch(text):
+        return float(text)
+    found = float(text) if _DECIMAL.fullmatch(text) else None
+    return found if found is not None and math.isfinite(found) else None
+
+
+def _matches(left: str, right: str) -> bool:
+    pattern = compiled(right)
+    return pattern is not None and pattern.search(left)
+
+
+def _items(text: str) -> set[str]:
+    return {item.strip() for item in text.split(",")}
+
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,64}")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+_SPECIAL = re.compile(r"[+-]?inf(?:inity)?|nan", re.IGNORECASE | re.ASCII)
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
+_TWO_SIDED: dict[str, Callable[[str, str], bool]] = {
+    **{operand: _is_ordered(operand) for operand in _ORDERS},
+    "regexp": _matches,
+    "version": lambda left, right: is_version_within(left, right, strict=False),
+    "semver": lambda left, right: is_version_within(left, right, strict=True),
+    "set_contains": lambda left, right: _items(right) <= _items(left),
+    "set_contains_all": lambda left, right: _items(right) <= _items(left),
+    "set_contains_any": lambda left, right: bool(_items(right) & _items(left)),
+}

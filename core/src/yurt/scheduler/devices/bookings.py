@@ -1,0 +1,128 @@
+"""Bookings of devices: who holds them whole, and how much of shared ones is taken.
+
+A device is held whole by one, or shared in one mode by several. Shares add up to no more than the device has: memory
+without what its driver keeps, and 100 percent of its compute. Each share is an instance of its own, with the id
+`<device>::<number>`, and no two of a device have the same number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from yurt.scheduler.devices.attributes import number_of, text_of
+from yurt.sdk.device import SHARE_MARK
+from yurt.structs.node import Node, NodeDevice, NodeDeviceResource
+
+COMPUTE_MAX = 100
+SHARES_MAX = 48
+"""Of one device: more programs at once its driver does not serve."""
+
+
+class Share(NamedTuple):
+    """What one share books."""
+
+    number: str
+    mode: str
+    memory_mb: int
+    compute: int
+
+
+class Booked(NamedTuple):
+    """What is taken of one device."""
+
+    is_whole: bool = False
+    shares: tuple[Share, ...] = ()
+
+    @property
+    def is_free(self) -> bool:
+        """Nobody has any of it."""
+        return not self.is_whole and not self.shares
+
+    @property
+    def memory_mb(self) -> int:
+        """MiB that shares book."""
+        return sum(share.memory_mb for share in self.shares)
+
+    @property
+    def compute(self) -> int:
+        """Percent that shares book."""
+        return sum(share.compute for share in self.shares)
+
+    @property
+    def modes(self) -> set[str]:
+        """How it is shared: one mode, or none."""
+        return {share.mode for share in self.shares}
+
+    def next_number(self) -> str:
+        """A number that no share of the device has."""
+        known = {share.number for share in self.shares}
+        return next(text for number in range(len(known) + 1) if (text := str(number)) not in known)
+
+
+NOTHING = Booked()
+
+
+def instance_key(kind: NodeDeviceResource, instance: str) -> str:
+    """How the whole instance is written among what is held."""
+    return f"{kind.vendor}/{kind.type}/{kind.name}/{instance}"
+
+
+def bookings(held: Iterable[str]) -> dict[str, Booked]:
+    """What is taken, by the key of the device."""
+    found: dict[str, Booked] = {}
+    for key in held:
+        device, share = parted(key)
+        known = found.get(device, NOTHING)
+        found[device] = (
+            known._replace(is_whole=True) if share is None else known._replace(shares=(*known.shares, share))
+        )
+    return found
+
+
+def parted(key: str) -> tuple[str, Share | None]:
+    """The device of a key, and its share when it is one."""
+    parts = key.rsplit("|", 3)
+    device, mark, number = parts[0].rpartition(SHARE_MARK)
+    if len(parts) != 4 or not mark or not parts[2].isdigit() or not parts[3].isdigit():
+        return key, None
+    return device, Share(number, parts[1], int(parts[2]), int(parts[3]))
+
+
+def capacity_mb(kind: NodeDeviceResource, instance: NodeDevice) -> int:
+    """MiB of a device that can be booked; 0 when it is not known."""
+    total, kept = (number_of(kind, instance, name) for name in ("memory", "memory_reserved"))
+    mib = 1 << 20
+    return max(0, int(((total or 0.0) - (kept or 0.0)) // mib))
+
+
+def modes_of(kind: NodeDeviceResource, instance: NodeDevice) -> frozenset[str]:
+    """The ways in which a device can be shared."""
+    return frozenset(part.strip() for part in (text_of(kind, instance, "sharing") or "").split(",") if part.strip())
+
+
+def overbooked(node: Node, held: Iterable[str], coming: Iterable[str]) -> str:
+    """Why the devices that `coming` is on are given too often, or nothing; `held` holds them too."""
+    wanted = {parted(key)[0] for key in coming}
+    if not wanted:
+        return ""
+    known = {
+        instance_key(kind, instance.id): (kind, instance)
+        for kind in node.node_resources.devices
+        for instance in kind.instances
+    }
+    for device, booked in sorted(bookings(held).items()):
+        if device in wanted and booked.shares:
+            reason = _excess(booked, known.get(device))
+            if reason:
+                return reason
+    return ""
+
+
+def _excess(booked: Booked, device: tuple[NodeDeviceResource, NodeDevice] | None) -> str:
+    numbers = [share.number for share in booked.shares]
+    if booked.is_whole or device is None or len(booked.modes) > 1 or len(set(numbers)) < len(numbers):
+        return "device oversubscribed"
+    if booked.memory_mb > capacity_mb(*device):
+        return "device memory oversubscribed"
+    return "device compute oversubscribed" if booked.compute > COMPUTE_MAX or len(numbers) > SHARES_MAX else ""

@@ -1,0 +1,436 @@
+"""Devices: which instances a node can give for what a group's tasks ask, and how well they suit it.
+
+A request is met by instances of one kind where one kind has enough, else by several kinds, when its name leaves the
+model open. Kinds are taken in the order of the request's affinities, then whole devices before parts of split ones,
+then by topology (`topology`). A share of a device goes where the least is left beside it: to a device that is shared
+already before a free one. Of alternatives (`first_available`) the first that the node can give is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice, permutations
+from typing import NamedTuple
+
+from yurt.scheduler.devices.attributes import IDS, INSTANCE_ATTRIBUTES, admits, attribute_of, meets
+from yurt.scheduler.devices.bookings import (
+    COMPUTE_MAX,
+    NOTHING,
+    SHARES_MAX,
+    Booked,
+    Share,
+    bookings,
+    capacity_mb,
+    instance_key,
+    modes_of,
+)
+from yurt.scheduler.devices.topology import (
+    IGNORE,
+    PLACES,
+    PREFER,
+    REQUIRE,
+    Layout,
+    Wish,
+    choose,
+    layout_of,
+    mask_of,
+    members,
+)
+from yurt.sdk.device import MIG, SHARE_MARK, device_of
+from yurt.structs.alloc import AllocatedDeviceResource
+from yurt.structs.node import Attribute, Node, NodeDevice, NodeDeviceResource
+from yurt.structs.resources import DeviceTopology, RequestedDevice
+
+ORDERS_MAX = 24
+"""Orders in which the requests of a group are tried, when the given one does not work out."""
+
+CORES_MAX = 65_536
+RACKS_KEPT = 16_384
+REQUESTS_KEPT = 256
+
+
+class DeviceGrant(NamedTuple):
+    """Instances for one task."""
+
+    task: str
+    device: AllocatedDeviceResource
+
+
+class Item(NamedTuple):
+    """One instance of a node; `key` is how it is held, `is_part` tells the parts of split devices."""
+
+    number: int
+    kind_number: int
+    kind: NodeDeviceResource
+    instance: NodeDevice
+    key: str
+    is_part: bool
+
+
+class KindChoice(NamedTuple):
+    """The instances of one kind that a request may be given, and how well the kind suits it."""
+
+    number: int
+    mask: int
+    weight: float
+    is_part: bool
+
+
+class Rack:
+    """A node's devices as they are, whoever holds them; made once for a node."""
+
+    def __init__(self, devices: tuple[NodeDeviceResource, ...]) -> None:
+        self.devices = devices
+        self.layout: Layout = layout_of(devices)
+        pairs = [(number, kind, each) for number, kind in enumerate(devices) for each in kind.instances]
+        self.items = tuple(
+            Item(
+                at, number, kind, each, instance_key(kind, each.id), attribute_of(kind, each, "mig_parent") is not None
+            )
+            for at, (number, kind, each) in enumerate(pairs)
+        )
+        self.number_of = {item.key: item.number for item in self.items}
+        self.healthy = mask_of(item.number for item in self.items if item.instance.healthy)
+        self._matching: dict[RequestedDevice, list[Item]] = {}
+        self._kinds: dict[RequestedDevice, list[KindChoice]] = {}
+
+    def kinds(self, request: RequestedDevice) -> list[KindChoice]:
+        """The kinds that match the request, in the order of the node."""
+        found = self._kinds.get(request)
+        if found is None:
+            if len(self._kinds) >= REQUESTS_KEPT:
+                self._kinds.clear()
+            found = self._kinds[request] = [
+                KindChoice(
+                    number=items[0].kind_number,
+                    mask=mask_of(item.number for item in items),
+                    weight=matched_weight(items[0].kind, request),
+                    is_part=items[0].is_part,
+                )
+                for items in _by_kind(self.matching(request))
+            ]
+        return found
+
+    def matching(self, request: RequestedDevice) -> list[Item]:
+        """The healthy instances that the request may be given, taken or not."""
+        found = self._matching.get(request)
+        if found is None:
+            if len(self._matching) >= REQUESTS_KEPT:
+                self._matching.clear()
+            found = self._matching[request] = [
+                item
+                for item in self.items
+                if item.instance.healthy
+                and is_named(item.kind, request.name)
+                and admits(item.kind, item.instance, request.constraints)
+            ]
+        return found
+
+
+_racks: dict[int, Rack] = {}
+"""By identity of a node's devices, which the rack keeps, so that no other gets their identity."""
+
+
+def rack_of(node: Node) -> Rack:
+    """The node's devices."""
+    devices = node.node_resources.devices
+    found = _racks.get(id(devices))
+    if found is None:
+        if len(_racks) >= RACKS_KEPT:
+            _racks.clear()
+        found = _racks[id(devices)] = Rack(devices)
+    return found
+
+
+class Offer(NamedTuple):
+    """What a request gets: the grants, what it takes, how well it suits."""
+
+    devices: tuple[AllocatedDeviceResource, ...]
+    taken: tuple[tuple[str, Booked], ...]
+    matched: float
+    scores: tuple[float, ...] = ()
+
+
+class Stock:
+    """A node's devices and what is taken of them, while requests are met one after another."""
+
+    def __init__(self, node: Node, held: Iterable[str]) -> None:
+        self.rack = rack_of(node)
+        self.layout = self.rack.layout
+        self.items = self.rack.items
+        self.booked = bookings(held)
+
+    def of(self, item: Item) -> Booked:
+        """What is taken of an instance."""
+        return self.booked.get(item.key, NOTHING)
+
+    def is_free(self, item: Item) -> bool:
+        """Nobody has any of it, and it is well."""
+        return item.instance.healthy and self.of(item).is_free
+
+    def free(self) -> int:
+        """All free instances, as a mask."""
+        numbers = self.rack.number_of
+        return self.rack.healthy & ~mask_of(numbers[key] for key in self.booked if key in numbers)
+
+    def matching(self, request: RequestedDevice) -> list[Item]:
+        """The healthy instances that the request may be given, taken or not."""
+        return self.rack.matching(request)
+
+    def take(self, offer: Offer) -> None:
+        """What follows finds the offer's instances taken."""
+        self.booked.update(offer.taken)
+
+
+def has_devices(node: Node, requests: Iterable[RequestedDevice]) -> bool:
+    """Whether the node could meet each request, were all of its devices free."""
+    stock = Stock(node, ())
+    return all(find_offer(stock, request) is not None for request in requests)
+
+
+def looks_at_instances(request: RequestedDevice) -> bool:
+    """Whether nodes of one class may answer differently, for their instances differ."""
+    topology = request.topology
+    if request.share or (topology is not None and REQUIRE in (topology.nvlink, topology.numa)):
+        return True
+    targets = {target for rule in request.constraints for target in (rule.l_target, rule.r_target)}
+    if targets & {IDS, "${device.id}", *(f"${{device.attr.{name}}}" for name in INSTANCE_ATTRIBUTES)}:
+        return True
+    return any(looks_at_instances(other) for other in request.first_available)
+
+
+def wants_topology(request: RequestedDevice) -> bool:
+    """Whether it matters on which node its devices lie together."""
+    several = request.count > 1 and not request.all_of_node and not request.share
+    return several or any(wants_topology(other) for other in request.first_available)
+
+
+def has_topology(nodes: Iterable[Node]) -> bool:
+    """Whether any device tells where it is."""
+    kinds = (kind for node in nodes for kind in node.node_resources.devices)
+    return any(PLACES & each.attributes.keys() for kind in kinds for each in kind.instances)
+
+
+def grant_devices(
+    node: Node, taken: Iterable[str], requests: Sequence[tuple[str, RequestedDevice]]
+) -> tuple[tuple[DeviceGrant, ...], float] | None:
+    """Free instances for every (task, request) and how well they suit, or None when some request finds none.
+
+    The requests are met in their order; when that fails other orders are tried, for one may have taken the only
+    instance that another can use.
+    """
+    held = tuple(taken)
+    for order in islice(permutations(range(len(requests))), ORDERS_MAX):
+        stock = Stock(node, held)
+        offers: dict[int, Offer] = {}
+        for at in order:
+            offer = find_offer(stock, requests[at][1])
+            if offer is None:
+                break
+            stock.take(offer)
+            offers[at] = offer
+        else:
+            grants = [DeviceGrant(requests[at][0], d) for at in sorted(offers) for d in offers[at].devices]
+            return tuple(grants), _score(requests, [offers[at] for at in sorted(offers)])
+    return None
+
+
+def _score(requests: Sequence[tuple[str, RequestedDevice]], offers: Sequence[Offer]) -> float:
+    """The mean of how far affinities are met and how near the devices are."""
+    total = sum(abs(affinity.weight) for _, request in requests for affinity in request.affinities)
+    parts = [sum(offer.matched for offer in offers) / total] if total else []
+    parts += [score for offer in offers for score in offer.scores]
+    return sum(parts) / len(parts) if parts else 0.0
+
+
+def find_offer(stock: Stock, request: RequestedDevice) -> Offer | None:
+    """What the node can give for a request now."""
+    choices = request.first_available
+    for at, choice in enumerate(choices):
+        offer = find_offer(stock, choice)
+        if offer is not None:
+            return offer._replace(scores=(*offer.scores, 1 - at / len(choices)), matched=0.0)
+    if choices:
+        return None
+    found = stock.matching(request)
+    if request.all_of_node:
+        return _all(stock, found)
+    if request.share == MIG:
+        return _part(stock, request, found)
+    if request.share:
+        return _shares(stock, request, found)
+    return _whole(stock, request, found)
+
+
+def matched_weight(kind: NodeDeviceResource, request: RequestedDevice) -> float:
+    """The sum of the weights of the affinities that a kind of device meets."""
+    return float(sum(a.weight for a in request.affinities if meets(a.operand, kind, a.l_target, a.r_target)))
+
+
+def is_named(kind: NodeDeviceResource, name: str) -> bool:
+    """Whether a request by `type`, `vendor/type` or `vendor/type/name` means this kind."""
+    parts = name.split("/", 2)
+    if len(parts) == 1:
+        return kind.type == parts[0]
+    if len(parts) == 2:
+        return [kind.vendor, kind.type] == parts
+    return [kind.vendor, kind.type, kind.name] == parts
+
+
+def wish_of(request: RequestedDevice) -> Wish:
+    """How the request's devices shall lie together."""
+    topology = request.topology or DeviceTopology()
+    return Wish(max(0, request.count), topology.nvlink or PREFER, topology.numa or PREFER)
+
+
+def _by_kind(items: Iterable[Item]) -> Iterator[list[Item]]:
+    kinds: dict[int, list[Item]] = {}
+    for item in items:
+        kinds.setdefault(item.kind_number, []).append(item)
+    yield from kinds.values()
+
+
+def _whole(stock: Stock, request: RequestedDevice, found: list[Item]) -> Offer | None:
+    wish, free, layout = wish_of(request), stock.free(), stock.layout
+    offers = []
+    for kind in stock.rack.kinds(request):
+        chosen = choose(layout, kind.mask & free, free, wish)
+        if chosen is not None:
+            offers.append((kind, chosen))
+    if offers:
+        kind, chosen = offers[0]
+        if len(offers) > 1:
+            kind, chosen = min(
+                offers, key=lambda o: (-o[0].weight, o[0].is_part, layout.cost(members(o[1]), free, wish), o[0].number)
+            )
+        return _given(stock, chosen, kind.weight, wish)
+    if wish.number < 2 or request.name.count("/") > 1:
+        return None
+    mixed = mask_of(item.number for item in found if not item.is_part) & free
+    chosen_of_all = choose(layout, mixed, free, wish)
+    return None if chosen_of_all is None else _given(stock, chosen_of_all, 0.0, wish)
+
+
+def _all(stock: Stock, found: list[Item]) -> Offer | None:
+    if not found or not all(stock.is_free(item) for item in found):
+        return None
+    wish = Wish(len(found), IGNORE, IGNORE)
+    return _given(stock, mask_of(item.number for item in found), 0.0, wish)
+
+
+def _part(stock: Stock, request: RequestedDevice, found: list[Item]) -> Offer | None:
+    """MIG instances: the smallest that have the memory, on the card of which most is in use."""
+    free_of: dict[str, int] = {}
+    usable = []
+    for item in found:
+        if not item.is_part or not stock.is_free(item):
+            continue
+        parent = _parent(item)
+        free_of[parent] = free_of.get(parent, 0) + 1
+        if capacity_mb(item.kind, item.instance) >= request.memory_mb:
+            usable.append(item)
+    for item in stock.items:
+        if item.is_part and stock.is_free(item) and item not in found and _parent(item) in free_of:
+            free_of[_parent(item)] += 1
+    usable.sort(key=lambda i: (capacity_mb(i.kind, i.instance), free_of[_parent(i)], _parent(i), i.number))
+    for items in _by_kind(usable):
+        if len(items) >= request.count:
+            chosen = mask_of(item.number for item in items[: request.count])
+            return _given(stock, chosen, matched_weight(items[0].kind, request), Wish(request.count, IGNORE, IGNORE))
+    return None
+
+
+def _parent(item: Item) -> str:
+    attribute = attribute_of(item.kind, item.instance, "mig_parent")
+    return (attribute.string_val or "") if attribute is not None else ""
+
+
+def _given(stock: Stock, chosen: int, matched: float, wish: Wish) -> Offer:
+    items = [stock.items[number] for number in members(chosen)]
+    devices = tuple(
+        AllocatedDeviceResource(
+            vendor=same[0].kind.vendor,
+            type=same[0].kind.type,
+            name=same[0].kind.name,
+            device_ids=tuple(item.instance.id for item in same),
+        )
+        for same in _by_kind(items)
+    )
+    is_scored = len(items) > 1 and stock.layout.has_places and IGNORE not in (wish.nvlink, wish.numa)
+    scores = (stock.layout.quality(members(chosen), wish),) if is_scored else ()
+    return Offer(devices, tuple((item.key, Booked(is_whole=True)) for item in items), matched, scores)
+
+
+def room_for_share(stock: Stock, request: RequestedDevice, item: Item) -> tuple[int, int] | None:
+    """MiB and percent that shares of the request's mode may still book of an instance; None when it is not for them."""
+    booked = stock.of(item)
+    if item.is_part or booked.is_whole or request.share not in modes_of(item.kind, item.instance):
+        return None
+    if booked.modes - {request.share} or len(booked.shares) >= SHARES_MAX:
+        return None
+    return capacity_mb(item.kind, item.instance) - booked.memory_mb, COMPUTE_MAX - booked.compute
+
+
+def _shares(stock: Stock, request: RequestedDevice, found: list[Item]) -> Offer | None:
+    best = None
+    for items in _by_kind(found):
+        chosen = _cards_for(stock, request, items)
+        if chosen is None:
+            continue
+        weight = matched_weight(items[0].kind, request)
+        fresh = sum(stock.is_free(item) for item in chosen)
+        candidate = ((-weight, fresh, items[0].kind_number), chosen, weight)
+        best = candidate if best is None or candidate[0] < best[0] else best
+    if best is None:
+        return None
+    _, cards, weight = best
+    shares = [Share(stock.of(c).next_number(), request.share, request.memory_mb, request.compute) for c in cards]
+    device = AllocatedDeviceResource(
+        vendor=cards[0].kind.vendor,
+        type=cards[0].kind.type,
+        name=cards[0].kind.name,
+        device_ids=tuple(f"{c.instance.id}{SHARE_MARK}{s.number}" for c, s in zip(cards, shares, strict=True)),
+        share=request.share,
+        memory_mb=request.memory_mb,
+        compute=request.compute,
+    )
+    booked = [(c.key, Booked(shares=(*stock.of(c).shares, s))) for c, s in zip(cards, shares, strict=True)]
+    return Offer((device,), tuple(booked), weight)
+
+
+def _cards_for(stock: Stock, request: RequestedDevice, items: list[Item]) -> list[Item] | None:
+    """Cards with room for one share each: shared ones with the least to spare first, then free ones."""
+    fitting = []
+    for item in items:
+        room = room_for_share(stock, request, item)
+        if room is not None and room[0] >= request.memory_mb and room[1] >= request.compute:
+            fitting.append((room[0], item))
+    used = sorted((pair for pair in fitting if not stock.is_free(pair[1])), key=lambda pair: (pair[0], pair[1].number))
+    chosen = [item for _, item in used[: request.count]]
+    missing = request.count - len(chosen)
+    if missing > 0:
+        fresh = mask_of(item.number for _, item in fitting if stock.is_free(item))
+        found = choose(stock.layout, fresh, stock.free(), Wish(missing, IGNORE, IGNORE))
+        if found is None:
+            return None
+        chosen += [stock.items[number] for number in members(found)]
+    return chosen
+
+
+def near_cores(node: Node, devices: Iterable[AllocatedDeviceResource]) -> frozenset[int]:
+    """The cores that are near devices, as the devices tell."""
+    wanted = {device_of(each) for device in devices for each in device.device_ids}
+    found: set[int] = set()
+    for kind in node.node_resources.devices if wanted else ():
+        for instance in kind.instances:
+            if instance.id in wanted:
+                found.update(_numbers(attribute_of(kind, instance, "cpu_affinity")))
+    return frozenset(found)
+
+
+def _numbers(attribute: Attribute | None) -> Iterator[int]:
+    """ "0-3,8" as 0, 1, 2, 3 and 8."""
+    for part in (attribute.string_val or "").split(",") if attribute is not None else ():
+        first, _, last = part.strip().partition("-")
+        if first.isdigit() and (not last or last.isdigit()):
+            yield from range(int(first), min(int(last or first), int(first) + CORES_MAX) + 1)

@@ -1,0 +1,266 @@
+"""Topology: which of a node's free devices belong together.
+
+A node's devices, their NVLink connections, NUMA nodes and distances are a `Layout`. `choose` finds the set that is best
+for the task and then leaves most behind: fewest pairs that NVLink does not join, fewest NUMA nodes, most links,
+shortest ways over PCIe, and then the largest groups that remain free for others, so that single devices are taken from
+groups that are broken already. Sets are bit masks over the layout's devices.
+
+Devices that nothing tells apart are counted, not enumerated: with NVSwitch, eight of them are one or two classes. Only
+machines with very many different devices are searched greedily (`SETS_MAX`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from yurt.scheduler.devices.attributes import number_of, text_of
+from yurt.structs.node import NodeDevice, NodeDeviceResource
+
+PREFER, REQUIRE, IGNORE = "prefer", "require", "ignore"
+SETS_MAX = 20_000
+"""Sets that are compared at most; beyond, devices are added one by one."""
+KEPT_MAX = 4096
+_LEVELS = {"PIX": 1, "PXB": 2, "PHB": 3, "NODE": 4, "SYS": 5}
+"""Ways between two devices from the nearest on, as `nvidia-smi topo` names them."""
+UNKNOWN_NODE = -1
+PLACES = frozenset({"numa_node", "nvlink_peers", "nvlink_links", "topology"})
+"""Attributes that tell where an instance is."""
+
+Cost = tuple[int, int, int, int, int]
+Candidate = tuple[Cost, tuple[int, ...]]
+Matrix = tuple[tuple[int, ...], ...]
+
+
+class Wish(NamedTuple):
+    """How many devices, and how near to each other."""
+
+    number: int
+    nvlink: str = PREFER
+    numa: str = PREFER
+
+
+class Layout:
+    """Devices of one node; equal ones are shared by all nodes that are built alike."""
+
+    def __init__(self, numa: tuple[int, ...], links: Matrix, distances: Matrix) -> None:
+        self.numa = numa
+        self.links = links
+        self.distances = distances
+        self.size = len(numa)
+        self.has_links = any(any(row) for row in links)
+        self.has_places = self.has_links or len(set(numa)) > 1 or any(any(row) for row in distances)
+        self.islands = _islands(links)
+        self.classes = _classes(self)
+        self.known: dict[tuple[int, int, Wish], int | None] = {}
+
+    def cost(self, chosen: Sequence[int], free: int, wish: Wish) -> Cost:
+        """What is bad about a set; the smallest is the best."""
+        apart = joined = ways = 0
+        for at, one in enumerate(chosen):
+            links, distances = self.links[one], self.distances[one]
+            for other in chosen[at + 1 :]:
+                apart += not links[other]
+                joined += links[other]
+                ways += distances[other]
+        if wish.nvlink == IGNORE or not self.has_links:
+            apart = joined = 0
+        nodes = len({self.numa[one] for one in chosen}) if wish.numa != IGNORE else 0
+        return (apart, nodes, -joined, ways, -self.wholeness(free & ~mask_of(chosen)))
+
+    def wholeness(self, free: int) -> int:
+        """How large the groups are that are free: the sum of the squares, by NUMA node and by NVLink island."""
+        nodes: dict[int, int] = {}
+        islands: dict[int, int] = {}
+        for one in members(free):
+            nodes[self.numa[one]] = nodes.get(self.numa[one], 0) + 1
+            islands[self.islands[one]] = islands.get(self.islands[one], 0) + 1
+        return sum(n * n for n in nodes.values()) + sum(n * n for n in islands.values())
+
+    def is_allowed(self, chosen: Sequence[int], wish: Wish) -> bool:
+        """Whether a set meets what is required."""
+        if wish.numa == REQUIRE and len({self.numa[one] for one in chosen}) > 1:
+            return False
+        if wish.nvlink != REQUIRE:
+            return True
+        return all(self.links[one][other] for at, one in enumerate(chosen) for other in chosen[at + 1 :])
+
+    def quality(self, chosen: Sequence[int], wish: Wish) -> float:
+        """1 for a set as near together as can be, 0 for one without anything in common."""
+        parts = []
+        pairs = len(chosen) * (len(chosen) - 1) // 2
+        if pairs and wish.nvlink != IGNORE:
+            parts.append(1 - self.cost(chosen, 0, wish)[0] / pairs if self.has_links else 0.0)
+        if chosen and wish.numa != IGNORE:
+            parts.append(1 / len({self.numa[one] for one in chosen}))
+        return sum(parts) / len(parts) if parts else 0.0
+
+
+def choose(layout: Layout, allowed: int, free: int, wish: Wish) -> int | None:
+    """The best set of so many allowed devices; None when none is as required. `free` holds all that are free."""
+    key = (allowed, free, wish)
+    if key not in layout.known:
+        if len(layout.known) >= KEPT_MAX:
+            layout.known.clear()
+        layout.known[key] = _search(layout, allowed, free, wish)
+    return layout.known[key]
+
+
+def mask_of(chosen: Iterable[int]) -> int:
+    """The set as a mask."""
+    mask = 0
+    for one in chosen:
+        mask |= 1 << one
+    return mask
+
+
+def members(mask: int) -> list[int]:
+    """The devices of a mask, in order."""
+    return [one for one in range(mask.bit_length()) if mask >> one & 1]
+
+
+def _search(layout: Layout, allowed: int, free: int, wish: Wish) -> int | None:
+    if allowed.bit_count() < wish.number:
+        return None
+    classes = [within for group in layout.classes if (within := [one for one in group if allowed >> one & 1])]
+    number = math.comb(allowed.bit_count(), wish.number)
+    if number > SETS_MAX and _vectors(classes, wish.number) > SETS_MAX:
+        return _greedy(layout, allowed, free, wish)
+    best: Candidate | None = None
+    for found in _sets(classes, wish.number):
+        chosen = tuple(sorted(found))
+        if not layout.is_allowed(chosen, wish):
+            continue
+        candidate = (layout.cost(chosen, free, wish), chosen)
+        if best is None or candidate < best:
+            best = candidate
+    return None if best is None else mask_of(best[1])
+
+
+def _sets(classes: Sequence[Sequence[int]], count: int) -> Iterator[tuple[int, ...]]:
+    """Sets that differ in how many they have of each class; of a class the first ones are taken."""
+    if not classes:
+        if not count:
+            yield ()
+        return
+    first, rest = classes[0], classes[1:]
+    room = sum(len(group) for group in rest)
+    for number in range(max(0, count - room), min(len(first), count) + 1):
+        for others in _sets(rest, count - number):
+            yield (*first[:number], *others)
+
+
+def _vectors(classes: Sequence[Sequence[int]], count: int) -> int:
+    """How many sets `_sets` gives."""
+    ways = [1] + [0] * count
+    for group in classes:
+        ways = [sum(ways[max(0, total - len(group)) : total + 1]) for total in range(count + 1)]
+    return ways[count]
+
+
+def _greedy(layout: Layout, allowed: int, free: int, wish: Wish) -> int | None:
+    """From each device on, always the one that costs least; the best of these sets."""
+    pool = members(allowed)
+    best: Candidate | None = None
+    for first in pool:
+        chosen: tuple[int, ...] = (first,)
+        while len(chosen) < wish.number:
+            wider = (tuple(sorted((*chosen, one))) for one in pool if one not in chosen)
+            grown = [each for each in wider if layout.is_allowed(each, wish)]
+            if not grown:
+                break
+            chosen = min(grown, key=lambda each: (layout.cost(each, free, wish), each))
+        candidate = (layout.cost(chosen, free, wish), chosen)
+        if len(chosen) == wish.number and (best is None or candidate < best):
+            best = candidate
+    return None if best is None else mask_of(best[1])
+
+
+def _islands(links: Matrix) -> tuple[int, ...]:
+    """For each device the number of its NVLink island."""
+    found = list(range(len(links)))
+    for one, row in enumerate(links):
+        for other, count in enumerate(row):
+            if count and found[one] != found[other]:
+                low, high = sorted((found[one], found[other]))
+                found = [low if island == high else island for island in found]
+    return tuple(found)
+
+
+def _classes(layout: Layout) -> tuple[tuple[int, ...], ...]:
+    """Devices that nothing tells apart, together."""
+    classes: list[list[int]] = []
+    for one in range(layout.size):
+        group = next((group for group in classes if _is_same(layout, group[0], one)), None)
+        if group is None:
+            classes.append([one])
+        else:
+            group.append(one)
+    return tuple(tuple(group) for group in classes)
+
+
+def _is_same(layout: Layout, one: int, other: int) -> bool:
+    if layout.numa[one] != layout.numa[other] or layout.islands[one] != layout.islands[other]:
+        return False
+    return all(
+        layout.links[one][third] == layout.links[other][third]
+        and layout.distances[one][third] == layout.distances[other][third]
+        for third in range(layout.size)
+        if third not in (one, other)
+    )
+
+
+# -- from a node's devices ---------------------------------------------------------------------------------------------
+
+_layouts: dict[tuple[tuple[int, ...], Matrix, Matrix], Layout] = {}
+"""It only spares work: equal layouts answer alike."""
+
+
+def layout_of(devices: tuple[NodeDeviceResource, ...]) -> Layout:
+    """The layout of all instances of a node, in the order of its groups."""
+    key = _key([(kind, instance) for kind in devices for instance in kind.instances])
+    layout = _layouts.get(key)
+    if layout is None:
+        if len(_layouts) >= KEPT_MAX:
+            _layouts.clear()
+        layout = _layouts[key] = Layout(*key)
+    return layout
+
+
+def _key(instances: Sequence[tuple[NodeDeviceResource, NodeDevice]]) -> tuple[tuple[int, ...], Matrix, Matrix]:
+    size = len(instances)
+    if not any(PLACES & (kind.attributes.keys() | instance.attributes.keys()) for kind, instance in instances):
+        empty = ((0,) * size,) * size
+        return (UNKNOWN_NODE,) * size, empty, empty
+    ids = {instance.id: number for number, (_, instance) in enumerate(instances)}
+    links, distances = [[0] * size for _ in instances], [[0] * size for _ in instances]
+    for number, (kind, instance) in enumerate(instances):
+        counts = _pairs(text_of(kind, instance, "nvlink_links"))
+        for peer in _words(text_of(kind, instance, "nvlink_peers")):
+            counts.setdefault(peer, "1")
+        for peer, count in counts.items():
+            _join(links, number, ids.get(peer), int(count) if count.isdigit() else 1)
+        for peer, level in _pairs(text_of(kind, instance, "topology")).items():
+            _join(distances, number, ids.get(peer), _LEVELS.get(level, 0))
+    nodes = tuple(_node(kind, instance) for kind, instance in instances)
+    return nodes, tuple(map(tuple, links)), tuple(map(tuple, distances))
+
+
+def _join(matrix: list[list[int]], one: int, other: int | None, value: int) -> None:
+    if other is not None and other != one:
+        matrix[one][other] = matrix[other][one] = max(value, matrix[one][other])
+
+
+def _node(kind: NodeDeviceResource, instance: NodeDevice) -> int:
+    found = number_of(kind, instance, "numa_node")
+    return UNKNOWN_NODE if found is None else int(found)
+
+
+def _words(text: str | None) -> list[str]:
+    return [part.strip() for part in (text or "").split(",") if part.strip()]
+
+
+def _pairs(text: str | None) -> dict[str, str]:
+    """`a=1,b=2`."""
+    return {name: value for name, _, value in (word.rpartition("=") for word in _words(text)) if name}

@@ -1,0 +1,300 @@
+"""Explanations: why a job's allocations are where they are, or are not placed, and the least that would change it.
+
+Nothing here is part of placing. An explanation runs an attempt on the state as it is (`dry_runs`), keeps what it looked
+at, and asks of every node all that stands in the way (`blockers`) and what the least change is (`nearest`,
+`minimal_change`, and `change_search` for those that must run together). Where the job may preempt, what it could end
+counts as free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from yurt.scheduler.capacity.limits import LimitsOf, no_limits
+from yurt.scheduler.capacity.view import View
+from yurt.scheduler.explain.blockers import Blocked, Problem
+from yurt.scheduler.explain.change_search import with_places
+from yurt.scheduler.explain.count_differences import gaps
+from yurt.scheduler.explain.dry_runs import Trial, Trials
+from yurt.scheduler.explain.freed_capacity import Machine, vacated
+from yurt.scheduler.explain.missing_requirements import told_apart
+from yurt.scheduler.explain.nearest import near_miss, nearest, smallest
+from yurt.scheduler.explain.unknown_names import unknown_names
+from yurt.scheduler.feasibility.masks import BoolArray
+from yurt.scheduler.job_types.generic import GenericAttempt, words_of_room
+from yurt.scheduler.job_types.system import SystemAttempt
+from yurt.scheduler.placing.group_placer import GroupPlacer
+from yurt.sdk.value import UnixNano, replace
+from yurt.state.store import Snapshot
+from yurt.structs.alloc import Allocation
+from yurt.structs.explain import AllocationExplanation, Blocker, GroupExplanation, JobExplanation, NodeScore
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
+from yurt.structs.questions import alloc_index
+from yurt.structs.status import CLIENT_TERMINAL, JOB_SYSBATCH, JOB_SYSTEM, SERVER_TERMINAL
+
+OF_EVERY_NODE = (JOB_SYSTEM, JOB_SYSBATCH)
+
+
+def why_not(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: LimitsOf = no_limits) -> JobExplanation:
+    """What registering the job (or evaluating it again as it is) would place, and why not the rest."""
+    trials = Trials(snapshot, job, now=now, seed=seed, limits=limits)
+    groups = tuple(_explained(trials, trials.unchanged, group) for group in job.task_groups)
+    return JobExplanation(namespace=job.namespace, job_id=job.id, index=snapshot.index, groups=groups)
+
+
+def why(snapshot: Snapshot, alloc: Allocation, *, seed: int) -> AllocationExplanation:
+    """Why an allocation is on its node: the scores it was placed by, and how the other nodes look now without it."""
+    metrics = alloc.metrics
+    evaluation = snapshot.evals.get(alloc.eval_id)
+    scores = _scores(snapshot, metrics.score_meta_data, alloc.node_id) if metrics is not None else ()
+    return AllocationExplanation(
+        alloc_id=alloc.id,
+        name=alloc.name,
+        namespace=alloc.namespace,
+        job_id=alloc.job_id,
+        task_group=alloc.task_group,
+        eval_id=alloc.eval_id,
+        node_id=alloc.node_id,
+        node_name=alloc.node_name,
+        placed_at=alloc.create_time,
+        text=_summary(alloc, scores),
+        triggered_by=evaluation.triggered_by if evaluation is not None else "",
+        previous_allocation=alloc.previous_allocation,
+        preempted_allocations=alloc.preempted_allocations,
+        metrics=metrics,
+        scores=scores,
+        now=_again(snapshot, alloc, seed),
+        index=snapshot.index,
+    )
+
+
+# -- a group that is not placed, and an allocation that is -------------------------------------------------------------
+
+
+def _explained(trials: Trials, trial: Trial, group: TaskGroup) -> GroupExplanation:
+    """What a trial did with a group, and why not more."""
+    machine, name = trial.machine, group.name
+    running, placed, unplaced = trial.running(name), trial.placed(name), trial.unplaced(name)
+    found = gaps(machine, group)
+    wanted = running + len(placed) + unplaced + sum(gap.number for gap in found)
+    table = placed[0].metrics.score_meta_data if placed and placed[0].metrics is not None else ()
+    made = GroupExplanation(
+        name=name,
+        desired=wanted if trials.job.type in OF_EVERY_NODE else group.count,
+        running=running,
+        placed=len(placed),
+        unplaced=unplaced,
+        runs_nowhere=name in machine.placers and group.count > 0 and not wanted and trials.job.type in OF_EVERY_NODE,
+        notes=(*_notes(machine, group, wanted), *(gap.text for gap in found)),
+        scores=_scores(trials.snapshot, table, placed[0].node_id) if placed else (),
+    )
+    placer = machine.placers.get(name)
+    if placer is None or not (name in machine.failed or made.runs_nowhere):
+        return made
+    quota, only = _quota(machine, name), _open_rows(machine, name)
+    with vacated(machine, placer) as (blocked, victims):
+        made = replace(made, notes=made.notes + _note_of_victims(victims))
+        made = _with_blockers(made, blocked, machine.failed.get(name), only=only, quota=quota)
+    return with_places(trials, made)
+
+
+def _again(snapshot: Snapshot, alloc: Allocation, seed: int) -> GroupExplanation | None:
+    """How the nodes look now for an allocation that still is, as if it were not."""
+    job = alloc.job
+    group = job.group(alloc.task_group) if job is not None else None
+    if job is None or group is None or alloc.client_status in CLIENT_TERMINAL:
+        return None
+    view = View(snapshot)
+    view.release(alloc)
+    others = [
+        other
+        for other in snapshot.allocs_of_job(alloc.namespace, alloc.job_id)
+        if other.id != alloc.id
+        and other.client_status not in CLIENT_TERMINAL
+        and other.desired_status not in SERVER_TERMINAL
+    ]
+    placer = GroupPlacer(view, job, group, seed=seed, own=others)
+    if placer.volumes.is_used:
+        placer.look_at_volumes(alloc_index(alloc.name))
+    blocked = Blocked(placer)
+    elsewhere = np.array([node_id != alloc.node_id for node_id in view.rows.ids], np.bool_)
+    now = _with_blockers(GroupExplanation(name=group.name, desired=group.count), blocked, None, only=elsewhere)
+    return replace(
+        now,
+        smallest_change=None,
+        scores=_ranked_now(snapshot, blocked, alloc.node_id),
+        notes=tuple(_note_of_own(snapshot, blocked, alloc.node_id)),
+    )
+
+
+def _note_of_own(snapshot: Snapshot, blocked: Blocked, node_id: str) -> Iterator[str]:
+    """Why an allocation's own node would not take it again, if it would not."""
+    row = blocked.view.row(node_id)
+    if row is not None and node_id in snapshot.nodes and blocked.count[row]:
+        miss = near_miss(blocked, row)
+        lacks = "; ".join(short.text for short in miss.shortfalls)
+        yield f"its own node, {miss.node_name or node_id[:8]}, would not take it now: {lacks}"
+
+
+def _with_blockers(
+    made: GroupExplanation,
+    blocked: Blocked,
+    failure: AllocationMetric | None,
+    *,
+    only: BoolArray | None,
+    quota: tuple[str, ...] = (),
+) -> GroupExplanation:
+    """The explanation with what is in the way on the nodes, or on some `only`, and the least change."""
+    metric = failure or blocked.placer.failure()
+    nodes = blocked.nodes if only is None else blocked.nodes & only
+    found = nearest(blocked, nodes & (blocked.count > 0))
+    free = nodes & blocked.candidates & (blocked.count == 0)
+    limits = [_limit(text, blocked, free) for text in quota]
+    return replace(
+        made,
+        nodes_in_pool=metric.nodes_in_pool,
+        nodes_evaluated=metric.nodes_evaluated,
+        nodes_filtered=metric.nodes_filtered,
+        nodes_exhausted=metric.nodes_exhausted,
+        blockers=(*limits, *(replace(each, alone=0) if quota else each for each in _blockers(blocked, nodes))),
+        near_misses=() if quota and free.any() else tuple(near_miss(blocked, row) for row in found.shown),
+        smallest_change=None if quota else smallest(blocked, found),
+    )
+
+
+def _limit(text: str, blocked: Blocked, free: BoolArray) -> Blocker:
+    nodes = int(np.count_nonzero(blocked.candidates))
+    return Blocker(kind="quota", text=text, nodes=nodes, alone=int(np.count_nonzero(free)))
+
+
+def _blockers(blocked: Blocked, nodes: BoolArray) -> list[Blocker]:
+    """Every problem with its number of nodes; those of nodes in reach first, the most frequent first."""
+    problems = told_apart(blocked)
+    number = sum((problem.mask.astype(np.int64) for problem in problems), np.zeros(len(nodes), np.int64))
+    found = []
+    for problem in problems:
+        mask = problem.mask & nodes
+        alone = int(np.count_nonzero(mask & (number == 1)))
+        count = int(np.count_nonzero(mask if _is_outside(problem) else mask & blocked.candidates))
+        if count:
+            found.append(Blocker(kind=problem.kind, text=problem.text, nodes=count, alone=alone))
+    return sorted(found, key=lambda blocker: (-blocker.alone, -blocker.nodes, blocker.kind, blocker.text))
+
+
+def _is_outside(problem: Problem) -> bool:
+    return problem.kind in ("datacenter", "node_pool", "status", "drain", "eligibility")
+
+
+# -- notes -------------------------------------------------------------------------------------------------------------
+
+
+def _notes(machine: Machine, group: TaskGroup, wanted: int) -> Iterator[str]:
+    """What else there is to know about what is not placed."""
+    job = machine.job
+    assert job is not None
+    if job.stop:
+        yield "the job is stopped"
+    if group.name in machine.failed or (group.count and not wanted):
+        yield from unknown_names(machine.snapshot, job, group)
+        if not machine.snapshot.nodes:
+            yield "there are no nodes"
+    if isinstance(machine, GenericAttempt):
+        yield from _notes_of_whole(machine, group)
+
+
+def _notes_of_whole(machine: GenericAttempt, group: TaskGroup) -> Iterator[str]:
+    """What is not placed for others do not find room."""
+    if group.name in machine.broken:
+        yield f"gang: {machine.broken[group.name].gang}, so none of them is placed"
+    elif machine.job is not None and machine.job.all_at_once and machine.failed:
+        found, asked = machine.withdrawn.get(group.name, 0), machine.queued.get(group.name, 0)
+        others = ", ".join(f'"{name}"' for name in sorted(machine.failed) if name != group.name)
+        if group.name in machine.failed:
+            yield f"all_at_once: {words_of_room(found, str(asked))}, so nothing of the job is placed"
+        else:
+            yield f"all_at_once: nothing of the job is placed, for not all of group {others} finds room"
+
+
+def _note_of_victims(number: int) -> tuple[str, ...]:
+    """What the explanation takes for free, if anything."""
+    if not number:
+        return ()
+    who = "1 less important allocation that may be preempted uses"
+    if number > 1:
+        who = f"{number} less important allocations that may be preempted use"
+    return (f"what {who} counts as free below",)
+
+
+def _quota(machine: Machine, group: str) -> tuple[str, ...]:
+    """How one more allocation of the group would exceed a limit beside the nodes."""
+    failed = machine.failed.get(group)
+    return () if failed is None else tuple(f"quota {machine.limit_reached}: {text}" for text in failed.quota_exhausted)
+
+
+def _open_rows(machine: Machine, group: str) -> BoolArray | None:
+    """For a system job the nodes that have no allocation of the group; None for all."""
+    if not isinstance(machine, SystemAttempt) or not machine.failed:
+        return None
+    mask = np.zeros(len(machine.view.offered), np.bool_)
+    failed = [node for node, groups in machine.failed_nodes.items() if group in groups]
+    mask[[row for node in failed if (row := machine.view.row(node)) is not None]] = True
+    return mask
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+
+
+def _scores(snapshot: Snapshot, metas: Sequence[NodeScoreMeta], chosen: str) -> tuple[NodeScore, ...]:
+    found = []
+    for meta in metas:
+        node = snapshot.nodes.get(meta.node_id)
+        found.append(
+            NodeScore(
+                node_id=meta.node_id,
+                node_name=node.name if node is not None else "",
+                chosen=meta.node_id == chosen,
+                norm_score=meta.norm_score,
+                scores=meta.scores,
+            )
+        )
+    return tuple(found)
+
+
+def _ranked_now(snapshot: Snapshot, blocked: Blocked, chosen: str) -> tuple[NodeScore, ...]:
+    """The chosen node, whether it would take one more or not, and the best of the others that would."""
+    row, ranker = blocked.view.row(chosen), blocked.placer.ranker
+    if row is None or chosen not in snapshot.nodes:
+        return ()
+    ranker.close_all(blocked.count > 0)
+    ranker.best()
+    return _scores(snapshot, ranker.top(row), chosen)
+
+
+def _summary(alloc: Allocation, scores: Sequence[NodeScore]) -> str:
+    """One sentence."""
+    if alloc.metrics is None:
+        return "nothing is known about how it was placed"
+    parts = [_choice(alloc, alloc.metrics)]
+    own = next((score for score in scores if score.chosen), None)
+    rival = next((score for score in scores if not score.chosen), None)
+    if own is not None and rival is not None:
+        name = rival.node_name or rival.node_id[:8]
+        parts.append(f"it scored {own.norm_score:.3g}, the next best, {name}, {rival.norm_score:.3g}")
+    victims = len(alloc.preempted_allocations)
+    if victims:
+        parts.append(f"{victims} less important {'allocation' if victims == 1 else 'allocations'} made room")
+    return "; ".join(parts)
+
+
+def _choice(alloc: Allocation, metrics: AllocationMetric) -> str:
+    """Of which nodes its node was chosen; a system job has no choice."""
+    node, number = alloc.node_name or alloc.node_id[:8], metrics.nodes_evaluated
+    ruled_out = metrics.nodes_filtered + metrics.nodes_exhausted
+    without = f", {ruled_out} of them ruled out" if ruled_out else ""
+    if alloc.job is not None and alloc.job.type in OF_EVERY_NODE:
+        return f"node {node} has one, as has every node that can: it is of a {alloc.job.type} job"
+    looked_at = "as the only one that was looked at" if number == 1 else f"of {number} that were looked at"
+    return f"node {node} was chosen {looked_at}{without}"

@@ -1,0 +1,200 @@
+"""Blockers: everything that keeps one more allocation of a group off each node, not only what is met first.
+
+A problem is a mask over the rows with a text. Problems that only the node itself can tell (ports, cores, devices) are
+asked of every node, one after another, which is for explanations alone: placing never comes here. `own` allocations of
+the group on a node would shrink with the group, so whoever lowers an ask divides what is short by them; those that stay
+as they are, for others are replaced before them, do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from yurt.scheduler.capacity.ask import CLAIMED, NearShort
+from yurt.scheduler.capacity.ports import PortProblem, port_problems
+from yurt.scheduler.capacity.view import MAX_ALLOCS
+from yurt.scheduler.constraints.operators import DISTINCT_HOSTS
+from yurt.scheduler.explain.device_shortage import DeviceShort, device_shortages
+from yurt.scheduler.feasibility.masks import BoolArray, check_mask, checks_of, is_in
+from yurt.scheduler.placing.group_placer import GroupPlacer
+from yurt.sdk.value import replace
+from yurt.state.arrays import IntArray
+from yurt.state.columns import ALLOCS, CPU, DATACENTER, DISK, IS_NODE, IS_READY, MEMORY, POOL
+from yurt.state.usage import usage_of_resources
+from yurt.structs.alloc import AllocatedCpuResources
+from yurt.structs.constraint import Constraint
+from yurt.structs.node import Node
+from yurt.structs.status import ELIGIBLE, NODE_READY
+
+AMOUNTS = ((CPU, "cpu", "MHz"), (MEMORY, "memory", "MB"), (DISK, "disk", "MB"))
+_KINDS = {
+    "constraint": "constraint", "drivers": "driver", "devices": "device", "networks": "network",
+    "aliases": "host_network", "volumes": "volume",
+}  # fmt: skip
+
+
+class Problem(NamedTuple):
+    """Something that blocks the rows of `mask`; `subject` is the constraint, if it is one."""
+
+    kind: str
+    text: str
+    mask: BoolArray
+    subject: Constraint | None = None
+
+
+class Held(NamedTuple):
+    """What one node says about ports, cores and devices."""
+
+    cores_free: int
+    per_core: int
+    devices: tuple[DeviceShort, ...]
+    ports: tuple[PortProblem, ...]
+    near: tuple[NearShort, ...]
+
+
+class Blocked:
+    """All problems of a group on all nodes, after the plan that its placer made."""
+
+    def __init__(self, placer: GroupPlacer, staying: Iterable[int] = ()) -> None:
+        """`staying`: the row of each allocation of the group that would not shrink with it."""
+        self.placer = placer
+        self.view = placer.view
+        self.rows = placer.view.rows
+        self.nodes: BoolArray = self.rows.offered[:, IS_NODE] > 0
+        self.candidates: BoolArray = placer.candidates.mask
+        self.own: IntArray = placer.ranker.own.copy()
+        for row in staying:
+            self.own[row] -= 1
+        self.asked = {column: placer.ask.plain.usage.amounts[column] for column, _, _ in AMOUNTS}
+        self.held: dict[int, Held] = {}
+        self._with_cores: IntArray = np.zeros(len(self.nodes), np.int64)
+        """The MHz of the cores that each row lacks: who is told about the cores need not hear of them."""
+        self.asked_cpu: IntArray = np.full(len(self.nodes), self.asked[CPU], np.int64)
+        if placer.ask.is_exclusive:
+            for row in np.flatnonzero(self.nodes).tolist():
+                self._ask_node(row)
+        self.problems = self._find()
+        self.count: IntArray = np.zeros(len(self.nodes), np.int64)
+        for problem in self.problems:
+            self.count += problem.mask
+
+    def short(self, column: int) -> IntArray:
+        """How much of an amount each row lacks, besides what the cores that it lacks come to; 0 or less for none."""
+        asked: Any = self.asked_cpu - self._with_cores if column == CPU else self.asked[column]
+        lacking: IntArray = self.view.used[:, column] + asked - self.view.offered[:, column]
+        return lacking
+
+    def of_row(self, row: int) -> list[Problem]:
+        """The problems of one row."""
+        return [problem for problem in self.problems if problem.mask[row]]
+
+    def _find(self) -> list[Problem]:
+        found = [*self._outside(), *self._checks(), *self._volumes(), *self._distinct()]
+        found += [*self._amounts(), *self._exclusive()]
+        return [problem for problem in found if problem.mask.any()]
+
+    def _outside(self) -> list[Problem]:
+        """Nodes that are not candidates at all."""
+        rows, job = self.rows, self.placer.job
+        wanted = np.array([is_in(name, job.datacenters) for name in rows.datacenters.values] or [False])
+        in_dc = wanted[rows.offered[:, DATACENTER]]
+        names = ("datacenter " if len(job.datacenters) == 1 else "datacenters ") + ", ".join(job.datacenters)
+        found = [Problem("datacenter", f"not in {names}", self.nodes & ~in_dc)]
+        if job.node_pool != "all":
+            pool = rows.offered[:, POOL] == rows.pools.numbers.get(job.node_pool, -1)
+            found.append(Problem("node_pool", f'not in node pool "{job.node_pool}"', self.nodes & ~pool))
+        states: dict[tuple[str, str], BoolArray] = {}
+        for row in np.flatnonzero(self.nodes & (rows.offered[:, IS_READY] == 0)).tolist():
+            for key in _states(self.view.node(row)):
+                states.setdefault(key, np.zeros(len(self.nodes), np.bool_))[row] = True
+        found.extend(Problem(kind, text, mask) for (kind, text), mask in sorted(states.items()))
+        return found
+
+    def _checks(self) -> list[Problem]:
+        found = []
+        job, group, snapshot = self.placer.job, self.placer.group, self.view.snapshot
+        for check in checks_of(job, group):
+            key: Any = check.key
+            kind = _KINDS[key[0]]
+            subject = Constraint(l_target=key[1], operand=key[2], r_target=key[3]) if kind == "constraint" else None
+            found.append(Problem(kind, check.text, self.nodes & ~check_mask(snapshot, check), subject))
+        return found
+
+    def _volumes(self) -> list[Problem]:
+        found = self.placer.volumes_refused
+        return [Problem("csi" if "CSI" in text else "volume_claim", text, mask) for text, mask in found.items()]
+
+    def _distinct(self) -> list[Problem]:
+        distinct = self.placer.distinct
+        refused = distinct.refused() if distinct.is_used else {}
+        return [
+            Problem("distinct_hosts" if text == DISTINCT_HOSTS else "distinct_property", text, self.nodes & mask)
+            for text, mask in refused.items()
+        ]
+
+    def _amounts(self) -> list[Problem]:
+        found = [Problem(name, name, self.nodes & (self.short(column) > 0)) for column, name, _ in AMOUNTS]
+        limit, used = self.view.offered[:, ALLOCS], self.view.used[:, ALLOCS]
+        found.append(Problem("max_allocs", MAX_ALLOCS, self.nodes & (limit > 0) & (used + 1 > limit)))
+        return found
+
+    def _exclusive(self) -> list[Problem]:
+        masks: dict[tuple[str, str], BoolArray] = {}
+        for row, held in self.held.items():
+            texts = [("port", problem.text) for problem in held.ports if problem.kind != "host_network"]
+            if held.devices:
+                texts.append(("device", "devices: no devices match request"))
+            if not self.view.held(row).volumes.isdisjoint(self.placer.ask.volumes):
+                texts.append(("claim", CLAIMED))
+            if held.cores_free < self.placer.ask.cores:
+                texts.append(("cores", "cores"))
+            texts.extend(("numa", f'cores near the devices of task "{short.task}"') for short in held.near)
+            for key in texts:
+                masks.setdefault(key, np.zeros(len(self.nodes), np.bool_))[row] = True
+        lacking = [p.mask for p in self._checks() if p.kind == "device"]
+        for known in lacking:
+            for key in masks:
+                if key[0] == "device":
+                    masks[key] &= ~known
+        return [Problem(kind, text, mask) for (kind, text), mask in sorted(masks.items())]
+
+    def _ask_node(self, row: int) -> None:
+        placer, node, held = self.placer, self.view.node(row), self.view.held(row)
+        ask = placer.ask
+        cpu = node.node_resources.cpu
+        cores_free = sum(1 for core in cpu.reservable_cpu_cores if not held.cores >> core & 1)
+        per_core = cpu.cpu_shares // max(1, cpu.total_cpu_cores or len(cpu.reservable_cpu_cores))
+        if ask.cores:
+            self.asked_cpu[row] = cpu_with_cores(placer, per_core)
+            of_cores = int(self.asked_cpu[row]) - self.asked[CPU]
+            self._with_cores[row] = min(of_cores, per_core * max(0, ask.cores - cores_free))
+        devices = device_shortages(node, held.devices, ask.devices) if ask.devices else ()
+        ports = port_problems(node, held.ports, placer.group) if ask.has_ports else ()
+        near = ask.short_near_devices(node, held) if ask.cores <= cores_free and not devices else ()
+        self.held[row] = Held(cores_free, per_core, devices, ports, near)
+
+
+def _states(node: Node) -> list[tuple[str, str]]:
+    """Why a node takes no new allocations."""
+    found = []
+    if node.status != NODE_READY:
+        found.append(("status", node.status))
+    if node.drain_strategy is not None:
+        found.append(("drain", "draining"))
+    elif node.scheduling_eligibility != ELIGIBLE:
+        found.append(("eligibility", "not eligible"))
+    return found
+
+
+def cpu_with_cores(placer: GroupPlacer, per_core: int) -> int:
+    """The MHz of one allocation on a node whose cores are worth so much."""
+    group, plain = placer.group, placer.ask.plain.resources
+    tasks = dict(plain.tasks)
+    for task in group.tasks:
+        if task.resources.cores:
+            shares = AllocatedCpuResources(cpu_shares=per_core * task.resources.cores)
+            tasks[task.name] = replace(tasks[task.name], cpu=shares)
+    return usage_of_resources(replace(plain, tasks=tasks), group).cpu

@@ -1,0 +1,146 @@
+"""How much the least change places, grown until it places some, and taken back to what is needed of it.
+
+Where all of a job or many of a group must run together, room for one more places none; nor does room that another
+group of the job takes first. A few more get room one after another, each by the least change that follows those before
+it. For many that would take too long: then every number is taken as far as it goes. Whatever places some is then taken
+back as far as it can be (`minimization`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from yurt.scheduler.explain.dry_runs import Trial, Trials
+from yurt.scheduler.explain.edits import joined, numbered, text_of, with_numbers
+from yurt.scheduler.explain.minimal_change import amount_of, disk_min, least_of
+from yurt.scheduler.explain.minimization import Edits, TakingBack
+from yurt.sdk.value import replace
+from yurt.structs.explain import Edit, GroupExplanation, SmallestChange
+from yurt.structs.job import TaskGroup
+from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
+
+ROUNDS_MAX = 32
+"""So many allocations get room one after another where no number leads further: each needs its own part of a change."""
+LEAP_AFTER = 6
+"""After so many of them numbers are taken as far as they go."""
+LEAPS_MAX = 6
+"""Kinds of things that a leap may run short of, one after another."""
+TRIES_MAX, TRIES_MIN = 400, 60
+"""Attempts by which a change is taken back, when all of them are short and when each of them is long."""
+TRIED_ALLOCATIONS = 200_000
+"""So many allocations may be placed by all attempts together, if more attempts than the fewest are made."""
+
+
+def with_places(trials: Trials, made: GroupExplanation) -> GroupExplanation:
+    """The explanation with what is really needed of its least change, and how many allocations that places."""
+    change, group = made.smallest_change, trials.job.group(made.name)
+    if change is None or group is None:
+        return made
+    return replace(made, smallest_change=_Growing(trials, made, group).grown(change))
+
+
+class _Growing:
+    """The change of one group, which attempts are made with."""
+
+    def __init__(self, trials: Trials, made: GroupExplanation, group: TaskGroup) -> None:
+        self._trials = trials
+        self._made = made
+        self._group = group
+
+    def grown(self, first: SmallestChange) -> SmallestChange:
+        """The change grown until it places some, or as it was when it never does."""
+        change = first
+        for number in range(ROUNDS_MAX):
+            if number == LEAP_AFTER and (far := self._leap(change)) is not None:
+                return far
+            trial = self._run(change.edits)
+            if self._places(trial):
+                return self._taken_back(change, trial)
+            more = trial.change_for_one_more(self._made.name)
+            if more is None:
+                break
+            change = _with_edits(more, joined(change.edits, more.edits))
+        return first
+
+    def _leap(self, change: SmallestChange) -> SmallestChange | None:
+        """A change that places the gang, its numbers having been as far as they go; None when not even those do."""
+        edits = change.edits
+        for _ in range(LEAPS_MAX):
+            edits = tuple(_farthest(self._group, edits))
+            trial = self._run(edits)
+            if self._places(trial):
+                return self._taken_back(_with_edits(change, edits), trial)
+            more = trial.change_for_one_more(self._made.name)
+            if more is None:
+                break
+            edits = joined(edits, more.edits)
+        return None
+
+    def _taken_back(self, change: SmallestChange, trial: Trial) -> SmallestChange:
+        """The smallest that places some of the group and leaves no other group less room than the change does."""
+        waiting = self._others_waiting(trial)
+
+        def is_enough(edits: Edits) -> bool:
+            tried = self._run(edits)
+            return self._places(tried) > 0 and self._others_waiting(tried) <= waiting
+
+        tries = TRIED_ALLOCATIONS // max(1, self._made.unplaced)
+        taking_back = TakingBack(is_enough, tries=max(TRIES_MIN, min(TRIES_MAX, tries)))
+        edits = taking_back.smallest(change.edits)
+        if edits != change.edits:
+            trial = self._run(edits)
+            change = self._on_its_node(_with_edits(change, edits), trial)
+        return replace(change, places=self._places(trial), is_proved=taking_back.is_proved)
+
+    def _on_its_node(self, change: SmallestChange, trial: Trial) -> SmallestChange:
+        """The change with the first node that takes more than it did."""
+        taken = Counter(placement.node_id for placement in self._trials.unchanged.placed(self._made.name))
+        for placement in trial.placed(self._made.name):
+            if not taken[placement.node_id]:
+                node = self._trials.snapshot.nodes[placement.node_id]
+                return replace(change, node_id=node.id, node_name=node.name)
+            taken[placement.node_id] -= 1
+        return change
+
+    def _run(self, edits: Edits) -> Trial:
+        return self._trials.run(edits, group=self._made.name)
+
+    def _places(self, trial: Trial) -> int:
+        """How many more of the group a trial placed than the job as it is does."""
+        name, before = self._made.name, self._trials.unchanged
+        if self._trials.job.type in (JOB_SYSTEM, JOB_SYSBATCH):
+            return max(0, trial.served(name) - before.served(name))
+        return max(0, before.unplaced(name) - trial.unplaced(name))
+
+    def _others_waiting(self, trial: Trial) -> int:
+        """How many allocations of the job's other groups found no room."""
+        return sum(trial.unplaced(group.name) for group in self._trials.job.task_groups if group is not self._group)
+
+
+def _with_edits(change: SmallestChange, edits: Edits) -> SmallestChange:
+    return replace(change, edits=edits, text=text_of(edits))
+
+
+def _farthest(group: TaskGroup, edits: Edits) -> Iterator[Edit]:
+    """The edits with their numbers as far as they go."""
+    kinds = {edit.kind for edit in edits}
+    for kind in ("cpu", "memory"):
+        if kind in kinds:
+            yield from _lowest(group, kind)
+    ends = {"disk": disk_min(group), "cores": 1, "device": 0, "device_memory": 1}
+    for edit in edits:
+        if edit.kind in ends:
+            yield with_numbers(edit, before=edit.before, after=min(edit.after, ends[edit.kind]))
+        elif edit.kind == "distinct_property" and edit.after:
+            yield with_numbers(edit, before=edit.before, after=max(edit.after, group.count))
+        elif edit.kind not in ("cpu", "memory"):
+            yield edit
+
+
+def _lowest(group: TaskGroup, kind: str) -> Iterator[Edit]:
+    """An amount lowered in all tasks, the smallest first: they are the first to get theirs back."""
+    amounts = {task.name: (amount_of(task, kind), least_of(task, kind)) for task in group.tasks}
+    for name, (amount, least) in sorted(amounts.items(), key=lambda entry: (entry[1][0], entry[0])):
+        if amount > least:
+            yield numbered(kind, amount, least, task=name)

@@ -1,0 +1,281 @@
+"""Gaps: why what runs, what is placed and what finds no room is not as much as a group wants, or more.
+
+Besides these an allocation may count although it has ended (a batch job's work that is done, a failure that is replaced
+later or never), or may not count although it runs (canaries, what others stand in for, what is replaced as soon as
+there is room). What is left then has not been tried, for the group waits: for clients, or for its deployment. The
+numbers of all gaps together are exactly what is missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from yurt.scheduler.explain.freed_capacity import Machine, is_live
+from yurt.scheduler.job_types.generic import GenericAttempt
+from yurt.scheduler.job_types.system import SystemAttempt
+from yurt.scheduler.reconcile.classify import Classified, classify_all, strategy_of
+from yurt.scheduler.reconcile.client_stop import waits_until
+from yurt.scheduler.reconcile.replacements import split
+from yurt.scheduler.reconcile.reschedule_policy import due, policy_of
+from yurt.scheduler.reconcile.results import NOT_NEEDED, NOT_NEEDED_RECONNECT
+from yurt.scheduler.reconcile.update_kind import is_destructive
+from yurt.sdk.value import NANOSECONDS
+from yurt.structs.alloc import Allocation
+from yurt.structs.deployment import Deployment
+from yurt.structs.job import TaskGroup
+from yurt.structs.status import (
+    CLIENT_COMPLETE,
+    CLIENT_FAILED,
+    CLIENT_LOST,
+    CLIENT_UNKNOWN,
+    DEPLOYMENT_ACTIVE,
+    DEPLOYMENT_FAILED,
+    DEPLOYMENT_PAUSED,
+    JOB_BATCH,
+    SERVER_TERMINAL,
+)
+
+
+class Gap(NamedTuple):
+    """So many are missing for this reason; less than 0: so many are there beside those that are wanted."""
+
+    number: int
+    text: str
+
+
+def gaps(machine: Machine, group: TaskGroup) -> list[Gap]:
+    """All of a group; none of one that is not wanted any more."""
+    job = machine.job
+    if job is None or job.stop or group.count <= 0:
+        return []
+    found = _Gaps(machine, group).find() if isinstance(machine, GenericAttempt) else _of_system(machine, group)
+    return list(found)
+
+
+def _of_system(machine: SystemAttempt, group: TaskGroup) -> Iterator[Gap]:
+    """A system job wants one on every node that can have it, so that nothing of it waits."""
+    done = machine.done.get(group.name, 0)
+    if done:
+        yield Gap(done, _number(done, "has ended and is not run again", "have ended and are not run again"))
+    old = len(machine.replacing.get(group.name, []))
+    if old:
+        yield _old(old)
+
+
+def _old(number: int) -> Gap:
+    whose = "runs on until its replacement finds" if number == 1 else "run on until their replacements find"
+    return Gap(-number, f"{number} of those there already {whose} room")
+
+
+class _Gaps:
+    """One group of an attempt that was made."""
+
+    def __init__(self, machine: GenericAttempt, group: TaskGroup) -> None:
+        self._machine = machine
+        self._group = group
+        self._stops = {stop.id: stop.description for stop in machine.stops}
+        self._places = [place for place in machine.wanted if place.group == group.name]
+        self._replaced = {place.previous.id for place in self._places if place.previous is not None}
+        self._allocs = [alloc for alloc in machine.allocs if alloc.task_group == group.name]
+        self._running = {alloc.id for alloc in self._allocs if is_live(alloc) and alloc.id not in self._stops}
+        self._classes = self._classified()
+        self._canaries = self._canary_ids()
+
+    def find(self) -> Iterator[Gap]:
+        """What is there beside those that are wanted, what has ended, what waits."""
+        missing = self._group.count - len(self._running) - len(self._places)
+        for gap in (*self._beside(), *self._not_replaced()):
+            missing -= gap.number
+            yield gap
+        ended = self._ended()[: max(0, missing)]
+        yield from self._of_ended(ended)
+        left = missing - len(ended)
+        if left < 0:
+            yield self._too_many(-left)
+        elif left:
+            yield Gap(left, self._waiting(left))
+
+    def _classified(self) -> Classified:
+        machine, job = self._machine, self._machine.job
+        assert job is not None
+        allocs = self._allocs
+        if job.type == JOB_BATCH:
+            allocs = [alloc for alloc in allocs if is_live(alloc) or self._is_of_version(alloc)]
+        nodes = {alloc.node_id: machine.snapshot.nodes.get(alloc.node_id) for alloc in allocs}
+        return classify_all(allocs, nodes, is_batch=job.type == JOB_BATCH, now=machine.now)
+
+    def _is_of_version(self, alloc: Allocation) -> bool:
+        job, own = self._machine.job, alloc.job
+        return (
+            job is not None and own is not None and (own.version, own.create_index) >= (job.version, job.create_index)
+        )
+
+    def _deployment(self) -> Deployment | None:
+        """The deployment of the version, if it knows the group."""
+        deployment = self._machine.told_deployment
+        return deployment if deployment is not None and self._group.name in deployment.task_groups else None
+
+    def _canary_ids(self) -> frozenset[str]:
+        """The canaries that run beside the count."""
+        deployment = self._deployment()
+        if deployment is None or deployment.status == DEPLOYMENT_FAILED:
+            return frozenset()
+        state = deployment.task_groups[self._group.name]
+        return frozenset() if state.promoted else frozenset(state.placed_canaries)
+
+    # -- beside those that are wanted ------------------------------------------------------------------------------
+
+    def _beside(self) -> Iterator[Gap]:
+        canaries = len(self._canaries & self._running) + sum(1 for place in self._places if place.is_canary)
+        if canaries:
+            who = "1 is a canary" if canaries == 1 else f"{canaries} are canaries"
+            yield Gap(-canaries, f"{who} beside those that are wanted, until {self._named_deployment()} is promoted")
+        updating = {p.previous.id for p in self._places if p.stops and p.previous is not None}
+        old = len((updating & self._running) - self._canaries)
+        if old:
+            yield _old(old)
+        away = len((self._away() & self._running) - self._canaries - updating)
+        if away:
+            what = "is on a node that is out of reach, and another stands in for it"
+            if away > 1:
+                what = "are on nodes that are out of reach, and others stand in for them"
+            yield Gap(-away, f"{away} of those there already {what}")
+
+    def _away(self) -> set[str]:
+        """Those out of reach that others stand in for."""
+        unknown = [alloc for alloc in self._classes.untainted if alloc.client_status == CLIENT_UNKNOWN]
+        return {alloc.id for alloc in (*unknown, *self._classes.disconnecting) if strategy_of(alloc).replace}
+
+    def _too_many(self, number: int) -> Gap:
+        """Those that nobody stands in for count, but are not stopped for others when their nodes are out of reach."""
+        what = "is on a node that is out of reach, and beyond what is wanted"
+        if number > 1:
+            what = "are on nodes that are out of reach, and beyond what is wanted"
+        return Gap(-number, f"{number} of those there already {what}")
+
+    # -- what is not there, and not to be --------------------------------------------------------------------------
+
+    def _not_replaced(self) -> Iterator[Gap]:
+        gone = [
+            alloc
+            for alloc in self._classes.migrate
+            if alloc.desired_transition.migrate_disable_placement
+            and alloc.id not in self._replaced | self._canaries
+            and self._stops.get(alloc.id) != NOT_NEEDED
+        ]
+        if gone:
+            yield Gap(
+                len(gone), f"{_number(len(gone), 'leaves its node and is', 'leave their nodes and are')} not replaced"
+            )
+
+    def _ended(self) -> list[Allocation]:
+        """Those that count although they have ended."""
+        machine, away = self._machine, self._away()
+        present = split(
+            (alloc for alloc in self._classes.untainted if alloc.id not in away),
+            is_batch=machine.evaluation.type == JOB_BATCH,
+            eval_id=machine.evaluation.id,
+            now=machine.now,
+            deployment=machine.deployment,
+        ).present
+        dropped = {one for one, why in self._stops.items() if why in (NOT_NEEDED, NOT_NEEDED_RECONNECT)}
+        gone = dropped | self._replaced | self._canaries
+        return sorted((alloc for alloc in present if not is_live(alloc) and alloc.id not in gone), key=_importance)
+
+    def _of_ended(self, ended: Iterable[Allocation]) -> Iterator[Gap]:
+        texts = [self._reason(alloc) for alloc in ended]
+        for (one, several), number in Counter(texts).items():
+            yield Gap(number, _number(number, one, several))
+
+    def _reason(self, alloc: Allocation) -> tuple[str, str]:
+        """Why an allocation that has ended is not placed again, of one and of several."""
+        if alloc.client_status == CLIENT_COMPLETE:
+            return "has done its work and is not run again", "have done their work and are not run again"
+        if alloc.client_status != CLIENT_FAILED or alloc.desired_status in SERVER_TERMINAL:
+            return "was stopped and is not run again", "were stopped and are not run again"
+        when, policy = due(alloc), policy_of(alloc)
+        if when.is_eligible and self._is_rolled_out(alloc):
+            deployment = self._named_deployment()
+            return (
+                f"failed and waits for what becomes of {deployment}",
+                f"failed and wait for what becomes of {deployment}",
+            )
+        if when.is_eligible:
+            until = f"for {self._later(alloc)} until {time_text(when.at)}"
+            return f"failed and waits {until}", f"failed and wait {until}"
+        if self._is_outdated(alloc):
+            return "failed and waits for its update", "failed and wait for their updates"
+        if policy is None or not (policy.unlimited or policy.attempts):
+            why = "for the group is not rescheduled"
+            return f"failed and is not replaced, {why}", f"failed and are not replaced, {why}"
+        why = "reschedule attempts are used up"
+        return f"failed and is not replaced, for its {why}", f"failed and are not replaced, for their {why}"
+
+    def _is_rolled_out(self, alloc: Allocation) -> bool:
+        """Whether whoever watches its deployment decides about its replacement."""
+        deployment, transition = self._machine.deployment, alloc.desired_transition
+        is_own = deployment is not None and deployment.id == alloc.deployment_id
+        is_active = deployment is not None and deployment.status in DEPLOYMENT_ACTIVE
+        return is_own and is_active and not (transition.reschedule or transition.force_reschedule)
+
+    def _is_outdated(self, alloc: Allocation) -> bool:
+        job = self._machine.job
+        assert job is not None
+        return (
+            alloc.job is not None
+            and not self._is_of_version(alloc)
+            and is_destructive(alloc.job, job, self._group.name)
+        )
+
+    def _later(self, alloc: Allocation) -> str:
+        """The delayed evaluation that replaces an allocation; one that is only tried here has no name."""
+        known = alloc.followup_eval_id in self._machine.snapshot.evals
+        return f"delayed evaluation {alloc.followup_eval_id[:8]}" if known else "a delayed evaluation"
+
+    # -- what waits ------------------------------------------------------------------------------------------------
+
+    def _waiting(self, number: int) -> str:
+        """Why so many are not tried now."""
+        until = self._clients_until()
+        if until:
+            waits, then = (
+                _number(number, "waits", "wait"),
+                "by then the clients of those that are lost have stopped them",
+            )
+            return f"{waits} for a delayed evaluation until {time_text(until)}: {then}"
+        deployment = self._deployment()
+        if deployment is not None and deployment.status in (DEPLOYMENT_FAILED, DEPLOYMENT_PAUSED):
+            waits = _number(number, "waits", "wait")
+            return f"{waits} for {self._named_deployment()}, which is {deployment.status}"
+        return f"{_number(number, 'waits', 'wait')} until {self._named_deployment()} is promoted"
+
+    def _clients_until(self) -> int:
+        """When the last of the lost allocations is stopped that their clients stop by themselves; 0 for none."""
+        now = self._machine.now
+        lost = [*self._classes.lost, *self._classes.expiring]
+        lost += [a for a in self._allocs if a.client_status == CLIENT_LOST and not a.next_allocation]
+        times = (waits_until(alloc, now) for alloc in lost)
+        return max((at for at in times if at > now), default=0)
+
+    def _named_deployment(self) -> str:
+        """A deployment that only this attempt would begin has no name."""
+        deployment = self._deployment()
+        is_known = deployment is not None and deployment.id in self._machine.snapshot.deployments
+        return f"deployment {deployment.id[:8]}" if deployment is not None and is_known else "the deployment"
+
+
+def _importance(alloc: Allocation) -> tuple[bool, str]:
+    """Work that is done stays when some that have ended are too many."""
+    return alloc.client_status != CLIENT_COMPLETE, alloc.name
+
+
+def _number(number: int, one: str, several: str) -> str:
+    return f"1 {one}" if number == 1 else f"{number} {several}"
+
+
+def time_text(at: int) -> str:
+    """A time in nanoseconds as RFC 3339 in UTC, to the second."""
+    return datetime.fromtimestamp(at // NANOSECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

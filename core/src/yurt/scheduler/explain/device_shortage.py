@@ -1,0 +1,165 @@
+"""What a node's devices lack for the requests of a group, in numbers and words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from yurt.scheduler.devices.attributes import admits
+from yurt.scheduler.devices.bookings import capacity_mb, modes_of
+from yurt.scheduler.devices.offers import Item, Stock, find_offer, grant_devices, is_named, room_for_share, wish_of
+from yurt.scheduler.devices.topology import REQUIRE
+from yurt.scheduler.feasibility.masks import text_of_constraint
+from yurt.sdk.device import MIG
+from yurt.sdk.value import replace
+from yurt.structs.constraint import Constraint
+from yurt.structs.node import Node
+from yurt.structs.resources import RequestedDevice
+
+
+class DeviceShort(NamedTuple):
+    """A request that a node cannot meet: so many of what is asked could be given; `text` says what lacks.
+
+    `reason` says it without the numbers of the node, to follow the name of the device: nodes are counted by it.
+    `room_mb` is what a share could have at most; without the constraint `rule` all that is asked could be given.
+    """
+
+    at: int
+    task: str
+    request: RequestedDevice
+    free: int
+    text: str
+    reason: str
+    room_mb: int = 0
+    rule: Constraint | None = None
+
+
+Words = tuple[str, str]
+"""The text of a short and its reason."""
+
+
+def device_shortages(
+    node: Node, taken: Iterable[str], requests: Sequence[tuple[str, RequestedDevice]]
+) -> tuple[DeviceShort, ...]:
+    """The requests that find too little when every one takes what it can get, in order."""
+    held = tuple(taken)
+    if grant_devices(node, held, requests) is not None:
+        return ()
+    found, stock = [], Stock(node, held)
+    for at, (task, request) in enumerate(requests):
+        offer = find_offer(stock, request)
+        if offer is None:
+            least = _most(stock, request)
+            found.append(_short(stock, at, task, request, least))
+            offer = find_offer(stock, replace(request, count=least)) if least else None
+        if offer is not None:
+            stock.take(offer)
+    return tuple(found)
+
+
+def _most(stock: Stock, request: RequestedDevice) -> int:
+    """How many of the asked could be given."""
+    if request.first_available or request.all_of_node:
+        return 0
+    counts = range(min(request.count - 1, len(stock.items)), 0, -1)
+    return next((n for n in counts if find_offer(stock, replace(request, count=n)) is not None), 0)
+
+
+def _short(stock: Stock, at: int, task: str, request: RequestedDevice, least: int) -> DeviceShort:
+    if request.first_available:
+        first = _short(stock, at, task, request.first_available[0], 0)
+        number = len(request.first_available)
+        text = f"none of {number} alternatives fits, the first: {first.text}"
+        return DeviceShort(at, task, request, 0, text, f": none of the {number} alternatives fits")
+    items = stock.matching(request)
+    if not items:
+        rule = _rule_in_the_way(stock, request)
+        return DeviceShort(at, task, request, 0, *_nothing_words(stock, request), rule=rule)
+    if request.all_of_node:
+        free = sum(stock.is_free(item) for item in items)
+        text = f"{len(items) - free} of its {len(items)} {request.name} are taken, all are asked for"
+        return DeviceShort(at, task, request, 0, text, ": some are taken, all are asked for")
+    if request.share == MIG:
+        return DeviceShort(at, task, request, least, *_part_words(stock, request, items))
+    if request.share:
+        return _share_short(stock, at, task, request, items)
+    return DeviceShort(at, task, request, least, *_whole_words(stock, request, items, least))
+
+
+def _nothing_words(stock: Stock, request: RequestedDevice) -> Words:
+    """Why no device of the node is one that is asked for, taken or not."""
+    name = request.name
+    named = [item for item in stock.items if is_named(item.kind, name)]
+    healthy = [item for item in named if item.instance.healthy]
+    if not named:
+        return f'device "{name}" is missing', " missing"
+    if not healthy:
+        return f"none of its {len(named)} {name} is healthy", " not healthy"
+    unmet = [
+        rule for rule in request.constraints if not any(admits(item.kind, item.instance, (rule,)) for item in healthy)
+    ]
+    texts = " and ".join(map(text_of_constraint, unmet or request.constraints))
+    return f"none of its {len(healthy)} {name} meets {texts}", f": none meets {texts}"
+
+
+def _rule_in_the_way(stock: Stock, request: RequestedDevice) -> Constraint | None:
+    """The constraint of a request without which the node could meet it now."""
+    for rule in request.constraints:
+        others = tuple(other for other in request.constraints if other != rule)
+        if find_offer(stock, replace(request, constraints=others)) is not None:
+            return rule
+    return None
+
+
+def _whole_words(stock: Stock, request: RequestedDevice, items: list[Item], least: int) -> Words:
+    name, count = request.name, request.count
+    free = sum(stock.is_free(item) for item in items)
+    wish = wish_of(request)
+    if free >= count and REQUIRE in (wish.nvlink, wish.numa):
+        what = "joined by NVLink" if wish.nvlink == REQUIRE else "on one NUMA node"
+        return f"no {count} of its {free} free {name} are {what}, at most {max(1, least)}", f": no {count} free {what}"
+    text = f"{count - least} {name} short ({count} asked, {least} free)"
+    return text, f": {_fewer(count)}" + (" free" if len(items) >= count else "")
+
+
+def _part_words(stock: Stock, request: RequestedDevice, items: list[Item]) -> Words:
+    name, memory = request.name, request.memory_mb
+    parts = [item for item in items if item.is_part]
+    fitting = [item for item in parts if capacity_mb(item.kind, item.instance) >= memory]
+    if not parts:
+        return f"no {name} is split into MIG instances", ": none is split into MIG instances"
+    if not fitting:
+        most = max(capacity_mb(item.kind, item.instance) for item in parts)
+        return f"no MIG instance has {memory} MiB, the largest has {most}", f": no MIG instance has {memory} MiB"
+    free = sum(stock.is_free(item) for item in fitting)
+    text = f"{request.count} MIG instances of {memory} MiB asked, {free} free"
+    return text, f": {_fewer(request.count, 'MIG instance')} of {memory} MiB free"
+
+
+def _share_short(stock: Stock, at: int, task: str, request: RequestedDevice, items: list[Item]) -> DeviceShort:
+    name, asked = request.name, request.memory_mb
+    rooms = [room for item in items if (room := room_for_share(stock, request, item)) is not None]
+    if not rooms and any(request.share in modes_of(item.kind, item.instance) for item in items):
+        text, reason = f"every {name} is taken whole or shared otherwise", ": all are taken whole or shared otherwise"
+        return DeviceShort(at, task, request, 0, text, reason)
+    if not rooms:
+        text, reason = f"no {name} can be shared by {request.share}", f": none can be shared by {request.share}"
+        return DeviceShort(at, task, request, 0, text, reason)
+    memory = max(room[0] for room in rooms)
+    if memory < asked:
+        text = f"GPU memory {asked - memory} MiB short ({asked} asked, {memory} free)"
+        return DeviceShort(at, task, request, 0, text, f": none has {asked} MiB free", room_mb=memory)
+    compute = max(room[1] for room in rooms if room[0] >= asked)
+    if compute < request.compute:
+        text = f"GPU compute {request.compute - compute} % short ({request.compute} asked, {compute} free)"
+        return DeviceShort(at, task, request, 0, text, f": none has {request.compute} % of its compute free")
+    able_now = sum(room[0] >= asked and room[1] >= request.compute for room in rooms)
+    text = f"{request.count - able_now} {name} short ({request.count} asked, {able_now} have room for a share)"
+    return DeviceShort(at, task, request, able_now, text, f": {_fewer(request.count)} have room for a share")
+
+
+def _fewer(count: int, noun: str = "") -> str:
+    """Too few of what is asked, without saying how many there are."""
+    if count == 1:
+        return f"no {noun}" if noun else "none"
+    return f"fewer than {count}" + (f" {noun}s" if noun else "")

@@ -1,0 +1,107 @@
+"""Trials: the attempts that explanations make, at a job as it is or with edits applied. Nothing of them is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, partial
+from typing import NamedTuple
+
+from yurt.scheduler.attempts import lay_over
+from yurt.scheduler.capacity.limits import LimitsOf, limits_now, no_limits
+from yurt.scheduler.explain.edits import apply_edits, edited_node
+from yurt.scheduler.explain.freed_capacity import Machine, is_live, vacated
+from yurt.scheduler.explain.nearest import nearest, smallest
+from yurt.scheduler.ids import Ids
+from yurt.scheduler.job_types.generic import GenericAttempt
+from yurt.scheduler.job_types.system import SystemAttempt
+from yurt.sdk.value import UnixNano
+from yurt.state.store import Snapshot
+from yurt.structs.explain import Edit, SmallestChange
+from yurt.structs.job import Job
+from yurt.structs.node import Node
+from yurt.structs.plan import Placement, Plan
+from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
+
+
+class Trial(NamedTuple):
+    """An attempt that was made."""
+
+    machine: Machine
+    plan: Plan
+
+    def placed(self, group: str) -> list[Placement]:
+        """The group's placements, in order."""
+        return [placement for placement in self.plan.placements if placement.task_group == group]
+
+    def unplaced(self, group: str) -> int:
+        """How many of the group found no room."""
+        return self.machine.queued.get(group, 0)
+
+    def running(self, group: str) -> int:
+        """How many of the group run and go on running."""
+        stopped = {stop.id for stop in self.machine.stops}
+        return sum(
+            1
+            for alloc in self.machine.allocs
+            if alloc.task_group == group and alloc.id not in stopped and is_live(alloc)
+        )
+
+    def served(self, group: str) -> int:
+        """How many nodes have the group of a system job as it is wanted, or get it."""
+        return self.running(group) + len(self.placed(group)) - len(self.machine.replacing.get(group, ()))
+
+    def change_for_one_more(self, group: str) -> SmallestChange | None:
+        """The least change for one more allocation of a group that found no room."""
+        machine = self.machine
+        placer = machine.placers.get(group)
+        if placer is None or group not in machine.failed or machine.failed[group].quota_exhausted:
+            return None
+        with vacated(machine, placer) as (blocked, _):
+            return smallest(blocked, nearest(blocked, blocked.nodes & (blocked.count > 0)))
+
+
+class Trials:
+    """All that a trial is made with; each begins on the same state."""
+
+    def __init__(self, snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: LimitsOf = no_limits) -> None:
+        self.snapshot = snapshot
+        self.job = job
+        self._now = now
+        self._seed = seed
+        self._limits = limits
+
+    @cached_property
+    def unchanged(self) -> Trial:
+        """The attempt at the job as it is."""
+        return self.run()
+
+    def run(self, edits: Sequence[Edit] = (), *, group: str = "") -> Trial:
+        """Try to place the job, with what edits make of its group and of nodes."""
+        job = apply_edits(self.job, group, edits)
+        snapshot, evaluation = lay_over(_with_nodes(self.snapshot, edits), job, now=self._now, seed=self._seed)
+        ids = Ids(self._seed, evaluation.id, "0")
+        laid = snapshot.jobs[evaluation.namespace, evaluation.job_id]
+        limits = partial(limits_now, self._limits, snapshot, laid)
+        machine: Machine
+        if evaluation.type in (JOB_SYSTEM, JOB_SYSBATCH):
+            machine = SystemAttempt(snapshot, evaluation, now=self._now, ids=ids, seed=self._seed)
+            machine.limits = tuple(limits())
+        else:
+            machine = GenericAttempt(snapshot, evaluation, now=self._now, ids=ids, seed=self._seed)
+            machine.limits_of = limits
+        plan, _ = machine.run()
+        return Trial(machine, plan)
+
+
+def _with_nodes(snapshot: Snapshot, edits: Sequence[Edit]) -> Snapshot:
+    """The state with the nodes that edits concern as they make them."""
+    nodes: dict[str, Node] = {}
+    for edit in edits:
+        if edit.node_id:
+            nodes[edit.node_id] = edited_node(nodes.get(edit.node_id) or snapshot.nodes[edit.node_id], edit)
+    if not nodes:
+        return snapshot
+    changed = snapshot.edit(snapshot.index + 1)
+    for node in nodes.values():
+        changed.put("nodes", node.id, node)
+    return changed.commit()

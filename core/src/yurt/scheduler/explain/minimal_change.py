@@ -1,0 +1,320 @@
+"""Changes: the least that has to change so that a node takes one more allocation of a group.
+
+What a node needs is determined: each constraint that it fails is dropped, each amount lowered by exactly what is
+short. So the least change of all is that of some node, by a cost that grows with every part of a change: changes of
+nodes' equipment cost more than any change of the job, then the number of edits counts, then their relative size.
+Allocations of the group that are on the node already would shrink with the group: what is short is shared with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from yurt.scheduler.capacity.ports import grant_ports
+from yurt.scheduler.constraints.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY
+from yurt.scheduler.devices.offers import has_devices
+from yurt.scheduler.explain.blockers import AMOUNTS, Blocked, Problem, cpu_with_cores
+from yurt.scheduler.explain.device_shortage import DeviceShort
+from yurt.scheduler.explain.edits import EQUIPMENT, apply_edits, numbered
+from yurt.scheduler.explain.missing_requirements import lacking_drivers, lacking_volumes, missing_networks
+from yurt.scheduler.feasibility.masks import text_of_constraint
+from yurt.state.columns import CPU
+from yurt.state.held import NOTHING_HELD
+from yurt.structs.constraint import Constraint
+from yurt.structs.explain import Edit
+from yurt.structs.job import TaskGroup
+from yurt.structs.task import Task
+
+CPU_MIN, MEMORY_MIN, DISK_MIN = 1, 10, 10
+HOPELESS = frozenset({"status", "drain", "csi", "volume_claim", "max_allocs", "claim"})
+WHOLE = frozenset({"port", "host_network", "device", "cores"})
+"""Kinds whose edits answer all problems of the kind at once."""
+
+LEFT_OUT = 1.5
+"""The size of asking nothing of a device any more: to drop one of its constraints changes less."""
+
+Cost = tuple[int, int, float]
+"""(edits of a node's equipment, edits, their sizes relative to what is asked)."""
+
+
+class Change(NamedTuple):
+    """What a row needs."""
+
+    cost: Cost
+    edits: tuple[Edit, ...]
+
+
+def change_for(blocked: Blocked, row: int) -> Change | None:
+    """What has to change so that the row takes one more; None when no change of job or node that we know does it."""
+    edits: list[Edit] = []
+    weight = 0.0
+    whole: set[str] = set()
+    for problem in blocked.of_row(row):
+        if problem.kind in whole:
+            continue
+        if problem.kind in WHOLE:
+            whole.add(problem.kind)
+        found = _edits(blocked, row, problem)
+        if found is None:
+            return None
+        for edit, size in found:
+            edits.append(edit)
+            weight += size
+    equipment = sum(1 for edit in edits if edit.kind in EQUIPMENT)
+    change = Change((equipment, len(edits), weight), tuple(edits))
+    return change if _is_enough(blocked, row, change) else None
+
+
+Sized = tuple[Edit, float]
+"""An edit and how much it changes, relative to what is asked."""
+
+
+def _edits(blocked: Blocked, row: int, problem: Problem) -> list[Sized] | None:
+    """What answers a problem of a row; None when nothing does."""
+    match problem.kind:
+        case "cpu" | "memory" | "disk":
+            return _amount(blocked, row, problem.kind)
+        case "cores":
+            return _cores(blocked, row)
+        case "device":
+            return device_edits(blocked, row)
+        case _:
+            found = _plain_edits(blocked, row, problem)
+            return None if found is None else [(edit, 1.0) for edit in found]
+
+
+def _plain_edits(blocked: Blocked, row: int, problem: Problem) -> Iterable[Edit] | None:
+    """Edits that are made or not made: each changes as much as any other."""
+    node = blocked.view.node(row)
+    match problem.kind:
+        case "constraint":
+            text = f"drop the constraint {problem.text}"
+            return (Edit(kind="constraint", text=text, constraint=problem.subject),)
+        case "distinct_hosts":
+            constraint = Constraint(operand=DISTINCT_HOSTS)
+            return (Edit(kind="distinct_hosts", text="drop the constraint distinct_hosts", constraint=constraint),)
+        case "distinct_property":
+            return (_property_edit(blocked, row, problem),)
+        case "datacenter":
+            text = f'add the datacenter "{node.datacenter}"'
+            return (Edit(kind="datacenter", text=text, name=node.datacenter),)
+        case "node_pool":
+            text = f'use the node pool "all" instead of "{blocked.placer.job.node_pool}"'
+            return (Edit(kind="node_pool", text=text, name="all"),)
+        case "eligibility":
+            return (Edit(kind="eligibility", text=f"make node {node.name or node.id[:8]} eligible", node_id=node.id),)
+        case "driver":
+            return _drivers(blocked, row)
+        case "network":
+            return _networks(blocked, row)
+        case "volume":
+            return _volumes(blocked, row)
+        case "host_network":
+            return _host_networks(blocked, row)
+        case "port":
+            return _ports(blocked, row)
+        case _:
+            return None
+
+
+def _amount(blocked: Blocked, row: int, kind: str) -> list[Sized] | None:
+    """Less of an amount by what is short, which allocations of the group on the row would give too."""
+    if kind == "cpu" and blocked.placer.ask.cores:
+        return _cores_for_cpu(blocked, row)
+    column = next(column for column, name, _ in AMOUNTS if name == kind)
+    group, asked = blocked.placer.group, blocked.asked[column]
+    cut = -(-int(blocked.short(column)[row]) // (int(blocked.own[row]) + 1))
+    edits = lowered(group, kind, asked - cut)
+    return None if edits is None else [(edit, cut / asked / len(edits)) for edit in edits]
+
+
+def lowered(group: TaskGroup, kind: str, target: int) -> list[Edit] | None:
+    """The edits by which an allocation asks `target` of an amount; None when it cannot be so little."""
+    if kind == "disk":
+        return [numbered("disk", group.ephemeral_disk.size_mb, target)] if target >= disk_min(group) else None
+    amounts = lowered_tasks(group, kind, target)
+    if amounts is None:
+        return None
+    before = {task.name: amount_of(task, kind) for task in group.tasks}
+    return [numbered(kind, before[name], after, task=name) for name, after in amounts.items()]
+
+
+def amount_of(task: Task, kind: str) -> int:
+    """What a task asks of an amount."""
+    if kind == "cpu":
+        return 0 if task.resources.cores else task.resources.cpu
+    return task.resources.memory_mb
+
+
+def least_of(task: Task, kind: str) -> int:
+    """The least that a task may ask of an amount."""
+    if kind == "cpu":
+        return 0 if task.resources.cores else CPU_MIN
+    return max(MEMORY_MIN, task.resources.secrets_mb)
+
+
+def disk_min(group: TaskGroup) -> int:
+    """The least disk that a group may ask: its logs have to fit."""
+    logs = (t.log_config.max_files * t.log_config.max_file_size_mb for t in group.tasks if t.log_config is not None)
+    return max(DISK_MIN, 1 + max(logs, default=0))
+
+
+def lowered_tasks(group: TaskGroup, kind: str, target: int) -> dict[str, int] | None:
+    """New amounts of the tasks to lower so that an allocation asks `target`; None when it cannot be so little.
+
+    Tasks that never run together share, so every phase is brought down to what the sidecars leave, its largest tasks
+    first; the sidecars are lowered only when nothing else is left.
+    """
+    phases: dict[str, list[Task]] = {"sidecar": [], "prestart": [], "main": [], "poststop": []}
+    for task in group.tasks:
+        phases[_phase(task)].append(task)
+    amounts = {task.name: amount_of(task, kind) for task in group.tasks}
+    sidecars = sum(amounts[task.name] for task in phases["sidecar"])
+    largest = 0
+    for name in ("prestart", "main", "poststop"):
+        least = sum(least_of(task, kind) for task in phases[name])
+        _lower(phases[name], amounts, kind, max(least, target - sidecars))
+        largest = max(largest, sum(amounts[task.name] for task in phases[name]))
+    _lower(phases["sidecar"], amounts, kind, target - largest)
+    if largest + sum(amounts[task.name] for task in phases["sidecar"]) > target:
+        return None
+    return {task.name: amounts[task.name] for task in group.tasks if amounts[task.name] != amount_of(task, kind)}
+
+
+def _phase(task: Task) -> str:
+    lifecycle = task.lifecycle
+    if lifecycle is None or lifecycle.hook not in ("prestart", "poststop"):
+        return "main"
+    if lifecycle.hook == "poststop":
+        return "poststop"
+    return "sidecar" if lifecycle.sidecar else "prestart"
+
+
+def _lower(tasks: list[Task], amounts: dict[str, int], kind: str, target: int) -> None:
+    """Bring the sum of some tasks down to the target, the largest first, none below its least."""
+    over = sum(amounts[task.name] for task in tasks) - target
+    for task in sorted(tasks, key=lambda task: (-amounts[task.name], task.name)):
+        cut = min(over, amounts[task.name] - least_of(task, kind))
+        if cut > 0:
+            amounts[task.name] -= cut
+            over -= cut
+
+
+def _property_edit(blocked: Blocked, row: int, problem: Problem) -> Edit:
+    target = problem.text.removeprefix(f"{DISTINCT_PROPERTY}: ")
+    used, limit = blocked.placer.distinct.used_of(problem.text, row)
+    constraint = Constraint(l_target=target, operand=DISTINCT_PROPERTY)
+    if used < 0:
+        return Edit(kind="distinct_property", text=f"drop the constraint {problem.text}", constraint=constraint)
+    return numbered("distinct_property", limit, used + 1, constraint=constraint)
+
+
+def _drivers(blocked: Blocked, row: int) -> Iterator[Edit]:
+    node = blocked.view.node(row)
+    for driver, info in lacking_drivers(blocked, node):
+        text = f'make driver "{driver}" healthy' if info.detected else f'install driver "{driver}"'
+        yield Edit(kind="driver", text=f"{text} on node {node.name}", name=driver, node_id=node.id)
+
+
+def _networks(blocked: Blocked, row: int) -> Iterator[Edit]:
+    node = blocked.view.node(row)
+    for mode, reason in missing_networks(blocked, node):
+        text = f'make the network "{mode}" available on node {node.name}'
+        yield Edit(kind="network", text=f"{text} ({reason})" if reason else text, name=mode, node_id=node.id)
+
+
+def _volumes(blocked: Blocked, row: int) -> Iterator[Edit]:
+    node = blocked.view.node(row)
+    for name, is_there in lacking_volumes(blocked, node):
+        text = f'make the host volume "{name}" writable' if is_there else f'offer the host volume "{name}"'
+        yield Edit(kind="volume", text=f"{text} on node {node.name}", name=name, node_id=node.id)
+
+
+def _host_networks(blocked: Blocked, row: int) -> Iterator[Edit]:
+    held = blocked.held.get(row)
+    for problem in held.ports if held is not None else ():
+        if problem.kind == "host_network":
+            text = f'leave out host_network of port "{problem.label}"'
+            yield Edit(kind="host_network", text=text, name=problem.label)
+
+
+def _ports(blocked: Blocked, row: int) -> list[Edit] | None:
+    labels: dict[str, None] = {}
+    for problem in blocked.held[row].ports:
+        if problem.kind == "static":
+            labels[problem.label] = None
+        elif problem.kind != "host_network":
+            return None
+    return [Edit(kind="port", text=f'let port "{label}" be dynamic', name=label) for label in labels]
+
+
+def device_edits(blocked: Blocked, row: int) -> list[Sized]:
+    """What the group asks less of a row's devices, with the size of each edit."""
+    own = int(blocked.own[row])
+    return [_device_edit(short, own) for short in blocked.held[row].devices]
+
+
+def _device_edit(short: DeviceShort, own: int) -> Sized:
+    """Less memory of each, or without one of their rules, where that is what a node lacks; else fewer of them."""
+    task, name = short.task, short.request.name
+    if short.room_mb > 0 and not own:
+        memory = short.request.memory_mb
+        edit = numbered("device_memory", memory, short.room_mb, task=task, name=name)
+        return edit, (memory - short.room_mb) / memory
+    if short.rule is not None and not own:
+        text = f'drop the constraint {text_of_constraint(short.rule)} of device "{name}" in task "{task}"'
+        return Edit(kind="device_constraint", text=text, task=task, name=name, constraint=short.rule), 1.0
+    asked = short.request.count
+    after = max(0, (short.free + own * asked) // (own + 1))
+    return numbered("device", asked, after, task=task, name=name), (asked - after) / asked if after else LEFT_OUT
+
+
+def _cores(blocked: Blocked, row: int) -> list[Sized] | None:
+    """Fewer cores, those of the largest tasks first, but one for each task that asks for any."""
+    asked, fitting = blocked.placer.ask.cores, _fitting_cores(blocked, row)
+    before = {task.name: task.resources.cores for task in blocked.placer.group.tasks if task.resources.cores}
+    if not len(before) <= fitting < asked:
+        return None
+    cores = dict(before)
+    for _ in range(asked - fitting):
+        largest = max(cores, key=lambda name: (cores[name], name))
+        cores[largest] -= 1
+    changed = [name for name in cores if cores[name] != before[name]]
+    size = (asked - fitting) / asked / len(changed)
+    return [(numbered("cores", before[name], cores[name], task=name), size) for name in changed]
+
+
+def _fitting_cores(blocked: Blocked, row: int) -> int:
+    """How many cores one more could ask on a row, as those of the group there would: so few that their MHz fit too."""
+    placer, held, own = blocked.placer, blocked.held[row], int(blocked.own[row])
+    asked, whole = placer.ask.cores, cpu_with_cores(placer, held.per_core)
+    others = int(blocked.view.used[row, CPU]) - own * whole
+    room = (int(blocked.view.offered[row, CPU]) - others) // (own + 1)
+    fitting = (held.cores_free + own * asked) // (own + 1)
+    while fitting > 0 and whole - held.per_core * (asked - fitting) > room:
+        fitting -= 1
+    return fitting
+
+
+def _cores_for_cpu(blocked: Blocked, row: int) -> list[Sized] | None:
+    """MHz are short in a group that asks for cores: fewer cores, unless that is said already."""
+    if any(problem.kind == "cores" for problem in blocked.of_row(row)):
+        return []
+    return _cores(blocked, row)
+
+
+def _is_enough(blocked: Blocked, row: int, change: Change) -> bool:
+    """What only the node can tell, asked again with the change applied; allocations of the group there stay out."""
+    placer = blocked.placer
+    if not placer.ask.has_ports and not placer.ask.devices:
+        return True
+    job = apply_edits(placer.job, placer.group.name, change.edits)
+    group = job.group(placer.group.name)
+    assert group is not None
+    node = blocked.view.node(row)
+    held = blocked.view.held(row) if not blocked.own[row] else NOTHING_HELD
+    devices = [device for task in group.tasks for device in task.resources.devices]
+    if devices and not has_devices(node, devices):
+        return False
+    return not isinstance(grant_ports(node, held.ports, group, salt=0), str)

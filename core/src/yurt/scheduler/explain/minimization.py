@@ -1,0 +1,69 @@
+"""Taking a change back: of what is enough, all that can be left out is, and every number comes as near as it can.
+
+Whether a change is enough is not worked out but tried. What remains is the smallest in this sense: no edit of it can
+be left out and none of its numbers be nearer by 1, for each of these was tried with the others as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from yurt.scheduler.explain.edits import with_numbers
+from yurt.structs.explain import Edit
+
+Edits = tuple[Edit, ...]
+
+
+class TakingBack:
+    """Takes changes back by so many `tries` at most."""
+
+    def __init__(self, is_enough: Callable[[Edits], bool], *, tries: int) -> None:
+        self._is_enough = is_enough
+        self._tries = tries
+        self._known: dict[Edits, bool] = {}
+        self.is_proved = True
+        """Whether everything smaller than the outcome was tried."""
+
+    def smallest(self, edits: Edits) -> Edits:
+        """What is left of edits that are enough: it is enough too, and nothing smaller was found to be."""
+        kept, at, unchanged = edits, 0, 0
+        while unchanged < len(kept):
+            at %= len(kept)
+            smaller = self._taken_back(kept, at)
+            if len(smaller) < len(kept):
+                unchanged = 0
+            else:
+                unchanged = unchanged + 1 if smaller == kept else 1
+                at += 1
+            kept = smaller
+        return kept
+
+    def _taken_back(self, edits: Edits, at: int) -> Edits:
+        """The edits without that at a place, or with its number as near to where it comes from as is enough."""
+        before, edit, after = edits[:at], edits[at], edits[at + 1 :]
+        if self._try((*before, *after)):
+            return (*before, *after)
+
+        def with_number(number: int) -> Edits:
+            return (*before, with_numbers(edit, before=edit.before, after=number), *after)
+
+        near, far = edit.before, edit.after
+        middle = far + (1 if near > far else -1)
+        while abs(far - near) > 1:
+            if self._try(with_number(middle)):
+                far = middle
+            else:
+                near = middle
+            middle = (near + far) // 2
+        return with_number(far)
+
+    def _try(self, edits: Edits) -> bool:
+        if not edits:
+            return False
+        known = self._known.get(edits)
+        if known is None and self._tries:
+            self._tries -= 1
+            known = self._known[edits] = self._is_enough(edits)
+        if known is None:
+            self.is_proved = known = False
+        return known

@@ -1,0 +1,120 @@
+"""The nodes that come nearest to taking one more allocation of a group, and the least change of all.
+
+What a node needs at least is known from arrays alone, before its change is worked out: nodes are gone through in that
+order, until no later one can do with less than the best change so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from yurt.scheduler.explain.blockers import AMOUNTS, Blocked, Held
+from yurt.scheduler.explain.edits import EQUIPMENT, text_of
+from yurt.scheduler.explain.minimal_change import HOPELESS, Change, Cost, change_for, device_edits
+from yurt.scheduler.explain.node_shortage import shortfalls
+from yurt.scheduler.feasibility.masks import BoolArray
+from yurt.scheduler.placing.spread import FloatArray
+from yurt.state.arrays import IntArray
+from yurt.structs.explain import NearMiss, SmallestChange
+
+NEAR_MISSES = 5
+MEASURED = frozenset({"cpu", "memory", "disk", "cores", "device"})
+"""Kinds of problems that have a size; any other counts 1."""
+
+
+class Nearest(NamedTuple):
+    """Rows by what a change of them costs at least, with that cost; and the nearest by what they lack."""
+
+    rows: list[int]
+    least: list[Cost]
+    shown: list[int]
+
+
+class _Needs(NamedTuple):
+    """What each row needs at least: parts of its cost, and how much it lacks."""
+
+    hopeless: IntArray
+    equipment: IntArray
+    edits: IntArray
+    weight: FloatArray
+    lacking: FloatArray
+
+
+def nearest(blocked: Blocked, nodes: BoolArray) -> Nearest:
+    """Rows without anything that no change brings come first; then by the least that they need; then by name."""
+    needs = _needs(blocked)
+    rows = np.flatnonzero(nodes)
+    names = _ranks([blocked.view.node(row).name for row in rows.tolist()])
+
+    def ordered(size: FloatArray) -> IntArray:
+        first, then, last = needs.hopeless[rows], needs.equipment[rows], needs.edits[rows]
+        return rows[np.lexsort((blocked.rows.ties[rows], names, size[rows], last, then, first))]
+
+    by_cost = ordered(needs.weight)
+    parts = (needs.equipment[by_cost].tolist(), needs.edits[by_cost].tolist(), needs.weight[by_cost].tolist())
+    return Nearest(by_cost.tolist(), list(zip(*parts, strict=True)), ordered(needs.lacking)[:NEAR_MISSES].tolist())
+
+
+def _needs(blocked: Blocked) -> _Needs:
+    edits = blocked.count.copy()
+    masks = {problem.kind: problem.mask for problem in blocked.problems}
+    if "cores" in masks and "cpu" in masks:
+        edits -= masks["cores"] & masks["cpu"]
+    weight = _number_of(blocked, masks.keys() - MEASURED).astype(np.float64)
+    for row, held in blocked.held.items():
+        weight[row] += _exclusive_weight(blocked, row, held)
+    lacking = weight.copy()
+    for column, name, _ in AMOUNTS:
+        if blocked.asked[column] and not (name == "cpu" and blocked.placer.ask.cores):
+            short = np.maximum(0, blocked.short(column))
+            weight += -(-short // (blocked.own + 1)) / blocked.asked[column]
+            lacking += short / blocked.asked[column]
+    return _Needs(_number_of(blocked, HOPELESS), _number_of(blocked, EQUIPMENT), edits, weight, lacking)
+
+
+def _number_of(blocked: Blocked, kinds: Iterable[str]) -> IntArray:
+    """How many problems of these kinds each row has."""
+    found, wanted = np.zeros(len(blocked.count), np.int64), frozenset(kinds)
+    for problem in blocked.problems:
+        if problem.kind in wanted:
+            found += problem.mask
+    return found
+
+
+def _exclusive_weight(blocked: Blocked, row: int, held: Held) -> float:
+    """The least size of the edits that cores and devices need."""
+    asked, own = blocked.placer.ask.cores, int(blocked.own[row])
+    cores = max(0, asked - (held.cores_free + own * asked) // (own + 1)) / asked if asked else 0.0
+    return cores + sum(size for _, size in device_edits(blocked, row))
+
+
+def _ranks(names: Sequence[str]) -> IntArray:
+    """The place of each name among all of them in order."""
+    place = {name: at for at, name in enumerate(sorted(set(names)))}
+    return np.array([place[name] for name in names], np.int64)
+
+
+def smallest(blocked: Blocked, found: Nearest) -> SmallestChange | None:
+    """The least change of all nodes; the order says when no later node can do with less."""
+    best: tuple[Change, int] | None = None
+    for row, least in zip(found.rows, found.least, strict=True):
+        if best is not None and least >= best[0].cost:
+            break
+        change = change_for(blocked, row)
+        if change is not None and (best is None or change.cost < best[0].cost):
+            best = change, row
+    if best is None:
+        return None
+    change, row = best
+    node = blocked.view.node(row)
+    return SmallestChange(text=text_of(change.edits), node_id=node.id, node_name=node.name, edits=change.edits)
+
+
+def near_miss(blocked: Blocked, row: int) -> NearMiss:
+    """A row's node and all that it lacks."""
+    node = blocked.view.node(row)
+    lacks = tuple(shortfalls(blocked, row))
+    return NearMiss(node_id=node.id, node_name=node.name, datacenter=node.datacenter, shortfalls=lacks)

@@ -1,0 +1,164 @@
+"""What one node lacks for one more allocation of a group, exactly and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from yurt.scheduler.capacity.ask import NearShort
+from yurt.scheduler.capacity.ports import PortProblem, reserved_bits
+from yurt.scheduler.constraints.targets import resolve
+from yurt.scheduler.explain.blockers import AMOUNTS, Blocked, Problem
+from yurt.scheduler.explain.missing_requirements import (
+    IS_THERE,
+    lacking_drivers,
+    lacking_volumes,
+    missing_host_networks,
+    missing_networks,
+)
+from yurt.state.columns import ALLOCS
+from yurt.state.usage import Usage, is_using
+from yurt.structs.constraint import Constraint
+from yurt.structs.explain import Shortfall
+from yurt.structs.node import DriverInfo, Node
+
+_NAMES = {"cpu": "CPU", "memory": "memory", "disk": "disk"}
+
+
+def shortfalls(blocked: Blocked, row: int) -> Iterator[Shortfall]:
+    """All of them."""
+    told: set[str] = set()
+    for problem in blocked.of_row(row):
+        if problem.kind in ("port", "device", "host_network", "numa") and problem.kind in told:
+            continue
+        told.add(problem.kind)
+        yield from _of_problem(blocked, row, problem)
+
+
+def _of_problem(blocked: Blocked, row: int, problem: Problem) -> Iterator[Shortfall]:
+    kind = problem.kind
+    match kind:
+        case "cpu" | "memory" | "disk":
+            yield _amount(blocked, row, kind)
+        case "cores":
+            asked, free = blocked.placer.ask.cores, blocked.held[row].cores_free
+            yield Shortfall(kind=kind, text=f"{_count(asked - free, 'core')} short", asked=asked, free=free)
+        case "numa":
+            yield from (_near(short) for short in blocked.held[row].near)
+        case "device":
+            for short in blocked.held[row].devices:
+                yield Shortfall(kind=kind, text=short.text, asked=short.request.count, free=short.free)
+        case "distinct_property":
+            yield _property(blocked, row, problem)
+        case "max_allocs":
+            limit = int(blocked.view.offered[row, ALLOCS])
+            yield Shortfall(kind=kind, text=f"it takes {limit} allocations at most", asked=limit + 1, free=0)
+        case _:
+            yield from (Shortfall(kind=kind, text=text) for text in _texts(blocked, row, problem))
+
+
+def _texts(blocked: Blocked, row: int, problem: Problem) -> list[str]:
+    """Problems that have no numbers."""
+    node = blocked.view.node(row)
+    match problem.kind:
+        case "port":
+            ports = blocked.held[row].ports
+            return [_port(blocked, node, port) for port in ports if port.kind != "host_network"]
+        case "constraint":
+            assert problem.subject is not None
+            return [_constraint(problem.subject, node)]
+        case "distinct_hosts":
+            return [IS_THERE]
+        case "datacenter":
+            return [f'in datacenter "{node.datacenter}", not in the job\'s']
+        case "node_pool":
+            return [f'in node pool "{node.node_pool}", not in the job\'s']
+        case "driver":
+            return [_driver(name, info) for name, info in lacking_drivers(blocked, node)]
+        case "network":
+            missing = missing_networks(blocked, node)
+            return [f'network "{mode}" is missing' + (f": {why}" if why else "") for mode, why in missing]
+        case "host_network":
+            return [f'host network "{name}" is missing' for name in missing_host_networks(blocked, node)]
+        case "claim":
+            taken = sorted(blocked.view.held(row).volumes.intersection(blocked.placer.ask.volumes))
+            return [_claimed(blocked, node, name) for name in taken]
+        case "volume":
+            return [
+                f'host volume "{name}" is {"read-only" if is_there else "missing"}'
+                for name, is_there in lacking_volumes(blocked, node)
+            ]
+        case _:
+            return [problem.text]
+
+
+def _amount(blocked: Blocked, row: int, kind: str) -> Shortfall:
+    column, _, unit = next(entry for entry in AMOUNTS if entry[1] == kind)
+    short = int(blocked.short(column)[row])
+    free = int(blocked.view.offered[row, column] - blocked.view.used[row, column])
+    return Shortfall(kind=kind, text=f"{short} {unit} {_NAMES[kind]} short", asked=free + short, free=free)
+
+
+def _near(short: NearShort) -> Shortfall:
+    cores = _count(short.asked - short.free, "core")
+    text = f'{cores} short near the devices of task "{short.task}" ({short.asked} asked, {short.free} free there)'
+    return Shortfall(kind="numa", text=text, asked=short.asked, free=short.free)
+
+
+def _constraint(constraint: Constraint, node: Node) -> str:
+    """`${attr.kernel.version} is 5.1.0, wanted: version >= 5.2`."""
+    left, right, operand = constraint.l_target, constraint.r_target, constraint.operand
+    value = resolve(left, node)
+    wanted = " ".join(part for part in (operand, right) if part)
+    if right.startswith("${"):
+        wanted += f" ({_shown(resolve(right, node))})"
+    if not left.startswith("${"):
+        return f"{left} {wanted} does not hold"
+    shown = f"{left} is {_shown(value)}"
+    return shown if operand == "is_set" else f"{shown}, wanted: {wanted}"
+
+
+def _shown(value: str | None) -> str:
+    return "not set" if value is None else value or "empty"
+
+
+def _property(blocked: Blocked, row: int, problem: Problem) -> Shortfall:
+    used, limit = blocked.placer.distinct.used_of(problem.text, row)
+    target = problem.text.partition(": ")[2]
+    if used < 0:
+        return Shortfall(kind=problem.kind, text=f"{target} is not set (distinct_property)")
+    value = resolve(target, blocked.view.node(row))
+    text = f"{target} = {value} has {used} of {_count(limit, 'allocation')} (distinct_property)"
+    return Shortfall(kind=problem.kind, text=text, asked=used + 1, free=limit)
+
+
+def _port(blocked: Blocked, node: Node, problem: PortProblem) -> str:
+    """A port that is taken with who has it, as far as the state tells."""
+    text = problem.text.removeprefix("network: ")
+    if not problem.value:
+        return text
+    if reserved_bits(node.reserved_resources.networks.reserved_host_ports) >> problem.value & 1:
+        return f"{text} (the node keeps it for itself)"
+    return text + _holder(blocked, node, lambda usage: any(port == problem.value for _, port in usage.ports))
+
+
+def _claimed(blocked: Blocked, node: Node, volume: str) -> str:
+    text = f'host volume "{volume}" has its one writer already'
+    return text + _holder(blocked, node, lambda usage: volume in usage.volumes)
+
+
+def _holder(blocked: Blocked, node: Node, has_it: Callable[[Usage], bool]) -> str:
+    """The job of the allocation that holds something of a node, in brackets; nothing when only the plan knows it."""
+    view = blocked.view
+    for alloc in view.snapshot.allocs_of_node(node.id):
+        if is_using(alloc) and not view.is_released(alloc.id) and has_it(view.usage_of(alloc)):
+            return f' (job "{alloc.job_id}" has it)'
+    return ""
+
+
+def _driver(name: str, info: DriverInfo) -> str:
+    told = f": {info.health_description}" if info.health_description else ""
+    return f'driver "{name}" is {"not healthy" if info.detected else "missing"}{told}'
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

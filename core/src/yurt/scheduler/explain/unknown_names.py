@@ -1,0 +1,38 @@
+"""Hints: what a reader of an explanation would otherwise have to find out alone, one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from yurt.scheduler.constraints.targets import FIELDS
+from yurt.scheduler.feasibility.masks import property_codes
+from yurt.state.store import Snapshot
+from yurt.structs.job import Job, TaskGroup
+
+ALIKE = 0.8
+"""How alike a name must be to one that nodes have to be taken for a slip of it; 1 is equal."""
+OF_MISSING = "is_not_set"
+
+
+def unknown_names(snapshot: Snapshot, job: Job, group: TaskGroup) -> Iterator[str]:
+    """Names in the group's constraints that no node has, each with the one that may be meant."""
+    rules = [*job.constraints, *group.constraints, *(rule for task in group.tasks for rule in task.constraints)]
+    targets = [rule.l_target for rule in rules if rule.l_target.startswith("${") and rule.operand != OF_MISSING]
+    known: list[str] | None = None
+    for target in dict.fromkeys(targets):
+        if property_codes(snapshot, target)[1]:
+            continue
+        if known is None:
+            known = _names(snapshot)
+        close = get_close_matches(target, known, n=1, cutoff=ALIKE)
+        yield f"no node has {target}" + (f"; {close[0]} may be meant" if close else "")
+
+
+def _names(snapshot: Snapshot) -> list[str]:
+    """All that nodes may be asked for."""
+    found = set(FIELDS)
+    for node in snapshot.nodes.values():
+        found.update(f"attr.{name}" for name in node.attributes)
+        found.update(f"meta.{name}" for name in node.meta)
+    return [f"${{{name}}}" for name in sorted(found)]

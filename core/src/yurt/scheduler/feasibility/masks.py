@@ -1,0 +1,323 @@
+"""Feasibility: which nodes a job and its groups may use at all, as masks over the rows of the columns.
+
+Every check gives one mask, computed once per node shape (or per node, where it asks for something unique) and kept
+with the node columns, so that it costs nothing until a node changes, and then little. A group's mask is the
+conjunction; its reasons are the masks themselves, so every constraint says how many nodes it filtered, not only the
+first one that did.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Hashable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from yurt.scheduler.constraints.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY, answers, holds
+from yurt.scheduler.constraints.targets import is_unique, resolve, resolve_all
+from yurt.scheduler.devices.offers import has_devices, looks_at_instances
+from yurt.scheduler.feasibility.node_cache import answers_by_row, answers_by_shape, remembered
+from yurt.state.arrays import IntArray
+from yurt.state.columns import DATACENTER, IS_NODE, IS_READY, NODE_CLASS, POOL, NodeRows, Shape
+from yurt.state.store import Snapshot
+from yurt.structs.constraint import Constraint
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.node import Node
+from yurt.structs.questions import POOL_ALL, is_for_node, is_match
+from yurt.structs.resources import RequestedDevice
+
+BoolArray = npt.NDArray[np.bool_]
+
+OF_EVERY_NODE = frozenset({"", "host", "none"})
+"""Modes of group networks that no node has to offer."""
+
+
+class Check(NamedTuple):
+    """One condition on nodes. `is_class_wide`: all nodes of a computed class agree on it."""
+
+    text: str
+    key: Hashable
+    test: Callable[[Node], bool]
+    is_class_wide: bool
+    is_per_node: bool = False
+    constraint: Constraint | None = None
+    part: Callable[[Shape], Hashable] | None = None
+    """What of a node's shape the test looks at, if it is a part of it."""
+
+
+class Candidates(NamedTuple):
+    """The nodes of a job's datacenters and pool that are ready."""
+
+    mask: BoolArray
+    in_pool: int
+    available: dict[str, int]
+
+
+class Feasibility(NamedTuple):
+    """Where a group may go: `mask`, within the candidates, and each failing check's own mask."""
+
+    mask: BoolArray
+    failing: tuple[tuple[str, BoolArray], ...]
+    class_wide: BoolArray
+    is_escaped: bool
+    key: Hashable
+    """Equal keys on the same rows: the same answers."""
+
+
+def candidates(rows: NodeRows, job: Job) -> Candidates:
+    """Ready nodes in the job's datacenters and pool."""
+
+    def compute() -> Candidates:
+        offered = rows.offered
+        in_pool = offered[:, IS_NODE] > 0
+        if job.node_pool != POOL_ALL:
+            in_pool &= offered[:, POOL] == rows.pools.numbers.get(job.node_pool, -1)
+        names = tuple(rows.datacenters.values)
+        wanted = np.array([is_in(name, job.datacenters) for name in names] or [False])
+        mask = in_pool & (offered[:, IS_READY] > 0) & wanted[offered[:, DATACENTER]]
+        counts = np.bincount(offered[mask, DATACENTER], minlength=len(names))
+        available = {
+            name: int(counts[number])
+            for number, name in sorted(enumerate(names), key=lambda entry: entry[1])
+            if counts[number]
+        }
+        return Candidates(_frozen(mask), int(np.count_nonzero(in_pool)), available)
+
+    found = remembered(rows, ("candidates", job.datacenters, job.node_pool), compute)
+    assert isinstance(found, Candidates)
+    return found
+
+
+def feasible_candidates(rows: NodeRows, job: Job, found: Candidates, feasible: Feasibility) -> BoolArray:
+    """The candidates that a group may use."""
+    key = ("mask", job.datacenters, job.node_pool, feasible.key)
+    mask = remembered(rows, key, lambda: _frozen(found.mask & feasible.mask))
+    assert isinstance(mask, np.ndarray)
+    return mask
+
+
+def is_in(datacenter: str, globs: Iterable[str]) -> bool:
+    """Whether a datacenter matches one of a job's globs."""
+    return any(is_match(datacenter, glob) for glob in globs)
+
+
+def feasibility(snapshot: Snapshot, job: Job, group: TaskGroup) -> Feasibility:
+    """A group's mask and reasons, all nodes considered."""
+    checks = checks_of(job, group)
+    key = ("feasible", tuple(check.key for check in checks))
+    found = remembered(snapshot.columns.nodes, key, lambda: _feasibility(snapshot, checks, key))
+    assert isinstance(found, Feasibility)
+    return found
+
+
+def _feasibility(snapshot: Snapshot, checks: tuple[Check, ...], key: Hashable) -> Feasibility:
+    rows = snapshot.columns.nodes
+    mask = np.ones(len(rows.offered), np.bool_)
+    class_wide = mask.copy()
+    failing = []
+    for check in checks:
+        passed = check_mask(snapshot, check)
+        if passed.all():
+            continue
+        failing.append((check.text, _frozen(~passed)))
+        mask &= passed
+        if check.is_class_wide:
+            class_wide &= passed
+    is_escaped = any(check.is_per_node for check in checks)
+    return Feasibility(_frozen(mask), tuple(failing), _frozen(class_wide), is_escaped, key)
+
+
+def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
+    """The rows that pass one check."""
+    rows = snapshot.columns.nodes
+
+    def compute() -> BoolArray:
+        if check.is_per_node:
+            return answers_by_row(snapshot, check.key, lambda nodes: _answers(check, nodes), without=False)
+        return _frozen(
+            answers_by_shape(snapshot, check.key, lambda *asked: _answers_of_shapes(check, *asked), without=False)
+        )
+
+    found = remembered(rows, check.key, compute)
+    assert isinstance(found, np.ndarray)
+    return found
+
+
+def _answers_of_shapes(check: Check, shapes: list[Shape], nodes: list[Node]) -> list[bool]:
+    """Which of the shapes pass, each with a node that has it; parts that are alike are asked about once."""
+    if check.part is None:
+        return _answers(check, nodes)
+    parts = list(map(check.part, shapes))
+    alike = dict(zip(parts, nodes, strict=True))
+    known = dict(zip(alike, _answers(check, list(alike.values())), strict=True))
+    return [known[part] for part in parts]
+
+
+def _answers(check: Check, nodes: list[Node]) -> list[bool]:
+    """Which of the nodes pass."""
+    constraint = check.constraint
+    if constraint is None or constraint.r_target.startswith("${") or not constraint.l_target.startswith("${"):
+        return [check.test(node) for node in nodes]
+    return answers(constraint.operand, constraint.r_target, resolve_all(constraint.l_target, nodes))
+
+
+class _Texts:
+    """Numbers for texts, for good; safe for threads. A number may have been given to none."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[str | None, int] = {None: -1}
+        self._texts: dict[int, str] = {}
+        self._next = itertools.count()
+
+    def numbers(self, texts: Iterable[str | None]) -> list[int]:
+        """A number for each text, -1 for none."""
+        return [self._number(text) if (known := self._numbers.get(text)) is None else known for text in texts]
+
+    def _number(self, text: str | None) -> int:
+        number = self._numbers.setdefault(text, next(self._next))
+        self._texts[number] = text or ""
+        return number
+
+    def texts(self, numbers: Iterable[int]) -> tuple[str, ...]:
+        """The texts of numbers."""
+        return tuple([self._texts[number] for number in numbers])
+
+
+def property_codes(snapshot: Snapshot, target: str) -> tuple[IntArray, tuple[str, ...]]:
+    """For each row the number of its value of an attribute (-1 where it has none), and the values."""
+    rows = snapshot.columns.nodes
+    texts: _Texts = rows.lasting.setdefault(("texts", target), _Texts())
+
+    def ask(nodes: list[Node]) -> list[int]:
+        return texts.numbers(resolve_all(target, nodes))
+
+    def compute() -> tuple[IntArray, tuple[str, ...]]:
+        if is_unique(target):
+            found = answers_by_row(snapshot, texts, ask, without=-1)
+        else:
+            found = answers_by_shape(snapshot, texts, lambda _, nodes: ask(nodes), without=-1)
+        numbers = np.bincount(found[found >= 0]).nonzero()[0]
+        codes: IntArray = np.full(int(found.max(initial=-1)) + 2, -1, np.int64)
+        codes[numbers] = np.arange(len(numbers))
+        codes = codes[found]
+        codes.flags.writeable = False
+        return codes, texts.texts(numbers.tolist())
+
+    found = remembered(rows, ("property", target), compute)
+    assert isinstance(found, tuple)
+    return found
+
+
+def checks_of(job: Job, group: TaskGroup) -> tuple[Check, ...]:
+    """All conditions of a group on its nodes, without those that depend on other allocations."""
+    constraints = [*job.constraints, *group.constraints, *(c for task in group.tasks for c in task.constraints)]
+    checks = [
+        constraint_check(constraint)
+        for constraint in dict.fromkeys(constraints)
+        if constraint.operand not in (DISTINCT_HOSTS, DISTINCT_PROPERTY)
+    ]
+    drivers = tuple(sorted({task.driver for task in group.tasks}))
+    checks.append(
+        Check(
+            "missing drivers",
+            ("drivers", drivers),
+            lambda node: _has_drivers(node, drivers),
+            is_class_wide=False,
+            part=lambda shape: shape.drivers,
+        )
+    )
+    devices = tuple(device for task in group.tasks for device in task.resources.devices)
+    if devices:
+        checks.append(_device_check(devices))
+    modes = tuple(sorted({network.mode for network in group.networks} - OF_EVERY_NODE))
+    if modes:
+        checks.append(Check("missing network", ("networks", modes), lambda node: _has_networks(node, modes), False))
+    aliases = tuple(sorted(host_networks(group)))
+    if aliases:
+        text = f'missing host network "{", ".join(aliases)}" for port'
+        checks.append(
+            Check(text, ("aliases", aliases), lambda node: all(a in node.host_networks for a in aliases), False)
+        )
+    volumes = tuple(
+        sorted((v.source, v.read_only) for v in group.volumes.values() if v.type == "host" and not v.per_alloc)
+    )
+    if volumes:
+        checks.append(host_volumes_check(volumes))
+    return tuple(checks)
+
+
+def host_volumes_check(volumes: tuple[tuple[str, bool], ...]) -> Check:
+    """Whether a node has the host volumes: (name, read-only is enough)."""
+    text = "missing compatible host volumes"
+    return Check(text, ("volumes", volumes), lambda node: _has_volumes(node, volumes), False)
+
+
+def text_of_constraint(constraint: Constraint) -> str:
+    """`${node.class} = big`."""
+    return " ".join(part for part in (constraint.l_target, constraint.operand, constraint.r_target) if part)
+
+
+def constraint_check(constraint: Constraint) -> Check:
+    """The check of one constraint; its text is what the API's metrics show."""
+    left, right, operand = constraint.l_target, constraint.r_target, constraint.operand
+    is_per_node = is_unique(left) or is_unique(right)
+    return Check(
+        text=text_of_constraint(constraint),
+        key=("constraint", left, operand, right),
+        test=lambda node: holds(operand, resolve(left, node), resolve(right, node)),
+        is_class_wide=not is_per_node,
+        is_per_node=is_per_node,
+        constraint=constraint,
+    )
+
+
+def is_row_feasible(snapshot: Snapshot, job: Job, group: TaskGroup, row: int) -> bool:
+    """Whether one node is in the job's datacenters and pool and passes the group's checks; ready or not."""
+    node = snapshot.nodes[snapshot.columns.nodes.ids[row]]
+    return is_for_node(job, node) and all(check_mask(snapshot, check)[row] for check in checks_of(job, group))
+
+
+def class_counts(rows: NodeRows, mask: BoolArray) -> dict[str, int]:
+    """How many of the rows have each node class; nodes without one are not counted."""
+    names = tuple(rows.classes.values)
+    counts = np.bincount(rows.offered[:, NODE_CLASS][mask], minlength=len(names))
+    return {name: int(n) for name, n in sorted(zip(names, counts, strict=True)) if name and n}
+
+
+def _has_drivers(node: Node, drivers: tuple[str, ...]) -> bool:
+    found = (node.drivers.get(driver) for driver in drivers)
+    return all(info is not None and info.detected and info.healthy for info in found)
+
+
+def _device_check(devices: tuple[RequestedDevice, ...]) -> Check:
+    is_per_node = any(looks_at_instances(device) for device in devices) or any(
+        is_unique(target)
+        for device in devices
+        for rule in device.constraints
+        for target in (rule.l_target, rule.r_target)
+    )
+    return Check("missing devices", ("devices", devices), lambda node: has_devices(node, devices), False, is_per_node)
+
+
+def _has_networks(node: Node, modes: tuple[str, ...]) -> bool:
+    offered = {network.mode for network in node.node_resources.networks}
+    return all(mode in offered for mode in modes)
+
+
+def host_networks(group: TaskGroup) -> set[str]:
+    """The host networks that a group's ports name."""
+    networks = [*group.networks, *(network for task in group.tasks for network in task.resources.networks)]
+    aliases = {port.host_network for net in networks for port in (*net.reserved_ports, *net.dynamic_ports)}
+    return aliases - {"", "default"}
+
+
+def _has_volumes(node: Node, volumes: tuple[tuple[str, bool], ...]) -> bool:
+    found = ((node.host_volumes.get(source), is_read_only) for source, is_read_only in volumes)
+    return all(volume is not None and (is_read_only or not volume.read_only) for volume, is_read_only in found)
+
+
+def _frozen(array: BoolArray) -> BoolArray:
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,179 @@
+"""Volumes that differ from one allocation to the next, or that others claim: CSI volumes, and host volumes `per_alloc`.
+
+They are looked at for every placement, for claims change with placements, and never counted to a node's class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from yurt.scheduler.feasibility.masks import BoolArray, Check, check_mask, host_volumes_check
+from yurt.state.claims import claims, csi_requests, refusal, source_of
+from yurt.state.columns import IS_NODE
+from yurt.state.csi_plugins import csi_plugin
+from yurt.state.host_volumes import access_mode, claim_of, has_other_writer, host_requests
+from yurt.state.host_volumes import refusal as refusal_of_host
+from yurt.state.store import Snapshot
+from yurt.structs.csi_volume import CSIVolume
+from yurt.structs.host_volume import SINGLE_WRITER, HostVolume
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.node import Node
+from yurt.structs.questions import alloc_name
+from yurt.structs.volume import VolumeRequest
+
+
+class Volumes:
+    """What the volumes of one group permit; told of every placement of the plan."""
+
+    def __init__(self, snapshot: Snapshot, job: Job, group: TaskGroup) -> None:
+        self._snapshot = snapshot
+        self._job = job
+        self._csi = csi_requests(group)
+        self._group = group.name
+        self._host = tuple(request for request in host_requests(group) if self._is_special(request))
+        self._of_name: dict[str, list[tuple[int, HostVolume]]] = {}
+        self._written: set[str] = set()
+        """Host volumes that placements of this plan write to, by id."""
+        self._claims = claims(snapshot, job.namespace) if self._csi else {}
+        self._lacking: dict[str, bool] = {}
+        """By plugin whether it needs a controller in vain."""
+        self._on_node: dict[tuple[int, str], set[str]] = {}
+        """By row and plugin the volumes that are there."""
+        for source, known in self._claims.items():
+            self._note(source, (snapshot.columns.rows.get(claim.node_id) for claim in known))
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the group has such volumes."""
+        return bool(self._csi or self._host)
+
+    def _is_special(self, request: VolumeRequest) -> bool:
+        return request.per_alloc or bool(self._snapshot.host_volumes.keys_where("name", request.source))
+
+    def missing(self, index: int) -> tuple[str, ...]:
+        """The CSI volumes of an allocation that nobody has registered."""
+        sources = (source_of(request, index) for request in self._csi)
+        return tuple(source for source in sources if self._volume(source) is None)
+
+    def refused(self, index: int) -> dict[str, BoolArray]:
+        """The rows that cannot take the allocation with that index, by reason."""
+        found: dict[str, BoolArray] = {}
+        for request in self._host:
+            source = source_of(request, index)
+            if request.per_alloc:
+                check = host_volumes_check(((source, request.read_only),))
+                found[f'missing host volume "{source}"'] = ~check_mask(self._snapshot, check)
+            self._refuse_dynamic(found, request, source, index)
+        for request in self._csi:
+            found.update(self._refused_csi(request, source_of(request, index)))
+        return {text: mask for text, mask in found.items() if mask.any()}
+
+    def count(self, row: int, index: int) -> None:
+        """The allocation with that index goes to the row."""
+        for request in self._csi:
+            self._note(source_of(request, index), (row,))
+        for request in self._host:
+            dynamic = self._dynamic(source_of(request, index))
+            self._written.update(volume.id for at, volume in dynamic if at == row and not request.read_only)
+
+    def _dynamic(self, source: str) -> list[tuple[int, HostVolume]]:
+        """The dynamic host volumes of that name that nodes offer, with their rows."""
+        if source not in self._of_name:
+            rows = self._snapshot.columns.rows
+            volumes = self._snapshot.host_volumes.where("name", source)
+            self._of_name[source] = [
+                (row, volume) for volume in volumes if (row := rows.get(volume.node_id)) is not None
+            ]
+        return self._of_name[source]
+
+    def _refuse_dynamic(self, found: dict[str, BoolArray], request: VolumeRequest, source: str, index: int) -> None:
+        offered = self._snapshot.columns.nodes.offered
+        name = alloc_name(self._job.id, self._group, index)
+        for row, volume in self._dynamic(source):
+            reason = refusal_of_host(volume, request, self._job.namespace)
+            if not reason and not request.read_only and access_mode(volume, request) == SINGLE_WRITER:
+                is_taken = volume.id in self._written or has_other_writer(self._snapshot, volume, self._job.key, name)
+                reason = f'host volume "{source}" has its single writer' if is_taken else ""
+            if reason:
+                found.setdefault(reason, np.zeros(len(offered), np.bool_))[row] = True
+        claim = claim_of(self._snapshot, self._job, self._group, index=index, source=source) if request.sticky else None
+        if claim is not None:
+            away = offered[:, IS_NODE] > 0
+            away[[row for row, volume in self._dynamic(source) if volume.id == claim.volume_id]] = False
+            found[f'sticky host volume "{source}" of {name} is on another node'] = away
+
+    def _refused_csi(self, request: VolumeRequest, source: str) -> dict[str, BoolArray]:
+        offered = self._snapshot.columns.nodes.offered
+        volume = self._volume(source)
+        reason = refusal(volume, request, source, known=self._claims.get(source, []), job=self._job)
+        if reason or volume is None:
+            return {reason: offered[:, IS_NODE] > 0}
+        plugin = volume.plugin_id
+        if self._lacks_controller(plugin):
+            text = f"CSI volume {source} is unschedulable: no controller of CSI plugin {plugin} is healthy"
+            return {text: offered[:, IS_NODE] > 0}
+        found = {
+            f"CSI plugin {plugin} is missing": ~self._passing(plugin, "found", _has_plugin),
+            f"CSI plugin {plugin} is unhealthy": ~self._passing(plugin, "healthy", _is_healthy),
+        }
+        full = np.zeros(len(offered), np.bool_)
+        for (row, of), there in self._on_node.items():
+            limit = _limit(self._node(row), plugin)
+            full[row] |= of == plugin and 0 < limit <= len(there) and source not in there
+        found[f"CSI plugin {plugin} has the maximum number of volumes"] = full
+        if volume.topologies:
+            outside = np.zeros(len(offered), np.bool_)
+            for row in np.flatnonzero(offered[:, IS_NODE]).tolist():
+                outside[row] = not _is_within(self._node(row), volume)
+            found["did not meet topology requirement"] = outside
+        return found
+
+    def _lacks_controller(self, plugin: str) -> bool:
+        """Whether the plugin needs a controller and none is healthy."""
+        if plugin not in self._lacking:
+            found = csi_plugin(self._snapshot, plugin)
+            self._lacking[plugin] = found is not None and found.controller_required and not found.controllers_healthy
+        return self._lacking[plugin]
+
+    def _passing(self, plugin: str, name: str, test: Callable[[Node, str], bool]) -> BoolArray:
+        check = Check(plugin, ("csi plugin", name, plugin), lambda node: test(node, plugin), False, True)
+        is_free: BoolArray = self._snapshot.columns.nodes.offered[:, IS_NODE] == 0
+        return check_mask(self._snapshot, check) | is_free
+
+    def _note(self, source: str, rows: Iterable[int | None]) -> None:
+        volume = self._volume(source)
+        for row in rows:
+            if row is not None and volume is not None:
+                self._on_node.setdefault((row, volume.plugin_id), set()).add(source)
+
+    def _volume(self, source: str) -> CSIVolume | None:
+        found: CSIVolume | None = self._snapshot.table("csi_volumes").get((self._job.namespace, source))
+        return found
+
+    def _node(self, row: int) -> Node:
+        return self._snapshot.nodes[self._snapshot.columns.nodes.ids[row]]
+
+
+def _has_plugin(node: Node, plugin: str) -> bool:
+    return plugin in node.csi_node_plugins
+
+
+def _is_healthy(node: Node, plugin: str) -> bool:
+    found = node.csi_node_plugins.get(plugin)
+    return found is None or found.healthy
+
+
+def _limit(node: Node, plugin: str) -> int:
+    """How many volumes of the plugin the node takes; 0 for any number."""
+    found = node.csi_node_plugins.get(plugin)
+    return found.node_info.max_volumes if found is not None and found.node_info is not None else 0
+
+
+def _is_within(node: Node, volume: CSIVolume) -> bool:
+    """Whether the node lies in one of the volume's topologies."""
+    found = node.csi_node_plugins.get(volume.plugin_id)
+    topology = found.node_info.accessible_topology if found is not None and found.node_info is not None else None
+    segments = topology.segments if topology is not None else {}
+    return any(dict(wanted.segments).items() <= dict(segments).items() for wanted in volume.topologies)

@@ -1,0 +1,295 @@
+"""Cells: the best row under spreads without scoring every row again.
+
+All rows of a cell get the same boost, so among those of a cell whose scores are means of equally many parts, a *line*,
+the order never changes: it is kept sorted, its far end as arrays until it is needed. Lines that get the same boost as
+long as some values keep their levels are a *group*, and with many cells a group keeps the heads of its lines sorted:
+the attribute with the most values tells by its level, the others by their value. So few groups have to be scored for a
+placement, however many cells there are. With few cells each line is a group of its own.
+
+A placement changes some lines; they are put in order and find their groups only when the best rows are asked for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable
+from heapq import heappop, heapreplace
+from typing import Final
+
+import numpy as np
+
+from yurt.scheduler.ids import Ties
+from yurt.scheduler.placing.spread import SpreadScore
+from yurt.state.arrays import IntArray, TieArray, order_of
+
+MANY: Final = 20
+"""With so many cells the next best rows are told one per line: all rows of a cell fare alike."""
+NO_WORTH: Final = [0]
+"""What the level is worth when no attribute tells by it."""
+
+Entry = tuple[int, int, int]
+"""(negative sum, tie, row): the smallest is the best of its line."""
+Lead = tuple[float, int, int, "_Group", int]
+"""(negative score, tie, row, group, place in the group)."""
+Key = tuple[int, int, int]
+"""What the lines of a group agree in: the combination of values, the level, and how many parts their rows have."""
+
+
+class _Group:
+    """Entries that get the same boost and have equally many parts, sorted.
+
+    `lead` is the first with its score, and None when the first may have changed; `parts` counts the boost as well.
+    """
+
+    __slots__ = ("boost", "entries", "key", "lead", "parts")
+
+    def __init__(self, key: Key, entries: list[Entry]) -> None:
+        self.key = key
+        self.entries = entries
+        self.boost = 0
+        self.parts = 0
+        self.lead: Lead | None = None
+
+
+class _Line:
+    """The rows of a cell with equally many parts.
+
+    `entries` are sorted; the others are still in the arrays, in order, `next` the first of them and then from `at`
+    to `end`. The group knows the line by its `head`.
+    """
+
+    __slots__ = ("at", "cell", "count", "end", "entries", "group", "head", "is_changed", "next")
+
+    def __init__(self, cell: int, count: int) -> None:
+        self.cell = cell
+        self.count = count
+        self.entries: list[Entry] = []
+        self.at = self.end = 0
+        self.next: Entry | None = None
+        self.head: Entry | None = None
+        self.group: _Group | None = None
+        self.is_changed = False
+
+
+class Cells:
+    """The best rows under spreads; `kept` is how many of them are told."""
+
+    def __init__(
+        self, spread: SpreadScore, ties: Ties, rows: IntArray, *, sums: IntArray, counts: IntArray, kept: int
+    ) -> None:
+        self._spread = spread
+        self._kept = kept
+        self._top: list[tuple[int, int]] | None = None
+        self._cell_of_row, self._codes = spread.cells.of_row, spread.cells.codes
+        self._sum_of, self._count_of = sums.copy(), counts.copy()
+        self._tie_of = ties[np.arange(len(sums))]
+        self._moved: dict[int, tuple[_Line, Entry] | None] = {}
+        """Rows of which the arrays tell nothing any more: where they are instead."""
+        is_many = len(self._codes) >= MANY
+        sizes = [part.size for part in spread.parts]
+        self._fine = sizes.index(max(sizes)) if is_many else -1
+        """The attribute that tells by its level; -1 for none."""
+        self._needed = 1 if is_many else kept
+        self._combine()
+        self._groups: dict[Key, _Group] = {}
+        self._lines: dict[tuple[int, int], _Line] = {}
+        self._lines_of: dict[int, list[_Line]] = {}
+        """The lines that have a value of the attribute that tells by its level."""
+        self._changed: list[_Line] = []
+        self._sort(rows)
+
+    def _combine(self) -> None:
+        """Number the combinations of values that tell by themselves."""
+        fine = self._fine
+        others = [codes[:fine] + codes[fine + 1 :] for codes in self._codes] if fine >= 0 else self._codes
+        numbers = {codes: number for number, codes in enumerate(dict.fromkeys(others))}
+        self._combination = [numbers[codes] for codes in others]
+        parts = [part for number, part in enumerate(self._spread.parts) if number != fine]
+        self._having: list[dict[int, list[int]]] = [{} for _ in parts]
+        """For each of these attributes the combinations that have a value."""
+        for number, codes in enumerate(numbers):
+            for having, code in zip(self._having, codes, strict=True):
+                having.setdefault(code, []).append(number)
+        self._values = [tuple(zip(parts, codes, strict=True)) for codes in numbers]
+        """The values of each combination."""
+        self._boosts = [0] * len(numbers)
+        self._boost(range(len(numbers)))
+
+    def _boost(self, combinations: Iterable[int]) -> None:
+        """What these combinations are worth now."""
+        for number in combinations:
+            boost = 0
+            for part, code in self._values[number]:
+                boost += part.worths[part.levels[code]]
+            self._boosts[number] = boost
+
+    def _sort(self, rows: IntArray) -> None:
+        """Put all rows into their lines."""
+        cells, counts = self._spread.cells.numbers[rows], self._count_of[rows]
+        widest = int(counts.max(initial=0)) + 1
+        places = cells * widest + counts
+        order = _ordered(self._tie_of[rows], -self._sum_of[rows], places)
+        self._rows, places = rows[order], places[order]
+        self._sums, self._ties = -self._sum_of[self._rows], self._tie_of[self._rows]
+        firsts = np.flatnonzero(np.diff(places, prepend=-1))
+        starts = firsts.tolist()
+        for place, first, end in zip(places[firsts].tolist(), starts, [*starts[1:], len(places)], strict=False):
+            line = self._line(*divmod(place, widest))
+            line.at, line.end = first, end
+            self._advance(line)
+            self._change(line)
+
+    def best(self) -> int | None:
+        """The row with the highest score; the tie decides among equals."""
+        found = self.top()
+        return found[0][0] if found else None
+
+    def top(self) -> list[tuple[int, int]]:
+        """The best rows, best first, and their boosts."""
+        if self._top is None:
+            self._top = self._find_top()
+        return self._top
+
+    def _find_top(self) -> list[tuple[int, int]]:
+        heap = self._leads()
+        del heap[self._kept :]
+        found: list[tuple[int, int]] = []
+        while heap:
+            _, _, row, group, at = heap[0]
+            boost, entries = group.boost, group.entries
+            found.append((row, boost))
+            if len(found) == self._kept:
+                break
+            at += 1
+            if at == len(entries):
+                heappop(heap)
+                continue
+            total, tie, row = entries[at]
+            heapreplace(heap, ((total - boost) / group.parts, tie, row, group, at))
+        return found
+
+    def _leads(self) -> list[Lead]:
+        """The first of each group with its score, best first."""
+        self._regroup()
+        boosts, worths = self._boosts, self._spread.parts[self._fine].worths if self._fine >= 0 else NO_WORTH
+        found: list[Lead] = []
+        for group in self._groups.values():
+            combination, level, count = group.key
+            boost, lead = boosts[combination] + worths[level], group.lead
+            if lead is None or boost != group.boost:
+                if not group.entries:
+                    continue
+                group.boost, group.parts = boost, count + (boost != 0)
+                total, tie, row = group.entries[0]
+                lead = group.lead = ((total - boost) / group.parts, tie, row, group, 0)
+            found.append(lead)
+        found.sort()
+        return found
+
+    def move(self, row: int, total: int, count: int) -> None:
+        """The row has other parts now."""
+        self.remove(row)
+        line, entry = self._line(self._cell_of_row[row], count), (-total, self._tie_of.item(row), row)
+        self._moved[row] = (line, entry)
+        insort(line.entries, entry)
+        self._change(line)
+
+    def remove(self, row: int) -> None:
+        """The row has no room."""
+        if row in self._moved:
+            found = self._moved[row]
+        else:
+            line = self._lines.get((self._cell_of_row[row], self._count_of.item(row)))
+            found = None if line is None else (line, (-self._sum_of.item(row), self._tie_of.item(row), row))
+        self._moved[row] = None
+        if found is None:
+            return
+        line, entry = found
+        at = bisect_left(line.entries, entry)
+        if at < len(line.entries) and line.entries[at] == entry:
+            del line.entries[at]
+            self._change(line)
+
+    def placed(self, row: int, changed: tuple[bool, ...]) -> None:
+        """The spread counted a placement on the row; `changed` as it told."""
+        self._top = None
+        codes, fine = self._codes[self._cell_of_row[row]], self._fine
+        if fine >= 0:
+            for line in self._lines_of.get(codes[fine], ()):
+                self._change(line)
+            codes, changed = codes[:fine] + codes[fine + 1 :], changed[:fine] + changed[fine + 1 :]
+        for having, code, is_everywhere in zip(self._having, codes, changed, strict=True):
+            self._boost(range(len(self._boosts)) if is_everywhere else having[code])
+
+    def _line(self, cell: int, count: int) -> _Line:
+        line = self._lines.get((cell, count))
+        if line is None:
+            line = self._lines[cell, count] = _Line(cell, count)
+            if self._fine < 0:
+                key = (self._combination[cell], 0, count)
+                line.group = self._groups[key] = _Group(key, line.entries)
+            else:
+                self._lines_of.setdefault(self._codes[cell][self._fine], []).append(line)
+        return line
+
+    def _change(self, line: _Line) -> None:
+        """The first of a line, or its group, may be another one."""
+        self._top = None
+        if not line.is_changed:
+            line.is_changed = True
+            self._changed.append(line)
+
+    def _regroup(self) -> None:
+        """Put the lines that changed in order, and into the groups that they belong to now."""
+        for line in self._changed:
+            line.is_changed = False
+            self._fill(line)
+            if self._fine >= 0:
+                self._join(line)
+            elif line.group is not None:
+                line.group.lead = None
+        self._changed.clear()
+
+    def _fill(self, line: _Line) -> None:
+        """Take as many entries from the arrays as are needed to know the first ones."""
+        entries, needed = line.entries, self._needed
+        while line.next is not None and (len(entries) < needed or line.next < entries[needed - 1]):
+            if line.next[2] not in self._moved:
+                insort(entries, line.next)
+            self._advance(line)
+
+    def _advance(self, line: _Line) -> None:
+        at = line.at
+        if at == line.end:
+            line.next = None
+            return
+        line.next = (self._sums.item(at), self._ties.item(at), self._rows.item(at))
+        line.at = at + 1
+
+    def _join(self, line: _Line) -> None:
+        """The line is in the group that it belongs to now, by its head."""
+        cell, head, old = line.cell, line.entries[0] if line.entries else None, line.group
+        part = self._spread.parts[self._fine]
+        key = (self._combination[cell], part.levels[self._codes[cell][self._fine]], line.count)
+        if old is not None and line.head is not None:
+            if head == line.head and old.key == key:
+                return
+            del old.entries[bisect_left(old.entries, line.head)]
+            old.lead = None
+            if not old.entries:
+                del self._groups[old.key]
+        line.head, line.group = head, None
+        if head is not None:
+            group = self._groups.get(key)
+            if group is None:
+                group = self._groups[key] = _Group(key, [])
+            insort(group.entries, head)
+            line.group, group.lead = group, None
+
+
+def _ordered(*keys: IntArray | TieArray) -> IntArray:
+    """The order by several keys, the last of which counts most, as numpy's `lexsort`; quicker when many are equal."""
+    order = order_of(keys[0])
+    for key in keys[1:]:
+        order = order[order_of(key[order])]
+    return order

@@ -1,0 +1,121 @@
+"""Nodes that a group may use and that have no room for one more of it, counted as the metrics of placements show them.
+
+Every placement tells of the moment in which it was made: which nodes were ruled out for it for lack of room. The
+counts are made from the arrays where much has changed, and from then on they follow the nodes that fill up, one by
+one: nothing has to be counted anew for a placement, and placements between which no node fills up share their counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from yurt.scheduler.capacity.view import DIMENSIONS, MAX_ALLOCS, View
+from yurt.scheduler.feasibility.masks import BoolArray, class_counts
+from yurt.state.arrays import IntArray
+from yurt.state.columns import ALLOCS, NODE_CLASS
+from yurt.state.usage import Usage
+
+
+class Counts(NamedTuple):
+    """How many nodes have no room, by class, and by what is exhausted: a node may lack several things."""
+
+    nodes: int
+    classes: Mapping[str, int]
+    dimensions: Mapping[str, int]
+
+    def with_node(self, node_class: str, dimensions: Iterable[str]) -> Counts:
+        """One node more."""
+        classes = _plus_one(self.classes, (node_class,)) if node_class else self.classes
+        return Counts(self.nodes + 1, classes, _plus_one(self.dimensions, dimensions))
+
+
+NONE: Final = Counts(0, {}, {})
+
+
+class Exhausted:
+    """The rows of `mask` that have no room for a usage, and those that refused it by themselves."""
+
+    def __init__(self, view: View, usage: Usage, mask: BoolArray) -> None:
+        self.view = view
+        self.known: Counts | None = None
+        """What was counted, as long as it holds."""
+        self._usage = usage
+        self._mask = mask
+        self._refused: dict[str, set[int]] = {}
+
+    def forget(self) -> None:
+        """More has changed than that rows fill up."""
+        self.known = None
+
+    def reopen(self) -> None:
+        """Rows that refused are asked again."""
+        self._refused.clear()
+        self.known = None
+
+    def fill(self, row: int) -> None:
+        """A row that had room has none any more."""
+        if self.known is not None:
+            self._add(row, self.view.exhausted(row, self._usage))
+
+    def refuse(self, row: int, reason: str) -> None:
+        """The node of a row that has room lacks something else."""
+        self._refused.setdefault(reason, set()).add(row)
+        if self.known is not None:
+            self._add(row, (reason,))
+
+    def masks(self) -> dict[str, BoolArray]:
+        """The rows that lack each dimension, and those that refused for each reason."""
+        found = {name: mask & self._mask for name, mask in lacking(self.view.look(), self.view.offered, self._usage)}
+        for reason, rows in self._refused.items():
+            mask = np.zeros(len(self._mask), np.bool_)
+            mask[list(rows)] = True
+            found[reason] = found[reason] | mask if reason in found else mask
+        return found
+
+    def count(self, closed: BoolArray) -> Counts:
+        """The counts, these being all rows without room."""
+        self.known = self._counted(closed) if closed.any() else NONE
+        return self.known
+
+    def filling(self, rows: IntArray, used: IntArray) -> Iterator[Counts]:
+        """The counts as rows fill up one after another, and are used so then; counted before, and kept as they were."""
+        assert self.known is not None
+        counts, offered, classes = self.known, self.view.offered[rows], self.view.rows.classes.values
+        dimensions: list[list[str]] = [[] for _ in range(len(rows))]
+        for name, mask in lacking(used, offered, self._usage):
+            for at in np.flatnonzero(mask).tolist():
+                dimensions[at].append(name)
+        for number, names in zip(offered[:, NODE_CLASS].tolist(), dimensions, strict=True):
+            counts = counts.with_node(classes[number], names)
+            yield counts
+
+    def _counted(self, closed: BoolArray) -> Counts:
+        rows = self.view.rows
+        dimensions = {text: int(np.count_nonzero(mask & closed)) for text, mask in sorted(self.masks().items())}
+        found = {text: number for text, number in dimensions.items() if number}
+        return Counts(int(np.count_nonzero(closed)), class_counts(rows, closed), found)
+
+    def _add(self, row: int, dimensions: Iterable[str]) -> None:
+        assert self.known is not None
+        number = self.view.offered_on(row)[NODE_CLASS]
+        self.known = self.known.with_node(self.view.rows.classes.values[number], dimensions)
+
+
+def lacking(used: IntArray, offered: IntArray, usage: Usage) -> Iterator[tuple[str, BoolArray]]:
+    """For each dimension the rows in which one more does not fit."""
+    asked = usage.amounts
+    for column, name in DIMENSIONS:
+        yield name, used[:, column] + asked[column] > offered[:, column]
+    limit = offered[:, ALLOCS]
+    yield MAX_ALLOCS, (limit > 0) & (used[:, ALLOCS] + 1 > limit)
+
+
+def _plus_one(counts: Mapping[str, int], names: Iterable[str]) -> Mapping[str, int]:
+    """The counts by name, in the order of the names, with one more of each of these."""
+    found = dict(counts)
+    for name in names:
+        found[name] = found.get(name, 0) + 1
+    return found if len(found) == len(counts) else dict(sorted(found.items()))

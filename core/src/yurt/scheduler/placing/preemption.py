@@ -1,0 +1,174 @@
+"""Preemption: whom to end so that a more important job fits (semantics 16; invariant C5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable
+
+from yurt.scheduler.capacity.ask import Ask, Grant
+from yurt.scheduler.capacity.view import View
+from yurt.state.columns import ALLOCS, CPU, DISK, MEMORY
+from yurt.state.usage import Usage, is_using
+from yurt.structs.alloc import Allocation
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.plan import AllocStop
+from yurt.structs.status import DESIRED_EVICT, JOB_BATCH, JOB_SERVICE, JOB_SYSBATCH, JOB_SYSTEM, SERVER_TERMINAL
+
+PRIORITY_DELTA = 10
+PARALLEL_PENALTY = 50.0
+AMOUNTS = ALLOCS + 1
+
+
+def is_allowed(view: View, job: Job) -> bool:
+    """Whether the scheduler's configuration lets jobs of this type preempt."""
+    config = view.snapshot.scheduler_config.preemption_config
+    return {
+        JOB_SYSTEM: config.system_scheduler_enabled,
+        JOB_SYSBATCH: config.sys_batch_scheduler_enabled,
+        JOB_BATCH: config.batch_scheduler_enabled,
+        JOB_SERVICE: config.service_scheduler_enabled,
+    }.get(job.type, False)
+
+
+def preemption_score(victims: Iterable[Allocation]) -> float:
+    """Near 1 for few unimportant victims, near 0 for many important ones (semantics 15)."""
+    priorities = [alloc.job.priority for alloc in victims if alloc.job is not None]
+    if not priorities or max(priorities) <= 0:
+        return 1.0
+    net = max(priorities) + sum(priorities) / max(priorities)
+    return 1.0 / (1.0 + math.exp(min(700.0, 0.0048 * (net - 2048.0))))
+
+
+def evictions(victims: Iterable[Allocation], by: str) -> list[AllocStop]:
+    """The stops of allocations that make room for the allocation `by`."""
+    return [
+        AllocStop(
+            id=victim.id,
+            node_id=victim.node_id,
+            desired_status=DESIRED_EVICT,
+            description=f"Preempted by alloc ID {by}",
+            preempted_by=by,
+        )
+        for victim in victims
+    ]
+
+
+def preempt(
+    view: View, job: Job, group: TaskGroup, ask: Ask, *, row: int, salt: int
+) -> tuple[Grant, tuple[Allocation, ...]] | None:
+    """The least important, closest allocations whose end makes room on a node; they are released in the view."""
+    candidates = victims_of(view, job, row)
+    if not candidates:
+        return None
+    chosen: list[Allocation] = []
+    whole = _need(view, ask, row)
+    while True:
+        grant = _fit(view, ask, row, salt)
+        if grant is not None:
+            break
+        victim = _next(view, ask, row, candidates, chosen)
+        if victim is None:
+            for alloc in chosen:
+                view.restore(alloc)
+            return None
+        candidates.remove(victim)
+        chosen.append(victim)
+        view.release(victim)
+    for alloc in sorted(chosen, key=lambda a: (-_distance(whole, view.usage_of(a)), a.id)):
+        view.restore(alloc)
+        again = _fit(view, ask, row, salt)
+        if again is None:
+            view.release(alloc)
+        else:
+            grant = again
+            chosen.remove(alloc)
+    return grant, tuple(chosen)
+
+
+def situation(view: View, job: Job, ask: Ask, row: int) -> Hashable | None:
+    """All that decides about the score of preempting on a row: equal situations get equal ones. None: ask the node."""
+    if ask.is_exclusive:
+        return None
+    candidates = sorted(victims_of(view, job, row), key=lambda alloc: alloc.id)
+    jobs: dict[tuple[str, str], int] = {}
+    known = []
+    for alloc in candidates:
+        assert alloc.job is not None
+        number = jobs.setdefault((alloc.namespace, alloc.job_id), len(jobs))
+        known.append((number, alloc.job.priority, _parallel(alloc), view.usage_of(alloc)))
+    return (tuple(view.used_on(row)), tuple(view.offered[row, :AMOUNTS].tolist()), tuple(known))
+
+
+def _fit(view: View, ask: Ask, row: int, salt: int) -> Grant | None:
+    if view.exhausted(row, ask.plain.usage):
+        return None
+    grant = ask.grant(view.node(row), view.held(row), salt=salt)
+    if isinstance(grant, str) or view.exhausted(row, grant.usage):
+        return None
+    return grant
+
+
+def victims_of(view: View, job: Job, row: int) -> list[Allocation]:
+    """The allocations on a node that the job may end: those of other jobs that are less important by 10 or more."""
+    return [
+        alloc
+        for alloc in view.snapshot.allocs_of_node(view.rows.ids[row])
+        if alloc.job is not None
+        and alloc.job.priority <= job.priority - PRIORITY_DELTA
+        and (alloc.namespace, alloc.job_id) != job.key
+        and is_using(alloc)
+        and alloc.desired_status not in SERVER_TERMINAL
+        and not view.is_released(alloc.id)
+    ]
+
+
+def _next(
+    view: View, ask: Ask, row: int, candidates: Iterable[Allocation], chosen: list[Allocation]
+) -> Allocation | None:
+    """The least important first; among equals the one closest to what is still needed."""
+    need = _need(view, ask, row)
+    needs_exclusive = not any(need)
+
+    def rank(alloc: Allocation) -> tuple[int, int, float, str]:
+        assert alloc.job is not None
+        usage = view.usage_of(alloc)
+        is_useless = (not usage.is_exclusive) if needs_exclusive else not _helps(need, usage)
+        return (int(is_useless), alloc.job.priority, _distance(need, usage) + _penalty(alloc, chosen), alloc.id)
+
+    return min(candidates, key=rank, default=None)
+
+
+def _helps(need: tuple[int, int, int], usage: Usage) -> bool:
+    return any(
+        wanted > 0 and given > 0 for wanted, given in zip(need, (usage.cpu, usage.memory, usage.disk), strict=True)
+    )
+
+
+def _need(view: View, ask: Ask, row: int) -> tuple[int, int, int]:
+    """What is still short in each dimension."""
+    used, offered, asked = view.used_on(row), view.offered[row], ask.plain.usage
+    return (
+        max(0, int(used[CPU] + asked.cpu - offered[CPU])),
+        max(0, int(used[MEMORY] + asked.memory - offered[MEMORY])),
+        max(0, int(used[DISK] + asked.disk - offered[DISK])),
+    )
+
+
+def _distance(need: tuple[int, int, int], usage: Usage) -> float:
+    parts = (
+        (wanted - given) / wanted if wanted else 0.0
+        for wanted, given in zip(need, (usage.cpu, usage.memory, usage.disk), strict=True)
+    )
+    return math.sqrt(sum(part * part for part in parts))
+
+
+def _penalty(alloc: Allocation, chosen: list[Allocation]) -> float:
+    """Preempting more of one job than it migrates in parallel costs."""
+    parallel = _parallel(alloc)
+    taken = sum(1 for a in chosen if (a.namespace, a.job_id) == (alloc.namespace, alloc.job_id))
+    return PARALLEL_PENALTY * (taken + 1 - parallel) if parallel > 0 and taken >= parallel else 0.0
+
+
+def _parallel(alloc: Allocation) -> int:
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    return group.migrate.max_parallel if group is not None and group.migrate is not None else 0

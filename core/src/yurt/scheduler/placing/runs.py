@@ -1,0 +1,220 @@
+"""Runs: many equal placements of a group ordered at once.
+
+Without spreads a placement changes only its own node, so placing one after another merges, for each node, the list of
+the scores that its first, second, third ... placement gets. The best head is taken each time, hence a node's k-th
+placement is taken when the least score of its first k is the best of all: sorting all of them by that running minimum,
+then by tie and k, is the order of the placements. Nodes that are not among the `count` best are never reached.
+
+The score table of a placement shows the next best of the other nodes at that moment, which are the next other nodes
+in the same order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from yurt.scheduler.capacity.view import DIMENSIONS
+from yurt.scheduler.placing.exhausted_nodes import Counts
+from yurt.scheduler.placing.ranking import SCORES_KEPT, Ranker
+from yurt.scheduler.placing.spread import UNIT, FloatArray
+from yurt.scheduler.placing.top_k import IMPOSSIBLE, best_rows, nth_highest
+from yurt.state.arrays import IntArray
+from yurt.state.columns import ALLOCS
+from yurt.structs.metrics import NodeScoreMeta
+
+CELLS_MAX = 1 << 15
+"""Scores looked at in one go: many nodes a few placements deep, or few nodes deeper."""
+FEW = 16
+"""So many placements are quicker made one after another."""
+DEPTH_MIN, DEPTH_GROWTH = 4, 4
+
+
+class _Levels(NamedTuple):
+    """For some rows the parts and scores of their first, second ... further placement, and how many fit."""
+
+    rows: IntArray
+    fits: IntArray
+    binpacks: IntArray
+    anti: IntArray
+    scores: FloatArray
+
+
+ScoreTable = tuple[NodeScoreMeta, ...]
+
+
+class Run(NamedTuple):
+    """Placements in order: the row and the score table of each, and from which one on how many rows were exhausted."""
+
+    rows: list[int]
+    tables: list[ScoreTable]
+    counts: list[tuple[int, Counts]]
+
+
+def place_run(ranker: Ranker, count: int) -> Run:
+    """Up to `count` placements in order; the ranker and the view count them."""
+    if count <= FEW or ranker.spread.is_used:
+        return place_singly(ranker, count)
+    found = Run([], [], [])
+    depth = DEPTH_MIN
+    while len(found.rows) < count:
+        part, depth = _part(ranker, count - len(found.rows), depth)
+        if not part.rows:
+            break
+        found.counts.extend([(len(found.rows) + at, counts) for at, counts in part.counts])
+        found.rows.extend(part.rows)
+        found.tables.extend(part.tables)
+        rows = np.array(part.rows, np.int64)
+        ranker.view.take_rows(rows, ranker.ask.plain.usage)
+        ranker.placed_run(rows)
+    return found
+
+
+def place_singly(ranker: Ranker, count: int) -> Run:
+    """The same one after another: for few, and under spreads, where each changes what many nodes are worth."""
+    rows: list[int] = []
+    tables: list[ScoreTable] = []
+    changes: list[tuple[int, Counts]] = []
+    last: Counts | None = None
+    view, usage, exhausted = ranker.view, ranker.ask.plain.usage, ranker.exhausted
+    best, top, take, placed = ranker.best, ranker.top, view.take, ranker.placed
+    while len(rows) < count:
+        row = best(expected=count - len(rows))
+        if row is None:
+            break
+        counts = exhausted.known or ranker.counts()
+        if counts is not last:
+            changes.append((len(rows), counts))
+            last = counts
+        rows.append(row)
+        tables.append(top(row))
+        take(row, usage)
+        placed(row)
+    return Run(rows, tables, changes)
+
+
+def _part(ranker: Ranker, count: int, depth: int) -> tuple[Run, int]:
+    """Placements as far as one look at the best nodes tells, and how deep to look next.
+
+    The look ends where a node may take more than it sees, or where so many of the nodes are used that the score table
+    might have to show one that is not among them.
+    """
+    ranker.refresh()
+    rows, is_all = best_rows(ranker.scores, ranker.ties, min(count, max(1, CELLS_MAX // depth)) + SCORES_KEPT)
+    if not len(rows):
+        return Run([], [], []), depth
+    levels = _levels(ranker, rows, count, depth)
+    seen = levels.scores.shape[1]
+    lowest = np.minimum.accumulate(levels.scores, axis=1)
+    flat = lowest.reshape(-1)
+    wanted = min(count, int(np.count_nonzero(flat != IMPOSSIBLE)))
+    least = nth_highest(flat, wanted)
+    places = np.flatnonzero(flat >= max(least, -1e300))
+    ats, ks = np.divmod(places, seen)
+    order = np.lexsort((ks, ranker.ties[rows][ats], -flat[places]))[:wanted]
+    ats, ks = ats[order], ks[order]
+    unknown = np.flatnonzero((ks == seen - 1) & (levels.fits[ats] > seen))
+    deep = int(unknown[0]) + 1 if len(unknown) else wanted
+    wide = wanted
+    if not is_all:
+        fresh = np.flatnonzero(ks == 0)
+        wide = int(fresh[len(rows) - SCORES_KEPT]) if len(fresh) > len(rows) - SCORES_KEPT else wanted
+    end = min(deep, wide)
+    if end < wanted:
+        depth = depth * DEPTH_GROWTH if deep <= wide else max(DEPTH_MIN, depth // 2)
+    ats, ks = ats[:end], ks[:end]
+    placed, tables = _tables(ranker, levels, ats, ks)
+    return Run(placed, tables, list(_counts(ranker, levels, ats, ks))), depth
+
+
+def _counts(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> Iterator[tuple[int, Counts]]:
+    """How many rows are exhausted from which placement on: those before, and each that one of these fills."""
+    yield 0, ranker.counts()
+    places = np.flatnonzero(ks[:-1] + 1 == levels.fits[ats[:-1]])
+    full = ats[places]
+    rows = levels.rows[full]
+    used = ranker.view.used[rows] + levels.fits[full][:, None] * np.array(ranker.ask.plain.usage.amounts, np.int64)
+    for place, counts in zip(places.tolist(), ranker.exhausted.filling(rows, used), strict=True):
+        yield place + 1, counts
+
+
+def _levels(ranker: Ranker, rows: IntArray, count: int, depth: int) -> _Levels:
+    view, asked = ranker.view, ranker.ask.plain.usage.amounts
+    used, offered = view.used[rows], view.offered[rows]
+    fits = np.full(len(rows), count + 1, np.int64)
+    for column, _ in DIMENSIONS:
+        if asked[column] > 0:
+            fits = np.minimum(fits, (offered[:, column] - used[:, column]) // asked[column])
+    limited = offered[:, ALLOCS] > 0
+    fits[limited] = np.minimum(fits, offered[:, ALLOCS] - used[:, ALLOCS])[limited]
+    depth = min(int(fits.max()), depth, count)
+    ks = np.arange(depth)
+    binpacks = ranker.binpacks(used[:, None, :], offered[:, None, :], ks + 1)
+    own = ranker.own[rows][:, None] + ks
+    anti = np.where(own > 0, -np.rint((own + 1) / max(1, ranker.group.count) * UNIT), 0).astype(np.int64)
+    sums, counts = binpacks + anti, 1 + (own > 0)
+    if ranker.affinity is not None:
+        affinity = ranker.affinity[rows][:, None]
+        sums, counts = sums + affinity, counts + (affinity != 0)
+    scores = np.where(ks < fits[:, None], sums / counts, IMPOSSIBLE)
+    return _Levels(rows, fits, binpacks, anti, scores)
+
+
+def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> tuple[list[int], list[ScoreTable]]:
+    """The placements with their score tables, made from the last one backwards."""
+    upcoming = _heads_after(ranker, levels, ats)
+    heads = deque((at for at, _ in upcoming), SCORES_KEPT)
+    table = deque((meta for _, meta in upcoming), SCORES_KEPT)
+    ids, rows = ranker.view.rows.ids, levels.rows.tolist()
+    affinity = ranker.affinity[levels.rows].tolist() if ranker.affinity is not None else None
+    shown: dict[tuple[int, int, int], Mapping[str, float]] = {}
+    norms = (np.rint(levels.scores[ats, ks]) / UNIT).tolist()
+    parts = zip(ats.tolist(), levels.binpacks[ats, ks].tolist(), levels.anti[ats, ks].tolist(), norms, strict=True)
+    placed: list[int] = []
+    tables: list[ScoreTable] = []
+    add_row, add_table = placed.append, tables.append
+    for at, binpack, anti, norm in reversed(list(parts)):
+        key = (binpack, anti, affinity[at] if affinity is not None else 0)
+        scores = shown.get(key)
+        if scores is None:
+            scores = shown[key] = _parts(key)
+        row = rows[at]
+        if at in heads:
+            place = heads.index(at)
+            del heads[place], table[place]
+        heads.appendleft(at)
+        table.appendleft(NodeScoreMeta(node_id=ids[row], scores=scores, norm_score=norm))
+        add_row(row)
+        add_table(tuple(table))
+    placed.reverse()
+    tables.reverse()
+    return placed, tables
+
+
+def _heads_after(ranker: Ranker, levels: _Levels, ats: IntArray) -> list[tuple[int, NodeScoreMeta]]:
+    """The best rows once all is placed, by their next placement."""
+    taken = np.bincount(ats, minlength=len(levels.rows))
+    depth = levels.scores.shape[1]
+    heads = levels.scores[np.arange(len(levels.rows)), np.minimum(taken, depth - 1)]
+    heads = np.where(taken < np.minimum(levels.fits, depth), heads, IMPOSSIBLE)
+    best, _ = best_rows(heads, ranker.ties[levels.rows], SCORES_KEPT)
+    order = best[np.lexsort((ranker.ties[levels.rows][best], -heads[best]))]
+    found = []
+    for at in order.tolist():
+        row, k = int(levels.rows[at]), int(taken[at])
+        affinity = int(ranker.affinity[row]) if ranker.affinity is not None else 0
+        key = (int(levels.binpacks[at, k]), int(levels.anti[at, k]), affinity)
+        scores = _parts(key)
+        norm = round(float(heads[at])) / UNIT
+        found.append((at, NodeScoreMeta(node_id=ranker.view.rows.ids[row], scores=scores, norm_score=norm)))
+    return found
+
+
+def _parts(key: tuple[int, int, int]) -> Mapping[str, float]:
+    return {
+        "binpack": key[0] / UNIT, "job-anti-affinity": key[1] / UNIT, "node-affinity": key[2] / UNIT,
+        "node-reschedule-penalty": 0.0,
+    }  # fmt: skip

@@ -1,0 +1,214 @@
+"""Spread: the boost that a node gets for the value it has of an attribute (semantics 15).
+
+Boosts are whole numbers of 1e-9. Nodes with equal values of all attributes are a cell: they always have the same boost.
+What a value is worth depends on its *level*: for an even spread the number of allocations that it has, for targets the
+value itself. A placement changes the level or the worth of one value, and now and then what all levels are worth, when
+the least or the most count of an attribute changes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from yurt.scheduler.feasibility.masks import property_codes
+from yurt.scheduler.feasibility.node_cache import remembered
+from yurt.state.arrays import IntArray, numbered
+from yurt.state.store import Snapshot
+from yurt.structs.constraint import Spread
+from yurt.structs.job import Job, TaskGroup
+
+FloatArray = npt.NDArray[np.float64]
+IMPLICIT_TARGET = "*"
+NO_VALUE = -1
+"""The code and the level of nodes that lack the attribute."""
+UNIT = 1_000_000_000
+"""Scores are compared in this many parts of one."""
+
+
+class CellNumbers(NamedTuple):
+    """The combinations of values that occur: the cell of each row, and for each cell the code of each attribute."""
+
+    numbers: IntArray
+    of_row: list[int]
+    codes: tuple[tuple[int, ...], ...]
+
+
+class SpreadScore:
+    """All spreads of a group."""
+
+    def __init__(self, snapshot: Snapshot, job: Job, group: TaskGroup) -> None:
+        spreads = (*group.spreads, *job.spreads)
+        weight = sum(spread.weight for spread in spreads)
+        self.parts = [_part(snapshot, spread, group.count, weight_sum=weight) for spread in spreads]
+        if self.parts:
+            key = ("cells", tuple(spread.attribute for spread in spreads))
+            found = remembered(snapshot.columns.nodes, key, lambda: _number_cells([p.codes for p in self.parts]))
+            assert isinstance(found, CellNumbers)
+            self.cells = found
+
+    @property
+    def is_used(self) -> bool:
+        """Whether the group spreads at all."""
+        return bool(self.parts)
+
+    def boost(self, row: int) -> int:
+        """The boost of one row."""
+        return sum([part.boost(part.code_of_row[row]) for part in self.parts])
+
+    def boosts(self) -> IntArray:
+        """The boosts of all rows."""
+        found: IntArray = sum((part.boosts()[part.codes] for part in self.parts), np.zeros(1, np.int64))
+        return found
+
+    def count(self, row: int, sign: int = 1) -> tuple[bool, ...]:
+        """An allocation of the group is on the row; for each spread, whether other values changed their worth too."""
+        return tuple([part.count(part.code_of_row[row], sign) for part in self.parts])
+
+
+class _Part(ABC):
+    """One spread.
+
+    `levels` has the level of each value by its code, and last that of nodes without the attribute; `worths` what each
+    level is worth.
+    """
+
+    levels: list[int]
+    worths: dict[int, int] | list[int]
+
+    def __init__(self, codes: IntArray, code_of_row: list[int], size: int) -> None:
+        self.codes = codes
+        self.code_of_row = code_of_row
+        self.size = size
+
+    def boosts(self) -> IntArray:
+        """The boosts by code; the last is that of nodes without the attribute."""
+        return np.array([self.worths[level] for level in self.levels], np.int64)
+
+    def boost(self, code: int) -> int:
+        """The boost of nodes with that value."""
+        return self.worths[self.levels[code]]
+
+    @abstractmethod
+    def count(self, code: int, sign: int) -> bool:
+        """One more or less with that value; whether other levels are worth something else now."""
+
+
+class _Even(_Part):
+    """As many for each value; the level is their number."""
+
+    def __init__(self, codes: IntArray, code_of_row: list[int], size: int) -> None:
+        super().__init__(codes, code_of_row, size)
+        self.levels = [0] * size + [NO_VALUE]
+        self.worths: _EvenWorths = _EvenWorths()
+        self._numbers: dict[int, int] = {}
+        """How many values have so many allocations; of those without any nothing is kept."""
+
+    def count(self, code: int, sign: int) -> bool:
+        if code < 0:
+            return False
+        old = self.levels[code]
+        new = self.levels[code] = old + sign
+        numbers = self._numbers
+        if new > 0:
+            numbers[new] = numbers.get(new, 0) + 1
+        if old > 0:
+            numbers[old] -= 1
+            if not numbers[old]:
+                del numbers[old]
+        low, high = self.worths.range
+        if low <= new <= high and (not old or old in numbers):
+            return False
+        return self.worths.follow((min(numbers), max(numbers)) if numbers else (0, 0))
+
+
+class _EvenWorths(dict[int, int]):
+    """What each number of allocations is worth, as long as the least and the most (of those above 0) are these."""
+
+    def __init__(self) -> None:
+        super().__init__({NO_VALUE: -UNIT})
+        self.range = (0, 0)
+
+    def follow(self, found: tuple[int, int]) -> bool:
+        """The least and the most are these; whether that is news."""
+        if found == self.range:
+            return False
+        self.range = found
+        self.clear()
+        self[NO_VALUE] = -UNIT
+        return True
+
+    def __missing__(self, count: int) -> int:
+        low, high = self.range
+        if low <= 0:
+            found = 0
+        elif count == low:
+            found = -UNIT if low == high else round((high - low) / low * UNIT)
+        else:
+            found = round((low - count) / low * UNIT)
+        self[count] = found
+        return found
+
+
+class _Targeted(_Part):
+    """A share for each value; the level is its code."""
+
+    def __init__(self, codes: IntArray, code_of_row: list[int], *, desired: list[float], weight: float) -> None:
+        super().__init__(codes, code_of_row, len(desired))
+        self._counts = [0] * len(desired)
+        self._desired = desired
+        self._weight = weight
+        self._wanted = [code for code, share in enumerate(desired) if share > 0]
+        self._unwanted = [code for code, share in enumerate(desired) if share == 0]
+        """Values that no allocation shall have: worth the least that any is worth."""
+        self.levels = [*range(len(desired)), NO_VALUE]
+        self.worths: list[int] = [-UNIT] * (len(desired) + 1)
+        for code in self._wanted:
+            self.worths[code] = self._worth(code)
+        self._follow()
+
+    def count(self, code: int, sign: int) -> bool:
+        if code < 0:
+            return False
+        self._counts[code] += sign
+        if self._desired[code] > 0:
+            self.worths[code] = self._worth(code)
+        return bool(self._unwanted) and self._follow()
+
+    def _follow(self) -> bool:
+        """What is not wanted is worth the least; whether that is news."""
+        before = [self.worths[code] for code in self._unwanted[:1]]
+        least = min((-UNIT, *(self.worths[code] for code in self._wanted)))
+        for code in self._unwanted:
+            self.worths[code] = least
+        return before != [least]
+
+    def _worth(self, code: int) -> int:
+        desired = self._desired[code]
+        return round((desired - self._counts[code] - 1) / desired * self._weight * UNIT)
+
+
+def _part(snapshot: Snapshot, spread: Spread, count: int, *, weight_sum: int) -> _Part:
+    codes, values = property_codes(snapshot, spread.attribute)
+    code_of_row = remembered(snapshot.columns.nodes, ("code of row", spread.attribute), codes.tolist)
+    assert isinstance(code_of_row, list)
+    if not spread.spread_target:
+        return _Even(codes, code_of_row, len(values))
+    wanted = {target.value: target.percent / 100 * count for target in spread.spread_target}
+    rest = count - sum(wanted.values())
+    implicit = wanted.get(IMPLICIT_TARGET, rest if 0 < rest < count else -1.0)
+    desired = [wanted.get(value, implicit) for value in values]
+    return _Targeted(codes, code_of_row, desired=desired, weight=spread.weight / weight_sum if weight_sum else 0.0)
+
+
+def _number_cells(codes_of: Iterable[IntArray]) -> CellNumbers:
+    cells, firsts = np.zeros(1, np.int64), np.zeros(0, np.int64)
+    columns = list(codes_of)
+    for codes in columns:
+        mixed = cells * (int(codes.max(initial=0)) + 2) + codes + 1
+        cells, firsts = numbered(mixed)
+    return CellNumbers(cells, cells.tolist(), tuple(zip(*(codes[firsts].tolist() for codes in columns), strict=True)))

@@ -1,0 +1,65 @@
+"""What attempts at new jobs on one state hand on, each to the next: the cluster as they leave it, and rankings.
+
+Jobs come in lots, and those of a lot often ask for the same: the children of one parameterized job, the jobs of one
+script. What it takes to place one of them is much the same again for the next: which nodes may be used, how much of
+them, and in which order they come. A placement changes one node of that. So the first job of a kind pays for all.
+
+A new job has no allocations, thus nothing to stop, and its plan adds to what is used and takes nothing away. After such
+a plan, and no other, the view of the attempt is what the state looks like with the plan laid over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from yurt.scheduler.capacity.view import View
+from yurt.scheduler.placing.group_placer import GroupPlacer
+from yurt.state.store import Snapshot
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.plan import Outcome, Plan
+from yurt.structs.status import JOB_BATCH, JOB_SERVICE
+
+PLACERS_KEPT: Final = 4
+"""Groups of different kinds that jobs in turn may have."""
+
+
+class Course(NamedTuple):
+    """The cluster as the jobs so far leave it, and placers of their groups, the last used one first."""
+
+    view: View
+    placers: tuple[GroupPlacer, ...] = ()
+
+    def placer(self, job: Job, group: TaskGroup) -> GroupPlacer | None:
+        """The placer of an equal group, made ready for this one."""
+        for known in self.placers:
+            if known.group == group and _looks_where(known.job) == _looks_where(job):
+                known.begin_anew(job, group)
+                return known
+        return None
+
+    def after(self, used: Iterable[GroupPlacer]) -> Course:
+        """The course once an attempt has used these placers."""
+        used = [placer for placer in used if placer.can_begin_anew]
+        others = (placer for placer in self.placers if placer not in used)
+        return Course(self.view, (*used, *others)[:PLACERS_KEPT])
+
+
+def is_new(snapshot: Snapshot, job: Job) -> bool:
+    """Whether all that an attempt at the job may do is place, without a second thought."""
+    return (
+        job.type in (JOB_SERVICE, JOB_BATCH)
+        and not (job.stop or job.all_at_once)
+        and all(group.gang is None for group in job.task_groups)
+        and not snapshot.allocs.count_where("job", job.key)
+    )
+
+
+def only_adds(plan: Plan, outcome: Outcome) -> bool:
+    """Whether the plan of a new job does no more than take room, and found all that it wanted."""
+    return not (plan.preemptions or outcome.evaluation.failed_tg_allocs)
+
+
+def _looks_where(job: Job) -> tuple[object, ...]:
+    """What a job says, besides its group, of where the group may go and would like to."""
+    return (job.datacenters, job.node_pool, job.constraints, job.affinities, job.spreads)

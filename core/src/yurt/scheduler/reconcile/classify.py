@@ -1,0 +1,136 @@
+"""What has become of each allocation of a job: the first rule that fits decides (semantics 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from yurt.scheduler.reconcile.reschedule_policy import NO_PLACEMENT, group_of
+from yurt.sdk.value import UnixNano
+from yurt.structs.alloc import Allocation
+from yurt.structs.node import Node
+from yurt.structs.policies import DisconnectStrategy
+from yurt.structs.questions import is_expired
+from yurt.structs.status import (
+    CLIENT_FAILED,
+    CLIENT_PENDING,
+    CLIENT_RUNNING,
+    CLIENT_TERMINAL,
+    CLIENT_UNKNOWN,
+    DESIRED_RUN,
+    NODE_DISCONNECTED,
+    NODE_DOWN,
+    SERVER_TERMINAL,
+)
+
+UNTAINTED, MIGRATE, LOST, DISCONNECTING, RECONNECTING, IGNORED, EXPIRING = range(7)
+
+
+class Classified(NamedTuple):
+    """Allocations by class, each in the order given."""
+
+    untainted: list[Allocation]
+    migrate: list[Allocation]
+    lost: list[Allocation]
+    disconnecting: list[Allocation]
+    reconnecting: list[Allocation]
+    ignored: list[Allocation]
+    expiring: list[Allocation]
+
+
+def classify_all(
+    allocs: Iterable[Allocation], nodes: Mapping[str, Node | None], *, is_batch: bool, now: UnixNano
+) -> Classified:
+    """Sort allocations into their classes. `nodes` names every node that an allocation is on."""
+    classes = Classified([], [], [], [], [], [], [])
+    for alloc in allocs:
+        classes[classify(alloc, nodes.get(alloc.node_id), is_batch=is_batch, now=now)].append(alloc)
+    return classes
+
+
+def classify(alloc: Allocation, node: Node | None, *, is_batch: bool, now: UnixNano) -> int:
+    """The class of one allocation; `node` is None when it is gone."""
+    is_returning = is_reconnect_due(alloc)
+    is_server_terminal = alloc.desired_status in SERVER_TERMINAL
+    if is_returning and alloc.desired_status == DESIRED_RUN and alloc.client_status == CLIENT_FAILED:
+        return RECONNECTING
+    if (is_server_terminal or alloc.client_status in CLIENT_TERMINAL) and not is_returning:
+        return _terminal(alloc, is_server_terminal=is_server_terminal, is_batch=is_batch)
+    if is_server_terminal:
+        return UNTAINTED if is_batch and alloc.desired_transition.migrate_disable_placement else IGNORED
+    if is_past_lost_after(alloc, now):
+        return EXPIRING
+    if node is not None and node.status == NODE_DISCONNECTED:
+        return _on_disconnected(alloc)
+    if alloc.desired_transition.migrate:
+        return MIGRATE
+    if node is None:
+        return LOST
+    if node.status != NODE_DOWN:
+        return RECONNECTING if is_returning and alloc.client_status != CLIENT_UNKNOWN else UNTAINTED
+    return _on_down(alloc)
+
+
+def _terminal(alloc: Allocation, *, is_server_terminal: bool, is_batch: bool) -> int:
+    if is_server_terminal:
+        if is_batch or is_unplaced(alloc):
+            return UNTAINTED
+        return IGNORED
+    status = alloc.deployment_status
+    if status is not None and status.canary and alloc.desired_transition.migrate:
+        return MIGRATE
+    return UNTAINTED
+
+
+def _on_disconnected(alloc: Allocation) -> int:
+    if alloc.client_status == CLIENT_UNKNOWN:
+        return UNTAINTED
+    if alloc.client_status == CLIENT_PENDING or strategy_of(alloc).lost_after <= 0:
+        return LOST
+    return DISCONNECTING
+
+
+def _on_down(alloc: Allocation) -> int:
+    strategy = strategy_of(alloc)
+    if not strategy.replace and alloc.client_status == CLIENT_UNKNOWN:
+        return UNTAINTED
+    if not strategy.replace and alloc.client_status == CLIENT_RUNNING:
+        return DISCONNECTING
+    return LOST
+
+
+def strategy_of(alloc: Allocation) -> DisconnectStrategy:
+    """The group's disconnect block, or the defaults."""
+    group = group_of(alloc)
+    strategy = group.disconnect if group is not None else None
+    return strategy if strategy is not None else DisconnectStrategy(replace=True)
+
+
+def is_reconnect_due(alloc: Allocation) -> bool:
+    """Whether it was marked unknown and nobody has decided about its return yet."""
+    if alloc.client_status not in (CLIENT_UNKNOWN, CLIENT_RUNNING, CLIENT_FAILED):
+        return False
+    values = [state.value for state in alloc.alloc_states if state.field == "ClientStatus"]
+    return bool(values) and values[-1] == CLIENT_UNKNOWN
+
+
+def is_past_lost_after(alloc: Allocation, now: UnixNano) -> bool:
+    """Whether an unknown allocation is given up."""
+    return alloc.client_status == CLIENT_UNKNOWN and is_expired(alloc, strategy_of(alloc).lost_after, now)
+
+
+def is_abandoned(alloc: Allocation, node: Node | None, *, now: UnixNano) -> bool:
+    """Whether it is to stop, and its client can no longer say that it has: its node is down or gone, or it expired."""
+    if alloc.desired_status not in SERVER_TERMINAL or alloc.client_status in CLIENT_TERMINAL:
+        return False
+    return is_out_of_reach(node) or is_past_lost_after(alloc, now)
+
+
+def is_out_of_reach(node: Node | None) -> bool:
+    """Whether nothing more is to be heard from what runs on the node."""
+    return node is None or node.status == NODE_DOWN
+
+
+def is_unplaced(alloc: Allocation) -> bool:
+    """Whether the last attempt to replace it found no node."""
+    return alloc.reschedule_tracker is not None and alloc.reschedule_tracker.last_reschedule == NO_PLACEMENT

@@ -1,0 +1,21 @@
+"""Allocations whose lost client stops them by itself: when the servers may take that as done (semantics 8)."""
+
+from __future__ import annotations
+
+from yurt.scheduler.reconcile.reschedule_policy import group_of
+from yurt.sdk.value import NANOSECONDS
+from yurt.structs.alloc import Allocation
+from yurt.structs.status import CLIENT_LOST
+
+KILL_TIMEOUT_MIN = 5 * NANOSECONDS
+
+
+def waits_until(alloc: Allocation, now: int) -> int:
+    """The time after which a lost allocation is surely stopped; 0 when nobody waits for its client."""
+    group = group_of(alloc)
+    strategy = group.disconnect if group is not None else None
+    if group is None or strategy is None or strategy.stop_on_client_after <= 0:
+        return 0
+    lost = [state.time for state in alloc.alloc_states if state.field == "ClientStatus" and state.value == CLIENT_LOST]
+    kill_timeout = max((task.kill_timeout for task in group.tasks), default=0)
+    return (lost[0] if lost else now) + strategy.stop_on_client_after + max(kill_timeout, KILL_TIMEOUT_MIN)

@@ -1,0 +1,93 @@
+"""The deployment object, as the scheduler makes, cancels and completes it (semantics 11)."""
+
+from __future__ import annotations
+
+from yurt.scheduler.ids import Ids
+from yurt.scheduler.reconcile.results import Results
+from yurt.sdk.value import UnixNano
+from yurt.structs.deployment import Deployment, DeploymentState
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.plan import DeploymentUpdate
+from yurt.structs.status import (
+    DEPLOYMENT_ACTIVE,
+    DEPLOYMENT_CANCELLED,
+    DEPLOYMENT_RUNNING,
+    DEPLOYMENT_SUCCESSFUL,
+)
+
+RUNNING = "Deployment is running"
+NEEDS_PROMOTION = "Deployment is running but requires manual promotion"
+AUTO_PROMOTION = "Deployment is running pending automatic promotion"
+NEWER_VERSION = "Cancelled due to newer version of job"
+JOB_STOPPED = "Cancelled because job is stopped"
+
+
+def cancel_unneeded(deployment: Deployment | None, job: Job | None, results: Results) -> Deployment | None:
+    """End a deployment that the job has left behind; the answer is the one that is still the job's."""
+    if deployment is None:
+        return None
+    description = ""
+    if job is None or job.stop:
+        description = JOB_STOPPED
+    elif not is_of_version(deployment, job):
+        description = NEWER_VERSION
+    if description:
+        if deployment.status in DEPLOYMENT_ACTIVE:
+            results.deployment_updates.append(
+                DeploymentUpdate(
+                    deployment_id=deployment.id, status=DEPLOYMENT_CANCELLED, status_description=description
+                )
+            )
+        return None
+    return None if deployment.status == DEPLOYMENT_SUCCESSFUL else deployment
+
+
+def is_of_version(deployment: Deployment, job: Job) -> bool:
+    """Whether a deployment rolls out this version of this very job."""
+    return deployment.job_version == job.version and deployment.job_create_index == job.create_index
+
+
+def fresh_state(group: TaskGroup) -> DeploymentState:
+    """The roll-out of a group at its start."""
+    update = group.update
+    assert update is not None
+    return DeploymentState(
+        auto_revert=update.auto_revert, auto_promote=update.auto_promote, progress_deadline=update.progress_deadline
+    )
+
+
+def new_deployment(
+    job: Job, current: Deployment | None, results: Results, *, ids: Ids, now: UnixNano
+) -> Deployment | None:
+    """The deployment to create, when a group starts rolling out and none exists."""
+    if current is not None or not results.states:
+        return None
+    canaries = [name for name, state in results.states.items() if state.desired_canaries]
+    description = RUNNING
+    if canaries:
+        groups = (job.group(name) for name in canaries)
+        is_auto = all(group is not None and group.update is not None and group.update.auto_promote for group in groups)
+        description = AUTO_PROMOTION if is_auto else NEEDS_PROMOTION
+    return Deployment(
+        id=ids.next("deployment"),
+        namespace=job.namespace,
+        job_id=job.id,
+        job_version=job.version,
+        job_modify_index=job.modify_index,
+        job_spec_modify_index=job.job_modify_index,
+        job_create_index=job.create_index,
+        task_groups=dict(results.states),
+        status=DEPLOYMENT_RUNNING,
+        status_description=description,
+        create_time=now,
+        modify_time=now,
+    )
+
+
+def is_complete(deployment: Deployment) -> bool:
+    """Whether an active deployment has all that it wanted healthy and promoted."""
+    return deployment.status in DEPLOYMENT_ACTIVE and all(
+        state.healthy_allocs >= max(state.desired_total, state.desired_canaries)
+        and (state.promoted or not state.desired_canaries)
+        for state in deployment.task_groups.values()
+    )

@@ -1,0 +1,55 @@
+"""Follow-up evaluations: work that is due later, in windows of five seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from yurt.scheduler.ids import Ids
+from yurt.scheduler.reconcile.reschedule_policy import BATCH_WINDOW
+from yurt.sdk.value import replace
+from yurt.structs.alloc import Allocation
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.status import EVAL_PENDING, TRIGGER_MAX_DISCONNECT, TRIGGER_RETRY_FAILED_ALLOC
+
+DELAYED_RESCHEDULE = "created for delayed rescheduling"
+DELAYED_DISCONNECT = "created for delayed disconnect timeout"
+_DESCRIPTIONS = {TRIGGER_RETRY_FAILED_ALLOC: DELAYED_RESCHEDULE, TRIGGER_MAX_DISCONNECT: DELAYED_DISCONNECT}
+
+
+def followups(
+    job: Job, due: Iterable[tuple[Allocation, int]], trigger: str, *, ids: Ids, parent: Evaluation, now: int
+) -> tuple[list[Evaluation], dict[str, str]]:
+    """One evaluation for each window of due times, and the evaluation's id for each allocation.
+
+    It comes with the first time of its window; one that gives up what was unknown for too long comes with the last,
+    for nothing is given up early.
+    """
+    made: list[Evaluation] = []
+    eval_of: dict[str, str] = {}
+    begun = 0
+    for alloc, at in sorted(due, key=lambda pair: (pair[1], pair[0].id)):
+        if made and at - begun <= BATCH_WINDOW:
+            if trigger == TRIGGER_MAX_DISCONNECT:
+                made[-1] = replace(made[-1], wait_until=at)
+        else:
+            begun = at
+            made.append(
+                Evaluation(
+                    id=ids.next("eval"),
+                    namespace=job.namespace,
+                    priority=parent.priority,
+                    type=job.type,
+                    triggered_by=trigger,
+                    job_id=job.id,
+                    job_modify_index=job.modify_index,
+                    previous_eval=parent.id,
+                    status=EVAL_PENDING,
+                    status_description=_DESCRIPTIONS[trigger],
+                    wait_until=at,
+                    create_time=now,  # type: ignore[arg-type]
+                    modify_time=now,  # type: ignore[arg-type]
+                )
+            )
+        eval_of[alloc.id] = made[-1].id
+    return made, eval_of

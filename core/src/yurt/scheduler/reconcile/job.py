@@ -1,0 +1,112 @@
+"""The reconciler: what a job asks for against what there is, group by group, in the order of semantics 23.
+
+It chooses no nodes. Out come stops, placements with their names, updates in place or by replacement, follow-up
+evaluations and the deployment. Every allocation of a group ends in exactly one place; the counts of `DesiredUpdates`
+say in which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from yurt.scheduler.ids import Ids
+from yurt.scheduler.reconcile import results as why
+from yurt.scheduler.reconcile.classify import classify_all, is_abandoned
+from yurt.scheduler.reconcile.deployments import cancel_unneeded, is_complete, new_deployment
+from yurt.scheduler.reconcile.group import GroupContext, GroupReconciler
+from yurt.scheduler.reconcile.results import Results, Stop
+from yurt.sdk.value import UnixNano
+from yurt.structs.alloc import Allocation
+from yurt.structs.deployment import Deployment
+from yurt.structs.evaluation import DesiredUpdates, Evaluation
+from yurt.structs.job import Job
+from yurt.structs.node import Node
+from yurt.structs.plan import DeploymentUpdate
+from yurt.structs.status import (
+    CLIENT_LOST,
+    CLIENT_TERMINAL,
+    DEPLOYMENT_SUCCESSFUL,
+    JOB_BATCH,
+    SERVER_TERMINAL,
+)
+
+
+class Situation(NamedTuple):
+    """All that the reconciler looks at."""
+
+    job: Job | None
+    evaluation: Evaluation
+    allocs: tuple[Allocation, ...]
+    nodes: Mapping[str, Node | None]
+    deployment: Deployment | None
+    now: UnixNano
+    ids: Ids
+    fits_in_place: Callable[[Allocation], bool]
+
+
+def reconcile(situation: Situation) -> Results:
+    """Everything to do for the job."""
+    results = Results()
+    job = situation.job
+    deployment = cancel_unneeded(situation.deployment, job, results)
+    by_group: dict[str, list[Allocation]] = {}
+    for alloc in situation.allocs:
+        if is_abandoned(alloc, situation.nodes.get(alloc.node_id), now=situation.now):
+            results.stops.append(Stop(alloc, why.LOST, CLIENT_LOST))
+        by_group.setdefault(alloc.task_group, []).append(alloc)
+    if job is None or job.stop:
+        for name, allocs in by_group.items():
+            stop_all(results, situation, name, allocs)
+        return results
+    wanted = {group.name: group for group in job.task_groups}
+    is_done = True
+    for name in [*wanted, *(name for name in by_group if name not in wanted)]:
+        group = wanted.get(name)
+        allocs = by_group.get(name, [])
+        if group is None or group.count <= 0:
+            stop_all(results, situation, name, allocs)
+            continue
+        context = GroupContext(
+            job=job,
+            group=group,
+            evaluation=situation.evaluation,
+            deployment=deployment,
+            nodes=situation.nodes,
+            now=situation.now,
+            ids=situation.ids,
+            fits_in_place=situation.fits_in_place,
+        )
+        is_done &= GroupReconciler(context, results).run(allocs)
+    results.deployment = new_deployment(job, deployment, results, ids=situation.ids, now=situation.now)
+    if is_done and deployment is not None and is_complete(deployment):
+        results.deployment_updates.append(
+            DeploymentUpdate(
+                deployment_id=deployment.id,
+                status=DEPLOYMENT_SUCCESSFUL,
+                status_description="Deployment completed successfully",
+            )
+        )
+    return results
+
+
+def stop_all(results: Results, situation: Situation, group: str, allocs: list[Allocation]) -> None:
+    """The group is wanted no longer."""
+    is_batch = situation.evaluation.type == JOB_BATCH
+    classes = classify_all(allocs, situation.nodes, is_batch=is_batch, now=situation.now)
+    count = 0
+    for found, description, client_status in (
+        (classes.untainted, why.NOT_NEEDED, ""),
+        (classes.migrate, why.NOT_NEEDED, ""),
+        (classes.disconnecting, why.NOT_NEEDED, ""),
+        (classes.reconnecting, why.NOT_NEEDED, ""),
+        (classes.lost, why.LOST, CLIENT_LOST),
+        (classes.expiring, why.LOST, CLIENT_LOST),
+    ):
+        for alloc in found:
+            if alloc.desired_status in SERVER_TERMINAL or alloc.client_status in CLIENT_TERMINAL:
+                continue
+            results.stops.append(Stop(alloc, description, client_status))
+            count += 1
+    if count:
+        results.desired[group] = DesiredUpdates(stop=count)

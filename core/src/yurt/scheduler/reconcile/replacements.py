@@ -1,0 +1,138 @@
+"""Which allocations count, which are replaced now and which later (semantics 24)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from yurt.scheduler.reconcile.classify import is_unplaced
+from yurt.scheduler.reconcile.reschedule_policy import SOON, due
+from yurt.structs.alloc import Allocation
+from yurt.structs.deployment import Deployment
+from yurt.structs.status import (
+    CLIENT_COMPLETE,
+    CLIENT_FAILED,
+    CLIENT_LOST,
+    CLIENT_TERMINAL,
+    CLIENT_UNKNOWN,
+    DEPLOYMENT_ACTIVE,
+    DESIRED_EVICT,
+    DESIRED_STOP,
+    SERVER_TERMINAL,
+    TASK_DEAD,
+)
+
+
+class Rescheduling(NamedTuple):
+    """Allocations that count as present, those to replace now, and those to replace at a time."""
+
+    present: list[Allocation]
+    now: list[Allocation]
+    later: list[tuple[Allocation, int]]
+    again: list[Allocation]
+    """Live ones of a batch group that do what another one has done meanwhile: they count no more."""
+
+
+def split(
+    allocs: Iterable[Allocation], *, is_batch: bool, eval_id: str, now: int, deployment: Deployment | None
+) -> Rescheduling:
+    """Sort untainted allocations; one to be replaced later is present until then."""
+    found = Rescheduling([], [], [], [])
+    for alloc in allocs:
+        is_terminal = alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL
+        if is_terminal and alloc.next_allocation and not (is_batch and _returned_done(alloc)):
+            continue
+        verdict = _batch(alloc) if is_batch else _service(alloc)
+        if verdict is None:
+            continue
+        if not verdict:
+            found.present.append(alloc)
+            continue
+        _sort(found, alloc, eval_id=eval_id, now=now, deployment=deployment)
+    return _once_each(found) if is_batch else found
+
+
+def _once_each(found: Rescheduling) -> Rescheduling:
+    """Each name's work counts once: as done, or as under way; what was stopped counts when there is neither."""
+    present = sorted(found.present, key=_standing)
+    done = {alloc.name for alloc in present if _standing(alloc) == 0}
+    counted: dict[str, Allocation] = {}
+    kept: list[Allocation] = []
+    again: list[Allocation] = []
+    for alloc in present:
+        if _standing(alloc) == 1:
+            (again if alloc.name in done else kept).append(alloc)
+        elif alloc.name not in counted:
+            kept.append(alloc)
+        counted.setdefault(alloc.name, alloc)
+    return Rescheduling(
+        kept,
+        [alloc for alloc in found.now if alloc.name not in done],
+        [pair for pair in found.later if pair[0].name not in done],
+        again,
+    )
+
+
+def _standing(alloc: Allocation) -> int:
+    """0: done, 1: under way or to be replaced, 2: stopped."""
+    if alloc.desired_status in SERVER_TERMINAL:
+        return 2
+    return 0 if alloc.client_status == CLIENT_COMPLETE else 1
+
+
+def _sort(found: Rescheduling, alloc: Allocation, *, eval_id: str, now: int, deployment: Deployment | None) -> None:
+    transition = alloc.desired_transition
+    is_rolling = (
+        deployment is not None and deployment.status in DEPLOYMENT_ACTIVE and alloc.deployment_id == deployment.id
+    )
+    if is_rolling and not (transition.reschedule or transition.force_reschedule):
+        found.present.append(alloc)
+        return
+    is_ended = alloc.client_status in CLIENT_TERMINAL
+    is_stopped = alloc.desired_status in SERVER_TERMINAL
+    if (transition.force_reschedule and is_ended) or (is_stopped and (transition.reschedule or is_unplaced(alloc))):
+        found.now.append(alloc)
+        return
+    when = due(alloc)
+    if when.is_eligible and (alloc.followup_eval_id == eval_id or when.at - now <= SOON):
+        found.now.append(alloc)
+        return
+    found.present.append(alloc)
+    if when.is_eligible and not alloc.followup_eval_id:
+        found.later.append((alloc, when.at))
+
+
+def _batch(alloc: Allocation) -> bool | None:
+    """True for a candidate, False for one that counts as present, None for one that does not count."""
+    transition = alloc.desired_transition
+    if transition.migrate_disable_placement:
+        return False
+    if alloc.desired_status == DESIRED_STOP:
+        if transition.reschedule:
+            return True
+        if ran_successfully(alloc) and alloc.client_status == CLIENT_COMPLETE:
+            return False
+        return True if is_unplaced(alloc) else None
+    if alloc.desired_status == DESIRED_EVICT:
+        return None
+    return alloc.client_status == CLIENT_FAILED
+
+
+def _service(alloc: Allocation) -> bool | None:
+    if alloc.desired_status in SERVER_TERMINAL:
+        return True if is_unplaced(alloc) else None
+    if alloc.client_status in (CLIENT_COMPLETE, CLIENT_LOST):
+        return None
+    return alloc.client_status == CLIENT_FAILED
+
+
+def _returned_done(alloc: Allocation) -> bool:
+    """Whether its client came back and told that its work is done: nobody has to do that again (invariant D4)."""
+    log = [entry.value for entry in alloc.alloc_states if entry.field == "ClientStatus"]
+    return bool(log) and log[-1] == CLIENT_UNKNOWN and alloc.client_status == CLIENT_COMPLETE
+
+
+def ran_successfully(alloc: Allocation) -> bool:
+    """Whether all of its tasks ended well."""
+    states = alloc.task_states.values()
+    return bool(states) and all(state.state == TASK_DEAD and not state.failed for state in states)
