@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from yurt.fsm.alloc_triggers import is_reschedulable
 from yurt.fsm.eval_triggers import Mint, evaluation_of
-from yurt.scheduler.deploys import is_of_version
+from yurt.scheduler.reconcile.deployments import is_of_version
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
 from yurt.structs import status
