@@ -15,7 +15,7 @@ from yurt.testing.agent import Agent, ApiFailure, wait_for
 from yurt.testing.histories.clients import Shape
 from yurt.testing.histories.faults import leader_faults
 from yurt.testing.histories.programs import Program, run_program
-from yurt.testing.nightly import is_nightly
+from yurt.testing.nightly import is_nightly, seed
 from yurt.testing.real_cluster import real_cluster
 
 IN_MEMORY = 50_000 if is_nightly() else 5_000
@@ -24,6 +24,8 @@ ON_THREE_SERVERS = 50_000 if is_nightly() else 3_000
 """Operations; on two cores an agent answers 400 to 800 a second, three servers 300."""
 FAULT_EVERY_S = 10.0
 WIDE = Shape(lanes=12, width=6, bursts=10)
+UNLIMITED = {"limits": {"http_max_conns_per_client": 0}}
+"""All requests come from one address, and those that a frozen server has pile up."""
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ def _leads(agent: Agent) -> bool:
 
 
 async def test_an_agent_in_memory_answers_as_if_requests_came_one_by_one(dev_agent: Agent) -> None:
-    program = Program(seed=17, operations=IN_MEMORY, node_id=dev_agent.get("/v1/nodes")[0]["ID"])
+    program = Program(seed=seed(17), operations=IN_MEMORY, node_id=dev_agent.get("/v1/nodes")[0]["ID"])
 
     report = await run_program(program, [dev_agent.address])
 
@@ -64,7 +66,7 @@ async def test_an_agent_in_memory_answers_as_if_requests_came_one_by_one(dev_age
 
 
 async def test_a_server_with_a_log_on_disk_answers_as_if_requests_came_one_by_one(server: Agent) -> None:
-    program = Program(seed=18, operations=ON_DISK)
+    program = Program(seed=seed(18), operations=ON_DISK)
 
     report = await run_program(program, [server.address], settle=lambda: _kill_and_start(server))
 
@@ -73,9 +75,9 @@ async def test_a_server_with_a_log_on_disk_answers_as_if_requests_came_one_by_on
 
 
 async def test_three_servers_answer_as_one_while_their_leader_is_killed_and_frozen(tmp_path: Path) -> None:
-    program = Program(seed=19, operations=ON_THREE_SERVERS, shape=WIDE)
+    program = Program(seed=seed(19), operations=ON_THREE_SERVERS, shape=WIDE)
 
-    with real_cluster(tmp_path) as cluster, leader_faults(cluster, every_s=FAULT_EVERY_S) as faults:
+    with real_cluster(tmp_path, settings=UNLIMITED) as cluster, leader_faults(cluster, every_s=FAULT_EVERY_S) as faults:
         addresses = [each.address for each in cluster.servers]
         report = await run_program(program, addresses, settle=faults.settle)
     print(f"faults: {', '.join(faults.done)}")

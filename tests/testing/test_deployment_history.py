@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from yurt.testing.histories.checker import check
 from yurt.testing.histories.clients import Clients, new_session
+from yurt.testing.histories.deployment_requests import CanaryKind, DeploymentKind
 from yurt.testing.histories.deployments import (
     FIRST,
     SECOND,
-    DeploymentKind,
     DeploymentModel,
     DeploymentState,
     Fail,
@@ -19,14 +19,17 @@ from yurt.testing.histories.deployments import (
     Found,
     MarkStable,
     Pause,
+    Promote,
     Purge,
     ReadService,
     RegisterService,
     Service,
+    SetHealth,
 )  # fmt: skip
 from yurt.testing.histories.history import Answer, Operation, Request
 from yurt.testing.histories.programs import Program, run_program
-from yurt.testing.http_api import Api, serving
+from yurt.testing.histories.report import report_on
+from yurt.testing.http_api import Api, add_ready_node, serving
 
 KIND = DeploymentKind()
 KEY = KIND.key(1)
@@ -61,6 +64,36 @@ LOST: dict[str, Sequence[tuple[Request, Answer]]] = {
     "a deployment without a job is paused": [(Purge(), Answer(200, 9)), (Pause("d", True), Answer(200, 10))],
     "a failure undoes a newer version": [
         LEFT, (Fail("d"), Answer(200, 10)), (ReadService(), Answer(200, 10, Service(3, FIRST))),
+    ],
+}  # fmt: skip
+
+
+HEALTHY, UNHEALTHY = (SetHealth("d", "c", verdict) for verdict in (True, False))
+NOT_HEALTHY = Answer(500, 0, 'Task group "web" has 0/1 healthy allocations')
+LOST_CANARIES: dict[str, Sequence[tuple[Request, Answer]]] = {
+    "a canary without health is promoted": [(Promote("d"), Answer(200, 9))],
+    "an unhealthy canary is promoted": [
+        (HEALTHY, Answer(200, 9)), (UNHEALTHY, Answer(200, 10)), (Promote("d"), Answer(200, 11)),
+    ],
+    "a verdict is lost": [(HEALTHY, Answer(200, 9)), (Promote("d"), NOT_HEALTHY)],
+    "a canary is promoted twice": [
+        (HEALTHY, Answer(200, 9)), (Promote("d"), Answer(200, 10)), (Promote("d"), Answer(200, 11)),
+    ],
+    "a promotion is undone": [
+        (HEALTHY, Answer(200, 9)), (Promote("d"), Answer(200, 10)),
+        (FindDeployment(), Answer(200, 10, Found("d", 1, "running", health=(1, 0)))),
+    ],
+    "a deployment succeeds without a promotion": [
+        (HEALTHY, Answer(200, 9)), (FindDeployment(), Answer(200, 10, Found("d", 1, "successful", health=(1, 0)))),
+    ],
+    "a successful deployment fails": [
+        (HEALTHY, Answer(200, 9)), (Promote("d"), Answer(200, 10)),
+        (FindDeployment(), Answer(200, 11, Found("d", 1, "successful", promoted=True, health=(1, 0)))),
+        (Fail("d"), Answer(200, 12)),
+    ],
+    "a failed deployment succeeds": [
+        (HEALTHY, Answer(200, 9)), (Promote("d"), Answer(200, 10)), (Fail("d"), Answer(200, 11)),
+        (FindDeployment(), Answer(200, 12, Found("d", 1, "successful", promoted=True, health=(1, 0)))),
     ],
 }  # fmt: skip
 
@@ -161,3 +194,23 @@ async def test_a_violation_comes_with_what_the_servers_recorded(api: Api, monkey
     assert f"/v1/job/{key}/deployments?all=true at agents 0" in str(report)
     assert '"StatusDescription": "Deployment is ' in report.evidence
     assert '"TriggeredBy": "job-register"' in report.evidence
+
+
+@pytest.mark.parametrize("name", LOST_CANARIES)
+def test_a_lost_promotion_or_verdict_has_no_order_that_explains_it(name: str) -> None:
+    model = DeploymentModel(has_canary=True)
+    assert check(model, one_by_one(DRIVEN)).is_linearizable
+
+    assert not check(model, one_by_one([*DRIVEN, *LOST_CANARIES[name]])).is_linearizable
+
+
+async def test_the_model_explains_canaries_under_concurrent_requests(api: Api) -> None:
+    await add_ready_node(api)
+    clients = Clients([str(api.client.make_url("")).rstrip("/")], [CanaryKind("*")], seed=3)
+
+    await clients.run(600)
+
+    report = report_on(clients.recorded)
+    assert report.is_clean, str(report)
+    assert clients.outcomes["canary Promote 200"] > 5
+    assert clients.outcomes["canary SetHealth 200"] > 10

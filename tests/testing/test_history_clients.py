@@ -21,6 +21,7 @@ ANSWERS = {
     "leaderless": (500, "No cluster leader"),
     "unread": (408, ""),
     "busy": (429, "Too many requests wait for the leader already"),
+    "crowded": (429, "too many connections from one address (limits.http_max_conns_per_client); close some"),
     "open": (500, "the change may or may not be stored: timed out"),
     "ending": (500, "the server is shutting down"),
 }
@@ -76,7 +77,7 @@ async def test_the_outcome_is_unknown(address: str, name: str) -> None:
     assert (found.answer, found.returned) == (None, None)
 
 
-@pytest.mark.parametrize("name", ["leaderless", "busy", "unread"])
+@pytest.mark.parametrize("name", ["leaderless", "busy", "crowded", "unread"])
 async def test_what_was_not_carried_out_is_no_operation(address: str, name: str) -> None:
     assert await sent(address, name) is None
 

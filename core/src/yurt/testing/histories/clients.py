@@ -20,7 +20,7 @@ import aiohttp
 from yurt.testing.histories.history import History, Operation, Request
 from yurt.testing.histories.kinds import Kind, answered
 
-NO_EFFECT: Final = ("No cluster leader", "Too many requests")
+NO_EFFECT: Final = ("No cluster leader", "Too many requests", "too many connections")
 """Beginnings of answers that promise that the request was not carried out."""
 UNREAD: Final = 408
 """The status of a request whose head came too late for the agent, so it was never read."""

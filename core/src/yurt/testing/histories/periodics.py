@@ -91,6 +91,8 @@ class PeriodicModel:
 
 
 def _listed(state: PeriodicState, answer: Answer) -> PeriodicState | None:
+    if answer.is_refusal:
+        return None
     shown: frozenset[int] = answer.body
     known = {each for each in state.children if each >= 0}
     untold = sorted((each for each in state.children if each < 0), reverse=True)

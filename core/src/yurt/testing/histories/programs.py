@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from yurt.testing.histories.clients import Clients, Shape
 from yurt.testing.histories.configurations import ConfigurationKind
-from yurt.testing.histories.deployments import DeploymentKind
+from yurt.testing.histories.deployment_requests import DeploymentKind
 from yurt.testing.histories.dispatches import DispatchKind
 from yurt.testing.histories.documents import NamespaceKind, NodePoolKind
 from yurt.testing.histories.evaluations import EvaluationKind
