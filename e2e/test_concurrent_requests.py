@@ -1,8 +1,9 @@
 """Concurrent requests over HTTP leave nothing that one request after another could not have left.
 
-Random programs register, scale, stop, purge, revert and dispatch jobs, lock and write variables, and make and delete
-namespaces and node pools, many requests on few objects at a time. What the clients were answered is checked against
-sequential models (`yurt.testing.histories`). A failure prints the operations that no order explains, and the seed.
+Random programs register, scale, stop, purge, revert and dispatch jobs, lock and write variables, make and delete
+namespaces, node pools and volumes, promote canaries and drain nodes, many requests on few objects at a time. What the
+clients were answered is checked against sequential models (`yurt.testing.histories`). A failure prints the operations
+that no order explains, what the servers recorded of their objects, and the seed.
 """
 
 from __future__ import annotations
@@ -13,17 +14,22 @@ from pathlib import Path
 import pytest
 from yurt.testing.agent import Agent, ApiFailure, wait_for
 from yurt.testing.histories.clients import Shape
+from yurt.testing.histories.deployment_requests import CanaryKind
+from yurt.testing.histories.drains import LoadedNodeKind
 from yurt.testing.histories.faults import leader_faults
 from yurt.testing.histories.programs import Program, run_program
 from yurt.testing.nightly import is_nightly, seed
-from yurt.testing.real_cluster import real_cluster
+from yurt.testing.real_cluster import RealCluster, real_cluster
 
 IN_MEMORY = 50_000 if is_nightly() else 5_000
 ON_DISK = 200_000 if is_nightly() else 5_000
 ON_THREE_SERVERS = 50_000 if is_nightly() else 3_000
+WITH_NODES = 10_000 if is_nightly() else 1_000
 """Operations; on two cores an agent answers 400 to 800 a second, three servers 300."""
 FAULT_EVERY_S = 10.0
 WIDE = Shape(lanes=12, width=6, bursts=10)
+LONG = Shape(lanes=6, width=5, bursts=20)
+"""It takes some requests until there is a canary."""
 UNLIMITED = {"limits": {"http_max_conns_per_client": 0}}
 """All requests come from one address, and those that a frozen server has pile up."""
 
@@ -83,4 +89,26 @@ async def test_three_servers_answer_as_one_while_their_leader_is_killed_and_froz
     print(f"faults: {', '.join(faults.done)}")
     assert faults.done
     print(report, report.outcomes, sep="\n")
+    assert report.is_clean, str(report)
+
+
+def _in_datacenters(cluster: RealCluster) -> None:
+    """Each client alone in a datacenter with its name."""
+    for each in cluster.clients:
+        each.settings["datacenter"] = each.name
+        each.write_config()
+
+
+async def test_canaries_and_drains_of_loaded_nodes_outlive_leaders(tmp_path: Path) -> None:
+    with real_cluster(
+        tmp_path, clients=3, prepare=_in_datacenters, settings=UNLIMITED, server={"heartbeat_grace": "1h"}
+    ) as cluster:
+        nodes = {each["Datacenter"]: each["ID"] for each in cluster.wait_leader().answer("/v1/nodes")}
+        kinds = (CanaryKind("cli1"), LoadedNodeKind(nodes["cli2"], "cli2"), LoadedNodeKind(nodes["cli3"], "cli3"))
+        program = Program(seed=seed(20), operations=WITH_NODES, shape=LONG, kinds=kinds)
+        with leader_faults(cluster, every_s=FAULT_EVERY_S) as faults:
+            report = await run_program(program, [each.address for each in cluster.servers])
+
+    print(f"faults: {', '.join(faults.done)}", report, report.outcomes, sep="\n")
+    assert faults.done
     assert report.is_clean, str(report)

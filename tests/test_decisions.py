@@ -33,7 +33,6 @@ MIRROR = "a copy of what the authoritative region has, which alone decides"
 LOOKED_AT_TWICE = "apply makes the same checks; the look ahead words the refusal as Nomad does"
 
 EXCUSES: dict[str, str] = {
-    "server/csi_volumes.py::register: UpsertVolumes": "reads only whether a plugin is known, which may go at any time",
     "server/node_service.py::_granted: AddNodeEvents": "an event changes nothing that anybody was promised",
     "server/node_service.py::register_node: RegisterNode": LOOKED_AT_TWICE,
     "server/node_service.py::_store_schemas: StoreSchema": "keyed by its digest: a schema that is known stays",

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from yurt.testing.histories import dispatches, documents, jobs, variables
+from yurt.testing.histories import configurations, csi_volumes, dispatches, documents, jobs, variables
 from yurt.testing.histories.checker import check
 from yurt.testing.histories.clients import Clients, Recorded, Shape
+from yurt.testing.histories.configurations import ConfigurationModel
+from yurt.testing.histories.csi_volumes import CsiVolumeModel
 from yurt.testing.histories.dispatches import Dispatched, DispatchModel
 from yurt.testing.histories.documents import DocumentModel
 from yurt.testing.histories.history import Answer, History, Operation, Request
@@ -85,6 +87,33 @@ RACES: dict[str, tuple[Any, History]] = {
     "a deposed leader refuses from a stale state": (JobModel(), overlapping([CREATED], [], [
         (jobs.Register("a", (1, 1), enforce=5), Answer(500, 0, "Enforcing job modify index 5: job does not exist")),
     ])),
+    "two changes of autopilot's configuration at one index win": (ConfigurationModel(), overlapping(
+        [(configurations.ReadConfiguration(), Answer(200, 5, configurations.Shown(5, (1,))))], [
+        (configurations.Configure((2,), cas=5), Answer(200, 6, configurations.Told(True))),
+        (configurations.Configure((3,), cas=5), Answer(200, 7, configurations.Told(True))),
+    ])),
+    "a change of autopilot's configuration is undone": (ConfigurationModel(), overlapping(
+        [(configurations.ReadConfiguration(), Answer(200, 5, configurations.Shown(5, (1,))))], [
+        (configurations.Configure((2,), cas=5), Answer(200, 6, configurations.Told(True))),
+        (configurations.Configure((3,), cas=5), Answer(200, 6, configurations.Told(False))),
+    ], [(configurations.ReadConfiguration(), Answer(200, 7, configurations.Shown(5, (1,))))])),
+    "a CSI volume is registered after its plugin went": (CsiVolumeModel(), overlapping(
+        [(csi_volumes.RegisterPlugin(), Answer(200, 5))], [
+        (csi_volumes.PurgePlugin(), Answer(200, 6)),
+        (csi_volumes.RegisterVolume("a"), Answer(200, 7)),
+    ])),
+    "a CSI volume that was deregistered comes back": (CsiVolumeModel(), overlapping(
+        [(csi_volumes.RegisterPlugin(), Answer(200, 5)), (csi_volumes.RegisterVolume("a"), Answer(200, 6))], [
+        (csi_volumes.DeregisterVolume(), Answer(200, 7)),
+    ], [(csi_volumes.ReadCsiVolume(), Answer(200, 8, csi_volumes.Shown(6, 6, "a")))])),
+    "a CSI volume is deregistered twice": (CsiVolumeModel(), overlapping(
+        [(csi_volumes.RegisterPlugin(), Answer(200, 5)), (csi_volumes.RegisterVolume("a"), Answer(200, 6))], [
+        (csi_volumes.DeregisterVolume(), Answer(200, 7)), (csi_volumes.DeregisterVolume(), Answer(200, 8)),
+    ])),
+    "a CSI volume keeps what another one registered": (CsiVolumeModel(), overlapping(
+        [(csi_volumes.RegisterPlugin(), Answer(200, 5))], [
+        (csi_volumes.RegisterVolume("a"), Answer(200, 6)), (csi_volumes.RegisterVolume("b"), Answer(200, 7)),
+    ], [(csi_volumes.ReadCsiVolume(), Answer(200, 7, csi_volumes.Shown(7, 6, "a")))])),
     "a namespace with a variable is deleted": (DocumentModel(), overlapping(
         [(documents.PutDocument("a"), Answer(200, 5))], [
         (documents.AddDependent(), Answer(200, 6)),

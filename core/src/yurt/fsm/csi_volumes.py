@@ -6,6 +6,7 @@ from yurt.fsm.edit import Edit
 from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import replace
 from yurt.state.claims import claims
+from yurt.state.csi_plugins import csi_plugins
 from yurt.structs.commands import DeleteVolumes, Rejected, UpsertVolumes
 from yurt.structs.csi_volume import CSIVolume
 
@@ -15,6 +16,9 @@ LASTING = ("external_id", "plugin_id")
 
 def put_volumes(edit: Edit, command: UpsertVolumes) -> Rejected | None:
     """Register volumes, or change them."""
+    unknown = _unknown_plugin(edit, command) if command.needs_plugins else ""
+    if unknown:
+        return not_found(f'no CSI plugin "{unknown}" is known: run it as a task with a csi_plugin block first')
     for volume in command.volumes:
         refused = _refusal(edit, volume)
         if refused is not None:
@@ -30,6 +34,11 @@ def put_volumes(edit: Edit, command: UpsertVolumes) -> Rejected | None:
         )
         edit.tx.put("csi_volumes", key, stored)
     return None
+
+
+def _unknown_plugin(edit: Edit, command: UpsertVolumes) -> str:
+    known = csi_plugins(edit.tx.base)
+    return next((volume.plugin_id for volume in command.volumes if volume.plugin_id not in known), "")
 
 
 def _refusal(edit: Edit, volume: CSIVolume) -> Rejected | None:

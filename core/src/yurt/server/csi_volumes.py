@@ -36,14 +36,10 @@ class CsiVolumes:
             raise Invalid("missing volume definition")
         if len(asked) > VOLUMES_MAX:
             raise Invalid(f"at most {VOLUMES_MAX} volumes may be registered at once")
-        state = self._server.state
         for volume in asked:
             check(volume)
-            if csi_plugin(state, volume.plugin_id) is None:
-                raise NotFound(
-                    f'no CSI plugin "{volume.plugin_id}" is known: run it as a task with a csi_plugin block first'
-                )
-        return (await self._server.propose(UpsertVolumes(volumes=asked, now=self._server.env.now()))).index
+        command = UpsertVolumes(volumes=asked, now=self._server.env.now(), needs_plugins=True)
+        return (await self._server.propose(command)).index
 
     async def deregister(self, namespace: str, volume_id: str, *, force: bool = False) -> int:
         """Forget a volume that nobody uses, by force any; what is in it stays in the plugin's storage."""

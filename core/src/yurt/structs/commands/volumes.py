@@ -36,6 +36,8 @@ class UpsertVolumes(Command, tag=True):
 
     volumes: tuple[CSIVolume, ...]
     now: UnixNano = UnixNano(0)
+    needs_plugins: bool = False
+    """Rejected when a node or a job no longer names the plugin of one; entries of earlier versions did not ask."""
 
 
 class DeleteVolumes(Command, tag=True):

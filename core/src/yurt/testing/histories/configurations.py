@@ -1,4 +1,4 @@
-"""The scheduler's configuration, which every agent has one of: requests, and their sequential behaviour."""
+"""The configurations of the scheduler and of autopilot, one of each in a cluster: requests and sequential behaviour."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from yurt.testing.histories.kinds import Prepared, latest_index, put
 from yurt.testing.histories.log_index import NEVER, agrees, lowest, unknown_after
 
 SCHEDULERS: Final = ("Batch", "Service", "System", "SysBatch")
-PATH: Final = "/v1/operator/scheduler/configuration"
+SCHEDULER: Final = "/v1/operator/scheduler/configuration"
+AUTOPILOT: Final = "/v1/operator/autopilot/configuration"
+LOGS_MIN, LOGS_MAX = 10_000, 1_000_000
+"""Entries that a server may be behind: enough for those that a test freezes."""
 
 
 class Configure(Request, frozen=True):
-    """PUT; `preempts` says for each scheduler whether it may preempt."""
+    """PUT of some settings of the configuration; the others get their defaults."""
 
-    preempts: tuple[bool, ...]
+    settings: tuple[int, ...]
     cas: int | None = None
 
 
@@ -29,7 +32,7 @@ class Shown(NamedTuple):
     """The configuration in a body."""
 
     at: int
-    preempts: tuple[bool, ...]
+    settings: tuple[int, ...]
 
 
 class Told(NamedTuple):
@@ -39,10 +42,10 @@ class Told(NamedTuple):
 
 
 class ConfigurationState(NamedTuple):
-    """The configuration; `preempts` is None until a read shows what the agent began with."""
+    """The configuration; `settings` are None until a read shows what the agent began with."""
 
     at: int = unknown_after(NEVER)
-    preempts: tuple[bool, ...] | None = None
+    settings: tuple[int, ...] | None = None
     last: int = NEVER
 
 
@@ -62,29 +65,29 @@ class ConfigurationModel:
         """See `Model.step`."""
         if isinstance(request, ReadConfiguration):
             return state if answer is None else _read(state, answer)
-        may_write = request.cas is None or state.preempts is None or agrees(state.at, request.cas)
+        may_write = request.cas is None or state.settings is None or agrees(state.at, request.cas)
         if answer is None:
             low = max(state.last, lowest(state.at))
-            return state._replace(at=unknown_after(low), preempts=request.preempts) if may_write else state
+            return state._replace(at=unknown_after(low), settings=request.settings) if may_write else state
         if not isinstance(answer.body, Told):
             return None
         if not answer.body.updated:
             return state if request.cas is not None and request.cas != state.at else None
         if not may_write or answer.index <= max(state.last, request.cas or NEVER, lowest(state.at)):
             return None
-        return ConfigurationState(answer.index, request.preempts, answer.index)
+        return ConfigurationState(answer.index, request.settings, answer.index)
 
 
 def _read(state: ConfigurationState, answer: Answer) -> ConfigurationState | None:
     shown: Shown = answer.body
     if answer.is_refusal:
         return None
-    is_same = agrees(state.at, shown.at) and state.preempts == shown.preempts
-    return state._replace(at=shown.at, preempts=shown.preempts) if state.preempts is None or is_same else None
+    is_same = agrees(state.at, shown.at) and state.settings == shown.settings
+    return state._replace(at=shown.at, settings=shown.settings) if state.settings is None or is_same else None
 
 
 class ConfigurationKind:
-    """The one configuration of the servers: all its operations are one history."""
+    """The scheduler's configuration, whether each type of job may preempt: all its operations are one history."""
 
     name = "scheduler configuration"
 
@@ -98,9 +101,9 @@ class ConfigurationKind:
     def prepare(self, key: str, request: Any) -> Prepared:
         """See `Kind.prepare`."""
         if isinstance(request, ReadConfiguration):
-            return Prepared("GET", PATH)
-        flags = {f"{name}SchedulerEnabled": on for name, on in zip(SCHEDULERS, request.preempts, strict=True)}
-        return put(PATH if request.cas is None else f"{PATH}?cas={request.cas}", {"PreemptionConfig": flags})
+            return Prepared("GET", SCHEDULER)
+        flags = {f"{name}SchedulerEnabled": bool(on) for name, on in zip(SCHEDULERS, request.settings, strict=True)}
+        return put(_conditional(SCHEDULER, request), {"PreemptionConfig": flags})
 
     def body_of(self, request: Any, document: Any) -> Any:
         """See `Kind.body_of`."""
@@ -108,15 +111,11 @@ class ConfigurationKind:
             return Told(document["Updated"])
         config = document["SchedulerConfig"]
         flags = config["PreemptionConfig"]
-        return Shown(config["ModifyIndex"], tuple(flags[f"{name}SchedulerEnabled"] for name in SCHEDULERS))
+        return Shown(config["ModifyIndex"], tuple(int(flags[f"{name}SchedulerEnabled"]) for name in SCHEDULERS))
 
     def choose(self, rng: random.Random, past: Sequence[Operation], mark: str) -> Request:
         """See `Kind.choose`."""
-        preempts = tuple(rng.random() < 0.5 for _ in SCHEDULERS)
-        kind = rng.random()
-        if kind < 0.3:
-            return ReadConfiguration()
-        return Configure(preempts, None if kind < 0.5 else latest_index(past, rng))
+        return _chosen(rng, past, tuple(int(rng.random() < 0.5) for _ in SCHEDULERS))
 
     def last_reads(self) -> Sequence[Request]:
         """See `Kind.last_reads`."""
@@ -125,3 +124,51 @@ class ConfigurationKind:
     def records(self, key: str) -> Sequence[str]:
         """See `Kind.records`."""
         return ()
+
+
+class AutopilotKind:
+    """Autopilot's configuration, how far a healthy server may be behind: all its operations are one history."""
+
+    name = "autopilot configuration"
+
+    def __init__(self) -> None:
+        self.model = ConfigurationModel()
+
+    def key(self, number: int) -> str:
+        """There is only one."""
+        return "autopilot configuration"
+
+    def prepare(self, key: str, request: Any) -> Prepared:
+        """See `Kind.prepare`."""
+        if isinstance(request, ReadConfiguration):
+            return Prepared("GET", AUTOPILOT)
+        return put(_conditional(AUTOPILOT, request), {"MaxTrailingLogs": request.settings[0]})
+
+    def body_of(self, request: Any, document: Any) -> Any:
+        """See `Kind.body_of`."""
+        if not isinstance(request, ReadConfiguration):
+            return Told(document)
+        return Shown(document["ModifyIndex"], (document["MaxTrailingLogs"],))
+
+    def choose(self, rng: random.Random, past: Sequence[Operation], mark: str) -> Request:
+        """See `Kind.choose`."""
+        return _chosen(rng, past, (rng.randrange(LOGS_MIN, LOGS_MAX),))
+
+    def last_reads(self) -> Sequence[Request]:
+        """See `Kind.last_reads`."""
+        return (ReadConfiguration(),)
+
+    def records(self, key: str) -> Sequence[str]:
+        """See `Kind.records`."""
+        return ()
+
+
+def _conditional(path: str, request: Configure) -> str:
+    return path if request.cas is None else f"{path}?cas={request.cas}"
+
+
+def _chosen(rng: random.Random, past: Sequence[Operation], settings: tuple[int, ...]) -> Request:
+    kind = rng.random()
+    if kind < 0.3:
+        return ReadConfiguration()
+    return Configure(settings, None if kind < 0.5 else latest_index(past, rng))

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from yurt.testing.histories.clients import Clients, Shape
-from yurt.testing.histories.configurations import ConfigurationKind
+from yurt.testing.histories.configurations import AutopilotKind, ConfigurationKind
+from yurt.testing.histories.csi_volumes import CsiVolumeKind
 from yurt.testing.histories.deployment_requests import DeploymentKind
 from yurt.testing.histories.dispatches import DispatchKind
 from yurt.testing.histories.documents import NamespaceKind, NodePoolKind
@@ -30,6 +31,8 @@ class Program(NamedTuple):
     shape: Shape = Shape()
     node_id: str = ""
     """A node whose eligibility and drain are changed too."""
+    kinds: tuple[Kind, ...] = ()
+    """Instead of all."""
 
 
 def all_kinds(node_id: str = "") -> list[Kind]:
@@ -37,7 +40,8 @@ def all_kinds(node_id: str = "") -> list[Kind]:
     kinds: list[Kind] = [
         JobKind(), VariableKind(), DispatchKind(), JobKind(), NamespaceKind(), VariableKind(), NodePoolKind(),
         JobKind(), DeploymentKind(), VariableKind(), ConfigurationKind(), PeriodicKind(prohibits_overlap=False),
-        JobKind(), VariableKind(), PeriodicKind(prohibits_overlap=True), EvaluationKind(),
+        JobKind(), VariableKind(), PeriodicKind(prohibits_overlap=True), EvaluationKind(), CsiVolumeKind(),
+        AutopilotKind(),
     ]  # fmt: skip
     return [*kinds, NodeKind(node_id), HostVolumeKind()] if node_id else kinds
 
@@ -49,7 +53,8 @@ async def run_program(
 
     `settle` returns when every agent has caught up with all others; without it only the objects' last reads count.
     """
-    clients = Clients(addresses, all_kinds(program.node_id), seed=program.seed, shape=program.shape)
+    kinds = program.kinds or all_kinds(program.node_id)
+    clients = Clients(addresses, kinds, seed=program.seed, shape=program.shape)
     await clients.run(program.operations)
     if settle is not None:
         await asyncio.to_thread(settle)
