@@ -5,7 +5,19 @@ from __future__ import annotations
 import importlib
 import sys
 
-NAMES = ("jobspec", "scheduler", "server", "c1m", "agent", "clients", "leaks", "containers", "etcd", "pauses")
+NAMES = (
+    "jobspec",
+    "scheduler",
+    "server",
+    "c1m",
+    "agent",
+    "clients",
+    "leaks",
+    "containers",
+    "etcd",
+    "pauses",
+    "structure",
+)
 
 
 def main() -> None:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import psutil
 import pytest
 from yurt.client.secrets_dir import unmount_secrets
+
+# `docs` and `bench` are imported from the checkout: they belong to no distribution.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
 
 ALLOWED_GROWTH = 8
 """Descriptors that caches of libraries may keep open from one test to the next."""

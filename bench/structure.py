@@ -1,0 +1,241 @@
+"""The structure of the code in figures: `python -m bench structure [CHECKOUT ...]`, a column for each checkout.
+
+Import cycles count imports under TYPE_CHECKING, because they couple what a reader has to know together. An attribute is
+what a class assigns to `self`. A decision by message text compares, or searches, `str(error)`. A raw read is an access
+of a module of `yurt.http` to the server or to the state that no view of the caller limits.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+FOLDER_MAX: Final = 25
+TEXT_METHODS: Final = ("startswith", "endswith")
+RAW_READS: Final = ("server", "read_state", "table", "state")
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Code:
+    """The sources of one checkout, parsed once."""
+
+    def __init__(self, checkout: Path) -> None:
+        self.root = checkout / "core" / "src" / "yurt"
+        self.trees = {path: ast.parse(path.read_text()) for path in sorted(self.root.rglob("*.py"))}
+        self.lines = {path: path.read_text().splitlines() for path in self.trees}
+
+    def shipped(self, package: str = "") -> Iterator[Path]:
+        """Modules of a package, or of all that are shipped: `yurt.testing` is not."""
+        for path in self.trees:
+            first = path.relative_to(self.root).parts[0]
+            if first == package or (not package and first != "testing"):
+                yield path
+
+    def name(self, path: Path) -> str:
+        """The dotted name of a module."""
+        parts = ("yurt", *path.relative_to(self.root).with_suffix("").parts)
+        return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+    @cached_property
+    def imports(self) -> Mapping[str, frozenset[str]]:
+        """Which modules each module imports; a package's own `__init__` counts only where it is named."""
+        names = {self.name(path) for path in self.trees}
+        return {
+            self.name(path): frozenset(_imported(tree, names)) - {self.name(path)} for path, tree in self.trees.items()
+        }
+
+
+def _imported(tree: ast.Module, names: set[str]) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            yield from inner & names or {node.module} & names
+
+
+def cycles(imports: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """Groups of modules that import each other, the largest first: strongly connected components, by Tarjan."""
+    order: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(node: str) -> None:
+        order[node] = low[node] = len(order)
+        stack.append(node)
+        for following in sorted(each for each in imports[node] if each in imports):
+            if following not in order:
+                visit(following)
+                low[node] = min(low[node], low[following])
+            elif following in stack:
+                low[node] = min(low[node], order[following])
+        if low[node] == order[node]:
+            at = stack.index(node)
+            found.append(stack[at:])
+            del stack[at:]
+
+    for start in imports:
+        if start not in order:
+            visit(start)
+    return sorted((group for group in found if len(group) > 1), key=len, reverse=True)
+
+
+def layers(imports: Mapping[str, Iterable[str]], package: str) -> int:
+    """Modules on the longest chain of imports inside a package; a cycle counts as one."""
+    inside = {name: [each for each in of if each.startswith(f"{package}.")] for name, of in imports.items()}
+    inside = {name: of for name, of in inside.items() if name.startswith(f"{package}.")}
+    group = {name: name for name in inside} | {name: each[0] for each in cycles(inside) for name in each}
+    depth: dict[str, int] = {}
+
+    def depth_of(name: str) -> int:
+        if name not in depth:
+            members = [each for each in inside if group[each] == name]
+            below = {group[other] for each in members for other in inside[each]} - {name}
+            depth[name] = 1 + max((depth_of(each) for each in below), default=0)
+        return depth[name]
+
+    return max(depth_of(each) for each in set(group.values()))
+
+
+def classes(code: Code) -> Iterator[tuple[str, int, int]]:
+    """Each shipped class with the number of its methods and of its attributes."""
+    for path in code.shipped():
+        for node in ast.walk(code.trees[path]):
+            if isinstance(node, ast.ClassDef):
+                methods = [each for each in node.body if isinstance(each, Function)]
+                yield f"{code.name(path)}.{node.name}", len(methods), len(_attributes(methods))
+
+
+def _attributes(methods: Iterable[ast.AST]) -> set[str]:
+    return {
+        node.attr
+        for method in methods
+        for node in ast.walk(method)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
+    }
+
+
+def decisions_by_text(tree: ast.AST) -> int:
+    """Places where the text of an error decides."""
+    return sum(_is_text_test(node) for node in ast.walk(tree))
+
+
+def _is_text_test(node: ast.AST) -> bool:
+    if isinstance(node, ast.Compare):
+        return any(_is_error_text(each) for each in (node.left, *node.comparators))
+    is_search = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in TEXT_METHODS
+    return is_search and _is_error_text(node.func.value)  # type: ignore[attr-defined]
+
+
+def _is_error_text(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "str"
+        and len(node.args) == 1
+        and isinstance(node.args[0], ast.Name)
+        and node.args[0].id in ("error", "failure", "problem", "why")
+    )
+
+
+def raw_reads(tree: ast.AST) -> int:
+    """Accesses to a call's server or state, and to tables by name."""
+    return sum(
+        isinstance(node, ast.Attribute)
+        and node.attr in RAW_READS
+        and ast.unparse(node.value).split(".")[-1] in ("call", "context", "state", "server", "snapshot")
+        for node in ast.walk(tree)
+    )
+
+
+def count_any(code: Code) -> int:
+    """Uses of `Any` in shipped code."""
+    return sum(
+        isinstance(node, ast.Name) and node.id == "Any"
+        for path in code.shipped()
+        for node in ast.walk(code.trees[path])
+    )
+
+
+def comment_share(code: Code, package: str) -> str:
+    """Lines of comments and docstrings, and of comments alone, in percent of a package's lines."""
+    lines = [line for path in code.shipped(package) for line in code.lines[path]]
+    if not lines:
+        return "-"
+    comments = sum(line.lstrip().startswith("#") for line in lines)
+    prose = comments + sum(_docstring_lines(code.trees[path]) for path in code.shipped(package))
+    return f"{100 * prose / len(lines):.1f} ({100 * comments / len(lines):.1f})"
+
+
+def _docstring_lines(tree: ast.AST) -> int:
+    return sum(
+        (node.end_lineno or node.lineno) - node.lineno + 1
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    )
+
+
+def rows(code: Code) -> Iterator[tuple[str, object]]:
+    """Every figure with its name."""
+    folders = Counter(path.parent for path in code.shipped() if path.name != "__init__.py")
+    wide = [(count, str(folder.relative_to(code.root))) for folder, count in folders.items() if count > FOLDER_MAX]
+    shipped_imports = {name: of for name, of in code.imports.items() if not name.startswith("yurt.testing")}
+    found = cycles(shipped_imports)
+    widths = list(classes(code))
+    modules_of = defaultdict(set)
+    for name, _, _ in widths:
+        module, _, word = name.rpartition(".")
+        modules_of[word].add(module)
+    cli = list(code.shipped("cli"))
+    yield "modules", len(list(code.shipped()))
+    yield "lines", sum(len(code.lines[path]) for path in code.shipped())
+    yield f"folders with more than {FOLDER_MAX} modules", len(wide)
+    yield (
+        "largest folder",
+        max((f"{count} ({name})" for count, name in wide), default=max(folders.values()), key=_number),
+    )
+    yield "layers of the scheduler", layers(code.imports, "yurt.scheduler")
+    yield "layers of the server", layers(code.imports, "yurt.server")
+    yield "import cycles, modules in them", f"{len(found)}, {sum(map(len, found))}"
+    yield "largest import cycle", len(found[0]) if found else 0
+    yield "most methods of a class", "{1} ({0})".format(*max(widths, key=lambda row: row[1]))
+    yield "most attributes of a class", "{2} ({0})".format(*max(widths, key=lambda row: row[2]))
+    yield "classes with more than 25 methods or 15 attributes", sum(row[1] > 25 or row[2] > 15 for row in widths)
+    yield "class names of several modules", sum(len(each) > 1 for each in modules_of.values())
+    yield "`Any`", count_any(code)
+    yield "decisions by the text of an error", sum(decisions_by_text(code.trees[path]) for path in code.shipped())
+    yield "raw reads in http", sum(raw_reads(code.trees[path]) for path in code.shipped("http"))
+    yield "files of the command line, empty", f"{len(cli)}, {sum(len(code.lines[path]) <= 1 for path in cli)}"
+    asserts = sum(isinstance(node, ast.Assert) for path in code.shipped() for node in ast.walk(code.trees[path]))
+    yield "assertions in 1,000 lines", f"{1000 * asserts / sum(len(code.lines[path]) for path in code.shipped()):.1f}"
+    for package in ("scheduler", "fsm", "state", "broker", "lifecycle", "server", "client", "http", "cli"):
+        yield f"prose (comments) in {package}, %", comment_share(code, package)
+
+
+def _number(text: object) -> int:
+    return int(str(text).split()[0])
+
+
+def main() -> None:
+    """Print the table."""
+    checkouts = [Path(word).resolve() for word in sys.argv[1:]] or [Path(__file__).resolve().parent.parent]
+    columns = [{name: str(value) for name, value in rows(Code(each))} for each in checkouts]
+    names = list(dict.fromkeys(name for column in columns for name in column))
+    table = [["figure", *(each.name for each in checkouts)]]
+    table += [[name, *(column.get(name, "-") for column in columns)] for name in names]
+    widths = [max(map(len, cells)) for cells in zip(*table, strict=True)]
+    for line in table:
+        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Bounds of classes and import cycles. The excuses may only shrink: they name what ADR 0020 splits next."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from bench.structure import Code, classes, cycles, decisions_by_text, layers
+
+ROOT = Path(__file__).resolve().parent.parent
+MAX_METHODS, MAX_ATTRIBUTES = 25, 15
+WIDE: dict[str, tuple[int, int]] = {
+    "AllocRunner": (44, 22),
+    "BinaryDriver": (26, 12),
+    "BinaryPlugin": (14, 16),
+    "Cells": (17, 22),
+    "Client": (55, 33),
+    "Connection": (13, 19),
+    "DriverService": (29, 7),
+    "Edit": (26, 8),
+    "EtcdLog": (27, 20),
+    "GenericAttempt": (37, 28),
+    "GroupPlacer": (30, 16),
+    "GroupReconciler": (37, 12),
+    "Leading": (24, 20),
+    "Link": (14, 16),
+    "LogWriter": (24, 16),
+    "Membership": (31, 18),
+    "Networks": (27, 12),
+    "OwnEtcd": (30, 12),
+    "Parts": (11, 19),
+    "Peer": (34, 21),
+    "ProcessExecutor": (35, 13),
+    "Ranker": (38, 31),
+    "Server": (44, 38),
+    "ServerCluster": (26, 11),
+    "ServiceHook": (16, 17),
+    "Shim": (19, 23),
+    "Snapshot": (31, 5),
+    "Space": (22, 16),
+    "SystemAttempt": (24, 26),
+    "TaskRunner": (40, 13),
+    "TaskTemplates": (29, 17),
+}
+"""Classes beyond the bounds with the methods and attributes that they may have at most."""
+CYCLES: dict[str, int] = {"yurt.server": 32, "yurt.http": 13, "yurt.executor": 2}
+"""Packages with the number of their modules that may be part of import cycles at most."""
+
+
+@pytest.fixture(scope="module")
+def code() -> Code:
+    return Code(ROOT)
+
+
+def test_a_class_has_one_job(code: Code) -> None:
+    too_wide = [
+        f"{name}: {methods} methods, {attributes} attributes"
+        for name, methods, attributes in classes(code)
+        if not within(methods, attributes, WIDE.get(name.rpartition(".")[2], (MAX_METHODS, MAX_ATTRIBUTES)))
+    ]
+    assert not too_wide, "\n".join(too_wide)
+
+
+def within(methods: int, attributes: int, bounds: tuple[int, int]) -> bool:
+    return methods <= bounds[0] and attributes <= bounds[1]
+
+
+def test_every_wide_class_is_still_wide(code: Code) -> None:
+    wide = {
+        name.rpartition(".")[2]
+        for name, methods, attributes in classes(code)
+        if not within(methods, attributes, (MAX_METHODS, MAX_ATTRIBUTES))
+    }
+    assert not set(WIDE) - wide, "excuses without a finding"
+
+
+def test_modules_do_not_import_each_other(code: Code) -> None:
+    shipped = {name: of for name, of in code.imports.items() if not name.startswith("yurt.testing")}
+    count: dict[str, int] = {}
+    for name in (name for group in cycles(shipped) for name in group):
+        package = ".".join(name.split(".")[:2])
+        count[package] = count.get(package, 0) + 1
+    worse = {package: number for package, number in count.items() if number > CYCLES.get(package, 0)}
+    assert not worse, cycles(shipped)
+    assert not set(CYCLES) - set(count), "excuses without a finding"
+
+
+def test_cycles_and_layers_are_found() -> None:
+    imports = {"p.a": ["p.b"], "p.b": ["p.c"], "p.c": ["p.b", "p.d"], "p.d": ["q.e"], "q.e": ["p.a"], "q.f": []}
+    assert [sorted(group) for group in cycles(imports)] == [["p.a", "p.b", "p.c", "p.d", "q.e"]]
+    assert cycles({"p.a": ["p.b"], "p.b": []}) == []
+    assert layers({"p.a": ["p.b", "p.d"], "p.b": ["p.c"], "p.c": ["p.b"], "p.d": []}, "p") == 2
+    assert layers({"p.a": ["p.b"], "p.b": ["p.c"], "p.c": []}, "p") == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('str(error).startswith("No path")', 1),
+        ('str(error) == "No leader"', 1),
+        ('"in use" in str(error)', 1),
+        ("print(str(error))", 0),
+        ('name.startswith("x")', 0),
+    ],
+)
+def test_a_decision_by_text_is_found(text: str, found: int) -> None:
+    assert decisions_by_text(ast.parse(text)) == found
