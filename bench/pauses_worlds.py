@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from yurt.fsm.node_class import computed_class
 from yurt.sdk.value import UnixNano, replace
-from yurt.state import Snapshot
-from yurt.state.store import INDEXES, built_in_rows
+from yurt.state import TABLES, Snapshot, Tables
 from yurt.state.table import Table
 from yurt.structs import status
 from yurt.structs.alloc import (
@@ -108,10 +107,9 @@ WORLDS: Final[Mapping[str, Callable[[Sizes], Snapshot]]] = {"live": live, "dead"
 
 def _state(rows: Mapping[str, Iterable[tuple[Any, Any]]], allocs: Iterator[Mapping[str, Allocation]]) -> Snapshot:
     tables: dict[str, Table[Any, Any]] = {}
-    for name, extract in INDEXES.items():
-        found = (*built_in_rows().get(name, ()), *rows.get(name, ()))
-        tables[name] = Table.restored(name, extract, index=INDEX, rows=found)
-    editor = Table[str, Allocation]("allocs", INDEXES["allocs"]).edit()
+    for name, schema in TABLES.items():
+        tables[name] = schema.with_rows((*schema.built_in, *rows.get(name, ())), index=INDEX)
+    editor = Tables.allocs.empty().edit()
     for fresh in allocs:
         editor.put_new(fresh)
     tables["allocs"] = editor.finish(INDEX)

@@ -38,7 +38,6 @@ WIDE: dict[str, tuple[int, int]] = {
     "ServerCluster": (26, 11),
     "ServiceHook": (16, 17),
     "Shim": (19, 23),
-    "Snapshot": (31, 5),
     "Space": (22, 16),
     "SystemAttempt": (24, 26),
     "TaskRunner": (40, 13),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from yurt.sdk.value import replace
-from yurt.state import Snapshot
+from yurt.state import Snapshot, Tables
 from yurt.storage.archive import write_archive
 from yurt.structs.csi_volume import CSIVolume
 from yurt.structs.variable import EncryptedVariable, VariableLock
@@ -38,13 +38,13 @@ def archive(tmp_path: Path) -> Path:
     """A snapshot with secrets of a node, a volume and a lock."""
     edit = Snapshot.empty().edit(40)
     node = replace(factories.node(), name="one", secret_id="of-the-node")
-    edit.put("nodes", node.id, node)
+    edit.put(Tables.nodes, node.id, node)
     for name in ("web", "batch"):
         job = factories.job(name)
-        edit.put("jobs", job.key, job)
-    edit.put("csi_volumes", ("default", "data"), CSIVolume(id="data", secrets={"password": "of-the-volume"}))
+        edit.put(Tables.jobs, job.key, job)
+    edit.put(Tables.csi_volumes, ("default", "data"), CSIVolume(id="data", secrets={"password": "of-the-volume"}))
     lock = VariableLock(id="of-the-lock")
-    edit.put("variables", ("default", "a/b"), EncryptedVariable(path="a/b", data=b"sealed", lock=lock))
+    edit.put(Tables.variables, ("default", "a/b"), EncryptedVariable(path="a/b", data=b"sealed", lock=lock))
     path = tmp_path / "a.snap"
     with path.open("wb") as file:
         write_archive(edit.commit(), file, version="1")

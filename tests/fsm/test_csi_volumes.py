@@ -26,7 +26,7 @@ def test_a_volume_is_registered_while_a_job_names_its_plugin(replica: Replica) -
 
     state = replica.apply(REGISTER)
 
-    assert ("default", "data") in state.table("csi_volumes")
+    assert ("default", "data") in state.csi_volumes
 
 
 def test_a_volume_whose_plugin_went_meanwhile_is_rejected(replica: Replica) -> None:
@@ -41,4 +41,4 @@ def test_a_volume_whose_plugin_went_meanwhile_is_rejected(replica: Replica) -> N
 def test_an_entry_of_an_earlier_version_needs_no_plugin(replica: Replica) -> None:
     state = replica.apply(UpsertVolumes(volumes=(VOLUME,)))
 
-    assert ("default", "data") in state.table("csi_volumes")
+    assert ("default", "data") in state.csi_volumes

@@ -152,14 +152,14 @@ def test_the_last_launch_never_goes_back(replica: Replica) -> None:
     replica.apply(RegisterJob(job=factories.job()))
     for time in (5, 9, 7):
         replica.apply(RecordPeriodicLaunch(namespace="default", job_id="web", launched_at=UnixNano(time)))
-    launch = replica.state.table("periodic_launches")[("default", "web")]
+    launch = replica.state.periodic_launches[("default", "web")]
     assert (launch.launch, launch.create_index, launch.modify_index) == (9, 2, 3)
 
 
 def test_a_schema_is_stored_once(replica: Replica) -> None:
     for _ in range(2):
         replica.apply(StoreSchema(driver="raw_exec", digest="d", schema={"command": {"type": "string"}}))
-    assert replica.state.table("schemas")[("raw_exec", "d")].create_index == 1
+    assert replica.state.schemas[("raw_exec", "d")].create_index == 1
 
 
 def test_keep_alive_changes_the_index_alone(replica: Replica) -> None:

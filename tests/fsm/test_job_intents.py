@@ -169,7 +169,7 @@ def cron(replica: Replica) -> Replica:
 def test_one_time_of_a_schedule_launches_once(cron: Replica) -> None:
     cron.apply(launch(AT, specification_index=1), launch(AT, specification_index=1))
     assert len(cron.state.jobs.where("parent", ("default", "cron"))) == 1
-    assert cron.state.table("periodic_launches")[("default", "cron")].launch == AT
+    assert cron.state.periodic_launches[("default", "cron")].launch == AT
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from yurt.fsm import snapshot
-from yurt.fsm.restore import STAGED, STAGED_PLANS, framed, unframed
+from yurt.fsm.restore import framed, unframed
 from yurt.sdk.errors import Invalid
 from yurt.state import Snapshot
 from yurt.structs.commands import (
@@ -45,7 +45,7 @@ def restored(replica: Replica, data: bytes, *, pieces: int = 3, **changes: Any) 
 
 def tables(state: Snapshot) -> dict[str, dict[Any, Any]]:
     """All rows but those of nodes, which begin anew, and plans that wait for their rest, which are dropped."""
-    dropped = (STAGED, STAGED_PLANS, "nodes")
+    dropped = ("restore_chunks", "staged_plans", "nodes")
     return {table.name: dict(table.items()) for table in state.tables() if table.name not in dropped}
 
 
@@ -78,7 +78,7 @@ def test_indexes_of_tables_follow(replica: Replica) -> None:
     restored(replica, data)
     assert [job.id for job in replica.state.jobs.values()] == ["old"]
     assert replica.state.jobs.index == replica.state.index
-    assert not len(replica.state.table("restore_chunks"))
+    assert not len(replica.state.restore_chunks)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_a_damaged_state_is_rejected(replica: Replica) -> None:
 def test_a_new_restore_drops_what_another_left(replica: Replica) -> None:
     replica.apply(StageRestore(restore_id="a", number=0, data=b"x"), StageRestore(restore_id="a", number=1, data=b"y"))
     replica.apply(StageRestore(restore_id="b", number=0, data=b"z"), KeepAlive())
-    assert list(replica.state.table("restore_chunks").keys()) == [("b", 0)]
+    assert list(replica.state.restore_chunks.keys()) == [("b", 0)]
 
 
 def test_frames_can_be_cut_anywhere() -> None:

@@ -28,17 +28,17 @@ def _part(number: int) -> Plan:
 
 def test_staged_parts_appear_together_with_the_last_one_at_its_index() -> None:
     staged = _with(START, *(c.StagePlan(plan_id="p", number=n, plan=_part(n)) for n in range(3)))
-    assert not len(staged.allocs) and len(staged.table("staged_plans")) == 3
+    assert not len(staged.allocs) and len(staged.staged_plans) == 3
     done = _with(staged, c.ApplyPlan(plan=_part(3), staged="p", parts=3))
     assert {alloc.create_index for alloc in done.allocs.values()} == {done.index} and len(done.allocs) == 4
-    assert not len(done.table("staged_plans"))
+    assert not len(done.staged_plans)
 
 
 def test_a_plan_whose_parts_are_missing_changes_nothing() -> None:
     staged = _with(START, c.StagePlan(plan_id="p", number=0, plan=_part(0)))
     step = apply(staged, c.ApplyPlan(plan=_part(1), staged="p", parts=2), index=staged.index + 1)
     assert isinstance(step.result, c.Rejected) and step.result.kind == "not_found"
-    assert not len(step.state.allocs) and len(step.state.table("staged_plans")) == 1
+    assert not len(step.state.allocs) and len(step.state.staged_plans) == 1
     wrong = apply(staged, c.ApplyPlan(plan=_part(1), staged="p", parts=0), index=staged.index + 1).result
     assert isinstance(wrong, c.Rejected) and wrong.kind == "invalid"
     nameless = apply(START, c.StagePlan(plan_id="", number=0, plan=_part(0)), index=START.index + 1).result
@@ -48,8 +48,8 @@ def test_a_plan_whose_parts_are_missing_changes_nothing() -> None:
 def test_what_a_leader_left_is_dropped_for_one_plan_or_for_all() -> None:
     parts = [c.StagePlan(plan_id=plan_id, number=0, plan=_part(0)) for plan_id in ("a", "b", "c")]
     staged = _with(START, *parts, c.DropStagedPlans(plan_id="b"))
-    assert sorted(staged.table("staged_plans").keys()) == [("a", 0), ("c", 0)]
-    assert not len(_with(staged, c.DropStagedPlans()).table("staged_plans"))
+    assert sorted(staged.staged_plans.keys()) == [("a", 0), ("c", 0)]
+    assert not len(_with(staged, c.DropStagedPlans()).staged_plans)
 
 
 def test_staged_parts_survive_a_snapshot() -> None:

@@ -12,9 +12,7 @@ from yurt.api.encode import encode_builtins
 from yurt.http.metrics import Figures, Gauge, json_pieces
 from yurt.http.prometheus import WRITTEN_TOGETHER, text_pieces
 from yurt.server.metrics import Timing
-from yurt.state import Snapshot
-from yurt.state.store import INDEXES
-from yurt.state.table import Table
+from yurt.state import Snapshot, Tables
 from yurt.structs.summary import JobSummary, TaskGroupSummary
 
 JOBS = 2 * WRITTEN_TOGETHER + 1
@@ -29,9 +27,7 @@ def figures() -> Figures:
         for number in range(JOBS)
     ]
     tables = {table.name: table for table in Snapshot.empty().tables()}
-    summaries = Table.restored(
-        "job_summaries", INDEXES["job_summaries"], index=1, rows=[((row.namespace, row.job_id), row) for row in rows]
-    )
+    summaries = Tables.job_summaries.with_rows([((row.namespace, row.job_id), row) for row in rows], index=1)
     return Figures(
         servers=(Gauge("nomad.nomad.state_index", 7.0, {}),),
         state=Snapshot(1, tables | {"job_summaries": summaries}),

@@ -19,9 +19,8 @@ from yurt.http.query import read_options
 from yurt.runtime.turns import SLICE, Turns
 from yurt.sdk.value import replace
 from yurt.server.events import Event
-from yurt.state import Snapshot
-from yurt.state.store import INDEXES, Change
-from yurt.state.table import Table
+from yurt.state import TABLES, Snapshot, Tables
+from yurt.state.store import Change
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import ParameterizedJobConfig
@@ -60,7 +59,7 @@ def turns(api: Api) -> CountedTurns:
     }
     state = api.server.state
     tables = {table.name: table for table in state.tables()} | {
-        name: Table.restored(name, INDEXES[name], index=state.index, rows=found) for name, found in rows.items()
+        name: TABLES[name].with_rows(found, index=state.index) for name, found in rows.items()
     }
     api.server.writer.state = Snapshot(state.index, tables)
     api.server.writer.turns = counted = CountedTurns()
@@ -154,8 +153,8 @@ async def test_the_allocations_of_jobs_with_a_few_each_are_counted_together_for_
     ]
     state = api.server.state
     tables = {table.name: table for table in state.tables()} | {
-        "jobs": Table.restored("jobs", INDEXES["jobs"], index=1, rows=[(one.key, one) for one in jobs]),
-        "allocs": Table.restored("allocs", INDEXES["allocs"], index=1, rows=[(one.id, one) for one in allocs]),
+        "jobs": Tables.jobs.with_rows([(one.key, one) for one in jobs], index=1),
+        "allocs": Tables.allocs.with_rows([(one.id, one) for one in allocs], index=1),
     }
     api.server.writer.state = Snapshot(state.index, tables)
     api.server.writer.turns = turns = CountedTurns()
@@ -173,7 +172,7 @@ async def test_the_children_of_a_job_are_counted_in_slices_in_the_order_of_their
         for number in range(ROWS)
     ]
     state = api.server.state
-    jobs = Table.restored("jobs", INDEXES["jobs"], index=1, rows=[(one.key, one) for one in (*children, parent)])
+    jobs = Tables.jobs.with_rows([(one.key, one) for one in (*children, parent)], index=1)
     api.server.writer.state = Snapshot(state.index, {table.name: table for table in state.tables()} | {"jobs": jobs})
     api.server.writer.turns = turns = CountedTurns()
     (row,) = (await api.get("/v1/jobs/statuses")).json
@@ -225,7 +224,7 @@ async def test_the_index_of_a_job_s_rows_is_that_of_the_newest_in_any_slice(api:
     state = api.server.state
     alloc = state.allocs[factories.number_id(7)]
     edit = state.edit(state.index + 1)
-    edit.put("allocs", alloc.id, replace(alloc, modify_index=state.index + 1))
+    edit.put(Tables.allocs, alloc.id, replace(alloc, modify_index=state.index + 1))
     api.server.writer.state = changed = edit.commit()
     for path in ("/v1/job/web/allocations?per_page=2", "/v1/job/web/scale"):
         assert (await api.get(path)).index == changed.index

@@ -248,7 +248,7 @@ async def test_a_bomb_takes_no_memory_and_leaves_nothing(api: Api, tmp_path: Pat
     index = api.server.state.index
     refused = await api.call("PUT", "/v1/operator/snapshot", file.read_bytes())
     assert (refused.status, "snapshot" in refused.text) == (400, True)
-    assert (api.server.state.index, len(api.server.state.table("restore_chunks"))) == (index, 0)
+    assert (api.server.state.index, len(api.server.state.restore_chunks)) == (index, 0)
 
 
 def test_a_bomb_is_inspected_within_the_same_bounds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

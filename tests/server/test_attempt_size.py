@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from yurt.fsm import apply
 from yurt.server.work import attempt_size, evaluation_size
-from yurt.state import Snapshot
+from yurt.state import Snapshot, Tables
 from yurt.structs import commands as c
 from yurt.structs.job import Job
 from yurt.structs.status import JOB_SYSTEM
@@ -20,7 +20,7 @@ def state_with(job: Job, *, nodes: int = 3, allocs: int = 0) -> Snapshot:
     edit = state.edit(state.index + 1)
     for _ in range(allocs):
         alloc = factories.alloc(job, on=made[0])
-        edit.put("allocs", alloc.id, alloc)
+        edit.put(Tables.allocs, alloc.id, alloc)
     return edit.commit()
 
 

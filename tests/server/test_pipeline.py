@@ -220,7 +220,7 @@ async def test_a_large_plan_that_must_appear_whole_goes_back_to_its_worker(run_s
         submitted, _ = await large_plan_behind_a_loss(bench, log, group, nodes, lost=1, all_at_once=True)
         result = await submitted
         assert result.accepted.is_empty and not result.is_full
-        assert not bench.server.state.allocs and not len(bench.server.state.table("staged_plans"))
+        assert not bench.server.state.allocs and not len(bench.server.state.staged_plans)
 
 
 async def large_plan_behind_a_loss(

@@ -51,7 +51,7 @@ async def test_a_large_gang_or_all_at_once_job_appears_in_one_step(run_server: A
         commands = [c for e in [e async for e in log.entries(0)] for c in e.commands]
         assert sum(isinstance(command, StagePlan) for command in commands) >= 2
         assert await _seen(bench, log) == [450]
-        assert not len(bench.server.state.table("staged_plans"))
+        assert not len(bench.server.state.staged_plans)
         (evaluation,) = bench.server.state.evals.where("job", ("default", "web"))
         assert (await bench.server.replay(evaluation.id)).is_identical
 
@@ -72,9 +72,9 @@ async def test_a_new_leader_drops_what_the_last_one_staged_and_places_the_gang_i
         await bench.add_node()
         plan = Plan(eval_id="e", namespace="default", job_id=job.id)
         await bench.server.propose(StagePlan(plan_id="left", number=0, plan=plan))
-        assert len(bench.server.state.table("staged_plans")) == 1
+        assert len(bench.server.state.staged_plans) == 1
     async with run_server(log=log) as bench:
-        assert not len(bench.server.state.table("staged_plans"))
+        assert not len(bench.server.state.staged_plans)
         node = next(iter(bench.server.state.nodes.keys()))
         await bench.server.heartbeat(node, "ready")
         await bench.server.jobs.register(job)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.state import Change, Snapshot
+from yurt.state import Change, Snapshot, Tables
 from yurt.state.watch import Watches
 from yurt.testing import factories
 
@@ -10,18 +10,18 @@ from yurt.testing import factories
 def test_a_transaction_tells_each_row_once_with_its_first_and_last_content() -> None:
     node, job = factories.node(), factories.job()
     edit = Snapshot.empty().edit(1)
-    edit.put("nodes", node.id, node)
-    edit.put("jobs", job.key, job)
+    edit.put(Tables.nodes, node.id, node)
+    edit.put(Tables.jobs, job.key, job)
     changed = factories.replace(node, name="other")
-    edit.put("nodes", node.id, changed)
+    edit.put(Tables.nodes, node.id, changed)
     assert edit.changes == (Change("nodes", node.id, None, changed), Change("jobs", job.key, None, job))
-    assert edit.get("nodes", node.id) is changed
+    assert edit.get(Tables.nodes, node.id) is changed
 
 
 def test_a_commit_leaves_the_base_as_it_was() -> None:
     base = Snapshot.empty()
     edit = base.edit(3)
-    edit.put("jobs", ("default", "web"), factories.job())
+    edit.put(Tables.jobs, ("default", "web"), factories.job())
     after = edit.commit()
     assert (len(base.jobs), len(after.jobs)) == (0, 1)
     assert (base.index, after.index, after.jobs.index, after.nodes.index) == (0, 3, 3, 0)
@@ -31,11 +31,11 @@ def test_a_commit_leaves_the_base_as_it_was() -> None:
 def test_live_indexes_drop_what_has_ended() -> None:
     alloc = factories.alloc()
     edit = Snapshot.empty().edit(1)
-    edit.put("allocs", alloc.id, alloc)
-    assert edit.keys_where("allocs", "live", ("default", "web")) == (alloc.id,)
-    edit.put("allocs", alloc.id, factories.replace(alloc, client_status="complete"))
-    assert edit.count_where("allocs", "live", ("default", "web")) == 0
-    assert edit.count_where("allocs", "job", ("default", "web")) == 1
+    edit.put(Tables.allocs, alloc.id, alloc)
+    assert edit.keys_where(Tables.allocs, "live", ("default", "web")) == (alloc.id,)
+    edit.put(Tables.allocs, alloc.id, factories.replace(alloc, client_status="complete"))
+    assert edit.count_where(Tables.allocs, "live", ("default", "web")) == 0
+    assert edit.count_where(Tables.allocs, "job", ("default", "web")) == 1
 
 
 def test_watches_wake_once_for_row_table_and_index_key() -> None:

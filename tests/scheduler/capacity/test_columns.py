@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from yurt.fsm import apply
-from yurt.state import Snapshot
+from yurt.state import Snapshot, Tables
 from yurt.state.columns import CPU, MEMORY, Columns
 from yurt.structs import commands as c
 from yurt.testing import factories
@@ -49,7 +49,7 @@ def test_node_derived_columns_are_shared_while_no_node_changes() -> None:
     before = state.columns.nodes
     edit = state.edit(2)
     alloc = factories.alloc(job, on=node)
-    edit.put("allocs", alloc.id, alloc)
+    edit.put(Tables.allocs, alloc.id, alloc)
     after = edit.commit()
     assert after.columns.nodes is before
     assert np.count_nonzero(after.columns.used) and not np.count_nonzero(state.columns.used)

@@ -13,7 +13,7 @@ from yurt.scheduler import explain
 from yurt.scheduler.attempts import Attempt
 from yurt.scheduler.devices.bookings import COMPUTE_MAX, Share, bookings, parted
 from yurt.sdk.value import replace
-from yurt.state import Snapshot
+from yurt.state import Snapshot, Tables
 from yurt.state.usage import is_using, usage_of
 from yurt.structs import commands as c
 from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
@@ -230,7 +230,7 @@ def test_an_affinity_for_devices_that_is_not_met_counts_as_nothing_in_the_mean()
     other = factories.job("other", task_groups=(large,))
     used = factories.alloc(other, on=_node(1), client_status="running")
     edit = _state([_node(1, _kind(A100, [_card("a")])), _node(2, _kind(H100, [_card("h")]))], job).edit(100)
-    edit.put("allocs", used.id, used)
+    edit.put(Tables.allocs, used.id, used)
     found = _attempt(edit.commit(), job)
     assert _given(found) == [["h"]]
     metrics = found.plan.placements[0].metrics

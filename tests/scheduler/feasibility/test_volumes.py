@@ -200,8 +200,8 @@ def test_volumes_are_registered_and_forgotten_unless_they_are_used() -> None:
     gone = c.DeleteVolumes(keys=(("default", "data"),))
     refused = apply(used, gone, index=used.index + 1).result
     assert isinstance(refused, c.Rejected) and refused.message.startswith("volume in use: data, by allocations ")
-    assert not len(_with(state, gone).table("csi_volumes"))
-    assert not len(_with(used, replace(gone, is_forced=True)).table("csi_volumes"))
+    assert not len(_with(state, gone).csi_volumes)
+    assert not len(_with(used, replace(gone, is_forced=True)).csi_volumes)
     moved = apply(used, c.UpsertVolumes(volumes=(_volume(external_id="other"),)), index=used.index + 1).result
     assert isinstance(moved, c.Rejected) and moved.message == "volume in use: data; its external_id cannot change"
     for volume in (CSIVolume(id="", plugin_id="p"), CSIVolume(id="a", plugin_id="p", namespace="no")):

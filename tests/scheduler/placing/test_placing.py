@@ -13,7 +13,7 @@ from yurt import scheduler
 from yurt.fsm import apply
 from yurt.scheduler.attempts import Attempt
 from yurt.sdk.value import replace
-from yurt.state import Snapshot
+from yurt.state import Snapshot, Tables
 from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.cluster import NodePool, PreemptionConfig, SchedulerConfiguration
@@ -301,7 +301,7 @@ def test_of_victims_that_are_not_needed_the_one_farthest_from_the_need_is_spared
     for number, cpu, priority in zip(numbers, (500, 600, 2900), (10, 10, 20), strict=True):
         low = replace(_job(1, Resources(cpu=cpu, memory_mb=10)), id=f"low-{cpu}", priority=priority)
         alloc = factories.alloc(low, on=_node(0), id=factories.number_id(number, kind=7), client_status="running")
-        edit.put("allocs", alloc.id, alloc)
+        edit.put(Tables.allocs, alloc.id, alloc)
     state = edit.commit()
     ended = [state.allocs[stop.id].job_id for stop in _attempt(state, urgent).plan.preemptions]
     assert sorted(ended) == ["low-2900", "low-600"]

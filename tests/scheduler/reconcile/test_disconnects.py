@@ -8,6 +8,7 @@ import pytest
 from yurt import scheduler
 from yurt.scheduler.plan_check import check_plan
 from yurt.sdk.value import UnixNano, replace, seconds
+from yurt.state import Tables
 from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, TaskState
@@ -64,7 +65,7 @@ def _score(cluster: Cluster, alloc_id: str, score: float) -> None:
     assert alloc.metrics is not None
     best = replace(alloc.metrics.score_meta_data[0], norm_score=score)
     edit = cluster.state.edit(cluster.state.index + 1)
-    edit.put("allocs", alloc_id, replace(alloc, metrics=replace(alloc.metrics, score_meta_data=(best,))))
+    edit.put(Tables.allocs, alloc_id, replace(alloc, metrics=replace(alloc.metrics, score_meta_data=(best,))))
     cluster.state = edit.commit()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from yurt import scheduler
 from yurt.sdk.value import UnixNano, replace, seconds
-from yurt.state import Snapshot
+from yurt.state import Snapshot, Tables
 from yurt.structs.alloc import Allocation, DesiredTransition, RescheduleEvent, RescheduleTracker
 from yurt.structs.job import Job
 from yurt.structs.node import Node
@@ -18,11 +18,11 @@ HOUR = seconds(3600)
 def _state(job: Job, nodes: list[Node], allocs: list[Allocation]) -> Snapshot:
     edit = Snapshot.empty().edit(1)
     for node in nodes:
-        edit.put("nodes", node.id, node)
-    edit.put("jobs", job.key, job)
-    edit.put("job_versions", (*job.key, job.version), job)
+        edit.put(Tables.nodes, node.id, node)
+    edit.put(Tables.jobs, job.key, job)
+    edit.put(Tables.job_versions, (*job.key, job.version), job)
     for alloc in allocs:
-        edit.put("allocs", alloc.id, alloc)
+        edit.put(Tables.allocs, alloc.id, alloc)
     return edit.commit()
 
 

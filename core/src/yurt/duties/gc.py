@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 from yurt.fsm.basis import expectation
 from yurt.sdk.value import UnixNano, Value
 from yurt.state import Snapshot
-from yurt.state.store import JobKey
+from yurt.state.tables import JobKey
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import (

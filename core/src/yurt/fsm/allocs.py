@@ -21,6 +21,7 @@ from yurt.fsm.evals import put_evaluations
 from yurt.fsm.reject import not_found
 from yurt.fsm.staging import apply_staged, drop_staged, stage_plan
 from yurt.sdk.value import replace
+from yurt.state import Tables
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, DesiredTransition
 from yurt.structs.commands import (
@@ -77,7 +78,7 @@ def _update(edit: Edit, command: UpdateAllocsFromClient) -> Rejected | None:
 
 
 def _may_report(edit: Edit, node_id: str) -> bool:
-    node: Node | None = edit.tx.get("nodes", node_id)
+    node: Node | None = edit.tx.get(Tables.nodes, node_id)
     return node is None or node.status not in status.NODE_UNRESPONSIVE
 
 
@@ -87,11 +88,11 @@ def _note_contact(edit: Edit, node_id: str) -> None:
     A node that is ready and has reported since keeps its row, so that its reports do not rewrite it each time. The
     node shows the index, so whoever waits for news of the node is told (invariant A6).
     """
-    node: Node | None = edit.tx.get("nodes", node_id)
+    node: Node | None = edit.tx.get(Tables.nodes, node_id)
     if node is None or node.status in status.NODE_UNRESPONSIVE:
         return
     if node.status != status.NODE_READY or not node.last_alloc_update_index:
-        edit.tx.put("nodes", node_id, replace(node, last_alloc_update_index=edit.index, modify_index=edit.index))
+        edit.tx.put(Tables.nodes, node_id, replace(node, last_alloc_update_index=edit.index, modify_index=edit.index))
 
 
 def with_report(alloc: Allocation, update: AllocUpdate, *, index: int) -> Allocation:

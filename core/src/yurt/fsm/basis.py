@@ -12,8 +12,7 @@ from typing import Any
 
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import invalid, stale
-from yurt.state import Snapshot
-from yurt.state.store import INDEXES
+from yurt.state import TABLES, Snapshot
 from yurt.structs.commands import Expectation, Rejected
 from yurt.structs.job import Job
 
@@ -28,9 +27,10 @@ def expectation(state: Snapshot, table: str, key: Key) -> Expectation:
 def changed_basis(edit: Edit, expected: Iterable[Expectation]) -> Rejected | None:
     """The rejection of a command that is based on rows of which one has changed."""
     for each in expected:
-        if each.table not in INDEXES:
+        table = TABLES.get(each.table)
+        if table is None:
             return invalid(f'the command is based on the unknown table "{each.table}"')
-        index = _index_of(edit.tx.get(each.table, each.key))
+        index = _index_of(edit.tx.get(table, each.key))
         if index != each.index:
             key = each.key if isinstance(each.key, str) else "/".join(map(str, each.key))
             return stale(f"{each.table} {key} changed at index {index}; the decision was based on index {each.index}")

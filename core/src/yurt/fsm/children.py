@@ -14,6 +14,7 @@ from yurt.fsm.jobs import registration_denied, store_job
 from yurt.fsm.periodic import record_launch
 from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import replace
+from yurt.state import Tables
 from yurt.structs import status
 from yurt.structs.child_jobs import dispatch_problem, dispatched_child, periodic_child
 from yurt.structs.commands import DispatchJob, LaunchPeriodicJob, Rejected
@@ -30,7 +31,7 @@ def dispatch_job(edit: Edit, command: DispatchJob) -> Rejected | None:
         return not_found(problem) if parent is None else invalid(problem)
     assert parent is not None
     token = command.idempotency_token
-    if token and edit.tx.count_where("jobs", "token", (*parent.key, token)):
+    if token and edit.tx.count_where(Tables.jobs, "token", (*parent.key, token)):
         return None
     child = dispatched_child(parent, command.child_id, payload=command.payload, meta=command.meta, token=token)
     child = replace(child, priority=command.priority or parent.priority, submit_time=command.now)

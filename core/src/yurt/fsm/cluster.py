@@ -9,7 +9,8 @@ from yurt.fsm.edit import Edit
 from yurt.fsm.periodic import record_launch
 from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import replace
-from yurt.state.store import BUILT_IN_POOLS, DEFAULT_NAMESPACE
+from yurt.state import Tables
+from yurt.state.tables import BUILT_IN_POOLS, DEFAULT_NAMESPACE
 from yurt.structs import status
 from yurt.structs.cluster import (
     AutopilotConfiguration,
@@ -68,10 +69,10 @@ def _put_namespaces(edit: Edit, command: UpsertNamespaces) -> Rejected | None:
     for namespace in command.namespaces:
         if not namespace.name:
             return invalid("a namespace without a name")
-        existing: Namespace | None = edit.tx.get("namespaces", namespace.name)
+        existing: Namespace | None = edit.tx.get(Tables.namespaces, namespace.name)
         created = edit.index if existing is None else existing.create_index
         stored = replace(namespace, create_index=created, modify_index=edit.index)
-        edit.tx.put("namespaces", namespace.name, stored)
+        edit.tx.put(Tables.namespaces, namespace.name, stored)
     return None
 
 
@@ -79,7 +80,7 @@ def _delete_namespaces(edit: Edit, command: DeleteNamespaces) -> Rejected | None
     for name in command.names:
         if name == DEFAULT_NAMESPACE:
             return invalid("default namespace can not be deleted")
-        if edit.tx.get("namespaces", name) is None:
+        if edit.tx.get(Tables.namespaces, name) is None:
             return not_found(f'namespace "{name}" not found')
         if any(job.namespace == name and job.status != status.JOB_DEAD for job in edit.tx.base.jobs.values()):
             return conflict(f'namespace "{name}" has non-terminal jobs; stop them first')
@@ -87,9 +88,9 @@ def _delete_namespaces(edit: Edit, command: DeleteNamespaces) -> Rejected | None
             return conflict(f'namespace "{name}" holds variables; purge them first')
         if any(volume.namespace == name for volume in edit.tx.base.host_volumes.values()):
             return conflict(f'namespace "{name}" holds host volumes; delete them first')
-        if any(namespace == name for namespace, _ in edit.tx.base.table("csi_volumes").keys()):  # noqa: SIM118
+        if any(namespace == name for namespace, _ in edit.tx.base.csi_volumes.keys()):  # noqa: SIM118
             return conflict(f'namespace "{name}" holds CSI volumes; deregister them first')
-        edit.tx.delete("namespaces", name)
+        edit.tx.delete(Tables.namespaces, name)
     return None
 
 
@@ -99,9 +100,9 @@ def _put_node_pools(edit: Edit, command: UpsertNodePools) -> Rejected | None:
             return invalid("a node pool without a name")
         if pool.name in BUILT_IN_POOLS:
             return invalid(f'node pool "{pool.name}" is built in and can not be changed')
-        existing: NodePool | None = edit.tx.get("node_pools", pool.name)
+        existing: NodePool | None = edit.tx.get(Tables.node_pools, pool.name)
         created = edit.index if existing is None else existing.create_index
-        edit.tx.put("node_pools", pool.name, replace(pool, create_index=created, modify_index=edit.index))
+        edit.tx.put(Tables.node_pools, pool.name, replace(pool, create_index=created, modify_index=edit.index))
     return None
 
 
@@ -110,35 +111,35 @@ def _delete_node_pools(edit: Edit, command: DeleteNodePools) -> Rejected | None:
     for name in command.names:
         if name in BUILT_IN_POOLS:
             return invalid(f'node pool "{name}" is built in and can not be deleted')
-        if edit.tx.get("node_pools", name) is None:
+        if edit.tx.get(Tables.node_pools, name) is None:
             return not_found(f'node pool "{name}" not found')
         if any(node.node_pool == name for node in base.nodes.values()):
             return conflict(f'node pool "{name}" has nodes; move or purge them first')
         if any(job.node_pool == name and job.status != status.JOB_DEAD for job in base.jobs.values()):
             return conflict(f'node pool "{name}" has non-terminal jobs; stop them first')
-        edit.tx.delete("node_pools", name)
+        edit.tx.delete(Tables.node_pools, name)
     return None
 
 
 def _set_scheduler(edit: Edit, command: SetSchedulerConfiguration) -> Rejected | None:
-    existing: SchedulerConfiguration | None = edit.tx.get("scheduler_config", "")
+    existing: SchedulerConfiguration | None = edit.tx.get(Tables.scheduler_configurations, "")
     changed_at = 0 if existing is None else existing.modify_index
     if command.check_index is not None and command.check_index != changed_at:
         return conflict(f"the scheduler configuration was changed at index {changed_at}, not {command.check_index}")
     created = edit.index if existing is None else existing.create_index
     stored = replace(command.configuration, create_index=created, modify_index=edit.index)
-    edit.tx.put("scheduler_config", "", stored)
+    edit.tx.put(Tables.scheduler_configurations, "", stored)
     return None
 
 
 def _set_autopilot(edit: Edit, command: SetAutopilotConfiguration) -> Rejected | None:
-    existing: AutopilotConfiguration | None = edit.tx.get("autopilot_config", "")
+    existing: AutopilotConfiguration | None = edit.tx.get(Tables.autopilot_configurations, "")
     changed_at = 0 if existing is None else existing.modify_index
     if command.check_index is not None and command.check_index != changed_at:
         return conflict(f"the autopilot configuration was changed at index {changed_at}, not {command.check_index}")
     created = edit.index if existing is None else existing.create_index
     stored = replace(command.configuration, create_index=created, modify_index=edit.index)
-    edit.tx.put("autopilot_config", "", stored)
+    edit.tx.put(Tables.autopilot_configurations, "", stored)
     return None
 
 
@@ -152,9 +153,9 @@ def _record_launch(edit: Edit, command: RecordPeriodicLaunch) -> Rejected | None
 
 def _store_schema(edit: Edit, command: StoreSchema) -> Rejected | None:
     key = (command.driver, command.digest)
-    if edit.tx.get("schemas", key) is None:
+    if edit.tx.get(Tables.schemas, key) is None:
         schema = DriverSchema(
             driver=command.driver, digest=command.digest, schema=command.schema, create_index=edit.index
         )
-        edit.tx.put("schemas", key, schema)
+        edit.tx.put(Tables.schemas, key, schema)
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import replace
+from yurt.state import Tables
 from yurt.state.claims import claims
 from yurt.state.csi_plugins import csi_plugins
 from yurt.structs.commands import DeleteVolumes, Rejected, UpsertVolumes
@@ -24,7 +25,7 @@ def put_volumes(edit: Edit, command: UpsertVolumes) -> Rejected | None:
         if refused is not None:
             return refused
         key = (volume.namespace, volume.id)
-        known: CSIVolume | None = edit.tx.get("csi_volumes", key)
+        known: CSIVolume | None = edit.tx.get(Tables.csi_volumes, key)
         stored = replace(
             volume,
             create_index=edit.index if known is None else known.create_index,
@@ -32,7 +33,7 @@ def put_volumes(edit: Edit, command: UpsertVolumes) -> Rejected | None:
             modify_index=edit.index,
             modify_time=command.now,
         )
-        edit.tx.put("csi_volumes", key, stored)
+        edit.tx.put(Tables.csi_volumes, key, stored)
     return None
 
 
@@ -44,9 +45,9 @@ def _unknown_plugin(edit: Edit, command: UpsertVolumes) -> str:
 def _refusal(edit: Edit, volume: CSIVolume) -> Rejected | None:
     if not volume.id or not volume.plugin_id:
         return invalid("a CSI volume needs an id and the id of its plugin")
-    if edit.tx.get("namespaces", volume.namespace) is None:
+    if edit.tx.get(Tables.namespaces, volume.namespace) is None:
         return not_found(f'namespace "{volume.namespace}" not found')
-    known: CSIVolume | None = edit.tx.get("csi_volumes", (volume.namespace, volume.id))
+    known: CSIVolume | None = edit.tx.get(Tables.csi_volumes, (volume.namespace, volume.id))
     changed = [name for name in LASTING if known is not None and getattr(known, name) != getattr(volume, name)]
     if changed and claims(edit.tx.base, volume.namespace).get(volume.id):
         return conflict(f"volume in use: {volume.id}; its {' and '.join(changed)} cannot change")
@@ -56,10 +57,10 @@ def _refusal(edit: Edit, volume: CSIVolume) -> Rejected | None:
 def delete_volumes(edit: Edit, command: DeleteVolumes) -> Rejected | None:
     """Forget volumes; by force also those that are used."""
     for namespace, volume_id in command.keys:
-        if edit.tx.get("csi_volumes", (namespace, volume_id)) is None:
+        if edit.tx.get(Tables.csi_volumes, (namespace, volume_id)) is None:
             return not_found(f"volume not found: {volume_id}")
         users = () if command.is_forced else claims(edit.tx.base, namespace).get(volume_id, ())
         if users:
             return conflict(f"volume in use: {volume_id}, by allocations {', '.join(each.alloc_id for each in users)}")
-        edit.tx.delete("csi_volumes", (namespace, volume_id))
+        edit.tx.delete(Tables.csi_volumes, (namespace, volume_id))
     return None

@@ -16,8 +16,8 @@ from operator import attrgetter
 from typing import Any, Final
 
 from yurt.sdk.value import replace
-from yurt.state import Changes, Snapshot
-from yurt.state.store import JobKey
+from yurt.state import Changes, Snapshot, Tables
+from yurt.state.tables import JobKey
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment, DeploymentState
@@ -73,29 +73,29 @@ class Edit:
 
     def job(self, key: JobKey) -> Job | None:
         """The current job."""
-        found: Job | None = self.tx.get("jobs", key)
+        found: Job | None = self.tx.get(Tables.jobs, key)
         return found
 
     def alloc(self, alloc_id: str) -> Allocation | None:
         """An allocation."""
-        found: Allocation | None = self.tx.get("allocs", alloc_id)
+        found: Allocation | None = self.tx.get(Tables.allocs, alloc_id)
         return found
 
     def evaluation(self, eval_id: str) -> Evaluation | None:
         """An evaluation."""
-        found: Evaluation | None = self.tx.get("evals", eval_id)
+        found: Evaluation | None = self.tx.get(Tables.evals, eval_id)
         return found
 
     def deployment(self, deployment_id: str) -> Deployment | None:
         """A deployment."""
-        found: Deployment | None = self.tx.get("deployments", deployment_id)
+        found: Deployment | None = self.tx.get(Tables.deployments, deployment_id)
         return found
 
     # Writes.
 
     def put_alloc(self, before: Allocation | None, after: Allocation) -> None:
         """Insert or replace an allocation and note what follows from it."""
-        self.tx.put("allocs", after.id, after)
+        self.tx.put(Tables.allocs, after.id, after)
         if is_client_terminal(after):
             self.drop_services("alloc", after.id)
         key = (after.namespace, after.job_id)
@@ -109,7 +109,7 @@ class Edit:
 
     def put_new_allocs(self, allocs: Sequence[Allocation]) -> None:
         """Insert allocations that are not there yet and not over: what follows is noted once for all that share it."""
-        self.tx.put_new("allocs", {alloc.id: alloc for alloc in allocs})
+        self.tx.put_new(Tables.allocs, {alloc.id: alloc for alloc in allocs})
         for _, alike in groupby(allocs, key=COUNTED_BY):
             group = list(alike)
             first = group[0]
@@ -125,7 +125,7 @@ class Edit:
 
     def delete_alloc(self, alloc: Allocation) -> None:
         """Forget an allocation."""
-        self.tx.delete("allocs", alloc.id)
+        self.tx.delete(Tables.allocs, alloc.id)
         self.drop_services("alloc", alloc.id)
         key = (alloc.namespace, alloc.job_id)
         self._touched[key] = None
@@ -133,12 +133,12 @@ class Edit:
 
     def drop_services(self, column: str, value: str) -> None:
         """Forget the service registrations of an allocation or a node."""
-        for service_id in self.tx.keys_where("services", column, value):
-            self.tx.delete("services", service_id)
+        for service_id in self.tx.keys_where(Tables.services, column, value):
+            self.tx.delete(Tables.services, service_id)
 
     def put_evaluation(self, evaluation: Evaluation) -> None:
         """Store an evaluation; queued counts of the job's summary follow the evaluation written last."""
-        self.tx.put("evals", evaluation.id, evaluation)
+        self.tx.put(Tables.evals, evaluation.id, evaluation)
         key = (evaluation.namespace, evaluation.job_id)
         self._touched[key] = None
         if evaluation.queued_allocations:
@@ -146,30 +146,30 @@ class Edit:
 
     def delete_evaluation(self, evaluation: Evaluation) -> None:
         """Forget an evaluation."""
-        self.tx.delete("evals", evaluation.id)
+        self.tx.delete(Tables.evals, evaluation.id)
         key = (evaluation.namespace, evaluation.job_id)
         self._touched[key] = None
         self._without_evals.add(key)
 
     def put_deployment(self, deployment: Deployment) -> None:
         """Store a deployment."""
-        self.tx.put("deployments", deployment.id, deployment)
+        self.tx.put(Tables.deployments, deployment.id, deployment)
         self._touched[(deployment.namespace, deployment.job_id)] = None
 
     def delete_deployment(self, deployment: Deployment) -> None:
         """Forget a deployment."""
-        self.tx.delete("deployments", deployment.id)
+        self.tx.delete(Tables.deployments, deployment.id)
         self._touched[(deployment.namespace, deployment.job_id)] = None
 
     def put_job(self, job: Job) -> None:
         """Store the current job and its row among the versions: one object in both."""
-        self.tx.put("jobs", job.key, job)
-        self.tx.put("job_versions", (job.namespace, job.id, job.version), job)
+        self.tx.put(Tables.jobs, job.key, job)
+        self.tx.put(Tables.job_versions, (job.namespace, job.id, job.version), job)
         self._touched[job.key] = None
 
     def add_summary(self, job: Job) -> None:
         """Make sure that a job has a summary with all its groups."""
-        summary: JobSummary | None = self.tx.get("job_summaries", job.key)
+        summary: JobSummary | None = self.tx.get(Tables.job_summaries, job.key)
         if summary is None:
             summary = JobSummary(job_id=job.id, namespace=job.namespace, create_index=job.create_index)
         if summary.children is None:
@@ -177,7 +177,7 @@ class Edit:
         self._lives.pop(job.key, None)
         missing = {group.name: TaskGroupSummary() for group in job.task_groups if group.name not in summary.summary}
         self.tx.put(
-            "job_summaries",
+            Tables.job_summaries,
             job.key,
             replace(summary, summary={**summary.summary, **missing}, modify_index=self.index),
         )
@@ -185,7 +185,7 @@ class Edit:
     def count_child(self, job: Job, amount: int) -> None:
         """Add a child to, or take it from, its parent's summary."""
         key = (job.namespace, job.parent_id)
-        summary: JobSummary | None = self.tx.get("job_summaries", key)
+        summary: JobSummary | None = self.tx.get(Tables.job_summaries, key)
         if not job.parent_id or summary is None:
             return
         children = summary.children or JobChildrenSummary()
@@ -193,14 +193,14 @@ class Edit:
         count = getattr(children, field) + amount
         assert count >= 0, (key, field, count)
         children = replace(children, **{field: count})
-        self.tx.put("job_summaries", key, replace(summary, children=children, modify_index=self.index))
+        self.tx.put(Tables.job_summaries, key, replace(summary, children=children, modify_index=self.index))
 
     def _children(self, job: Job) -> JobChildrenSummary | None:
         """Children that are there already, as those of a parent that was purged and comes back."""
-        keys = self.tx.keys_where("jobs", "parent", job.key)
+        keys = self.tx.keys_where(Tables.jobs, "parent", job.key)
         if not keys and not job.is_template:
             return None
-        counts = Counter(CHILD_FIELDS[self.tx.get("jobs", key).status] for key in keys)
+        counts = Counter(CHILD_FIELDS[child.status] for child in self.tx.rows(Tables.jobs, keys))
         return JobChildrenSummary(**counts)
 
     # The end of a command.
@@ -225,12 +225,12 @@ class Edit:
     def _life(self, key: JobKey) -> int | None:
         """The create index of the job that the summary counts for; None without a summary."""
         if key not in self._lives:
-            summary: JobSummary | None = self.tx.get("job_summaries", key)
+            summary: JobSummary | None = self.tx.get(Tables.job_summaries, key)
             self._lives[key] = None if summary is None else summary.create_index
         return self._lives[key]
 
     def _write_summary(self, key: JobKey) -> None:
-        summary: JobSummary | None = self.tx.get("job_summaries", key)
+        summary: JobSummary | None = self.tx.get(Tables.job_summaries, key)
         if summary is None:
             return
         changed: dict[str, dict[str, int]] = {}
@@ -247,7 +247,7 @@ class Edit:
             groups = dict(summary.summary)
             for group, fields in changed.items():
                 groups[group] = replace(groups.get(group, TaskGroupSummary()), **fields)
-            self.tx.put("job_summaries", key, replace(summary, summary=groups, modify_index=self.index))
+            self.tx.put(Tables.job_summaries, key, replace(summary, summary=groups, modify_index=self.index))
 
     def _write_status(self, key: JobKey) -> None:
         job = self.job(key)
@@ -257,24 +257,24 @@ class Edit:
         if now != job.status:
             self.count_child(job, -1)
             job = replace(job, status=now, modify_index=self.index)
-            self.tx.put("jobs", key, job)
-            self.tx.put("job_versions", (*key, job.version), job)
+            self.tx.put(Tables.jobs, key, job)
+            self.tx.put(Tables.job_versions, (*key, job.version), job)
             self.count_child(job, 1)
 
     def _derived_status(self, job: Job) -> str:
         if job.type == status.JOB_SYSTEM or job.is_template:
             return status.JOB_DEAD if job.stop else status.JOB_RUNNING
-        if self.tx.count_where("allocs", "live", job.key) or self._has_active_deployment(job.key):
+        if self.tx.count_where(Tables.allocs, "live", job.key) or self._has_active_deployment(job.key):
             return status.JOB_RUNNING
-        if self.tx.count_where("evals", "live", job.key):
+        if self.tx.count_where(Tables.evals, "live", job.key):
             return status.JOB_PENDING
-        had_evals = job.key in self._without_evals or self.tx.count_where("evals", "job", job.key)
+        had_evals = job.key in self._without_evals or self.tx.count_where(Tables.evals, "job", job.key)
         if job.stop or had_evals or job.status != status.JOB_PENDING:
             return status.JOB_DEAD
         return status.JOB_PENDING
 
     def _has_active_deployment(self, key: JobKey) -> bool:
-        deployments = (self.deployment(found) for found in self.tx.keys_where("deployments", "job", key))
+        deployments = (self.deployment(found) for found in self.tx.keys_where(Tables.deployments, "job", key))
         return any(deployment is not None and is_deployment_active(deployment) for deployment in deployments)
 
     def _note_progress(self, before: Allocation | None, after: Allocation) -> None:

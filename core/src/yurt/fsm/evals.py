@@ -12,8 +12,8 @@ from typing import assert_never
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import invalid, not_found
 from yurt.sdk.value import replace
-from yurt.state import Snapshot
-from yurt.state.store import JobKey
+from yurt.state import Snapshot, Tables
+from yurt.state.tables import JobKey
 from yurt.structs import status
 from yurt.structs.commands import DeleteEvaluations, EvaluationCommand, Rejected, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
@@ -85,7 +85,7 @@ def _job_index(edit: Edit, evaluation: Evaluation) -> int:
 
 
 def _cancel_blocked(edit: Edit, done: Evaluation) -> None:
-    for eval_id in edit.tx.keys_where("evals", "live", (done.namespace, done.job_id)):
+    for eval_id in edit.tx.keys_where(Tables.evals, "live", (done.namespace, done.job_id)):
         blocked = edit.evaluation(eval_id)
         if blocked is None or blocked.status != status.EVAL_BLOCKED or blocked.create_index == edit.index:
             continue

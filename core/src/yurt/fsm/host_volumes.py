@@ -13,9 +13,10 @@ from typing import assert_never
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import replace
+from yurt.state import Tables
 from yurt.state.claims import source_of
 from yurt.state.host_volumes import access_mode, has_other_writer, host_requests
-from yurt.state.store import JobKey
+from yurt.state.tables import JobKey
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeleteHostVolume, DeleteHostVolumeClaim, HostVolumeCommand, PutHostVolume, Rejected
 from yurt.structs.host_volume import PENDING, READY, SINGLE_WRITER, UNAVAILABLE, HostVolume, TaskGroupHostVolumeClaim
@@ -34,10 +35,10 @@ def apply_host_volume(edit: Edit, command: HostVolumeCommand) -> Rejected | None
         case DeleteHostVolume():
             return _delete(edit, command)
         case DeleteHostVolumeClaim():
-            claim: TaskGroupHostVolumeClaim | None = edit.tx.get("host_volume_claims", command.id)
+            claim: TaskGroupHostVolumeClaim | None = edit.tx.get(Tables.host_volume_claims, command.id)
             if claim is None or command.namespace not in ("", claim.namespace):
                 return not_found("host volume claim not found")
-            edit.tx.delete("host_volume_claims", command.id)
+            edit.tx.delete(Tables.host_volume_claims, command.id)
             return None
         case _:
             assert_never(command)
@@ -47,10 +48,10 @@ def _put(edit: Edit, command: PutHostVolume) -> Rejected | None:
     volume = command.volume
     if not volume.id or not volume.name or not volume.node_id:
         return invalid("a host volume needs an ID, a name and a node")
-    if edit.tx.get("namespaces", volume.namespace) is None:
+    if edit.tx.get(Tables.namespaces, volume.namespace) is None:
         return not_found(f'nonexistent namespace "{volume.namespace}"')
-    node: Node | None = edit.tx.get("nodes", volume.node_id)
-    known: HostVolume | None = edit.tx.get("host_volumes", volume.id)
+    node: Node | None = edit.tx.get(Tables.nodes, volume.node_id)
+    known: HostVolume | None = edit.tx.get(Tables.host_volumes, volume.id)
     if node is None and known is None:
         return not_found(f'node "{volume.node_id}" not found')
     if known is not None and (known.namespace, known.name, known.node_id) != (
@@ -68,7 +69,7 @@ def _put(edit: Edit, command: PutHostVolume) -> Rejected | None:
         modify_time=command.now,
     )
     edit.tx.put(
-        "host_volumes", volume.id, stored if command.keeps_state else replace(stored, state=_state(node, stored))
+        Tables.host_volumes, volume.id, stored if command.keeps_state else replace(stored, state=_state(node, stored))
     )
     return None
 
@@ -82,33 +83,33 @@ def _state(node: Node | None, volume: HostVolume) -> str:
 
 
 def _delete(edit: Edit, command: DeleteHostVolume) -> Rejected | None:
-    volume: HostVolume | None = edit.tx.get("host_volumes", command.id)
+    volume: HostVolume | None = edit.tx.get(Tables.host_volumes, command.id)
     if volume is None or volume.namespace != command.namespace:
         return not_found("volume not found")
-    edit.tx.delete("host_volumes", volume.id)
+    edit.tx.delete(Tables.host_volumes, volume.id)
     for claim in edit.tx.base.host_volume_claims.where("volume", volume.id):
-        edit.tx.delete("host_volume_claims", claim.id)
+        edit.tx.delete(Tables.host_volume_claims, claim.id)
     return None
 
 
 def follow_node(edit: Edit, node_id: str) -> None:
     """Bring the states of a node's volumes in line with the node as it is after this command."""
-    node: Node | None = edit.tx.get("nodes", node_id)
+    node: Node | None = edit.tx.get(Tables.nodes, node_id)
     for volume in edit.tx.base.host_volumes.where("node", node_id):
         now = _state(node, volume)
         if now != volume.state:
-            edit.tx.put("host_volumes", volume.id, replace(volume, state=now, modify_index=edit.index))
+            edit.tx.put(Tables.host_volumes, volume.id, replace(volume, state=now, modify_index=edit.index))
 
 
 def taken_by_writer(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
     """Why the group cannot write to a volume that has a single writer, or nothing."""
     writing = [request for request in host_requests(group) if not request.read_only]
     for placement in plan.placements if writing else ():
-        node: Node | None = edit.tx.get("nodes", placement.node_id)
+        node: Node | None = edit.tx.get(Tables.nodes, placement.node_id)
         for request in writing if node is not None and placement.task_group == group.name else ():
             source = source_of(request, alloc_index(placement.name))
             offered = node.host_volumes.get(source) if node is not None else None
-            volume: HostVolume | None = edit.tx.get("host_volumes", offered.id) if offered is not None else None
+            volume: HostVolume | None = edit.tx.get(Tables.host_volumes, offered.id) if offered is not None else None
             if volume is None or access_mode(volume, request) != SINGLE_WRITER:
                 continue
             if has_other_writer(edit.tx.base, volume, job.key, placement.name):
@@ -124,8 +125,9 @@ def claim_volumes(edit: Edit, jobs: Iterable[Job | None], allocs: Sequence[Alloc
         for group in (job.task_groups if job is not None else ())
         if job is not None and (names := [request.source for request in host_requests(group) if request.sticky])
     }
+    node_of = edit.tx.reader(Tables.nodes)
     for alloc in allocs if sticky else ():
-        node: Node = edit.tx.get("nodes", alloc.node_id)
+        node = node_of(alloc.node_id)
         for name in sticky.get((alloc.job.version, alloc.task_group), ()) if alloc.job is not None else ():
             offered = node.host_volumes.get(name)
             if offered is not None and offered.id:
@@ -135,7 +137,7 @@ def claim_volumes(edit: Edit, jobs: Iterable[Job | None], allocs: Sequence[Alloc
 def _claim(edit: Edit, alloc: Allocation, volume_name: str, volume_id: str) -> None:
     parts = (alloc.namespace, alloc.job_id, alloc.task_group, alloc.name, volume_name)
     claim_id = _uuid("\0".join(parts))
-    known: TaskGroupHostVolumeClaim | None = edit.tx.get("host_volume_claims", claim_id)
+    known: TaskGroupHostVolumeClaim | None = edit.tx.get(Tables.host_volume_claims, claim_id)
     claim = TaskGroupHostVolumeClaim(
         id=claim_id,
         namespace=alloc.namespace,
@@ -148,7 +150,7 @@ def _claim(edit: Edit, alloc: Allocation, volume_name: str, volume_id: str) -> N
         create_index=edit.index if known is None else known.create_index,
         modify_index=edit.index,
     )
-    edit.tx.put("host_volume_claims", claim_id, claim)
+    edit.tx.put(Tables.host_volume_claims, claim_id, claim)
 
 
 def _uuid(text: str) -> str:
@@ -159,4 +161,4 @@ def _uuid(text: str) -> str:
 def drop_claims(edit: Edit, key: JobKey) -> None:
     """Forget the claims of a job that is forgotten."""
     for claim in edit.tx.base.host_volume_claims.where("job", key):
-        edit.tx.delete("host_volume_claims", claim.id)
+        edit.tx.delete(Tables.host_volume_claims, claim.id)

@@ -14,7 +14,8 @@ from yurt.fsm.evals import evaluation_for, put_evaluations, put_job_evaluation
 from yurt.fsm.host_volumes import drop_claims
 from yurt.fsm.reject import conflict, denied, invalid, not_found
 from yurt.sdk.value import UnixNano, replace
-from yurt.state.store import JobKey, VersionKey
+from yurt.state import Tables
+from yurt.state.tables import JobKey, VersionKey
 from yurt.structs import status
 from yurt.structs.cluster import SchedulerConfiguration
 from yurt.structs.commands import (
@@ -84,7 +85,7 @@ def delete_dead_jobs(edit: Edit, command: DeleteJobs) -> None:
 
 def registration_denied(edit: Edit) -> Rejected | None:
     """The rejection of what registers jobs while the scheduler configuration forbids it."""
-    configuration: SchedulerConfiguration | None = edit.tx.get("scheduler_config", "")
+    configuration: SchedulerConfiguration | None = edit.tx.get(Tables.scheduler_configurations, "")
     if configuration is not None and configuration.reject_job_registration:
         return denied(REGISTRATION_DISABLED)
     return None
@@ -110,9 +111,9 @@ def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) 
         return invalid("a job without an ID")
     if job.parent_id == job.id:
         return invalid(f'job "{job.id}" is its own parent')
-    if edit.tx.get("namespaces", job.namespace) is None:
+    if edit.tx.get(Tables.namespaces, job.namespace) is None:
         return not_found(f'nonexistent namespace "{job.namespace}"')
-    if edit.tx.get("node_pools", job.node_pool) is None:
+    if edit.tx.get(Tables.node_pools, job.node_pool) is None:
         return not_found(f'nonexistent node pool "{job.node_pool}"')
     existing = edit.job(job.key)
     if existing is not None and has_same_specification(existing, job):
@@ -134,7 +135,7 @@ def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) 
     edit.add_summary(stored)
     edit.count_child(stored, 1)
     if submission is not None:
-        edit.tx.put("job_submissions", (stored.namespace, stored.id, stored.version), submission)
+        edit.tx.put(Tables.job_submissions, (stored.namespace, stored.id, stored.version), submission)
     return None
 
 
@@ -154,7 +155,7 @@ def update_deployment(edit: Edit, update: DeploymentUpdate, *, now: UnixNano) ->
     )
     if update.status == status.DEPLOYMENT_SUCCESSFUL:
         version = (deployment.namespace, deployment.job_id, deployment.job_version)
-        job: Job | None = edit.tx.get("job_versions", version)
+        job: Job | None = edit.tx.get(Tables.job_versions, version)
         if job is not None and job.create_index == deployment.job_create_index:
             _mark_stable(edit, job, stable=True)
     return True
@@ -162,7 +163,7 @@ def update_deployment(edit: Edit, update: DeploymentUpdate, *, now: UnixNano) ->
 
 def set_stability(edit: Edit, command: SetJobStability) -> Rejected | None:
     """Mark a version as stable or not."""
-    job: Job | None = edit.tx.get("job_versions", (command.namespace, command.job_id, command.version))
+    job: Job | None = edit.tx.get(Tables.job_versions, (command.namespace, command.job_id, command.version))
     if job is None:
         return not_found(f'job "{command.job_id}" in namespace "{command.namespace}" has no version {command.version}')
     _mark_stable(edit, job, stable=command.stable)
@@ -180,12 +181,12 @@ def _put_version(edit: Edit, marked: Job) -> None:
     if current is not None and current.version == marked.version:
         edit.put_job(marked)
     else:
-        edit.tx.put("job_versions", (marked.namespace, marked.id, marked.version), marked)
+        edit.tx.put(Tables.job_versions, (marked.namespace, marked.id, marked.version), marked)
 
 
 def set_version_tag(edit: Edit, command: SetJobVersionTag) -> Rejected | None:
     """Name a version, or take a name away."""
-    versions = [edit.tx.get("job_versions", key) for key in _version_keys(edit, (command.namespace, command.job_id))]
+    versions = _versions(edit, (command.namespace, command.job_id))
     tagged: Job | None = next(
         (job for job in versions if job.version_tag and job.version_tag.name == command.name), None
     )
@@ -208,25 +209,28 @@ def set_version_tag(edit: Edit, command: SetJobVersionTag) -> Rejected | None:
 
 
 def _version_keys(edit: Edit, key: JobKey) -> tuple[VersionKey, ...]:
-    return edit.tx.keys_where("job_versions", "job", key)
+    return edit.tx.keys_where(Tables.job_versions, "job", key)
+
+
+def _versions(edit: Edit, key: JobKey) -> list[Job]:
+    return edit.tx.rows(Tables.job_versions, _version_keys(edit, key))
 
 
 def _delete(edit: Edit, job: Job) -> None:
     edit.count_child(job, -1)
     for version in _version_keys(edit, job.key):
-        edit.tx.delete("job_versions", version)
-        edit.tx.delete("job_submissions", version)
-    edit.tx.delete("jobs", job.key)
-    edit.tx.delete("job_summaries", job.key)
-    edit.tx.delete("periodic_launches", job.key)
-    edit.tx.delete("scaling_events", job.key)
+        edit.tx.delete(Tables.job_versions, version)
+        edit.tx.delete(Tables.job_submissions, version)
+    edit.tx.delete(Tables.jobs, job.key)
+    edit.tx.delete(Tables.job_summaries, job.key)
+    edit.tx.delete(Tables.periodic_launches, job.key)
+    edit.tx.delete(Tables.scaling_events, job.key)
     drop_claims(edit, job.key)
 
 
 def prune_versions(edit: Edit, key: JobKey, *, keep: int) -> None:
     """Forget all but the newest untagged versions, and the newest stable one."""
-    versions: list[Job] = [edit.tx.get("job_versions", found) for found in _version_keys(edit, key)]
-    untagged = sorted((job for job in versions if job.version_tag is None), key=lambda job: -job.version)
+    untagged = sorted((job for job in _versions(edit, key) if job.version_tag is None), key=lambda job: -job.version)
     kept, dropped = untagged[:keep], untagged[keep:]
     stable = next((job for job in untagged if job.stable), None)
     if stable in dropped and len(kept) > 1:
@@ -234,5 +238,5 @@ def prune_versions(edit: Edit, key: JobKey, *, keep: int) -> None:
         dropped.append(kept[-1])
     for job in dropped:
         version = (job.namespace, job.id, job.version)
-        edit.tx.delete("job_versions", version)
-        edit.tx.delete("job_submissions", version)
+        edit.tx.delete(Tables.job_versions, version)
+        edit.tx.delete(Tables.job_submissions, version)

@@ -18,6 +18,7 @@ from yurt.fsm.host_volumes import follow_node
 from yurt.fsm.node_class import computed_class
 from yurt.fsm.reject import conflict, denied, invalid, not_found
 from yurt.sdk.value import NANOSECONDS, replace
+from yurt.state import Tables
 from yurt.structs import status
 from yurt.structs.cluster import NodePool
 from yurt.structs.commands import (
@@ -68,7 +69,7 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
         return invalid("a node without an ID")
     if node.status not in STATUSES:
         return invalid(f'node "{node.id}" has the unknown status "{node.status}"')
-    existing: Node | None = edit.tx.get("nodes", node.id)
+    existing: Node | None = edit.tx.get(Tables.nodes, node.id)
     if existing is not None and existing.secret_id and existing.secret_id != node.secret_id:
         return denied(WRONG_SECRET)
     kept: dict[str, Any] = _kept(existing) if existing is not None else _fresh(edit.index)
@@ -76,11 +77,11 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
     told = (NodeEvent(message=message, subsystem="Cluster", timestamp=node.status_updated_at * NANOSECONDS),)
     registered = replace(node, **kept, computed_class=computed_class(node), modify_index=edit.index)
     registered = with_events(registered, command.events or (told if message else ()), index=edit.index)
-    edit.tx.put("nodes", node.id, registered)
+    edit.tx.put(Tables.nodes, node.id, registered)
     follow_node(edit, node.id)
-    if command.create_node_pool and edit.tx.get("node_pools", node.node_pool) is None:
+    if command.create_node_pool and edit.tx.get(Tables.node_pools, node.node_pool) is None:
         pool = NodePool(name=node.node_pool, create_index=edit.index, modify_index=edit.index)
-        edit.tx.put("node_pools", node.node_pool, pool)
+        edit.tx.put(Tables.node_pools, node.node_pool, pool)
     needed = registration_needs_evals(existing, registered)
     return _evaluate_jobs(edit, registered, command, needed=needed)
 
@@ -133,14 +134,14 @@ def with_events(node: Node, events: Iterable[NodeEvent | None], *, index: int) -
 
 
 def _set_status(edit: Edit, command: SetNodeStatus) -> Rejected | None:
-    node: Node | None = edit.tx.get("nodes", command.node_id)
+    node: Node | None = edit.tx.get(Tables.nodes, command.node_id)
     if node is None:
         return _unknown(command.node_id)
     if command.status not in STATUSES:
         return invalid(f'unknown node status "{command.status}"')
     changed = with_status(node, command.status, index=edit.index)
     changed = with_events(changed, (command.event,), index=edit.index)
-    edit.tx.put("nodes", node.id, replace(changed, status_updated_at=command.updated_at))
+    edit.tx.put(Tables.nodes, node.id, replace(changed, status_updated_at=command.updated_at))
     follow_node(edit, node.id)
     if command.status == status.NODE_DOWN:
         edit.drop_services("node", node.id)
@@ -148,7 +149,7 @@ def _set_status(edit: Edit, command: SetNodeStatus) -> Rejected | None:
 
 
 def _set_eligibility(edit: Edit, command: SetNodeEligibility) -> Rejected | None:
-    node: Node | None = edit.tx.get("nodes", command.node_id)
+    node: Node | None = edit.tx.get(Tables.nodes, command.node_id)
     if node is None:
         return _unknown(command.node_id)
     if command.eligibility not in (status.ELIGIBLE, status.INELIGIBLE):
@@ -156,13 +157,13 @@ def _set_eligibility(edit: Edit, command: SetNodeEligibility) -> Rejected | None
     if node.drain_strategy is not None and command.eligibility == status.ELIGIBLE:
         return invalid("can not set node's scheduling eligibility to eligible while it is draining")
     changed = replace(node, scheduling_eligibility=command.eligibility, modify_index=edit.index)
-    edit.tx.put("nodes", node.id, with_events(changed, (command.event,), index=edit.index))
+    edit.tx.put(Tables.nodes, node.id, with_events(changed, (command.event,), index=edit.index))
     becomes_eligible = command.eligibility == status.ELIGIBLE and node.scheduling_eligibility != status.ELIGIBLE
     return _evaluate_jobs(edit, changed, command, needed=becomes_eligible)
 
 
 def _set_drain(edit: Edit, command: SetNodeDrain) -> Rejected | None:
-    node: Node | None = edit.tx.get("nodes", command.node_id)
+    node: Node | None = edit.tx.get(Tables.nodes, command.node_id)
     if node is None:
         return _unknown(command.node_id)
     if _is_too_early(edit, node, command):
@@ -179,7 +180,7 @@ def _set_drain(edit: Edit, command: SetNodeDrain) -> Rejected | None:
         last_drain=command.last_drain or node.last_drain,
         modify_index=edit.index,
     )
-    edit.tx.put("nodes", node.id, with_events(changed, (command.event,), index=edit.index))
+    edit.tx.put(Tables.nodes, node.id, with_events(changed, (command.event,), index=edit.index))
     becomes_eligible = command.strategy is None and command.mark_eligible
     return _evaluate_jobs(edit, changed, command, needed=becomes_eligible)
 
@@ -190,34 +191,34 @@ def _is_too_early(edit: Edit, node: Node, command: SetNodeDrain) -> bool:
     if command.strategy is not None or node.drain_strategy is None or not is_end:
         return False
     spec = node.drain_strategy.drain_spec
-    found = (edit.alloc(alloc_id) for alloc_id in edit.tx.keys_where("allocs", "node", node.id))
+    found = (edit.alloc(alloc_id) for alloc_id in edit.tx.keys_where(Tables.allocs, "node", node.id))
     return any(alloc is not None and holds_up_drain(alloc, spec) for alloc in found)
 
 
 def _add_events(edit: Edit, command: AddNodeEvents) -> Rejected | None:
-    known = [node_id for node_id in sorted(command.events) if edit.tx.get("nodes", node_id) is not None]
+    known = edit.tx.present(Tables.nodes, sorted(command.events))
     if command.events and not known:
         return _unknown(min(command.events))
-    for node_id in known:
-        node = replace(edit.tx.get("nodes", node_id), modify_index=edit.index)
-        edit.tx.put("nodes", node_id, with_events(node, command.events[node_id], index=edit.index))
+    for node in edit.tx.rows(Tables.nodes, known):
+        changed = with_events(replace(node, modify_index=edit.index), command.events[node.id], index=edit.index)
+        edit.tx.put(Tables.nodes, node.id, changed)
     return None
 
 
 def _evaluate(edit: Edit, command: EvaluateNode) -> Rejected | None:
-    node: Node | None = edit.tx.get("nodes", command.node_id)
+    node: Node | None = edit.tx.get(Tables.nodes, command.node_id)
     return (
         _unknown(command.node_id) if node is None else put_evaluations(edit, _evaluations(edit, (node,), command.seed))
     )
 
 
 def _delete(edit: Edit, command: DeleteNodes) -> Rejected | None:
-    known: list[Node] = [node for node_id in command.node_ids if (node := edit.tx.get("nodes", node_id)) is not None]
+    known = edit.tx.rows(Tables.nodes, edit.tx.present(Tables.nodes, command.node_ids))
     if command.node_ids and not known:
         return _unknown(command.node_ids[0])
     evaluations = _evaluations(edit, known, command.seed) if command.seed is not None else command.evaluations
     for node in known:
-        edit.tx.delete("nodes", node.id)
+        edit.tx.delete(Tables.nodes, node.id)
         follow_node(edit, node.id)
         edit.drop_services("node", node.id)
     return put_evaluations(edit, evaluations)

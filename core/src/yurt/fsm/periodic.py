@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from yurt.fsm.edit import Edit
 from yurt.sdk.value import UnixNano
+from yurt.state import Tables
 from yurt.structs.cluster import PeriodicLaunch
 from yurt.structs.job import Job
 
 
 def record_launch(edit: Edit, job: Job, launched_at: UnixNano) -> None:
     """Remember a launch, unless a later one is known."""
-    existing: PeriodicLaunch | None = edit.tx.get("periodic_launches", job.key)
+    existing: PeriodicLaunch | None = edit.tx.get(Tables.periodic_launches, job.key)
     if existing is not None and existing.launch >= launched_at:
         return
     launch = PeriodicLaunch(
@@ -20,4 +21,4 @@ def record_launch(edit: Edit, job: Job, launched_at: UnixNano) -> None:
         create_index=edit.index if existing is None else existing.create_index,
         modify_index=edit.index,
     )
-    edit.tx.put("periodic_launches", job.key, launch)
+    edit.tx.put(Tables.periodic_launches, job.key, launch)

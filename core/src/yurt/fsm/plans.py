@@ -19,6 +19,7 @@ from yurt.fsm.jobs import update_deployment
 from yurt.fsm.reject import conflict, invalid, stale
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
+from yurt.state import Tables
 from yurt.state.claims import claims, csi_requests, refusal, source_of
 from yurt.state.host_volumes import host_requests
 from yurt.structs import status
@@ -64,7 +65,7 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0) -> Rejected | Non
 def _without_returned(edit: Edit, plan: Plan) -> Plan:
     """The plan without what it does because of nodes that are in contact again."""
     marked = {one.node_id for one in plan.attributes if one.client_status == status.CLIENT_UNKNOWN}
-    nodes = (edit.tx.get("nodes", node_id) for node_id in marked)
+    nodes = (edit.tx.get(Tables.nodes, node_id) for node_id in marked)
     back = {node.id for node in nodes if node is not None and node.status not in status.NODE_UNRESPONSIVE}
     if not back:
         return plan
@@ -78,7 +79,7 @@ def _without_returned(edit: Edit, plan: Plan) -> Plan:
 
 def _check(edit: Edit, plan: Plan) -> Rejected | None:
     ids = [placement.id for placement in plan.placements]
-    known = edit.tx.present("allocs", ids)
+    known = edit.tx.present(Tables.allocs, ids)
     if known or "" in ids or len(set(ids)) < len(ids):
         return invalid(f'the plan places allocation "{known[0] if known else ""}" that is there already')
     for version, group in sorted(set(map(GROUP_OF, plan.placements))):
@@ -93,7 +94,8 @@ def _check(edit: Edit, plan: Plan) -> Rejected | None:
             if taken:
                 return conflict(taken)
     node_ids = {placement.node_id for placement in plan.placements}
-    gone = node_ids.difference(edit.tx.present("nodes", node_ids))
+    present = edit.tx.present(Tables.nodes, node_ids)
+    gone = node_ids.difference(present)
     if gone:
         return conflict(f'node "{min(gone)}" does not exist')
     if any(stop.desired_status not in DESIRED for stop in (*plan.stops, *plan.preemptions)):
@@ -119,7 +121,7 @@ def _changed_since(edit: Edit, plan: Plan, index: int) -> Rejected | None:
     if edit.tx.base.nodes.index <= index:
         return None
     for node_id in sorted({placement.node_id for placement in plan.placements}):
-        node: Node | None = edit.tx.get("nodes", node_id)
+        node: Node | None = edit.tx.get(Tables.nodes, node_id)
         if node is None or not is_ready(node):
             return stale(f'node "{node_id}" takes no allocations any more')
     return None
@@ -131,7 +133,7 @@ def _claimed(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
     indexes = {alloc_index(placement.name) for placement in plan.placements if placement.task_group == group.name}
     for request in csi_requests(group):
         for source in sorted({source_of(request, index) for index in indexes}):
-            volume = edit.tx.get("csi_volumes", (plan.namespace, source))
+            volume = edit.tx.get(Tables.csi_volumes, (plan.namespace, source))
             reason = refusal(volume, request, source, known=known.get(source, []), job=job)
             if reason:
                 return reason
@@ -139,7 +141,7 @@ def _claimed(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
 
 
 def _version(edit: Edit, plan: Plan, version: int) -> Job | None:
-    found: Job | None = edit.tx.get("job_versions", (plan.namespace, plan.job_id, version))
+    found: Job | None = edit.tx.get(Tables.job_versions, (plan.namespace, plan.job_id, version))
     return found
 
 
@@ -165,7 +167,7 @@ def _placed(edit: Edit, plan: Plan, jobs: dict[int, Job | None]) -> list[Allocat
     All are copies of one pattern, which holds what they share: that takes a fifth of the time of making each anew.
     """
     shared: AllocatedResources | None = None
-    node_of, index = edit.tx.reader("nodes"), edit.index
+    node_of, index = edit.tx.reader(Tables.nodes), edit.index
     pattern = Allocation(
         namespace=plan.namespace,
         eval_id=plan.eval_id,
@@ -180,7 +182,7 @@ def _placed(edit: Edit, plan: Plan, jobs: dict[int, Job | None]) -> list[Allocat
     for placement in plan.placements:
         if shared is None or (placement.resources is not shared and placement.resources != shared):
             shared = placement.resources
-        node: Node = node_of(placement.node_id)
+        node = node_of(placement.node_id)
         health = placement.deployment_status
         found.append(
             replace(
@@ -229,7 +231,7 @@ def _stop(edit: Edit, plan: Plan, stop: AllocStop) -> None:
 
 def _silent(edit: Edit, alloc: Allocation) -> str:
     """What becomes of an allocation that is to stop on a node that is down or gone: nobody will say that it ended."""
-    node = edit.tx.get("nodes", alloc.node_id)
+    node = edit.tx.get(Tables.nodes, alloc.node_id)
     return status.CLIENT_LOST if node is None or node.status == status.NODE_DOWN else ""
 
 

@@ -20,16 +20,14 @@ from yurt.fsm.edit import Edit
 from yurt.fsm.reject import invalid, not_found
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
-from yurt.state import Snapshot
+from yurt.state import TABLES, Snapshot, Tables
+from yurt.state.schema import OnRestore
 from yurt.structs import status
 from yurt.structs.cluster import RestoreChunk
 from yurt.structs.commands import FinishRestore, Rejected, RestoreCommand, StageRestore
 from yurt.structs.job import Job
 from yurt.structs.node import Node
 
-STAGED: Final = "restore_chunks"
-STAGED_PLANS: Final = "staged_plans"
-"""Nobody is left to apply those of a snapshot."""
 PIECES_MAX: Final = 16_384
 LENGTH_BYTES: Final = 8
 
@@ -69,17 +67,17 @@ def _stage(edit: Edit, command: StageRestore) -> Rejected | None:
         return invalid(f"a restore has an id and at most {PIECES_MAX} pieces")
     if command.number == 0:
         _drop_staged(edit)
-    edit.tx.put(STAGED, (command.restore_id, command.number), RestoreChunk(data=command.data))
+    edit.tx.put(Tables.restore_chunks, (command.restore_id, command.number), RestoreChunk(data=command.data))
     return None
 
 
 def _finish(edit: Edit, command: FinishRestore) -> Rejected | None:
     if not 0 < command.count <= PIECES_MAX:
         return invalid(f"a restore has at least one piece and at most {PIECES_MAX}")
-    pieces = [edit.tx.get(STAGED, (command.restore_id, number)) for number in range(command.count)]
-    if any(piece is None for piece in pieces):
+    keys = [(command.restore_id, number) for number in range(command.count)]
+    if len(edit.tx.present(Tables.restore_chunks, keys)) < command.count:
         return not_found("pieces of the snapshot are missing; restore it again")
-    data = b"".join(piece.data for piece in pieces)
+    data = b"".join(piece.data for piece in edit.tx.rows(Tables.restore_chunks, keys))
     if hashlib.sha256(data).hexdigest() != command.digest:
         return invalid("the snapshot's pieces do not fit its digest; restore it again")
     try:
@@ -92,19 +90,20 @@ def _finish(edit: Edit, command: FinishRestore) -> Rejected | None:
 
 
 def _drop_staged(edit: Edit) -> None:
-    for key in _ordered(edit.tx.base.table(STAGED).keys()):
-        edit.tx.delete(STAGED, key)
+    for key in _ordered(edit.tx.base.restore_chunks.keys()):
+        edit.tx.delete(Tables.restore_chunks, key)
 
 
 def _replace(edit: Edit, restored: Snapshot) -> None:
     jobs: dict[int, Job] = {}
-    for table in edit.tx.base.tables():
-        if table.name == STAGED:
+    for name, schema in TABLES.items():
+        if schema.on_restore is OnRestore.KEEP:
             continue
-        rows: Any = {} if table.name == STAGED_PLANS else restored.table(table.name)
+        table = edit.tx.base.table(name)
+        rows = schema.empty() if schema.on_restore is OnRestore.CLEAR else restored.table(name)
         for key in _ordered(table.keys()):
             if key not in rows:
-                edit.tx.delete(table.name, key)
+                edit.tx.delete(schema, key)
         for key in _ordered(rows.keys()):
             row = rows[key]
             if restored.index > edit.index:
@@ -112,7 +111,7 @@ def _replace(edit: Edit, restored: Snapshot) -> None:
             if isinstance(row, Node) and row.status != status.NODE_DOWN:
                 row = replace(row, status=status.NODE_INIT, last_missed_heartbeat_index=edit.index)
             if table.get(key) != row:
-                edit.tx.put(table.name, key, row)
+                edit.tx.put(schema, key, row)
 
 
 def _ordered(keys: Iterable[Hashable]) -> list[Any]:

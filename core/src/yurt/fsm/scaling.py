@@ -9,6 +9,7 @@ from yurt.fsm.evals import put_job_evaluation
 from yurt.fsm.jobs import enforced_index_conflict, prune_versions, registration_denied, store_job
 from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import replace
+from yurt.state import Tables
 from yurt.structs import status
 from yurt.structs.commands import RecordScalingEvent, Rejected, ScaleJob
 from yurt.structs.job import Job, JobScalingEvents, ScalingEvent
@@ -85,9 +86,9 @@ def _with_count(job: Job, group_name: str, count: int) -> Job:
 
 
 def _record(edit: Edit, job: Job, group: str, event: ScalingEvent) -> None:
-    known: JobScalingEvents = edit.tx.get("scaling_events", job.key) or JobScalingEvents(
+    known: JobScalingEvents = edit.tx.get(Tables.scaling_events, job.key) or JobScalingEvents(
         namespace=job.namespace, job_id=job.id
     )
     events = (replace(event, create_index=edit.index), *known.scaling_events.get(group, ()))[:SCALING_EVENTS_MAX]
     groups = {**known.scaling_events, group: events}
-    edit.tx.put("scaling_events", job.key, replace(known, scaling_events=groups, modify_index=edit.index))
+    edit.tx.put(Tables.scaling_events, job.key, replace(known, scaling_events=groups, modify_index=edit.index))

@@ -14,6 +14,7 @@ from typing import assert_never
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import invalid, not_found
 from yurt.sdk.value import replace
+from yurt.state import Tables
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeregisterServices, RegisterServices, Rejected, ServiceCommand
 from yurt.structs.questions import is_client_terminal
@@ -43,21 +44,21 @@ def _register(edit: Edit, command: RegisterServices) -> Rejected | None:
         alloc = edit.alloc(service.alloc_id)
         if alloc is None or is_client_terminal(alloc):
             continue
-        known: ServiceRegistration | None = edit.tx.get("services", service.id)
+        known: ServiceRegistration | None = edit.tx.get(Tables.services, service.id)
         created = edit.index if known is None else known.create_index
         stored = replace(service, create_index=created, modify_index=edit.index)
         if known is None or replace(known, modify_index=edit.index) != stored:
-            edit.tx.put("services", service.id, stored)
+            edit.tx.put(Tables.services, service.id, stored)
     return None
 
 
 def _deregister(edit: Edit, command: DeregisterServices) -> Rejected | None:
-    known: list[ServiceRegistration | None] = [edit.tx.get("services", service_id) for service_id in command.ids]
+    known: list[ServiceRegistration | None] = [edit.tx.get(Tables.services, service_id) for service_id in command.ids]
     wanted = [service for service in known if service is not None and _is_meant(service, command)]
     if command.name and not wanted:
         return not_found("service registration not found")
     for service in wanted:
-        edit.tx.delete("services", service.id)
+        edit.tx.delete(Tables.services, service.id)
     return None
 
 

@@ -6,17 +6,17 @@ What a leader staged and did not apply, the next one drops. The applier of the l
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from yurt.fsm.edit import Edit
 from yurt.fsm.plans import apply_plan
 from yurt.fsm.reject import invalid, not_found, stale
 from yurt.sdk.errors import Invalid
+from yurt.state import Tables
 from yurt.structs.commands import ApplyPlan, Rejected, StagePlan
 from yurt.structs.packed import unpacked
 from yurt.structs.plan import StagedPlan
 
-TABLE: Final = "staged_plans"
 PARTS_MAX: Final = 16_384
 
 
@@ -28,33 +28,33 @@ def stage_plan(edit: Edit, command: StagePlan) -> Rejected | None:
         plan = unpacked(command.plan)
     except Invalid as error:
         return invalid(str(error))
-    edit.tx.put(TABLE, (command.plan_id, command.number), StagedPlan(plan=plan))
+    edit.tx.put(Tables.staged_plans, (command.plan_id, command.number), StagedPlan(plan=plan))
     return None
 
 
 def drop_staged(edit: Edit, plan_id: str) -> Rejected | None:
     """Forget the parts of one plan, or of all."""
-    for key in sorted(edit.tx.base.table(TABLE).keys()):
+    for key in sorted(edit.tx.base.staged_plans.keys()):
         if plan_id in ("", key[0]):
-            edit.tx.delete(TABLE, key)
+            edit.tx.delete(Tables.staged_plans, key)
     return None
 
 
 def apply_staged(edit: Edit, command: ApplyPlan) -> Rejected | None:
     """Apply a plan, after its staged parts if it has any."""
-    missing = set(command.follows).difference(edit.tx.present("allocs", command.follows))
+    present = edit.tx.present(Tables.allocs, command.follows)
+    missing = set(command.follows).difference(present)
     if missing:
         return stale(f'an earlier part of the plan was rejected: allocation "{min(missing)}" is not there')
     if not command.staged:
         return apply_plan(edit, command.plan, checked_at=command.checked_at)
     if not 0 < command.parts <= PARTS_MAX:
         return invalid(f"a staged plan has 1 to {PARTS_MAX} parts")
-    keys: list[Any] = [(command.staged, number) for number in range(command.parts)]
-    parts = [edit.tx.get(TABLE, key) for key in keys]
-    if any(part is None for part in parts):
+    keys = [(command.staged, number) for number in range(command.parts)]
+    if len(edit.tx.present(Tables.staged_plans, keys)) < len(keys):
         return not_found(f'parts of the staged plan "{command.staged}" are missing')
-    for key, part in zip(keys, parts, strict=True):
-        edit.tx.delete(TABLE, key)
+    for key, part in zip(keys, edit.tx.rows(Tables.staged_plans, keys), strict=True):
+        edit.tx.delete(Tables.staged_plans, key)
         rejected = apply_plan(edit, part.plan, checked_at=command.checked_at)
         if rejected is not None:
             return rejected

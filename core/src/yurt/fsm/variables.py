@@ -11,6 +11,7 @@ from typing import assert_never
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import conflict, invalid, not_found, stale
 from yurt.sdk.value import UnixNano, replace
+from yurt.state import Tables
 from yurt.structs.commands import (
     DeleteRootKeys,
     DeleteVariable,
@@ -47,7 +48,7 @@ def apply_variable(edit: Edit, command: VariableCommand) -> Rejected | None:
 
 
 def _stored(edit: Edit, key: tuple[str, str]) -> EncryptedVariable | None:
-    found: EncryptedVariable | None = edit.tx.get("variables", key)
+    found: EncryptedVariable | None = edit.tx.get(Tables.variables, key)
     return found
 
 
@@ -59,7 +60,7 @@ def _write(edit: Edit, variable: EncryptedVariable, known: EncryptedVariable | N
         modify_index=edit.index,
         modify_time=now,
     )
-    edit.tx.put("variables", variable.key, stored)
+    edit.tx.put(Tables.variables, variable.key, stored)
 
 
 def _refused(known: EncryptedVariable | None, check_index: int | None, lock_id: str) -> Rejected | None:
@@ -75,9 +76,9 @@ def _refused(known: EncryptedVariable | None, check_index: int | None, lock_id: 
 
 def _put(edit: Edit, command: PutVariable) -> Rejected | None:
     variable = command.variable
-    if not variable.path or edit.tx.get("root_keys", variable.key_id) is None:
+    if not variable.path or edit.tx.get(Tables.root_keys, variable.key_id) is None:
         return invalid("a variable needs a path and a root key that exists")
-    if edit.tx.get("namespaces", variable.namespace) is None:
+    if edit.tx.get(Tables.namespaces, variable.namespace) is None:
         return not_found(f'nonexistent namespace "{variable.namespace}"')
     known = _stored(edit, variable.key)
     refused = _refused(known, command.check_index, command.lock_id)
@@ -91,7 +92,7 @@ def _delete(edit: Edit, command: DeleteVariable) -> Rejected | None:
     known = _stored(edit, key)
     refused = _refused(known, command.check_index, command.lock_id)
     if refused is None and known is not None:
-        edit.tx.delete("variables", key)
+        edit.tx.delete(Tables.variables, key)
     return refused
 
 
@@ -101,7 +102,7 @@ def _lock(edit: Edit, command: LockVariable) -> Rejected | None:
     known = _stored(edit, variable.key)
     if variable.lock is None or not variable.lock.id or not variable.path:
         return invalid("a lock needs an id and a path")
-    if edit.tx.get("namespaces", variable.namespace) is None:
+    if edit.tx.get(Tables.namespaces, variable.namespace) is None:
         return not_found(f'nonexistent namespace "{variable.namespace}"')
     if known is not None and known.lock is not None and known.lock.id != variable.lock.id:
         return conflict("variable is already locked")
@@ -109,7 +110,7 @@ def _lock(edit: Edit, command: LockVariable) -> Rejected | None:
         return stale(f'variable "{variable.path}" is not there any more, and the lock brings no items')
     if known is not None and (command.keeps_items or not variable.data):
         variable = replace(variable, data=known.data, key_id=known.key_id)
-    if edit.tx.get("root_keys", variable.key_id) is None:
+    if edit.tx.get(Tables.root_keys, variable.key_id) is None:
         return invalid("a variable needs a root key that exists")
     _write(edit, variable, known, command.now)
     return None
@@ -130,8 +131,8 @@ def _rekey(edit: Edit, command: RekeyVariables) -> Rejected | None:
     for variable in command.variables:
         known = _stored(edit, variable.key)
         is_same = known is not None and known.modify_index == variable.modify_index
-        if known is not None and is_same and edit.tx.get("root_keys", variable.key_id) is not None:
-            edit.tx.put("variables", variable.key, replace(known, key_id=variable.key_id, data=variable.data))
+        if known is not None and is_same and edit.tx.get(Tables.root_keys, variable.key_id) is not None:
+            edit.tx.put(Tables.variables, variable.key, replace(known, key_id=variable.key_id, data=variable.data))
     return None
 
 
@@ -140,25 +141,25 @@ def _put_key(edit: Edit, command: PutRootKey) -> Rejected | None:
     key = command.key
     if not key.key_id:
         return invalid("a root key without an id")
-    known: RootKeyMeta | None = edit.tx.get("root_keys", key.key_id)
+    known: RootKeyMeta | None = edit.tx.get(Tables.root_keys, key.key_id)
     created = edit.index if known is None else known.create_index
     if key.state == KEY_ACTIVE:
         for other in sorted(edit.tx.base.root_keys.values(), key=lambda each: each.key_id):
             if other.key_id != key.key_id and other.state == KEY_ACTIVE:
                 state = KEY_REKEYING if command.is_full else KEY_INACTIVE
-                edit.tx.put("root_keys", other.key_id, replace(other, state=state, modify_index=edit.index))
-    edit.tx.put("root_keys", key.key_id, replace(key, create_index=created, modify_index=edit.index))
+                edit.tx.put(Tables.root_keys, other.key_id, replace(other, state=state, modify_index=edit.index))
+    edit.tx.put(Tables.root_keys, key.key_id, replace(key, create_index=created, modify_index=edit.index))
     return None
 
 
 def _delete_keys(edit: Edit, command: DeleteRootKeys) -> Rejected | None:
     for key_id in command.key_ids:
-        known: RootKeyMeta | None = edit.tx.get("root_keys", key_id)
+        known: RootKeyMeta | None = edit.tx.get(Tables.root_keys, key_id)
         if known is None:
             return not_found("root key not found")
         if known.state == KEY_ACTIVE:
             return invalid("active root key cannot be deleted - call rotate first")
-        if edit.tx.count_where("variables", "root_key", key_id) and not command.is_forced:
+        if edit.tx.count_where(Tables.variables, "root_key", key_id) and not command.is_forced:
             return conflict("root key in use, cannot delete")
-        edit.tx.delete("root_keys", key_id)
+        edit.tx.delete(Tables.root_keys, key_id)
     return None

@@ -47,7 +47,7 @@ async def list_volumes(call: Call) -> web.Response:
         used = _Used(state)
         return (
             volume
-            for volume in state.table("csi_volumes").values()
+            for volume in state.csi_volumes.values()
             if call.options.sees(volume.namespace)
             and volume.id.startswith(prefix)
             and plugin_id in ("", volume.plugin_id)
@@ -115,7 +115,7 @@ async def read_volume(call: Call) -> web.Response:
         return tables_index(state, VOLUME_TABLES)
 
     state, index = await changed_state(call, [(table,) for table in VOLUME_TABLES], index_of)
-    volume: CSIVolume | None = state.table("csi_volumes").get(key)
+    volume: CSIVolume | None = state.csi_volumes.get(key)
     if volume is None:
         return object_missing(call, "volume not found", index)
     return read_answer(call, _shown(volume, state), index)

@@ -1,7 +1,7 @@
 """The event stream: one JSON line for each command that changed something the reader asked for.
 
-The type of an event comes from the command, its topic from the table that changed. A line `{}` comes first and
-every 30 s. A reader that falls behind the buffer goes on with what is still there.
+The type of an event comes from the command, its topic from the declaration of the table that changed. A line `{}`
+comes first and every 30 s. A reader that falls behind the buffer goes on with what is still there.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from yurt.http import routes
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.routes import ROW
-from yurt.sdk.value import replace
 from yurt.server.variables import metadata_of
-from yurt.state.store import Change
-from yurt.structs.csi_volume import without_secrets
+from yurt.state import TABLES, Change
+from yurt.structs.node import Node
+from yurt.structs.variable import EncryptedVariable
 
 HEARTBEAT_S = 30.0
 TOPICS_MAX = 64
@@ -68,13 +68,6 @@ TYPE_OF_COMMAND = {
     "UpsertNodePools": "NodePoolUpserted",
     "UpsertVolumes": "CSIVolumeRegistered",
 }
-_TOPIC_OF_TABLE = {
-    "allocs": "Allocation", "csi_volumes": "CSIVolume", "deployments": "Deployment", "evals": "Evaluation",
-    "host_volumes": "HostVolume", "jobs": "Job", "node_pools": "NodePool",
-    "nodes": "Node", "services": "Service", "variables": "Variable",
-}  # fmt: skip
-_KIND_OF_TOPIC = {"CSIVolume": "Volume", "HostVolume": "Volume"}
-"""Under which name a row stands in the payload where that is not the topic."""
 _TELLS_DELETION = frozenset(
     {
         "CSIVolumeDeregistered",
@@ -117,52 +110,37 @@ def parse_topics(texts: list[str]) -> tuple[tuple[str, str], ...]:
 
 
 def events_of(index: int, changes: tuple[Change, ...], command: str) -> Iterator[dict[str, Any]]:
-    """The events of one command."""
+    """The events of one command: how the rows of a table are told says its topic (`yurt.state.tables`)."""
     kind = TYPE_OF_COMMAND.get(command)
+    if kind is None:
+        return
     for change in changes:
-        topic = _TOPIC_OF_TABLE.get(change.table)
-        row = change.after if change.after is not None else change.before
-        if kind is None or topic is None or (change.after is None and kind not in _TELLS_DELETION):
+        table = TABLES[change.table]
+        topic = table.topic
+        if topic is None or (change.after is None and kind not in _TELLS_DELETION):
             continue
+        row = change.after if change.after is not None else change.before
         yield {
-            "FilterKeys": _filter_keys(topic, row),
+            "FilterKeys": [key for key in topic.filter_keys(row) if key],
             "Index": index,
-            "Key": getattr(row, "id", "") or getattr(row, "name", "") or getattr(row, "path", ""),
-            "Namespace": getattr(row, "namespace", ""),
-            "Payload": _variable(change) if topic == "Variable" else _payload(topic, row),
-            "Topic": topic,
+            "Key": topic.key(row),
+            "Namespace": "" if table.namespace_of is None else table.namespace_of(change.key, row),
+            "Payload": {
+                **({"Deleted": change.after is None} if topic.has_deletion_flag else {}),
+                topic.payload or topic.name: _written(topic.shown(row)),
+            },
+            "Topic": topic.name,
             "Type": kind,
         }
 
 
-def _filter_keys(topic: str, row: Any) -> list[str]:
-    names = {
-        "Allocation": ("job_id", "deployment_id"),
-        "CSIVolume": ("id", "name", "plugin_id"),
-        "Deployment": ("job_id",),
-        "Evaluation": ("job_id", "deployment_id"),
-        "HostVolume": ("id", "name", "plugin_id"),
-        "Service": ("job_id", "service_name"),
-    }
-    return [key for name in names.get(topic, ()) if (key := getattr(row, name))]
-
-
-def _variable(change: Change) -> dict[str, Any]:
-    """What changed of a variable, never its items."""
-    row = change.after if change.after is not None else change.before
-    return {"Deleted": change.after is None, "Metadata": to_wire(metadata_of(row))}
-
-
-def _payload(topic: str, row: Any) -> dict[str, Any]:
-    return {_KIND_OF_TOPIC.get(topic, topic): _row(topic, row)}
-
-
-def _row(topic: str, row: Any) -> Any:
-    if topic == "Node":
-        return node_wire(row)
-    if topic == "CSIVolume":
-        return to_wire(without_secrets(row))
-    return to_wire(replace(row, job=None) if topic == "Allocation" else row)
+def _written(shown: object) -> Any:
+    """What everybody may see of a row, as the API writes it; nodes and variables have a form of their own there."""
+    if isinstance(shown, Node):
+        return node_wire(shown)
+    if isinstance(shown, EncryptedVariable):
+        return to_wire(metadata_of(shown))
+    return to_wire(shown)
 
 
 async def stream(call: Call) -> web.StreamResponse:

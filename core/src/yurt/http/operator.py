@@ -20,7 +20,7 @@ ALGORITHMS = ("binpack", "spread")
 async def read_scheduler(call: Call) -> web.Response:
     """GET /v1/operator/scheduler/configuration."""
     state, index = await changed_state(
-        call, [("scheduler_config",)], lambda s: max(s.scheduler_config.modify_index, s.table("scheduler_config").index)
+        call, [("scheduler_config",)], lambda s: max(s.scheduler_config.modify_index, s.scheduler_configurations.index)
     )
     answer = {"Index": index, "SchedulerConfig": to_wire(state.scheduler_config)}
     return read_answer(call, answer | {"KnownLeader": True, "LastContact": 0, "NextToken": ""}, index)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from operator import attrgetter
 from typing import Any, Final
 
 from aiohttp import web
@@ -16,17 +15,24 @@ from yurt.http.call import Call, read_answer
 from yurt.http.errors import Refused
 from yurt.http.routes import ROW
 from yurt.sdk.value import Value
+from yurt.state import TABLES, Snapshot
 from yurt.state.csi_plugins import csi_plugins
-from yurt.state.store import Snapshot
 
 MATCHES_MAX = 20
 FUZZY_TEXT_MIN = 2
-CONTEXTS = (
+_TABLES: Final = {table.search.name: name for name, table in TABLES.items() if table.search is not None}
+"""The table of a context."""
+_SEARCHED: Final = {table.search.name: table.search for table in TABLES.values() if table.search is not None}
+"""How the rows of a context are found."""
+_OF_NOMAD: Final = (
     "allocs", "deployment", "evals", "jobs", "nodes", "node_pools", "namespaces", "quotas", "recommendations",
-    "scaling_policy", "plugins", "volumes", "vars", "all",
+    "scaling_policy", "plugins", "volumes", "vars",
 )  # fmt: skip
-_ID_AND_NAME: Final = attrgetter("namespace", "id", "name")
-_UUID_CONTEXTS = ("allocs", "deployment", "evals", "nodes")
+"""The contexts in the order in which Nomad names them; plugins follow from other tables, and some are always empty."""
+_WITH_UUIDS: Final = frozenset(name for name, each in _SEARCHED.items() if each.has_uuids)
+_SHOWN_BY_NAME: Final = frozenset(name for name, each in _SEARCHED.items() if each.is_shown_by_name)
+CONTEXTS: Final = (*_OF_NOMAD, *(name for name in _SEARCHED if name not in _OF_NOMAD))
+ALL: Final = "all"
 
 
 class SearchBody(Value):
@@ -45,35 +51,16 @@ class FuzzySearchBody(Value):
 
 def _rows(state: Snapshot, context: str) -> Iterable[tuple[str, str, str]]:
     """(namespace, id, name) of all objects of a context; the namespace is "" where they have none."""
-    match context:
-        case "allocs":
-            return map(_ID_AND_NAME, state.allocs.values())
-        case "deployment":
-            return ((row.namespace, row.id, "") for row in state.deployments.values())
-        case "evals":
-            return ((row.namespace, row.id, "") for row in state.evals.values())
-        case "jobs":
-            return map(_ID_AND_NAME, state.jobs.values())
-        case "nodes":
-            return (("", row.id, row.name) for row in state.nodes.values())
-        case "node_pools":
-            return (("", row.name, row.name) for row in state.node_pools.values())
-        case "namespaces":
-            return (("", row.name, row.name) for row in state.namespaces.values())
-        case "plugins":
-            return (("", plugin_id, "") for plugin_id in csi_plugins(state))
-        case "volumes":
-            return map(_ID_AND_NAME, state.table("csi_volumes").values())
-        case "vars":
-            return ((row.namespace, row.path, "") for row in state.variables.values())
-    return ()
+    if context == "plugins":
+        return (("", plugin_id, "") for plugin_id in csi_plugins(state))
+    searched = _SEARCHED.get(context)
+    return () if searched is None else map(searched.entry, state.table(_TABLES[context]).values())
 
 
 def _contexts(context: str) -> Iterable[str]:
-    if context not in ("", *CONTEXTS):
-        known = f"{', '.join(CONTEXTS[:-1])} or {CONTEXTS[-1]}"
-        raise Refused(500, f'there is no context "{context[:64]}"; it must be one of {known}')
-    return CONTEXTS[:-1] if context in ("", "all") else (context,)
+    if context not in ("", ALL, *CONTEXTS):
+        raise Refused(500, f'there is no context "{context[:64]}"; it must be one of {", ".join(CONTEXTS)} or {ALL}')
+    return CONTEXTS if context in ("", ALL) else (context,)
 
 
 async def _found(
@@ -100,7 +87,7 @@ async def search(call: Call) -> web.Response:
     matches: dict[str, list[str]] = {}
     truncations: dict[str, bool] = {}
     for context in _contexts(body.context):
-        prefix = body.prefix.lower() if context in _UUID_CONTEXTS else body.prefix
+        prefix = body.prefix.lower() if context in _WITH_UUIDS else body.prefix
         found, is_cut = await _found(call, state, context, partial(_has_prefix, prefix))
         if found or context == body.context:
             matches[context] = [row_id for row_id, _ in found]
@@ -119,7 +106,7 @@ async def fuzzy(call: Call) -> web.Response:
     matches: dict[str, list[dict[str, Any]]] = {}
     truncations: dict[str, bool] = {}
     for context in _contexts(body.context):
-        fits = _begins_with if context in ("deployment", "evals") else _has_in_it
+        fits = _begins_with if context in _WITH_UUIDS - _SHOWN_BY_NAME else _has_in_it
         found, is_cut = await _found(call, state, context, partial(fits, text))
         if found:
             matches[context] = [_fuzzy_match(context, row_id, name) for row_id, name in dict(found).items()]
@@ -142,7 +129,7 @@ def _has_in_it(text: str, row_id: str, name: str) -> bool:
 
 def _fuzzy_match(context: str, row_id: str, name: str) -> dict[str, Any]:
     """Objects with a name of their own are shown by it, with the id as scope."""
-    if context in ("allocs", "nodes"):
+    if context in _SHOWN_BY_NAME:
         return {"ID": name, "Scope": [row_id]}
     return {"ID": row_id, "Scope": None}
 

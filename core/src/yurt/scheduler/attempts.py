@@ -12,6 +12,7 @@ from yurt.scheduler.job_types.generic import GenericAttempt
 from yurt.scheduler.job_types.system import SystemAttempt
 from yurt.scheduler.placing.warm_start import Course, is_new, only_adds
 from yurt.sdk.value import UnixNano, replace
+from yurt.state import Tables
 from yurt.state.store import Snapshot
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
@@ -131,8 +132,8 @@ def lay_over(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> tuple
         job_modify_index=index,
     )
     edit = snapshot.edit(index)
-    edit.put("jobs", laid.key, laid)
-    edit.put("job_versions", (*laid.key, laid.version), laid)
+    edit.put(Tables.jobs, laid.key, laid)
+    edit.put(Tables.job_versions, (*laid.key, laid.version), laid)
     return edit.commit(), _registration(job, index, seed, now)
 
 

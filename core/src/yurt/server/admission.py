@@ -55,7 +55,7 @@ async def admitted(state: Snapshot, job: Job, config: ServerConfig) -> Admission
 
 def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(errors, warnings) of a task's driver options; fine is what any known version of the driver takes."""
-    known = tuple(state.table("schemas").values())
+    known = tuple(state.schemas.values())
     stored = [row for row in known if row.driver == task.driver]
     if not stored:
         text = f'no node has shown which options driver "{task.driver}" takes, so they are not checked'

@@ -101,7 +101,7 @@ class CsiVolumes:
     @staticmethod
     def find(state: Snapshot, namespace: str, volume_id: str) -> CSIVolume:
         """A volume by its id; raises NotFound."""
-        volume: CSIVolume | None = state.table("csi_volumes").get((namespace, volume_id))
+        volume: CSIVolume | None = state.csi_volumes.get((namespace, volume_id))
         if volume is None:
             raise NotFound(f"volume not found: {volume_id}")
         return volume

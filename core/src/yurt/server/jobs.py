@@ -25,7 +25,7 @@ from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
 from yurt.server.work import attempt_size
 from yurt.server.worker import THREAD_COUNT
 from yurt.state import Snapshot
-from yurt.state.store import JobKey
+from yurt.state.tables import JobKey
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, DesiredTransition
 from yurt.structs.child_jobs import dispatch_id, instance_of, periodic_child_id

@@ -262,7 +262,7 @@ class NodeService:
         return await self._store(updates[half:])
 
     async def _store_schemas(self, request: RegisterNodeRequest) -> None:
-        known = self._writer.state.table("schemas")
+        known = self._writer.state.schemas
         for digest, told in request.schemas.items():
             driver, schema = str(told.get("driver", "")), told.get("schema")
             if driver and isinstance(schema, Mapping) and (driver, digest) not in known:

@@ -19,7 +19,8 @@ from yurt.sdk.value import UnixNano, replace
 from yurt.server.log_writer import LogWriter
 from yurt.server.waiting import wait_for
 from yurt.state import Changes
-from yurt.state.store import JobKey, Snapshot
+from yurt.state.store import Snapshot
+from yurt.state.tables import JobKey
 from yurt.structs.job import Job, PeriodicConfig
 
 log = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class PeriodicDispatcher:
                 self._set(key, at)
 
     def _last_launch(self, job: Job) -> UnixNano:
-        last = self._writer.state.table("periodic_launches").get(job.key)
+        last = self._writer.state.periodic_launches.get(job.key)
         return min(last.launch if last is not None else job.submit_time, self._env.now())
 
     async def _next(self, job: Job, periodic: PeriodicConfig, after: UnixNano) -> UnixNano | None:

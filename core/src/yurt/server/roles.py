@@ -230,7 +230,7 @@ class Roles:
                 await asyncio.Event().wait()  # this role is about to be cancelled
             writer.open()
             await self._set_defaults()
-            if len(server.state.table("staged_plans")):
+            if len(server.state.staged_plans):
                 await server.propose(DropStagedPlans())
         term = Term(server)
         term.restore()
@@ -244,9 +244,9 @@ class Roles:
         """What the agent's file says of the scheduler and of autopilot holds until somebody stores something else."""
         server = self._server
         minding, configured = server.config.autopilot_config, server.config.scheduler_config
-        if minding != AutopilotConfiguration() and "" not in server.state.table("autopilot_config"):
+        if minding != AutopilotConfiguration() and "" not in server.state.autopilot_configurations:
             await server.writer.submit(SetAutopilotConfiguration(configuration=minding, check_index=0))
-        if configured != SchedulerConfiguration() and "" not in server.state.table("scheduler_config"):
+        if configured != SchedulerConfiguration() and "" not in server.state.scheduler_configurations:
             await server.writer.submit(SetSchedulerConfiguration(configuration=configured, check_index=0))
 
     # Following.

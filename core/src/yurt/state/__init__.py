@@ -1,5 +1,6 @@
 """Tables, indexes, watches and the columnar view: what applying the log leads to."""
 
 from yurt.state.store import Change, Changes, Snapshot, Transaction
+from yurt.state.tables import TABLES, Tables
 
-__all__ = ["Change", "Changes", "Snapshot", "Transaction"]
+__all__ = ["TABLES", "Change", "Changes", "Snapshot", "Tables", "Transaction"]

@@ -10,109 +10,22 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import repeat
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
+from yurt.state.schema import TableSchema
 from yurt.state.table import Table, TableEditor
+from yurt.state.tables import FIRST_INDEX, TABLES, Tables
 from yurt.structs.alloc import Allocation
-from yurt.structs.cluster import AutopilotConfiguration, Namespace, NodePool, SchedulerConfiguration
+from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
 from yurt.structs.deployment import Deployment
-from yurt.structs.evaluation import Evaluation
-from yurt.structs.host_volume import HostVolume, TaskGroupHostVolumeClaim
-from yurt.structs.job import Job, JobScalingEvents, JobSubmission
-from yurt.structs.node import Node
-from yurt.structs.questions import asks_csi, is_eval_terminal, is_terminal, runs_csi_plugin
-from yurt.structs.service import ServiceRegistration
-from yurt.structs.summary import JobSummary
-from yurt.structs.variable import EncryptedVariable, RootKeyMeta
+from yurt.structs.job import Job
 
 if TYPE_CHECKING:
     from yurt.state.columns import Columns
     from yurt.structs.plan import Plan
 
-JobKey = tuple[str, str]
-VersionKey = tuple[str, str, int]
-
-INDEXES: dict[str, dict[str, Any]] = {
-    "jobs": {
-        "parent": lambda job: (job.namespace, job.parent_id) if job.parent_id else None,
-        "token": lambda job: (
-            (job.namespace, job.parent_id, job.dispatch_idempotency_token) if job.dispatch_idempotency_token else None
-        ),
-        "system": lambda job: "system" if job.type in ("system", "sysbatch") else None,
-        "csi": lambda job: job.namespace if asks_csi(job) else None,
-        "csi_plugin": lambda job: "csi_plugin" if runs_csi_plugin(job) else None,
-        "periodic": lambda job: "periodic" if job.periodic is not None else None,
-    },
-    "job_versions": {"job": lambda job: (job.namespace, job.id)},
-    "job_summaries": {},
-    "job_submissions": {},
-    "scaling_events": {},
-    "nodes": {},
-    "evals": {
-        "job": lambda evaluation: (evaluation.namespace, evaluation.job_id),
-        "live": lambda evaluation: None if is_eval_terminal(evaluation) else (evaluation.namespace, evaluation.job_id),
-        "status": lambda evaluation: None if is_eval_terminal(evaluation) else evaluation.status,
-    },
-    "allocs": {
-        "node": attrgetter("node_id"),
-        "job": attrgetter("namespace", "job_id"),
-        "live": lambda alloc: None if is_terminal(alloc) else (alloc.namespace, alloc.job_id),
-        "eval": attrgetter("eval_id"),
-        "deployment": attrgetter("deployment_id"),
-    },
-    "deployments": {"job": lambda deployment: (deployment.namespace, deployment.job_id)},
-    "services": {
-        "name": lambda service: (service.namespace, service.service_name),
-        "job": lambda service: (service.namespace, service.job_id),
-        "alloc": lambda service: service.alloc_id,
-        "node": lambda service: service.node_id,
-    },
-    "variables": {
-        "root_key": lambda variable: variable.key_id,
-        "locked": lambda variable: "locked" if variable.lock is not None else None,
-    },
-    "root_keys": {},
-    "namespaces": {},
-    "node_pools": {},
-    "scheduler_config": {},
-    "autopilot_config": {},
-    "periodic_launches": {},
-    "schemas": {},
-    "restore_chunks": {},
-    "staged_plans": {},
-    "csi_volumes": {},
-    "host_volumes": {"node": attrgetter("node_id"), "name": attrgetter("name")},
-    "host_volume_claims": {
-        "job": attrgetter("namespace", "job_id"),
-        "group": attrgetter("namespace", "job_id", "task_group_name"),
-        "volume": attrgetter("volume_id"),
-    },
-}
-"""Tables and their secondary indexes; `live` holds what is not terminal, by job, and `status` by status."""
-
-DEFAULT_NAMESPACE = "default"
-BUILT_IN_POOLS = ("all", "default")
-FIRST_INDEX = 1
-"""The index of the rows that exist before any command."""
-
-
-def built_in_rows() -> dict[str, list[tuple[str, Any]]]:
-    """The rows that exist before any command, by table."""
-    pools = {"all": "Node pool with all nodes in the cluster.", "default": "Default node pool."}
-    namespace = Namespace(
-        name=DEFAULT_NAMESPACE,
-        description="Default shared namespace",
-        create_index=FIRST_INDEX,
-        modify_index=FIRST_INDEX,
-    )
-    return {
-        "namespaces": [(DEFAULT_NAMESPACE, namespace)],
-        "node_pools": [
-            (name, NodePool(name=name, description=pools[name], create_index=FIRST_INDEX, modify_index=FIRST_INDEX))
-            for name in BUILT_IN_POOLS
-        ],
-    }
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 class Change(NamedTuple):
@@ -130,7 +43,7 @@ _change: Callable[[tuple[str, Hashable, Any, Any]], Change] = partial(tuple.__ne
 Changes = tuple[Change, ...]
 
 
-COLUMNS_WORK = {"allocs": 1, "nodes": 8}
+COLUMNS_WORK: Final = {name: schema.columns_work for name, schema in TABLES.items() if schema.columns_work}
 """What it takes to count a change of a table that the columns show."""
 LATER_MAX = 2_000
 """How much may wait to be counted in the columns until somebody asks."""
@@ -153,10 +66,10 @@ class _Later(NamedTuple):
     work: int
 
 
-class Snapshot:
+class Snapshot(Tables):
     """The state at `index`; immutable."""
 
-    __slots__ = ("_columns", "_later", "_tables", "ahead", "index")
+    __slots__ = ("_columns", "_later", "ahead", "index")
 
     def __init__(
         self,
@@ -167,10 +80,10 @@ class Snapshot:
         *,
         ahead: tuple[Plan, ...] = (),
     ) -> None:
+        self._tables = self.__dict__ = tables
         self.index = index
         self.ahead = ahead
         """Plans that are on their way into the log: the columns count what they take, the tables do not show them."""
-        self._tables = tables
         self._columns = columns
         self._later = later
 
@@ -208,13 +121,16 @@ class Snapshot:
     @classmethod
     def empty(cls) -> Snapshot:
         """The state before the first command, at index 0: the default namespace and the built-in node pools."""
-        tables: dict[str, Table[Any, Any]] = {name: Table(name, extract) for name, extract in INDEXES.items()}
-        for name, rows in built_in_rows().items():
-            tables[name] = Table.restored(name, INDEXES[name], index=FIRST_INDEX, rows=rows)
-        return cls(0, tables)
+        return cls(
+            0,
+            {
+                name: schema.with_rows(schema.built_in, index=FIRST_INDEX) if schema.built_in else schema.empty()
+                for name, schema in TABLES.items()
+            },
+        )
 
     def table(self, name: str) -> Table[Any, Any]:
-        """A table by name."""
+        """A table of which only the name is known."""
         return self._tables[name]
 
     def tables(self) -> Iterator[Table[Any, Any]]:
@@ -222,94 +138,14 @@ class Snapshot:
         return iter(self._tables.values())
 
     @property
-    def jobs(self) -> Table[JobKey, Job]:
-        """Current jobs by (namespace, id)."""
-        return self._tables["jobs"]
-
-    @property
-    def job_versions(self) -> Table[VersionKey, Job]:
-        """Kept versions by (namespace, id, version)."""
-        return self._tables["job_versions"]
-
-    @property
-    def job_summaries(self) -> Table[JobKey, JobSummary]:
-        """Summaries by (namespace, id)."""
-        return self._tables["job_summaries"]
-
-    @property
-    def job_submissions(self) -> Table[VersionKey, JobSubmission]:
-        """Submitted texts by (namespace, id, version)."""
-        return self._tables["job_submissions"]
-
-    @property
-    def scaling_events(self) -> Table[JobKey, JobScalingEvents]:
-        """Scaling events by (namespace, id)."""
-        return self._tables["scaling_events"]
-
-    @property
-    def nodes(self) -> Table[str, Node]:
-        """Nodes by id."""
-        return self._tables["nodes"]
-
-    @property
-    def evals(self) -> Table[str, Evaluation]:
-        """Evaluations by id."""
-        return self._tables["evals"]
-
-    @property
-    def allocs(self) -> Table[str, Allocation]:
-        """Allocations by id."""
-        return self._tables["allocs"]
-
-    @property
-    def deployments(self) -> Table[str, Deployment]:
-        """Deployments by id."""
-        return self._tables["deployments"]
-
-    @property
-    def services(self) -> Table[str, ServiceRegistration]:
-        """Registered service instances by id."""
-        return self._tables["services"]
-
-    @property
-    def host_volumes(self) -> Table[str, HostVolume]:
-        """Dynamic host volumes by id."""
-        return self._tables["host_volumes"]
-
-    @property
-    def host_volume_claims(self) -> Table[str, TaskGroupHostVolumeClaim]:
-        """Claims of sticky host volumes by id."""
-        return self._tables["host_volume_claims"]
-
-    @property
-    def variables(self) -> Table[tuple[str, str], EncryptedVariable]:
-        """Variables by (namespace, path)."""
-        return self._tables["variables"]
-
-    @property
-    def root_keys(self) -> Table[str, RootKeyMeta]:
-        """What is known of root keys, by id."""
-        return self._tables["root_keys"]
-
-    @property
-    def namespaces(self) -> Table[str, Namespace]:
-        """Namespaces by name."""
-        return self._tables["namespaces"]
-
-    @property
-    def node_pools(self) -> Table[str, NodePool]:
-        """Node pools by name; `default` and `all` always exist."""
-        return self._tables["node_pools"]
-
-    @property
     def scheduler_config(self) -> SchedulerConfiguration:
         """The scheduler's configuration, or its defaults."""
-        return self._tables["scheduler_config"].get("") or SchedulerConfiguration()
+        return self.scheduler_configurations.get("") or SchedulerConfiguration()
 
     @property
     def autopilot_config(self) -> AutopilotConfiguration:
         """How servers mind themselves, or the defaults."""
-        return self._tables["autopilot_config"].get("") or AutopilotConfiguration()
+        return self.autopilot_configurations.get("") or AutopilotConfiguration()
 
     def version(self, namespace: str, job_id: str, version: int) -> Job | None:
         """A job at a kept version, the current one included."""
@@ -347,42 +183,47 @@ class Transaction:
         self._editors: dict[str, TableEditor[Any, Any]] = {}
         self._changes: dict[tuple[str, Hashable], Change] = {}
 
-    def get(self, table: str, key: Hashable) -> Any:
+    def get(self, table: TableSchema[K, V], key: K) -> V | None:
         """A row as edited so far, or None."""
-        editor = self._editors.get(table)
-        return editor.get(key) if editor is not None else self.base.table(table).get(key)
+        name = table.name
+        return (self._editors.get(name) or self.base._tables[name]).get(key)
 
-    def reader(self, table: str) -> Callable[[Any], Any]:
-        """`get` of one table, for many reads with no edit of the table between them."""
-        return (self._editors.get(table) or self.base.table(table)).get
+    def reader(self, table: TableSchema[K, V]) -> Callable[[K], V]:
+        """Gives the row of a key that is there, for many reads with no edit of the table between them."""
+        return self._newest(table).__getitem__
 
-    def present(self, table: str, keys: Iterable[Any]) -> list[Any]:
+    def rows(self, table: TableSchema[K, V], keys: Iterable[K]) -> list[V]:
+        """The rows of keys that are all there, as edited so far."""
+        return self._newest(table).rows(keys)
+
+    def present(self, table: TableSchema[K, V], keys: Iterable[K]) -> list[K]:
         """Those of the keys that have a row as edited so far."""
-        return (self._editors.get(table) or self.base.table(table)).present(keys)
+        return self._newest(table).present(keys)
 
-    def keys_where(self, table: str, column: str, value: Hashable) -> tuple[Any, ...]:
+    def keys_where(self, table: TableSchema[K, V], column: str, value: Hashable) -> tuple[K, ...]:
         """Keys of the rows with that index key as edited so far, sorted."""
-        return (self._editors.get(table) or self.base.table(table)).keys_where(column, value)
+        return self._newest(table).keys_where(column, value)
 
-    def count_where(self, table: str, column: str, value: Hashable) -> int:
+    def count_where(self, table: TableSchema[K, V], column: str, value: Hashable) -> int:
         """How many rows have that index key as edited so far."""
-        return (self._editors.get(table) or self.base.table(table)).count_where(column, value)
+        return self._newest(table).count_where(column, value)
 
-    def put(self, table: str, key: Hashable, row: Any) -> None:
+    def put(self, table: TableSchema[K, V], key: K, row: V) -> None:
         """Insert or replace a row."""
-        self._record(table, key, self._editor(table).put(key, row), row)
+        self._record(table.name, key, self._editor(table).put(key, row), row)
 
-    def put_new(self, table: str, rows: Mapping[Any, Any]) -> None:
+    def put_new(self, table: TableSchema[K, V], rows: Mapping[K, V]) -> None:
         """Insert rows of which none is there yet."""
         self._editor(table).put_new(rows)
-        changes = map(_change, zip(repeat(table), rows, repeat(None), rows.values(), strict=False))
-        self._changes.update(zip(zip(repeat(table), rows), changes, strict=False))
+        name = table.name
+        changes = map(_change, zip(repeat(name), rows, repeat(None), rows.values(), strict=False))
+        self._changes.update(zip(zip(repeat(name), rows), changes, strict=False))
 
-    def delete(self, table: str, key: Hashable) -> None:
+    def delete(self, table: TableSchema[K, V], key: K) -> None:
         """Remove a row if it is there."""
         before = self._editor(table).delete(key)
         if before is not None:
-            self._record(table, key, before, None)
+            self._record(table.name, key, before, None)
 
     @property
     def changes(self) -> Changes:
@@ -414,12 +255,17 @@ class Transaction:
             assert after.columns is not None
         return after
 
-    def _editor(self, table: str) -> TableEditor[Any, Any]:
-        editor = self._editors.get(table)
+    def _newest(self, table: TableSchema[K, V]) -> Table[K, V] | TableEditor[K, V]:
+        """The table as edited so far."""
+        name = table.name
+        return self._editors.get(name) or self.base._tables[name]
+
+    def _editor(self, table: TableSchema[K, V]) -> TableEditor[K, V]:
+        editor = self._editors.get(table.name)
         if editor is None:
-            editor = self._editors[table] = self.base.table(table).edit()
+            editor = self._editors[table.name] = self.base._tables[table.name].edit()
         return editor
 
-    def _record(self, table: str, key: Hashable, before: Any, after: Any) -> None:
+    def _record(self, table: str, key: Hashable, before: object, after: object) -> None:
         first = self._changes.get((table, key))
         self._changes[(table, key)] = Change(table, key, first.before if first else before, after)

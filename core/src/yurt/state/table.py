@@ -8,7 +8,7 @@ index of the last write to the table, deletions included.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import immutables
 
@@ -17,8 +17,10 @@ from yurt.state.keys import NO_KEYS, Keys, with_keys, without_key
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-Extract = Callable[[Any], Hashable]
+Extract = Callable[[V], Hashable]
 """Gives the index key of a row; an empty string or None means the row is not in that index."""
+Indexes = Mapping[str, Extract[V]]
+"""The secondary indexes of a table by name."""
 
 
 class Table(Generic[K, V]):
@@ -29,7 +31,7 @@ class Table(Generic[K, V]):
     def __init__(
         self,
         name: str,
-        extract: Mapping[str, Extract],
+        extract: Indexes[V],
         *,
         index: int = 0,
         rows: immutables.Map[K, V] | None = None,
@@ -42,9 +44,7 @@ class Table(Generic[K, V]):
         self._by = {column: immutables.Map() for column in extract} if by is None else by
 
     @classmethod
-    def restored(
-        cls, name: str, extract: Mapping[str, Extract], *, index: int, rows: Iterable[tuple[K, V]]
-    ) -> Table[K, V]:
+    def restored(cls, name: str, extract: Indexes[V], *, index: int, rows: Iterable[tuple[K, V]]) -> Table[K, V]:
         """A table with these rows, last written at `index`."""
         editor = cls(name, extract).edit()
         for key, row in rows:
@@ -132,7 +132,7 @@ class TableEditor(Generic[K, V]):
         table: Table[K, V],
         rows: immutables.Map[K, V],
         by: Mapping[str, immutables.Map[Hashable, Keys[K]]],
-        extract: Mapping[str, Extract],
+        extract: Indexes[V],
     ) -> None:
         self._table = table
         self._rows = rows.mutate()
@@ -145,6 +145,13 @@ class TableEditor(Generic[K, V]):
     def get(self, key: K) -> V | None:
         """The row as changed so far."""
         return self._rows.get(key)
+
+    def __getitem__(self, key: K) -> V:
+        return self._rows[key]
+
+    def rows(self, keys: Iterable[K]) -> list[V]:
+        """The rows of keys that are all there, as changed so far."""
+        return list(map(self._rows.__getitem__, keys))
 
     def keys_where(self, column: str, value: Hashable) -> tuple[K, ...]:
         """Keys of the rows with that index key as changed so far, sorted."""
@@ -242,7 +249,7 @@ def _with_entries(
     return by
 
 
-def _sharing(rows: Mapping[K, V], extract: Extract) -> Mapping[Hashable, Sequence[K]]:
+def _sharing(rows: Mapping[K, V], extract: Extract[V]) -> Mapping[Hashable, Sequence[K]]:
     """The keys of the rows by their index key."""
     values = list(map(extract, rows.values()))
     if values and values.count(values[0]) == len(values):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 
-from yurt.state.store import INDEXES, Change
+from yurt.state.store import Change
+from yurt.state.tables import TABLES
 
 WatchKey = tuple[Hashable, ...]
 Wake = Callable[[], None]
@@ -87,7 +88,7 @@ class _Watched:
         if self.rows and change.key in self.rows:
             due.update(self.rows[change.key])
         for column, entries in self.columns.items():
-            extract = INDEXES[change.table].get(str(column)) if entries else None
+            extract = TABLES[change.table].indexes.get(str(column)) if entries else None
             if extract is None:
                 continue
             for row in (change.before, change.after):

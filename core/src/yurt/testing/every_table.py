@@ -9,7 +9,7 @@ from collections.abc import Hashable, Mapping
 from typing import Any, Final, TypeVar
 
 from yurt.sdk.value import UnixNano, Value, replace, seconds
-from yurt.state import Snapshot, Transaction
+from yurt.state import TABLES, Snapshot, Tables, Transaction
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import (
@@ -41,8 +41,8 @@ def every_table() -> Transaction:
     """The transaction that writes the state; its changes are one row of each table, and three allocations."""
     edit = Snapshot.empty().edit(INDEX)
     for name in ("all", "default"):
-        edit.delete("node_pools", name)
-    edit.delete("namespaces", "default")
+        edit.delete(Tables.node_pools, name)
+    edit.delete(Tables.namespaces, "default")
     node = _written(factories.node(factories.number_id(1), name="n1", secret_id="s"))
     job = _written(replace(factories.job(), submit_time=factories.NOW, job_modify_index=INDEX))
     rows: Mapping[str, Mapping[Hashable, Any]] = {
@@ -54,7 +54,7 @@ def every_table() -> Transaction:
     }
     for table, found in rows.items():
         for key, row in found.items():
-            edit.put(table, key, row)
+            edit.put(TABLES[table], key, row)
     return edit
 
 

@@ -21,6 +21,7 @@ from yurt.api.times import parse_rfc3339
 from yurt.fsm.node_class import computed_class
 from yurt.scheduler.attempts import Attempt
 from yurt.sdk.value import NANOSECONDS, UnixNano, Value, replace
+from yurt.state import TABLES, Tables
 from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
@@ -70,18 +71,18 @@ def snapshot_of(record: Data) -> Snapshot:
             if is_for_system and job.id == record["eval"].get("JobID") and job.type not in (JOB_SYSTEM, JOB_SYSBATCH):
                 job = replace(job, type=_type_of(record))
             jobs[job.key] = job
-            edit.put("job_versions", (*job.key, job.version), job)
+            edit.put(Tables.job_versions, (*job.key, job.version), job)
             if table == "jobs":
-                edit.put("jobs", job.key, job)
+                edit.put(Tables.jobs, job.key, job)
     for data in tables.get("allocs") or []:
         alloc = _alloc(data)
         own = alloc.job or jobs.get((alloc.namespace, alloc.job_id))
-        edit.put("allocs", alloc.id, replace(alloc, job=own))
+        edit.put(Tables.allocs, alloc.id, replace(alloc, job=own))
     for table, make in MAKERS.items():
         for data in tables.get(table) or []:
-            edit.put(table, *make(data))
+            edit.put(TABLES[table], *make(data))
     config = _value(record["state"].get("config") or {}, SchedulerConfiguration)
-    edit.put("scheduler_config", "", config)
+    edit.put(Tables.scheduler_configurations, "", config)
     return edit.commit()
 
 

@@ -15,6 +15,7 @@ from yurt.scheduler.ids import Ids
 from yurt.scheduler.job_types.generic import GenericAttempt
 from yurt.scheduler.job_types.system import SystemAttempt
 from yurt.sdk.value import UnixNano
+from yurt.state import Tables
 from yurt.state.store import Snapshot
 from yurt.structs.explain import Edit, SmallestChange
 from yurt.structs.job import Job
@@ -103,5 +104,5 @@ def _with_nodes(snapshot: Snapshot, edits: Sequence[Edit]) -> Snapshot:
         return snapshot
     changed = snapshot.edit(snapshot.index + 1)
     for node in nodes.values():
-        changed.put("nodes", node.id, node)
+        changed.put(Tables.nodes, node.id, node)
     return changed.commit()

@@ -149,7 +149,7 @@ class Volumes:
                 self._on_node.setdefault((row, volume.plugin_id), set()).add(source)
 
     def _volume(self, source: str) -> CSIVolume | None:
-        found: CSIVolume | None = self._snapshot.table("csi_volumes").get((self._job.namespace, source))
+        found: CSIVolume | None = self._snapshot.csi_volumes.get((self._job.namespace, source))
         return found
 
     def _node(self, row: int) -> Node:

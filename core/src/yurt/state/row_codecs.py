@@ -1,0 +1,289 @@
+"""How the rows of a table stand in a snapshot: what rows share is written once, and shared again when it is read.
+
+A codec turns a batch of rows into what is encoded, and a decoded chunk back into rows. Most tables write keys and
+rows as they are (`PlainRows`). Jobs, resources, metrics and scores are shared by many rows and worth more than the
+rest of them: `SharedWriter` numbers them by identity and writes each in a chunk of its own kind before the first rows
+that refer to it, `SharedReader` gives the object of a number. Strings of allocations that repeat become one object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
+from typing import Final, Generic, Protocol, TypeVar, get_args
+
+import msgspec
+
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import replace
+from yurt.state.table import Table, TableEditor
+from yurt.structs.alloc import AllocatedResources, Allocation
+from yurt.structs.job import Job
+from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
+
+CHUNK_ROWS: Final = 1_000
+JOBS, RESOURCES, METRICS, PARTS, SCORES = "*jobs", "*resources", "*metrics", "*parts", "*scores"
+"""Kinds of chunks that hold what rows share."""
+SHARED: Final = frozenset({JOBS, RESOURCES, METRICS, PARTS, SCORES})
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+T = TypeVar("T")
+
+_NOTHING: Final = -1
+_NO_RESOURCES: Final = AllocatedResources()
+
+_encoder = msgspec.msgpack.Encoder()
+_jobs_decoder = msgspec.msgpack.Decoder(list[Job])
+_resources_decoder = msgspec.msgpack.Decoder(list[AllocatedResources])
+_metrics_decoder = msgspec.msgpack.Decoder(list[AllocationMetric])
+_parts_decoder = msgspec.msgpack.Decoder(list[dict[str, float]])
+_scores_decoder = msgspec.msgpack.Decoder(list[tuple[str, int, float]])
+_allocs_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, int, tuple[int, ...], Allocation]])
+"""An allocation's row: the numbers of its job, resources and metrics, those of its score table, and the rest of it."""
+_old_allocs_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, Allocation]])
+"""The same in format 1, which had the scores of each allocation in its row."""
+
+
+class RowCodec(Protocol[K, V]):
+    """How the rows of one table are written and read."""
+
+    @property
+    def row_type(self) -> type[V]:
+        """What a row is."""
+
+    def ordered(self, table: Table[K, V]) -> Iterable[tuple[K, V]]:
+        """All rows in the order in which they are written."""
+
+    def written(self, rows: Sequence[tuple[K, V]], shared: SharedWriter) -> Sequence[tuple[object, ...]]:
+        """The rows as they are encoded, with numbers in the place of what `shared` writes."""
+
+    def read(self, body: msgspec.Raw, shared: SharedReader, editor: TableEditor[K, V]) -> int:
+        """Put the rows of a chunk into their table; how many there are."""
+
+
+class PlainRows(Generic[K, V]):
+    """Key and row as they are."""
+
+    def __init__(self, rows: type[list[tuple[K, V]]]) -> None:
+        self._rows = rows
+        self.row_type: type[V] = get_args(get_args(rows)[0])[1]
+        self._decoder: msgspec.msgpack.Decoder[list[tuple[K, V]]] | None = None
+
+    def ordered(self, table: Table[K, V]) -> Iterable[tuple[K, V]]:
+        """In the order of their hash."""
+        return table.items()
+
+    def written(self, rows: Sequence[tuple[K, V]], shared: SharedWriter) -> Sequence[tuple[object, ...]]:
+        """As they are."""
+        return rows
+
+    def read(self, body: msgspec.Raw, shared: SharedReader, editor: TableEditor[K, V]) -> int:
+        """Put the rows of a chunk into their table."""
+        if self._decoder is None:
+            # Made for the first chunk and not at the import: few processes read snapshots.
+            self._decoder = msgspec.msgpack.Decoder(self._rows)
+        rows = self._decoder.decode(body)
+        for key, row in rows:
+            editor.put(key, row)
+        return len(rows)
+
+
+class JobRows(Generic[K]):
+    """Key and number of a job: allocations share it, and its current version is one of its kept ones."""
+
+    row_type = Job
+
+    def __init__(self, rows: type[list[tuple[K, int]]]) -> None:
+        self._decoder = msgspec.msgpack.Decoder(rows)
+
+    def ordered(self, table: Table[K, Job]) -> Iterable[tuple[K, Job]]:
+        """In the order of their hash."""
+        return table.items()
+
+    def written(self, rows: Sequence[tuple[K, Job]], shared: SharedWriter) -> Sequence[tuple[object, ...]]:
+        """Their numbers."""
+        return [(key, shared.job(job)) for key, job in rows]
+
+    def read(self, body: msgspec.Raw, shared: SharedReader, editor: TableEditor[K, Job]) -> int:
+        """Put the jobs of a chunk into their table."""
+        rows = self._decoder.decode(body)
+        for key, number in rows:
+            editor.put(key, shared.jobs[number])
+        return len(rows)
+
+
+class AllocRows:
+    """The numbers of an allocation's job, resources, metrics and scores, and the rest of it."""
+
+    row_type = Allocation
+
+    def ordered(self, table: Table[str, Allocation]) -> Iterable[tuple[str, Allocation]]:
+        """Those of one job together, so that what they share is written shortly before them."""
+        return table.grouped("job")
+
+    def written(self, rows: Sequence[tuple[str, Allocation]], shared: SharedWriter) -> Sequence[tuple[object, ...]]:
+        """Each with the numbers of what it shares."""
+        return [self._written(row, shared) for _, row in rows]
+
+    def read(self, body: msgspec.Raw, shared: SharedReader, editor: TableEditor[str, Allocation]) -> int:
+        """Put the allocations of a chunk into their table: all at once, for an index entry is written for all."""
+        allocs = [*self._read(body, shared)]
+        fresh = {alloc.id: alloc for alloc in allocs}
+        if len(fresh) < len(allocs) or editor.present(fresh):
+            raise Invalid("the snapshot is broken: it has an allocation twice")
+        editor.put_new(fresh)
+        return len(allocs)
+
+    def _written(self, row: Allocation, shared: SharedWriter) -> tuple[object, ...]:
+        job = _NOTHING if row.job is None else shared.job(row.job)
+        resources = shared.resources(row.allocated_resources)
+        metric, scores = shared.metric(row.metrics)
+        return (job, resources, metric, scores, replace(row, job=None, allocated_resources=_NO_RESOURCES, metrics=None))
+
+    def _read(self, body: msgspec.Raw, shared: SharedReader) -> Iterator[Allocation]:
+        if shared.has_scores_in_rows:
+            for job, resources, alloc in _old_allocs_decoder.decode(body):
+                yield shared.alloc(alloc, job, resources, alloc.metrics)
+        else:
+            for job, resources, metric, scores, alloc in _allocs_decoder.decode(body):
+                yield shared.alloc(alloc, job, resources, shared.metric(metric, scores))
+
+
+class _Pool(Generic[T]):
+    """Numbers for shared objects, by identity: the state that is written keeps them alive."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._numbers: dict[Hashable, int] = {}
+        self._fresh: list[T] = []
+        self.known = self._numbers.get
+        """The number of what has this key, or None."""
+
+    def number(self, value: T) -> int:
+        """The object's number; a new one is written before the rows that use it."""
+        number = self.known(id(value))
+        return self.add(id(value), value) if number is None else number
+
+    def add(self, key: Hashable, value: T) -> int:
+        """A number for something new."""
+        number = self._numbers[key] = len(self._numbers)
+        self._fresh.append(value)
+        return number
+
+    def flush(self) -> Iterator[bytes]:
+        """The objects numbered since the last time."""
+        fresh, self._fresh = self._fresh, []
+        for start in range(0, len(fresh), CHUNK_ROWS):
+            yield _encoder.encode((self._kind, fresh[start : start + CHUNK_ROWS]))
+
+
+_parts_of_metric = attrgetter(*(field for field in AllocationMetric.__struct_fields__ if field != "score_meta_data"))
+
+
+class SharedWriter:
+    """Numbers all that rows share."""
+
+    def __init__(self) -> None:
+        self._jobs: _Pool[Job] = _Pool(JOBS)
+        self._resources: _Pool[AllocatedResources] = _Pool(RESOURCES)
+        self._metrics: _Pool[AllocationMetric] = _Pool(METRICS)
+        self._parts: _Pool[Mapping[str, float]] = _Pool(PARTS)
+        self._scores: _Pool[tuple[str, int, float]] = _Pool(SCORES)
+        self.job = self._jobs.number
+        """A job's number."""
+        self.resources = self._resources.number
+        """The number of an allocation's resources."""
+
+    def flush(self) -> Iterator[bytes]:
+        """What the next rows need and was not written yet, each after what it needs itself."""
+        for pool in (self._jobs, self._resources, self._metrics, self._parts, self._scores):
+            yield from pool.flush()
+
+    def metric(self, metric: AllocationMetric | None) -> tuple[int, list[int]]:
+        """The numbers of an allocation's metrics and of the rows of its score table."""
+        if metric is None:
+            return _NOTHING, []
+        key = tuple(map(id, _parts_of_metric(metric)))
+        number = self._metrics.known(key)
+        if number is None:
+            number = self._metrics.add(key, replace(metric, score_meta_data=()))
+        known = self._scores.known
+        return number, [
+            self._new_score(score) if (found := known(id(score))) is None else found for score in metric.score_meta_data
+        ]
+
+    def _new_score(self, score: NodeScoreMeta) -> int:
+        return self._scores.add(id(score), (score.node_id, self._parts.number(score.scores), score.norm_score))
+
+
+class SharedReader:
+    """What rows share, by number, as far as the stream has been read."""
+
+    def __init__(self, *, has_scores_in_rows: bool) -> None:
+        self.has_scores_in_rows = has_scores_in_rows
+        """The stream has format 1."""
+        self.jobs: list[Job] = []
+        self._resources: list[AllocatedResources] = []
+        self._metrics: list[AllocationMetric] = []
+        self._parts: list[dict[str, float]] = []
+        self._scores: list[NodeScoreMeta] = []
+        self._strings: dict[str, str] = {}
+        """Texts of allocations that repeat."""
+        self._newest: dict[tuple[str, str, int], Job] = {}
+
+    def read(self, kind: str, body: msgspec.Raw) -> None:
+        """Take in a chunk of one of the kinds `SHARED`."""
+        if kind == JOBS:
+            self.jobs.extend(map(self._with_known_groups, _jobs_decoder.decode(body)))
+        elif kind == RESOURCES:
+            self._resources.extend(_resources_decoder.decode(body))
+        elif kind == METRICS:
+            self._metrics.extend(_metrics_decoder.decode(body))
+        elif kind == PARTS:
+            self._parts.extend(_parts_decoder.decode(body))
+        else:
+            assert kind == SCORES, kind
+            self._scores.extend(map(self._score, _scores_decoder.decode(body)))
+
+    def metric(self, number: int, scores: Sequence[int]) -> AllocationMetric | None:
+        """The metrics of that number with the scores of those."""
+        if number == _NOTHING:
+            return None
+        metric, known = self._metrics[number], self._scores
+        return replace(metric, score_meta_data=tuple([known[score] for score in scores])) if scores else metric
+
+    def alloc(self, alloc: Allocation, job: int, resources: int, metric: AllocationMetric | None) -> Allocation:
+        """The allocation with what it shares; texts that repeat become one object."""
+        one = self._strings.setdefault
+        return replace(
+            alloc,
+            job=None if job == _NOTHING else self.jobs[job],
+            allocated_resources=self._resources[resources],
+            metrics=metric,
+            namespace=one(alloc.namespace, alloc.namespace),
+            eval_id=one(alloc.eval_id, alloc.eval_id),
+            node_id=one(alloc.node_id, alloc.node_id),
+            node_name=one(alloc.node_name, alloc.node_name),
+            job_id=one(alloc.job_id, alloc.job_id),
+            task_group=one(alloc.task_group, alloc.task_group),
+            desired_status=one(alloc.desired_status, alloc.desired_status),
+            desired_description=one(alloc.desired_description, alloc.desired_description),
+            client_status=one(alloc.client_status, alloc.client_status),
+            client_description=one(alloc.client_description, alloc.client_description),
+            deployment_id=one(alloc.deployment_id, alloc.deployment_id),
+        )
+
+    def _score(self, row: tuple[str, int, float]) -> NodeScoreMeta:
+        node_id, parts, score = row
+        node_id = self._strings.setdefault(node_id, node_id)
+        return NodeScoreMeta(node_id=node_id, scores=self._parts[parts], norm_score=score)
+
+    def _with_known_groups(self, job: Job) -> Job:
+        """One version is often there with several statuses: they share their groups."""
+        key = (job.namespace, job.id, job.version)
+        other = self._newest.get(key)
+        if other is not None and other.task_groups == job.task_groups:
+            return replace(job, task_groups=other.task_groups)
+        self._newest[key] = job
+        return job

@@ -1,0 +1,338 @@
+"""The tables of the state, one declaration each; docs/howto/add-a-table.md says how a further one is made.
+
+Their order is that of snapshots and digests: a new table comes at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from operator import attrgetter
+from typing import Any, Final, TypeAlias
+
+from yurt.sdk.value import replace
+from yurt.state.row_codecs import AllocRows, JobRows, PlainRows
+from yurt.state.schema import OnRestore, SearchContext, TableSchema, TableSet, Topic
+from yurt.structs.cluster import (
+    AutopilotConfiguration,
+    DriverSchema,
+    Namespace,
+    NodePool,
+    PeriodicLaunch,
+    RestoreChunk,
+    SchedulerConfiguration,
+)
+from yurt.structs.csi_volume import CSIVolume, without_secrets
+from yurt.structs.deployment import Deployment
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.host_volume import HostVolume, TaskGroupHostVolumeClaim
+from yurt.structs.job import JobScalingEvents, JobSubmission
+from yurt.structs.node import Node
+from yurt.structs.plan import StagedPlan
+from yurt.structs.questions import asks_csi, is_eval_terminal, is_terminal, runs_csi_plugin
+from yurt.structs.service import ServiceRegistration
+from yurt.structs.summary import JobSummary
+from yurt.structs.variable import EncryptedVariable, RootKeyMeta
+
+JobKey = tuple[str, str]
+VersionKey = tuple[str, str, int]
+
+DEFAULT_NAMESPACE: Final = "default"
+BUILT_IN_POOLS: Final = ("all", "default")
+FIRST_INDEX: Final = 1
+"""The index of the rows that exist before any command."""
+
+_ID_AND_NAME: Final = attrgetter("namespace", "id", "name")
+
+
+def _built_in_namespace() -> Namespace:
+    return Namespace(
+        name=DEFAULT_NAMESPACE,
+        description="Default shared namespace",
+        create_index=FIRST_INDEX,
+        modify_index=FIRST_INDEX,
+    )
+
+
+def _built_in_pools() -> tuple[tuple[str, NodePool], ...]:
+    texts = {"all": "Node pool with all nodes in the cluster.", "default": "Default node pool."}
+    return tuple(
+        (name, NodePool(name=name, description=texts[name], create_index=FIRST_INDEX, modify_index=FIRST_INDEX))
+        for name in BUILT_IN_POOLS
+    )
+
+
+class Tables(TableSet):
+    """All tables: of an instance their rows, of the class their declarations."""
+
+    __slots__ = ()
+
+    jobs = TableSchema(
+        JobRows(list[tuple[JobKey, int]]),
+        key_of=lambda job: job.key,
+        namespace_of=lambda _, job: job.namespace,
+        indexes={
+            "parent": lambda job: (job.namespace, job.parent_id) if job.parent_id else None,
+            "token": lambda job: (
+                (job.namespace, job.parent_id, job.dispatch_idempotency_token)
+                if job.dispatch_idempotency_token
+                else None
+            ),
+            "system": lambda job: "system" if job.type in ("system", "sysbatch") else None,
+            "csi": lambda job: job.namespace if asks_csi(job) else None,
+            "csi_plugin": lambda job: "csi_plugin" if runs_csi_plugin(job) else None,
+            "periodic": lambda job: "periodic" if job.periodic is not None else None,
+        },
+        topic=Topic("Job", key=lambda job: job.id),
+        search=SearchContext("jobs", _ID_AND_NAME),
+    )
+    """Current jobs by (namespace, id)."""
+
+    job_versions = TableSchema(
+        JobRows(list[tuple[VersionKey, int]]),
+        key_of=lambda job: (job.namespace, job.id, job.version),
+        namespace_of=lambda _, job: job.namespace,
+        indexes={"job": lambda job: (job.namespace, job.id)},
+    )
+    """Kept versions by (namespace, id, version)."""
+
+    job_summaries = TableSchema(
+        PlainRows(list[tuple[JobKey, JobSummary]]),
+        key_of=lambda summary: (summary.namespace, summary.job_id),
+        namespace_of=lambda _, summary: summary.namespace,
+    )
+    """Summaries by (namespace, id)."""
+
+    job_submissions = TableSchema(
+        PlainRows(list[tuple[VersionKey, JobSubmission]]),
+        key_of=None,
+        namespace_of=lambda key, _: key[0],
+    )
+    """Submitted texts by (namespace, id, version)."""
+
+    scaling_events = TableSchema(
+        PlainRows(list[tuple[JobKey, JobScalingEvents]]),
+        key_of=lambda events: (events.namespace, events.job_id),
+        namespace_of=lambda _, events: events.namespace,
+    )
+    """Scaling events by (namespace, id)."""
+
+    nodes = TableSchema(
+        PlainRows(list[tuple[str, Node]]),
+        key_of=lambda node: node.id,
+        namespace_of=None,
+        topic=Topic("Node", key=lambda node: node.id, shown=lambda node: replace(node, secret_id="")),
+        search=SearchContext("nodes", lambda node: ("", node.id, node.name), has_uuids=True, is_shown_by_name=True),
+        columns_work=8,
+    )
+    """Nodes by id."""
+
+    evals = TableSchema(
+        PlainRows(list[tuple[str, Evaluation]]),
+        key_of=lambda evaluation: evaluation.id,
+        namespace_of=lambda _, evaluation: evaluation.namespace,
+        indexes={
+            "job": lambda evaluation: (evaluation.namespace, evaluation.job_id),
+            "live": lambda evaluation: (
+                None if is_eval_terminal(evaluation) else (evaluation.namespace, evaluation.job_id)
+            ),
+            "status": lambda evaluation: None if is_eval_terminal(evaluation) else evaluation.status,
+        },
+        topic=Topic(
+            "Evaluation",
+            key=lambda evaluation: evaluation.id,
+            filter_keys=lambda evaluation: (evaluation.job_id, evaluation.deployment_id),
+        ),
+        search=SearchContext("evals", lambda each: (each.namespace, each.id, ""), has_uuids=True),
+    )
+    """Evaluations by id; `live` holds what is not terminal, by job, and `status` by status."""
+
+    allocs = TableSchema(
+        AllocRows(),
+        key_of=lambda alloc: alloc.id,
+        namespace_of=lambda _, alloc: alloc.namespace,
+        # Extractors in C: a plan writes thousands of rows.
+        indexes={
+            "node": attrgetter("node_id"),
+            "job": attrgetter("namespace", "job_id"),
+            "live": lambda alloc: None if is_terminal(alloc) else (alloc.namespace, alloc.job_id),
+            "eval": attrgetter("eval_id"),
+            "deployment": attrgetter("deployment_id"),
+        },
+        topic=Topic(
+            "Allocation",
+            key=lambda alloc: alloc.id,
+            filter_keys=lambda alloc: (alloc.job_id, alloc.deployment_id),
+            shown=lambda alloc: replace(alloc, job=None),
+        ),
+        search=SearchContext("allocs", _ID_AND_NAME, has_uuids=True, is_shown_by_name=True),
+        columns_work=1,
+    )
+    """Allocations by id; `live` holds what is not terminal, by job."""
+
+    deployments = TableSchema(
+        PlainRows(list[tuple[str, Deployment]]),
+        key_of=lambda deployment: deployment.id,
+        namespace_of=lambda _, deployment: deployment.namespace,
+        indexes={"job": lambda deployment: (deployment.namespace, deployment.job_id)},
+        topic=Topic(
+            "Deployment", key=lambda deployment: deployment.id, filter_keys=lambda deployment: (deployment.job_id,)
+        ),
+        search=SearchContext("deployment", lambda each: (each.namespace, each.id, ""), has_uuids=True),
+    )
+    """Deployments by id."""
+
+    services = TableSchema(
+        PlainRows(list[tuple[str, ServiceRegistration]]),
+        key_of=lambda service: service.id,
+        namespace_of=lambda _, service: service.namespace,
+        indexes={
+            "name": lambda service: (service.namespace, service.service_name),
+            "job": lambda service: (service.namespace, service.job_id),
+            "alloc": lambda service: service.alloc_id,
+            "node": lambda service: service.node_id,
+        },
+        topic=Topic(
+            "Service", key=lambda service: service.id, filter_keys=lambda each: (each.job_id, each.service_name)
+        ),
+    )
+    """Registered service instances by id."""
+
+    variables = TableSchema(
+        PlainRows(list[tuple[tuple[str, str], EncryptedVariable]]),
+        key_of=lambda variable: variable.key,
+        namespace_of=lambda _, variable: variable.namespace,
+        indexes={
+            "root_key": lambda variable: variable.key_id,
+            "locked": lambda variable: "locked" if variable.lock is not None else None,
+        },
+        topic=Topic(
+            "Variable",
+            key=lambda variable: variable.path,
+            payload="Metadata",
+            shown=lambda variable: replace(variable, data=b""),
+            has_deletion_flag=True,
+        ),
+        search=SearchContext("vars", lambda variable: (variable.namespace, variable.path, "")),
+    )
+    """Variables by (namespace, path)."""
+
+    root_keys = TableSchema(
+        PlainRows(list[tuple[str, RootKeyMeta]]),
+        key_of=lambda key: key.key_id,
+        namespace_of=None,
+    )
+    """What is known of root keys, by id."""
+
+    namespaces = TableSchema(
+        PlainRows(list[tuple[str, Namespace]]),
+        key_of=lambda namespace: namespace.name,
+        namespace_of=lambda _, namespace: namespace.name,
+        search=SearchContext("namespaces", lambda namespace: ("", namespace.name, namespace.name)),
+        built_in=((DEFAULT_NAMESPACE, _built_in_namespace()),),
+    )
+    """Namespaces by name; `default` always exists."""
+
+    node_pools = TableSchema(
+        PlainRows(list[tuple[str, NodePool]]),
+        key_of=lambda pool: pool.name,
+        namespace_of=None,
+        topic=Topic("NodePool", key=lambda pool: pool.name),
+        search=SearchContext("node_pools", lambda pool: ("", pool.name, pool.name)),
+        built_in=_built_in_pools(),
+    )
+    """Node pools by name; `default` and `all` always exist."""
+
+    scheduler_configurations = TableSchema(
+        PlainRows(list[tuple[str, SchedulerConfiguration]]),
+        key_of=lambda _: "",
+        namespace_of=None,
+        name="scheduler_config",
+    )
+    """The scheduler's configuration under the key "", once somebody has set it."""
+
+    autopilot_configurations = TableSchema(
+        PlainRows(list[tuple[str, AutopilotConfiguration]]),
+        key_of=lambda _: "",
+        namespace_of=None,
+        name="autopilot_config",
+    )
+    """How servers mind themselves under the key "", once somebody has set it."""
+
+    periodic_launches = TableSchema(
+        PlainRows(list[tuple[JobKey, PeriodicLaunch]]),
+        key_of=lambda launch: (launch.namespace, launch.id),
+        namespace_of=lambda _, launch: launch.namespace,
+    )
+    """The last launches of periodic jobs by (namespace, id)."""
+
+    schemas = TableSchema(
+        PlainRows(list[tuple[tuple[str, str], DriverSchema]]),
+        key_of=lambda schema: (schema.driver, schema.digest),
+        namespace_of=None,
+    )
+    """The options that drivers accept, by (driver, digest)."""
+
+    restore_chunks = TableSchema(
+        PlainRows(list[tuple[tuple[str, int], RestoreChunk]]),
+        key_of=None,
+        namespace_of=None,
+        on_restore=OnRestore.KEEP,
+    )
+    """Pieces of a snapshot that is being restored, by (restore, number)."""
+
+    staged_plans = TableSchema(
+        PlainRows(list[tuple[tuple[str, int], StagedPlan]]),
+        key_of=None,
+        namespace_of=lambda _, staged: staged.plan.namespace,
+        on_restore=OnRestore.CLEAR,
+    )
+    """Parts of plans that wait for the rest, by (plan, number)."""
+
+    csi_volumes = TableSchema(
+        PlainRows(list[tuple[tuple[str, str], CSIVolume]]),
+        key_of=lambda volume: (volume.namespace, volume.id),
+        namespace_of=lambda _, volume: volume.namespace,
+        topic=Topic(
+            "CSIVolume",
+            key=lambda volume: volume.id,
+            filter_keys=lambda volume: (volume.id, volume.name, volume.plugin_id),
+            payload="Volume",
+            shown=without_secrets,
+        ),
+        search=SearchContext("volumes", _ID_AND_NAME),
+    )
+    """Registered CSI volumes by (namespace, id)."""
+
+    host_volumes = TableSchema(
+        PlainRows(list[tuple[str, HostVolume]]),
+        key_of=lambda volume: volume.id,
+        namespace_of=lambda _, volume: volume.namespace,
+        indexes={"node": lambda volume: volume.node_id, "name": lambda volume: volume.name},
+        topic=Topic(
+            "HostVolume",
+            key=lambda volume: volume.id,
+            filter_keys=lambda volume: (volume.id, volume.name, volume.plugin_id),
+            payload="Volume",
+        ),
+    )
+    """Dynamic host volumes by id."""
+
+    host_volume_claims = TableSchema(
+        PlainRows(list[tuple[str, TaskGroupHostVolumeClaim]]),
+        key_of=lambda claim: claim.id,
+        namespace_of=lambda _, claim: claim.namespace,
+        indexes={
+            "job": lambda claim: (claim.namespace, claim.job_id),
+            "group": lambda claim: (claim.namespace, claim.job_id, claim.task_group_name),
+            "volume": lambda claim: claim.volume_id,
+        },
+    )
+    """Claims of sticky host volumes by id."""
+
+
+AnyTable: TypeAlias = TableSchema[Any, Any]
+"""A table of which only the name is known."""
+TABLES: Final[Mapping[str, AnyTable]] = {
+    schema.name: schema for schema in vars(Tables).values() if isinstance(schema, TableSchema)
+}
+"""All tables by name, in the order of snapshots and digests."""
