@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from yurt.fsm import snapshot
 from yurt.fsm.edit import SUMMARY_FIELDS
-from yurt.state import Snapshot
+from yurt.state import TABLES, Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, Applied, decode_command, encode_command
@@ -192,6 +192,15 @@ def test_indexes_hold_exactly_the_rows_that_belong_there(seed: int) -> None:
                 expected.setdefault((column, value), set()).add(key)
         for (column, value), keys in expected.items():
             assert set(table.keys_where(column, value)) == keys
+
+
+@histories
+@given(seeds)
+def test_commands_store_a_row_under_the_key_of_its_declaration(seed: int) -> None:
+    state = last_state(seed)
+    for name, schema in TABLES.items():
+        if schema.key_of is not None:
+            assert all(schema.key_of(row) == key for key, row in state.table(name).items()), name
 
 
 @histories

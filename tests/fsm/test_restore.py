@@ -10,7 +10,7 @@ import pytest
 from yurt.fsm import snapshot
 from yurt.fsm.restore import framed, unframed
 from yurt.sdk.errors import Invalid
-from yurt.state import Snapshot
+from yurt.state import Snapshot, Tables
 from yurt.structs.commands import (
     Applied,
     FinishRestore,
@@ -22,6 +22,7 @@ from yurt.structs.commands import (
     StageRestore,
 )
 from yurt.testing import factories
+from yurt.testing.every_table import every_table
 from yurt.testing.random_commands import random_history
 from yurt.testing.replica import Replica
 
@@ -79,6 +80,17 @@ def test_indexes_of_tables_follow(replica: Replica) -> None:
     assert [job.id for job in replica.state.jobs.values()] == ["old"]
     assert replica.state.jobs.index == replica.state.index
     assert not len(replica.state.restore_chunks)
+
+
+def test_parts_of_plans_in_a_snapshot_are_not_restored_and_those_of_the_cluster_go(replica: Replica) -> None:
+    wanted = every_table().commit()
+    assert len(wanted.staged_plans) == len(wanted.restore_chunks) == 1
+    edit = Snapshot.empty().edit(1)
+    edit.put(Tables.staged_plans, ("own", 0), wanted.staged_plans[("p", 1)])
+    replica.state = edit.commit()
+    restored(replica, archive(wanted))
+    assert not len(replica.state.staged_plans) and not len(replica.state.restore_chunks)
+    assert len(replica.state.evals) == 1
 
 
 @pytest.mark.parametrize(

@@ -29,10 +29,12 @@ HEARTBEAT_S = 30.0
 TOPICS_MAX = 64
 CHANGES_A_SLICE = 50
 """Rows that are made into events before others get the loop: a few milliseconds."""
-TOPICS = (
+_OF_NOMAD = (
     "Deployment", "Evaluation", "Allocation", "Job", "Node", "NodePool", "ACLPolicy", "ACLToken", "ACLRole",
-    "ACLAuthMethod", "ACLBindingRule", "Service", "HostVolume", "CSIVolume", "CSIPlugin", "Operator", "Variable", "*",
+    "ACLAuthMethod", "ACLBindingRule", "Service", "HostVolume", "CSIVolume", "CSIPlugin", "Operator", "Variable",
 )  # fmt: skip
+TOPICS = frozenset({"*", *_OF_NOMAD, *(table.topic.name for table in TABLES.values() if table.topic is not None)})
+"""What readers may subscribe to: Nomad's topics, of which some have no events, and those of all tables."""
 TYPE_OF_COMMAND = {
     "AddNodeEvents": "NodeStreamEvent",
     "ApplyPlan": "PlanResult",

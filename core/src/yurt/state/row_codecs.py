@@ -49,6 +49,10 @@ class RowCodec(Protocol[K, V]):
     """How the rows of one table are written and read."""
 
     @property
+    def key_type(self) -> type[K]:
+        """What a key is."""
+
+    @property
     def row_type(self) -> type[V]:
         """What a row is."""
 
@@ -67,6 +71,7 @@ class PlainRows(Generic[K, V]):
 
     def __init__(self, rows: type[list[tuple[K, V]]]) -> None:
         self._rows = rows
+        self.key_type: type[K] = get_args(get_args(rows)[0])[0]
         self.row_type: type[V] = get_args(get_args(rows)[0])[1]
         self._decoder: msgspec.msgpack.Decoder[list[tuple[K, V]]] | None = None
 
@@ -96,6 +101,7 @@ class JobRows(Generic[K]):
 
     def __init__(self, rows: type[list[tuple[K, int]]]) -> None:
         self._decoder = msgspec.msgpack.Decoder(rows)
+        self.key_type: type[K] = get_args(get_args(rows)[0])[0]
 
     def ordered(self, table: Table[K, Job]) -> Iterable[tuple[K, Job]]:
         """In the order of their hash."""
@@ -116,6 +122,7 @@ class JobRows(Generic[K]):
 class AllocRows:
     """The numbers of an allocation's job, resources, metrics and scores, and the rest of it."""
 
+    key_type = str
     row_type = Allocation
 
     def ordered(self, table: Table[str, Allocation]) -> Iterable[tuple[str, Allocation]]:

@@ -1,6 +1,6 @@
 """The whole state at one log index, and the transaction that leads to the next.
 
-A snapshot is a tuple of table roots: taking one costs nothing, and what it shows never changes. `Transaction`
+A snapshot holds the roots of the tables: taking one costs nothing, and what it shows never changes. `Transaction`
 gathers the edits of one command; `commit` gives the next snapshot, and `changes` says what changed for watches, the
 event stream and the columns.
 """
