@@ -48,7 +48,8 @@ no access control: tokens are accepted and not looked at, and every ACL route sa
 - A body may have {app.BODY_MAX // (1024 * 1024)} MiB (413). At most {app.BLOCKING_MAX} blocking queries wait at once
   (429).
 - Errors are one line of text: 400 for what can not be read, 404 for what is not there, 405, 500 for what Nomad
-  answers with 500, 501 for what this version can not do.
+  answers with 500, 501 for what this version can not do. The header `X-Yurt-Error` names the reason
+  ([all reasons](errors.md)).
 
 **Needs** says what a caller will need where access control is on, in the words of policies: capabilities in the
 namespace of the object, `node:read`, `management`. A list of which each row needs something leaves out the rows that

@@ -30,8 +30,12 @@ class FixedApi:
                 body = self.rfile.read(length)
                 api.asked.append((self.command, self.path, dict(self.headers), json.loads(body) if body else None))
                 found = api.answers.get(path)
-                status, data = (404, b"not found") if found is None else api.encoded(found, query)
+                if callable(found):
+                    found = found(query)
+                status, data = (404, b"not found") if found is None else api.encoded(found)
                 self.send_response(status)
+                if isinstance(found, tuple) and len(found) > 2:
+                    self.send_header("X-Yurt-Error", found[2])
                 self.send_header("Content-Length", str(len(data)))
                 self.send_header("X-Nomad-Index", "7")
                 if api.next_token:
@@ -50,10 +54,8 @@ class FixedApi:
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
 
     @staticmethod
-    def encoded(found: Any, query: str) -> tuple[int, bytes]:
-        """(status, text) is an error; a function makes the answer from the query."""
-        if callable(found):
-            found = found(query)
+    def encoded(found: Any) -> tuple[int, bytes]:
+        """(status, text) is an error, and the third its reason; a function makes the answer from the query."""
         if isinstance(found, bytes):
             return 200, found
         if isinstance(found, tuple):

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from yurt.cli.api.client import ApiClient, Connection
 from yurt.cli.errors import ApiError, BrokenOff, Unreachable
+from yurt.sdk.errors import Reason
 from yurt.testing.claims import quiet_port
 
 
@@ -114,3 +115,20 @@ def test_an_answer_that_ends_before_its_end_is_not_taken_for_whole() -> None:
         with pytest.raises(BrokenOff, match="ended its answer before the end"):
             next(pieces)
         serving.join(timeout=5)
+
+
+@pytest.mark.parametrize(("answer", "reason"), [
+    ((404, "Unknown node", "unknown-node"), Reason.UNKNOWN_NODE),
+    ((404, "Unknown node"), Reason.NOT_FOUND),
+    ((429, "slow down", "of-a-later-version"), Reason.OVERLOADED),
+    ((500, "No cluster leader"), Reason.FAILED),
+])  # fmt: skip
+def test_the_header_names_the_reason_and_without_it_the_status_does(
+    api: Any, answer: tuple[Any, ...], reason: Reason
+) -> None:
+    api.answers["/v1/nodes"] = answer
+    client = ApiClient(Connection(address=api.address))
+    with pytest.raises(ApiError) as caught:
+        client.get("/v1/nodes")
+    client.close()
+    assert (caught.value.reason, caught.value.status, str(caught.value)) == (reason, answer[0], answer[1])

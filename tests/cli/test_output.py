@@ -311,3 +311,14 @@ def test_several_tasks_ask_for_a_choice(api: Any, run: Any) -> None:
 def test_what_can_be_no_id_is_not_found_without_asking(api: Any, run: Any) -> None:
     assert run("node", "status", "zz") == (1, "", 'No node(s) with prefix or id "zz" found\n')
     assert api.asked == []
+
+
+@pytest.mark.parametrize(("reason", "says"), [("job-changed", "Job not updated"), ("conflict", "Error submitting job")])
+def test_a_job_that_changed_meanwhile_is_told_by_the_reason_of_the_refusal(
+    api: Any, run: Any, tmp_path: Path, reason: str, says: str
+) -> None:
+    path = tmp_path / "web.nomad.hcl"
+    path.write_text('job "web" {\n  group "g" {\n    task "t" {\n      driver = "mock"\n    }\n  }\n}\n')
+    api.answers["/v1/jobs"] = (500, "the words are of no account", reason)
+    code, _, error = run("job", "run", "-check-index", "9", str(path))
+    assert code == 1 and says in error and "the words are of no account" in error

@@ -110,7 +110,7 @@ def test_an_agent_without_a_server_is_told_so(api: Any, run: Any) -> None:
 
 
 def test_every_command_says_what_to_look_at_while_nobody_leads(api: Any, run: Any) -> None:
-    api.answers["/v1/jobs"] = api.answers["/v1/nodes"] = (500, "No cluster leader")
+    api.answers["/v1/jobs"] = api.answers["/v1/nodes"] = (500, "No cluster leader", "no-leader")
     for words in (("job", "status"), ("node", "status")):
         code, _, error = run(*words)
         assert code == 1

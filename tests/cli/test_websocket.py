@@ -18,11 +18,12 @@ def answer_with(connection: socket.socket, answer: bytes) -> None:
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\nno such", (404, "no such", b"")),
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", (400, "", b"")),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\nno such", (404, "no such", b"", "")),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", (400, "", b"", "")),
+        (b"HTTP/1.1 404 Not Found\r\nX-Yurt-Error: unknown-node\r\n\r\n", (404, "", b"", "unknown-node")),
     ],
 )
-def test_a_refusal_comes_with_its_text(answer: bytes, expected: tuple[int, str, bytes]) -> None:
+def test_a_refusal_comes_with_its_text(answer: bytes, expected: tuple[int, str, bytes, str]) -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         server = threading.Thread(target=answer_with, args=(theirs, answer))

@@ -10,7 +10,7 @@ import pytest
 from yurt.broker import Delivery
 from yurt.fsm.snapshot import digest
 from yurt.rpc.peer import ConnectionLost
-from yurt.sdk.errors import Conflict, Unavailable, YurtError
+from yurt.sdk.errors import Conflict, Reason, Unavailable, YurtError
 from yurt.server.peers import PeerPort
 from yurt.server.server import Server
 from yurt.server.work import SCHEDULER_VERSION, FarWork, LeaderWork, PlanReply
@@ -157,7 +157,7 @@ def handed_in(leader: Meets, env: FakeEnv) -> FarWork:
     return FarWork(lambda: leader, Snapshot.empty, env=env)  # type: ignore[arg-type,return-value]
 
 
-NO = Unavailable("No cluster leader")
+NO = Unavailable("No cluster leader", reason=Reason.NO_LEADER)
 
 
 async def submit(leader: Meets, env: FakeEnv) -> PlanReply:

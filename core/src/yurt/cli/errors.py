@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.sdk.errors import YurtError
+from yurt.sdk.errors import YurtError, reason_of, reason_of_status
 
 
 class CliError(Exception):
@@ -18,11 +18,11 @@ class UsageError(CliError):
 
 
 class ApiError(YurtError):
-    """The agent answered with an error; `status` is the HTTP status."""
+    """The agent answered with an error; `status` is the HTTP status, and the only fact that a Nomad agent tells."""
 
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
+    def __init__(self, status: int, text: str, reason: str = "") -> None:
+        """`reason`: the code that the answer's header names."""
+        super().__init__(text, reason=reason_of(reason) or reason_of_status(status), status=status)
 
 
 class Unreachable(YurtError):

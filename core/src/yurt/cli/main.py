@@ -16,6 +16,7 @@ from yurt.cli.absent import INSTEAD, absent_command
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.suggest import did_you_mean
 from yurt.cli.tree import ALIASES, COMMANDS, GROUPS
+from yurt.sdk.errors import Reason
 
 if TYPE_CHECKING:
     from yurt.cli.command import Command
@@ -24,7 +25,6 @@ HELP = frozenset({"-h", "-help", "--help"})
 VERSION = frozenset({"-v", "-version", "--version"})
 EXIT_INTERRUPTED = 130
 EXIT_NOT_A_COMMAND = 127
-NO_LEADER = "No cluster leader"
 NO_LEADER_HINT = "A majority of the servers must reach each other; which ones there are shows: yurt server members"
 
 
@@ -116,7 +116,7 @@ def _run(command: Command, words: list[str]) -> int:
         return error.code if error.code is not None else command.failure_code
     except YurtError as error:
         print(f"Error: {error}", file=sys.stderr)
-        if str(error) == NO_LEADER:
+        if error.reason is Reason.NO_LEADER:
             print(NO_LEADER_HINT, file=sys.stderr)
         return command.failure_code
     except BrokenPipeError:

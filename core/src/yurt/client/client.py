@@ -52,7 +52,7 @@ from yurt.runtime.insides import insides
 from yurt.runtime.log_tap import log_texts
 from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import Driver, Fingerprint, TaskHandle
-from yurt.sdk.errors import Conflict, NotFound, PermissionDenied, Unavailable
+from yurt.sdk.errors import Conflict, NotFound, PermissionDenied, Reason, Unavailable
 from yurt.sdk.value import replace, seconds
 from yurt.storage.client_db import AllocRecord, ClientDatabase, DynamicMeta
 from yurt.structs.alloc import Allocation, TaskState
@@ -472,7 +472,8 @@ class Client:
             raise Unavailable("this node still takes up what it ran: try again in a moment")
         runner = self.runners.get(alloc_id)
         if runner is None:
-            raise NotFound(f"Unknown allocation {alloc_id!r}: this node does not run it")
+            text = f"Unknown allocation {alloc_id!r}: this node does not run it"
+            raise NotFound(text, reason=Reason.UNKNOWN_ALLOCATION)
         return runner
 
     async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:

@@ -13,6 +13,7 @@ from yurt.fsm.edit import Edit
 from yurt.fsm.evals import evaluation_for, put_evaluations, put_job_evaluation
 from yurt.fsm.host_volumes import drop_claims
 from yurt.fsm.reject import conflict, denied, invalid, not_found
+from yurt.sdk.errors import Reason
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Tables
 from yurt.state.tables import JobKey, VersionKey
@@ -87,7 +88,7 @@ def registration_denied(edit: Edit) -> Rejected | None:
     """The rejection of what registers jobs while the scheduler configuration forbids it."""
     configuration: SchedulerConfiguration | None = edit.tx.get(Tables.scheduler_configurations, "")
     if configuration is not None and configuration.reject_job_registration:
-        return denied(REGISTRATION_DISABLED)
+        return denied(REGISTRATION_DISABLED, Reason.REGISTRATION_DISABLED)
     return None
 
 

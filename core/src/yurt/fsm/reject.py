@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from yurt.sdk.errors import Reason
 from yurt.structs.commands import Rejected
 
 
@@ -10,9 +11,9 @@ def not_found(message: str) -> Rejected:
     return Rejected(kind="not_found", message=message)
 
 
-def conflict(message: str) -> Rejected:
+def conflict(message: str, reason: Reason | None = None) -> Rejected:
     """The command was made for a state that has moved on."""
-    return Rejected(kind="conflict", message=message)
+    return Rejected(kind="conflict", message=message, reason=reason)
 
 
 def invalid(message: str) -> Rejected:
@@ -20,9 +21,9 @@ def invalid(message: str) -> Rejected:
     return Rejected(kind="invalid", message=message)
 
 
-def denied(message: str) -> Rejected:
+def denied(message: str, reason: Reason | None = None) -> Rejected:
     """The cluster's configuration forbids the command."""
-    return Rejected(kind="denied", message=message)
+    return Rejected(kind="denied", message=message, reason=reason)
 
 
 def stale(message: str) -> Rejected:

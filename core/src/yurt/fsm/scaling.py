@@ -8,6 +8,7 @@ from yurt.fsm.edit import Edit
 from yurt.fsm.evals import put_job_evaluation
 from yurt.fsm.jobs import enforced_index_conflict, prune_versions, registration_denied, store_job
 from yurt.fsm.reject import conflict, invalid, not_found
+from yurt.sdk.errors import Reason
 from yurt.sdk.value import replace
 from yurt.state import Tables
 from yurt.structs import status
@@ -26,7 +27,7 @@ def scale_job(edit: Edit, command: ScaleJob) -> Rejected | None:
         return not_found(f'job "{command.job_id}" not found')
     problem = enforced_index_conflict(job, command.enforce_index)
     if problem:
-        return conflict(problem)
+        return conflict(problem, Reason.JOB_CHANGED)
     rejected = registration_denied(edit) or _refusal(edit, job, command)
     if rejected is not None:
         return rejected

@@ -23,7 +23,7 @@ from yurt.access.needs import Capability
 from yurt.api.encode import encode_builtins
 from yurt.http import routes
 from yurt.http.call import Call
-from yurt.http.errors import Refused, status_of
+from yurt.http.errors import Refused
 from yurt.http.query import flag
 from yurt.http.routes import NODE, ROW
 from yurt.http.targets import node_of_alloc
@@ -191,8 +191,7 @@ def frame_text(frame: ExecFrame) -> str:
 
 def close_code(error: YurtError) -> int:
     """The close code of a failure after the peer has opened."""
-    status = status_of(error)
-    return int(WSCloseCode.INTERNAL_ERROR) if status == 500 else CODE_BASE + status
+    return int(WSCloseCode.INTERNAL_ERROR) if error.status == 500 else CODE_BASE + error.status
 
 
 def shortened(text: str) -> bytes:

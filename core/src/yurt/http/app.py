@@ -21,7 +21,7 @@ from yurt.http.at_leader import PLACES, Places, ServerApis
 from yurt.http.browsers import policy_of, refusal
 from yurt.http.call import AUTHORITY, CONTEXT, Context
 from yurt.http.cluster import CLUSTER, LoneServer
-from yurt.http.errors import NoServer, NotLed, status_of, told_error
+from yurt.http.errors import NoServer, NotLed, headers_of, told_error
 from yurt.http.hosts import Policy
 from yurt.http.inert import make_inert
 from yurt.http.marks import NOT_LEADING
@@ -33,7 +33,7 @@ from yurt.http.routing import CORS_PREFIXES, has_effect_on_get
 from yurt.http.strangers import STRANGERS, Strangers
 from yurt.http.table import add_all_routes
 from yurt.runtime.env import Env, RealEnv
-from yurt.sdk.errors import YurtError
+from yurt.sdk.errors import ERROR_HEADER, NO_ERROR, Reason, YurtError, reason_of_status
 
 if TYPE_CHECKING:
     from yurt.client.client import Client
@@ -131,8 +131,8 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
     try:
         return await _where_it_belongs(request, handler)
     except YurtError as error:
-        headers = {NOT_LEADING: "true"} if isinstance(error, NotLed) else {}
-        return _broken_off(request, error) or web.Response(status=status_of(error), text=str(error), headers=headers)
+        headers = headers_of(error) | ({NOT_LEADING: "true"} if isinstance(error, NotLed) else {})
+        return _broken_off(request, error) or web.Response(status=error.status, text=str(error), headers=headers)
     except web.HTTPRequestEntityTooLarge:
         return web.Response(status=413, text=f"Request body is too large: the limit is {BODY_MAX} bytes")
     except web.RequestPayloadError as error:
@@ -149,9 +149,9 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
         if isinstance(error, ConnectionError) and _has_left(request):
             return web.Response(status=READER_LEFT)
         log.exception("%s %s failed", request.method, request.path)
-        told = told_error(error)
-        status, text = (500, INTERNAL) if told is None else (status_of(told), str(told))
-        return _broken_off(request, error) or web.Response(status=status, text=text)
+        told = told_error(error) or YurtError(INTERNAL, reason=Reason.INTERNAL)
+        answer = web.Response(status=told.status, text=str(told), headers=headers_of(told))
+        return _broken_off(request, error) or answer
 
 
 def _unread_body(request: web.Request, error: web.RequestPayloadError) -> web.Response:
@@ -234,6 +234,8 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
     if (begun := BEGUN.get(None)) is not None:
         begun.append(response)
     response.headers.update(request.app[CONTEXT].agent.response_headers)
+    if response.status >= NO_ERROR:
+        response.headers.setdefault(ERROR_HEADER, reason_of_status(response.status))
     make_inert(request, response)
     if hdrs.ACCESS_CONTROL_ALLOW_ORIGIN in response.headers and request.path.startswith(CORS_PREFIXES):
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_METHODS] = "HEAD, GET"

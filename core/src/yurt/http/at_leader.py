@@ -22,9 +22,9 @@ from yurt.http.query import is_stale
 from yurt.http.routes import AnsweredBy
 from yurt.http.routing import endpoint_of
 from yurt.rpc.peer import ConnectionLost
-from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
-from yurt.server.log_writer import NO_LEADER
-from yurt.server.passing import LeaderMoved, is_no_leader
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable
+from yurt.server.failures import NO_LEADER, is_no_leader, log_broken, no_leader
+from yurt.server.passing import LeaderMoved
 
 if TYPE_CHECKING:
     from yurt.http.forwarding import ApiPort
@@ -83,7 +83,7 @@ class Places:
         if self._server.is_leader:
             return await (self._read(request, handle) if request.method in READS else self._write(request, handle))
         if self._server.writer.broken:
-            raise Unavailable(self._server.writer.broken)
+            raise log_broken(self._server.writer.broken)
         name = self._server.leader_name
         if not name or name == self._server.config.name or self._others is None or is_from_server(request):
             raise NotLed(NO_LEADER)
@@ -93,7 +93,7 @@ class Places:
             async with self._server.roles.while_led_by(name, lambda: not begun(), grace_s=grace_s):
                 return await self.pass_on(request, name)
         except LeaderMoved:
-            raise (NotLed(NO_LEADER) if is_read else Unavailable(MAYBE)) from None
+            raise (NotLed(NO_LEADER) if is_read else Unavailable(MAYBE, reason=Reason.OUTCOME_UNKNOWN)) from None
 
     async def _read(self, request: web.Request, handle: Handle) -> web.StreamResponse:
         try:
@@ -131,7 +131,7 @@ class Places:
         else:
             confirmed = self._server.term is term
         if not confirmed:
-            raise (NotLed if is_kept(request) else Unavailable)(NO_LEADER)
+            raise (NotLed(NO_LEADER) if is_kept(request) else no_leader())
 
     def other(self, request: web.Request, wanted: str) -> str:
         """The server that a `server_id` names: by its name, with the region or without, or `leader`.
@@ -144,7 +144,7 @@ class Places:
         if wanted == "leader":
             name = self._server.leader_name
             if not name:
-                raise Unavailable(NO_LEADER)
+                raise no_leader()
         else:
             known = (own, *self._server.peers.names)
             name = next((each for each in known if wanted in (each, each.rpartition(".")[0])), "")
@@ -168,11 +168,11 @@ class Places:
             try:
                 return await forward(request, api, by=BY_SERVER)
             except NotLed:
-                raise (NotLed if is_kept(request) else Unavailable)(NO_LEADER) from None
+                raise (NotLed(NO_LEADER) if is_kept(request) else no_leader()) from None
             except ConnectionLost:
                 if request.method in READS:
                     raise NotLed(NO_LEADER) from None
-                raise Unavailable(MAYBE) from None
+                raise Unavailable(MAYBE, reason=Reason.OUTCOME_UNKNOWN) from None
 
 
 def is_answered_here(request: web.Request) -> bool:

@@ -17,7 +17,7 @@ from yurt.http.errors import Refused
 from yurt.http.query import number
 from yurt.http.raft import is_leader
 from yurt.lifecycle.durations import duration_text
-from yurt.sdk.errors import Conflict, Unavailable
+from yurt.sdk.errors import ERROR_HEADER, Conflict, Reason, Unavailable
 from yurt.sdk.value import NANOSECONDS, replace
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import ALIVE
@@ -94,7 +94,10 @@ async def health(call: Call) -> web.Response:
         "Upgrade": None,
         "Voters": [row["ID"] for row in voters],
     }
-    return json_answer(call, answer, status=200 if is_healthy else 429)
+    response = json_answer(call, answer, status=200 if is_healthy else Reason.UNHEALTHY.status)
+    if not is_healthy:
+        response.headers[ERROR_HEADER] = Reason.UNHEALTHY
+    return response
 
 
 def _row(call: Call, view: ServerView, config: AutopilotConfiguration) -> dict[str, Any]:

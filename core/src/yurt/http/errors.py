@@ -2,7 +2,9 @@
 
 What a handler finds wrong itself keeps its own code (`Refused`). What the servers refuse while they carry out a
 write is a failed call, which Nomad answers with 500 and the text (`failed_call`); so is a lookup by something
-that is no UUID. All other errors of the closed set are mapped here and nowhere else.
+that is no UUID. All other errors are answered with the status of their reason (`yurt.sdk.errors`).
+
+Every answer of an error names its reason in a header, so that no client has to read the text.
 """
 
 from __future__ import annotations
@@ -10,31 +12,23 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import TypeVar
 
-from yurt.sdk.errors import Conflict, DriverError, Invalid, NotFound, PermissionDenied, Unavailable, YurtError
+from yurt.sdk.errors import ERROR_HEADER, Conflict, Invalid, NotFound, Reason, Unavailable, YurtError, reason_of_status
 
 T = TypeVar("T")
-
-_FORBIDDEN_ENDINGS = (
-    "Permission denied",
-    "ACL token not found",
-    "Job registration, dispatch, and scale are disabled by the scheduler configuration",
-)
-_NO_PATH = ("No path to node", "Unknown allocation", "Unknown node")
 
 
 class Refused(YurtError):
     """An answer with a code of its own."""
 
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(text)
-        self.code = code
+    def __init__(self, code: int, text: str, *, reason: Reason | None = None) -> None:
+        super().__init__(text, reason=reason or reason_of_status(code), status=code)
 
 
 class NoServer(Unavailable):
     """Only an agent with a server can answer."""
 
 
-class NotLed(Unavailable):
+class NotLed(Unavailable, reason=Reason.NO_LEADER):
     """No server led; the request was not carried out."""
 
 
@@ -43,7 +37,7 @@ async def failed_call(call: Awaitable[T]) -> T:
     try:
         return await call
     except (NotFound, Invalid, Conflict) as error:
-        raise Refused(500, str(error)) from error
+        raise Refused(500, str(error), reason=error.reason) from error
 
 
 def told_error(error: Exception) -> YurtError | None:
@@ -56,34 +50,14 @@ def told_error(error: Exception) -> YurtError | None:
         found = [told_error(each) for each in error.exceptions]
         return None if None in found else found[0]
     if isinstance(error, TimeoutError):
-        return Unavailable("It took too long: the agent's machine, or an engine on it, does not answer in time")
+        text = "It took too long: the agent's machine, or an engine on it, does not answer in time"
+        return Unavailable(text, reason=Reason.TIMED_OUT)
     if isinstance(error, OSError):
-        return Unavailable(f"The agent's machine is in trouble: {error.strerror or type(error).__name__}")
+        text = f"The agent's machine is in trouble: {error.strerror or type(error).__name__}"
+        return Unavailable(text, reason=Reason.MACHINE_TROUBLE)
     return None
 
 
-def status_of(error: YurtError) -> int:
-    """The HTTP status of an error."""
-    text = str(error)
-    if isinstance(error, Refused):
-        return _forbidden(text) or error.code
-    if isinstance(error, Unavailable) and text.startswith(_NO_PATH):
-        return 404
-    for kind, code in _CODES:
-        if isinstance(error, kind):
-            return _forbidden(text) or code
-    return 500
-
-
-def _forbidden(text: str) -> int | None:
-    return 403 if text.endswith(_FORBIDDEN_ENDINGS) else None
-
-
-_CODES: tuple[tuple[type[YurtError], int], ...] = (
-    (NotFound, 404),
-    (Invalid, 400),
-    (PermissionDenied, 403),
-    (Conflict, 409),
-    (Unavailable, 500),
-    (DriverError, 500),
-)
+def headers_of(error: YurtError) -> dict[str, str]:
+    """The headers of the answer of an error."""
+    return {ERROR_HEADER: error.reason.value}

@@ -11,7 +11,7 @@ from yurt.http.at_leader import PLACES
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.lists import check_uuid
-from yurt.sdk.errors import NotFound, Unavailable
+from yurt.sdk.errors import NotFound, Reason, Unavailable
 
 if TYPE_CHECKING:
     from yurt.server.ports import NodePort
@@ -24,7 +24,7 @@ def node_of_alloc(call: Call, alloc_id: str) -> tuple[str, NodePort]:
         return alloc_id, call.client
     alloc = call.server.state.allocs.get(alloc_id)
     if alloc is None:
-        raise Refused(404, f'Unknown allocation "{alloc_id}"')
+        raise Refused(404, f'Unknown allocation "{alloc_id}"', reason=Reason.UNKNOWN_ALLOCATION)
     return alloc_id, _connected(call, alloc.node_id)
 
 
@@ -38,7 +38,7 @@ def node_of_id(call: Call, node_id: str) -> NodePort:
     if not node_id or (call.client is not None and node_id == call.client.node_id):
         return _own_client(call)
     if call.server.state.nodes.get(node_id) is None:
-        raise Refused(404, f'Unknown node "{node_id[:64]}"')
+        raise Refused(404, f'Unknown node "{node_id[:64]}"', reason=Reason.UNKNOWN_NODE)
     return _connected(call, node_id)
 
 
@@ -63,4 +63,4 @@ def _connected(call: Call, node_id: str) -> NodePort:
     try:
         return call.server.node_port(node_id)
     except (NotFound, Unavailable):
-        raise Refused(404, "No path to node") from None
+        raise Refused(404, "No path to node", reason=Reason.NO_PATH_TO_NODE) from None

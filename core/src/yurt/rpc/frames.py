@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 
 from yurt.sdk import errors
-from yurt.sdk.errors import Unavailable, YurtError
+from yurt.sdk.errors import NO_ERROR, STATUS_MAX, Unavailable, YurtError, reason_of
 
 PROTOCOL = 2
 """The version of these frames; ends of different versions do not speak to each other."""
@@ -51,10 +51,16 @@ class Answer(Frame, tag=2, frozen=True):
 
 
 class Failure(Frame, tag=3, frozen=True):
-    """The call failed; `kind` names one of `yurt.sdk.errors`."""
+    """The call failed; `kind` names one of the classes in `yurt.sdk.errors`, the rest are the facts of the error.
+
+    An end of an earlier version sends no more than the kind and the text.
+    """
 
     kind: str
     text: str
+    reason: str = ""
+    status: int = 0
+    is_transient: bool | None = None
 
 
 class Item(Frame, tag=4, frozen=True):
@@ -115,6 +121,7 @@ class Welcome(msgspec.Struct, kw_only=True, frozen=True):
     rpc_addr: str = ""
     problem: str = ""
     kind: str = ""
+    reason: str = ""
 
 
 def encode(frames: list[AnyFrame]) -> bytes:
@@ -129,16 +136,33 @@ def decode(message: bytes) -> list[AnyFrame]:
 
 
 def failure(call_id: int, error: YurtError) -> Failure:
-    """An error as it travels: the closest kind that the other end knows."""
-    kind = next((each.__name__ for each in type(error).__mro__ if each.__name__ in _KINDS), "YurtError")
-    return Failure(call_id, kind, str(error))
+    """An error as it travels."""
+    return Failure(call_id, kind_of(error), str(error), error.reason.value, error.status, error.is_transient)
 
 
 def raised(frame: Failure) -> YurtError:
-    """The error of a failed call."""
-    return error_of(frame.kind, frame.text)
+    """The error of a failed call, with what of it this end understands."""
+    error = error_of(frame.kind, frame.text, frame.reason)
+    if NO_ERROR <= frame.status <= STATUS_MAX:
+        error.status = frame.status
+    if frame.is_transient is not None:
+        error.is_transient = frame.is_transient
+    return error
 
 
-def error_of(kind: str, text: str) -> YurtError:
-    """An error by the name of its kind; a kind that this end does not know is a mishap of the far side."""
-    return _KINDS.get(kind, Unavailable)(text)
+def refusal(error: YurtError) -> Welcome:
+    """The answer to an end that is not spoken to."""
+    return Welcome(problem=str(error), kind=kind_of(error), reason=error.reason.value)
+
+
+def kind_of(error: YurtError) -> str:
+    """The closest class of an error that the other end knows."""
+    return next((each.__name__ for each in type(error).__mro__ if each.__name__ in _KINDS), "YurtError")
+
+
+def error_of(kind: str, text: str, reason: str = "") -> YurtError:
+    """An error by the name of its class; one of a class that this end does not know is a failure of the far side.
+
+    Without a reason that this end knows, the error has that of its class.
+    """
+    return _KINDS.get(kind, Unavailable)(text, reason=reason_of(reason))

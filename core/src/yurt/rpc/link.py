@@ -224,7 +224,7 @@ class Link:
         except TimeoutError:
             raise Unavailable(f"it did not answer within {GREETING_LIMIT_S:g} s") from None
         if welcome.problem:
-            raise error_of(welcome.kind, welcome.problem)
+            raise error_of(welcome.kind, welcome.problem, welcome.reason)
         return welcome
 
     def _tell_problem(self, address: str, error: YurtError) -> None:

@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from yurt.rpc.frames import Hello, Welcome
+from yurt.rpc.frames import Hello, Welcome, refusal
 from yurt.rpc.greeting import decode_hello, encode_greeting
 from yurt.rpc.limits import Admission, Refused, RpcLimits
 from yurt.rpc.peer import Peer, Served
@@ -162,7 +162,7 @@ class Listener:
             self.metrics.count("rpc.fail_conn")
             self._tell(address, f"a connection is refused: {str(error) or 'it did not say in time who it is'}")
             if isinstance(error, YurtError) and not isinstance(error, ConnectionLost):
-                wire.write(encode_greeting(Welcome(problem=str(error), kind=type(error).__name__)))
+                wire.write(encode_greeting(refusal(error)))
             wire.close()
             return
         except asyncio.CancelledError:

@@ -40,7 +40,7 @@ from yurt.rpc.rate import Bucket, Rate
 from yurt.rpc.wire import ConnectionLost, Wire
 from yurt.runtime.peer_lines import one_line
 from yurt.runtime.supervise import supervised
-from yurt.sdk.errors import Invalid, Unavailable, YurtError
+from yurt.sdk.errors import Invalid, Reason, Unavailable, YurtError
 
 __all__ = ["ConnectionLost", "Peer", "Served"]
 
@@ -411,10 +411,10 @@ class Peer:
 
     def _serve(self, ask: Ask) -> None:
         if not self._is_allowed():
-            self._post(frames.failure(ask.id, Unavailable(self._rate_text())))
+            self._post(frames.failure(ask.id, Unavailable(self._rate_text(), reason=Reason.OVERLOADED)))
             return
         if len(self._serving) >= SERVED_MAX or ask.id in self._serving:
-            self._post(frames.failure(ask.id, Unavailable(TOO_MANY)))
+            self._post(frames.failure(ask.id, Unavailable(TOO_MANY, reason=Reason.OVERLOADED)))
             return
         port, _, name = ask.method.partition(".")
         served = self._serves.get(port)
@@ -452,7 +452,7 @@ class Peer:
 
     def _broke(self, ask: Ask) -> None:
         text = f"{ask.method} failed unexpectedly at the other agent; its log says more"
-        self._post(frames.failure(ask.id, Unavailable(text)))
+        self._post(frames.failure(ask.id, Unavailable(text, reason=Reason.INTERNAL, is_transient=True)))
 
     async def _give_items(
         self, call_id: int, method: Method, function: Callable[..., Any], given: dict[str, Any]

@@ -11,13 +11,13 @@ import msgspec
 
 from yurt.rpc.contract import Contract, Method
 from yurt.rpc.peer import ConnectionLost, Peer
-from yurt.sdk.errors import Unavailable, YurtError
+from yurt.sdk.errors import Reason, Unavailable, YurtError
 
 ANSWER_LIMIT_S = 60.0
 """How long a call may take beyond the time that it asks to wait itself (`timeout_s`)."""
 
 
-class NoAnswer(Unavailable):
+class NoAnswer(Unavailable, reason=Reason.NO_ANSWER):
     """The other agent did not answer in time; whether it carried the call out is not known."""
 
 

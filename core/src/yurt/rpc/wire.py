@@ -13,7 +13,7 @@ from collections import deque
 from typing import Any, Protocol, cast
 
 from yurt.rpc.frames import GREETING_BYTES_MAX, MESSAGE_BYTES_MAX
-from yurt.sdk.errors import Unavailable
+from yurt.sdk.errors import Reason, Unavailable
 
 SILENCE_S = 4
 """A connection whose other machine answers nothing for so long has ended."""
@@ -23,7 +23,7 @@ TLS_HANDSHAKE = 0x16
 """The first byte of a connection by TLS; that of a greeting is the high byte of a small size, 0."""
 
 
-class ConnectionLost(Unavailable):
+class ConnectionLost(Unavailable, reason=Reason.CONNECTION_LOST):
     """The connection ended while the call was under way: it may or may not have been carried out."""
 
 

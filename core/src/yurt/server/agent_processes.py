@@ -15,7 +15,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from yurt.sdk.errors import PermissionDenied, YurtError
+from yurt.sdk.errors import PermissionDenied, Reason, YurtError
 from yurt.structs.commands import AddNodeEvents
 from yurt.structs.node import NodeEvent
 from yurt.structs.rpc import HeldIdentity
@@ -118,4 +118,4 @@ class AgentProcesses:
                 timestamp=self._server.env.now(),
             )
             await self._server.propose(AddNodeEvents(events={node_id: (event,)}))
-        raise PermissionDenied(text)
+        raise PermissionDenied(text, reason=Reason.SECOND_AGENT)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable
 from yurt.state.claims import Claim, claims, conflict_of, source_of
 from yurt.state.csi_plugins import csi_plugin
 from yurt.state.store import Snapshot
@@ -53,7 +53,7 @@ class CsiVolumes:
         state = self._server.state
         self.find(state, namespace, volume_id)
         if node_id not in state.nodes:
-            raise NotFound(f"Unknown node {node_id[:36]}")
+            raise NotFound(f"Unknown node {node_id[:36]}", reason=Reason.UNKNOWN_NODE)
         users = [each.alloc_id for each in claims(state, namespace).get(volume_id, []) if each.node_id == node_id]
         if users:
             raise Conflict(f"volume in use: {volume_id}, on node {node_id} by allocations {', '.join(sorted(users))}")

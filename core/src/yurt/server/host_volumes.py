@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from yurt.fsm.basis import expectation
 from yurt.scheduler.constraints.operators import holds
 from yurt.scheduler.constraints.targets import resolve
-from yurt.sdk.errors import Conflict, Invalid, NotFound, YurtError
+from yurt.sdk.errors import Conflict, Invalid, NotFound, Reason, YurtError
 from yurt.sdk.value import replace
 from yurt.server.log_writer import Committed, Stale
 from yurt.state.host_volumes import users
@@ -124,7 +124,7 @@ class HostVolumes:
         if node_id:
             node = state.nodes.get(node_id)
             if node is None:
-                raise NotFound(f"Unknown node {node_id}")
+                raise NotFound(f"Unknown node {node_id}", reason=Reason.UNKNOWN_NODE)
             reason = "" if known is not None else unfit(state, node, asked, needs_plugin=needs_plugin)
             if reason:
                 raise Invalid(f"node {node.name} ({node.id[:8]}) cannot have the volume: {reason}")

@@ -15,7 +15,7 @@ from yurt.duties.periodic import next_launch
 from yurt.fsm.basis import expectation
 from yurt.fsm.eval_triggers import Mint, asked_evaluation
 from yurt.fsm.jobs import REGISTRATION_DISABLED, enforced_index_conflict
-from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.admission import admitted, inherited, with_descent_of
 from yurt.server.log_writer import Committed
@@ -351,13 +351,13 @@ def _registered(
 
 def _check_enabled(state: Snapshot) -> None:
     if state.scheduler_config.reject_job_registration:
-        raise PermissionDenied(REGISTRATION_DISABLED)
+        raise PermissionDenied(REGISTRATION_DISABLED, reason=Reason.REGISTRATION_DISABLED)
 
 
 def _check_enforced_index(known: Job | None, enforced: int | None) -> None:
     problem = enforced_index_conflict(known, enforced)
     if problem:
-        raise Conflict(problem)
+        raise Conflict(problem, reason=Reason.JOB_CHANGED)
 
 
 def _version_to_revert_to(state: Snapshot, key: JobKey, version: int, enforce_prior_version: int | None) -> Job:

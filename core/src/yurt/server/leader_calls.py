@@ -15,8 +15,8 @@ from yurt.rpc.proxy import NoAnswer
 from yurt.sdk.errors import Unavailable
 from yurt.server.agent_processes import AgentProcesses
 from yurt.server.csi_volumes import CsiVolumes
-from yurt.server.log_writer import NO_LEADER
-from yurt.server.passing import LeaderMoved, is_passing
+from yurt.server.failures import is_passing, no_leader
+from yurt.server.passing import LeaderMoved
 from yurt.server.peers import LeaderPort
 from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.rpc import (
@@ -50,7 +50,7 @@ class LocalCalls:
 
     def _lead(self) -> Server:
         if not self._server.is_leader:
-            raise Unavailable(NO_LEADER)
+            raise no_leader()
         return self._server
 
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
@@ -112,7 +112,7 @@ class LeaderCalls:
                     raise
             left_s = end_s - loop.time()
             if left_s <= 0:
-                raise Unavailable(NO_LEADER)
+                raise no_leader()
             await roles.wait_news(seen, min(left_s, LOOK_S) if roles.leader_name else left_s)
 
     async def _make_once(self, call: Callable[[LeaderPort], Awaitable[T]]) -> T:
@@ -121,7 +121,7 @@ class LeaderCalls:
             return await call(self.here)
         name = server.leader_name
         if not name or name == server.config.name:
-            raise Unavailable(NO_LEADER)
+            raise no_leader()
         try:
             async with server.roles.while_led_by(name):
                 return await call(server.peers.leader(name))

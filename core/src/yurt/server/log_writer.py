@@ -18,14 +18,16 @@ import dataclasses
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Final, NamedTuple, assert_never
 
 import msgspec
 
 from yurt.fsm import apply
 from yurt.runtime.turns import Turns
-from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable, YurtError
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable, YurtError
 from yurt.sdk.value import replace
+from yurt.server.failures import SHUTTING_DOWN, log_broken, no_leader, outcome_unknown, shutting_down
 from yurt.state import Changes, Snapshot
 from yurt.storage.log import CommandLog, Entry, LogBroken, LogFull
 from yurt.structs.commands import (
@@ -41,9 +43,6 @@ from yurt.structs.packed import packed
 
 log = logging.getLogger(__name__)
 
-NO_LEADER: Final = "No cluster leader"
-UNKNOWN_OUTCOME: Final = "the change may or may not be stored"
-SHUTTING_DOWN: Final = "the server is shutting down"
 ENTRY_BYTES: Final = 1_048_576 - 4_096
 """A batch's commands as the log encodes them, with room for what the log adds; a larger command goes alone."""
 PENDING_BYTES: Final = 64 * 1_048_576
@@ -59,17 +58,8 @@ LOST_APPEND_S: Final = 5.0
 OnApplied = Callable[[AnyCommand, Changes], None]
 
 
-class Stale(Conflict):
+class Stale(Conflict, reason=Reason.STALE):
     """A row that the command was based on has changed; deciding again on the newer state may succeed."""
-
-
-KINDS: Final[dict[str, type[YurtError]]] = {
-    "not_found": NotFound,
-    "conflict": Conflict,
-    "invalid": Invalid,
-    "denied": PermissionDenied,
-    "stale": Stale,
-}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -171,22 +161,22 @@ class LogWriter:
         self._pending_bytes = 0
         self._encoder = msgspec.msgpack.Encoder()
         self._wake = asyncio.Event()
-        self._refusal = NO_LEADER
+        self._refusal: Callable[[], Unavailable] | None = no_leader
         self._append_limit: asyncio.Timeout | None = None
         self._idle = asyncio.Event()
         self._idle.set()
 
     def open(self) -> None:
         """Accept proposals: this server leads and has applied all that the log holds. A broken log stays closed."""
-        self._refusal = self._broken
+        self._refusal = partial(log_broken, self._broken) if self._broken else None
 
-    def close(self, reason: str = NO_LEADER) -> None:
+    def close(self, reason: Callable[[], Unavailable] = no_leader) -> None:
         """Refuse proposals from now on, those that wait included; an append that is under way ends within a bound."""
-        self._refusal = self._broken or reason
+        refusal = self._refusal = partial(log_broken, self._broken) if self._broken else reason
         while self._pending:
             proposal = self._pending.popleft().proposal
             assert proposal is not None
-            proposal.fail(Unavailable(self._refusal))
+            proposal.fail(refusal())
         self._pending_bytes = 0
         if self._append_limit is not None and not self._append_limit.expired():
             self._append_limit.reschedule(asyncio.get_running_loop().time() + LOST_APPEND_S)
@@ -199,7 +189,7 @@ class LogWriter:
     @property
     def is_open(self) -> bool:
         """Proposals are accepted."""
-        return not self._refusal
+        return self._refusal is None
 
     @property
     def last_index(self) -> int:
@@ -228,10 +218,10 @@ class LogWriter:
 
     def enqueue(self, commands: Sequence[AnyCommand | Prepared]) -> asyncio.Future[tuple[Committed, ...]]:
         """As `propose_all`, for a caller that waits later: commands are stored in the order of the calls."""
-        if self._refusal:
-            raise Unavailable(self._refusal)
+        if self._refusal is not None:
+            raise self._refusal()
         if self._pending_bytes >= PENDING_BYTES:
-            raise Unavailable("too many changes wait to be stored; try again in a moment")
+            raise Unavailable("too many changes wait to be stored; try again in a moment", reason=Reason.OVERLOADED)
         answer: asyncio.Future[tuple[Committed, ...]] = asyncio.get_running_loop().create_future()
         if not commands:
             answer.set_result(())
@@ -305,8 +295,8 @@ class LogWriter:
                     batch = self._gather()
                     await self._write(batch)
         finally:
-            _fail(batch, Unavailable(f"{UNKNOWN_OUTCOME}: {SHUTTING_DOWN}"))
-            self.close(SHUTTING_DOWN)
+            _fail(batch, outcome_unknown(SHUTTING_DOWN))
+            self.close(shutting_down)
 
     def _gather(self) -> list[_Item]:
         batch: list[_Item] = []
@@ -345,7 +335,7 @@ class LogWriter:
         log.error("appending to the command log failed, this server stops leading: %s", error)
         if isinstance(error, LogBroken) or not isinstance(error, Conflict | Unavailable):
             self._broken = f"the command log failed, restart the agent once its disk is well: {error}"
-        _fail(batch, Unavailable(NO_LEADER if isinstance(error, Conflict) else f"{UNKNOWN_OUTCOME}: {error}"))
+        _fail(batch, no_leader() if isinstance(error, Conflict) else outcome_unknown(error))
         self.close()
         self._on_failed()
 
@@ -377,7 +367,20 @@ class LogWriter:
 
 def error_of(rejected: Rejected) -> YurtError:
     """A rejection as whoever proposed the command meets it."""
-    return KINDS.get(rejected.kind, Invalid)(rejected.message)
+    text, reason = rejected.message, rejected.reason
+    match rejected.kind:
+        case "not_found":
+            return NotFound(text, reason=reason)
+        case "conflict":
+            return Conflict(text, reason=reason)
+        case "invalid":
+            return Invalid(text, reason=reason)
+        case "denied":
+            return PermissionDenied(text, reason=reason)
+        case "stale":
+            return Stale(text, reason=reason)
+        case _:
+            assert_never(rejected.kind)
 
 
 def _fail(batch: Sequence[_Item], error: YurtError) -> None:

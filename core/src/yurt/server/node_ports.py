@@ -12,7 +12,7 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from yurt.rpc.contract import Method, contract_of
-from yurt.sdk.errors import Unavailable, YurtError
+from yurt.sdk.errors import Reason, Unavailable, YurtError
 from yurt.server.peers import Peers
 from yurt.server.ports import NodePort
 
@@ -51,7 +51,7 @@ class NodePorts:
         """A node that is connected to this server; raises Unavailable."""
         ports = self._here.get(node_id)
         if not ports:
-            raise Unavailable(NO_PATH)
+            raise Unavailable(NO_PATH, reason=Reason.NO_PATH_TO_NODE)
         return ports[-1]
 
     def find(self, node_id: str) -> NodePort:
@@ -91,7 +91,7 @@ class NodePorts:
             answers = await asyncio.gather(*(self._is_at(name, node_id) for name in others))
             last = next((name for name, is_there in zip(others, answers, strict=True) if is_there), "")
         if not last:
-            raise Unavailable(NO_PATH)
+            raise Unavailable(NO_PATH, reason=Reason.NO_PATH_TO_NODE)
         if len(self._places) >= PLACES_MAX:
             self._places.clear()
         self._places[node_id] = last

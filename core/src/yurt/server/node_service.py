@@ -20,8 +20,9 @@ from yurt.fsm.nodes import WRONG_SECRET
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.server.deciding import ATTEMPTS_MAX
+from yurt.server.failures import no_leader, shutting_down
 from yurt.server.heartbeats import Heartbeats
-from yurt.server.log_writer import ENTRY_BYTES, NO_LEADER, Committed, LogWriter, Stale
+from yurt.server.log_writer import ENTRY_BYTES, Committed, LogWriter, Stale
 from yurt.server.waiting import StateWaiter
 from yurt.state import Changes, Snapshot
 from yurt.structs import status
@@ -192,7 +193,7 @@ class NodeService:
                     await self._store_reports()
         finally:
             for report in self._reports:
-                _settle(report.answer, Unavailable(NO_LEADER))
+                _settle(report.answer, no_leader())
             self._reports.clear()
 
     async def missed(self, node_id: str) -> None:
@@ -239,7 +240,7 @@ class NodeService:
                 for report in reports:
                     await self._answer((report,))
                 return
-            outcome = error if isinstance(error, Exception) else Unavailable("the server is shutting down")
+            outcome = error if isinstance(error, Exception) else shutting_down()
             for report in reports:
                 _settle(report.answer, outcome)
             if not isinstance(error, Exception):
@@ -270,7 +271,7 @@ class NodeService:
 
     def _leading(self) -> Heartbeats:
         if self.heartbeats is None or not self._writer.is_open:
-            raise Unavailable(NO_LEADER)
+            raise no_leader()
         return self.heartbeats
 
     def _reply(self, committed: Committed, node_id: str, heartbeats: Heartbeats) -> NodeReply:

@@ -7,10 +7,10 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from yurt.broker import Delivery
-from yurt.sdk.errors import Conflict, Unavailable
+from yurt.sdk.errors import Conflict, Reason
 from yurt.server.catching_up import send_snapshot
+from yurt.server.failures import no_leader
 from yurt.server.keyring import RootKey
-from yurt.server.log_writer import NO_LEADER
 from yurt.server.peers import PeerStatus, SnapshotPart
 from yurt.server.work import OTHER_SCHEDULER, POLL_S, SCHEDULER_VERSION, LeaderWork, PlanReply
 from yurt.structs.evaluation import Evaluation
@@ -58,7 +58,8 @@ class PeerCalls:
     async def take_work(self, *, timeout_s: float, scheduler: int = 0) -> tuple[Delivery, ...]:
         """Evaluations that this server has to spare while it leads."""
         if scheduler != SCHEDULER_VERSION:
-            raise Conflict(f"{OTHER_SCHEDULER}: the leader's is {SCHEDULER_VERSION}, the caller's {scheduler}")
+            text = f"{OTHER_SCHEDULER}: the leader's is {SCHEDULER_VERSION}, the caller's {scheduler}"
+            raise Conflict(text, reason=Reason.SCHEDULER_MISMATCH)
         return tuple(await self._work().take_spare(min(timeout_s, POLL_S)))
 
     async def finish_work(self, delivery: Delivery, *, is_done: bool) -> None:
@@ -77,5 +78,5 @@ class PeerCalls:
     def _work(self) -> LeaderWork:
         term = self._server.term
         if term is None or not self._server.is_leader:
-            raise Unavailable(NO_LEADER)
+            raise no_leader()
         return term.work

@@ -14,9 +14,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
+from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Reason, Unavailable
 from yurt.sdk.value import replace
-from yurt.server.agent_processes import SECOND_AGENT
 from yurt.server.introduction import Introductions
 from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.rpc import (
@@ -92,7 +91,7 @@ class RemoteClient:
         try:
             reply = await call
         except PermissionDenied as error:
-            if str(error).startswith(SECOND_AGENT):
+            if error.reason is Reason.SECOND_AGENT:
                 self._refusal = str(error)
                 self.on_standing(False)
             raise
@@ -103,7 +102,7 @@ class RemoteClient:
     async def check_registered(self) -> None:
         """Raises a YurtError unless the connection's node is registered and its agent is this one."""
         if self._refusal:
-            raise PermissionDenied(self._refusal)
+            raise PermissionDenied(self._refusal, reason=Reason.SECOND_AGENT)
         self._own(self.node_id)
         if self.node_id in self._server.state.nodes:
             return

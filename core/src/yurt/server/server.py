@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from yurt.fsm import snapshot as snapshots
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import keep_running, supervised
-from yurt.sdk.errors import NotFound, Unavailable
+from yurt.sdk.errors import NotFound, Reason, Unavailable
 from yurt.server.allocs import Allocs
 from yurt.server.catching_up import fetch_snapshot
 from yurt.server.config import ServerConfig
@@ -24,6 +24,7 @@ from yurt.server.deciding import Contention, Decision, decide
 from yurt.server.deployments import Deployments
 from yurt.server.disks import fetch_disk
 from yurt.server.events import Event, EventBuffer
+from yurt.server.failures import no_leader
 from yurt.server.gc import HeapKeeper
 from yurt.server.host_volumes import HostVolumes
 from yurt.server.identities import Identities
@@ -31,7 +32,7 @@ from yurt.server.jobs import Jobs
 from yurt.server.keyring import Keyring
 from yurt.server.leader_calls import LeaderCalls
 from yurt.server.life import log_life
-from yurt.server.log_writer import NO_LEADER, Committed, LogWriter
+from yurt.server.log_writer import Committed, LogWriter
 from yurt.server.metrics import Metrics
 from yurt.server.node_identities import NodeIdentities
 from yurt.server.node_ports import NodePorts
@@ -232,9 +233,9 @@ class Server:
             async with asyncio.timeout(CONFIRM_LIMIT_S):
                 await self._log.confirm()
         except (Unavailable, TimeoutError):
-            raise Unavailable(NO_LEADER) from None
+            raise no_leader() from None
         if not self.is_leader:
-            raise Unavailable(NO_LEADER)
+            raise no_leader()
 
     async def propose(self, command: AnyCommand) -> Committed:
         """Durable and applied when it returns; raises NotFound, Conflict, Invalid, PermissionDenied or Unavailable."""
@@ -265,7 +266,7 @@ class Server:
     def node_port(self, node_id: str) -> NodePort:
         """How to reach a node, here or through another server; raises NotFound or Unavailable."""
         if not self.node_ports.has(node_id) and node_id not in self.state.nodes:
-            raise NotFound(f"Unknown node {node_id}")
+            raise NotFound(f"Unknown node {node_id}", reason=Reason.UNKNOWN_NODE)
         return self.node_ports.find(node_id)
 
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
@@ -366,7 +367,7 @@ class Server:
         """The server that leads; raises Unavailable ("No cluster leader") while none does, or this one."""
         name = self.leader_name
         if name in ("", self.config.name):
-            raise Unavailable(NO_LEADER)
+            raise no_leader()
         return self.peers.peer(name)
 
     async def install(self, state: Snapshot) -> None:

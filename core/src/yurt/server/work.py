@@ -16,8 +16,9 @@ from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of
 from yurt.sdk.errors import Conflict, YurtError
 from yurt.sdk.value import Value, replace
+from yurt.server.failures import is_no_leader, is_passing
 from yurt.server.log_writer import Committed, LogWriter, error_of
-from yurt.server.passing import is_no_leader, is_passing, repeated
+from yurt.server.passing import repeated
 from yurt.server.plan_applier import PlanApplier, outcome_evaluations
 from yurt.state import Snapshot
 from yurt.structs import status

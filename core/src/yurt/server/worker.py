@@ -21,13 +21,13 @@ from yurt.api.bounds import is_costly
 from yurt.broker import Delivery
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of
-from yurt.sdk.errors import YurtError
+from yurt.sdk.errors import Reason, YurtError
 from yurt.sdk.value import replace
 from yurt.server.metrics import Metrics
 from yurt.server.plan_applier import outcome_evaluations
 from yurt.server.replay import ATTEMPTS_KEPT
 from yurt.server.waiting import StateWaiter
-from yurt.server.work import OTHER_SCHEDULER, Made, PlanReply, View, Work, evaluation_size
+from yurt.server.work import Made, PlanReply, View, Work, evaluation_size
 from yurt.state import Snapshot
 from yurt.structs.evaluation import AttemptRecord, Evaluation
 from yurt.structs.plan import Outcome
@@ -93,7 +93,7 @@ class Worker:
             try:
                 batch = await self._work.take()
             except YurtError as error:
-                if str(error).startswith(OTHER_SCHEDULER):
+                if error.reason is Reason.SCHEDULER_MISMATCH:
                     log.warning("no evaluations are fetched for %g s: %s", OTHER_SCHEDULER_WAIT_S, error)
                     await self._env.sleep(OTHER_SCHEDULER_WAIT_S)
                     continue

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 from yurt.sdk.errors import Conflict, Unavailable
 
 T = TypeVar("T")
+CLOSED = "the database is closed"
 BATCH_MAX = 512
 """Calls in one transaction."""
 BUSY_TIMEOUT_S = 5.0
@@ -45,6 +46,7 @@ class SqliteWorker:
         self._path = path
         self._on_commit = on_commit
         self._failure: str = ""
+        self._is_closed = False
         self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
         self._connection = self._connect(schema)
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
@@ -53,12 +55,12 @@ class SqliteWorker:
     @property
     def failure(self) -> str:
         """Why the worker acknowledges nothing any more; empty while all is well."""
-        return self._failure
+        return self._failure or (CLOSED if self._is_closed else "")
 
     async def call(self, run: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function in the next transaction; what it wrote is durable when this returns."""
-        if self._failure:
-            raise Unavailable(self._failure)
+        if self.failure:
+            raise Unavailable(self.failure)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         self._calls.put(_Call(run, loop, answer))
@@ -66,7 +68,7 @@ class SqliteWorker:
 
     async def close(self) -> None:
         """Finish what waits and close the file; calling it again does nothing."""
-        self._failure = self._failure or "the database is closed"
+        self._is_closed = True
         self._calls.put(None)
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
 
@@ -114,7 +116,7 @@ class SqliteWorker:
         return False
 
     def _run(self, batch: list[_Call]) -> None:
-        if self._failure and self._failure != "the database is closed":
+        if self._failure:
             self._fail(batch, Unavailable(self._failure))
             return
         answers: list[tuple[Any, Exception | None]] = []

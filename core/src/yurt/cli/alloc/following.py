@@ -197,7 +197,7 @@ def _with_first(first: Json | None, rest: Iterator[Json]) -> Iterator[Json]:
 
 
 def _may_pass(error: ApiError) -> bool:
-    return error.status >= 500 or error.status == 429 or str(error).startswith(MAY_PASS)
+    return error.status >= 500 or error.status == 429 or error.reason in MAY_PASS
 
 
 def _say(text: str) -> None:

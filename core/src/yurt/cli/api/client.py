@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
 from yurt.cli.errors import ApiError, BrokenOff, Unreachable
+from yurt.sdk.errors import ERROR_HEADER
 
 if TYPE_CHECKING:
     from yurt.cli.api.websocket import WebSocket
@@ -141,7 +142,8 @@ class ApiClient:
             connection.request("GET", self._target(path, query or {}), headers=self.request_headers())
             response = connection.getresponse()
             if response.status >= 400:
-                raise ApiError(response.status, _error_text(response.status, response.read(ERROR_TEXT_BYTES_MAX)))
+                text = _error_text(response.status, response.read(ERROR_TEXT_BYTES_MAX))
+                raise ApiError(response.status, text, response.getheader(ERROR_HEADER, ""))
             while piece := response.read1(65536):
                 yield piece
         except OSError as error:
@@ -159,9 +161,9 @@ class ApiClient:
         try:
             connection.connect()
             target, headers = self._target(path, query or {}), self.request_headers()
-            status, text, first = switch(connection.sock, target, self._parts.netloc or "localhost", headers)
+            status, text, first, reason = switch(connection.sock, target, self._parts.netloc or "localhost", headers)
             if status != 101:
-                raise ApiError(status, _error_text(status, text.encode()))
+                raise ApiError(status, _error_text(status, text.encode()), reason)
         except (OSError, ValueError) as error:
             connection.close()
             raise self._unreachable(error) from None
@@ -182,7 +184,7 @@ class ApiClient:
         target = self._target(path, query or {})
         answer = self._exchange(method, target, body, None, timeout_s or self.connection.timeout_s)
         if answer.status >= 400:
-            raise ApiError(answer.status, _error_text(answer.status, answer.body[:ERROR_TEXT_BYTES_MAX]))
+            raise error_of(answer)
         return answer
 
     def _target(self, path: str, query: Query, *, extra: str = "") -> str:
@@ -313,6 +315,12 @@ def _decode(body: bytes) -> Any:
         return json.loads(body)
     except ValueError:
         raise ApiError(200, "The answer is not JSON; is this address an agent's?") from None
+
+
+def error_of(answer: RawAnswer) -> ApiError:
+    """The error that an answer of the agent tells."""
+    text = _error_text(answer.status, answer.body[:ERROR_TEXT_BYTES_MAX])
+    return ApiError(answer.status, text, answer.headers.get(ERROR_HEADER.lower(), ""))
 
 
 def _error_text(status: int, body: bytes) -> str:

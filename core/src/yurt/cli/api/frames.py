@@ -16,14 +16,15 @@ from typing import Any, NamedTuple, Protocol
 from yurt.cli.api.client import ApiClient, Query
 from yurt.cli.api.lookup import api_path
 from yurt.cli.errors import ApiError
+from yurt.sdk.errors import Reason
 
 Json = dict[str, Any]
 
 LINES_MAX = 1_000_000
 LINE_BYTES_GUESS = 120
 LOG_FOLDER = "alloc/logs"
-MAY_PASS = ("No path to node", "Unknown allocation", "Unknown node")
-"""Beginnings of what a server or a node says that has just started and does not know yet what it will."""
+MAY_PASS = frozenset({Reason.NO_PATH_TO_NODE, Reason.UNKNOWN_ALLOCATION, Reason.UNKNOWN_NODE})
+"""Why a server or a node refuses that has just started and does not know yet what it will."""
 
 
 class Place(NamedTuple):
@@ -163,7 +164,7 @@ class LogSource:
         try:
             entries: list[Json] = api.get(self._ls, {"path": LOG_FOLDER}) or []
         except ApiError as error:
-            if error.status != 404 or str(error).startswith(MAY_PASS):
+            if error.status != 404 or error.reason in MAY_PASS:
                 raise
             return {}
         return {_number(entry["Name"]): entry["Size"] for entry in entries if pattern.fullmatch(entry["Name"])}

@@ -6,6 +6,7 @@ import json
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from yurt.cli.api.client import error_of
 from yurt.cli.command import Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 
@@ -44,7 +45,7 @@ def write(call: Invocation, method: str, path: str, body: Json | None = None, **
     if answer.status == 409:
         raise Conflict(json.loads(answer.body or b"{}"))
     if answer.status >= 400:
-        raise ApiError(answer.status, answer.body.decode(errors="replace").strip() or answer.reason)
+        raise error_of(answer)
     found: Json = json.loads(answer.body) if answer.body else {}
     return found
 

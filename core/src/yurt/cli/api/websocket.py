@@ -12,6 +12,7 @@ import ssl
 import struct
 
 from yurt.api.websocket import BINARY, CLOSE, NORMAL, PING, PONG, TEXT, Frames, accept_of, encode, new_key
+from yurt.sdk.errors import ERROR_HEADER
 
 HEAD_BYTES_MAX = 64 * 1024
 READ_SIZE = 64 * 1024
@@ -100,8 +101,10 @@ class WebSocket:
         self._socket.close()
 
 
-def switch(sock: socket.socket, target: str, host: str, headers: dict[str, str]) -> tuple[int, str, bytes]:
-    """Ask for a websocket: the answer's status, its body where it refuses, and what came behind its head."""
+def switch(sock: socket.socket, target: str, host: str, headers: dict[str, str]) -> tuple[int, str, bytes, str]:
+    """Ask for a websocket: the answer's status, its body where it refuses, what came behind its head, and the error's
+    reason.
+    """
     key = new_key()
     lines = [
         f"GET {target} HTTP/1.1",
@@ -128,7 +131,7 @@ def switch(sock: socket.socket, target: str, host: str, headers: dict[str, str])
         left = min(int(length), HEAD_BYTES_MAX) - len(rest) if length.isdigit() else 0
         while left > 0 and (piece := sock.recv(left)):
             rest, left = rest + piece, left - len(piece)
-        return status, rest.decode(errors="replace").strip(), b""
+        return status, rest.decode(errors="replace").strip(), b"", named.get(ERROR_HEADER.lower(), "")
     if named.get("sec-websocket-accept") != accept_of(key):
         raise ConnectionResetError("the peer is no websocket server")
-    return status, "", rest
+    return status, "", rest, ""

@@ -12,6 +12,7 @@ from yurt.cli.flags import number, switch, text
 from yurt.cli.terminal.text import local_time, now_ns, two_units
 from yurt.cli.views.follow import follow_or_detach
 from yurt.cli.views.job import next_launch
+from yurt.sdk.errors import Reason
 
 Json = dict[str, Any]
 
@@ -61,7 +62,7 @@ def _query(file: JobFile) -> dict[str, str | int | bool | None]:
 
 def _refusal(call: Invocation, file: JobFile, error: ApiError) -> str:
     message = explain(file, str(error))
-    is_check = call.flags.text("check-index") and "Enforcing job modify index" in message
+    is_check = error.reason is Reason.JOB_CHANGED
     return f"{message}\nJob not updated" if is_check else f"Error submitting job:\n{message}"
 
 

@@ -41,7 +41,10 @@ def make_namespace(path: Path) -> None:
         _raise_loopback()
         _bind(OWN, path)
 
-    _on_thread(work, f"cannot make the network namespace {path}")
+    try:
+        _on_thread(work)
+    except RecoverableError as error:
+        raise RecoverableError(f"cannot make the network namespace {path}: {error}") from None
 
 
 def keep_namespace(source: str, path: Path) -> None:
@@ -103,13 +106,13 @@ def _why_not(work: Callable[[], None]) -> str:
         work()
 
     try:
-        _on_thread(attempt, "")
+        _on_thread(attempt)
     except RecoverableError as error:
-        return str(error).removeprefix(": ")
+        return str(error)
     return ""
 
 
-def _on_thread(work: Callable[[], None], what: str) -> None:
+def _on_thread(work: Callable[[], None]) -> None:
     """Run on a thread that ends with it; raises RecoverableError with the system's reason."""
     failures: list[OSError] = []
 
@@ -123,9 +126,9 @@ def _on_thread(work: Callable[[], None], what: str) -> None:
     thread.start()
     thread.join(THREAD_LIMIT_S)
     if thread.is_alive():
-        raise RecoverableError(f"{what}: the kernel has not answered for {THREAD_LIMIT_S:g} s")
+        raise RecoverableError(f"the kernel has not answered for {THREAD_LIMIT_S:g} s")
     if failures:
-        raise RecoverableError(f"{what}: {failures[0].strerror}")
+        raise RecoverableError(failures[0].strerror or str(failures[0]))
 
 
 def _check(result: int, what: str) -> None:

@@ -29,7 +29,7 @@ from typing import Any, Protocol, TypeVar
 import aiohttp
 import msgspec
 
-from yurt.sdk.errors import Conflict, DriverError, Invalid, NotFound, RecoverableError
+from yurt.sdk.errors import Conflict, DriverError, Invalid, NotFound, Reason, RecoverableError
 
 THREADS = 8
 QUESTIONS = 16
@@ -38,6 +38,8 @@ SLOW_S = 120.0
 ASK_S = 15.0
 """How long a question may take: an engine of a machine that has much else to do answers late, and is well."""
 LINE_BYTES_MAX = 1024 * 1024
+IN_USE = "in use"
+"""An engine says so of a name that another container has; Podman's status is 500, as for many other failures."""
 ENDED = "this client's driver of the engine has ended"
 T = TypeVar("T")
 Query = Mapping[str, str]
@@ -312,10 +314,12 @@ def failure(engine: str, status: int, message: str) -> Exception:
     text = f"{engine}: {message}"
     if status == 404:
         return NotFound(text)
+    reason = Reason.IN_USE if IN_USE in message else None
     if status == 409:
-        return Conflict(text)
+        return Conflict(text, reason=reason)
     is_unable = status == 501
-    return RecoverableError(text) if status >= 500 and not is_unable else DriverError(text)
+    kind = RecoverableError if status >= 500 and not is_unable else DriverError
+    return kind(text, reason=reason, status=kind.status)
 
 
 async def lines_of(response: aiohttp.ClientResponse) -> AsyncIterator[Any]:

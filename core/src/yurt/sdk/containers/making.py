@@ -18,7 +18,7 @@ from yurt.sdk.containers.background import Background
 from yurt.sdk.containers.common import LOGS_LABEL, NOMAD_LABEL, OWNER_LABEL, TASK_LABEL
 from yurt.sdk.containers.tasks import Container
 from yurt.sdk.driver import LogRotation, TaskRequest
-from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
+from yurt.sdk.errors import Conflict, DriverError, NotFound, Reason, RecoverableError
 
 FIRST_RETRY_S = 0.05
 
@@ -27,7 +27,7 @@ class MakingActs(Protocol):
     """What is done with containers before they are tasks."""
 
     async def create(self, name: str, body: Mapping[str, Any]) -> str:
-        """Make one; its id. A name in use is an error that says "in use"."""
+        """Make one; its id. Where another container has the name the error's reason is IN_USE."""
         ...
 
     async def inspect(self, container_id: str) -> Mapping[str, Any]:
@@ -82,7 +82,7 @@ class Maker:
             except NotFound as error:
                 raise RecoverableError(f"the container was not made: {error}") from None
             except (Conflict, DriverError) as error:
-                if "in use" not in str(error):
+                if error.reason is not Reason.IN_USE:
                     raise DriverError(str(error)) from None if isinstance(error, Conflict) else error
                 await self._clear_name(name, task_id)
                 await asyncio.sleep(FIRST_RETRY_S * 2**attempt)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
+from yurt.sdk.errors import Reason
 from yurt.sdk.value import UnixNano, Value, wire_name
 
 
@@ -42,14 +45,19 @@ class Applied(Value):
     index: int
 
 
+RejectionKind = Literal["not_found", "conflict", "invalid", "denied", "stale"]
+"""Stale: a row on which the command was decided has changed. The others are classes of `yurt.sdk.errors`."""
+
+
 class Rejected(Value):
     """The command did not fit the state; the same on every replica.
 
-    Kinds: not_found, conflict, invalid, denied, and stale (a row that the command is based on has changed).
+    `reason` is more exact than the kind where a caller has to know.
     """
 
-    kind: str
+    kind: RejectionKind
     message: str
+    reason: Reason | None = None
 
 
 Result = Applied | Rejected

@@ -17,15 +17,16 @@ from typing import Final, NamedTuple
 
 import aiohttp
 
+from yurt.sdk.errors import ERROR_HEADER, Reason, reason_of, reason_of_status
 from yurt.testing.histories.history import History, Operation, Request
 from yurt.testing.histories.kinds import Kind, answered
 
-NO_EFFECT: Final = ("No cluster leader", "Too many requests", "too many connections")
-"""Beginnings of answers that promise that the request was not carried out."""
 UNREAD: Final = 408
 """The status of a request whose head came too late for the agent, so it was never read."""
-MAYBE: Final = ("may or may not", "shutting down")
-"""Parts of answers that leave the outcome open."""
+NO_EFFECT: Final = (Reason.NO_LEADER, Reason.OVERLOADED)
+"""Reasons that promise that the request was not carried out."""
+MAYBE: Final = (Reason.OUTCOME_UNKNOWN, Reason.SHUTTING_DOWN, Reason.CONNECTION_LOST, Reason.NO_ANSWER)
+"""Reasons that leave the outcome open."""
 REQUEST_LIMIT_S: Final = 15.0
 BURST_LIMIT_S: Final = 1.0
 """The next burst does not wait longer for the one before."""
@@ -114,10 +115,11 @@ class Clients:
         except (aiohttp.ClientError, TimeoutError):
             return self._counted(plan, kind, "unknown")
         returned = time.monotonic_ns()
-        if response.status == UNREAD or (response.status >= 429 and text.startswith(NO_EFFECT)):
+        reason = reason_of(response.headers.get(ERROR_HEADER, "")) or reason_of_status(response.status)
+        if response.status == UNREAD or (response.status >= 429 and reason in NO_EFFECT):
             await self._not_carried_out(plan, kind)
             return None
-        if response.status >= 500 and any(words in text for words in MAYBE):
+        if response.status >= 500 and reason in MAYBE:
             return self._counted(plan, kind, "unknown")
         answer = answered(response.status, response.headers.get("X-Nomad-Index", ""), text, kind, plan.request)
         return self._counted(plan._replace(returned=returned, answer=answer), kind, str(response.status))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from yurt.cli.api.client import ApiClient
+from yurt.cli.api.client import ApiClient, error_of
 from yurt.cli.command import Command, Invocation
-from yurt.cli.errors import ApiError
 from yurt.cli.flags import switch
 
 Json = dict[str, Any]
@@ -34,14 +33,15 @@ def run(call: Invocation) -> int:
 
 
 def _health(api: ApiClient) -> Json:
-    """The answer, which comes with status 429 when something is not well."""
+    """The answer, which is a document with status 429 too, when something is not well; other answers are errors."""
+    answer = api.raw("GET", "/v1/operator/autopilot/health")
     try:
-        answer: Json = api.get("/v1/operator/autopilot/health")
-    except ApiError as error:
-        if error.status != NOT_WELL or not str(error).startswith("{"):
-            raise
-        answer = json.loads(str(error))
-    return answer
+        found = json.loads(answer.body) if answer.status in (200, NOT_WELL) else None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise error_of(answer)
+    return found
 
 
 COMMAND = Command(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from yurt.cli.api.client import error_of
 from yurt.cli.command import Command, Invocation
-from yurt.cli.errors import ApiError, CliError
+from yurt.cli.errors import CliError
 
 
 def run(call: Invocation) -> int:
@@ -17,7 +18,7 @@ def run(call: Invocation) -> int:
         raise CliError(f"{path}: cannot be read: {error.strerror}") from None
     answer = call.api.raw("PUT", "/v1/operator/snapshot", data, {"Content-Type": "application/octet-stream"})
     if answer.status >= 400:
-        raise ApiError(answer.status, answer.body.decode("utf-8", "replace"))
+        raise error_of(answer)
     call.screen.line("Snapshot Restored")
     return 0
 

@@ -7,8 +7,9 @@ import hashlib
 import os
 from pathlib import Path
 
+from yurt.cli.api.client import error_of
 from yurt.cli.command import Command, Invocation
-from yurt.cli.errors import ApiError, CliError
+from yurt.cli.errors import CliError
 from yurt.cli.flags import switch
 from yurt.cli.terminal.text import SECOND, now_ns
 
@@ -18,7 +19,7 @@ def run(call: Invocation) -> int:
     path = Path(call.args[0] if call.args else f"backup-{now_ns() // SECOND}.snap")
     answer = call.api.raw("GET", "/v1/operator/snapshot" + ("?stale" if call.flags.is_on("stale") else ""))
     if answer.status >= 400:
-        raise ApiError(answer.status, answer.body.decode("utf-8", "replace"))
+        raise error_of(answer)
     digest = base64.b64encode(hashlib.sha256(answer.body).digest()).decode()
     if answer.headers.get("digest") != f"sha-256={digest}":
         raise CliError("The snapshot was damaged on its way: its digest does not fit. Save it again.")

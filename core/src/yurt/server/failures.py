@@ -1,0 +1,46 @@
+"""The failures that a change of leadership brings, and which of them a repeated call may overcome."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from yurt.sdk.errors import Reason, Unavailable, YurtError
+
+NO_LEADER: Final = "No cluster leader"
+"""Nomad's words."""
+UNKNOWN_OUTCOME: Final = "the change may or may not be stored"
+SHUTTING_DOWN: Final = "the server is shutting down"
+MAY_REPEAT: Final = frozenset({
+    Reason.NO_LEADER, Reason.OUTCOME_UNKNOWN, Reason.SHUTTING_DOWN, Reason.CONNECTION_LOST, Reason.NO_ANSWER,
+})  # fmt: skip
+"""Reasons for which a call that may be carried out twice is made again."""
+
+
+def no_leader() -> Unavailable:
+    """No server leads; the request was not carried out."""
+    return Unavailable(NO_LEADER, reason=Reason.NO_LEADER)
+
+
+def outcome_unknown(why: object) -> Unavailable:
+    """The change may or may not have been stored."""
+    return Unavailable(f"{UNKNOWN_OUTCOME}: {why}", reason=Reason.OUTCOME_UNKNOWN)
+
+
+def shutting_down() -> Unavailable:
+    """The server is shutting down."""
+    return Unavailable(SHUTTING_DOWN, reason=Reason.SHUTTING_DOWN)
+
+
+def log_broken(why: str) -> Unavailable:
+    """The server's command log failed; it takes nothing more until a restart."""
+    return Unavailable(why, reason=Reason.LOG_BROKEN)
+
+
+def is_passing(error: Exception) -> bool:
+    """Whether a call that may be carried out twice may succeed in a moment, at the same leader or another one."""
+    return isinstance(error, YurtError) and error.reason in MAY_REPEAT
+
+
+def is_no_leader(error: Exception) -> bool:
+    """Whether a call failed because nobody led where it was made; it was not carried out."""
+    return isinstance(error, YurtError) and error.reason is Reason.NO_LEADER
