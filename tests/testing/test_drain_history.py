@@ -41,7 +41,7 @@ LOST: dict[str, Sequence[tuple[Request, Answer]]] = {
         (StopBatch("a"), Answer(200, 8)), (ReadNode(), Answer(200, 9, Shown(False, False))),
         (SetEligibility(True), REFUSED),
     ],
-    "an ended drain is lost though a job began": [
+    "a drain that began anew is lost": [
         (EndDrain(True), Answer(200, 8)), (Drain(), Answer(200, 9)), (ReadNode(), Answer(200, 9, Shown(False, False))),
     ],
 }  # fmt: skip

@@ -7,7 +7,7 @@ hold up a drain, and nothing else ends them:
 - a node that drains or is ineligible gets no new allocation, but keeps those it has;
 - a forced drain tells all allocations to go. What was registered before it may be gone from then on.
 
-`Batch.holds` are the jobs whose allocation somebody has seen on the node: it must not disappear.
+`LoadedState.holds` are the jobs whose allocation somebody has seen on the node: it must not disappear.
 """
 
 from __future__ import annotations
