@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import aiohttp
@@ -10,11 +12,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 from yurt.testing.claims import quiet_port
-from yurt.testing.histories.clients import Clients, new_session
-from yurt.testing.histories.history import Answer, Operation
+from yurt.testing.histories.clients import Clients, Shape, new_session
+from yurt.testing.histories.history import Answer, Operation, Request
 from yurt.testing.histories.variables import Delete, VariableKind
 
 KIND = VariableKind()
+BURSTS = 3
 ANSWERS = {
     "conflict": (409, '{"ModifyIndex": 5, "CreateIndex": 5, "Items": {"mark": "a"}}'),
     "refused": (500, "a reason"),
@@ -101,3 +104,35 @@ async def test_a_request_is_sent_once_though_its_connection_is_lost(address: str
             await clients.send(session, KIND, clients.plan(name, Delete(), client=0))
 
     assert counts["asked"] == 2
+
+
+class Marked(VariableKind):
+    """Remembers the marks that it was given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.marks: list[str] = []
+        self.chosen = asyncio.Event()
+
+    def choose(self, rng: random.Random, past: Sequence[Operation], mark: str) -> Request:
+        self.marks.append(mark)
+        if len(self.marks) == BURSTS:
+            self.chosen.set()
+        return Delete()
+
+
+async def test_marks_differ_though_nothing_is_answered_between_two_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yurt.testing.histories.clients.BURST_LIMIT_S", 0.01)
+    kind = Marked()
+
+    async def answer_late(_: web.Request) -> web.Response:
+        await kind.chosen.wait()
+        return web.Response(status=404, text="variable not found")
+
+    app = web.Application()
+    app.router.add_route("*", "/v1/var/{name:.*}", answer_late)
+    async with TestServer(app) as server:
+        clients = Clients([str(server.make_url("")).rstrip("/")], [kind], seed=1, shape=Shape(1, 1, BURSTS))
+        await clients.run(1)
+
+    assert len(set(kind.marks)) == len(kind.marks) == BURSTS

@@ -162,10 +162,10 @@ class _Object:
 
     async def run(self, shape: Shape) -> History:
         """Bursts of requests, then reads of the whole object; all operations."""
-        for _ in range(shape.bursts):
+        for number in range(shape.bursts):
             size = self._rng.randint(1, shape.width)
             await self.burst(
-                [self._kind.choose(self._rng, self.past, f"{len(self.past)}.{at}") for at in range(size)],
+                [self._kind.choose(self._rng, self.past, f"{number}.{at}") for at in range(size)],
                 limit_s=BURST_LIMIT_S,
             )
         if self._open:
