@@ -120,7 +120,7 @@ OTHERS = {
 
 def main() -> None:
     """Measure and print."""
-    from yurt.api.canonical import canonicalize_job
+    from yurt.rules.canonical import canonicalize_job
     from yurt_jobspec import parse_job, write_job
 
     median = milliseconds(lambda: canonicalize_job(parse_job(SOURCE, filename="bench.nomad.hcl")))

@@ -46,7 +46,7 @@ TARGETS: dict[str, Target] = {
     "hosts": Target("ports", ("yurt.http.hosts",)),
     "greeting": Target("ports", ("yurt.rpc",)),
     "messages": Target("ports", ("yurt.rpc",)),
-    "cron": Target("schedules", ("yurt.duties.cron",)),
+    "cron": Target("schedules", ("yurt.rules.cron",)),
     "template_syntax": Target("templates", ("yurt.gotemplate",)),
     "template": Target("templates", ("yurt.gotemplate",)),
 }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from yurt.api import bounds
-from yurt.api.validate_task import TEMPLATE_CHECKED_MAX, TEMPLATES_CHECKED_MAX
-from yurt.duties.cron import LENGTH_MAX
 from yurt.regexps.syntax import LENGTH_MAX as PATTERN_MAX
+from yurt.rules import bounds
+from yurt.rules.cron import LENGTH_MAX
+from yurt.rules.validation.task import TEMPLATE_CHECKED_MAX, TEMPLATES_CHECKED_MAX
 
 from docs.generator.markdown import table
 

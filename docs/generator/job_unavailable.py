@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from yurt.api.canonical import canonicalize_job
 from yurt.api.decode import decode_job
-from yurt.api.validate import validate_job
 from yurt.client.requirements import notice, unavailable
+from yurt.rules.canonical import canonicalize_job
+from yurt.rules.validation.job import validate_job
 from yurt_jobspec import parse_job
 
 from docs.generator.markdown import code, table

@@ -5,8 +5,8 @@ from __future__ import annotations
 import inspect
 import re
 
-from yurt.api import validate_policies
 from yurt.client import task_env
+from yurt.rules.validation import policies
 from yurt.scheduler.constraints import operators, targets
 from yurt.structs.alloc import (
     AllocatedCpuResources,
@@ -107,9 +107,9 @@ def variables_section() -> str:
 def operators_section() -> str:
     """The operators of constraints and affinities."""
     known = {
-        *validate_policies._COMPARISONS,
-        *validate_policies._SETS,
-        *validate_policies._VERSIONS,
+        *policies._COMPARISONS,
+        *policies._SETS,
+        *policies._VERSIONS,
         "regexp",
         "is_set",
         "is_not_set",

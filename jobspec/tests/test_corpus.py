@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.api.canonical import canonicalize_job
+from yurt.rules.canonical import canonicalize_job
 from yurt_jobspec import JobspecError, format_source, parse_job, write_job
 
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "jobspecs"

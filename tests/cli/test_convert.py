@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.api.canonical import canonicalize_job
+from yurt.rules.canonical import canonicalize_job
 from yurt_jobspec import parse_job
 
 Run = Callable[..., tuple[int, str, str]]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.api.canonical import canonicalize_job
 from yurt.api.decode import decode_job
-from yurt.api.validate import multi_error, validate_job
 from yurt.cli.files.places import findings, follow, messages
+from yurt.rules.canonical import canonicalize_job
+from yurt.rules.validation.job import multi_error, validate_job
 from yurt_jobspec import parse_job_with_positions
 
 Run = Callable[..., tuple[int, str, str]]

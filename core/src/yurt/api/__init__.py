@@ -1,5 +1,1 @@
-"""JSON to structs and back, canonical defaults, validation."""
-
-from yurt.api.canonical import canonicalize_job
-
-__all__ = ["canonicalize_job"]
+"""JSON to structs and back, filters, pages of lists."""

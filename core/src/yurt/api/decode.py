@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 from msgspec import inspect
 
-from yurt.api.canonical import fill_in
+from yurt.rules.canonical import fill_in
 from yurt.sdk.errors import Invalid
 from yurt.structs.job import Job
 

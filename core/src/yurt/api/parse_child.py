@@ -32,7 +32,7 @@ def parse_request(request: dict[str, Any]) -> dict[str, Any]:
         except JobspecError as error:
             return {"error": str(error)}
     if request["canonicalize"]:
-        from yurt.api.canonical import canonicalize_job
+        from yurt.rules.canonical import canonicalize_job
 
         job = canonicalize_job(job)
     return {"job": job}

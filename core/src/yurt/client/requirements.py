@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.api.no_effect import not_available, unregistered
+from yurt.rules.no_effect import not_available, unregistered
 from yurt.structs.job import TaskGroup
 from yurt.structs.task import Task
 

@@ -12,13 +12,13 @@ from aiohttp import web
 
 from yurt.access import needs
 from yurt.access.needs import Capability
-from yurt.api.rules import multi_error
 from yurt.http import routes
 from yurt.http.call import Call, json_answer, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.jobs import read_job
 from yurt.http.lists import check_uuid
 from yurt.http.routes import BODY, ROW
+from yurt.rules.problems import multi_error
 from yurt.sdk.value import Value, replace
 from yurt.server.admission import admitted
 from yurt.structs.child_jobs import instance_of

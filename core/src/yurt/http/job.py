@@ -12,8 +12,6 @@ from aiohttp import web
 
 from yurt.access import needs
 from yurt.access.needs import Capability
-from yurt.api.bounds import is_costly
-from yurt.api.diff import job_diff
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager, by_index
 from yurt.api.stubs import alloc_stub
@@ -24,6 +22,8 @@ from yurt.http.jobs import register_job
 from yurt.http.lists import object_answer, page_answer
 from yurt.http.query import flag, number
 from yurt.http.routes import BODY, QUERY
+from yurt.rules.bounds import is_costly
+from yurt.rules.diff import job_diff
 from yurt.state.store import Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation

@@ -8,7 +8,6 @@ from typing import Any
 
 from aiohttp import web
 
-from yurt.api.bounds import is_costly
 from yurt.api.encode import to_wire
 from yurt.api.stubs import alloc_stub
 from yurt.api.times import rfc3339
@@ -16,6 +15,7 @@ from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.jobs import read_job, registered_wire, warnings_text
 from yurt.http.query import flag
+from yurt.rules.bounds import is_costly
 from yurt.sdk.value import Value, no_entries
 from yurt.server.requests import DispatchRequest
 from yurt.structs.job import ScalingEvent

@@ -15,7 +15,6 @@ from yurt.api.decode import decode_job
 from yurt.api.encode import encode_builtins
 from yurt.api.page import STEP, Pager, by_modify_index, by_name, in_order
 from yurt.api.pieces import JsonList
-from yurt.api.rules import multi_error
 from yurt.api.stubs import job_stub
 from yurt.http import routes
 from yurt.http.call import Call, changed_state, json_answer
@@ -25,6 +24,7 @@ from yurt.http.parsing import parse_text
 from yurt.http.query import flag
 from yurt.http.regions import OtherRegion
 from yurt.http.routes import AGENT, BODY, QUERY
+from yurt.rules.problems import multi_error
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value
 from yurt.server.requests import Kept

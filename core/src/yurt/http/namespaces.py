@@ -8,13 +8,13 @@ from aiohttp import web
 
 from yurt.access import needs
 from yurt.api.encode import to_wire
-from yurt.api.validate import NAMESPACE as NAME
 from yurt.http import routes
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import list_answer, object_answer
 from yurt.http.regions import need_authority
 from yurt.http.routes import ROW
+from yurt.rules.validation.job import NAMESPACE as NAME
 from yurt.sdk.value import replace
 from yurt.state.store import Snapshot
 from yurt.structs.cluster import Namespace

@@ -11,7 +11,6 @@ from yurt.access.needs import Capability, NodePoolCapability
 from yurt.api.encode import to_wire
 from yurt.api.page import by_name
 from yurt.api.stubs import job_stub
-from yurt.api.validate import NODE_POOL
 from yurt.http import routes
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused, failed_call
@@ -20,6 +19,7 @@ from yurt.http.nodes import list_some
 from yurt.http.query import flag
 from yurt.http.regions import need_authority
 from yurt.http.routes import BODY, ROW
+from yurt.rules.validation.job import NODE_POOL
 from yurt.sdk.value import replace
 from yurt.state.store import Snapshot
 from yurt.structs.cluster import NodePool

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from yurt.api.bounds import bound_problems, is_costly
-from yurt.api.validate import validate_job
+from yurt.rules.bounds import bound_problems, is_costly
+from yurt.rules.validation.job import validate_job
 from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import Schema, check_config
 from yurt.sdk.value import replace

@@ -9,12 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from yurt import scheduler
-from yurt.api.bounds import is_costly
-from yurt.api.diff import job_diff
-from yurt.duties.periodic import next_launch
 from yurt.fsm.basis import expectation
 from yurt.fsm.eval_triggers import Mint, asked_evaluation
 from yurt.fsm.jobs import REGISTRATION_DISABLED, enforced_index_conflict
+from yurt.rules.bounds import is_costly
+from yurt.rules.diff import job_diff
+from yurt.rules.periodic import next_launch
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.admission import admitted, inherited, with_descent_of

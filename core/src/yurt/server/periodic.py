@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from yurt.duties.periodic import expressions, is_scheduled, next_launch
+from yurt.rules.periodic import expressions, is_scheduled, next_launch
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Invalid, NotFound
 from yurt.sdk.value import UnixNano, replace

@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from yurt import scheduler
-from yurt.api.bounds import is_costly
 from yurt.broker import Delivery
+from yurt.rules.bounds import is_costly
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of
 from yurt.sdk.errors import Reason, YurtError

@@ -27,7 +27,7 @@ def job_file(job: Json, *, trim: bool) -> HclFile:
     """The job file of a job; `trim` leaves out what equals the defaults. Raises CliError when there is none."""
     from yurt_jobspec import JobspecError, parse_job, write_job
 
-    from yurt.api.trim import trim_job
+    from yurt.rules.trim import trim_job
 
     try:
         written = write_job(trim_job(job) if trim else job)
@@ -43,8 +43,8 @@ def _losses(job: Json, back: Json) -> Iterator[str]:
     """Where the job that is read back differs, defaults aside."""
     from yurt_jobspec.write import BOOKKEEPING
 
-    from yurt.api.canonical import canonicalize_job
-    from yurt.api.trim import without_nulls
+    from yurt.rules.canonical import canonicalize_job
+    from yurt.rules.trim import without_nulls
 
     asked, got = (without_nulls(canonicalize_job(each)) for each in (job, back))
     for key in BOOKKEEPING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from yurt.api.bounds import (
+from yurt.rules.bounds import (
     CHECKS_MAX,
     CONSTRAINTS_MAX,
     CRON_LINES_MAX,

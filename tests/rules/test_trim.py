@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from yurt.api.canonical import canonicalize_job
-from yurt.api.trim import TASKS_MAX, trim_job, without_nulls
+from yurt.rules.canonical import canonicalize_job
+from yurt.rules.trim import TASKS_MAX, trim_job, without_nulls
 
 
 def job(**fields: Any) -> dict[str, Any]:

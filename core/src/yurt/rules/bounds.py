@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from yurt.duties.periodic import expressions
+from yurt.rules.periodic import expressions
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.task import Task
 

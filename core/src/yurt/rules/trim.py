@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from yurt.api.canonical import canonicalize_job
+from yurt.rules.canonical import canonicalize_job
 
 Data = dict[str, Any]
 

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from yurt.duties.cron import LAST_YEAR, LENGTH_MAX, Cron, parse
+from yurt.rules.cron import LAST_YEAR, LENGTH_MAX, Cron, parse
 from yurt.sdk.errors import Invalid
 
 ZONES = tuple(

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
 import pytest
-from yurt.duties.cron import parse
-from yurt.duties.periodic import next_launch
+from yurt.rules.cron import parse
+from yurt.rules.periodic import next_launch
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import UnixNano
 from yurt.structs.job import PeriodicConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.api.diff import job_diff
+from yurt.rules.diff import job_diff
 from yurt.sdk.value import replace
 from yurt.structs.constraint import Constraint
 from yurt.structs.diff import JobDiff

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.api.canonical import canonicalize_job
+from yurt.rules.canonical import canonicalize_job
 
 SECOND = 10**9
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "jobspecs"

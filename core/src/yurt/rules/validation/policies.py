@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from yurt.api.rules import duplicates, is_open, one_of, seconds_text
 from yurt.regexps import problem as pattern_problem
+from yurt.rules.problems import duplicates, is_open, one_of, seconds_text
 from yurt.scheduler.constraints.versions import is_constraint
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs import status

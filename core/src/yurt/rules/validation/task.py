@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from yurt.api.no_effect import constraint_doubts, not_available, task_no_effects
-from yurt.api.rules import duplicates, escapes, is_open, is_signal, nested
-from yurt.api.validate_device import device_problems
-from yurt.api.validate_policies import affinity_problems, constraint_problems, restart_problems
+from yurt.rules.no_effect import constraint_doubts, not_available, task_no_effects
+from yurt.rules.problems import duplicates, escapes, is_open, is_signal, nested
+from yurt.rules.validation.device import device_problems
+from yurt.rules.validation.policies import affinity_problems, constraint_problems, restart_problems
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.resources import Resources
 from yurt.structs.service import WorkloadIdentity

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from yurt.duties.cron import Cron, parse
+from yurt.rules.cron import Cron, parse
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import UnixNano
 from yurt.structs.job import Job, PeriodicConfig

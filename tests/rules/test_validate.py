@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from yurt.api.decode import decode_job
-from yurt.api.rules import escapes, multi_error
-from yurt.api.validate import validate_job
+from yurt.rules.problems import escapes, multi_error
+from yurt.rules.validation.job import validate_job
 from yurt.sdk.value import replace
 
 TASK: dict[str, Any] = {"Name": "main", "Driver": "raw_exec", "Config": {"command": "/bin/true"}}

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from yurt.api.decode import decode_job
-from yurt.api.validate import validate_job
 from yurt.client.requirements import unavailable
+from yurt.rules.validation.job import validate_job
 
 
 def job(*, task: dict[str, Any] | None = None, **group: Any) -> dict[str, Any]:

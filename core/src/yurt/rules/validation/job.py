@@ -12,12 +12,12 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from yurt.api.no_effect import constraint_doubts, group_no_effects
-from yurt.api.rules import duplicates, multi_error, nested, one_of
-from yurt.api.validate_policies import affinity_problems, constraint_problems, policy_problems, spread_problems
-from yurt.api.validate_service import network_problems, service_problems, volume_problems
-from yurt.api.validate_task import task_problems, task_warnings
-from yurt.duties.periodic import expressions, parsed, time_zone
+from yurt.rules.no_effect import constraint_doubts, group_no_effects
+from yurt.rules.periodic import expressions, parsed, time_zone
+from yurt.rules.problems import duplicates, multi_error, nested, one_of
+from yurt.rules.validation.policies import affinity_problems, constraint_problems, policy_problems, spread_problems
+from yurt.rules.validation.service import network_problems, service_problems, volume_problems
+from yurt.rules.validation.task import task_problems, task_warnings
 from yurt.sdk.errors import Invalid
 from yurt.structs import status
 from yurt.structs.job import Job, TaskGroup

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from yurt.api.rules import nested
-from yurt.api.validate_policies import constraint_problems
+from yurt.rules.problems import nested
+from yurt.rules.validation.policies import constraint_problems
 from yurt.structs.resources import RequestedDevice
 
 STANCES: Final = ("", "prefer", "require", "ignore")

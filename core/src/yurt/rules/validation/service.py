@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from yurt.api.rules import HOSTNAME, duplicates, is_open, nested
+from yurt.rules.problems import HOSTNAME, duplicates, is_open, nested
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs.job import TaskGroup
 from yurt.structs.network import NetworkResource, Port

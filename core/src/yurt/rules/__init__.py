@@ -1,0 +1,1 @@
+"""Rules about jobs, pure: defaults, bounds, validation, differences, launch times and settings without effect."""

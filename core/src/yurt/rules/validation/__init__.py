@@ -1,0 +1,1 @@
+"""Validation of jobs: every problem of a job, in Nomad's words."""
