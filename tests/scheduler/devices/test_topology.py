@@ -6,12 +6,12 @@ from itertools import combinations
 from random import Random
 
 import pytest
-from yurt.scheduler.devices.topology import IGNORE, PREFER, REQUIRE, Layout, Wish, choose, layout_of, members
+from yurt.scheduler.devices.topology import IGNORE, PREFER, REQUIRE, Layout, TopologyRequest, choose, layout_of, members
 from yurt.structs.node import Attribute, NodeDevice, NodeDeviceResource
 from yurt.testing.nightly import cases
 
 
-def _brute(layout: Layout, allowed: int, free: int, wish: Wish) -> tuple[int, ...] | None:
+def _brute(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> tuple[int, ...] | None:
     """Every set, scored by the rules as they are told, with nothing shared with what is tested."""
     best = None
     for chosen in combinations(members(allowed), wish.number):
@@ -69,7 +69,7 @@ def test_the_choice_is_the_one_of_brute_force(block: int) -> None:
         free = random.randrange(1 << layout.size)
         allowed = free & (random.randrange(1 << layout.size) if random.random() < 0.3 else -1)
         stances = (PREFER, PREFER, REQUIRE, IGNORE)
-        wish = Wish(random.randint(1, layout.size), random.choice(stances), random.choice(stances))
+        wish = TopologyRequest(random.randint(1, layout.size), random.choice(stances), random.choice(stances))
         found = choose(layout, allowed, free, wish)
         assert (None if found is None else tuple(members(found))) == _brute(layout, allowed, free, wish), number
 
@@ -97,15 +97,15 @@ def test_a_layout_is_read_from_the_attributes_of_the_instances() -> None:
     assert layout.numa == (0, 0, 1)
     assert layout.links == ((0, 12, 0), (12, 0, 0), (0, 0, 0))
     assert layout.distances == ((0, 1, 5), (1, 0, 0), (5, 0, 0))
-    assert layout_of(devices) is layout and choose(layout, 7, 7, Wish(2)) == 3
-    assert choose(layout, 6, 6, Wish(2, nvlink=REQUIRE)) is None
+    assert layout_of(devices) is layout and choose(layout, 7, 7, TopologyRequest(2)) == 3
+    assert choose(layout, 6, 6, TopologyRequest(2, nvlink=REQUIRE)) is None
 
 
 def test_a_single_device_is_taken_from_a_pair_that_is_broken_already() -> None:
     pairs = tuple(tuple(4 * (one != other and one // 2 == other // 2) for other in range(4)) for one in range(4))
     layout = Layout((0, 0, 0, 0), pairs, tuple((0,) * 4 for _ in range(4)))
-    assert choose(layout, 0b1110, 0b1110, Wish(1)) == 0b0010
-    assert choose(layout, 0b1110, 0b1110, Wish(2)) == 0b1100
+    assert choose(layout, 0b1110, 0b1110, TopologyRequest(1)) == 0b0010
+    assert choose(layout, 0b1110, 0b1110, TopologyRequest(2)) == 0b1100
 
 
 def test_very_many_different_devices_are_searched_greedily_and_still_meet_what_is_required() -> None:
@@ -117,6 +117,6 @@ def test_very_many_different_devices_are_searched_greedily_and_still_meet_what_i
     empty = tuple((0,) * size for _ in range(size))
     layout = Layout(tuple(one // 12 for one in range(size)), tuple(map(tuple, links)), empty)
     everything = (1 << size) - 1
-    found = choose(layout, everything, everything, Wish(6, nvlink=REQUIRE, numa=REQUIRE))
+    found = choose(layout, everything, everything, TopologyRequest(6, nvlink=REQUIRE, numa=REQUIRE))
     assert found is not None and len({one // 6 for one in members(found)}) == 1
-    assert choose(layout, everything, everything, Wish(7, nvlink=REQUIRE)) is None
+    assert choose(layout, everything, everything, TopologyRequest(7, nvlink=REQUIRE)) is None

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt.fsm import apply
 from yurt.scheduler.explain import why_not
-from yurt.scheduler.explain.count_differences import gaps
-from yurt.scheduler.explain.dry_runs import Trial, Trials
+from yurt.scheduler.explain.count_differences import count_differences
+from yurt.scheduler.explain.dry_runs import DryRun, DryRuns
 from yurt.scheduler.job_types.generic import GenericAttempt
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.state import Snapshot
@@ -190,12 +190,12 @@ def test_a_sysbatch_job_that_has_ended_on_some_nodes_wants_no_more_there() -> No
 
 def _assert_adds_up(state: Snapshot, job: Job, now: UnixNano) -> set[str]:
     """The notes of all groups, without their numbers; each is true as far as the state shows."""
-    trial = Trials(state, job, now=now, seed=1).unchanged
+    trial = DryRuns(state, job, now=now, seed=1).unchanged
     texts = set()
     for group in job.task_groups if not job.stop else ():
         if group.count <= 0:
             continue
-        found = gaps(trial.machine, group)
+        found = count_differences(trial.machine, group)
         told = trial.running(group.name) + len(trial.placed(group.name)) + trial.unplaced(group.name)
         if isinstance(trial.machine, GenericAttempt):
             assert told + sum(gap.number for gap in found) == group.count
@@ -205,7 +205,7 @@ def _assert_adds_up(state: Snapshot, job: Job, now: UnixNano) -> set[str]:
     return texts
 
 
-def _assert_true(trial: Trial, group: TaskGroup, number: int, text: str) -> None:
+def _assert_true(trial: DryRun, group: TaskGroup, number: int, text: str) -> None:
     is_beside = "canar" in text or "there already" in text
     assert (number < 0) == is_beside and number, text
     assert text.startswith(f"{abs(number)} "), text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.scheduler.reconcile.alloc_names import NameIndex
-from yurt.scheduler.reconcile.scale_down import in_order_of_leaving
+from yurt.scheduler.reconcile.scale_down import scale_down_order
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.structs import commands as c
 from yurt.structs import status
@@ -67,8 +67,8 @@ def test_the_newer_of_two_names_leaves_unless_the_older_has_ended() -> None:
     older, newer = factories.alloc(job, create_index=1), factories.alloc(job, create_index=2)
     ended = replace(older, client_status=status.CLIENT_FAILED)
     names = NameIndex(job.id, "web", 1, (older, newer))
-    assert in_order_of_leaving([older, newer], [], names, ())[0] == newer
-    assert in_order_of_leaving([ended, newer], [], names, ())[0] == ended
+    assert scale_down_order([older, newer], [], names, ())[0] == newer
+    assert scale_down_order([ended, newer], [], names, ())[0] == ended
 
 
 def test_of_two_names_above_the_count_the_one_that_migrates_leaves_first() -> None:
@@ -76,7 +76,7 @@ def test_of_two_names_above_the_count_the_one_that_migrates_leaves_first() -> No
     stays, leaves = factories.alloc(job, index=2), factories.alloc(job, index=1)
     leaves = replace(leaves, desired_transition=DesiredTransition(migrate=True))
     names = NameIndex(job.id, "web", 1, (stays, leaves))
-    assert in_order_of_leaving([stays], [leaves], names, ()) == [leaves, stays]
+    assert scale_down_order([stays], [leaves], names, ()) == [leaves, stays]
 
 
 def test_what_failed_above_the_count_is_replaced_under_a_name_that_is_free() -> None:

@@ -20,18 +20,26 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from yurt.scheduler.attempts import Attempt, Series, attempt, dry_run
-    from yurt.scheduler.capacity.in_flight import OnTheirWay, foresee
+    from yurt.scheduler.capacity.in_flight import InFlightPlans, with_plans
     from yurt.scheduler.job_types.blocked_evals import exhausted, max_attempts
     from yurt.scheduler.plan_check import check_plan
 
 __all__ = [
-    "Attempt", "OnTheirWay", "Series", "attempt", "check_plan", "dry_run", "exhausted", "foresee", "max_attempts",
+    "Attempt",
+    "InFlightPlans",
+    "Series",
+    "attempt",
+    "check_plan",
+    "dry_run",
+    "exhausted",
+    "max_attempts",
+    "with_plans",
 ]  # fmt: skip
 
 _HOMES = {
     "Attempt": "attempts", "Series": "attempts", "attempt": "attempts", "dry_run": "attempts",
     "exhausted": "job_types.blocked_evals", "max_attempts": "job_types.blocked_evals", "check_plan": "plan_check",
-    "foresee": "capacity.in_flight", "OnTheirWay": "capacity.in_flight",
+    "with_plans": "capacity.in_flight", "InFlightPlans": "capacity.in_flight",
 }  # fmt: skip
 
 

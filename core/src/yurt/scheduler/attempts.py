@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import NamedTuple
 
-from yurt.scheduler.capacity.in_flight import foresee
+from yurt.scheduler.capacity.in_flight import with_plans
 from yurt.scheduler.capacity.limits import LimitsOf, limits_now, no_limits
-from yurt.scheduler.ids import Ids, number_of
+from yurt.scheduler.ids import SeededIds, number_of
 from yurt.scheduler.job_types.generic import GenericAttempt
 from yurt.scheduler.job_types.system import SystemAttempt
-from yurt.scheduler.placing.warm_start import Course, is_new, only_adds
+from yurt.scheduler.placing.warm_start import WarmStart, is_new, only_adds
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Tables
 from yurt.state.store import Snapshot
@@ -61,32 +61,32 @@ class Series:
         self._state = state
         self._plans: list[Plan] = []
         """Those that are not laid over `_state` yet."""
-        self._course: Course | None = None
+        self._warm_start: WarmStart | None = None
         """Where the last attempt has ended, if the next one can go on from there."""
         self._seed = seed
         self._limits = limits
 
     def attempt(self, evaluation: Evaluation, *, now: UnixNano) -> Attempt:
         """What to do about an evaluation after all before."""
-        course, self._course = self._course, None
+        warm_start, self._warm_start = self._warm_start, None
         job = self._state.jobs.get((evaluation.namespace, evaluation.job_id))
         can_go_on = self._limits is no_limits and job is not None and is_new(self._state, job)
-        if course is None or not can_go_on:
+        if warm_start is None or not can_go_on:
             self._lay_over()
         generic = _generic(self._state, evaluation, now=now, seed=self._seed, limits=self._limits)
         if isinstance(generic, Attempt):
             made = generic
         else:
-            if course is not None and can_go_on:
-                generic.go_on(course)
+            if warm_start is not None and can_go_on:
+                generic.continue_from(warm_start)
             made = Attempt(*generic.run())
             if can_go_on and only_adds(*made):
-                self._course = generic.course.after(generic.placers.values())
+                self._warm_start = generic.warm_start.after(generic.placers.values())
         self._plans.append(made.plan)
         return made
 
     def _lay_over(self) -> None:
-        self._state, self._plans = foresee(self._state, self._plans), []
+        self._state, self._plans = with_plans(self._state, self._plans), []
 
 
 def _generic(
@@ -97,7 +97,7 @@ def _generic(
         text = f"scheduler cannot handle '{evaluation.triggered_by}' evaluation reason"
         return _nothing(evaluation, EVAL_FAILED, text, now=now)
     own_seed = number_of(seed, "attempt", str(attempt)) if attempt else seed
-    ids = Ids(seed, evaluation.id, str(attempt))
+    ids = SeededIds(seed, evaluation.id, str(attempt))
     job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
     if job is not None and job.is_template and not job.stop:
         return _nothing(evaluation, EVAL_COMPLETE, "", now=now)
@@ -139,7 +139,7 @@ def lay_over(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> tuple
 
 def _registration(job: Job, index: int, seed: int, now: UnixNano) -> Evaluation:
     return Evaluation(
-        id=Ids(seed, "dry run").next("eval"),
+        id=SeededIds(seed, "dry run").next("eval"),
         namespace=job.namespace,
         priority=job.priority,
         type=job.type,

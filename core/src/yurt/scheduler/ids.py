@@ -21,7 +21,7 @@ FEW = 32
 """So many ids are made sooner one by one."""
 
 
-class Ids:
+class SeededIds:
     """Ids of one attempt."""
 
     __slots__ = ("_base", "_count", "_wide")

@@ -42,7 +42,7 @@ MANY = 32
 """From so many placements on nodes with room for all are told apart at once."""
 
 
-class _Part(NamedTuple):
+class _NodePart(NamedTuple):
     """What a plan does on one node."""
 
     placements: list[Placement]
@@ -53,7 +53,7 @@ class _Part(NamedTuple):
 
 def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> PlanResult:
     """The plan without what the state no longer permits; an index to refresh to when something was dropped."""
-    parts: dict[str, _Part] = defaultdict(lambda: _Part([], [], [], []))
+    parts: dict[str, _NodePart] = defaultdict(lambda: _NodePart([], [], [], []))
     checker = _Checker(snapshot, plan)
     roomy = checker.roomy() if len(plan.placements) >= MANY else frozenset()
     for placement in plan.placements:
@@ -144,7 +144,7 @@ class _Checker:
         versions = {placement.job_version for placement in plan.placements}
         return all(self.snapshot.version(plan.namespace, plan.job_id, version) is not None for version in versions)
 
-    def refusal(self, node_id: str, part: _Part) -> str:
+    def refusal(self, node_id: str, part: _NodePart) -> str:
         """Why the node refuses its part, or an empty text."""
         node = self.snapshot.nodes.get(node_id)
         refusal = self._stale(part) or self._attributes_refusal(node, part)
@@ -160,7 +160,7 @@ class _Checker:
             return "node is not eligible"
         return self._overflow(node, part)
 
-    def _stale(self, part: _Part) -> str:
+    def _stale(self, part: _NodePart) -> str:
         """Updates of allocations that are gone, and placements whose id exists or whose job version is unknown."""
         allocs, plan = self.snapshot.allocs, self.plan
         changed = [u.id for u in part.in_place] + [u.id for u in part.attributes]
@@ -177,7 +177,7 @@ class _Checker:
                 return "job version does not exist"
         return ""
 
-    def _attributes_refusal(self, node: Node | None, part: _Part) -> str:
+    def _attributes_refusal(self, node: Node | None, part: _NodePart) -> str:
         marks = [update.client_status for update in part.attributes if update.client_status is not None]
         if not marks or node is None:
             return ""
@@ -189,7 +189,7 @@ class _Checker:
             return "node is down and contains invalid updates"
         return ""
 
-    def _overflow(self, node: Node, part: _Part) -> str:
+    def _overflow(self, node: Node, part: _NodePart) -> str:
         """The first dimension that the node lacks, in the order of semantics 4."""
         columns = self.snapshot.columns
         row = columns.rows.get(node.id)

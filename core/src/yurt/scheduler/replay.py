@@ -13,7 +13,7 @@ from collections.abc import Iterable
 import msgspec
 
 from yurt.scheduler.attempts import Attempt, attempt
-from yurt.scheduler.capacity.in_flight import foresee
+from yurt.scheduler.capacity.in_flight import with_plans
 from yurt.scheduler.capacity.limits import LimitsOf, no_limits
 from yurt.sdk.value import replace
 from yurt.state.store import Snapshot
@@ -38,7 +38,7 @@ def replay(
     view = state
     for other, first in before:
         made = attempt(view, other, now=first.now, seed=int(first.seed, 16), attempt=first.number, limits=limits)
-        view = foresee(view, (made.plan,))
+        view = with_plans(view, (made.plan,))
     return attempt(view, evaluation, now=record.now, seed=int(record.seed, 16), attempt=record.number, limits=limits)
 
 

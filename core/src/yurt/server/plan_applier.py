@@ -102,7 +102,7 @@ class PlanApplier:
         """Counts the nodes that refuse plans, where that is asked for."""
         self._queue: PlanQueue[_Submission] = PlanQueue()
         self._arrived = asyncio.Event()
-        self._on_their_way: scheduler.OnTheirWay | None = None
+        self._in_flight: scheduler.InFlightPlans | None = None
         """Made with the first plan: until then nothing that schedules need be loaded."""
         self._landed = asyncio.Event()
         self._unsettled: deque[_Landed] = deque()
@@ -128,7 +128,7 @@ class PlanApplier:
 
     def foreseen(self) -> Snapshot:
         """The newest state with the plans on their way into the log laid over it."""
-        return self._writer.state if self._on_their_way is None else self._on_their_way.view(self._writer.state)
+        return self._writer.state if self._in_flight is None else self._in_flight.view(self._writer.state)
 
     async def run(self) -> None:
         """Apply plans until cancelled."""
@@ -139,7 +139,7 @@ class PlanApplier:
                     self._arrived.clear()
                     await self._work_off(group)
         finally:
-            self._on_their_way = None
+            self._in_flight = None
             self._queue.drain()
             self._unsettled.clear()
             for answer in tuple(self._unanswered):
@@ -152,7 +152,7 @@ class PlanApplier:
             if self._unsettled:
                 group.create_task(self._settle(self._unsettled.popleft()))
                 continue
-            while self._on_their_way is not None and len(self._on_their_way) >= ON_THEIR_WAY_MAX:
+            while self._in_flight is not None and len(self._in_flight) >= ON_THEIR_WAY_MAX:
                 self._landed.clear()
                 await self._landed.wait()
             plan, submission = self._queue.pop()
@@ -197,9 +197,9 @@ class PlanApplier:
         written = self._writer.enqueue(
             await asyncio.to_thread(self._writer.prepare, commands) if is_large else commands
         )
-        if self._on_their_way is None:
-            self._on_their_way = scheduler.OnTheirWay()
-        self._on_their_way.add(self._writer.state, parts)
+        if self._in_flight is None:
+            self._in_flight = scheduler.InFlightPlans()
+        self._in_flight.add(self._writer.state, parts)
         return _Checked(result, parts, written, staged)
 
     def _take_out(self, result: PlanResult, rejections: Rejections) -> None:
@@ -226,8 +226,8 @@ class PlanApplier:
 
     def _land(self, checked: _Checked, submission: _Submission, written: asyncio.Future[tuple[Committed, ...]]) -> None:
         """Answer for a plan that is stored, or never will be."""
-        if self._on_their_way is not None:
-            self._on_their_way.remove(checked.parts)
+        if self._in_flight is not None:
+            self._in_flight.remove(checked.parts)
         self._landed.set()
         error = written.exception()
         if isinstance(error, Exception):

@@ -172,7 +172,7 @@ def _again(
     base_index: int,
     limits: Mapping[str, LimitsOf],
 ) -> Replay:
-    from yurt.scheduler.capacity.in_flight import foresee
+    from yurt.scheduler.capacity.in_flight import with_plans
     from yurt.scheduler.replay import compare
     from yurt.scheduler.replay import replay as attempt_again
 
@@ -182,7 +182,7 @@ def _again(
         state = found.states[record.state_index]
         ahead = [plan for index, plan in found.plans if record.state_index < index <= record.ahead]
         before = [(_known(state, eval_id), first) for eval_id, first in others]
-        view = foresee(state, ahead)
+        view = with_plans(state, ahead)
         made = attempt_again(view, _known(state, evaluation.id), record, before=before, **limits)
         stored = [
             plan

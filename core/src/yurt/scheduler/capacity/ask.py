@@ -23,14 +23,14 @@ from yurt.structs.node import Node
 CLAIMED = "conflicting claims for host volume with single-writer"
 
 
-class Grant(NamedTuple):
+class NodeGrant(NamedTuple):
     """What an allocation was given, and what that takes of the node."""
 
     resources: AllocatedResources
     usage: Usage
 
 
-class NearShort(NamedTuple):
+class NearCoreShortage(NamedTuple):
     """A task that must have its cores near its devices, and how many are free there when its turn comes."""
 
     task: str
@@ -38,7 +38,7 @@ class NearShort(NamedTuple):
     free: int
 
 
-class Ask:
+class GroupAsk:
     """A group's ask. `plain` is granted as it is when nothing exclusive (ports, cores, devices) is asked."""
 
     def __init__(self, group: TaskGroup, *, with_memory_max: bool) -> None:
@@ -64,14 +64,14 @@ class Ask:
             },
             shared=AllocatedSharedResources(disk_mb=group.ephemeral_disk.size_mb),
         )
-        self.plain = Grant(resources, usage_of_resources(resources, group))
+        self.plain = NodeGrant(resources, usage_of_resources(resources, group))
 
     @property
     def is_exclusive(self) -> bool:
         """True when a node must be asked for particular ports, cores or devices."""
         return self.has_ports or self.cores > 0 or bool(self.devices or self.volumes)
 
-    def grant(self, node: Node, held: Held, *, salt: int) -> Grant | str:
+    def grant(self, node: Node, held: Held, *, salt: int) -> NodeGrant | str:
         """What the node gives, or the exhausted dimension."""
         if not self.is_exclusive:
             return self.plain
@@ -100,7 +100,7 @@ class Ask:
             for name, networks in ports.tasks.items():
                 tasks[name] = replace(tasks[name], networks=networks)
         given = AllocatedResources(tasks=tasks, shared=shared)
-        return Grant(given, usage_of_resources(given, self.group))
+        return NodeGrant(given, usage_of_resources(given, self.group))
 
     def device_score(self, node: Node, held: Held) -> float:
         """How well the node's free devices meet the device affinities."""
@@ -139,7 +139,7 @@ class Ask:
                 tasks[task.name] = replace(tasks[task.name], cpu=given)
         return True
 
-    def short_near_devices(self, node: Node, held: Held) -> tuple[NearShort, ...]:
+    def short_near_devices(self, node: Node, held: Held) -> tuple[NearCoreShortage, ...]:
         """The tasks that would get too few cores near their devices, on a node with enough of both."""
         granted = grant_devices(node, held.devices, self.devices)
         if granted is None or not self.devices:
@@ -151,7 +151,7 @@ class Ask:
             near = near_cores(node, [device for name, device in granted[0] if name == task.name])
             there = len(near.intersection(free))
             if asked > there and near and numa is not None and numa.affinity == REQUIRE:
-                found.append(NearShort(task.name, asked, there))
+                found.append(NearCoreShortage(task.name, asked, there))
             free.sort(key=lambda core: (core not in near, core))
             del free[:asked]
         return tuple(found)

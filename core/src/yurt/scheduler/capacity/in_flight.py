@@ -28,7 +28,7 @@ _Amounts = list[tuple[Usage, list[int] | IntArray]]
 """The same with the rows of the nodes that are known, as an array when there are many."""
 
 
-def foresee(snapshot: Snapshot, plans: Iterable[Plan]) -> Snapshot:
+def with_plans(snapshot: Snapshot, plans: Iterable[Plan]) -> Snapshot:
     """The snapshot with the usage of the plans' placements and updates; what is stored already counts once."""
     columns, ahead = snapshot.columns, list(snapshot.ahead)
     for plan in plans:
@@ -48,7 +48,7 @@ FEW = 8
 """Fewer rows are counted one by one."""
 
 
-class OnTheirWay:
+class InFlightPlans:
     """Plans that are being written, each of which is stored whole or not at all, and the state with them laid over.
 
     The view of one state grows with each plan that is added. When the state moves on, what the plans take together is
@@ -59,7 +59,7 @@ class OnTheirWay:
         self._plans: dict[int, Plan] = {}
         self._state: Snapshot | None = None
         self._view: Snapshot | None = None
-        self._taken = _Taken()
+        self._taken = _InFlightUsage()
 
     def __len__(self) -> int:
         return len(self._plans)
@@ -71,7 +71,7 @@ class OnTheirWay:
             self._plans[id(plan)] = plan
             self._taken.add(state, plan)
         is_small = sum(len(plan.placements) for plan in plans) < MANY
-        self._state, self._view = state, foresee(view, plans) if is_small else None
+        self._state, self._view = state, with_plans(view, plans) if is_small else None
 
     def remove(self, plans: Iterable[Plan]) -> None:
         """These plans are stored, or never will be."""
@@ -102,11 +102,11 @@ class OnTheirWay:
             return state
         columns = self._taken.over(state)
         if columns is None:
-            return foresee(state, self._plans.values())
+            return with_plans(state, self._plans.values())
         return state.with_columns(columns, tuple(self._plans.values()))
 
 
-class _Taken:
+class _InFlightUsage:
     """What plans take together, as sums by row; unknown while one of them takes more than amounts."""
 
     def __init__(self) -> None:

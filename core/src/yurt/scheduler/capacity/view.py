@@ -19,7 +19,7 @@ DIMENSIONS = ((CPU, "cpu"), (MEMORY, "memory"), (DISK, "disk"))
 MAX_ALLOCS = "max allocations exceeded"
 
 
-class View:
+class ClusterView:
     """Mutable for the time of one attempt; the snapshot stays as it is."""
 
     def __init__(self, snapshot: Snapshot) -> None:

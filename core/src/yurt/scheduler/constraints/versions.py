@@ -20,7 +20,7 @@ _CONSTRAINT = re.compile(r"\s*(=|!=|>=|<=|>|<|~>|)\s*([^\s=<>!~]\S*)\s*")
 _DIGITS_MAX = 18
 
 
-class Version(NamedTuple):
+class ParsedVersion(NamedTuple):
     """Numeric parts without trailing zeros beyond the third, and the pre-release text."""
 
     parts: tuple[int, ...]
@@ -54,7 +54,7 @@ def is_constraint(text: str, *, strict: bool) -> bool:
 
 
 @lru_cache(maxsize=CACHE)
-def _version(text: str, strict: bool) -> Version | None:
+def _version(text: str, strict: bool) -> ParsedVersion | None:
     match = (_STRICT if strict else _LOOSE).fullmatch(text)
     if match is None or len(text) > 256:
         return None
@@ -65,11 +65,11 @@ def _version(text: str, strict: bool) -> Version | None:
     parts.extend([0] * (3 - len(parts)))
     while len(parts) > 3 and parts[-1] == 0:
         parts.pop()
-    return Version(tuple(parts), match[2] or "", len(numbers))
+    return ParsedVersion(tuple(parts), match[2] or "", len(numbers))
 
 
 @lru_cache(maxsize=CACHE)
-def _constraints(text: str, strict: bool) -> tuple[tuple[str, Version], ...] | None:
+def _constraints(text: str, strict: bool) -> tuple[tuple[str, ParsedVersion], ...] | None:
     found = []
     for part in text.split(","):
         match = _CONSTRAINT.fullmatch(part)
@@ -80,7 +80,7 @@ def _constraints(text: str, strict: bool) -> tuple[tuple[str, Version], ...] | N
     return tuple(found)
 
 
-def _meets(found: Version, operand: str, than: Version, *, strict: bool) -> bool:
+def _meets(found: ParsedVersion, operand: str, than: ParsedVersion, *, strict: bool) -> bool:
     if operand in ("=", "!="):
         return (found.order == than.order) == (operand == "=")
     if not strict and not _is_prerelease_allowed(found, than):
@@ -95,7 +95,7 @@ def _meets(found: Version, operand: str, than: Version, *, strict: bool) -> bool
     }[operand]
 
 
-def _is_close(found: Version, than: Version, *, strict: bool) -> bool:
+def _is_close(found: ParsedVersion, than: ParsedVersion, *, strict: bool) -> bool:
     """Whether only the last written part is above the constraint's; what is less exact than it is not."""
     kept = than.given - 1
     if than.prerelease and not found.prerelease and not strict:
@@ -103,7 +103,7 @@ def _is_close(found: Version, than: Version, *, strict: bool) -> bool:
     return found.order >= than.order and found.parts[:kept] == than.parts[:kept] and max(3, found.given) >= than.given
 
 
-def _is_prerelease_allowed(found: Version, than: Version) -> bool:
+def _is_prerelease_allowed(found: ParsedVersion, than: ParsedVersion) -> bool:
     if not found.prerelease:
         return True
     return bool(than.prerelease) and found.parts == than.parts

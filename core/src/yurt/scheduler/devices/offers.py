@@ -30,7 +30,7 @@ from yurt.scheduler.devices.topology import (
     PREFER,
     REQUIRE,
     Layout,
-    Wish,
+    TopologyRequest,
     choose,
     layout_of,
     mask_of,
@@ -56,7 +56,7 @@ class DeviceGrant(NamedTuple):
     device: AllocatedDeviceResource
 
 
-class Item(NamedTuple):
+class DeviceItem(NamedTuple):
     """One instance of a node; `key` is how it is held, `is_part` tells the parts of split devices."""
 
     number: int
@@ -84,14 +84,14 @@ class Rack:
         self.layout: Layout = layout_of(devices)
         pairs = [(number, kind, each) for number, kind in enumerate(devices) for each in kind.instances]
         self.items = tuple(
-            Item(
+            DeviceItem(
                 at, number, kind, each, instance_key(kind, each.id), attribute_of(kind, each, "mig_parent") is not None
             )
             for at, (number, kind, each) in enumerate(pairs)
         )
         self.number_of = {item.key: item.number for item in self.items}
         self.healthy = mask_of(item.number for item in self.items if item.instance.healthy)
-        self._matching: dict[RequestedDevice, list[Item]] = {}
+        self._matching: dict[RequestedDevice, list[DeviceItem]] = {}
         self._kinds: dict[RequestedDevice, list[KindChoice]] = {}
 
     def kinds(self, request: RequestedDevice) -> list[KindChoice]:
@@ -111,7 +111,7 @@ class Rack:
             ]
         return found
 
-    def matching(self, request: RequestedDevice) -> list[Item]:
+    def matching(self, request: RequestedDevice) -> list[DeviceItem]:
         """The healthy instances that the request may be given, taken or not."""
         found = self._matching.get(request)
         if found is None:
@@ -142,7 +142,7 @@ def rack_of(node: Node) -> Rack:
     return found
 
 
-class Offer(NamedTuple):
+class DeviceOffer(NamedTuple):
     """What a request gets: the grants, what it takes, how well it suits."""
 
     devices: tuple[AllocatedDeviceResource, ...]
@@ -160,11 +160,11 @@ class Stock:
         self.items = self.rack.items
         self.booked = bookings(held)
 
-    def of(self, item: Item) -> Booked:
+    def of(self, item: DeviceItem) -> Booked:
         """What is taken of an instance."""
         return self.booked.get(item.key, NOTHING)
 
-    def is_free(self, item: Item) -> bool:
+    def is_free(self, item: DeviceItem) -> bool:
         """Nobody has any of it, and it is well."""
         return item.instance.healthy and self.of(item).is_free
 
@@ -173,11 +173,11 @@ class Stock:
         numbers = self.rack.number_of
         return self.rack.healthy & ~mask_of(numbers[key] for key in self.booked if key in numbers)
 
-    def matching(self, request: RequestedDevice) -> list[Item]:
+    def matching(self, request: RequestedDevice) -> list[DeviceItem]:
         """The healthy instances that the request may be given, taken or not."""
         return self.rack.matching(request)
 
-    def take(self, offer: Offer) -> None:
+    def take(self, offer: DeviceOffer) -> None:
         """What follows finds the offer's instances taken."""
         self.booked.update(offer.taken)
 
@@ -222,7 +222,7 @@ def grant_devices(
     held = tuple(taken)
     for order in islice(permutations(range(len(requests))), ORDERS_MAX):
         stock = Stock(node, held)
-        offers: dict[int, Offer] = {}
+        offers: dict[int, DeviceOffer] = {}
         for at in order:
             offer = find_offer(stock, requests[at][1])
             if offer is None:
@@ -235,7 +235,7 @@ def grant_devices(
     return None
 
 
-def _score(requests: Sequence[tuple[str, RequestedDevice]], offers: Sequence[Offer]) -> float:
+def _score(requests: Sequence[tuple[str, RequestedDevice]], offers: Sequence[DeviceOffer]) -> float:
     """The mean of how far affinities are met and how near the devices are."""
     total = sum(abs(affinity.weight) for _, request in requests for affinity in request.affinities)
     parts = [sum(offer.matched for offer in offers) / total] if total else []
@@ -243,7 +243,7 @@ def _score(requests: Sequence[tuple[str, RequestedDevice]], offers: Sequence[Off
     return sum(parts) / len(parts) if parts else 0.0
 
 
-def find_offer(stock: Stock, request: RequestedDevice) -> Offer | None:
+def find_offer(stock: Stock, request: RequestedDevice) -> DeviceOffer | None:
     """What the node can give for a request now."""
     choices = request.first_available
     for at, choice in enumerate(choices):
@@ -277,20 +277,20 @@ def is_named(kind: NodeDeviceResource, name: str) -> bool:
     return [kind.vendor, kind.type, kind.name] == parts
 
 
-def wish_of(request: RequestedDevice) -> Wish:
+def wish_of(request: RequestedDevice) -> TopologyRequest:
     """How the request's devices shall lie together."""
     topology = request.topology or DeviceTopology()
-    return Wish(max(0, request.count), topology.nvlink or PREFER, topology.numa or PREFER)
+    return TopologyRequest(max(0, request.count), topology.nvlink or PREFER, topology.numa or PREFER)
 
 
-def _by_kind(items: Iterable[Item]) -> Iterator[list[Item]]:
-    kinds: dict[int, list[Item]] = {}
+def _by_kind(items: Iterable[DeviceItem]) -> Iterator[list[DeviceItem]]:
+    kinds: dict[int, list[DeviceItem]] = {}
     for item in items:
         kinds.setdefault(item.kind_number, []).append(item)
     yield from kinds.values()
 
 
-def _whole(stock: Stock, request: RequestedDevice, found: list[Item]) -> Offer | None:
+def _whole(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> DeviceOffer | None:
     wish, free, layout = wish_of(request), stock.free(), stock.layout
     offers = []
     for kind in stock.rack.kinds(request):
@@ -311,14 +311,14 @@ def _whole(stock: Stock, request: RequestedDevice, found: list[Item]) -> Offer |
     return None if chosen_of_all is None else _given(stock, chosen_of_all, 0.0, wish)
 
 
-def _all(stock: Stock, found: list[Item]) -> Offer | None:
+def _all(stock: Stock, found: list[DeviceItem]) -> DeviceOffer | None:
     if not found or not all(stock.is_free(item) for item in found):
         return None
-    wish = Wish(len(found), IGNORE, IGNORE)
+    wish = TopologyRequest(len(found), IGNORE, IGNORE)
     return _given(stock, mask_of(item.number for item in found), 0.0, wish)
 
 
-def _part(stock: Stock, request: RequestedDevice, found: list[Item]) -> Offer | None:
+def _part(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> DeviceOffer | None:
     """MIG instances: the smallest that have the memory, on the card of which most is in use."""
     free_of: dict[str, int] = {}
     usable = []
@@ -336,16 +336,18 @@ def _part(stock: Stock, request: RequestedDevice, found: list[Item]) -> Offer | 
     for items in _by_kind(usable):
         if len(items) >= request.count:
             chosen = mask_of(item.number for item in items[: request.count])
-            return _given(stock, chosen, matched_weight(items[0].kind, request), Wish(request.count, IGNORE, IGNORE))
+            return _given(
+                stock, chosen, matched_weight(items[0].kind, request), TopologyRequest(request.count, IGNORE, IGNORE)
+            )
     return None
 
 
-def _parent(item: Item) -> str:
+def _parent(item: DeviceItem) -> str:
     attribute = attribute_of(item.kind, item.instance, "mig_parent")
     return (attribute.string_val or "") if attribute is not None else ""
 
 
-def _given(stock: Stock, chosen: int, matched: float, wish: Wish) -> Offer:
+def _given(stock: Stock, chosen: int, matched: float, wish: TopologyRequest) -> DeviceOffer:
     items = [stock.items[number] for number in members(chosen)]
     devices = tuple(
         AllocatedDeviceResource(
@@ -358,10 +360,10 @@ def _given(stock: Stock, chosen: int, matched: float, wish: Wish) -> Offer:
     )
     is_scored = len(items) > 1 and stock.layout.has_places and IGNORE not in (wish.nvlink, wish.numa)
     scores = (stock.layout.quality(members(chosen), wish),) if is_scored else ()
-    return Offer(devices, tuple((item.key, Booked(is_whole=True)) for item in items), matched, scores)
+    return DeviceOffer(devices, tuple((item.key, Booked(is_whole=True)) for item in items), matched, scores)
 
 
-def room_for_share(stock: Stock, request: RequestedDevice, item: Item) -> tuple[int, int] | None:
+def room_for_share(stock: Stock, request: RequestedDevice, item: DeviceItem) -> tuple[int, int] | None:
     """MiB and percent that shares of the request's mode may still book of an instance; None when it is not for them."""
     booked = stock.of(item)
     if item.is_part or booked.is_whole or request.share not in modes_of(item.kind, item.instance):
@@ -371,7 +373,7 @@ def room_for_share(stock: Stock, request: RequestedDevice, item: Item) -> tuple[
     return capacity_mb(item.kind, item.instance) - booked.memory_mb, COMPUTE_MAX - booked.compute
 
 
-def _shares(stock: Stock, request: RequestedDevice, found: list[Item]) -> Offer | None:
+def _shares(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> DeviceOffer | None:
     best = None
     for items in _by_kind(found):
         chosen = _cards_for(stock, request, items)
@@ -395,10 +397,10 @@ def _shares(stock: Stock, request: RequestedDevice, found: list[Item]) -> Offer 
         compute=request.compute,
     )
     booked = [(c.key, Booked(shares=(*stock.of(c).shares, s))) for c, s in zip(cards, shares, strict=True)]
-    return Offer((device,), tuple(booked), weight)
+    return DeviceOffer((device,), tuple(booked), weight)
 
 
-def _cards_for(stock: Stock, request: RequestedDevice, items: list[Item]) -> list[Item] | None:
+def _cards_for(stock: Stock, request: RequestedDevice, items: list[DeviceItem]) -> list[DeviceItem] | None:
     """Cards with room for one share each: shared ones with the least to spare first, then free ones."""
     fitting = []
     for item in items:
@@ -410,7 +412,7 @@ def _cards_for(stock: Stock, request: RequestedDevice, items: list[Item]) -> lis
     missing = request.count - len(chosen)
     if missing > 0:
         fresh = mask_of(item.number for _, item in fitting if stock.is_free(item))
-        found = choose(stock.layout, fresh, stock.free(), Wish(missing, IGNORE, IGNORE))
+        found = choose(stock.layout, fresh, stock.free(), TopologyRequest(missing, IGNORE, IGNORE))
         if found is None:
             return None
         chosen += [stock.items[number] for number in members(found)]

@@ -33,7 +33,7 @@ Candidate = tuple[Cost, tuple[int, ...]]
 Matrix = tuple[tuple[int, ...], ...]
 
 
-class Wish(NamedTuple):
+class TopologyRequest(NamedTuple):
     """How many devices, and how near to each other."""
 
     number: int
@@ -53,9 +53,9 @@ class Layout:
         self.has_places = self.has_links or len(set(numa)) > 1 or any(any(row) for row in distances)
         self.islands = _islands(links)
         self.classes = _classes(self)
-        self.known: dict[tuple[int, int, Wish], int | None] = {}
+        self.known: dict[tuple[int, int, TopologyRequest], int | None] = {}
 
-    def cost(self, chosen: Sequence[int], free: int, wish: Wish) -> Cost:
+    def cost(self, chosen: Sequence[int], free: int, wish: TopologyRequest) -> Cost:
         """What is bad about a set; the smallest is the best."""
         apart = joined = ways = 0
         for at, one in enumerate(chosen):
@@ -78,7 +78,7 @@ class Layout:
             islands[self.islands[one]] = islands.get(self.islands[one], 0) + 1
         return sum(n * n for n in nodes.values()) + sum(n * n for n in islands.values())
 
-    def is_allowed(self, chosen: Sequence[int], wish: Wish) -> bool:
+    def is_allowed(self, chosen: Sequence[int], wish: TopologyRequest) -> bool:
         """Whether a set meets what is required."""
         if wish.numa == REQUIRE and len({self.numa[one] for one in chosen}) > 1:
             return False
@@ -86,7 +86,7 @@ class Layout:
             return True
         return all(self.links[one][other] for at, one in enumerate(chosen) for other in chosen[at + 1 :])
 
-    def quality(self, chosen: Sequence[int], wish: Wish) -> float:
+    def quality(self, chosen: Sequence[int], wish: TopologyRequest) -> float:
         """1 for a set as near together as can be, 0 for one without anything in common."""
         parts = []
         pairs = len(chosen) * (len(chosen) - 1) // 2
@@ -97,7 +97,7 @@ class Layout:
         return sum(parts) / len(parts) if parts else 0.0
 
 
-def choose(layout: Layout, allowed: int, free: int, wish: Wish) -> int | None:
+def choose(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> int | None:
     """The best set of so many allowed devices; None when none is as required. `free` holds all that are free."""
     key = (allowed, free, wish)
     if key not in layout.known:
@@ -120,7 +120,7 @@ def members(mask: int) -> list[int]:
     return [one for one in range(mask.bit_length()) if mask >> one & 1]
 
 
-def _search(layout: Layout, allowed: int, free: int, wish: Wish) -> int | None:
+def _search(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> int | None:
     if allowed.bit_count() < wish.number:
         return None
     classes = [within for group in layout.classes if (within := [one for one in group if allowed >> one & 1])]
@@ -159,7 +159,7 @@ def _vectors(classes: Sequence[Sequence[int]], count: int) -> int:
     return ways[count]
 
 
-def _greedy(layout: Layout, allowed: int, free: int, wish: Wish) -> int | None:
+def _greedy(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> int | None:
     """From each device on, always the one that costs least; the best of these sets."""
     pool = members(allowed)
     best: Candidate | None = None

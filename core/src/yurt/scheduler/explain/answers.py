@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from yurt.scheduler.capacity.limits import LimitsOf, no_limits
-from yurt.scheduler.capacity.view import View
-from yurt.scheduler.explain.blockers import Blocked, Problem
+from yurt.scheduler.capacity.view import ClusterView
+from yurt.scheduler.explain.blockers import NodeBlockers, NodeProblem
 from yurt.scheduler.explain.change_search import with_places
-from yurt.scheduler.explain.count_differences import gaps
-from yurt.scheduler.explain.dry_runs import Trial, Trials
-from yurt.scheduler.explain.freed_capacity import Machine, vacated
-from yurt.scheduler.explain.missing_requirements import told_apart
+from yurt.scheduler.explain.count_differences import count_differences
+from yurt.scheduler.explain.dry_runs import DryRun, DryRuns
+from yurt.scheduler.explain.freed_capacity import Machine, with_freed_capacity
+from yurt.scheduler.explain.missing_requirements import split_by_requirement
 from yurt.scheduler.explain.nearest import near_miss, nearest, smallest
 from yurt.scheduler.explain.unknown_names import unknown_names
 from yurt.scheduler.feasibility.masks import BoolArray
@@ -40,8 +40,8 @@ OF_EVERY_NODE = (JOB_SYSTEM, JOB_SYSBATCH)
 
 def why_not(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: LimitsOf = no_limits) -> JobExplanation:
     """What registering the job (or evaluating it again as it is) would place, and why not the rest."""
-    trials = Trials(snapshot, job, now=now, seed=seed, limits=limits)
-    groups = tuple(_explained(trials, trials.unchanged, group) for group in job.task_groups)
+    dry_runs = DryRuns(snapshot, job, now=now, seed=seed, limits=limits)
+    groups = tuple(_explained(dry_runs, dry_runs.unchanged, group) for group in job.task_groups)
     return JobExplanation(namespace=job.namespace, job_id=job.id, index=snapshot.index, groups=groups)
 
 
@@ -74,31 +74,31 @@ def why(snapshot: Snapshot, alloc: Allocation, *, seed: int) -> AllocationExplan
 # -- a group that is not placed, and an allocation that is -------------------------------------------------------------
 
 
-def _explained(trials: Trials, trial: Trial, group: TaskGroup) -> GroupExplanation:
+def _explained(dry_runs: DryRuns, dry_run: DryRun, group: TaskGroup) -> GroupExplanation:
     """What a trial did with a group, and why not more."""
-    machine, name = trial.machine, group.name
-    running, placed, unplaced = trial.running(name), trial.placed(name), trial.unplaced(name)
-    found = gaps(machine, group)
-    wanted = running + len(placed) + unplaced + sum(gap.number for gap in found)
+    machine, name = dry_run.machine, group.name
+    running, placed, unplaced = dry_run.running(name), dry_run.placed(name), dry_run.unplaced(name)
+    found = count_differences(machine, group)
+    wanted = running + len(placed) + unplaced + sum(difference.number for difference in found)
     table = placed[0].metrics.score_meta_data if placed and placed[0].metrics is not None else ()
     made = GroupExplanation(
         name=name,
-        desired=wanted if trials.job.type in OF_EVERY_NODE else group.count,
+        desired=wanted if dry_runs.job.type in OF_EVERY_NODE else group.count,
         running=running,
         placed=len(placed),
         unplaced=unplaced,
-        runs_nowhere=name in machine.placers and group.count > 0 and not wanted and trials.job.type in OF_EVERY_NODE,
-        notes=(*_notes(machine, group, wanted), *(gap.text for gap in found)),
-        scores=_scores(trials.snapshot, table, placed[0].node_id) if placed else (),
+        runs_nowhere=name in machine.placers and group.count > 0 and not wanted and dry_runs.job.type in OF_EVERY_NODE,
+        notes=(*_notes(machine, group, wanted), *(difference.text for difference in found)),
+        scores=_scores(dry_runs.snapshot, table, placed[0].node_id) if placed else (),
     )
     placer = machine.placers.get(name)
     if placer is None or not (name in machine.failed or made.runs_nowhere):
         return made
     quota, only = _quota(machine, name), _open_rows(machine, name)
-    with vacated(machine, placer) as (blocked, victims):
+    with with_freed_capacity(machine, placer) as (blockers, victims):
         made = replace(made, notes=made.notes + _note_of_victims(victims))
-        made = _with_blockers(made, blocked, machine.failed.get(name), only=only, quota=quota)
-    return with_places(trials, made)
+        made = _with_blockers(made, blockers, machine.failed.get(name), only=only, quota=quota)
+    return with_places(dry_runs, made)
 
 
 def _again(snapshot: Snapshot, alloc: Allocation, seed: int) -> GroupExplanation | None:
@@ -107,7 +107,7 @@ def _again(snapshot: Snapshot, alloc: Allocation, seed: int) -> GroupExplanation
     group = job.group(alloc.task_group) if job is not None else None
     if job is None or group is None or alloc.client_status in CLIENT_TERMINAL:
         return None
-    view = View(snapshot)
+    view = ClusterView(snapshot)
     view.release(alloc)
     others = [
         other
@@ -119,72 +119,72 @@ def _again(snapshot: Snapshot, alloc: Allocation, seed: int) -> GroupExplanation
     placer = GroupPlacer(view, job, group, seed=seed, own=others)
     if placer.volumes.is_used:
         placer.look_at_volumes(alloc_index(alloc.name))
-    blocked = Blocked(placer)
+    blockers = NodeBlockers(placer)
     elsewhere = np.array([node_id != alloc.node_id for node_id in view.rows.ids], np.bool_)
-    now = _with_blockers(GroupExplanation(name=group.name, desired=group.count), blocked, None, only=elsewhere)
+    now = _with_blockers(GroupExplanation(name=group.name, desired=group.count), blockers, None, only=elsewhere)
     return replace(
         now,
         smallest_change=None,
-        scores=_ranked_now(snapshot, blocked, alloc.node_id),
-        notes=tuple(_note_of_own(snapshot, blocked, alloc.node_id)),
+        scores=_ranked_now(snapshot, blockers, alloc.node_id),
+        notes=tuple(_note_of_own(snapshot, blockers, alloc.node_id)),
     )
 
 
-def _note_of_own(snapshot: Snapshot, blocked: Blocked, node_id: str) -> Iterator[str]:
+def _note_of_own(snapshot: Snapshot, blockers: NodeBlockers, node_id: str) -> Iterator[str]:
     """Why an allocation's own node would not take it again, if it would not."""
-    row = blocked.view.row(node_id)
-    if row is not None and node_id in snapshot.nodes and blocked.count[row]:
-        miss = near_miss(blocked, row)
+    row = blockers.view.row(node_id)
+    if row is not None and node_id in snapshot.nodes and blockers.count[row]:
+        miss = near_miss(blockers, row)
         lacks = "; ".join(short.text for short in miss.shortfalls)
         yield f"its own node, {miss.node_name or node_id[:8]}, would not take it now: {lacks}"
 
 
 def _with_blockers(
     made: GroupExplanation,
-    blocked: Blocked,
+    blockers: NodeBlockers,
     failure: AllocationMetric | None,
     *,
     only: BoolArray | None,
     quota: tuple[str, ...] = (),
 ) -> GroupExplanation:
     """The explanation with what is in the way on the nodes, or on some `only`, and the least change."""
-    metric = failure or blocked.placer.failure()
-    nodes = blocked.nodes if only is None else blocked.nodes & only
-    found = nearest(blocked, nodes & (blocked.count > 0))
-    free = nodes & blocked.candidates & (blocked.count == 0)
-    limits = [_limit(text, blocked, free) for text in quota]
+    metric = failure or blockers.placer.failure()
+    nodes = blockers.nodes if only is None else blockers.nodes & only
+    found = nearest(blockers, nodes & (blockers.count > 0))
+    free = nodes & blockers.candidates & (blockers.count == 0)
+    limits = [_limit(text, blockers, free) for text in quota]
     return replace(
         made,
         nodes_in_pool=metric.nodes_in_pool,
         nodes_evaluated=metric.nodes_evaluated,
         nodes_filtered=metric.nodes_filtered,
         nodes_exhausted=metric.nodes_exhausted,
-        blockers=(*limits, *(replace(each, alone=0) if quota else each for each in _blockers(blocked, nodes))),
-        near_misses=() if quota and free.any() else tuple(near_miss(blocked, row) for row in found.shown),
-        smallest_change=None if quota else smallest(blocked, found),
+        blockers=(*limits, *(replace(each, alone=0) if quota else each for each in _blockers(blockers, nodes))),
+        near_misses=() if quota and free.any() else tuple(near_miss(blockers, row) for row in found.shown),
+        smallest_change=None if quota else smallest(blockers, found),
     )
 
 
-def _limit(text: str, blocked: Blocked, free: BoolArray) -> Blocker:
-    nodes = int(np.count_nonzero(blocked.candidates))
+def _limit(text: str, blockers: NodeBlockers, free: BoolArray) -> Blocker:
+    nodes = int(np.count_nonzero(blockers.candidates))
     return Blocker(kind="quota", text=text, nodes=nodes, alone=int(np.count_nonzero(free)))
 
 
-def _blockers(blocked: Blocked, nodes: BoolArray) -> list[Blocker]:
+def _blockers(blockers: NodeBlockers, nodes: BoolArray) -> list[Blocker]:
     """Every problem with its number of nodes; those of nodes in reach first, the most frequent first."""
-    problems = told_apart(blocked)
+    problems = split_by_requirement(blockers)
     number = sum((problem.mask.astype(np.int64) for problem in problems), np.zeros(len(nodes), np.int64))
     found = []
     for problem in problems:
         mask = problem.mask & nodes
         alone = int(np.count_nonzero(mask & (number == 1)))
-        count = int(np.count_nonzero(mask if _is_outside(problem) else mask & blocked.candidates))
+        count = int(np.count_nonzero(mask if _is_outside(problem) else mask & blockers.candidates))
         if count:
             found.append(Blocker(kind=problem.kind, text=problem.text, nodes=count, alone=alone))
     return sorted(found, key=lambda blocker: (-blocker.alone, -blocker.nodes, blocker.kind, blocker.text))
 
 
-def _is_outside(problem: Problem) -> bool:
+def _is_outside(problem: NodeProblem) -> bool:
     return problem.kind in ("datacenter", "node_pool", "status", "drain", "eligibility")
 
 
@@ -263,12 +263,12 @@ def _scores(snapshot: Snapshot, metas: Sequence[NodeScoreMeta], chosen: str) -> 
     return tuple(found)
 
 
-def _ranked_now(snapshot: Snapshot, blocked: Blocked, chosen: str) -> tuple[NodeScore, ...]:
+def _ranked_now(snapshot: Snapshot, blockers: NodeBlockers, chosen: str) -> tuple[NodeScore, ...]:
     """The chosen node, whether it would take one more or not, and the best of the others that would."""
-    row, ranker = blocked.view.row(chosen), blocked.placer.ranker
+    row, ranker = blockers.view.row(chosen), blockers.placer.ranker
     if row is None or chosen not in snapshot.nodes:
         return ()
-    ranker.close_all(blocked.count > 0)
+    ranker.close_all(blockers.count > 0)
     ranker.best()
     return _scores(snapshot, ranker.top(row), chosen)
 

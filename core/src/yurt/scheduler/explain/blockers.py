@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from yurt.scheduler.capacity.ask import CLAIMED, NearShort
+from yurt.scheduler.capacity.ask import CLAIMED, NearCoreShortage
 from yurt.scheduler.capacity.ports import PortProblem, port_problems
 from yurt.scheduler.capacity.view import MAX_ALLOCS
 from yurt.scheduler.constraints.operators import DISTINCT_HOSTS
-from yurt.scheduler.explain.device_shortage import DeviceShort, device_shortages
+from yurt.scheduler.explain.device_shortage import DeviceShortage, device_shortages
 from yurt.scheduler.feasibility.masks import BoolArray, check_mask, checks_of, is_in
 from yurt.scheduler.placing.group_placer import GroupPlacer
 from yurt.sdk.value import replace
@@ -36,7 +36,7 @@ _KINDS = {
 }  # fmt: skip
 
 
-class Problem(NamedTuple):
+class NodeProblem(NamedTuple):
     """Something that blocks the rows of `mask`; `subject` is the constraint, if it is one."""
 
     kind: str
@@ -45,17 +45,17 @@ class Problem(NamedTuple):
     subject: Constraint | None = None
 
 
-class Held(NamedTuple):
+class ExclusiveUse(NamedTuple):
     """What one node says about ports, cores and devices."""
 
     cores_free: int
     per_core: int
-    devices: tuple[DeviceShort, ...]
+    devices: tuple[DeviceShortage, ...]
     ports: tuple[PortProblem, ...]
-    near: tuple[NearShort, ...]
+    near: tuple[NearCoreShortage, ...]
 
 
-class Blocked:
+class NodeBlockers:
     """All problems of a group on all nodes, after the plan that its placer made."""
 
     def __init__(self, placer: GroupPlacer, staying: Iterable[int] = ()) -> None:
@@ -69,7 +69,7 @@ class Blocked:
         for row in staying:
             self.own[row] -= 1
         self.asked = {column: placer.ask.plain.usage.amounts[column] for column, _, _ in AMOUNTS}
-        self.held: dict[int, Held] = {}
+        self.held: dict[int, ExclusiveUse] = {}
         self._with_cores: IntArray = np.zeros(len(self.nodes), np.int64)
         """The MHz of the cores that each row lacks: who is told about the cores need not hear of them."""
         self.asked_cpu: IntArray = np.full(len(self.nodes), self.asked[CPU], np.int64)
@@ -84,64 +84,64 @@ class Blocked:
     def short(self, column: int) -> IntArray:
         """How much of an amount each row lacks, besides what the cores that it lacks come to; 0 or less for none."""
         asked: Any = self.asked_cpu - self._with_cores if column == CPU else self.asked[column]
-        lacking: IntArray = self.view.used[:, column] + asked - self.view.offered[:, column]
-        return lacking
+        missing: IntArray = self.view.used[:, column] + asked - self.view.offered[:, column]
+        return missing
 
-    def of_row(self, row: int) -> list[Problem]:
+    def of_row(self, row: int) -> list[NodeProblem]:
         """The problems of one row."""
         return [problem for problem in self.problems if problem.mask[row]]
 
-    def _find(self) -> list[Problem]:
+    def _find(self) -> list[NodeProblem]:
         found = [*self._outside(), *self._checks(), *self._volumes(), *self._distinct()]
         found += [*self._amounts(), *self._exclusive()]
         return [problem for problem in found if problem.mask.any()]
 
-    def _outside(self) -> list[Problem]:
+    def _outside(self) -> list[NodeProblem]:
         """Nodes that are not candidates at all."""
         rows, job = self.rows, self.placer.job
         wanted = np.array([is_in(name, job.datacenters) for name in rows.datacenters.values] or [False])
         in_dc = wanted[rows.offered[:, DATACENTER]]
         names = ("datacenter " if len(job.datacenters) == 1 else "datacenters ") + ", ".join(job.datacenters)
-        found = [Problem("datacenter", f"not in {names}", self.nodes & ~in_dc)]
+        found = [NodeProblem("datacenter", f"not in {names}", self.nodes & ~in_dc)]
         if job.node_pool != "all":
             pool = rows.offered[:, POOL] == rows.pools.numbers.get(job.node_pool, -1)
-            found.append(Problem("node_pool", f'not in node pool "{job.node_pool}"', self.nodes & ~pool))
+            found.append(NodeProblem("node_pool", f'not in node pool "{job.node_pool}"', self.nodes & ~pool))
         states: dict[tuple[str, str], BoolArray] = {}
         for row in np.flatnonzero(self.nodes & (rows.offered[:, IS_READY] == 0)).tolist():
             for key in _states(self.view.node(row)):
                 states.setdefault(key, np.zeros(len(self.nodes), np.bool_))[row] = True
-        found.extend(Problem(kind, text, mask) for (kind, text), mask in sorted(states.items()))
+        found.extend(NodeProblem(kind, text, mask) for (kind, text), mask in sorted(states.items()))
         return found
 
-    def _checks(self) -> list[Problem]:
+    def _checks(self) -> list[NodeProblem]:
         found = []
         job, group, snapshot = self.placer.job, self.placer.group, self.view.snapshot
         for check in checks_of(job, group):
             key: Any = check.key
             kind = _KINDS[key[0]]
             subject = Constraint(l_target=key[1], operand=key[2], r_target=key[3]) if kind == "constraint" else None
-            found.append(Problem(kind, check.text, self.nodes & ~check_mask(snapshot, check), subject))
+            found.append(NodeProblem(kind, check.text, self.nodes & ~check_mask(snapshot, check), subject))
         return found
 
-    def _volumes(self) -> list[Problem]:
+    def _volumes(self) -> list[NodeProblem]:
         found = self.placer.volumes_refused
-        return [Problem("csi" if "CSI" in text else "volume_claim", text, mask) for text, mask in found.items()]
+        return [NodeProblem("csi" if "CSI" in text else "volume_claim", text, mask) for text, mask in found.items()]
 
-    def _distinct(self) -> list[Problem]:
+    def _distinct(self) -> list[NodeProblem]:
         distinct = self.placer.distinct
         refused = distinct.refused() if distinct.is_used else {}
         return [
-            Problem("distinct_hosts" if text == DISTINCT_HOSTS else "distinct_property", text, self.nodes & mask)
+            NodeProblem("distinct_hosts" if text == DISTINCT_HOSTS else "distinct_property", text, self.nodes & mask)
             for text, mask in refused.items()
         ]
 
-    def _amounts(self) -> list[Problem]:
-        found = [Problem(name, name, self.nodes & (self.short(column) > 0)) for column, name, _ in AMOUNTS]
+    def _amounts(self) -> list[NodeProblem]:
+        found = [NodeProblem(name, name, self.nodes & (self.short(column) > 0)) for column, name, _ in AMOUNTS]
         limit, used = self.view.offered[:, ALLOCS], self.view.used[:, ALLOCS]
-        found.append(Problem("max_allocs", MAX_ALLOCS, self.nodes & (limit > 0) & (used + 1 > limit)))
+        found.append(NodeProblem("max_allocs", MAX_ALLOCS, self.nodes & (limit > 0) & (used + 1 > limit)))
         return found
 
-    def _exclusive(self) -> list[Problem]:
+    def _exclusive(self) -> list[NodeProblem]:
         masks: dict[tuple[str, str], BoolArray] = {}
         for row, held in self.held.items():
             texts = [("port", problem.text) for problem in held.ports if problem.kind != "host_network"]
@@ -154,12 +154,12 @@ class Blocked:
             texts.extend(("numa", f'cores near the devices of task "{short.task}"') for short in held.near)
             for key in texts:
                 masks.setdefault(key, np.zeros(len(self.nodes), np.bool_))[row] = True
-        lacking = [p.mask for p in self._checks() if p.kind == "device"]
-        for known in lacking:
+        missing = [p.mask for p in self._checks() if p.kind == "device"]
+        for known in missing:
             for key in masks:
                 if key[0] == "device":
                     masks[key] &= ~known
-        return [Problem(kind, text, mask) for (kind, text), mask in sorted(masks.items())]
+        return [NodeProblem(kind, text, mask) for (kind, text), mask in sorted(masks.items())]
 
     def _ask_node(self, row: int) -> None:
         placer, node, held = self.placer, self.view.node(row), self.view.held(row)
@@ -174,7 +174,7 @@ class Blocked:
         devices = device_shortages(node, held.devices, ask.devices) if ask.devices else ()
         ports = port_problems(node, held.ports, placer.group) if ask.has_ports else ()
         near = ask.short_near_devices(node, held) if ask.cores <= cores_free and not devices else ()
-        self.held[row] = Held(cores_free, per_core, devices, ports, near)
+        self.held[row] = ExclusiveUse(cores_free, per_core, devices, ports, near)
 
 
 def _states(node: Node) -> list[tuple[str, str]]:

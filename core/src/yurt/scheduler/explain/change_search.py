@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from yurt.scheduler.explain.dry_runs import Trial, Trials
+from yurt.scheduler.explain.dry_runs import DryRun, DryRuns
 from yurt.scheduler.explain.edits import joined, numbered, text_of, with_numbers
 from yurt.scheduler.explain.minimal_change import amount_of, disk_min, least_of
-from yurt.scheduler.explain.minimization import Edits, TakingBack
+from yurt.scheduler.explain.minimization import Edits, Minimizer
 from yurt.sdk.value import replace
 from yurt.structs.explain import Edit, GroupExplanation, SmallestChange
 from yurt.structs.job import TaskGroup
@@ -32,32 +32,32 @@ TRIED_ALLOCATIONS = 200_000
 """So many allocations may be placed by all attempts together, if more attempts than the fewest are made."""
 
 
-def with_places(trials: Trials, made: GroupExplanation) -> GroupExplanation:
+def with_places(dry_runs: DryRuns, made: GroupExplanation) -> GroupExplanation:
     """The explanation with what is really needed of its least change, and how many allocations that places."""
-    change, group = made.smallest_change, trials.job.group(made.name)
+    change, group = made.smallest_change, dry_runs.job.group(made.name)
     if change is None or group is None:
         return made
-    return replace(made, smallest_change=_Growing(trials, made, group).grown(change))
+    return replace(made, smallest_change=_ChangeSearch(dry_runs, made, group).search(change))
 
 
-class _Growing:
+class _ChangeSearch:
     """The change of one group, which attempts are made with."""
 
-    def __init__(self, trials: Trials, made: GroupExplanation, group: TaskGroup) -> None:
-        self._trials = trials
+    def __init__(self, dry_runs: DryRuns, made: GroupExplanation, group: TaskGroup) -> None:
+        self._dry_runs = dry_runs
         self._made = made
         self._group = group
 
-    def grown(self, first: SmallestChange) -> SmallestChange:
+    def search(self, first: SmallestChange) -> SmallestChange:
         """The change grown until it places some, or as it was when it never does."""
         change = first
         for number in range(ROUNDS_MAX):
             if number == LEAP_AFTER and (far := self._leap(change)) is not None:
                 return far
-            trial = self._run(change.edits)
-            if self._places(trial):
-                return self._taken_back(change, trial)
-            more = trial.change_for_one_more(self._made.name)
+            dry_run = self._run(change.edits)
+            if self._places(dry_run):
+                return self._reduced(change, dry_run)
+            more = dry_run.change_for_one_more(self._made.name)
             if more is None:
                 break
             change = _with_edits(more, joined(change.edits, more.edits))
@@ -68,54 +68,54 @@ class _Growing:
         edits = change.edits
         for _ in range(LEAPS_MAX):
             edits = tuple(_farthest(self._group, edits))
-            trial = self._run(edits)
-            if self._places(trial):
-                return self._taken_back(_with_edits(change, edits), trial)
-            more = trial.change_for_one_more(self._made.name)
+            dry_run = self._run(edits)
+            if self._places(dry_run):
+                return self._reduced(_with_edits(change, edits), dry_run)
+            more = dry_run.change_for_one_more(self._made.name)
             if more is None:
                 break
             edits = joined(edits, more.edits)
         return None
 
-    def _taken_back(self, change: SmallestChange, trial: Trial) -> SmallestChange:
+    def _reduced(self, change: SmallestChange, dry_run: DryRun) -> SmallestChange:
         """The smallest that places some of the group and leaves no other group less room than the change does."""
-        waiting = self._others_waiting(trial)
+        waiting = self._others_waiting(dry_run)
 
-        def is_enough(edits: Edits) -> bool:
+        def is_sufficient(edits: Edits) -> bool:
             tried = self._run(edits)
             return self._places(tried) > 0 and self._others_waiting(tried) <= waiting
 
         tries = TRIED_ALLOCATIONS // max(1, self._made.unplaced)
-        taking_back = TakingBack(is_enough, tries=max(TRIES_MIN, min(TRIES_MAX, tries)))
-        edits = taking_back.smallest(change.edits)
+        minimizer = Minimizer(is_sufficient, tries=max(TRIES_MIN, min(TRIES_MAX, tries)))
+        edits = minimizer.smallest(change.edits)
         if edits != change.edits:
-            trial = self._run(edits)
-            change = self._on_its_node(_with_edits(change, edits), trial)
-        return replace(change, places=self._places(trial), is_proved=taking_back.is_proved)
+            dry_run = self._run(edits)
+            change = self._on_its_node(_with_edits(change, edits), dry_run)
+        return replace(change, places=self._places(dry_run), is_proved=minimizer.is_proved)
 
-    def _on_its_node(self, change: SmallestChange, trial: Trial) -> SmallestChange:
+    def _on_its_node(self, change: SmallestChange, dry_run: DryRun) -> SmallestChange:
         """The change with the first node that takes more than it did."""
-        taken = Counter(placement.node_id for placement in self._trials.unchanged.placed(self._made.name))
-        for placement in trial.placed(self._made.name):
+        taken = Counter(placement.node_id for placement in self._dry_runs.unchanged.placed(self._made.name))
+        for placement in dry_run.placed(self._made.name):
             if not taken[placement.node_id]:
-                node = self._trials.snapshot.nodes[placement.node_id]
+                node = self._dry_runs.snapshot.nodes[placement.node_id]
                 return replace(change, node_id=node.id, node_name=node.name)
             taken[placement.node_id] -= 1
         return change
 
-    def _run(self, edits: Edits) -> Trial:
-        return self._trials.run(edits, group=self._made.name)
+    def _run(self, edits: Edits) -> DryRun:
+        return self._dry_runs.run(edits, group=self._made.name)
 
-    def _places(self, trial: Trial) -> int:
+    def _places(self, dry_run: DryRun) -> int:
         """How many more of the group a trial placed than the job as it is does."""
-        name, before = self._made.name, self._trials.unchanged
-        if self._trials.job.type in (JOB_SYSTEM, JOB_SYSBATCH):
-            return max(0, trial.served(name) - before.served(name))
-        return max(0, before.unplaced(name) - trial.unplaced(name))
+        name, before = self._made.name, self._dry_runs.unchanged
+        if self._dry_runs.job.type in (JOB_SYSTEM, JOB_SYSBATCH):
+            return max(0, dry_run.served(name) - before.served(name))
+        return max(0, before.unplaced(name) - dry_run.unplaced(name))
 
-    def _others_waiting(self, trial: Trial) -> int:
+    def _others_waiting(self, dry_run: DryRun) -> int:
         """How many allocations of the job's other groups found no room."""
-        return sum(trial.unplaced(group.name) for group in self._trials.job.task_groups if group is not self._group)
+        return sum(dry_run.unplaced(group.name) for group in self._dry_runs.job.task_groups if group is not self._group)
 
 
 def _with_edits(change: SmallestChange, edits: Edits) -> SmallestChange:

@@ -17,7 +17,7 @@ from yurt.scheduler.explain.freed_capacity import Machine, is_live
 from yurt.scheduler.job_types.generic import GenericAttempt
 from yurt.scheduler.job_types.system import SystemAttempt
 from yurt.scheduler.reconcile.classify import Classified, classify_all, strategy_of
-from yurt.scheduler.reconcile.client_stop import waits_until
+from yurt.scheduler.reconcile.client_stop import client_stops_by
 from yurt.scheduler.reconcile.replacements import split
 from yurt.scheduler.reconcile.reschedule_policy import due, policy_of
 from yurt.scheduler.reconcile.results import NOT_NEEDED, NOT_NEEDED_RECONNECT
@@ -39,38 +39,40 @@ from yurt.structs.status import (
 )
 
 
-class Gap(NamedTuple):
+class CountDifference(NamedTuple):
     """So many are missing for this reason; less than 0: so many are there beside those that are wanted."""
 
     number: int
     text: str
 
 
-def gaps(machine: Machine, group: TaskGroup) -> list[Gap]:
+def count_differences(machine: Machine, group: TaskGroup) -> list[CountDifference]:
     """All of a group; none of one that is not wanted any more."""
     job = machine.job
     if job is None or job.stop or group.count <= 0:
         return []
-    found = _Gaps(machine, group).find() if isinstance(machine, GenericAttempt) else _of_system(machine, group)
+    found = (
+        _GroupDifferences(machine, group).find() if isinstance(machine, GenericAttempt) else _of_system(machine, group)
+    )
     return list(found)
 
 
-def _of_system(machine: SystemAttempt, group: TaskGroup) -> Iterator[Gap]:
+def _of_system(machine: SystemAttempt, group: TaskGroup) -> Iterator[CountDifference]:
     """A system job wants one on every node that can have it, so that nothing of it waits."""
     done = machine.done.get(group.name, 0)
     if done:
-        yield Gap(done, _number(done, "has ended and is not run again", "have ended and are not run again"))
+        yield CountDifference(done, _number(done, "has ended and is not run again", "have ended and are not run again"))
     old = len(machine.replacing.get(group.name, []))
     if old:
         yield _old(old)
 
 
-def _old(number: int) -> Gap:
+def _old(number: int) -> CountDifference:
     whose = "runs on until its replacement finds" if number == 1 else "run on until their replacements find"
-    return Gap(-number, f"{number} of those there already {whose} room")
+    return CountDifference(-number, f"{number} of those there already {whose} room")
 
 
-class _Gaps:
+class _GroupDifferences:
     """One group of an attempt that was made."""
 
     def __init__(self, machine: GenericAttempt, group: TaskGroup) -> None:
@@ -84,19 +86,19 @@ class _Gaps:
         self._classes = self._classified()
         self._canaries = self._canary_ids()
 
-    def find(self) -> Iterator[Gap]:
+    def find(self) -> Iterator[CountDifference]:
         """What is there beside those that are wanted, what has ended, what waits."""
         missing = self._group.count - len(self._running) - len(self._places)
-        for gap in (*self._beside(), *self._not_replaced()):
-            missing -= gap.number
-            yield gap
+        for difference in (*self._beside(), *self._not_replaced()):
+            missing -= difference.number
+            yield difference
         ended = self._ended()[: max(0, missing)]
         yield from self._of_ended(ended)
         left = missing - len(ended)
         if left < 0:
             yield self._too_many(-left)
         elif left:
-            yield Gap(left, self._waiting(left))
+            yield CountDifference(left, self._waiting(left))
 
     def _classified(self) -> Classified:
         machine, job = self._machine, self._machine.job
@@ -128,11 +130,13 @@ class _Gaps:
 
     # -- beside those that are wanted ------------------------------------------------------------------------------
 
-    def _beside(self) -> Iterator[Gap]:
+    def _beside(self) -> Iterator[CountDifference]:
         canaries = len(self._canaries & self._running) + sum(1 for place in self._places if place.is_canary)
         if canaries:
             who = "1 is a canary" if canaries == 1 else f"{canaries} are canaries"
-            yield Gap(-canaries, f"{who} beside those that are wanted, until {self._named_deployment()} is promoted")
+            yield CountDifference(
+                -canaries, f"{who} beside those that are wanted, until {self._named_deployment()} is promoted"
+            )
         updating = {p.previous.id for p in self._places if p.stops and p.previous is not None}
         old = len((updating & self._running) - self._canaries)
         if old:
@@ -142,23 +146,23 @@ class _Gaps:
             what = "is on a node that is out of reach, and another stands in for it"
             if away > 1:
                 what = "are on nodes that are out of reach, and others stand in for them"
-            yield Gap(-away, f"{away} of those there already {what}")
+            yield CountDifference(-away, f"{away} of those there already {what}")
 
     def _away(self) -> set[str]:
         """Those out of reach that others stand in for."""
         unknown = [alloc for alloc in self._classes.untainted if alloc.client_status == CLIENT_UNKNOWN]
         return {alloc.id for alloc in (*unknown, *self._classes.disconnecting) if strategy_of(alloc).replace}
 
-    def _too_many(self, number: int) -> Gap:
+    def _too_many(self, number: int) -> CountDifference:
         """Those that nobody stands in for count, but are not stopped for others when their nodes are out of reach."""
         what = "is on a node that is out of reach, and beyond what is wanted"
         if number > 1:
             what = "are on nodes that are out of reach, and beyond what is wanted"
-        return Gap(-number, f"{number} of those there already {what}")
+        return CountDifference(-number, f"{number} of those there already {what}")
 
     # -- what is not there, and not to be --------------------------------------------------------------------------
 
-    def _not_replaced(self) -> Iterator[Gap]:
+    def _not_replaced(self) -> Iterator[CountDifference]:
         gone = [
             alloc
             for alloc in self._classes.migrate
@@ -167,7 +171,7 @@ class _Gaps:
             and self._stops.get(alloc.id) != NOT_NEEDED
         ]
         if gone:
-            yield Gap(
+            yield CountDifference(
                 len(gone), f"{_number(len(gone), 'leaves its node and is', 'leave their nodes and are')} not replaced"
             )
 
@@ -185,10 +189,10 @@ class _Gaps:
         gone = dropped | self._replaced | self._canaries
         return sorted((alloc for alloc in present if not is_live(alloc) and alloc.id not in gone), key=_importance)
 
-    def _of_ended(self, ended: Iterable[Allocation]) -> Iterator[Gap]:
+    def _of_ended(self, ended: Iterable[Allocation]) -> Iterator[CountDifference]:
         texts = [self._reason(alloc) for alloc in ended]
         for (one, several), number in Counter(texts).items():
-            yield Gap(number, _number(number, one, several))
+            yield CountDifference(number, _number(number, one, several))
 
     def _reason(self, alloc: Allocation) -> tuple[str, str]:
         """Why an allocation that has ended is not placed again, of one and of several."""
@@ -257,7 +261,7 @@ class _Gaps:
         now = self._machine.now
         lost = [*self._classes.lost, *self._classes.expiring]
         lost += [a for a in self._allocs if a.client_status == CLIENT_LOST and not a.next_allocation]
-        times = (waits_until(alloc, now) for alloc in lost)
+        times = (client_stops_by(alloc, now) for alloc in lost)
         return max((at for at in times if at > now), default=0)
 
     def _named_deployment(self) -> str:

@@ -7,7 +7,15 @@ from typing import NamedTuple
 
 from yurt.scheduler.devices.attributes import admits
 from yurt.scheduler.devices.bookings import capacity_mb, modes_of
-from yurt.scheduler.devices.offers import Item, Stock, find_offer, grant_devices, is_named, room_for_share, wish_of
+from yurt.scheduler.devices.offers import (
+    DeviceItem,
+    Stock,
+    find_offer,
+    grant_devices,
+    is_named,
+    room_for_share,
+    wish_of,
+)
 from yurt.scheduler.devices.topology import REQUIRE
 from yurt.scheduler.feasibility.masks import text_of_constraint
 from yurt.sdk.device import MIG
@@ -17,7 +25,7 @@ from yurt.structs.node import Node
 from yurt.structs.resources import RequestedDevice
 
 
-class DeviceShort(NamedTuple):
+class DeviceShortage(NamedTuple):
     """A request that a node cannot meet: so many of what is asked could be given; `text` says what lacks.
 
     `reason` says it without the numbers of the node, to follow the name of the device: nodes are counted by it.
@@ -40,7 +48,7 @@ Words = tuple[str, str]
 
 def device_shortages(
     node: Node, taken: Iterable[str], requests: Sequence[tuple[str, RequestedDevice]]
-) -> tuple[DeviceShort, ...]:
+) -> tuple[DeviceShortage, ...]:
     """The requests that find too little when every one takes what it can get, in order."""
     held = tuple(taken)
     if grant_devices(node, held, requests) is not None:
@@ -65,25 +73,25 @@ def _most(stock: Stock, request: RequestedDevice) -> int:
     return next((n for n in counts if find_offer(stock, replace(request, count=n)) is not None), 0)
 
 
-def _short(stock: Stock, at: int, task: str, request: RequestedDevice, least: int) -> DeviceShort:
+def _short(stock: Stock, at: int, task: str, request: RequestedDevice, least: int) -> DeviceShortage:
     if request.first_available:
         first = _short(stock, at, task, request.first_available[0], 0)
         number = len(request.first_available)
         text = f"none of {number} alternatives fits, the first: {first.text}"
-        return DeviceShort(at, task, request, 0, text, f": none of the {number} alternatives fits")
+        return DeviceShortage(at, task, request, 0, text, f": none of the {number} alternatives fits")
     items = stock.matching(request)
     if not items:
         rule = _rule_in_the_way(stock, request)
-        return DeviceShort(at, task, request, 0, *_nothing_words(stock, request), rule=rule)
+        return DeviceShortage(at, task, request, 0, *_nothing_words(stock, request), rule=rule)
     if request.all_of_node:
         free = sum(stock.is_free(item) for item in items)
         text = f"{len(items) - free} of its {len(items)} {request.name} are taken, all are asked for"
-        return DeviceShort(at, task, request, 0, text, ": some are taken, all are asked for")
+        return DeviceShortage(at, task, request, 0, text, ": some are taken, all are asked for")
     if request.share == MIG:
-        return DeviceShort(at, task, request, least, *_part_words(stock, request, items))
+        return DeviceShortage(at, task, request, least, *_part_words(stock, request, items))
     if request.share:
         return _share_short(stock, at, task, request, items)
-    return DeviceShort(at, task, request, least, *_whole_words(stock, request, items, least))
+    return DeviceShortage(at, task, request, least, *_whole_words(stock, request, items, least))
 
 
 def _nothing_words(stock: Stock, request: RequestedDevice) -> Words:
@@ -111,7 +119,7 @@ def _rule_in_the_way(stock: Stock, request: RequestedDevice) -> Constraint | Non
     return None
 
 
-def _whole_words(stock: Stock, request: RequestedDevice, items: list[Item], least: int) -> Words:
+def _whole_words(stock: Stock, request: RequestedDevice, items: list[DeviceItem], least: int) -> Words:
     name, count = request.name, request.count
     free = sum(stock.is_free(item) for item in items)
     wish = wish_of(request)
@@ -122,7 +130,7 @@ def _whole_words(stock: Stock, request: RequestedDevice, items: list[Item], leas
     return text, f": {_fewer(count)}" + (" free" if len(items) >= count else "")
 
 
-def _part_words(stock: Stock, request: RequestedDevice, items: list[Item]) -> Words:
+def _part_words(stock: Stock, request: RequestedDevice, items: list[DeviceItem]) -> Words:
     name, memory = request.name, request.memory_mb
     parts = [item for item in items if item.is_part]
     fitting = [item for item in parts if capacity_mb(item.kind, item.instance) >= memory]
@@ -136,26 +144,26 @@ def _part_words(stock: Stock, request: RequestedDevice, items: list[Item]) -> Wo
     return text, f": {_fewer(request.count, 'MIG instance')} of {memory} MiB free"
 
 
-def _share_short(stock: Stock, at: int, task: str, request: RequestedDevice, items: list[Item]) -> DeviceShort:
+def _share_short(stock: Stock, at: int, task: str, request: RequestedDevice, items: list[DeviceItem]) -> DeviceShortage:
     name, asked = request.name, request.memory_mb
     rooms = [room for item in items if (room := room_for_share(stock, request, item)) is not None]
     if not rooms and any(request.share in modes_of(item.kind, item.instance) for item in items):
         text, reason = f"every {name} is taken whole or shared otherwise", ": all are taken whole or shared otherwise"
-        return DeviceShort(at, task, request, 0, text, reason)
+        return DeviceShortage(at, task, request, 0, text, reason)
     if not rooms:
         text, reason = f"no {name} can be shared by {request.share}", f": none can be shared by {request.share}"
-        return DeviceShort(at, task, request, 0, text, reason)
+        return DeviceShortage(at, task, request, 0, text, reason)
     memory = max(room[0] for room in rooms)
     if memory < asked:
         text = f"GPU memory {asked - memory} MiB short ({asked} asked, {memory} free)"
-        return DeviceShort(at, task, request, 0, text, f": none has {asked} MiB free", room_mb=memory)
+        return DeviceShortage(at, task, request, 0, text, f": none has {asked} MiB free", room_mb=memory)
     compute = max(room[1] for room in rooms if room[0] >= asked)
     if compute < request.compute:
         text = f"GPU compute {request.compute - compute} % short ({request.compute} asked, {compute} free)"
-        return DeviceShort(at, task, request, 0, text, f": none has {request.compute} % of its compute free")
+        return DeviceShortage(at, task, request, 0, text, f": none has {request.compute} % of its compute free")
     able_now = sum(room[0] >= asked and room[1] >= request.compute for room in rooms)
     text = f"{request.count - able_now} {name} short ({request.count} asked, {able_now} have room for a share)"
-    return DeviceShort(at, task, request, able_now, text, f": {_fewer(request.count)} have room for a share")
+    return DeviceShortage(at, task, request, able_now, text, f": {_fewer(request.count)} have room for a share")
 
 
 def _fewer(count: int, noun: str = "") -> str:

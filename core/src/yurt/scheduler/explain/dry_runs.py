@@ -9,9 +9,9 @@ from typing import NamedTuple
 from yurt.scheduler.attempts import lay_over
 from yurt.scheduler.capacity.limits import LimitsOf, limits_now, no_limits
 from yurt.scheduler.explain.edits import apply_edits, edited_node
-from yurt.scheduler.explain.freed_capacity import Machine, is_live, vacated
+from yurt.scheduler.explain.freed_capacity import Machine, is_live, with_freed_capacity
 from yurt.scheduler.explain.nearest import nearest, smallest
-from yurt.scheduler.ids import Ids
+from yurt.scheduler.ids import SeededIds
 from yurt.scheduler.job_types.generic import GenericAttempt
 from yurt.scheduler.job_types.system import SystemAttempt
 from yurt.sdk.value import UnixNano
@@ -24,7 +24,7 @@ from yurt.structs.plan import Placement, Plan
 from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
 
 
-class Trial(NamedTuple):
+class DryRun(NamedTuple):
     """An attempt that was made."""
 
     machine: Machine
@@ -57,11 +57,11 @@ class Trial(NamedTuple):
         placer = machine.placers.get(group)
         if placer is None or group not in machine.failed or machine.failed[group].quota_exhausted:
             return None
-        with vacated(machine, placer) as (blocked, _):
-            return smallest(blocked, nearest(blocked, blocked.nodes & (blocked.count > 0)))
+        with with_freed_capacity(machine, placer) as (blockers, _):
+            return smallest(blockers, nearest(blockers, blockers.nodes & (blockers.count > 0)))
 
 
-class Trials:
+class DryRuns:
     """All that a trial is made with; each begins on the same state."""
 
     def __init__(self, snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: LimitsOf = no_limits) -> None:
@@ -72,15 +72,15 @@ class Trials:
         self._limits = limits
 
     @cached_property
-    def unchanged(self) -> Trial:
+    def unchanged(self) -> DryRun:
         """The attempt at the job as it is."""
         return self.run()
 
-    def run(self, edits: Sequence[Edit] = (), *, group: str = "") -> Trial:
+    def run(self, edits: Sequence[Edit] = (), *, group: str = "") -> DryRun:
         """Try to place the job, with what edits make of its group and of nodes."""
         job = apply_edits(self.job, group, edits)
         snapshot, evaluation = lay_over(_with_nodes(self.snapshot, edits), job, now=self._now, seed=self._seed)
-        ids = Ids(self._seed, evaluation.id, "0")
+        ids = SeededIds(self._seed, evaluation.id, "0")
         laid = snapshot.jobs[evaluation.namespace, evaluation.job_id]
         limits = partial(limits_now, self._limits, snapshot, laid)
         machine: Machine
@@ -91,7 +91,7 @@ class Trials:
             machine = GenericAttempt(snapshot, evaluation, now=self._now, ids=ids, seed=self._seed)
             machine.limits_of = limits
         plan, _ = machine.run()
-        return Trial(machine, plan)
+        return DryRun(machine, plan)
 
 
 def _with_nodes(snapshot: Snapshot, edits: Sequence[Edit]) -> Snapshot:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from yurt.scheduler.explain.blockers import Blocked
+from yurt.scheduler.explain.blockers import NodeBlockers
 from yurt.scheduler.job_types.generic import GenericAttempt
 from yurt.scheduler.job_types.system import SystemAttempt
 from yurt.scheduler.placing.group_placer import GroupPlacer
@@ -24,15 +24,15 @@ from yurt.structs.status import CLIENT_TERMINAL, SERVER_TERMINAL
 Machine = GenericAttempt | SystemAttempt
 
 
-class Vacated(NamedTuple):
+class FreedCapacity(NamedTuple):
     """What is in the way of one more allocation while so many `victims` may be preempted."""
 
-    blocked: Blocked
+    blockers: NodeBlockers
     victims: int
 
 
 @contextmanager
-def vacated(machine: Machine, placer: GroupPlacer) -> Iterator[Vacated]:
+def with_freed_capacity(machine: Machine, placer: GroupPlacer) -> Iterator[FreedCapacity]:
     """Count as free what the placer's group would replace and what it may preempt, as long as somebody looks at it."""
     group = placer.group
     replaced = machine.replacing.get(group.name, []) if group.name in machine.failed else []
@@ -43,7 +43,7 @@ def vacated(machine: Machine, placer: GroupPlacer) -> Iterator[Vacated]:
     victims = _victims(placer) if machine.queued.get(group.name) else []
     for alloc in victims:
         placer.view.release(alloc)
-    yield Vacated(Blocked(placer, _staying_rows(machine, placer, group)), len(victims))
+    yield FreedCapacity(NodeBlockers(placer, _staying_rows(machine, placer, group)), len(victims))
     for alloc in (*victims, *replaced):
         placer.view.restore(alloc)
     _count(placer, live, 1)

@@ -14,10 +14,10 @@ from typing import NamedTuple
 from yurt.scheduler.capacity.ports import grant_ports
 from yurt.scheduler.constraints.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY
 from yurt.scheduler.devices.offers import has_devices
-from yurt.scheduler.explain.blockers import AMOUNTS, Blocked, Problem, cpu_with_cores
-from yurt.scheduler.explain.device_shortage import DeviceShort
+from yurt.scheduler.explain.blockers import AMOUNTS, NodeBlockers, NodeProblem, cpu_with_cores
+from yurt.scheduler.explain.device_shortage import DeviceShortage
 from yurt.scheduler.explain.edits import EQUIPMENT, apply_edits, numbered
-from yurt.scheduler.explain.missing_requirements import lacking_drivers, lacking_volumes, missing_networks
+from yurt.scheduler.explain.missing_requirements import missing_drivers, missing_networks, missing_volumes
 from yurt.scheduler.feasibility.masks import text_of_constraint
 from yurt.state.columns import CPU
 from yurt.state.held import NOTHING_HELD
@@ -38,55 +38,55 @@ Cost = tuple[int, int, float]
 """(edits of a node's equipment, edits, their sizes relative to what is asked)."""
 
 
-class Change(NamedTuple):
+class NodeChange(NamedTuple):
     """What a row needs."""
 
     cost: Cost
     edits: tuple[Edit, ...]
 
 
-def change_for(blocked: Blocked, row: int) -> Change | None:
+def change_for(blockers: NodeBlockers, row: int) -> NodeChange | None:
     """What has to change so that the row takes one more; None when no change of job or node that we know does it."""
     edits: list[Edit] = []
     weight = 0.0
     whole: set[str] = set()
-    for problem in blocked.of_row(row):
+    for problem in blockers.of_row(row):
         if problem.kind in whole:
             continue
         if problem.kind in WHOLE:
             whole.add(problem.kind)
-        found = _edits(blocked, row, problem)
+        found = _edits(blockers, row, problem)
         if found is None:
             return None
         for edit, size in found:
             edits.append(edit)
             weight += size
     equipment = sum(1 for edit in edits if edit.kind in EQUIPMENT)
-    change = Change((equipment, len(edits), weight), tuple(edits))
-    return change if _is_enough(blocked, row, change) else None
+    change = NodeChange((equipment, len(edits), weight), tuple(edits))
+    return change if _is_sufficient(blockers, row, change) else None
 
 
 Sized = tuple[Edit, float]
 """An edit and how much it changes, relative to what is asked."""
 
 
-def _edits(blocked: Blocked, row: int, problem: Problem) -> list[Sized] | None:
+def _edits(blockers: NodeBlockers, row: int, problem: NodeProblem) -> list[Sized] | None:
     """What answers a problem of a row; None when nothing does."""
     match problem.kind:
         case "cpu" | "memory" | "disk":
-            return _amount(blocked, row, problem.kind)
+            return _amount(blockers, row, problem.kind)
         case "cores":
-            return _cores(blocked, row)
+            return _cores(blockers, row)
         case "device":
-            return device_edits(blocked, row)
+            return device_edits(blockers, row)
         case _:
-            found = _plain_edits(blocked, row, problem)
+            found = _plain_edits(blockers, row, problem)
             return None if found is None else [(edit, 1.0) for edit in found]
 
 
-def _plain_edits(blocked: Blocked, row: int, problem: Problem) -> Iterable[Edit] | None:
+def _plain_edits(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Iterable[Edit] | None:
     """Edits that are made or not made: each changes as much as any other."""
-    node = blocked.view.node(row)
+    node = blockers.view.node(row)
     match problem.kind:
         case "constraint":
             text = f"drop the constraint {problem.text}"
@@ -95,36 +95,36 @@ def _plain_edits(blocked: Blocked, row: int, problem: Problem) -> Iterable[Edit]
             constraint = Constraint(operand=DISTINCT_HOSTS)
             return (Edit(kind="distinct_hosts", text="drop the constraint distinct_hosts", constraint=constraint),)
         case "distinct_property":
-            return (_property_edit(blocked, row, problem),)
+            return (_property_edit(blockers, row, problem),)
         case "datacenter":
             text = f'add the datacenter "{node.datacenter}"'
             return (Edit(kind="datacenter", text=text, name=node.datacenter),)
         case "node_pool":
-            text = f'use the node pool "all" instead of "{blocked.placer.job.node_pool}"'
+            text = f'use the node pool "all" instead of "{blockers.placer.job.node_pool}"'
             return (Edit(kind="node_pool", text=text, name="all"),)
         case "eligibility":
             return (Edit(kind="eligibility", text=f"make node {node.name or node.id[:8]} eligible", node_id=node.id),)
         case "driver":
-            return _drivers(blocked, row)
+            return _drivers(blockers, row)
         case "network":
-            return _networks(blocked, row)
+            return _networks(blockers, row)
         case "volume":
-            return _volumes(blocked, row)
+            return _volumes(blockers, row)
         case "host_network":
-            return _host_networks(blocked, row)
+            return _host_networks(blockers, row)
         case "port":
-            return _ports(blocked, row)
+            return _ports(blockers, row)
         case _:
             return None
 
 
-def _amount(blocked: Blocked, row: int, kind: str) -> list[Sized] | None:
+def _amount(blockers: NodeBlockers, row: int, kind: str) -> list[Sized] | None:
     """Less of an amount by what is short, which allocations of the group on the row would give too."""
-    if kind == "cpu" and blocked.placer.ask.cores:
-        return _cores_for_cpu(blocked, row)
+    if kind == "cpu" and blockers.placer.ask.cores:
+        return _cores_for_cpu(blockers, row)
     column = next(column for column, name, _ in AMOUNTS if name == kind)
-    group, asked = blocked.placer.group, blocked.asked[column]
-    cut = -(-int(blocked.short(column)[row]) // (int(blocked.own[row]) + 1))
+    group, asked = blockers.placer.group, blockers.asked[column]
+    cut = -(-int(blockers.short(column)[row]) // (int(blockers.own[row]) + 1))
     edits = lowered(group, kind, asked - cut)
     return None if edits is None else [(edit, cut / asked / len(edits)) for edit in edits]
 
@@ -201,47 +201,47 @@ def _lower(tasks: list[Task], amounts: dict[str, int], kind: str, target: int) -
             over -= cut
 
 
-def _property_edit(blocked: Blocked, row: int, problem: Problem) -> Edit:
+def _property_edit(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Edit:
     target = problem.text.removeprefix(f"{DISTINCT_PROPERTY}: ")
-    used, limit = blocked.placer.distinct.used_of(problem.text, row)
+    used, limit = blockers.placer.distinct.used_of(problem.text, row)
     constraint = Constraint(l_target=target, operand=DISTINCT_PROPERTY)
     if used < 0:
         return Edit(kind="distinct_property", text=f"drop the constraint {problem.text}", constraint=constraint)
     return numbered("distinct_property", limit, used + 1, constraint=constraint)
 
 
-def _drivers(blocked: Blocked, row: int) -> Iterator[Edit]:
-    node = blocked.view.node(row)
-    for driver, info in lacking_drivers(blocked, node):
+def _drivers(blockers: NodeBlockers, row: int) -> Iterator[Edit]:
+    node = blockers.view.node(row)
+    for driver, info in missing_drivers(blockers, node):
         text = f'make driver "{driver}" healthy' if info.detected else f'install driver "{driver}"'
         yield Edit(kind="driver", text=f"{text} on node {node.name}", name=driver, node_id=node.id)
 
 
-def _networks(blocked: Blocked, row: int) -> Iterator[Edit]:
-    node = blocked.view.node(row)
-    for mode, reason in missing_networks(blocked, node):
+def _networks(blockers: NodeBlockers, row: int) -> Iterator[Edit]:
+    node = blockers.view.node(row)
+    for mode, reason in missing_networks(blockers, node):
         text = f'make the network "{mode}" available on node {node.name}'
         yield Edit(kind="network", text=f"{text} ({reason})" if reason else text, name=mode, node_id=node.id)
 
 
-def _volumes(blocked: Blocked, row: int) -> Iterator[Edit]:
-    node = blocked.view.node(row)
-    for name, is_there in lacking_volumes(blocked, node):
+def _volumes(blockers: NodeBlockers, row: int) -> Iterator[Edit]:
+    node = blockers.view.node(row)
+    for name, is_there in missing_volumes(blockers, node):
         text = f'make the host volume "{name}" writable' if is_there else f'offer the host volume "{name}"'
         yield Edit(kind="volume", text=f"{text} on node {node.name}", name=name, node_id=node.id)
 
 
-def _host_networks(blocked: Blocked, row: int) -> Iterator[Edit]:
-    held = blocked.held.get(row)
+def _host_networks(blockers: NodeBlockers, row: int) -> Iterator[Edit]:
+    held = blockers.held.get(row)
     for problem in held.ports if held is not None else ():
         if problem.kind == "host_network":
             text = f'leave out host_network of port "{problem.label}"'
             yield Edit(kind="host_network", text=text, name=problem.label)
 
 
-def _ports(blocked: Blocked, row: int) -> list[Edit] | None:
+def _ports(blockers: NodeBlockers, row: int) -> list[Edit] | None:
     labels: dict[str, None] = {}
-    for problem in blocked.held[row].ports:
+    for problem in blockers.held[row].ports:
         if problem.kind == "static":
             labels[problem.label] = None
         elif problem.kind != "host_network":
@@ -249,13 +249,13 @@ def _ports(blocked: Blocked, row: int) -> list[Edit] | None:
     return [Edit(kind="port", text=f'let port "{label}" be dynamic', name=label) for label in labels]
 
 
-def device_edits(blocked: Blocked, row: int) -> list[Sized]:
+def device_edits(blockers: NodeBlockers, row: int) -> list[Sized]:
     """What the group asks less of a row's devices, with the size of each edit."""
-    own = int(blocked.own[row])
-    return [_device_edit(short, own) for short in blocked.held[row].devices]
+    own = int(blockers.own[row])
+    return [_device_edit(short, own) for short in blockers.held[row].devices]
 
 
-def _device_edit(short: DeviceShort, own: int) -> Sized:
+def _device_edit(short: DeviceShortage, own: int) -> Sized:
     """Less memory of each, or without one of their rules, where that is what a node lacks; else fewer of them."""
     task, name = short.task, short.request.name
     if short.room_mb > 0 and not own:
@@ -270,10 +270,10 @@ def _device_edit(short: DeviceShort, own: int) -> Sized:
     return numbered("device", asked, after, task=task, name=name), (asked - after) / asked if after else LEFT_OUT
 
 
-def _cores(blocked: Blocked, row: int) -> list[Sized] | None:
+def _cores(blockers: NodeBlockers, row: int) -> list[Sized] | None:
     """Fewer cores, those of the largest tasks first, but one for each task that asks for any."""
-    asked, fitting = blocked.placer.ask.cores, _fitting_cores(blocked, row)
-    before = {task.name: task.resources.cores for task in blocked.placer.group.tasks if task.resources.cores}
+    asked, fitting = blockers.placer.ask.cores, _fitting_cores(blockers, row)
+    before = {task.name: task.resources.cores for task in blockers.placer.group.tasks if task.resources.cores}
     if not len(before) <= fitting < asked:
         return None
     cores = dict(before)
@@ -285,35 +285,35 @@ def _cores(blocked: Blocked, row: int) -> list[Sized] | None:
     return [(numbered("cores", before[name], cores[name], task=name), size) for name in changed]
 
 
-def _fitting_cores(blocked: Blocked, row: int) -> int:
+def _fitting_cores(blockers: NodeBlockers, row: int) -> int:
     """How many cores one more could ask on a row, as those of the group there would: so few that their MHz fit too."""
-    placer, held, own = blocked.placer, blocked.held[row], int(blocked.own[row])
+    placer, held, own = blockers.placer, blockers.held[row], int(blockers.own[row])
     asked, whole = placer.ask.cores, cpu_with_cores(placer, held.per_core)
-    others = int(blocked.view.used[row, CPU]) - own * whole
-    room = (int(blocked.view.offered[row, CPU]) - others) // (own + 1)
+    others = int(blockers.view.used[row, CPU]) - own * whole
+    room = (int(blockers.view.offered[row, CPU]) - others) // (own + 1)
     fitting = (held.cores_free + own * asked) // (own + 1)
     while fitting > 0 and whole - held.per_core * (asked - fitting) > room:
         fitting -= 1
     return fitting
 
 
-def _cores_for_cpu(blocked: Blocked, row: int) -> list[Sized] | None:
+def _cores_for_cpu(blockers: NodeBlockers, row: int) -> list[Sized] | None:
     """MHz are short in a group that asks for cores: fewer cores, unless that is said already."""
-    if any(problem.kind == "cores" for problem in blocked.of_row(row)):
+    if any(problem.kind == "cores" for problem in blockers.of_row(row)):
         return []
-    return _cores(blocked, row)
+    return _cores(blockers, row)
 
 
-def _is_enough(blocked: Blocked, row: int, change: Change) -> bool:
+def _is_sufficient(blockers: NodeBlockers, row: int, change: NodeChange) -> bool:
     """What only the node can tell, asked again with the change applied; allocations of the group there stay out."""
-    placer = blocked.placer
+    placer = blockers.placer
     if not placer.ask.has_ports and not placer.ask.devices:
         return True
     job = apply_edits(placer.job, placer.group.name, change.edits)
     group = job.group(placer.group.name)
     assert group is not None
-    node = blocked.view.node(row)
-    held = blocked.view.held(row) if not blocked.own[row] else NOTHING_HELD
+    node = blockers.view.node(row)
+    held = blockers.view.held(row) if not blockers.own[row] else NOTHING_HELD
     devices = [device for task in group.tasks for device in task.resources.devices]
     if devices and not has_devices(node, devices):
         return False

@@ -14,11 +14,11 @@ from yurt.structs.explain import Edit
 Edits = tuple[Edit, ...]
 
 
-class TakingBack:
+class Minimizer:
     """Takes changes back by so many `tries` at most."""
 
-    def __init__(self, is_enough: Callable[[Edits], bool], *, tries: int) -> None:
-        self._is_enough = is_enough
+    def __init__(self, is_sufficient: Callable[[Edits], bool], *, tries: int) -> None:
+        self._is_sufficient = is_sufficient
         self._tries = tries
         self._known: dict[Edits, bool] = {}
         self.is_proved = True
@@ -29,7 +29,7 @@ class TakingBack:
         kept, at, unchanged = edits, 0, 0
         while unchanged < len(kept):
             at %= len(kept)
-            smaller = self._taken_back(kept, at)
+            smaller = self._reduced(kept, at)
             if len(smaller) < len(kept):
                 unchanged = 0
             else:
@@ -38,7 +38,7 @@ class TakingBack:
             kept = smaller
         return kept
 
-    def _taken_back(self, edits: Edits, at: int) -> Edits:
+    def _reduced(self, edits: Edits, at: int) -> Edits:
         """The edits without that at a place, or with its number as near to where it comes from as is enough."""
         before, edit, after = edits[:at], edits[at], edits[at + 1 :]
         if self._try((*before, *after)):
@@ -63,7 +63,7 @@ class TakingBack:
         known = self._known.get(edits)
         if known is None and self._tries:
             self._tries -= 1
-            known = self._known[edits] = self._is_enough(edits)
+            known = self._known[edits] = self._is_sufficient(edits)
         if known is None:
             self.is_proved = known = False
         return known

@@ -9,28 +9,28 @@ from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 
-from yurt.scheduler.explain.blockers import Blocked, Problem
+from yurt.scheduler.explain.blockers import NodeBlockers, NodeProblem
 from yurt.scheduler.feasibility.masks import OF_EVERY_NODE, BoolArray, host_networks
 from yurt.structs.node import NETWORK_PROBLEM, DriverInfo, Node
 
 IS_THERE = "an allocation of the job is there already (distinct_hosts)"
 
 
-def told_apart(blocked: Blocked) -> list[Problem]:
+def split_by_requirement(blockers: NodeBlockers) -> list[NodeProblem]:
     """The problems of a group, with those of a kind of named things as one problem for each thing.
 
     A row has one of these for every thing that it lacks, so that it counts as blocked by one thing alone only where it
     lacks nothing else.
     """
-    found: dict[tuple[str, str], Problem] = {}
-    for problem in blocked.problems:
-        for part in _parts(blocked, problem):
+    found: dict[tuple[str, str], NodeProblem] = {}
+    for problem in blockers.problems:
+        for part in _parts(blockers, problem):
             known = found.get((part.kind, part.text))
             found[part.kind, part.text] = part if known is None else known._replace(mask=known.mask | part.mask)
     return list(found.values())
 
 
-def _parts(blocked: Blocked, problem: Problem) -> Iterator[Problem]:
+def _parts(blockers: NodeBlockers, problem: NodeProblem) -> Iterator[NodeProblem]:
     """The things of a problem, each with the rows that lack it; the problem itself when it is of no such kind."""
     texts_of = _TEXTS.get(problem.kind)
     if texts_of is None:
@@ -38,73 +38,73 @@ def _parts(blocked: Blocked, problem: Problem) -> Iterator[Problem]:
         return
     masks: dict[str, BoolArray] = {}
     for row in np.flatnonzero(problem.mask).tolist():
-        for text in texts_of(blocked, row):
+        for text in texts_of(blockers, row):
             masks.setdefault(text, np.zeros(len(problem.mask), np.bool_))[row] = True
     for text, mask in masks.items():
-        yield Problem(problem.kind, text, mask)
+        yield NodeProblem(problem.kind, text, mask)
 
 
-def _plain(problem: Problem) -> str:
+def _plain(problem: NodeProblem) -> str:
     """The text of a problem where that of the API's metrics is none for people."""
     if problem.kind == "distinct_hosts":
         return IS_THERE
     return problem.text.removeprefix("network: ") if problem.kind == "port" else problem.text
 
 
-def _drivers(blocked: Blocked, row: int) -> Iterator[str]:
-    for name, info in lacking_drivers(blocked, blocked.view.node(row)):
+def _drivers(blockers: NodeBlockers, row: int) -> Iterator[str]:
+    for name, info in missing_drivers(blockers, blockers.view.node(row)):
         yield f'driver "{name}" {"not healthy" if info.detected else "missing"}'
 
 
-def _networks(blocked: Blocked, row: int) -> Iterator[str]:
-    for mode, _ in missing_networks(blocked, blocked.view.node(row)):
+def _networks(blockers: NodeBlockers, row: int) -> Iterator[str]:
+    for mode, _ in missing_networks(blockers, blockers.view.node(row)):
         yield f'network "{mode}" missing'
 
 
-def _host_networks(blocked: Blocked, row: int) -> Iterator[str]:
-    for name in missing_host_networks(blocked, blocked.view.node(row)):
+def _host_networks(blockers: NodeBlockers, row: int) -> Iterator[str]:
+    for name in missing_host_networks(blockers, blockers.view.node(row)):
         yield f'host network "{name}" missing'
 
 
-def _volumes(blocked: Blocked, row: int) -> Iterator[str]:
-    for name, is_there in lacking_volumes(blocked, blocked.view.node(row)):
+def _volumes(blockers: NodeBlockers, row: int) -> Iterator[str]:
+    for name, is_there in missing_volumes(blockers, blockers.view.node(row)):
         yield f'host volume "{name}" {"read-only" if is_there else "missing"}'
 
 
-def _devices(blocked: Blocked, row: int) -> Iterator[str]:
-    for short in blocked.held[row].devices:
+def _devices(blockers: NodeBlockers, row: int) -> Iterator[str]:
+    for short in blockers.held[row].devices:
         yield f'device "{short.request.name}"{short.reason}'
 
 
-_TEXTS: dict[str, Callable[[Blocked, int], Iterable[str]]] = {
+_TEXTS: dict[str, Callable[[NodeBlockers, int], Iterable[str]]] = {
     "driver": _drivers, "network": _networks, "host_network": _host_networks, "volume": _volumes, "device": _devices,
 }  # fmt: skip
 
 
-def lacking_drivers(blocked: Blocked, node: Node) -> Iterator[tuple[str, DriverInfo]]:
+def missing_drivers(blockers: NodeBlockers, node: Node) -> Iterator[tuple[str, DriverInfo]]:
     """The group's drivers that a node does not have, or that are not healthy there."""
-    for driver in sorted({task.driver for task in blocked.placer.group.tasks}):
+    for driver in sorted({task.driver for task in blockers.placer.group.tasks}):
         info = node.drivers.get(driver, DriverInfo())
         if not (info.detected and info.healthy):
             yield driver, info
 
 
-def missing_networks(blocked: Blocked, node: Node) -> Iterator[tuple[str, str]]:
+def missing_networks(blockers: NodeBlockers, node: Node) -> Iterator[tuple[str, str]]:
     """The modes of the group's networks that a node does not offer, and why, if it tells."""
     offered = {network.mode for network in node.node_resources.networks}
-    for mode in sorted({network.mode for network in blocked.placer.group.networks} - OF_EVERY_NODE - offered):
+    for mode in sorted({network.mode for network in blockers.placer.group.networks} - OF_EVERY_NODE - offered):
         reason = node.attributes.get(f"{NETWORK_PROBLEM}{mode}") or node.attributes.get(f"{NETWORK_PROBLEM}all", "")
         yield mode, reason
 
 
-def missing_host_networks(blocked: Blocked, node: Node) -> list[str]:
+def missing_host_networks(blockers: NodeBlockers, node: Node) -> list[str]:
     """The host networks of the group's ports that a node does not have."""
-    return sorted(host_networks(blocked.placer.group) - node.host_networks.keys())
+    return sorted(host_networks(blockers.placer.group) - node.host_networks.keys())
 
 
-def lacking_volumes(blocked: Blocked, node: Node) -> Iterator[tuple[str, bool]]:
+def missing_volumes(blockers: NodeBlockers, node: Node) -> Iterator[tuple[str, bool]]:
     """The host volumes that a node does not offer as the group asks, and whether it offers them at all."""
-    for request in blocked.placer.group.volumes.values():
+    for request in blockers.placer.group.volumes.values():
         if request.type != "host" or request.per_alloc:
             continue
         volume = node.host_volumes.get(request.source)

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from yurt.scheduler.explain.blockers import AMOUNTS, Blocked, Held
+from yurt.scheduler.explain.blockers import AMOUNTS, ExclusiveUse, NodeBlockers
 from yurt.scheduler.explain.edits import EQUIPMENT, text_of
-from yurt.scheduler.explain.minimal_change import HOPELESS, Change, Cost, change_for, device_edits
-from yurt.scheduler.explain.node_shortage import shortfalls
+from yurt.scheduler.explain.minimal_change import HOPELESS, Cost, NodeChange, change_for, device_edits
+from yurt.scheduler.explain.node_shortage import node_shortages
 from yurt.scheduler.feasibility.masks import BoolArray
 from yurt.scheduler.placing.spread import FloatArray
 from yurt.state.arrays import IntArray
@@ -40,55 +40,55 @@ class _Needs(NamedTuple):
     equipment: IntArray
     edits: IntArray
     weight: FloatArray
-    lacking: FloatArray
+    missing: FloatArray
 
 
-def nearest(blocked: Blocked, nodes: BoolArray) -> Nearest:
+def nearest(blockers: NodeBlockers, nodes: BoolArray) -> Nearest:
     """Rows without anything that no change brings come first; then by the least that they need; then by name."""
-    needs = _needs(blocked)
+    needs = _needs(blockers)
     rows = np.flatnonzero(nodes)
-    names = _ranks([blocked.view.node(row).name for row in rows.tolist()])
+    names = _ranks([blockers.view.node(row).name for row in rows.tolist()])
 
     def ordered(size: FloatArray) -> IntArray:
         first, then, last = needs.hopeless[rows], needs.equipment[rows], needs.edits[rows]
-        return rows[np.lexsort((blocked.rows.ties[rows], names, size[rows], last, then, first))]
+        return rows[np.lexsort((blockers.rows.ties[rows], names, size[rows], last, then, first))]
 
     by_cost = ordered(needs.weight)
     parts = (needs.equipment[by_cost].tolist(), needs.edits[by_cost].tolist(), needs.weight[by_cost].tolist())
-    return Nearest(by_cost.tolist(), list(zip(*parts, strict=True)), ordered(needs.lacking)[:NEAR_MISSES].tolist())
+    return Nearest(by_cost.tolist(), list(zip(*parts, strict=True)), ordered(needs.missing)[:NEAR_MISSES].tolist())
 
 
-def _needs(blocked: Blocked) -> _Needs:
-    edits = blocked.count.copy()
-    masks = {problem.kind: problem.mask for problem in blocked.problems}
+def _needs(blockers: NodeBlockers) -> _Needs:
+    edits = blockers.count.copy()
+    masks = {problem.kind: problem.mask for problem in blockers.problems}
     if "cores" in masks and "cpu" in masks:
         edits -= masks["cores"] & masks["cpu"]
-    weight = _number_of(blocked, masks.keys() - MEASURED).astype(np.float64)
-    for row, held in blocked.held.items():
-        weight[row] += _exclusive_weight(blocked, row, held)
-    lacking = weight.copy()
+    weight = _number_of(blockers, masks.keys() - MEASURED).astype(np.float64)
+    for row, held in blockers.held.items():
+        weight[row] += _exclusive_weight(blockers, row, held)
+    missing = weight.copy()
     for column, name, _ in AMOUNTS:
-        if blocked.asked[column] and not (name == "cpu" and blocked.placer.ask.cores):
-            short = np.maximum(0, blocked.short(column))
-            weight += -(-short // (blocked.own + 1)) / blocked.asked[column]
-            lacking += short / blocked.asked[column]
-    return _Needs(_number_of(blocked, HOPELESS), _number_of(blocked, EQUIPMENT), edits, weight, lacking)
+        if blockers.asked[column] and not (name == "cpu" and blockers.placer.ask.cores):
+            short = np.maximum(0, blockers.short(column))
+            weight += -(-short // (blockers.own + 1)) / blockers.asked[column]
+            missing += short / blockers.asked[column]
+    return _Needs(_number_of(blockers, HOPELESS), _number_of(blockers, EQUIPMENT), edits, weight, missing)
 
 
-def _number_of(blocked: Blocked, kinds: Iterable[str]) -> IntArray:
+def _number_of(blockers: NodeBlockers, kinds: Iterable[str]) -> IntArray:
     """How many problems of these kinds each row has."""
-    found, wanted = np.zeros(len(blocked.count), np.int64), frozenset(kinds)
-    for problem in blocked.problems:
+    found, wanted = np.zeros(len(blockers.count), np.int64), frozenset(kinds)
+    for problem in blockers.problems:
         if problem.kind in wanted:
             found += problem.mask
     return found
 
 
-def _exclusive_weight(blocked: Blocked, row: int, held: Held) -> float:
+def _exclusive_weight(blockers: NodeBlockers, row: int, held: ExclusiveUse) -> float:
     """The least size of the edits that cores and devices need."""
-    asked, own = blocked.placer.ask.cores, int(blocked.own[row])
+    asked, own = blockers.placer.ask.cores, int(blockers.own[row])
     cores = max(0, asked - (held.cores_free + own * asked) // (own + 1)) / asked if asked else 0.0
-    return cores + sum(size for _, size in device_edits(blocked, row))
+    return cores + sum(size for _, size in device_edits(blockers, row))
 
 
 def _ranks(names: Sequence[str]) -> IntArray:
@@ -97,24 +97,24 @@ def _ranks(names: Sequence[str]) -> IntArray:
     return np.array([place[name] for name in names], np.int64)
 
 
-def smallest(blocked: Blocked, found: Nearest) -> SmallestChange | None:
+def smallest(blockers: NodeBlockers, found: Nearest) -> SmallestChange | None:
     """The least change of all nodes; the order says when no later node can do with less."""
-    best: tuple[Change, int] | None = None
+    best: tuple[NodeChange, int] | None = None
     for row, least in zip(found.rows, found.least, strict=True):
         if best is not None and least >= best[0].cost:
             break
-        change = change_for(blocked, row)
+        change = change_for(blockers, row)
         if change is not None and (best is None or change.cost < best[0].cost):
             best = change, row
     if best is None:
         return None
     change, row = best
-    node = blocked.view.node(row)
+    node = blockers.view.node(row)
     return SmallestChange(text=text_of(change.edits), node_id=node.id, node_name=node.name, edits=change.edits)
 
 
-def near_miss(blocked: Blocked, row: int) -> NearMiss:
+def near_miss(blockers: NodeBlockers, row: int) -> NearMiss:
     """A row's node and all that it lacks."""
-    node = blocked.view.node(row)
-    lacks = tuple(shortfalls(blocked, row))
+    node = blockers.view.node(row)
+    lacks = tuple(node_shortages(blockers, row))
     return NearMiss(node_id=node.id, node_name=node.name, datacenter=node.datacenter, shortfalls=lacks)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from yurt.scheduler.capacity.ask import NearShort
+from yurt.scheduler.capacity.ask import NearCoreShortage
 from yurt.scheduler.capacity.ports import PortProblem, reserved_bits
 from yurt.scheduler.constraints.targets import resolve
-from yurt.scheduler.explain.blockers import AMOUNTS, Blocked, Problem
+from yurt.scheduler.explain.blockers import AMOUNTS, NodeBlockers, NodeProblem
 from yurt.scheduler.explain.missing_requirements import (
     IS_THERE,
-    lacking_drivers,
-    lacking_volumes,
+    missing_drivers,
     missing_host_networks,
     missing_networks,
+    missing_volumes,
 )
 from yurt.state.columns import ALLOCS
 from yurt.state.usage import Usage, is_using
@@ -24,45 +24,45 @@ from yurt.structs.node import DriverInfo, Node
 _NAMES = {"cpu": "CPU", "memory": "memory", "disk": "disk"}
 
 
-def shortfalls(blocked: Blocked, row: int) -> Iterator[Shortfall]:
+def node_shortages(blockers: NodeBlockers, row: int) -> Iterator[Shortfall]:
     """All of them."""
     told: set[str] = set()
-    for problem in blocked.of_row(row):
+    for problem in blockers.of_row(row):
         if problem.kind in ("port", "device", "host_network", "numa") and problem.kind in told:
             continue
         told.add(problem.kind)
-        yield from _of_problem(blocked, row, problem)
+        yield from _of_problem(blockers, row, problem)
 
 
-def _of_problem(blocked: Blocked, row: int, problem: Problem) -> Iterator[Shortfall]:
+def _of_problem(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Iterator[Shortfall]:
     kind = problem.kind
     match kind:
         case "cpu" | "memory" | "disk":
-            yield _amount(blocked, row, kind)
+            yield _amount(blockers, row, kind)
         case "cores":
-            asked, free = blocked.placer.ask.cores, blocked.held[row].cores_free
+            asked, free = blockers.placer.ask.cores, blockers.held[row].cores_free
             yield Shortfall(kind=kind, text=f"{_count(asked - free, 'core')} short", asked=asked, free=free)
         case "numa":
-            yield from (_near(short) for short in blocked.held[row].near)
+            yield from (_near(short) for short in blockers.held[row].near)
         case "device":
-            for short in blocked.held[row].devices:
+            for short in blockers.held[row].devices:
                 yield Shortfall(kind=kind, text=short.text, asked=short.request.count, free=short.free)
         case "distinct_property":
-            yield _property(blocked, row, problem)
+            yield _property(blockers, row, problem)
         case "max_allocs":
-            limit = int(blocked.view.offered[row, ALLOCS])
+            limit = int(blockers.view.offered[row, ALLOCS])
             yield Shortfall(kind=kind, text=f"it takes {limit} allocations at most", asked=limit + 1, free=0)
         case _:
-            yield from (Shortfall(kind=kind, text=text) for text in _texts(blocked, row, problem))
+            yield from (Shortfall(kind=kind, text=text) for text in _texts(blockers, row, problem))
 
 
-def _texts(blocked: Blocked, row: int, problem: Problem) -> list[str]:
+def _texts(blockers: NodeBlockers, row: int, problem: NodeProblem) -> list[str]:
     """Problems that have no numbers."""
-    node = blocked.view.node(row)
+    node = blockers.view.node(row)
     match problem.kind:
         case "port":
-            ports = blocked.held[row].ports
-            return [_port(blocked, node, port) for port in ports if port.kind != "host_network"]
+            ports = blockers.held[row].ports
+            return [_port(blockers, node, port) for port in ports if port.kind != "host_network"]
         case "constraint":
             assert problem.subject is not None
             return [_constraint(problem.subject, node)]
@@ -73,32 +73,32 @@ def _texts(blocked: Blocked, row: int, problem: Problem) -> list[str]:
         case "node_pool":
             return [f'in node pool "{node.node_pool}", not in the job\'s']
         case "driver":
-            return [_driver(name, info) for name, info in lacking_drivers(blocked, node)]
+            return [_driver(name, info) for name, info in missing_drivers(blockers, node)]
         case "network":
-            missing = missing_networks(blocked, node)
+            missing = missing_networks(blockers, node)
             return [f'network "{mode}" is missing' + (f": {why}" if why else "") for mode, why in missing]
         case "host_network":
-            return [f'host network "{name}" is missing' for name in missing_host_networks(blocked, node)]
+            return [f'host network "{name}" is missing' for name in missing_host_networks(blockers, node)]
         case "claim":
-            taken = sorted(blocked.view.held(row).volumes.intersection(blocked.placer.ask.volumes))
-            return [_claimed(blocked, node, name) for name in taken]
+            taken = sorted(blockers.view.held(row).volumes.intersection(blockers.placer.ask.volumes))
+            return [_claimed(blockers, node, name) for name in taken]
         case "volume":
             return [
                 f'host volume "{name}" is {"read-only" if is_there else "missing"}'
-                for name, is_there in lacking_volumes(blocked, node)
+                for name, is_there in missing_volumes(blockers, node)
             ]
         case _:
             return [problem.text]
 
 
-def _amount(blocked: Blocked, row: int, kind: str) -> Shortfall:
+def _amount(blockers: NodeBlockers, row: int, kind: str) -> Shortfall:
     column, _, unit = next(entry for entry in AMOUNTS if entry[1] == kind)
-    short = int(blocked.short(column)[row])
-    free = int(blocked.view.offered[row, column] - blocked.view.used[row, column])
+    short = int(blockers.short(column)[row])
+    free = int(blockers.view.offered[row, column] - blockers.view.used[row, column])
     return Shortfall(kind=kind, text=f"{short} {unit} {_NAMES[kind]} short", asked=free + short, free=free)
 
 
-def _near(short: NearShort) -> Shortfall:
+def _near(short: NearCoreShortage) -> Shortfall:
     cores = _count(short.asked - short.free, "core")
     text = f'{cores} short near the devices of task "{short.task}" ({short.asked} asked, {short.free} free there)'
     return Shortfall(kind="numa", text=text, asked=short.asked, free=short.free)
@@ -121,34 +121,34 @@ def _shown(value: str | None) -> str:
     return "not set" if value is None else value or "empty"
 
 
-def _property(blocked: Blocked, row: int, problem: Problem) -> Shortfall:
-    used, limit = blocked.placer.distinct.used_of(problem.text, row)
+def _property(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Shortfall:
+    used, limit = blockers.placer.distinct.used_of(problem.text, row)
     target = problem.text.partition(": ")[2]
     if used < 0:
         return Shortfall(kind=problem.kind, text=f"{target} is not set (distinct_property)")
-    value = resolve(target, blocked.view.node(row))
+    value = resolve(target, blockers.view.node(row))
     text = f"{target} = {value} has {used} of {_count(limit, 'allocation')} (distinct_property)"
     return Shortfall(kind=problem.kind, text=text, asked=used + 1, free=limit)
 
 
-def _port(blocked: Blocked, node: Node, problem: PortProblem) -> str:
+def _port(blockers: NodeBlockers, node: Node, problem: PortProblem) -> str:
     """A port that is taken with who has it, as far as the state tells."""
     text = problem.text.removeprefix("network: ")
     if not problem.value:
         return text
     if reserved_bits(node.reserved_resources.networks.reserved_host_ports) >> problem.value & 1:
         return f"{text} (the node keeps it for itself)"
-    return text + _holder(blocked, node, lambda usage: any(port == problem.value for _, port in usage.ports))
+    return text + _holder(blockers, node, lambda usage: any(port == problem.value for _, port in usage.ports))
 
 
-def _claimed(blocked: Blocked, node: Node, volume: str) -> str:
+def _claimed(blockers: NodeBlockers, node: Node, volume: str) -> str:
     text = f'host volume "{volume}" has its one writer already'
-    return text + _holder(blocked, node, lambda usage: volume in usage.volumes)
+    return text + _holder(blockers, node, lambda usage: volume in usage.volumes)
 
 
-def _holder(blocked: Blocked, node: Node, has_it: Callable[[Usage], bool]) -> str:
+def _holder(blockers: NodeBlockers, node: Node, has_it: Callable[[Usage], bool]) -> str:
     """The job of the allocation that holds something of a node, in brackets; nothing when only the plan knows it."""
-    view = blocked.view
+    view = blockers.view
     for alloc in view.snapshot.allocs_of_node(node.id):
         if is_using(alloc) and not view.is_released(alloc.id) and has_it(view.usage_of(alloc)):
             return f' (job "{alloc.job_id}" has it)'

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from yurt.scheduler.constraints.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY, answers, holds
 from yurt.scheduler.constraints.targets import is_unique, resolve, resolve_all
 from yurt.scheduler.devices.offers import has_devices, looks_at_instances
-from yurt.scheduler.feasibility.node_cache import answers_by_row, answers_by_shape, remembered
+from yurt.scheduler.feasibility.node_cache import answers_by_row, answers_by_shape, cached_answer
 from yurt.state.arrays import IntArray
 from yurt.state.columns import DATACENTER, IS_NODE, IS_READY, NODE_CLASS, POOL, NodeRows, Shape
 from yurt.state.store import Snapshot
@@ -85,7 +85,7 @@ def candidates(rows: NodeRows, job: Job) -> Candidates:
         }
         return Candidates(_frozen(mask), int(np.count_nonzero(in_pool)), available)
 
-    found = remembered(rows, ("candidates", job.datacenters, job.node_pool), compute)
+    found = cached_answer(rows, ("candidates", job.datacenters, job.node_pool), compute)
     assert isinstance(found, Candidates)
     return found
 
@@ -93,7 +93,7 @@ def candidates(rows: NodeRows, job: Job) -> Candidates:
 def feasible_candidates(rows: NodeRows, job: Job, found: Candidates, feasible: Feasibility) -> BoolArray:
     """The candidates that a group may use."""
     key = ("mask", job.datacenters, job.node_pool, feasible.key)
-    mask = remembered(rows, key, lambda: _frozen(found.mask & feasible.mask))
+    mask = cached_answer(rows, key, lambda: _frozen(found.mask & feasible.mask))
     assert isinstance(mask, np.ndarray)
     return mask
 
@@ -107,7 +107,7 @@ def feasibility(snapshot: Snapshot, job: Job, group: TaskGroup) -> Feasibility:
     """A group's mask and reasons, all nodes considered."""
     checks = checks_of(job, group)
     key = ("feasible", tuple(check.key for check in checks))
-    found = remembered(snapshot.columns.nodes, key, lambda: _feasibility(snapshot, checks, key))
+    found = cached_answer(snapshot.columns.nodes, key, lambda: _feasibility(snapshot, checks, key))
     assert isinstance(found, Feasibility)
     return found
 
@@ -140,7 +140,7 @@ def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
             answers_by_shape(snapshot, check.key, lambda *asked: _answers_of_shapes(check, *asked), without=False)
         )
 
-    found = remembered(rows, check.key, compute)
+    found = cached_answer(rows, check.key, compute)
     assert isinstance(found, np.ndarray)
     return found
 
@@ -205,7 +205,7 @@ def property_codes(snapshot: Snapshot, target: str) -> tuple[IntArray, tuple[str
         codes.flags.writeable = False
         return codes, texts.texts(numbers.tolist())
 
-    found = remembered(rows, ("property", target), compute)
+    found = cached_answer(rows, ("property", target), compute)
     assert isinstance(found, tuple)
     return found
 

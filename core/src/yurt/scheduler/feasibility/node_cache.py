@@ -1,6 +1,6 @@
 """What has been found out about nodes, kept with the node columns until it may be different.
 
-Three kinds of answers: those that any node's change may make wrong (`remembered`), those that equal shapes agree on,
+Three kinds of answers: those that any node's change may make wrong (`cached_answer`), those that equal shapes agree on,
 which are true for ever (`answers_by_shape`), and those about each node by itself, of which only the rows that changed
 are asked for again (`answers_by_row`). So a change of one node among thousands costs little.
 """
@@ -37,7 +37,7 @@ class _OfShapes(NamedTuple):
         return bool(not len(shapes) or (shapes[-1] < len(self.is_known) and self.is_known[shapes].all()))
 
 
-def remembered(rows: NodeRows, key: Hashable, compute: Callable[[], object]) -> object:
+def cached_answer(rows: NodeRows, key: Hashable, compute: Callable[[], object]) -> object:
     """An answer that depends on the node columns alone, computed once."""
     found = rows.memo.get(key)
     if found is None:
@@ -101,7 +101,7 @@ def answers_by_row(
         rows.keep(key, found)
         return found
 
-    found = remembered(rows, ("by row", key), compute)
+    found = cached_answer(rows, ("by row", key), compute)
     assert isinstance(found, np.ndarray)
     return found
 
@@ -129,7 +129,7 @@ def _nodes_with(snapshot: Snapshot, shapes: list[int]) -> list[Node]:
     rows = snapshot.columns.nodes
     if len(shapes) <= FEW_SHAPES:
         return _nodes_of(snapshot, [rows.row_of_shape[shape] for shape in shapes])
-    found = remembered(
+    found = cached_answer(
         rows,
         "shapes",
         lambda: dict(zip(rows.row_of_shape, _nodes_of(snapshot, [*rows.row_of_shape.values()]), strict=True)),

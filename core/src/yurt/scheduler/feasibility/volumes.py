@@ -24,7 +24,7 @@ from yurt.structs.questions import alloc_name
 from yurt.structs.volume import VolumeRequest
 
 
-class Volumes:
+class VolumeClaims:
     """What the volumes of one group permit; told of every placement of the plan."""
 
     def __init__(self, snapshot: Snapshot, job: Job, group: TaskGroup) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from yurt.scheduler.ids import Ids
+from yurt.scheduler.ids import SeededIds
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
@@ -33,7 +33,7 @@ def max_attempts(job_type: str) -> int:
     return ATTEMPTS.get(job_type, 2)
 
 
-class Blockers(NamedTuple):
+class CapacityWait(NamedTuple):
     """What an evaluation waits for: the groups that found no room, and the classes or the node that may bring some."""
 
     failed: Mapping[str, AllocationMetric] = MappingProxyType({})
@@ -45,7 +45,7 @@ class Blockers(NamedTuple):
 
 
 def blocked_eval(
-    parent: Evaluation, blockers: Blockers, *, id: str, now: UnixNano, snapshot_index: int, job: Job | None = None
+    parent: Evaluation, wait: CapacityWait, *, id: str, now: UnixNano, snapshot_index: int, job: Job | None = None
 ) -> Evaluation:
     """An evaluation that waits for capacity."""
     return Evaluation(
@@ -56,15 +56,15 @@ def blocked_eval(
         triggered_by=TRIGGER_QUEUED_ALLOCS,
         job_id=parent.job_id,
         job_modify_index=job.modify_index if job is not None else parent.job_modify_index,
-        node_id=blockers.node_id,
+        node_id=wait.node_id,
         status=EVAL_BLOCKED,
         status_description=REMAINING,
         previous_eval=parent.id,
-        class_eligibility=dict(blockers.classes),
-        escaped_computed_class=blockers.is_escaped,
-        quota_limit_reached=blockers.limit,
-        missing_non_node_resources=blockers.missing,
-        failed_tg_allocs=dict(blockers.failed),
+        class_eligibility=dict(wait.classes),
+        escaped_computed_class=wait.is_escaped,
+        quota_limit_reached=wait.limit,
+        missing_non_node_resources=wait.missing,
+        failed_tg_allocs=dict(wait.failed),
         snapshot_index=snapshot_index,
         create_time=now,
         modify_time=now,
@@ -98,8 +98,8 @@ def exhausted(
     waiting = replace(
         blocked_eval(
             evaluation,
-            Blockers(is_escaped=True),
-            id=Ids(seed, "exhausted").next("eval"),
+            CapacityWait(is_escaped=True),
+            id=SeededIds(seed, "exhausted").next("eval"),
             now=now,
             snapshot_index=snapshot_index,
         ),

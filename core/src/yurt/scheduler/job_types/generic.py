@@ -8,18 +8,18 @@ from itertools import islice
 from operator import attrgetter
 
 from yurt.scheduler.capacity.limits import Limit, exceeded, take
-from yurt.scheduler.capacity.view import View
+from yurt.scheduler.capacity.view import ClusterView
 from yurt.scheduler.feasibility.masks import is_row_feasible
-from yurt.scheduler.ids import Ids
-from yurt.scheduler.job_types.blocked_evals import Blockers, blocked_eval
-from yurt.scheduler.placing.group_placer import GroupPlacer, Placed
+from yurt.scheduler.ids import SeededIds
+from yurt.scheduler.job_types.blocked_evals import CapacityWait, blocked_eval
+from yurt.scheduler.placing.group_placer import GroupPlacer, PlacedAlloc
 from yurt.scheduler.placing.preemption import evictions
-from yurt.scheduler.placing.warm_start import Course
+from yurt.scheduler.placing.warm_start import WarmStart
 from yurt.scheduler.reconcile.classify import is_unplaced
 from yurt.scheduler.reconcile.job import Situation, reconcile
 from yurt.scheduler.reconcile.replacements import ran_successfully
 from yurt.scheduler.reconcile.reschedule_policy import tracker_after, unplaced
-from yurt.scheduler.reconcile.results import Place, Results
+from yurt.scheduler.reconcile.results import PlacementRequest, Results
 from yurt.sdk.value import UnixNano, replace
 from yurt.state.store import Snapshot
 from yurt.state.usage import Usage, is_using
@@ -50,7 +50,7 @@ def words_of_room(found: int, asked: str) -> str:
 class GenericAttempt:
     """One attempt at an evaluation of a service or batch job."""
 
-    def __init__(self, snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, ids: Ids, seed: int) -> None:
+    def __init__(self, snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, ids: SeededIds, seed: int) -> None:
         self.snapshot = snapshot
         self.evaluation = evaluation
         self.now = now
@@ -71,7 +71,7 @@ class GenericAttempt:
         self.limit_reached = ""
         self.replacing: dict[str, list[Allocation]] = {}
         """By group what the first placement without room would have replaced: that was free when it was tried."""
-        self.wanted: Sequence[Place] = ()
+        self.wanted: Sequence[PlacementRequest] = ()
         """All that is to be placed, those first that replace others."""
         self.withdrawn: dict[str, int] = {}
         """By group the placements of a job that is placed whole or not at all, when it is not."""
@@ -80,24 +80,24 @@ class GenericAttempt:
         self.singly: set[str] = set()
         """Groups of which a run found no more room: what else they get, they get one by one, by preemption."""
         self._first_generation = 0
-        self.course = Course(View(snapshot))
+        self.warm_start = WarmStart(ClusterView(snapshot))
         self._begin(Results())
 
     @property
-    def view(self) -> View:
+    def view(self) -> ClusterView:
         """The cluster with what is placed so far."""
-        return self.course.view
+        return self.warm_start.view
 
-    def go_on(self, course: Course) -> None:
+    def continue_from(self, warm_start: WarmStart) -> None:
         """Begin where attempts at other jobs have ended; only for a job that `is_new`."""
-        self.course = course
-        self._first_generation = course.view.generation
+        self.warm_start = warm_start
+        self._first_generation = warm_start.view.generation
 
     def _begin(self, results: Results) -> None:
         """Nothing is placed yet, and what the reconciler stops is stopped."""
         if self.view.generation != self._first_generation:
             assert not self._first_generation, "what others have placed would be lost"
-            self.course = Course(View(self.snapshot))
+            self.warm_start = WarmStart(ClusterView(self.snapshot))
         self.placements: list[Placement] = []
         self.preemptions: list[AllocStop] = []
         self.attributes: dict[str, AttributeUpdate] = dict(results.attributes)
@@ -182,7 +182,7 @@ class GenericAttempt:
         if job.all_at_once and self.failed:
             self._withdraw(wanted, results)
 
-    def _withdraw(self, wanted: list[Place], results: Results) -> None:
+    def _withdraw(self, wanted: list[PlacementRequest], results: Results) -> None:
         """A gang is placed whole or not at all: some found no room, so none is placed and nothing is ended for it."""
         self.withdrawn = Counter(placement.task_group for placement in self.placements)
         self.placements.clear()
@@ -225,7 +225,7 @@ class GenericAttempt:
         least = {g.name: g.least - self._members(g) for g in groups if g.name in placed}
         return {name: number for name, number in least.items() if number > 0}
 
-    def _place_next(self, job: Job, place: Place, left: dict[str, int]) -> None:
+    def _place_next(self, job: Job, place: PlacementRequest, left: dict[str, int]) -> None:
         if place.group in self.failed:
             metric = self.failed[place.group]
             self.failed[place.group] = replace(metric, coalesced_failures=metric.coalesced_failures + 1)
@@ -235,7 +235,7 @@ class GenericAttempt:
             self.queued[place.group] -= 1
         left[place.group] -= 1
 
-    def _run_length(self, job: Job, wanted: list[Place], at: int) -> int:
+    def _run_length(self, job: Job, wanted: list[PlacementRequest], at: int) -> int:
         """How many equal placements follow that can be placed as one run."""
         first = wanted[at]
         if self.limits:
@@ -249,7 +249,7 @@ class GenericAttempt:
             length += 1
         return length
 
-    def _place_run(self, job: Job, places: list[Place]) -> int:
+    def _place_run(self, job: Job, places: list[PlacementRequest]) -> int:
         """Place as many as fit of some equal placements; the answer is how many."""
         name = places[0].group
         placer = self._placer(job, name)
@@ -299,7 +299,7 @@ class GenericAttempt:
             known.update((row, node.name) for row, node in zip(unknown, nodes, strict=True))
         return known
 
-    def _place_one(self, job: Job, place: Place, *, expected: int) -> bool:
+    def _place_one(self, job: Job, place: PlacementRequest, *, expected: int) -> bool:
         older = place.job if place.job is not None and self._is_known(place.job) else None
         job = older or job
         placer = self._placer(job, place.group) if older is None else self._older_placer(job, place.group)
@@ -332,7 +332,7 @@ class GenericAttempt:
         self._take(place, found, job=job)
         return True
 
-    def _take(self, place: Place, found: Placed, *, job: Job) -> None:
+    def _take(self, place: PlacementRequest, found: PlacedAlloc, *, job: Job) -> None:
         """Note a placement, with what it ends."""
         row, grant, metrics, preempted = found
         is_older = job is not self.job
@@ -383,7 +383,7 @@ class GenericAttempt:
         if replaced is not None and is_using(replaced):
             take(self.limits, self.view.usage_of(replaced), -1)
 
-    def _tracker(self, place: Place) -> RescheduleTracker | None:
+    def _tracker(self, place: PlacementRequest) -> RescheduleTracker | None:
         """The history that it carries on; what a new version replaces begins anew."""
         if place.previous is None:
             return None
@@ -396,7 +396,7 @@ class GenericAttempt:
         if placer is None:
             group = job.group(name)
             assert group is not None
-            placer = self.placers[name] = self.course.placer(job, group) or self._new_placer(job, group)
+            placer = self.placers[name] = self.warm_start.placer(job, group) or self._new_placer(job, group)
         return placer
 
     def _is_known(self, job: Job) -> bool:
@@ -436,7 +436,7 @@ class GenericAttempt:
         is_own = job is not None and alloc.job is not None and alloc.job.version == job.version
         return is_own and self.evaluation.type == JOB_BATCH and ran_successfully(alloc)
 
-    def _penalised(self, place: Place) -> frozenset[int]:
+    def _penalised(self, place: PlacementRequest) -> frozenset[int]:
         """The nodes on which the allocation, or one before it, failed: whatever it is replaced for."""
         previous = place.previous
         if previous is None:
@@ -447,13 +447,13 @@ class GenericAttempt:
             nodes.append(previous.node_id)
         return frozenset(row for node in nodes if (row := self.view.row(node)) is not None)
 
-    def _preferred(self, job: Job, place: Place) -> int | None:
+    def _preferred(self, job: Job, place: PlacementRequest) -> int | None:
         group = job.group(place.group)
         if place.previous is None or place.is_rescheduled or group is None or not group.ephemeral_disk.sticky:
             return None
         return self.view.row(place.previous.node_id)
 
-    def _note_unplaced(self, place: Place) -> None:
+    def _note_unplaced(self, place: PlacementRequest) -> None:
         """One that failed is stopped also when nothing can replace it yet; evaluations try again until it has been."""
         previous = place.previous
         if not place.is_rescheduled or previous is None:
@@ -545,7 +545,7 @@ class GenericAttempt:
             return Outcome(evaluation=reblocked, created=tuple(created), reblock=reblocked)
         waiting = blocked_eval(
             evaluation,
-            Blockers(
+            CapacityWait(
                 failed=ended.failed_tg_allocs,
                 classes=classes,
                 is_escaped=is_escaped,

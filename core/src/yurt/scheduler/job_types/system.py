@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 
 from yurt.scheduler.capacity.limits import Limit, exceeded, take
-from yurt.scheduler.capacity.view import View
+from yurt.scheduler.capacity.view import ClusterView
 from yurt.scheduler.feasibility.masks import is_row_feasible
-from yurt.scheduler.ids import Ids
-from yurt.scheduler.job_types.blocked_evals import Blockers, blocked_eval
-from yurt.scheduler.placing.group_placer import GroupPlacer, Placed
+from yurt.scheduler.ids import SeededIds
+from yurt.scheduler.job_types.blocked_evals import CapacityWait, blocked_eval
+from yurt.scheduler.placing.group_placer import GroupPlacer, PlacedAlloc
 from yurt.scheduler.placing.preemption import evictions
 from yurt.scheduler.reconcile import results as why
 from yurt.scheduler.reconcile.alloc_names import alloc_name
@@ -34,7 +34,7 @@ from yurt.scheduler.reconcile.deployments import (
     new_deployment,
 )
 from yurt.scheduler.reconcile.followups import followups
-from yurt.scheduler.reconcile.results import InPlace, Place, Results, Stop
+from yurt.scheduler.reconcile.results import InPlaceRequest, PlacementRequest, Results, StopRequest
 from yurt.scheduler.reconcile.update_kind import is_destructive
 from yurt.sdk.value import UnixNano, replace
 from yurt.state.store import Snapshot
@@ -63,18 +63,18 @@ from yurt.structs.status import (
 )
 
 
-class _Wanted(NamedTuple):
+class _GroupTargets(NamedTuple):
     """What a group is to get: replacements on their own nodes, and new ones by row."""
 
     placer: GroupPlacer
-    destructive: list[Place]
-    fresh: list[tuple[int, Place]]
+    destructive: list[PlacementRequest]
+    fresh: list[tuple[int, PlacementRequest]]
 
 
 class SystemAttempt:
     """One attempt at an evaluation of a system or sysbatch job."""
 
-    def __init__(self, snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, ids: Ids, seed: int) -> None:
+    def __init__(self, snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, ids: SeededIds, seed: int) -> None:
         self.snapshot = snapshot
         self.evaluation = evaluation
         self.now = now
@@ -82,7 +82,7 @@ class SystemAttempt:
         self.seed = seed
         self.job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
         self.allocs = snapshot.allocs_of_job(evaluation.namespace, evaluation.job_id)
-        self.view = View(snapshot)
+        self.view = ClusterView(snapshot)
         self.results = Results()
         self.current: Deployment | None = None
         self.deployment: Deployment | None = None
@@ -140,7 +140,7 @@ class SystemAttempt:
         self._place_all(job, [self._diff_group(job, group) for group in job.task_groups if group.count > 0])
         self._follow_up(job)
 
-    def _place_all(self, job: Job, wanted: list[_Wanted]) -> None:
+    def _place_all(self, job: Job, wanted: list[_GroupTargets]) -> None:
         """Place once all that goes is known, and first what replaces: what a group gives up, the next may take."""
         for placer, destructive, _ in wanted:
             for place in destructive:
@@ -151,7 +151,7 @@ class SystemAttempt:
             for row, place in fresh:
                 self._place(job, placer, row, place)
 
-    def _diff_group(self, job: Job, group: TaskGroup) -> _Wanted:
+    def _diff_group(self, job: Job, group: TaskGroup) -> _GroupTargets:
         placer = self.placers[group.name] = GroupPlacer(self.view, job, group, seed=self.seed, own=())
         wanted = np.flatnonzero(placer.candidates.mask)
         covered: set[str] = set()
@@ -178,9 +178,9 @@ class SystemAttempt:
         for row in sorted(wanted.tolist(), key=lambda row: ids[row]):
             if ids[row] not in covered and placer.feasible.mask[row] and not any(mask[row] for mask in outside):
                 name = alloc_name(job.name or job.id, group.name, 0)
-                fresh.append((row, Place(group.name, name, previous.get(ids[row]))))
+                fresh.append((row, PlacementRequest(group.name, name, previous.get(ids[row]))))
         self._track(job, group, destructive, fresh)
-        return _Wanted(placer, destructive, fresh)
+        return _GroupTargets(placer, destructive, fresh)
 
     def _is_done(self, alloc: Allocation, job: Job) -> bool:
         """A sysbatch allocation that ended is not run again for the same version."""
@@ -226,14 +226,14 @@ class SystemAttempt:
         old = alloc.job
         return old is not None and old.version == job.version and old.create_index == job.create_index
 
-    def _updates(self, job: Job, group: TaskGroup, updates: list[Allocation]) -> list[Place]:
+    def _updates(self, job: Job, group: TaskGroup, updates: list[Allocation]) -> list[PlacementRequest]:
         destructive = []
         for alloc in updates:
             if alloc.job is not None and not is_destructive(alloc.job, job, group.name):
-                self.results.in_place.append(InPlace(alloc))
+                self.results.in_place.append(InPlaceRequest(alloc))
                 self.counts[group.name]["in_place_update"] += 1
             else:
-                destructive.append(Place(group.name, alloc.name, alloc, stops=why.UPDATING))
+                destructive.append(PlacementRequest(group.name, alloc.name, alloc, stops=why.UPDATING))
         canaries = self._canaries_wanted(group, len(destructive))
         if canaries is not None:
             self.counts[group.name]["ignore"] += len(destructive) - canaries
@@ -278,7 +278,9 @@ class SystemAttempt:
             return 0
         return max(0, min(wanted, update.max_parallel - own.count(None)))
 
-    def _track(self, job: Job, group: TaskGroup, destructive: list[Place], fresh: list[tuple[int, Place]]) -> None:
+    def _track(
+        self, job: Job, group: TaskGroup, destructive: list[PlacementRequest], fresh: list[tuple[int, PlacementRequest]]
+    ) -> None:
         """Begin a deployment when a new version starts to roll out."""
         update = group.update
         if job.type == JOB_SYSTEM and self.current is None and update is not None and update.max_parallel > 0:
@@ -309,7 +311,7 @@ class SystemAttempt:
         self._end(alloc, description, client_status)
 
     def _end(self, alloc: Allocation, description: str, client_status: str) -> None:
-        self.stops.append(Stop(alloc, description, client_status).as_plan())
+        self.stops.append(StopRequest(alloc, description, client_status).as_plan())
         self.view.release(alloc)
 
     def _attribute(self, alloc: Allocation, **changes: object) -> None:
@@ -336,7 +338,7 @@ class SystemAttempt:
         for alloc, _ in self.disconnected:
             self._attribute(alloc, followup_eval_id=eval_of[alloc.id])
 
-    def _place(self, job: Job, placer: GroupPlacer, row: int, place: Place) -> None:
+    def _place(self, job: Job, placer: GroupPlacer, row: int, place: PlacementRequest) -> None:
         previous, counts = place.previous, self.counts[place.group]
         counts["canary" if place.is_canary else "destructive_update" if place.stops else "place"] += 1
         if place.stops and previous is not None:
@@ -373,7 +375,7 @@ class SystemAttempt:
             )
         )
 
-    def _place_within_limits(self, placer: GroupPlacer, row: int) -> Placed | AllocationMetric:
+    def _place_within_limits(self, placer: GroupPlacer, row: int) -> PlacedAlloc | AllocationMetric:
         reached = exceeded(self.limits, placer.ask.plain.usage)
         if reached is None:
             return placer.place_on(row)
@@ -464,7 +466,7 @@ class SystemAttempt:
             created.append(
                 blocked_eval(
                     evaluation,
-                    Blockers(failed=failed, node_id=node_id, limit=self.limit_reached),
+                    CapacityWait(failed=failed, node_id=node_id, limit=self.limit_reached),
                     id=self.ids.next("blocked"),
                     now=self.now,
                     snapshot_index=self.snapshot.index,

@@ -51,7 +51,7 @@ class _Group:
         self.lead: Lead | None = None
 
 
-class _Line:
+class _CellLine:
     """The rows of a cell with equally many parts.
 
     `entries` are sorted; the others are still in the arrays, in order, `next` the first of them and then from `at`
@@ -83,7 +83,7 @@ class Cells:
         self._cell_of_row, self._codes = spread.cells.of_row, spread.cells.codes
         self._sum_of, self._count_of = sums.copy(), counts.copy()
         self._tie_of = ties[np.arange(len(sums))]
-        self._moved: dict[int, tuple[_Line, Entry] | None] = {}
+        self._moved: dict[int, tuple[_CellLine, Entry] | None] = {}
         """Rows of which the arrays tell nothing any more: where they are instead."""
         is_many = len(self._codes) >= MANY
         sizes = [part.size for part in spread.parts]
@@ -92,10 +92,10 @@ class Cells:
         self._needed = 1 if is_many else kept
         self._combine()
         self._groups: dict[Key, _Group] = {}
-        self._lines: dict[tuple[int, int], _Line] = {}
-        self._lines_of: dict[int, list[_Line]] = {}
+        self._lines: dict[tuple[int, int], _CellLine] = {}
+        self._lines_of: dict[int, list[_CellLine]] = {}
         """The lines that have a value of the attribute that tells by its level."""
-        self._changed: list[_Line] = []
+        self._changed: list[_CellLine] = []
         self._sort(rows)
 
     def _combine(self) -> None:
@@ -221,10 +221,10 @@ class Cells:
         for having, code, is_everywhere in zip(self._having, codes, changed, strict=True):
             self._boost(range(len(self._boosts)) if is_everywhere else having[code])
 
-    def _line(self, cell: int, count: int) -> _Line:
+    def _line(self, cell: int, count: int) -> _CellLine:
         line = self._lines.get((cell, count))
         if line is None:
-            line = self._lines[cell, count] = _Line(cell, count)
+            line = self._lines[cell, count] = _CellLine(cell, count)
             if self._fine < 0:
                 key = (self._combination[cell], 0, count)
                 line.group = self._groups[key] = _Group(key, line.entries)
@@ -232,7 +232,7 @@ class Cells:
                 self._lines_of.setdefault(self._codes[cell][self._fine], []).append(line)
         return line
 
-    def _change(self, line: _Line) -> None:
+    def _change(self, line: _CellLine) -> None:
         """The first of a line, or its group, may be another one."""
         self._top = None
         if not line.is_changed:
@@ -250,7 +250,7 @@ class Cells:
                 line.group.lead = None
         self._changed.clear()
 
-    def _fill(self, line: _Line) -> None:
+    def _fill(self, line: _CellLine) -> None:
         """Take as many entries from the arrays as are needed to know the first ones."""
         entries, needed = line.entries, self._needed
         while line.next is not None and (len(entries) < needed or line.next < entries[needed - 1]):
@@ -258,7 +258,7 @@ class Cells:
                 insort(entries, line.next)
             self._advance(line)
 
-    def _advance(self, line: _Line) -> None:
+    def _advance(self, line: _CellLine) -> None:
         at = line.at
         if at == line.end:
             line.next = None
@@ -266,7 +266,7 @@ class Cells:
         line.next = (self._sums.item(at), self._ties.item(at), self._rows.item(at))
         line.at = at + 1
 
-    def _join(self, line: _Line) -> None:
+    def _join(self, line: _CellLine) -> None:
         """The line is in the group that it belongs to now, by its head."""
         cell, head, old = line.cell, line.entries[0] if line.entries else None, line.group
         part = self._spread.parts[self._fine]

@@ -12,35 +12,35 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from yurt.scheduler.capacity.view import DIMENSIONS, MAX_ALLOCS, View
+from yurt.scheduler.capacity.view import DIMENSIONS, MAX_ALLOCS, ClusterView
 from yurt.scheduler.feasibility.masks import BoolArray, class_counts
 from yurt.state.arrays import IntArray
 from yurt.state.columns import ALLOCS, NODE_CLASS
 from yurt.state.usage import Usage
 
 
-class Counts(NamedTuple):
+class ExhaustedCounts(NamedTuple):
     """How many nodes have no room, by class, and by what is exhausted: a node may lack several things."""
 
     nodes: int
     classes: Mapping[str, int]
     dimensions: Mapping[str, int]
 
-    def with_node(self, node_class: str, dimensions: Iterable[str]) -> Counts:
+    def with_node(self, node_class: str, dimensions: Iterable[str]) -> ExhaustedCounts:
         """One node more."""
         classes = _plus_one(self.classes, (node_class,)) if node_class else self.classes
-        return Counts(self.nodes + 1, classes, _plus_one(self.dimensions, dimensions))
+        return ExhaustedCounts(self.nodes + 1, classes, _plus_one(self.dimensions, dimensions))
 
 
-NONE: Final = Counts(0, {}, {})
+NONE: Final = ExhaustedCounts(0, {}, {})
 
 
-class Exhausted:
+class ExhaustedNodes:
     """The rows of `mask` that have no room for a usage, and those that refused it by themselves."""
 
-    def __init__(self, view: View, usage: Usage, mask: BoolArray) -> None:
+    def __init__(self, view: ClusterView, usage: Usage, mask: BoolArray) -> None:
         self.view = view
-        self.known: Counts | None = None
+        self.known: ExhaustedCounts | None = None
         """What was counted, as long as it holds."""
         self._usage = usage
         self._mask = mask
@@ -68,35 +68,37 @@ class Exhausted:
 
     def masks(self) -> dict[str, BoolArray]:
         """The rows that lack each dimension, and those that refused for each reason."""
-        found = {name: mask & self._mask for name, mask in lacking(self.view.look(), self.view.offered, self._usage)}
+        found = {
+            name: mask & self._mask for name, mask in exhausted_masks(self.view.look(), self.view.offered, self._usage)
+        }
         for reason, rows in self._refused.items():
             mask = np.zeros(len(self._mask), np.bool_)
             mask[list(rows)] = True
             found[reason] = found[reason] | mask if reason in found else mask
         return found
 
-    def count(self, closed: BoolArray) -> Counts:
+    def count(self, closed: BoolArray) -> ExhaustedCounts:
         """The counts, these being all rows without room."""
         self.known = self._counted(closed) if closed.any() else NONE
         return self.known
 
-    def filling(self, rows: IntArray, used: IntArray) -> Iterator[Counts]:
+    def filling(self, rows: IntArray, used: IntArray) -> Iterator[ExhaustedCounts]:
         """The counts as rows fill up one after another, and are used so then; counted before, and kept as they were."""
         assert self.known is not None
         counts, offered, classes = self.known, self.view.offered[rows], self.view.rows.classes.values
         dimensions: list[list[str]] = [[] for _ in range(len(rows))]
-        for name, mask in lacking(used, offered, self._usage):
+        for name, mask in exhausted_masks(used, offered, self._usage):
             for at in np.flatnonzero(mask).tolist():
                 dimensions[at].append(name)
         for number, names in zip(offered[:, NODE_CLASS].tolist(), dimensions, strict=True):
             counts = counts.with_node(classes[number], names)
             yield counts
 
-    def _counted(self, closed: BoolArray) -> Counts:
+    def _counted(self, closed: BoolArray) -> ExhaustedCounts:
         rows = self.view.rows
         dimensions = {text: int(np.count_nonzero(mask & closed)) for text, mask in sorted(self.masks().items())}
         found = {text: number for text, number in dimensions.items() if number}
-        return Counts(int(np.count_nonzero(closed)), class_counts(rows, closed), found)
+        return ExhaustedCounts(int(np.count_nonzero(closed)), class_counts(rows, closed), found)
 
     def _add(self, row: int, dimensions: Iterable[str]) -> None:
         assert self.known is not None
@@ -104,7 +106,7 @@ class Exhausted:
         self.known = self.known.with_node(self.view.rows.classes.values[number], dimensions)
 
 
-def lacking(used: IntArray, offered: IntArray, usage: Usage) -> Iterator[tuple[str, BoolArray]]:
+def exhausted_masks(used: IntArray, offered: IntArray, usage: Usage) -> Iterator[tuple[str, BoolArray]]:
     """For each dimension the rows in which one more does not fit."""
     asked = usage.amounts
     for column, name in DIMENSIONS:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from yurt.scheduler.capacity.ask import Ask, Grant
-from yurt.scheduler.capacity.view import View, has_memory_max, is_spread_algorithm
+from yurt.scheduler.capacity.ask import GroupAsk, NodeGrant
+from yurt.scheduler.capacity.view import ClusterView, has_memory_max, is_spread_algorithm
 from yurt.scheduler.devices.offers import has_topology
 from yurt.scheduler.feasibility.distinct import Distinct
 from yurt.scheduler.feasibility.masks import (
@@ -25,13 +25,13 @@ from yurt.scheduler.feasibility.masks import (
     feasibility,
     feasible_candidates,
 )
-from yurt.scheduler.feasibility.node_cache import answers_by_row, remembered
-from yurt.scheduler.feasibility.volumes import Volumes
+from yurt.scheduler.feasibility.node_cache import answers_by_row, cached_answer
+from yurt.scheduler.feasibility.volumes import VolumeClaims
 from yurt.scheduler.ids import number_of
-from yurt.scheduler.placing.exhausted_nodes import Counts
+from yurt.scheduler.placing.exhausted_nodes import ExhaustedCounts
 from yurt.scheduler.placing.preemption import is_allowed, preempt, preemption_score, situation
 from yurt.scheduler.placing.ranking import Ranker, RankOptions
-from yurt.scheduler.placing.runs import Run, place_run
+from yurt.scheduler.placing.runs import PlacementRun, place_run
 from yurt.scheduler.placing.spread import UNIT, FloatArray
 from yurt.scheduler.placing.top_k import IMPOSSIBLE, best_rows
 from yurt.sdk.value import replace
@@ -45,11 +45,11 @@ ALONE = frozenset({"binpack", "devices"})
 """Parts of a score that tell of one node without regard to others."""
 
 
-class Placed(NamedTuple):
+class PlacedAlloc(NamedTuple):
     """One more allocation: where, with what, why there, and whom it ends."""
 
     row: int
-    grant: Grant
+    grant: NodeGrant
     metrics: AllocationMetric
     preempted: tuple[Allocation, ...] = ()
 
@@ -57,17 +57,17 @@ class Placed(NamedTuple):
 class GroupPlacer:
     """Places allocations of one group."""
 
-    def __init__(self, view: View, job: Job, group: TaskGroup, *, seed: int, own: Sequence[Allocation]) -> None:
+    def __init__(self, view: ClusterView, job: Job, group: TaskGroup, *, seed: int, own: Sequence[Allocation]) -> None:
         self.view = view
         self.job = job
         self.group = group
-        self.ask = Ask(group, with_memory_max=has_memory_max(view.snapshot, job))
+        self.ask = GroupAsk(group, with_memory_max=has_memory_max(view.snapshot, job))
         if self.ask.devices:
             self.ask.note_topology(_is_topology_told(view))
         self.candidates: Candidates = candidates(view.rows, job)
         self.feasible: Feasibility = feasibility(view.snapshot, job, group)
         self.distinct = Distinct(view.snapshot, job, group)
-        self.volumes = Volumes(view.snapshot, job, group)
+        self.volumes = VolumeClaims(view.snapshot, job, group)
         self.volumes_refused: dict[str, BoolArray] = {}
         """Rows that could not take the last allocation for its volumes, by reason."""
         self.mask: BoolArray = feasible_candidates(view.rows, job, self.candidates, self.feasible)
@@ -84,7 +84,7 @@ class GroupPlacer:
         self._preemptions: FloatArray = np.full(len(self.mask), np.nan)
         """Scores of preempting, where they are known: not a number elsewhere."""
         self._situations: dict[Hashable, float] = {}
-        self._counted: tuple[Counts | None, AllocationMetric | None] = (None, None)
+        self._counted: tuple[ExhaustedCounts | None, AllocationMetric | None] = (None, None)
         """The counts of the last placement, and the metrics that show them."""
         self._seen: frozenset[int] | None = None
         for alloc in own:
@@ -92,18 +92,18 @@ class GroupPlacer:
         self._close_refused()
 
     @property
-    def can_begin_anew(self) -> bool:
+    def can_restart(self) -> bool:
         """Whether an equal group of a new job can go on with the ranking: nothing but amounts leads from one to the
         next.
         """
         return self.can_run and not self.ranker.spread.is_used
 
-    def begin_anew(self, job: Job, group: TaskGroup) -> None:
+    def restart(self, job: Job, group: TaskGroup) -> None:
         """Go on for an equal group of a job that has no allocations."""
         self.job, self.group = job, group
         self._preemptions[:] = np.nan
         self._situations.clear()
-        self.ranker.begin_anew(group.count)
+        self.ranker.restart(group.count)
 
     def count(self, alloc: Allocation, sign: int) -> None:
         """An allocation of the job that the plan leaves in place (or takes away)."""
@@ -141,7 +141,7 @@ class GroupPlacer:
         self._preemptions[found.rows] = np.nan
         return found.rows, self._metrics_of(found)
 
-    def _metrics_of(self, run: Run) -> Iterator[AllocationMetric]:
+    def _metrics_of(self, run: PlacementRun) -> Iterator[AllocationMetric]:
         """The metrics of each placement, made when they are asked for: with what else is made of the placement."""
         ends = [start for start, _ in run.counts[1:]]
         ends.append(len(run.rows))
@@ -163,7 +163,7 @@ class GroupPlacer:
         penalised: frozenset[int] = frozenset(),
         preferred: int | None = None,
         index: int = 0,
-    ) -> Placed | None:
+    ) -> PlacedAlloc | None:
         """One more allocation, the one with that index, or None when no node can take it."""
         ranker = self.ranker
         if self.volumes.is_used:
@@ -181,7 +181,7 @@ class GroupPlacer:
             metrics = self._metrics(ranker.top(row, penalised))
             self._taken(row, grant)
             self.volumes.count(row, index)
-            return Placed(row, grant, metrics)
+            return PlacedAlloc(row, grant, metrics)
 
     def look_at_volumes(self, index: int) -> None:
         """Leave out the rows that cannot give the allocation with that index its volumes."""
@@ -190,14 +190,14 @@ class GroupPlacer:
         for mask in self.volumes_refused.values():
             self.ranker.close_all(mask)
 
-    def _taken(self, row: int, grant: Grant) -> None:
+    def _taken(self, row: int, grant: NodeGrant) -> None:
         self.view.take(row, grant.usage)
         self.ranker.placed(row)
         if self.distinct.is_used:
             self.distinct.count((row,), self.group.name)
             self._close_refused()
 
-    def _preempting(self) -> Placed | None:
+    def _preempting(self) -> PlacedAlloc | None:
         """The placement whose victims matter least, tried only when there is room nowhere."""
         if not is_allowed(self.view, self.job):
             return None
@@ -222,7 +222,7 @@ class GroupPlacer:
         self._taken(row, grant)
         self.ranker.exhausted.forget()
         self._preemptions[row] = np.nan
-        return Placed(row, grant, replace(metrics, score_meta_data=table), victims)
+        return PlacedAlloc(row, grant, replace(metrics, score_meta_data=table), victims)
 
     def _preemption_score(self, row: int) -> float:
         """How good it is to preempt on a row, minus infinity where it cannot be; rows in equal situations share it."""
@@ -246,10 +246,10 @@ class GroupPlacer:
             self._situations[meta_key] = score
         return score
 
-    def place_on(self, row: int) -> Placed | AllocationMetric:
+    def place_on(self, row: int) -> PlacedAlloc | AllocationMetric:
         """One allocation on a given node, preempting others when that is allowed; or why it does not fit."""
         reasons = list(self.view.exhausted(row, self.ask.plain.usage))
-        grant: Grant | str = "" if reasons else self._grant(row)
+        grant: NodeGrant | str = "" if reasons else self._grant(row)
         victims: tuple[Allocation, ...] = ()
         if isinstance(grant, str):
             reasons.extend([grant] if grant else [])
@@ -265,7 +265,7 @@ class GroupPlacer:
         self._salt += 1
         metrics = replace(self._looked_at(), score_meta_data=(self._score_on(row, victims),))
         self.view.take(row, grant.usage)
-        return Placed(row, grant, metrics, victims)
+        return PlacedAlloc(row, grant, metrics, victims)
 
     def _score_on(self, row: int, victims: tuple[Allocation, ...]) -> NodeScoreMeta:
         """The score of a node that is no choice among others: nothing in it compares nodes (semantics 26)."""
@@ -293,7 +293,7 @@ class GroupPlacer:
             resources_exhausted=self._lacking(mask),
         )
 
-    def _grant(self, row: int) -> Grant | str:
+    def _grant(self, row: int) -> NodeGrant | str:
         if not self.ask.is_exclusive:
             return self.ask.plain
         grant = self.ask.grant(self.view.node(row), self.view.held(row), salt=self._salt)
@@ -319,7 +319,7 @@ class GroupPlacer:
             metrics = self._showing(self.ranker.counts())
         return replace(metrics, score_meta_data=scores)
 
-    def _showing(self, counts: Counts) -> AllocationMetric:
+    def _showing(self, counts: ExhaustedCounts) -> AllocationMetric:
         """What was looked at when so many nodes were exhausted; the same object for the same counts."""
         known, metrics = self._counted
         if metrics is None or known is not counts:
@@ -350,7 +350,7 @@ class GroupPlacer:
             )
 
         key = ("metric", self.job.datacenters, self.job.node_pool, self.feasible.key)
-        found = remembered(self.view.rows, key, compute)
+        found = cached_answer(self.view.rows, key, compute)
         assert isinstance(found, AllocationMetric)
         return found
 
@@ -422,7 +422,7 @@ class GroupPlacer:
         }
 
 
-def _is_topology_told(view: View) -> bool:
+def _is_topology_told(view: ClusterView) -> bool:
     """Whether devices of any node tell where they are."""
     told = answers_by_row(
         view.snapshot, "device topology", lambda nodes: [has_topology((node,)) for node in nodes], without=False

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable
 
-from yurt.scheduler.capacity.ask import Ask, Grant
-from yurt.scheduler.capacity.view import View
+from yurt.scheduler.capacity.ask import GroupAsk, NodeGrant
+from yurt.scheduler.capacity.view import ClusterView
 from yurt.state.columns import ALLOCS, CPU, DISK, MEMORY
 from yurt.state.usage import Usage, is_using
 from yurt.structs.alloc import Allocation
@@ -19,7 +19,7 @@ PARALLEL_PENALTY = 50.0
 AMOUNTS = ALLOCS + 1
 
 
-def is_allowed(view: View, job: Job) -> bool:
+def is_allowed(view: ClusterView, job: Job) -> bool:
     """Whether the scheduler's configuration lets jobs of this type preempt."""
     config = view.snapshot.scheduler_config.preemption_config
     return {
@@ -54,8 +54,8 @@ def evictions(victims: Iterable[Allocation], by: str) -> list[AllocStop]:
 
 
 def preempt(
-    view: View, job: Job, group: TaskGroup, ask: Ask, *, row: int, salt: int
-) -> tuple[Grant, tuple[Allocation, ...]] | None:
+    view: ClusterView, job: Job, group: TaskGroup, ask: GroupAsk, *, row: int, salt: int
+) -> tuple[NodeGrant, tuple[Allocation, ...]] | None:
     """The least important, closest allocations whose end makes room on a node; they are released in the view."""
     candidates = victims_of(view, job, row)
     if not candidates:
@@ -85,7 +85,7 @@ def preempt(
     return grant, tuple(chosen)
 
 
-def situation(view: View, job: Job, ask: Ask, row: int) -> Hashable | None:
+def situation(view: ClusterView, job: Job, ask: GroupAsk, row: int) -> Hashable | None:
     """All that decides about the score of preempting on a row: equal situations get equal ones. None: ask the node."""
     if ask.is_exclusive:
         return None
@@ -99,7 +99,7 @@ def situation(view: View, job: Job, ask: Ask, row: int) -> Hashable | None:
     return (tuple(view.used_on(row)), tuple(view.offered[row, :AMOUNTS].tolist()), tuple(known))
 
 
-def _fit(view: View, ask: Ask, row: int, salt: int) -> Grant | None:
+def _fit(view: ClusterView, ask: GroupAsk, row: int, salt: int) -> NodeGrant | None:
     if view.exhausted(row, ask.plain.usage):
         return None
     grant = ask.grant(view.node(row), view.held(row), salt=salt)
@@ -108,7 +108,7 @@ def _fit(view: View, ask: Ask, row: int, salt: int) -> Grant | None:
     return grant
 
 
-def victims_of(view: View, job: Job, row: int) -> list[Allocation]:
+def victims_of(view: ClusterView, job: Job, row: int) -> list[Allocation]:
     """The allocations on a node that the job may end: those of other jobs that are less important by 10 or more."""
     return [
         alloc
@@ -123,7 +123,7 @@ def victims_of(view: View, job: Job, row: int) -> list[Allocation]:
 
 
 def _next(
-    view: View, ask: Ask, row: int, candidates: Iterable[Allocation], chosen: list[Allocation]
+    view: ClusterView, ask: GroupAsk, row: int, candidates: Iterable[Allocation], chosen: list[Allocation]
 ) -> Allocation | None:
     """The least important first; among equals the one closest to what is still needed."""
     need = _need(view, ask, row)
@@ -144,7 +144,7 @@ def _helps(need: tuple[int, int, int], usage: Usage) -> bool:
     )
 
 
-def _need(view: View, ask: Ask, row: int) -> tuple[int, int, int]:
+def _need(view: ClusterView, ask: GroupAsk, row: int) -> tuple[int, int, int]:
     """What is still short in each dimension."""
     used, offered, asked = view.used_on(row), view.offered[row], ask.plain.usage
     return (

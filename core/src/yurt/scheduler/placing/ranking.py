@@ -15,13 +15,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from yurt.scheduler.capacity.ask import Ask, mhz_of_core
-from yurt.scheduler.capacity.view import DIMENSIONS, View
+from yurt.scheduler.capacity.ask import GroupAsk, mhz_of_core
+from yurt.scheduler.capacity.view import DIMENSIONS, ClusterView
 from yurt.scheduler.feasibility.masks import BoolArray, check_mask, constraint_check
 from yurt.scheduler.feasibility.node_cache import answers_by_row
 from yurt.scheduler.ids import Ties
 from yurt.scheduler.placing.cells import Cells
-from yurt.scheduler.placing.exhausted_nodes import Counts, Exhausted
+from yurt.scheduler.placing.exhausted_nodes import ExhaustedCounts, ExhaustedNodes
 from yurt.scheduler.placing.spread import UNIT, FloatArray, SpreadScore
 from yurt.scheduler.placing.top_k import IMPOSSIBLE, best_rows
 from yurt.state.arrays import IntArray, numbered
@@ -47,11 +47,11 @@ Shown = tuple[dict[str, float], int, int]
 """The parts of a score by name, their sum, and how many of them are not 0."""
 
 
-_CountsOf = dict[int, tuple[BoolArray, Counts]]
+_CountsOf = dict[int, tuple[BoolArray, ExhaustedCounts]]
 """Counts of the rows without room among those of a mask, by the identity of the mask."""
 
 
-class _Fits(NamedTuple):
+class _Fitness(NamedTuple):
     """For one ask the fitness of all rows and which have room, and what this follows from."""
 
     chunks: tuple[Chunk, ...]
@@ -60,7 +60,7 @@ class _Fits(NamedTuple):
     counts: _CountsOf
 
 
-_FitsKey = tuple[tuple[int, ...], bool]
+_FitnessKey = tuple[tuple[int, ...], bool]
 """What is asked, and whether the algorithm spreads."""
 
 
@@ -75,7 +75,7 @@ class Ranker:
     """Scores of all nodes for one group."""
 
     def __init__(
-        self, view: View, job: Job, group: TaskGroup, ask: Ask, *, mask: BoolArray, options: RankOptions
+        self, view: ClusterView, job: Job, group: TaskGroup, ask: GroupAsk, *, mask: BoolArray, options: RankOptions
     ) -> None:
         self.view = view
         self.group = group
@@ -84,7 +84,7 @@ class Ranker:
         self._feasible = mask
         self._open = mask
         """The feasible rows that are not closed; the mask itself until one is."""
-        self.exhausted = Exhausted(view, ask.plain.usage, mask)
+        self.exhausted = ExhaustedNodes(view, ask.plain.usage, mask)
         """The feasible rows without room, counted."""
         self.ties = Ties(view.rows.ties, options.salt)
         self.affinity = _affinities(view, job, group)
@@ -145,7 +145,7 @@ class Ranker:
         self._forget_all()
         self._is_stale = True
 
-    def begin_anew(self, expected: int) -> None:
+    def restart(self, expected: int) -> None:
         """Go on for another job, which has nothing on any row: what was placed so far is only what is used.
 
         So many placements of its own are to come.
@@ -181,7 +181,7 @@ class Ranker:
         if self._is_stale or self._generation != self.view.generation:
             self._score_all()
 
-    def counts(self) -> Counts:
+    def counts(self) -> ExhaustedCounts:
         """How many feasible rows have no room now; of a ranker whose rules close none, and that is refreshed."""
         exhausted = self.exhausted
         if exhausted.known is None:
@@ -361,7 +361,7 @@ class Ranker:
             rows, sums, counts = np.flatnonzero(room), self._sums, self._counts
             self._cells = Cells(self.spread, self.ties, rows, sums=sums, counts=counts, kept=SCORES_KEPT)
 
-    def _sum_up(self, fits: _Fits, room: BoolArray) -> None:
+    def _sum_up(self, fits: _Fitness, room: BoolArray) -> None:
         """The parts of all rows without spreads and penalties."""
         view = self.view
         sums, counts = fits.binpacks.copy(), np.ones(len(room), np.int64)
@@ -379,20 +379,20 @@ class Ranker:
             counts += 1 if self.ask.asks_affinities else self.devices != 0
         self._sums, self._counts = sums, counts
 
-    def _fits(self) -> _Fits:
+    def _fits(self) -> _Fitness:
         """The fitness of all rows; kept from one attempt to the next, which looks at rows whose usage changed."""
         view = self.view
-        kept: dict[_FitsKey, _Fits] = view.rows.lasting.setdefault("fits", {})
+        kept: dict[_FitnessKey, _Fitness] = view.rows.lasting.setdefault("fits", {})
         key = (self.ask.plain.usage.amounts, self.is_spread_algorithm)
         if self._core_mhz is not None:
             used = self._with_cores(view.used)
-            return _Fits((), self.binpacks(used, view.offered), self._has_room(view.used, view.offered), {})
+            return _Fitness((), self.binpacks(used, view.offered), self._has_room(view.used, view.offered), {})
         known = kept.get(key)
         changed = None if known is None else view.columns.changed_rows(known.chunks)
         changed = None if changed is None else [*changed, *view.changed_rows()]
         if known is None or changed is None or len(changed) * FEW_CHANGED > len(view.offered):
             used, offered = view.used, view.offered
-            found = _Fits(view.columns.chunks, self.binpacks(used, offered), self._has_room(used, offered), {})
+            found = _Fitness(view.columns.chunks, self.binpacks(used, offered), self._has_room(used, offered), {})
         else:
             found = self._brought_forward(known, changed) if changed else known
         if found is not known and view.generation == 0:
@@ -407,7 +407,7 @@ class Ranker:
         found[:, CPU] += 0 if self._core_mhz is None else self._core_mhz
         return found
 
-    def _brought_forward(self, known: _Fits, changed: list[int]) -> _Fits:
+    def _brought_forward(self, known: _Fitness, changed: list[int]) -> _Fitness:
         view, chunks = self.view, self.view.columns.chunks
         binpacks, has_room = known.binpacks.copy(), known.has_room.copy()
         if len(changed) <= FEW_ROWS:
@@ -420,7 +420,7 @@ class Ranker:
             binpacks[rows], has_room[rows] = self.binpacks(used, offered), self._has_room(used, offered)
             is_same = bool((known.has_room[rows] & has_room[rows]).all())
         is_same &= all(now.offered is then.offered for now, then in zip(chunks, known.chunks, strict=True))
-        return _Fits(chunks, binpacks, has_room, known.counts if is_same else {})
+        return _Fitness(chunks, binpacks, has_room, known.counts if is_same else {})
 
     def _has_room(self, used: IntArray, offered: IntArray) -> BoolArray:
         """Rows that can take one more."""
@@ -543,14 +543,14 @@ def _power_of(used: int, offered: int) -> float:
     return math.exp((1 - used / offered) * LN10) if offered > 0 else 1.0
 
 
-def _core_mhz(view: View, ask: Ask) -> IntArray:
+def _core_mhz(view: ClusterView, ask: GroupAsk) -> IntArray:
     """For each row the MHz of the cores that an ask reserves."""
     of_one = answers_by_row(view.snapshot, "MHz of a core", lambda nodes: list(map(mhz_of_core, nodes)), without=0)
     kinds, firsts = numbered(of_one)
     return np.array([ask.cpu_of_cores(mhz) for mhz in of_one[firsts].tolist()], np.int64)[kinds]
 
 
-def _affinities(view: View, job: Job, group: TaskGroup) -> IntArray | None:
+def _affinities(view: ClusterView, job: Job, group: TaskGroup) -> IntArray | None:
     affinities = (*job.affinities, *group.affinities, *(a for task in group.tasks for a in task.affinities))
     weight = sum(abs(affinity.weight) for affinity in affinities)
     if not weight:

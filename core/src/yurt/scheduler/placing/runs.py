@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from yurt.scheduler.capacity.view import DIMENSIONS
-from yurt.scheduler.placing.exhausted_nodes import Counts
+from yurt.scheduler.placing.exhausted_nodes import ExhaustedCounts
 from yurt.scheduler.placing.ranking import SCORES_KEPT, Ranker
 from yurt.scheduler.placing.spread import UNIT, FloatArray
 from yurt.scheduler.placing.top_k import IMPOSSIBLE, best_rows, nth_highest
@@ -46,19 +46,19 @@ class _Levels(NamedTuple):
 ScoreTable = tuple[NodeScoreMeta, ...]
 
 
-class Run(NamedTuple):
+class PlacementRun(NamedTuple):
     """Placements in order: the row and the score table of each, and from which one on how many rows were exhausted."""
 
     rows: list[int]
     tables: list[ScoreTable]
-    counts: list[tuple[int, Counts]]
+    counts: list[tuple[int, ExhaustedCounts]]
 
 
-def place_run(ranker: Ranker, count: int) -> Run:
+def place_run(ranker: Ranker, count: int) -> PlacementRun:
     """Up to `count` placements in order; the ranker and the view count them."""
     if count <= FEW or ranker.spread.is_used:
         return place_singly(ranker, count)
-    found = Run([], [], [])
+    found = PlacementRun([], [], [])
     depth = DEPTH_MIN
     while len(found.rows) < count:
         part, depth = _part(ranker, count - len(found.rows), depth)
@@ -73,12 +73,12 @@ def place_run(ranker: Ranker, count: int) -> Run:
     return found
 
 
-def place_singly(ranker: Ranker, count: int) -> Run:
+def place_singly(ranker: Ranker, count: int) -> PlacementRun:
     """The same one after another: for few, and under spreads, where each changes what many nodes are worth."""
     rows: list[int] = []
     tables: list[ScoreTable] = []
-    changes: list[tuple[int, Counts]] = []
-    last: Counts | None = None
+    changes: list[tuple[int, ExhaustedCounts]] = []
+    last: ExhaustedCounts | None = None
     view, usage, exhausted = ranker.view, ranker.ask.plain.usage, ranker.exhausted
     best, top, take, placed = ranker.best, ranker.top, view.take, ranker.placed
     while len(rows) < count:
@@ -93,10 +93,10 @@ def place_singly(ranker: Ranker, count: int) -> Run:
         tables.append(top(row))
         take(row, usage)
         placed(row)
-    return Run(rows, tables, changes)
+    return PlacementRun(rows, tables, changes)
 
 
-def _part(ranker: Ranker, count: int, depth: int) -> tuple[Run, int]:
+def _part(ranker: Ranker, count: int, depth: int) -> tuple[PlacementRun, int]:
     """Placements as far as one look at the best nodes tells, and how deep to look next.
 
     The look ends where a node may take more than it sees, or where so many of the nodes are used that the score table
@@ -105,7 +105,7 @@ def _part(ranker: Ranker, count: int, depth: int) -> tuple[Run, int]:
     ranker.refresh()
     rows, is_all = best_rows(ranker.scores, ranker.ties, min(count, max(1, CELLS_MAX // depth)) + SCORES_KEPT)
     if not len(rows):
-        return Run([], [], []), depth
+        return PlacementRun([], [], []), depth
     levels = _levels(ranker, rows, count, depth)
     seen = levels.scores.shape[1]
     lowest = np.minimum.accumulate(levels.scores, axis=1)
@@ -127,10 +127,10 @@ def _part(ranker: Ranker, count: int, depth: int) -> tuple[Run, int]:
         depth = depth * DEPTH_GROWTH if deep <= wide else max(DEPTH_MIN, depth // 2)
     ats, ks = ats[:end], ks[:end]
     placed, tables = _tables(ranker, levels, ats, ks)
-    return Run(placed, tables, list(_counts(ranker, levels, ats, ks))), depth
+    return PlacementRun(placed, tables, list(_counts(ranker, levels, ats, ks))), depth
 
 
-def _counts(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> Iterator[tuple[int, Counts]]:
+def _counts(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> Iterator[tuple[int, ExhaustedCounts]]:
     """How many rows are exhausted from which placement on: those before, and each that one of these fills."""
     yield 0, ranker.counts()
     places = np.flatnonzero(ks[:-1] + 1 == levels.fits[ats[:-1]])

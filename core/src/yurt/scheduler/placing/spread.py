@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from yurt.scheduler.feasibility.masks import property_codes
-from yurt.scheduler.feasibility.node_cache import remembered
+from yurt.scheduler.feasibility.node_cache import cached_answer
 from yurt.state.arrays import IntArray, numbered
 from yurt.state.store import Snapshot
 from yurt.structs.constraint import Spread
@@ -44,10 +44,10 @@ class SpreadScore:
     def __init__(self, snapshot: Snapshot, job: Job, group: TaskGroup) -> None:
         spreads = (*group.spreads, *job.spreads)
         weight = sum(spread.weight for spread in spreads)
-        self.parts = [_part(snapshot, spread, group.count, weight_sum=weight) for spread in spreads]
+        self.parts = [_spread_part(snapshot, spread, group.count, weight_sum=weight) for spread in spreads]
         if self.parts:
             key = ("cells", tuple(spread.attribute for spread in spreads))
-            found = remembered(snapshot.columns.nodes, key, lambda: _number_cells([p.codes for p in self.parts]))
+            found = cached_answer(snapshot.columns.nodes, key, lambda: _number_cells([p.codes for p in self.parts]))
             assert isinstance(found, CellNumbers)
             self.cells = found
 
@@ -70,7 +70,7 @@ class SpreadScore:
         return tuple([part.count(part.code_of_row[row], sign) for part in self.parts])
 
 
-class _Part(ABC):
+class _SpreadPart(ABC):
     """One spread.
 
     `levels` has the level of each value by its code, and last that of nodes without the attribute; `worths` what each
@@ -98,7 +98,7 @@ class _Part(ABC):
         """One more or less with that value; whether other levels are worth something else now."""
 
 
-class _Even(_Part):
+class _Even(_SpreadPart):
     """As many for each value; the level is their number."""
 
     def __init__(self, codes: IntArray, code_of_row: list[int], size: int) -> None:
@@ -154,7 +154,7 @@ class _EvenWorths(dict[int, int]):
         return found
 
 
-class _Targeted(_Part):
+class _Targeted(_SpreadPart):
     """A share for each value; the level is its code."""
 
     def __init__(self, codes: IntArray, code_of_row: list[int], *, desired: list[float], weight: float) -> None:
@@ -192,9 +192,9 @@ class _Targeted(_Part):
         return round((desired - self._counts[code] - 1) / desired * self._weight * UNIT)
 
 
-def _part(snapshot: Snapshot, spread: Spread, count: int, *, weight_sum: int) -> _Part:
+def _spread_part(snapshot: Snapshot, spread: Spread, count: int, *, weight_sum: int) -> _SpreadPart:
     codes, values = property_codes(snapshot, spread.attribute)
-    code_of_row = remembered(snapshot.columns.nodes, ("code of row", spread.attribute), codes.tolist)
+    code_of_row = cached_answer(snapshot.columns.nodes, ("code of row", spread.attribute), codes.tolist)
     assert isinstance(code_of_row, list)
     if not spread.spread_target:
         return _Even(codes, code_of_row, len(values))

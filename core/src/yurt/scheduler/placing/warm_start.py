@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from yurt.scheduler.capacity.view import View
+from yurt.scheduler.capacity.view import ClusterView
 from yurt.scheduler.placing.group_placer import GroupPlacer
 from yurt.state.store import Snapshot
 from yurt.structs.job import Job, TaskGroup
@@ -24,25 +24,25 @@ PLACERS_KEPT: Final = 4
 """Groups of different kinds that jobs in turn may have."""
 
 
-class Course(NamedTuple):
+class WarmStart(NamedTuple):
     """The cluster as the jobs so far leave it, and placers of their groups, the last used one first."""
 
-    view: View
+    view: ClusterView
     placers: tuple[GroupPlacer, ...] = ()
 
     def placer(self, job: Job, group: TaskGroup) -> GroupPlacer | None:
         """The placer of an equal group, made ready for this one."""
         for known in self.placers:
             if known.group == group and _looks_where(known.job) == _looks_where(job):
-                known.begin_anew(job, group)
+                known.restart(job, group)
                 return known
         return None
 
-    def after(self, used: Iterable[GroupPlacer]) -> Course:
+    def after(self, used: Iterable[GroupPlacer]) -> WarmStart:
         """The course once an attempt has used these placers."""
-        used = [placer for placer in used if placer.can_begin_anew]
+        used = [placer for placer in used if placer.can_restart]
         others = (placer for placer in self.placers if placer not in used)
-        return Course(self.view, (*used, *others)[:PLACERS_KEPT])
+        return WarmStart(self.view, (*used, *others)[:PLACERS_KEPT])
 
 
 def is_new(snapshot: Snapshot, job: Job) -> bool:

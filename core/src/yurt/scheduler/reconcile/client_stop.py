@@ -10,7 +10,7 @@ from yurt.structs.status import CLIENT_LOST
 KILL_TIMEOUT_MIN = 5 * NANOSECONDS
 
 
-def waits_until(alloc: Allocation, now: int) -> int:
+def client_stops_by(alloc: Allocation, now: int) -> int:
     """The time after which a lost allocation is surely stopped; 0 when nobody waits for its client."""
     group = group_of(alloc)
     strategy = group.disconnect if group is not None else None

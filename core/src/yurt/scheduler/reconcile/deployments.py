@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.scheduler.ids import Ids
+from yurt.scheduler.ids import SeededIds
 from yurt.scheduler.reconcile.results import Results
 from yurt.sdk.value import UnixNano
 from yurt.structs.deployment import Deployment, DeploymentState
@@ -57,7 +57,7 @@ def fresh_state(group: TaskGroup) -> DeploymentState:
 
 
 def new_deployment(
-    job: Job, current: Deployment | None, results: Results, *, ids: Ids, now: UnixNano
+    job: Job, current: Deployment | None, results: Results, *, ids: SeededIds, now: UnixNano
 ) -> Deployment | None:
     """The deployment to create, when a group starts rolling out and none exists."""
     if current is not None or not results.states:

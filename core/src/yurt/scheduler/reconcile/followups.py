@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from yurt.scheduler.ids import Ids
+from yurt.scheduler.ids import SeededIds
 from yurt.scheduler.reconcile.reschedule_policy import BATCH_WINDOW
 from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
@@ -18,7 +18,7 @@ _DESCRIPTIONS = {TRIGGER_RETRY_FAILED_ALLOC: DELAYED_RESCHEDULE, TRIGGER_MAX_DIS
 
 
 def followups(
-    job: Job, due: Iterable[tuple[Allocation, int]], trigger: str, *, ids: Ids, parent: Evaluation, now: int
+    job: Job, due: Iterable[tuple[Allocation, int]], trigger: str, *, ids: SeededIds, parent: Evaluation, now: int
 ) -> tuple[list[Evaluation], dict[str, str]]:
     """One evaluation for each window of due times, and the evaluation's id for each allocation.
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from yurt.scheduler.ids import Ids
+from yurt.scheduler.ids import SeededIds
 from yurt.scheduler.reconcile import results as why
 from yurt.scheduler.reconcile.alloc_names import NameIndex, index_of
 from yurt.scheduler.reconcile.classify import Classified, classify_all, strategy_of
-from yurt.scheduler.reconcile.client_stop import waits_until
+from yurt.scheduler.reconcile.client_stop import client_stops_by
 from yurt.scheduler.reconcile.deployments import fresh_state
 from yurt.scheduler.reconcile.followups import followups
 from yurt.scheduler.reconcile.reconnect import decide
-from yurt.scheduler.reconcile.replacements import Rescheduling, split
+from yurt.scheduler.reconcile.replacements import Replacements, split
 from yurt.scheduler.reconcile.reschedule_policy import due
-from yurt.scheduler.reconcile.results import InPlace, Place, Results, Stop
-from yurt.scheduler.reconcile.scale_down import in_order_of_leaving
+from yurt.scheduler.reconcile.results import InPlaceRequest, PlacementRequest, Results, StopRequest
+from yurt.scheduler.reconcile.scale_down import scale_down_order
 from yurt.scheduler.reconcile.update_kind import is_destructive
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs.alloc import Allocation
@@ -51,7 +51,7 @@ class GroupContext(NamedTuple):
     deployment: Deployment | None
     nodes: Mapping[str, Node | None]
     now: UnixNano
-    ids: Ids
+    ids: SeededIds
     fits_in_place: Callable[[Allocation], bool]
 
 
@@ -99,7 +99,7 @@ class GroupReconciler:
             self.group.count,
             [*present.present, *classes.migrate, *present.now, *classes.disconnecting, *left],
         )
-        kept = self._stop_surplus(
+        kept = self._scale_down(
             present.present, classes.migrate, lost, names, has_canaries=self._is_canarying(canaries)
         )
         self._reschedule_later(present.later, kept)
@@ -125,7 +125,7 @@ class GroupReconciler:
         """As `run` for a group that has no allocations and is in no deployment: it only has to be placed."""
         name = self.group.name
         names = NameIndex(self.job.id, name, self.group.count, ())
-        place = [Place(name, free) for free in names.next(self.group.count)]
+        place = [PlacementRequest(name, free) for free in names.next(self.group.count)]
         self._place(place, [], is_canarying=False)
         self._track([], [], [], place, is_canarying=False)
         self.results.desired[name] = DesiredUpdates(**self.counts)
@@ -186,7 +186,7 @@ class GroupReconciler:
         self.counts["ignore"] += len(away)
         return away
 
-    def _split(self, untainted: list[Allocation]) -> Rescheduling:
+    def _split(self, untainted: list[Allocation]) -> Replacements:
         deployment = self.context.deployment
         return split(
             untainted,
@@ -201,7 +201,7 @@ class GroupReconciler:
 
     # -- nodes that come and go ------------------------------------------------------------------------------------
 
-    def _reconnect(self, classes: Classified, present: Rescheduling, away: list[Allocation]) -> None:
+    def _reconnect(self, classes: Classified, present: Replacements, away: list[Allocation]) -> None:
         """Choose between each returning allocation and its replacements; the losers leave all sets.
 
         A replacement that has failed takes part: when the original stays, it is not replaced any more. An original
@@ -251,13 +251,13 @@ class GroupReconciler:
         The evaluation that was made for that moment has waited, whatever this server's clock says: no other one comes.
         """
         now = self.context.now
-        due_at = [(alloc, at) for alloc in lost if (at := waits_until(alloc, now)) > now]
+        due_at = [(alloc, at) for alloc in lost if (at := client_stops_by(alloc, now)) > now]
         self.waiting = self._follow_up(due_at, TRIGGER_RETRY_FAILED_ALLOC)
         return bool(due_at) or any(
             alloc.client_status == CLIENT_LOST
             and alloc.followup_eval_id not in ("", self.context.evaluation.id)
             and not alloc.next_allocation
-            and waits_until(alloc, now) > now
+            and client_stops_by(alloc, now) > now
             for alloc in allocs
         )
 
@@ -287,7 +287,7 @@ class GroupReconciler:
 
     # -- counts ----------------------------------------------------------------------------------------------------
 
-    def _stop_surplus(
+    def _scale_down(
         self,
         present: list[Allocation],
         migrate: list[Allocation],
@@ -305,7 +305,7 @@ class GroupReconciler:
         if surplus <= 0:
             return present
         promoted = self.state is not None and self.state.promoted
-        order = in_order_of_leaving(counted, migrate, names, self.canary_ids if promoted else ())
+        order = scale_down_order(counted, migrate, names, self.canary_ids if promoted else ())
         gone, staying = set(), {alloc.name for alloc in order[surplus:]}
         for alloc in order[:surplus]:
             if _is_terminal(alloc):
@@ -349,7 +349,7 @@ class GroupReconciler:
             else:
                 destructive.append(alloc)
         self.counts["in_place_update"] += len(in_place)
-        self.results.in_place.extend(InPlace(alloc) for alloc in in_place)
+        self.results.in_place.extend(InPlaceRequest(alloc) for alloc in in_place)
         return destructive, in_place
 
     def _is_reachable(self, alloc: Allocation) -> bool:
@@ -398,19 +398,21 @@ class GroupReconciler:
         if is_required and not (self.is_paused or self.is_failed or is_waiting):
             places = [self._canary_for(alloc) for alloc in placed]
             new = names.next_canaries(missing - len(placed), destructive, [*canaries, *placed])
-            places.extend(Place(self.group.name, name, is_canary=True) for name in new)
+            places.extend(PlacementRequest(self.group.name, name, is_canary=True) for name in new)
             self.results.place.extend(places)
             self.counts["canary"] += missing
         in_state = self.state is not None and self.state.desired_canaries > 0 and not promoted
         return is_required or in_state
 
-    def _canary_for(self, alloc: Allocation) -> Place:
+    def _canary_for(self, alloc: Allocation) -> PlacementRequest:
         """A canary in place of another one, under its name; of one that failed it carries on the history."""
         if alloc.client_status != CLIENT_FAILED or alloc.desired_transition.migrate:
-            return Place(self.group.name, alloc.name, alloc, is_canary=True)
+            return PlacementRequest(self.group.name, alloc.name, alloc, is_canary=True)
         self.counts["reschedule_now"] += 1
         self.counts["stop"] += 1
-        return Place(self.group.name, alloc.name, alloc, is_canary=True, is_rescheduled=True, stops=why.RESCHEDULED)
+        return PlacementRequest(
+            self.group.name, alloc.name, alloc, is_canary=True, is_rescheduled=True, stops=why.RESCHEDULED
+        )
 
     def _placements(
         self,
@@ -419,11 +421,11 @@ class GroupReconciler:
         now: list[Allocation],
         left: list[Allocation],
         names: NameIndex,
-    ) -> list[Place]:
+    ) -> list[PlacementRequest]:
         """Replacements for what failed, what was lost and what is out of reach; new allocations up to the count."""
         group = self.group.name
         places = [
-            Place(
+            PlacementRequest(
                 group,
                 self._name(alloc, names),
                 alloc,
@@ -442,8 +444,8 @@ class GroupReconciler:
             if alloc.name not in served and not names.is_above(alloc)
         }
         for alloc in sorted(vacant.values(), key=index_of)[:missing]:
-            places.append(Place(group, self._name(alloc, names), alloc, job=self._tried_job(alloc)))
-        places.extend(Place(group, name) for name in names.next(max(0, missing - len(vacant))))
+            places.append(PlacementRequest(group, self._name(alloc, names), alloc, job=self._tried_job(alloc)))
+        places.extend(PlacementRequest(group, name) for name in names.next(max(0, missing - len(vacant))))
         return places
 
     def _tried_job(self, alloc: Allocation) -> Job | None:
@@ -467,7 +469,7 @@ class GroupReconciler:
         kept_unknown = sum(1 for alloc in classes.disconnecting if not strategy_of(alloc).replace)
         return max(0, self.group.count - existing - len(classes.migrate) - kept_unknown - len(now))
 
-    def _place(self, places: list[Place], now: list[Allocation], *, is_canarying: bool) -> None:
+    def _place(self, places: list[PlacementRequest], now: list[Allocation], *, is_canarying: bool) -> None:
         """Place what the deployment permits."""
         is_open = not (self.is_paused or self.is_failed or is_canarying)
         deployment = self.context.deployment
@@ -526,21 +528,21 @@ class GroupReconciler:
 
     def _update(self, chosen: list[Allocation], names: NameIndex) -> None:
         for alloc in chosen:
-            place = Place(self.group.name, self._name(alloc, names), alloc, stops=why.UPDATING)
+            place = PlacementRequest(self.group.name, self._name(alloc, names), alloc, stops=why.UPDATING)
             self.results.destructive.append(place)
 
     def _migrate(self, migrate: list[Allocation], names: NameIndex) -> None:
         self.counts["migrate"] += len(migrate)
         for alloc in sorted(migrate, key=lambda alloc: (index_of(alloc), alloc.id)):
             if alloc.desired_status not in SERVER_TERMINAL:
-                self.results.stops.append(Stop(alloc, why.MIGRATING))
+                self.results.stops.append(StopRequest(alloc, why.MIGRATING))
             if not alloc.desired_transition.migrate_disable_placement:
                 job = self._tried_job(alloc)
-                self.results.place.append(Place(self.group.name, self._name(alloc, names), alloc, job=job))
+                self.results.place.append(PlacementRequest(self.group.name, self._name(alloc, names), alloc, job=job))
 
     def _stop(self, alloc: Allocation, description: str, client_status: str = "", followup_eval_id: str = "") -> None:
         self.counts["stop"] += 1
-        self.results.stops.append(Stop(alloc, description, client_status, followup_eval_id))
+        self.results.stops.append(StopRequest(alloc, description, client_status, followup_eval_id))
 
     # -- the roll-out ----------------------------------------------------------------------------------------------
 
@@ -549,7 +551,7 @@ class GroupReconciler:
         allocs: list[Allocation],
         destructive: list[Allocation],
         in_place: list[Allocation],
-        place: list[Place],
+        place: list[PlacementRequest],
         *,
         is_canarying: bool,
     ) -> None:

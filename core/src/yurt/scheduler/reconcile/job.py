@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from yurt.scheduler.ids import Ids
+from yurt.scheduler.ids import SeededIds
 from yurt.scheduler.reconcile import results as why
 from yurt.scheduler.reconcile.classify import classify_all, is_abandoned
 from yurt.scheduler.reconcile.deployments import cancel_unneeded, is_complete, new_deployment
 from yurt.scheduler.reconcile.group import GroupContext, GroupReconciler
-from yurt.scheduler.reconcile.results import Results, Stop
+from yurt.scheduler.reconcile.results import Results, StopRequest
 from yurt.sdk.value import UnixNano
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
@@ -41,7 +41,7 @@ class Situation(NamedTuple):
     nodes: Mapping[str, Node | None]
     deployment: Deployment | None
     now: UnixNano
-    ids: Ids
+    ids: SeededIds
     fits_in_place: Callable[[Allocation], bool]
 
 
@@ -53,7 +53,7 @@ def reconcile(situation: Situation) -> Results:
     by_group: dict[str, list[Allocation]] = {}
     for alloc in situation.allocs:
         if is_abandoned(alloc, situation.nodes.get(alloc.node_id), now=situation.now):
-            results.stops.append(Stop(alloc, why.LOST, CLIENT_LOST))
+            results.stops.append(StopRequest(alloc, why.LOST, CLIENT_LOST))
         by_group.setdefault(alloc.task_group, []).append(alloc)
     if job is None or job.stop:
         for name, allocs in by_group.items():
@@ -106,7 +106,7 @@ def stop_all(results: Results, situation: Situation, group: str, allocs: list[Al
         for alloc in found:
             if alloc.desired_status in SERVER_TERMINAL or alloc.client_status in CLIENT_TERMINAL:
                 continue
-            results.stops.append(Stop(alloc, description, client_status))
+            results.stops.append(StopRequest(alloc, description, client_status))
             count += 1
     if count:
         results.desired[group] = DesiredUpdates(stop=count)

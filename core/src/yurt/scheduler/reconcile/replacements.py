@@ -23,7 +23,7 @@ from yurt.structs.status import (
 )
 
 
-class Rescheduling(NamedTuple):
+class Replacements(NamedTuple):
     """Allocations that count as present, those to replace now, and those to replace at a time."""
 
     present: list[Allocation]
@@ -35,9 +35,9 @@ class Rescheduling(NamedTuple):
 
 def split(
     allocs: Iterable[Allocation], *, is_batch: bool, eval_id: str, now: int, deployment: Deployment | None
-) -> Rescheduling:
+) -> Replacements:
     """Sort untainted allocations; one to be replaced later is present until then."""
-    found = Rescheduling([], [], [], [])
+    found = Replacements([], [], [], [])
     for alloc in allocs:
         is_terminal = alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL
         if is_terminal and alloc.next_allocation and not (is_batch and _returned_done(alloc)):
@@ -52,7 +52,7 @@ def split(
     return _once_each(found) if is_batch else found
 
 
-def _once_each(found: Rescheduling) -> Rescheduling:
+def _once_each(found: Replacements) -> Replacements:
     """Each name's work counts once: as done, or as under way; what was stopped counts when there is neither."""
     present = sorted(found.present, key=_standing)
     done = {alloc.name for alloc in present if _standing(alloc) == 0}
@@ -65,7 +65,7 @@ def _once_each(found: Rescheduling) -> Rescheduling:
         elif alloc.name not in counted:
             kept.append(alloc)
         counted.setdefault(alloc.name, alloc)
-    return Rescheduling(
+    return Replacements(
         kept,
         [alloc for alloc in found.now if alloc.name not in done],
         [pair for pair in found.later if pair[0].name not in done],
@@ -80,7 +80,7 @@ def _standing(alloc: Allocation) -> int:
     return 0 if alloc.client_status == CLIENT_COMPLETE else 1
 
 
-def _sort(found: Rescheduling, alloc: Allocation, *, eval_id: str, now: int, deployment: Deployment | None) -> None:
+def _sort(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, deployment: Deployment | None) -> None:
     transition = alloc.desired_transition
     is_rolling = (
         deployment is not None and deployment.status in DEPLOYMENT_ACTIVE and alloc.deployment_id == deployment.id

@@ -24,7 +24,7 @@ NODE_TAINTED = "alloc not needed as node is tainted"
 RESCHEDULED = "alloc was rescheduled because it failed"
 
 
-class Place(msgspec.Struct, frozen=True, gc=False):
+class PlacementRequest(msgspec.Struct, frozen=True, gc=False):
     """An allocation to place. `stops` says that `previous` is stopped only together with this placement, and why."""
 
     group: str
@@ -37,13 +37,13 @@ class Place(msgspec.Struct, frozen=True, gc=False):
     """The version to place when it is not the newest (a lost or migrating allocation while canaries run)."""
 
 
-class InPlace(NamedTuple):
+class InPlaceRequest(NamedTuple):
     """An allocation that moves to the new version where it runs."""
 
     alloc: Allocation
 
 
-class Stop(NamedTuple):
+class StopRequest(NamedTuple):
     """An allocation to stop."""
 
     alloc: Allocation
@@ -67,10 +67,10 @@ class Stop(NamedTuple):
 class Results:
     """Gathered group by group."""
 
-    destructive: list[Place] = field(default_factory=list)
-    place: list[Place] = field(default_factory=list)
-    in_place: list[InPlace] = field(default_factory=list)
-    stops: list[Stop] = field(default_factory=list)
+    destructive: list[PlacementRequest] = field(default_factory=list)
+    place: list[PlacementRequest] = field(default_factory=list)
+    in_place: list[InPlaceRequest] = field(default_factory=list)
+    stops: list[StopRequest] = field(default_factory=list)
     attributes: dict[str, AttributeUpdate] = field(default_factory=dict)
     followups: list[Evaluation] = field(default_factory=list)
     desired: dict[str, DesiredUpdates] = field(default_factory=dict)

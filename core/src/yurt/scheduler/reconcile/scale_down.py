@@ -9,7 +9,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.questions import is_terminal
 
 
-def in_order_of_leaving(
+def scale_down_order(
     counted: Iterable[Allocation], migrate: Iterable[Allocation], names: NameIndex, canaries: Collection[str]
 ) -> list[Allocation]:
     """All that count, those that leave first at the front.
