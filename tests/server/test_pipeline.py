@@ -149,7 +149,7 @@ async def test_plans_that_wait_are_refused_when_the_server_stops(run_server: Any
         await bench.server.jobs.register(job_of("web", cpu=100))
         log.go.clear()
         submitted = asyncio.ensure_future(bench.server.term.applier.submit(*plan_of(bench, "web", node)))
-        await eventually(lambda: bench.server.writer._pending or bench.server.term.applier._on_their_way)
+        await eventually(lambda: bench.server.writer._pending or bench.server.term.applier._in_flight)
     with pytest.raises(Unavailable):
         await submitted
 
@@ -241,7 +241,7 @@ async def large_plan_behind_a_loss(
     )
     plan = Plan(eval_id=evaluation.id, namespace="default", job_id="web", placements=placements, **changes)
     submitted = bench.server.term.applier.hand_in(plan, Outcome(evaluation=replace(evaluation, status="complete")))
-    await eventually(lambda: bench.server.term.applier._on_their_way is not None)
+    await eventually(lambda: bench.server.term.applier._in_flight is not None)
     await settle()
     log.go.set()
     return submitted, plan

@@ -28,7 +28,7 @@ def placed_state() -> tuple[Snapshot, Plan]:
 def test_foreseen_usage_is_that_of_the_applied_plan() -> None:
     state, plan = placed_state()
     assert len(plan.placements) == 7
-    foreseen = scheduler.foresee(state, (plan,))
+    foreseen = scheduler.with_plans(state, (plan,))
     applied = apply(state, c.ApplyPlan(plan=plan), index=state.index + 1).state
     assert foreseen.columns.content() == applied.columns.content()
     assert foreseen.index == state.index
@@ -38,7 +38,7 @@ def test_foreseen_usage_is_that_of_the_applied_plan() -> None:
 def test_what_is_stored_already_counts_once() -> None:
     state, plan = placed_state()
     applied = apply(state, c.ApplyPlan(plan=plan), index=state.index + 1).state
-    assert scheduler.foresee(applied, (plan,)).columns.content() == applied.columns.content()
+    assert scheduler.with_plans(applied, (plan,)).columns.content() == applied.columns.content()
 
 
 def test_an_update_in_place_counts_by_its_new_resources() -> None:
@@ -48,7 +48,7 @@ def test_an_update_in_place_counts_by_its_new_resources() -> None:
     bigger = replace(factories.allocated(factories.group(tasks=(factories.task(),))))
     update = InPlaceUpdate(id=alloc.id, node_id=alloc.node_id, job_version=0, resources=bigger)
     change = Plan(eval_id="e", namespace="default", job_id="web", in_place=(update,))
-    foreseen = scheduler.foresee(state, (change,))
+    foreseen = scheduler.with_plans(state, (change,))
     applied = apply(state, c.ApplyPlan(plan=change), index=state.index + 1).state
     assert foreseen.columns.content() == applied.columns.content()
 
@@ -56,14 +56,14 @@ def test_an_update_in_place_counts_by_its_new_resources() -> None:
 def test_the_view_with_plans_on_their_way_follows_the_state_and_the_plans() -> None:
     state, plan = placed_state()
     first, second = (replace(plan, placements=part) for part in (plan.placements[:3], plan.placements[3:]))
-    way = scheduler.OnTheirWay()
+    way = scheduler.InFlightPlans()
     way.add(state, (first, second))
-    whole = scheduler.foresee(state, (plan,)).columns.content()
+    whole = scheduler.with_plans(state, (plan,)).columns.content()
     assert way.view(state).columns.content() == whole
     state = apply(state, c.ApplyPlan(plan=first), index=state.index + 1).state
     assert way.view(state).columns.content() == whole
     state = apply(state, c.RegisterNode(node=factories.node(factories.number_id(9, kind=1))), index=9).state
-    assert way.view(state).columns.content() == scheduler.foresee(state, (second,)).columns.content()
+    assert way.view(state).columns.content() == scheduler.with_plans(state, (second,)).columns.content()
     way.remove((first, second))
     assert len(way) == 0 and way.view(state) is state
 
@@ -79,9 +79,9 @@ def test_what_is_exclusive_on_its_way_is_foreseen_until_it_is_refused() -> None:
     state = apply(state, c.RegisterJob(job=job, evaluation=evaluation), index=2).state
     plan = scheduler.attempt(state, evaluation, now=UnixNano(1), seed=1).plan
     assert len(plan.placements) == 3
-    way = scheduler.OnTheirWay()
+    way = scheduler.InFlightPlans()
     way.add(state, (plan,))
     state = apply(state, c.SetNodeEligibility(node_id="none", eligibility="eligible"), index=3).state
-    assert way.view(state).columns.content() == scheduler.foresee(state, (plan,)).columns.content()
+    assert way.view(state).columns.content() == scheduler.with_plans(state, (plan,)).columns.content()
     way.remove((plan,))
     assert way.view(state) is state

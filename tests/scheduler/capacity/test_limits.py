@@ -84,9 +84,9 @@ def test_what_plans_on_their_way_take_counts() -> None:
     one, two = _job("one", 2, 300), _job("two", 2, 300)
     state = _state(one, two)
     first, second = _attempt(state, one).plan, _attempt(state, two).plan
-    writing = scheduler.OnTheirWay()
+    writing = scheduler.InFlightPlans()
     writing.add(state, (first,))
-    views = [writing.view(state), scheduler.foresee(state, (first,))]
+    views = [writing.view(state), scheduler.with_plans(state, (first,))]
     late = [scheduler.check_plan(view, second, quotas) for view in views]
     assert all(
         set(each.rejected_nodes.values()) == {"quota small: memory exhausted (300 needed, 100 left)"} for each in late
@@ -103,7 +103,7 @@ def test_plans_on_their_way_under_another_limit_do_not_count() -> None:
     ahead = replace(
         _attempt(_with(_state(), c.RegisterJob(job=_job("one", 3, 300))), _job("one", 3, 300)).plan, namespace="other"
     )
-    assert len(_attempt(scheduler.foresee(state, (ahead,)), two).plan.placements) == 3
+    assert len(_attempt(scheduler.with_plans(state, (ahead,)), two).plan.placements) == 3
 
 
 def test_blocked_evaluations_wake_when_something_under_their_limit_is_freed() -> None:

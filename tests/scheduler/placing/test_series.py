@@ -94,7 +94,7 @@ def _evaluation(job: Job) -> Evaluation:
 
 def _alone(state: Snapshot, plans: list[Plan], job: Job, now: UnixNano, **limits: object) -> scheduler.Attempt:
     for plan in plans:
-        state = scheduler.foresee(state, (plan,))
+        state = scheduler.with_plans(state, (plan,))
     return scheduler.attempt(state, _evaluation(job), now=now, seed=SEED, **limits)  # type: ignore[arg-type]
 
 

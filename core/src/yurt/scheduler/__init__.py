@@ -25,15 +25,7 @@ if TYPE_CHECKING:
     from yurt.scheduler.plan_check import check_plan
 
 __all__ = [
-    "Attempt",
-    "InFlightPlans",
-    "Series",
-    "attempt",
-    "check_plan",
-    "dry_run",
-    "exhausted",
-    "max_attempts",
-    "with_plans",
+    "Attempt", "InFlightPlans", "Series", "attempt", "check_plan", "dry_run", "exhausted", "max_attempts", "with_plans",
 ]  # fmt: skip
 
 _HOMES = {

@@ -1,7 +1,7 @@
-"""Replays: an attempt made again from what is recorded of it, and compared with the rows that the log holds.
+"""Replay an attempt from its record, and compare its plan with the rows that the log holds.
 
-The applier cuts a plan and drops what nodes refuse, so rows are compared, not plans: each stored row must be one of the
-plan's, equal in every byte of its encoding.
+The plan applier splits a plan and drops what nodes refuse, so rows are compared, not plans: each stored row must be one
+of the plan's, equal in every byte of its encoding.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A state with plans laid over it that are not stored yet.
+"""Plans in flight: plans that were accepted but are not stored yet, laid over a state.
 
-Only what the plans take of the nodes is foreseen, for that is all in which one job's plan can spoil another's: nothing
-else of a job is looked at by the schedulers of other jobs, nor by the check of their plans. A stop frees nothing until
-its client says so, here as in the state.
+Only the usage that the plans add to nodes is laid over: it is the only way in which one job's plan can invalidate
+another's. Schedulers of other jobs and the plan check read nothing else of a job. A stop frees nothing until the
+client confirms it, here as in the state.
 """
 
 from __future__ import annotations

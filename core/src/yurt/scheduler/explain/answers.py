@@ -18,13 +18,13 @@ from yurt.scheduler.explain.blockers import NodeBlockers, NodeProblem
 from yurt.scheduler.explain.change_search import with_places
 from yurt.scheduler.explain.count_differences import count_differences
 from yurt.scheduler.explain.dry_runs import DryRun, DryRuns
-from yurt.scheduler.explain.freed_capacity import Machine, with_freed_capacity
+from yurt.scheduler.explain.finished_attempt import FinishedAttempt, FinishedGeneric
+from yurt.scheduler.explain.freed_capacity import freed_capacity
 from yurt.scheduler.explain.missing_requirements import split_by_requirement
 from yurt.scheduler.explain.nearest import near_miss, nearest, smallest
 from yurt.scheduler.explain.unknown_names import unknown_names
 from yurt.scheduler.feasibility.masks import BoolArray
-from yurt.scheduler.job_types.generic import GenericAttempt, words_of_room
-from yurt.scheduler.job_types.system import SystemAttempt
+from yurt.scheduler.job_types.generic import words_of_room
 from yurt.scheduler.placing.group_placer import GroupPlacer
 from yurt.sdk.value import UnixNano, replace
 from yurt.state.store import Snapshot
@@ -76,9 +76,9 @@ def why(snapshot: Snapshot, alloc: Allocation, *, seed: int) -> AllocationExplan
 
 def _explained(dry_runs: DryRuns, dry_run: DryRun, group: TaskGroup) -> GroupExplanation:
     """What a trial did with a group, and why not more."""
-    machine, name = dry_run.machine, group.name
+    attempt, name = dry_run.attempt, group.name
     running, placed, unplaced = dry_run.running(name), dry_run.placed(name), dry_run.unplaced(name)
-    found = count_differences(machine, group)
+    found = count_differences(attempt, group)
     wanted = running + len(placed) + unplaced + sum(difference.number for difference in found)
     table = placed[0].metrics.score_meta_data if placed and placed[0].metrics is not None else ()
     made = GroupExplanation(
@@ -87,17 +87,17 @@ def _explained(dry_runs: DryRuns, dry_run: DryRun, group: TaskGroup) -> GroupExp
         running=running,
         placed=len(placed),
         unplaced=unplaced,
-        runs_nowhere=name in machine.placers and group.count > 0 and not wanted and dry_runs.job.type in OF_EVERY_NODE,
-        notes=(*_notes(machine, group, wanted), *(difference.text for difference in found)),
+        runs_nowhere=name in attempt.placers and group.count > 0 and not wanted and dry_runs.job.type in OF_EVERY_NODE,
+        notes=(*_notes(attempt, group, wanted), *(difference.text for difference in found)),
         scores=_scores(dry_runs.snapshot, table, placed[0].node_id) if placed else (),
     )
-    placer = machine.placers.get(name)
-    if placer is None or not (name in machine.failed or made.runs_nowhere):
+    placer = attempt.placers.get(name)
+    if placer is None or not (name in attempt.failed or made.runs_nowhere):
         return made
-    quota, only = _quota(machine, name), _open_rows(machine, name)
-    with with_freed_capacity(machine, placer) as (blockers, victims):
+    quota, only = _quota(attempt, name), _open_rows(attempt, name)
+    with freed_capacity(attempt, placer) as (blockers, victims):
         made = replace(made, notes=made.notes + _note_of_victims(victims))
-        made = _with_blockers(made, blockers, machine.failed.get(name), only=only, quota=quota)
+        made = _with_blockers(made, blockers, attempt.failed.get(name), only=only, quota=quota)
     return with_places(dry_runs, made)
 
 
@@ -191,28 +191,28 @@ def _is_outside(problem: NodeProblem) -> bool:
 # -- notes -------------------------------------------------------------------------------------------------------------
 
 
-def _notes(machine: Machine, group: TaskGroup, wanted: int) -> Iterator[str]:
+def _notes(attempt: FinishedAttempt, group: TaskGroup, wanted: int) -> Iterator[str]:
     """What else there is to know about what is not placed."""
-    job = machine.job
+    job = attempt.job
     assert job is not None
     if job.stop:
         yield "the job is stopped"
-    if group.name in machine.failed or (group.count and not wanted):
-        yield from unknown_names(machine.snapshot, job, group)
-        if not machine.snapshot.nodes:
+    if group.name in attempt.failed or (group.count and not wanted):
+        yield from unknown_names(attempt.snapshot, job, group)
+        if not attempt.snapshot.nodes:
             yield "there are no nodes"
-    if isinstance(machine, GenericAttempt):
-        yield from _notes_of_whole(machine, group)
+    if attempt.kind == "generic":
+        yield from _notes_of_whole(attempt, group)
 
 
-def _notes_of_whole(machine: GenericAttempt, group: TaskGroup) -> Iterator[str]:
+def _notes_of_whole(attempt: FinishedGeneric, group: TaskGroup) -> Iterator[str]:
     """What is not placed for others do not find room."""
-    if group.name in machine.broken:
-        yield f"gang: {machine.broken[group.name].gang}, so none of them is placed"
-    elif machine.job is not None and machine.job.all_at_once and machine.failed:
-        found, asked = machine.withdrawn.get(group.name, 0), machine.queued.get(group.name, 0)
-        others = ", ".join(f'"{name}"' for name in sorted(machine.failed) if name != group.name)
-        if group.name in machine.failed:
+    if group.name in attempt.broken:
+        yield f"gang: {attempt.broken[group.name].gang}, so none of them is placed"
+    elif attempt.job is not None and attempt.job.all_at_once and attempt.failed:
+        found, asked = attempt.withdrawn.get(group.name, 0), attempt.queued.get(group.name, 0)
+        others = ", ".join(f'"{name}"' for name in sorted(attempt.failed) if name != group.name)
+        if group.name in attempt.failed:
             yield f"all_at_once: {words_of_room(found, str(asked))}, so nothing of the job is placed"
         else:
             yield f"all_at_once: nothing of the job is placed, for not all of group {others} finds room"
@@ -228,19 +228,19 @@ def _note_of_victims(number: int) -> tuple[str, ...]:
     return (f"what {who} counts as free below",)
 
 
-def _quota(machine: Machine, group: str) -> tuple[str, ...]:
+def _quota(attempt: FinishedAttempt, group: str) -> tuple[str, ...]:
     """How one more allocation of the group would exceed a limit beside the nodes."""
-    failed = machine.failed.get(group)
-    return () if failed is None else tuple(f"quota {machine.limit_reached}: {text}" for text in failed.quota_exhausted)
+    failed = attempt.failed.get(group)
+    return () if failed is None else tuple(f"quota {attempt.limit_reached}: {text}" for text in failed.quota_exhausted)
 
 
-def _open_rows(machine: Machine, group: str) -> BoolArray | None:
+def _open_rows(attempt: FinishedAttempt, group: str) -> BoolArray | None:
     """For a system job the nodes that have no allocation of the group; None for all."""
-    if not isinstance(machine, SystemAttempt) or not machine.failed:
+    if attempt.kind != "system" or not attempt.failed:
         return None
-    mask = np.zeros(len(machine.view.offered), np.bool_)
-    failed = [node for node, groups in machine.failed_nodes.items() if group in groups]
-    mask[[row for node in failed if (row := machine.view.row(node)) is not None]] = True
+    mask = np.zeros(len(attempt.view.offered), np.bool_)
+    failed = [node for node, groups in attempt.failed_nodes.items() if group in groups]
+    mask[[row for node in failed if (row := attempt.view.row(node)) is not None]] = True
     return mask
 
 

@@ -1,9 +1,8 @@
-"""Blockers: everything that keeps one more allocation of a group off each node, not only what is met first.
+"""All that keeps one more allocation of a group off each node, not only the first reason.
 
-A problem is a mask over the rows with a text. Problems that only the node itself can tell (ports, cores, devices) are
-asked of every node, one after another, which is for explanations alone: placing never comes here. `own` allocations of
-the group on a node would shrink with the group, so whoever lowers an ask divides what is short by them; those that stay
-as they are, for others are replaced before them, do not count.
+A problem is a mask over the rows with a text. Ports, cores and devices are asked of every node, one after another,
+which only explanations do. Allocations of the group that run on a node (`own`) shrink together with the group, so a
+lower ask divides the missing amount by their number plus one; those that do not shrink (`staying`) do not count.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""How much the least change places, grown until it places some, and taken back to what is needed of it.
+"""Search for a change that places allocations: grow the smallest change until it does, then minimize it.
 
-Where all of a job or many of a group must run together, room for one more places none; nor does room that another
-group of the job takes first. A few more get room one after another, each by the least change that follows those before
-it. For many that would take too long: then every number is taken as far as it goes. Whatever places some is then taken
-back as far as it can be (`minimization`).
+Capacity for one more allocation places none where all of a job or many of a group must run together, or where another
+group of the job takes it first. So the search adds the smallest change for one more allocation, again and again. When
+that takes too many steps, it sets every number to its limit. What places some is then minimized (`minimization`).
 """
 
 from __future__ import annotations

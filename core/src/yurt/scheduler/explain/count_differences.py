@@ -1,9 +1,9 @@
-"""Gaps: why what runs, what is placed and what finds no room is not as much as a group wants, or more.
+"""Explains differences between a group's desired count and its running, placed and unplaced allocations.
 
-Besides these an allocation may count although it has ended (a batch job's work that is done, a failure that is replaced
-later or never), or may not count although it runs (canaries, what others stand in for, what is replaced as soon as
-there is room). What is left then has not been tried, for the group waits: for clients, or for its deployment. The
-numbers of all gaps together are exactly what is missing.
+An allocation may count although it has ended (a batch job's finished work, a failure that is replaced later or never).
+It may not count although it runs (canaries, allocations with a stand-in, allocations that await a replacement). What
+then remains was not tried: the group waits for clients or for its deployment. The differences add up to exactly the
+number that is missing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from yurt.scheduler.explain.freed_capacity import Machine, is_live
-from yurt.scheduler.job_types.generic import GenericAttempt
-from yurt.scheduler.job_types.system import SystemAttempt
+from yurt.scheduler.explain.finished_attempt import FinishedAttempt, FinishedGeneric, FinishedSystem
+from yurt.scheduler.explain.freed_capacity import is_live
 from yurt.scheduler.reconcile.classify import Classified, classify_all, strategy_of
 from yurt.scheduler.reconcile.client_stop import client_stops_by
 from yurt.scheduler.reconcile.replacements import split
@@ -46,23 +45,21 @@ class CountDifference(NamedTuple):
     text: str
 
 
-def count_differences(machine: Machine, group: TaskGroup) -> list[CountDifference]:
+def count_differences(attempt: FinishedAttempt, group: TaskGroup) -> list[CountDifference]:
     """All of a group; none of one that is not wanted any more."""
-    job = machine.job
+    job = attempt.job
     if job is None or job.stop or group.count <= 0:
         return []
-    found = (
-        _GroupDifferences(machine, group).find() if isinstance(machine, GenericAttempt) else _of_system(machine, group)
-    )
+    found = _GroupDifferences(attempt, group).find() if attempt.kind == "generic" else _of_system(attempt, group)
     return list(found)
 
 
-def _of_system(machine: SystemAttempt, group: TaskGroup) -> Iterator[CountDifference]:
+def _of_system(attempt: FinishedSystem, group: TaskGroup) -> Iterator[CountDifference]:
     """A system job wants one on every node that can have it, so that nothing of it waits."""
-    done = machine.done.get(group.name, 0)
+    done = attempt.done.get(group.name, 0)
     if done:
         yield CountDifference(done, _number(done, "has ended and is not run again", "have ended and are not run again"))
-    old = len(machine.replacing.get(group.name, []))
+    old = len(attempt.replacing.get(group.name, []))
     if old:
         yield _old(old)
 
@@ -75,13 +72,13 @@ def _old(number: int) -> CountDifference:
 class _GroupDifferences:
     """One group of an attempt that was made."""
 
-    def __init__(self, machine: GenericAttempt, group: TaskGroup) -> None:
-        self._machine = machine
+    def __init__(self, attempt: FinishedGeneric, group: TaskGroup) -> None:
+        self._attempt = attempt
         self._group = group
-        self._stops = {stop.id: stop.description for stop in machine.stops}
-        self._places = [place for place in machine.wanted if place.group == group.name]
+        self._stops = {stop.id: stop.description for stop in attempt.stops}
+        self._places = [place for place in attempt.wanted if place.group == group.name]
         self._replaced = {place.previous.id for place in self._places if place.previous is not None}
-        self._allocs = [alloc for alloc in machine.allocs if alloc.task_group == group.name]
+        self._allocs = [alloc for alloc in attempt.allocs if alloc.task_group == group.name]
         self._running = {alloc.id for alloc in self._allocs if is_live(alloc) and alloc.id not in self._stops}
         self._classes = self._classified()
         self._canaries = self._canary_ids()
@@ -101,23 +98,23 @@ class _GroupDifferences:
             yield CountDifference(left, self._waiting(left))
 
     def _classified(self) -> Classified:
-        machine, job = self._machine, self._machine.job
+        attempt, job = self._attempt, self._attempt.job
         assert job is not None
         allocs = self._allocs
         if job.type == JOB_BATCH:
             allocs = [alloc for alloc in allocs if is_live(alloc) or self._is_of_version(alloc)]
-        nodes = {alloc.node_id: machine.snapshot.nodes.get(alloc.node_id) for alloc in allocs}
-        return classify_all(allocs, nodes, is_batch=job.type == JOB_BATCH, now=machine.now)
+        nodes = {alloc.node_id: attempt.snapshot.nodes.get(alloc.node_id) for alloc in allocs}
+        return classify_all(allocs, nodes, is_batch=job.type == JOB_BATCH, now=attempt.now)
 
     def _is_of_version(self, alloc: Allocation) -> bool:
-        job, own = self._machine.job, alloc.job
+        job, own = self._attempt.job, alloc.job
         return (
             job is not None and own is not None and (own.version, own.create_index) >= (job.version, job.create_index)
         )
 
     def _deployment(self) -> Deployment | None:
         """The deployment of the version, if it knows the group."""
-        deployment = self._machine.told_deployment
+        deployment = self._attempt.told_deployment
         return deployment if deployment is not None and self._group.name in deployment.task_groups else None
 
     def _canary_ids(self) -> frozenset[str]:
@@ -177,13 +174,13 @@ class _GroupDifferences:
 
     def _ended(self) -> list[Allocation]:
         """Those that count although they have ended."""
-        machine, away = self._machine, self._away()
+        attempt, away = self._attempt, self._away()
         present = split(
             (alloc for alloc in self._classes.untainted if alloc.id not in away),
-            is_batch=machine.evaluation.type == JOB_BATCH,
-            eval_id=machine.evaluation.id,
-            now=machine.now,
-            deployment=machine.deployment,
+            is_batch=attempt.evaluation.type == JOB_BATCH,
+            eval_id=attempt.evaluation.id,
+            now=attempt.now,
+            deployment=attempt.deployment,
         ).present
         dropped = {one for one, why in self._stops.items() if why in (NOT_NEEDED, NOT_NEEDED_RECONNECT)}
         gone = dropped | self._replaced | self._canaries
@@ -220,13 +217,13 @@ class _GroupDifferences:
 
     def _is_rolled_out(self, alloc: Allocation) -> bool:
         """Whether whoever watches its deployment decides about its replacement."""
-        deployment, transition = self._machine.deployment, alloc.desired_transition
+        deployment, transition = self._attempt.deployment, alloc.desired_transition
         is_own = deployment is not None and deployment.id == alloc.deployment_id
         is_active = deployment is not None and deployment.status in DEPLOYMENT_ACTIVE
         return is_own and is_active and not (transition.reschedule or transition.force_reschedule)
 
     def _is_outdated(self, alloc: Allocation) -> bool:
-        job = self._machine.job
+        job = self._attempt.job
         assert job is not None
         return (
             alloc.job is not None
@@ -236,7 +233,7 @@ class _GroupDifferences:
 
     def _later(self, alloc: Allocation) -> str:
         """The delayed evaluation that replaces an allocation; one that is only tried here has no name."""
-        known = alloc.followup_eval_id in self._machine.snapshot.evals
+        known = alloc.followup_eval_id in self._attempt.snapshot.evals
         return f"delayed evaluation {alloc.followup_eval_id[:8]}" if known else "a delayed evaluation"
 
     # -- what waits ------------------------------------------------------------------------------------------------
@@ -258,7 +255,7 @@ class _GroupDifferences:
 
     def _clients_until(self) -> int:
         """When the last of the lost allocations is stopped that their clients stop by themselves; 0 for none."""
-        now = self._machine.now
+        now = self._attempt.now
         lost = [*self._classes.lost, *self._classes.expiring]
         lost += [a for a in self._allocs if a.client_status == CLIENT_LOST and not a.next_allocation]
         times = (client_stops_by(alloc, now) for alloc in lost)
@@ -267,7 +264,7 @@ class _GroupDifferences:
     def _named_deployment(self) -> str:
         """A deployment that only this attempt would begin has no name."""
         deployment = self._deployment()
-        is_known = deployment is not None and deployment.id in self._machine.snapshot.deployments
+        is_known = deployment is not None and deployment.id in self._attempt.snapshot.deployments
         return f"deployment {deployment.id[:8]}" if deployment is not None and is_known else "the deployment"
 
 

@@ -1,4 +1,4 @@
-"""Trials: the attempts that explanations make, at a job as it is or with edits applied. Nothing of them is stored."""
+"""Dry runs: attempts of an explanation at a job as it is or with edits applied. Nothing of them is stored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import NamedTuple
 from yurt.scheduler.attempts import lay_over
 from yurt.scheduler.capacity.limits import LimitsOf, limits_now, no_limits
 from yurt.scheduler.explain.edits import apply_edits, edited_node
-from yurt.scheduler.explain.freed_capacity import Machine, is_live, with_freed_capacity
+from yurt.scheduler.explain.finished_attempt import FinishedAttempt
+from yurt.scheduler.explain.freed_capacity import freed_capacity, is_live
 from yurt.scheduler.explain.nearest import nearest, smallest
 from yurt.scheduler.ids import SeededIds
 from yurt.scheduler.job_types.generic import GenericAttempt
@@ -27,7 +28,7 @@ from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
 class DryRun(NamedTuple):
     """An attempt that was made."""
 
-    machine: Machine
+    attempt: FinishedAttempt
     plan: Plan
 
     def placed(self, group: str) -> list[Placement]:
@@ -36,28 +37,28 @@ class DryRun(NamedTuple):
 
     def unplaced(self, group: str) -> int:
         """How many of the group found no room."""
-        return self.machine.queued.get(group, 0)
+        return self.attempt.queued.get(group, 0)
 
     def running(self, group: str) -> int:
         """How many of the group run and go on running."""
-        stopped = {stop.id for stop in self.machine.stops}
+        stopped = {stop.id for stop in self.attempt.stops}
         return sum(
             1
-            for alloc in self.machine.allocs
+            for alloc in self.attempt.allocs
             if alloc.task_group == group and alloc.id not in stopped and is_live(alloc)
         )
 
     def served(self, group: str) -> int:
         """How many nodes have the group of a system job as it is wanted, or get it."""
-        return self.running(group) + len(self.placed(group)) - len(self.machine.replacing.get(group, ()))
+        return self.running(group) + len(self.placed(group)) - len(self.attempt.replacing.get(group, ()))
 
     def change_for_one_more(self, group: str) -> SmallestChange | None:
         """The least change for one more allocation of a group that found no room."""
-        machine = self.machine
-        placer = machine.placers.get(group)
-        if placer is None or group not in machine.failed or machine.failed[group].quota_exhausted:
+        attempt = self.attempt
+        placer = attempt.placers.get(group)
+        if placer is None or group not in attempt.failed or attempt.failed[group].quota_exhausted:
             return None
-        with with_freed_capacity(machine, placer) as (blockers, _):
+        with freed_capacity(attempt, placer) as (blockers, _):
             return smallest(blockers, nearest(blockers, blockers.nodes & (blockers.count > 0)))
 
 
@@ -83,15 +84,15 @@ class DryRuns:
         ids = SeededIds(self._seed, evaluation.id, "0")
         laid = snapshot.jobs[evaluation.namespace, evaluation.job_id]
         limits = partial(limits_now, self._limits, snapshot, laid)
-        machine: Machine
+        attempt: FinishedAttempt
         if evaluation.type in (JOB_SYSTEM, JOB_SYSBATCH):
-            machine = SystemAttempt(snapshot, evaluation, now=self._now, ids=ids, seed=self._seed)
-            machine.limits = tuple(limits())
+            attempt = SystemAttempt(snapshot, evaluation, now=self._now, ids=ids, seed=self._seed)
+            attempt.limits = tuple(limits())
         else:
-            machine = GenericAttempt(snapshot, evaluation, now=self._now, ids=ids, seed=self._seed)
-            machine.limits_of = limits
-        plan, _ = machine.run()
-        return DryRun(machine, plan)
+            attempt = GenericAttempt(snapshot, evaluation, now=self._now, ids=ids, seed=self._seed)
+            attempt.limits_of = limits
+        plan, _ = attempt.run()
+        return DryRun(attempt, plan)
 
 
 def _with_nodes(snapshot: Snapshot, edits: Sequence[Edit]) -> Snapshot:

@@ -1,7 +1,8 @@
-"""What an attempt counted as free when it found no room, and what an explanation counts as free beyond that.
+"""Treat the capacity of replaceable and preemptible allocations as free while an explanation looks.
 
-A placement that replaces an allocation may use what that one uses. When it finds no room all the same, the allocation
-goes on and its share is taken again; explanations give it back while they look. So they do with what may be preempted.
+A placement that replaces an allocation may use its capacity. When the attempt found no node even so, the allocation
+keeps running and the capacity was taken back; an explanation frees it again while it looks, and does the same with
+allocations that the job may preempt.
 """
 
 from __future__ import annotations
@@ -11,8 +12,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from yurt.scheduler.explain.blockers import NodeBlockers
-from yurt.scheduler.job_types.generic import GenericAttempt
-from yurt.scheduler.job_types.system import SystemAttempt
+from yurt.scheduler.explain.finished_attempt import FinishedAttempt
 from yurt.scheduler.placing.group_placer import GroupPlacer
 from yurt.scheduler.placing.preemption import is_allowed, victims_of
 from yurt.scheduler.reconcile.alloc_names import index_of
@@ -20,8 +20,6 @@ from yurt.state.columns import IS_NODE
 from yurt.structs.alloc import Allocation
 from yurt.structs.job import TaskGroup
 from yurt.structs.status import CLIENT_TERMINAL, SERVER_TERMINAL
-
-Machine = GenericAttempt | SystemAttempt
 
 
 class FreedCapacity(NamedTuple):
@@ -32,18 +30,18 @@ class FreedCapacity(NamedTuple):
 
 
 @contextmanager
-def with_freed_capacity(machine: Machine, placer: GroupPlacer) -> Iterator[FreedCapacity]:
+def freed_capacity(attempt: FinishedAttempt, placer: GroupPlacer) -> Iterator[FreedCapacity]:
     """Count as free what the placer's group would replace and what it may preempt, as long as somebody looks at it."""
     group = placer.group
-    replaced = machine.replacing.get(group.name, []) if group.name in machine.failed else []
-    live = [alloc for alloc in replaced if is_live(alloc)] if isinstance(machine, GenericAttempt) else []
+    replaced = attempt.replacing.get(group.name, []) if group.name in attempt.failed else []
+    live = [alloc for alloc in replaced if is_live(alloc)] if attempt.kind == "generic" else []
     for alloc in replaced:
         placer.view.release(alloc)
     _count(placer, live, -1)
-    victims = _victims(placer) if machine.queued.get(group.name) else []
+    victims = _victims(placer) if attempt.queued.get(group.name) else []
     for alloc in victims:
         placer.view.release(alloc)
-    yield FreedCapacity(NodeBlockers(placer, _staying_rows(machine, placer, group)), len(victims))
+    yield FreedCapacity(NodeBlockers(placer, _staying_rows(attempt, placer, group)), len(victims))
     for alloc in (*victims, *replaced):
         placer.view.restore(alloc)
     _count(placer, live, 1)
@@ -64,32 +62,32 @@ def _victims(placer: GroupPlacer) -> list[Allocation]:
     return [victim for row in rows for victim in victims_of(view, job, row)]
 
 
-def _staying_rows(machine: Machine, placer: GroupPlacer, group: TaskGroup) -> list[int]:
+def _staying_rows(attempt: FinishedAttempt, placer: GroupPlacer, group: TaskGroup) -> list[int]:
     """The row of each allocation of the group that runs on as it is when the group asks less.
 
     A changed job replaces as many as its update block lets it, those that it lacks first, the others in the order of
     their names; where even the first replacement finds no room, all the others are still as they were.
     """
-    if not isinstance(machine, GenericAttempt):
+    if attempt.kind != "generic":
         return []
     view = placer.view
     running = [
         alloc
-        for alloc in machine.allocs
+        for alloc in attempt.allocs
         if alloc.task_group == group.name and is_live(alloc) and not view.is_released(alloc.id)
     ]
-    if group.name not in machine.replacing:
+    if group.name not in attempt.replacing:
         running.sort(key=lambda alloc: (index_of(alloc), alloc.name, alloc.id))
-        running = running[_replaced_at_once(machine, group) :]
+        running = running[_replaced_at_once(attempt, group) :]
     return [row for alloc in running if (row := view.row(alloc.node_id)) is not None]
 
 
-def _replaced_at_once(machine: Machine, group: TaskGroup) -> int:
+def _replaced_at_once(attempt: FinishedAttempt, group: TaskGroup) -> int:
     """How many a change of the group replaces before what it lacks is placed."""
     update = group.update
     if update is None or update.max_parallel <= 0:
-        return len(machine.allocs)
-    return max(0, update.max_parallel - machine.queued.get(group.name, 0))
+        return len(attempt.allocs)
+    return max(0, update.max_parallel - attempt.queued.get(group.name, 0))
 
 
 def is_live(alloc: Allocation) -> bool:

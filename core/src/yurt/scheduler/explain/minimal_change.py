@@ -1,9 +1,9 @@
-"""Changes: the least that has to change so that a node takes one more allocation of a group.
+"""The smallest change with which one node takes one more allocation of a group.
 
-What a node needs is determined: each constraint that it fails is dropped, each amount lowered by exactly what is
-short. So the least change of all is that of some node, by a cost that grows with every part of a change: changes of
-nodes' equipment cost more than any change of the job, then the number of edits counts, then their relative size.
-Allocations of the group that are on the node already would shrink with the group: what is short is shared with them.
+The change for a node is determined: drop each constraint that it fails, lower each amount by exactly what is missing.
+The smallest change of all is that of the node with the lowest cost. Costs compare by the number of edits to a node's
+equipment, then by the number of edits, then by their relative size. Allocations of the group that already run on the
+node shrink with the group, so they share what is missing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Taking a change back: of what is enough, all that can be left out is, and every number comes as near as it can.
+"""Minimize a set of edits that is sufficient: drop edits and lower numbers as long as the rest is sufficient.
 
-Whether a change is enough is not worked out but tried. What remains is the smallest in this sense: no edit of it can
-be left out and none of its numbers be nearer by 1, for each of these was tried with the others as they are.
+Sufficiency is tested by dry runs, not computed. The result is a local minimum: no edit can be dropped and no number be
+nearer to its original by 1, since each of these was tested with the others unchanged.
 """
 
 from __future__ import annotations

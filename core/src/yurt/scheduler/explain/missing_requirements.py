@@ -1,6 +1,6 @@
-"""What nodes lack of the things that a group asks for by name: drivers, networks, host networks, host volumes, devices.
+"""Named requirements that nodes lack: drivers, networks, host networks, host volumes, devices.
 
-Placing asks of each kind whether a node has all of it. Explanations tell each thing with the nodes that lack it.
+Placing only asks whether a node has all of a kind. Explanations name each missing one with the nodes that lack it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The nodes that come nearest to taking one more allocation of a group, and the least change of all.
+"""The nodes nearest to taking one more allocation of a group, and the smallest change of all nodes.
 
-What a node needs at least is known from arrays alone, before its change is worked out: nodes are gone through in that
-order, until no later one can do with less than the best change so far.
+Arrays give a lower bound for the cost of each node's change. Nodes are examined in the order of that bound, until no
+later node can cost less than the best change so far.
 """
 
 from __future__ import annotations

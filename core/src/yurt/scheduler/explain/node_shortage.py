@@ -1,4 +1,4 @@
-"""What one node lacks for one more allocation of a group, exactly and in words."""
+"""What one node lacks for one more allocation of a group, in exact numbers and words."""
 
 from __future__ import annotations
 

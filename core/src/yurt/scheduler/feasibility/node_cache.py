@@ -1,8 +1,8 @@
-"""What has been found out about nodes, kept with the node columns until it may be different.
+"""Answers about nodes, kept with the node columns until a change of a node may invalidate them.
 
-Three kinds of answers: those that any node's change may make wrong (`cached_answer`), those that equal shapes agree on,
-which are true for ever (`answers_by_shape`), and those about each node by itself, of which only the rows that changed
-are asked for again (`answers_by_row`). So a change of one node among thousands costs little.
+Three kinds: `cached_answer` for answers that a change of any node invalidates; `answers_by_shape` for answers that all
+nodes of one shape share, which never change; `answers_by_row` for answers about single nodes, of which only changed
+rows are asked again. So a change of one node among thousands costs little.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Volumes that differ from one allocation to the next, or that others claim: CSI volumes, and host volumes `per_alloc`.
+"""Claims of volumes: CSI volumes and `per_alloc` host volumes, which differ between allocations of one group.
 
-They are looked at for every placement, for claims change with placements, and never counted to a node's class.
+They are checked for every placement, since claims change with placements, and never count for a node's class.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Evaluations that wait: for capacity, or for calmer plans (semantics 3, 5)."""
+"""Blocked evaluations: they wait for capacity, or for fewer conflicts of plans (semantics 3, 5)."""
 
 from __future__ import annotations
 

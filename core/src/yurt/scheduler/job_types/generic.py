@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
+from typing import Final
 
 from yurt.scheduler.capacity.limits import Limit, exceeded, take
 from yurt.scheduler.capacity.view import ClusterView
@@ -49,6 +50,8 @@ def words_of_room(found: int, asked: str) -> str:
 
 class GenericAttempt:
     """One attempt at an evaluation of a service or batch job."""
+
+    kind: Final = "generic"
 
     def __init__(self, snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, ids: SeededIds, seed: int) -> None:
         self.snapshot = snapshot

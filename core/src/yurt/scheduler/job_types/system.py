@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -73,6 +73,8 @@ class _GroupTargets(NamedTuple):
 
 class SystemAttempt:
     """One attempt at an evaluation of a system or sysbatch job."""
+
+    kind: Final = "system"
 
     def __init__(self, snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, ids: SeededIds, seed: int) -> None:
         self.snapshot = snapshot

@@ -1,8 +1,7 @@
-"""Nodes that a group may use and that have no room for one more of it, counted as the metrics of placements show them.
+"""Counts of exhausted nodes (feasible, but without capacity for one more), as the metrics of placements show them.
 
-Every placement tells of the moment in which it was made: which nodes were ruled out for it for lack of room. The
-counts are made from the arrays where much has changed, and from then on they follow the nodes that fill up, one by
-one: nothing has to be counted anew for a placement, and placements between which no node fills up share their counts.
+The metrics of a placement describe the moment of that placement. The counts are made from the arrays after large
+changes and then follow single nodes as they fill up, so most placements share the counts of the one before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Placing: from what the reconciler wants placed to placements on nodes, one group after another.
+"""Placing the allocations of one group: pick a node, take what it grants, update the ranking.
 
-A group has one `Ranker`; each placement takes the best row, asks its node for ports, cores and devices when the group
-needs any, and tells the ranker what changed. A row that refuses is closed for the group and remembered with its
-reason, so a placement that finds no row knows all the reasons.
+A group has one `Ranker`. Each placement takes the best row, asks its node for ports, cores and devices when the group
+needs any, and reports the change to the ranker. A row that refuses is closed for the group and recorded with its
+reason, so that a placement without any row knows all reasons.
 """
 
 from __future__ import annotations

@@ -1,12 +1,15 @@
-"""Runs: many equal placements of a group ordered at once.
+"""Runs: many equal placements of a group, ordered at once.
 
-Without spreads a placement changes only its own node, so placing one after another merges, for each node, the list of
-the scores that its first, second, third ... placement gets. The best head is taken each time, hence a node's k-th
+Without spreads a placement changes only its own node. Placing one after another is then a merge: each node has the list
+of the scores of its first, second, third ... placement, and the best head is taken each time. So a node's k-th
 placement is taken when the least score of its first k is the best of all: sorting all of them by that running minimum,
-then by tie and k, is the order of the placements. Nodes that are not among the `count` best are never reached.
+then by tie and k, is the order of the placements. Nodes that are not among the best `count` are never reached.
 
-The score table of a placement shows the next best of the other nodes at that moment, which are the next other nodes
-in the same order.
+    node a   0.9  0.7  0.8      running minimum   0.9  0.7  0.7      order   a b b a a
+    node b   0.8  0.75                            0.8  0.75
+
+The score table of a placement also shows the next best other nodes at that moment, which are the next other nodes in
+the same order.
 """
 
 from __future__ import annotations

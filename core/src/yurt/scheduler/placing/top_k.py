@@ -1,7 +1,7 @@
-"""The best of many scores without sorting them all.
+"""The best k of many scores without sorting all.
 
-Most scores are often the same (those of nodes that are alike), and then numpy's `partition` takes twenty times as long
-as for different ones. The maxima of blocks give a bound that enough scores reach; only these are sorted.
+Most scores are often equal (those of nodes that are alike), and for those numpy's `partition` takes twenty times as
+long as for different ones. The maxima of blocks give a bound that at least k scores reach; only these are sorted.
 """
 
 from __future__ import annotations

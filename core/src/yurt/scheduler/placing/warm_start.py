@@ -1,11 +1,11 @@
-"""What attempts at new jobs on one state hand on, each to the next: the cluster as they leave it, and rankings.
+"""Warm start: an attempt at a new job continues with the view and the rankings of the attempt before it.
 
-Jobs come in lots, and those of a lot often ask for the same: the children of one parameterized job, the jobs of one
-script. What it takes to place one of them is much the same again for the next: which nodes may be used, how much of
-them, and in which order they come. A placement changes one node of that. So the first job of a kind pays for all.
+Jobs come in batches, and those of one batch often ask for the same: children of a parameterized job, jobs of one
+script. Feasible nodes, usage and ranking are nearly the same for each, since a placement changes one node. So the first
+job of a kind pays for all.
 
-A new job has no allocations, thus nothing to stop, and its plan adds to what is used and takes nothing away. After such
-a plan, and no other, the view of the attempt is what the state looks like with the plan laid over it.
+A new job has no allocations to stop, so its plan only adds usage. After such a plan, and no other, the view of the
+attempt equals the state with the plan laid over it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Allocations whose lost client stops them by itself: when the servers may take that as done (semantics 8)."""
+"""When a lost client has stopped its allocations by itself (`stop_on_client_after`, semantics 8)."""
 
 from __future__ import annotations
 

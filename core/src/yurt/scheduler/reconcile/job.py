@@ -1,8 +1,7 @@
-"""The reconciler: what a job asks for against what there is, group by group, in the order of semantics 23.
+"""The reconciler: a job's declaration compared with its allocations, group by group, in the order of semantics 23.
 
-It chooses no nodes. Out come stops, placements with their names, updates in place or by replacement, follow-up
-evaluations and the deployment. Every allocation of a group ends in exactly one place; the counts of `DesiredUpdates`
-say in which.
+It chooses no nodes. The results are stops, named placements, updates in place or by replacement, follow-up evaluations
+and the deployment. Every allocation of a group ends in exactly one place; the counts of `DesiredUpdates` say in which.
 """
 
 from __future__ import annotations

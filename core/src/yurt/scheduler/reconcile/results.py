@@ -1,4 +1,4 @@
-"""What the reconciler wants done, before any node is chosen."""
+"""What the reconciler asks for, before any node is chosen."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a new job version means for a running allocation: nothing, an update in place, or a replacement (semantics
-11, end).
+"""The kind of update that a new job version means for a running allocation: none, in place or destructive
+(semantics 11, end).
 """
 
 from __future__ import annotations
