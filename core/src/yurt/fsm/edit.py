@@ -10,10 +10,10 @@ job was purged and registered again) is not counted.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 from yurt.sdk.value import replace
 from yurt.state import Changes, Snapshot, Tables
@@ -332,5 +332,5 @@ def with_new(known: tuple[str, ...], added: list[str]) -> tuple[str, ...]:
 
 def with_group(deployment: Deployment, group: str, state: DeploymentState, *, index: int) -> Deployment:
     """A copy with one group's state changed."""
-    groups: Mapping[str, Any] = {**deployment.task_groups, group: state}
+    groups = {**deployment.task_groups, group: state}
     return replace(deployment, task_groups=groups, modify_index=index)

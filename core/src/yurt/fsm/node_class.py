@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
 from yurt.structs.node import Node
 
+V = TypeVar("V")
 UNIQUE = "unique."
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
@@ -33,5 +34,5 @@ def computed_class(node: Node) -> str:
     return f"v1:{int.from_bytes(digest, 'big')}"
 
 
-def _shared(entries: Mapping[str, Any]) -> dict[str, Any]:
+def _shared(entries: Mapping[str, V]) -> dict[str, V]:
     return {name: value for name, value in entries.items() if not name.startswith(UNIQUE)}

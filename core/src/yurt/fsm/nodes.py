@@ -9,7 +9,7 @@ answering, 0 once it is ready.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, assert_never
+from typing import assert_never
 
 from yurt.fsm.edit import Edit
 from yurt.fsm.eval_triggers import evals_for_node, mint_of, registration_needs_evals, transition_needs_evals
@@ -72,7 +72,7 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
     existing: Node | None = edit.tx.get(Tables.nodes, node.id)
     if existing is not None and existing.secret_id and existing.secret_id != node.secret_id:
         return denied(WRONG_SECRET)
-    kept: dict[str, Any] = _kept(existing) if existing is not None else _fresh(edit.index)
+    kept = _kept(existing) if existing is not None else _fresh(edit.index)
     message = _registration_message(existing, node)
     told = (NodeEvent(message=message, subsystem="Cluster", timestamp=node.status_updated_at * NANOSECONDS),)
     registered = replace(node, **kept, computed_class=computed_class(node), modify_index=edit.index)
@@ -86,7 +86,7 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
     return _evaluate_jobs(edit, registered, command, needed=needed)
 
 
-def _fresh(index: int) -> dict[str, Any]:
+def _fresh(index: int) -> dict[str, object]:
     return {
         "create_index": index,
         "events": (),
@@ -95,7 +95,7 @@ def _fresh(index: int) -> dict[str, Any]:
     }
 
 
-def _kept(existing: Node) -> dict[str, Any]:
+def _kept(existing: Node) -> dict[str, object]:
     return {
         "create_index": existing.create_index,
         "status": existing.status,

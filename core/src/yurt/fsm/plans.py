@@ -11,7 +11,7 @@ evaluation, which looks again.
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 from yurt.fsm.edit import SUMMARY_FIELDS, Edit
 from yurt.fsm.host_volumes import claim_volumes, taken_by_writer
@@ -216,7 +216,7 @@ def _stop(edit: Edit, plan: Plan, stop: AllocStop) -> None:
     alloc = edit.alloc(stop.id)
     if alloc is None:
         return
-    changes: dict[str, Any] = {
+    changes: dict[str, object] = {
         "desired_status": stop.desired_status,
         "desired_description": stop.description or alloc.desired_description,
         "followup_eval_id": stop.followup_eval_id or alloc.followup_eval_id,
@@ -243,7 +243,7 @@ def _move(edit: Edit, plan: Plan, update: InPlaceUpdate) -> None:
     health = update.deployment_status
     if health is None and update.deployment_id in ("", alloc.deployment_id):
         health = alloc.deployment_status
-    changes: dict[str, Any] = {
+    changes: dict[str, object] = {
         "job": job,
         "eval_id": plan.eval_id,
         "allocated_resources": update.resources or alloc.allocated_resources,
@@ -258,7 +258,7 @@ def _change_attributes(edit: Edit, plan: Plan, update: AttributeUpdate) -> None:
     alloc = edit.alloc(update.id)
     if alloc is None:
         return
-    changes: dict[str, Any] = {}
+    changes: dict[str, object] = {}
     if update.followup_eval_id is not None:
         changes["followup_eval_id"] = update.followup_eval_id
     if update.client_status is not None and not is_client_terminal(alloc):
@@ -281,7 +281,7 @@ def _change_attributes(edit: Edit, plan: Plan, update: AttributeUpdate) -> None:
         edit.put_alloc(alloc, _served(edit, plan, alloc, changes))
 
 
-def _served(edit: Edit, plan: Plan, alloc: Allocation, changes: dict[str, Any]) -> Allocation:
+def _served(edit: Edit, plan: Plan, alloc: Allocation, changes: dict[str, object]) -> Allocation:
     """A copy that the client must fetch."""
     return replace(
         alloc,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Iterable, Iterator
-from typing import Any, Final, assert_never
+from typing import Final, TypeVar, assert_never
 
 import msgspec
 
@@ -19,7 +19,7 @@ from yurt.fsm import snapshot
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import invalid, not_found
 from yurt.sdk.errors import Invalid
-from yurt.sdk.value import replace
+from yurt.sdk.value import Value, replace
 from yurt.state import TABLES, Snapshot, Tables
 from yurt.state.schema import OnRestore
 from yurt.structs import status
@@ -27,6 +27,9 @@ from yurt.structs.cluster import RestoreChunk
 from yurt.structs.commands import FinishRestore, Rejected, RestoreCommand, StageRestore
 from yurt.structs.job import Job
 from yurt.structs.node import Node
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V", bound=Value)
 
 PIECES_MAX: Final = 16_384
 LENGTH_BYTES: Final = 8
@@ -114,14 +117,14 @@ def _replace(edit: Edit, restored: Snapshot) -> None:
                 edit.tx.put(schema, key, row)
 
 
-def _ordered(keys: Iterable[Hashable]) -> list[Any]:
+def _ordered(keys: Iterable[K]) -> list[K]:
     """The same order on every replica."""
     return sorted(keys, key=repr)
 
 
-def _bounded(row: Any, index: int, jobs: dict[int, Job]) -> Any:
+def _bounded(row: V, index: int, jobs: dict[int, Job]) -> V:
     """The row without an index above `index`; jobs that allocations share stay shared."""
-    changes: dict[str, Any] = {
+    changes: dict[str, object] = {
         name: index
         for name in row.__struct_fields__
         if name.endswith("_index") and isinstance(value := getattr(row, name), int) and value > index

@@ -18,7 +18,7 @@ from collections.abc import Collection, Hashable, Iterable, Sequence
 from functools import cached_property
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import immutables
 import numpy as np
@@ -31,6 +31,8 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.node import Node
 from yurt.structs.questions import is_ready
 from yurt.structs.status import CLIENT_TERMINAL
+
+T = TypeVar("T", bound=Hashable)
 
 CHUNK = 256
 CPU, MEMORY, DISK, CORES, ALLOCS = range(5)
@@ -57,16 +59,16 @@ class Shape(NamedTuple):
     devices: tuple[tuple[str, str, str, int], ...]
 
 
-class Codes:
+class Codes(Generic[T]):
     """Small numbers for values, in the order of first sight; only ever appended to."""
 
     __slots__ = ("numbers", "values")
 
     def __init__(self) -> None:
-        self.numbers: dict[Any, int] = {}
-        self.values: list[Any] = []
+        self.numbers: dict[T, int] = {}
+        self.values: list[T] = []
 
-    def number(self, value: Any) -> int:
+    def number(self, value: T) -> int:
         """The value's number."""
         found = self.numbers.get(value)
         if found is None:
@@ -96,10 +98,10 @@ class NodeRows:
     ) -> None:
         """These chunks; `before` gives the numbers of what has been seen, and differs in the rows `changed`."""
         self._chunks = chunks
-        self.shapes: Codes = before.shapes if before else Codes()
-        self.datacenters: Codes = before.datacenters if before else Codes()
-        self.pools: Codes = before.pools if before else Codes()
-        self.classes: Codes = before.classes if before else Codes()
+        self.shapes: Codes[Shape] = before.shapes if before else Codes()
+        self.datacenters: Codes[str] = before.datacenters if before else Codes()
+        self.pools: Codes[str] = before.pools if before else Codes()
+        self.classes: Codes[str] = before.classes if before else Codes()
         self._history: RowHistory
         self._place: int
         self._history, self._place = before._history.after(before._place, changed) if before else (RowHistory(), 0)
@@ -260,7 +262,7 @@ class Columns:
             editor.take_all(usage, [node_id for node_id in node_ids if node_id in self.rows])
         return editor.finish()
 
-    def apply(self, changes: Iterable[Any]) -> Columns:
+    def apply(self, changes: Iterable[tuple[str, Any, Any, Any]]) -> Columns:
         """The columns after a transaction's changes."""
         editor: _Editor | None = None
         new: list[Allocation] = []

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import immutables
 
 from yurt.state.usage import Usage
+
+if TYPE_CHECKING:
+    from immutables._map import MapMutation
+
+    Further = MapMutation[tuple[str, Hashable], int]
+
+K = TypeVar("K", bound=Hashable)
 
 
 class Held(NamedTuple):
@@ -48,7 +55,7 @@ def with_usage(held: Held, usage: Usage, sign: int) -> Held:
     return Held(ports.finish(), cores, frozenset(devices), volumes, extra.finish())
 
 
-def _is_counted(extra: Any, key: tuple[str, Hashable], *, sign: int, is_held: bool) -> bool:
+def _is_counted(extra: Further, key: tuple[str, Hashable], *, sign: int, is_held: bool) -> bool:
     """Whether the first holder came or the last one went; further holders are counted in `extra`."""
     if sign > 0:
         if is_held:
@@ -65,7 +72,7 @@ def _is_counted(extra: Any, key: tuple[str, Hashable], *, sign: int, is_held: bo
 def held_content(held: Held) -> tuple[object, ...]:
     """All that is held, in a form that equal ones share."""
 
-    def entries(mapping: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
+    def entries(mapping: Mapping[K, int]) -> Iterator[tuple[str, int]]:
         return iter(sorted((repr(key), value) for key, value in mapping.items()))
 
     exclusive = (held.cores, tuple(sorted(held.devices)), tuple(sorted(held.volumes)))

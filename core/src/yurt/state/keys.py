@@ -7,7 +7,7 @@ of which a copy with a further key shares all but a path. Who has a key in an en
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 import immutables
 
@@ -15,7 +15,7 @@ K = TypeVar("K", bound=Hashable)
 
 Keys: TypeAlias = "tuple[K, ...] | immutables.Map[K, None]"
 """Keys in no particular order, each once."""
-NO_KEYS: Final[tuple[Any, ...]] = ()
+NO_KEYS: Final[tuple[()]] = ()
 FEW: Final = 64
 
 

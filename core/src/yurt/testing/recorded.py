@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -20,15 +20,14 @@ from yurt import scheduler
 from yurt.api.times import parse_rfc3339
 from yurt.fsm.node_class import computed_class
 from yurt.scheduler.attempts import Attempt
-from yurt.sdk.value import NANOSECONDS, UnixNano, Value, replace
-from yurt.state import TABLES, Tables
+from yurt.sdk.value import NANOSECONDS, UnixNano, replace
+from yurt.state import Tables
 from yurt.state.store import Snapshot
+from yurt.state.tables import AnyTable
 from yurt.structs.alloc import Allocation
-from yurt.structs.cluster import Namespace, NodePool, SchedulerConfiguration
+from yurt.structs.cluster import SchedulerConfiguration
 from yurt.structs.csi_volume import ATTACHMENT_MODES, CSIVolume, CSIVolumeCapability
-from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.host_volume import HostVolume
 from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, Outcome
@@ -78,15 +77,23 @@ def snapshot_of(record: Data) -> Snapshot:
         alloc = _alloc(data)
         own = alloc.job or jobs.get((alloc.namespace, alloc.job_id))
         edit.put(Tables.allocs, alloc.id, replace(alloc, job=own))
-    for table, make in MAKERS.items():
-        for data in tables.get(table) or []:
-            edit.put(TABLES[table], *make(data))
+    for node in map(_node, tables.get("nodes") or []):
+        edit.put(Tables.nodes, node.id, node)
+    for volume in map(_csi_volume, tables.get("csi_volumes") or []):
+        edit.put(Tables.csi_volumes, (volume.namespace, volume.id), volume)
+    for evaluation in map(_evaluation, tables.get("evals") or []):
+        edit.put(Tables.evals, evaluation.id, evaluation)
+    for name, schema in PLAIN.items():
+        assert schema.key_of is not None
+        for data in tables.get(name) or []:
+            row = _value(data, schema.codec.row_type)
+            edit.put(schema, schema.key_of(row), row)
     config = _value(record["state"].get("config") or {}, SchedulerConfiguration)
     edit.put(Tables.scheduler_configurations, "", config)
     return edit.commit()
 
 
-def _node(data: Data) -> tuple[str, Node]:
+def _node(data: Data) -> Node:
     """A node; its class is computed anew, for a record may have changed what it stands for."""
     data = _plain(data)
     if not data.get("NodeResources"):
@@ -112,7 +119,7 @@ def _node(data: Data) -> tuple[str, Node]:
         is_leaving = data.get("Drain") or data.get("DrainStrategy")
         data["SchedulingEligibility"] = "ineligible" if is_leaving else "eligible"
     node = msgspec.convert(data, Node, strict=False)
-    return node.id, replace(node, computed_class=computed_class(node))
+    return replace(node, computed_class=computed_class(node))
 
 
 def _fingerprinted(attributes: Mapping[str, str]) -> Data:
@@ -180,7 +187,7 @@ def _allocated(data: Data) -> Data:
     return {"Tasks": tasks, "Shared": {"DiskMB": disk, "Networks": shared.get("Networks", [])}}
 
 
-def _csi_volume(data: Data) -> tuple[tuple[str, str], CSIVolume]:
+def _csi_volume(data: Data) -> CSIVolume:
     """A volume; it offers its own modes, and those that a request leaves open, as old requests do."""
     own = CSIVolumeCapability(
         access_mode=data.get("AccessMode") or "", attachment_mode=data.get("AttachmentMode") or ""
@@ -188,7 +195,7 @@ def _csi_volume(data: Data) -> tuple[tuple[str, str], CSIVolume]:
     open_modes = tuple(CSIVolumeCapability(attachment_mode=mode) for mode in ("", *ATTACHMENT_MODES))
     volume = _value(data, CSIVolume)
     offered = (*volume.requested_capabilities, own, *open_modes)
-    return (volume.namespace, volume.id), replace(volume, requested_capabilities=offered)
+    return replace(volume, requested_capabilities=offered)
 
 
 def _evaluation(data: Data) -> Evaluation:
@@ -196,30 +203,14 @@ def _evaluation(data: Data) -> Evaluation:
     return _value({**data, "PlanAnnotations": None}, Evaluation)
 
 
-PLAIN: Final[Mapping[str, tuple[type[Value], str]]] = {
-    "deployments": (Deployment, "id"),
-    "deployment": (Deployment, "id"),
-    "host_volumes": (HostVolume, "id"),
-    "node_pools": (NodePool, "name"),
-    "namespaces": (Namespace, "name"),
+PLAIN: Final[Mapping[str, AnyTable]] = {
+    "deployments": Tables.deployments,
+    "deployment": Tables.deployments,
+    "host_volumes": Tables.host_volumes,
+    "node_pools": Tables.node_pools,
+    "namespaces": Tables.namespaces,
 }
-"""Tables whose rows stand in the records as they are: what a row is, and its key."""
-
-
-def _reader(kind: type[Value], key: str) -> Callable[[Data], tuple[Any, Any]]:
-    def read(data: Data) -> tuple[Any, Any]:
-        row = _value(data, kind)
-        return getattr(row, key), row
-
-    return read
-
-
-MAKERS: Final[Mapping[str, Callable[[Data], tuple[Any, Any]]]] = {
-    "nodes": _node,
-    "csi_volumes": _csi_volume,
-    "evals": lambda data: ((row := _evaluation(data)).id, row),
-    **{table: _reader(kind, key) for table, (kind, key) in PLAIN.items()},
-}
+"""Tables whose rows stand in the records as they are."""
 
 
 def _value(data: Data, kind: type[T]) -> T:
