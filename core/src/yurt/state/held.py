@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import immutables
 
 from yurt.state.usage import Usage
-
-if TYPE_CHECKING:
-    from immutables._map import MapMutation
-
-    Further = MapMutation[tuple[str, Hashable], int]
 
 K = TypeVar("K", bound=Hashable)
 
@@ -55,7 +50,9 @@ def with_usage(held: Held, usage: Usage, sign: int) -> Held:
     return Held(ports.finish(), cores, frozenset(devices), volumes, extra.finish())
 
 
-def _is_counted(extra: Further, key: tuple[str, Hashable], *, sign: int, is_held: bool) -> bool:
+def _is_counted(
+    extra: immutables.MapMutation[tuple[str, Hashable], int], key: tuple[str, Hashable], *, sign: int, is_held: bool
+) -> bool:
     """Whether the first holder came or the last one went; further holders are counted in `extra`."""
     if sign > 0:
         if is_held:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
 from yurt.state.row_codecs import RowCodec
 from yurt.state.table import Indexes, Table
@@ -25,8 +25,7 @@ class TableSet:
 
     __slots__ = ("__dict__", "_tables")
     _tables: dict[str, Table[Any, Any]]
-    """Also the `__dict__` of the instance, so that reading a table costs no call: the `__get__` of a declaration
-    answers only where the table has another name than the attribute."""
+    """Also the `__dict__` of the instance: the tables are its attributes."""
 
 
 class OnRestore(Enum):
@@ -93,20 +92,22 @@ class TableSchema(Generic[K, V]):
     on_restore: OnRestore = OnRestore.REPLACE
     columns_work: int = 0
     """What it takes to count a change of a row in the columns; 0 where they do not depend on the table."""
-    name: str = ""
-    """The name in log and snapshots, which never changes; that of the attribute unless given."""
+    name: str = field(init=False)
+    """The name of the attribute: log and snapshots have it, so it never changes."""
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name = self.name or name
+        self.name = name
 
-    @overload
-    def __get__(self, tables: None, owner: type[TableSet]) -> TableSchema[K, V]: ...
+    if TYPE_CHECKING:
+        # When it runs, neither way costs a call: the tables are attributes of the instance (`TableSet`), which Python
+        # finds before the declarations of its class.
+        @overload
+        def __get__(self, tables: None, owner: type[TableSet]) -> TableSchema[K, V]: ...
 
-    @overload
-    def __get__(self, tables: TableSet, owner: type[TableSet]) -> Table[K, V]: ...
+        @overload
+        def __get__(self, tables: TableSet, owner: type[TableSet]) -> Table[K, V]: ...
 
-    def __get__(self, tables: TableSet | None, owner: type[TableSet]) -> TableSchema[K, V] | Table[K, V]:
-        return self if tables is None else tables._tables[self.name]
+        def __get__(self, tables: TableSet | None, owner: type[TableSet]) -> TableSchema[K, V] | Table[K, V]: ...
 
     def empty(self) -> Table[K, V]:
         """The table without any rows, at index 0."""
@@ -115,3 +116,18 @@ class TableSchema(Generic[K, V]):
     def with_rows(self, rows: Iterable[tuple[K, V]], *, index: int) -> Table[K, V]:
         """The table with these rows, last written at `index`."""
         return Table.restored(self.name, self.indexes, index=index, rows=rows)
+
+
+@dataclass(eq=False)
+class RenamedTable(TableSchema[K, V]):
+    """A table that has another name in log and snapshots than its attribute."""
+
+    stored_as: str
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = self.stored_as
+
+    if not TYPE_CHECKING:
+
+        def __get__(self, tables, owner):
+            return self if tables is None else tables._tables[self.name]

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from yurt.sdk.value import replace
 from yurt.state.row_codecs import AllocRows, JobRows, PlainRows
-from yurt.state.schema import OnRestore, SearchContext, TableSchema, TableSet, Topic
+from yurt.state.schema import OnRestore, RenamedTable, SearchContext, TableSchema, TableSet, Topic
 from yurt.structs.cluster import (
     AutopilotConfiguration,
     DriverSchema,
@@ -242,19 +242,19 @@ class Tables(TableSet):
     )
     """Node pools by name; `default` and `all` always exist."""
 
-    scheduler_configurations = TableSchema(
+    scheduler_configurations = RenamedTable(
         PlainRows(list[tuple[str, SchedulerConfiguration]]),
         key_of=lambda _: "",
         namespace_of=None,
-        name="scheduler_config",
+        stored_as="scheduler_config",
     )
     """The scheduler's configuration under the key "", once somebody has set it."""
 
-    autopilot_configurations = TableSchema(
+    autopilot_configurations = RenamedTable(
         PlainRows(list[tuple[str, AutopilotConfiguration]]),
         key_of=lambda _: "",
         namespace_of=None,
-        name="autopilot_config",
+        stored_as="autopilot_config",
     )
     """How servers mind themselves under the key "", once somebody has set it."""
 
