@@ -51,7 +51,7 @@ async def alloc(run_client: MakeClient, server: FakeServerPort) -> Allocation:
         alloc = alloc_of(client.node_id)
         server.put_alloc(alloc)
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
-        assert (await client._runner(alloc.id)).tasks["web"].filled(COMMAND) == FILLED
+        assert client.allocs.live[alloc.id].tasks["web"].filled(COMMAND) == FILLED
     return alloc
 
 
@@ -59,7 +59,7 @@ async def test_an_action_knows_what_templates_and_devices_gave_also_after_a_rest
     alloc: Allocation, run_client: MakeClient, driver: FakeDriver
 ) -> None:
     async with run_client(devices={"fake": FakeDevices("f0")}, with_driver=FakeDriver(driver.host)) as client:
-        task = (await client._runner(alloc.id)).tasks["web"]
+        task = client.allocs.live[alloc.id].tasks["web"]
         await eventually(lambda: task.filled(COMMAND) == FILLED)
         await eventually(task._setups.templates._ready.is_set)
         assert driver.host.starts == [f"{alloc.id}/web/0"], "its templates come out as the task has seen them"
@@ -69,7 +69,7 @@ async def test_a_task_whose_device_is_gone_keeps_its_templates_and_says_so(
     alloc: Allocation, run_client: MakeClient, server: FakeServerPort, driver: FakeDriver
 ) -> None:
     async with run_client(devices={"fake": FakeDevices("f1")}, with_driver=FakeDriver(driver.host)) as client:
-        task = (await client._runner(alloc.id)).tasks["web"]
+        task = client.allocs.live[alloc.id].tasks["web"]
         await eventually(lambda: any("nor those of devices" in text for text in events(server, alloc)))
         assert task.filled(COMMAND) == ("${COLOUR}", "${FPGA_IDS}", "web-${nobody}")
         assert driver.host.starts == [f"{alloc.id}/web/0"] and server.status_of(alloc.id) == CLIENT_RUNNING

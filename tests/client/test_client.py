@@ -299,7 +299,7 @@ async def test_wrong_requests_say_what_is_wrong(run_client, server: FakeServerPo
         with pytest.raises(Conflict, match="stop it first"):
             await client.collect_garbage(alloc.id)
         driver.finish(f"{alloc.id}/web/0")
-        await eventually(lambda: client.runners[alloc.id].is_over)
+        await eventually(lambda: alloc.id in client.allocs.ended)
         with pytest.raises(Invalid, match="no task"):
             await client.signal_alloc(alloc.id, task="", signal="SIGHUP")
 
@@ -396,7 +396,7 @@ async def test_too_many_ended_allocations_lose_their_directories_oldest_first(ru
         for alloc in allocs:
             await running(server, alloc)
             driver.finish(f"{alloc.id}/web/0")
-            await eventually(lambda alloc=alloc: client.runners[alloc.id].is_over)
+            await eventually(lambda alloc=alloc: alloc.id in client.allocs.ended)
 
         await client._garbage.collect_excess()
 
@@ -430,7 +430,10 @@ async def test_an_agent_that_ends_during_a_start_finds_the_task_again(run_client
         alloc = placed(client.node_id)
         server.put_alloc(alloc)
         await eventually(
-            lambda: client.runners.get(alloc.id) and client.runners[alloc.id].tasks["web"].machine.phase == "starting"
+            lambda: (
+                client.allocs.live.get(alloc.id)
+                and client.allocs.live[alloc.id].tasks["web"].machine.phase == "starting"
+            )
         )
         await settle()
         asyncio.get_running_loop().call_later(0.01, gate.set)
@@ -456,7 +459,7 @@ async def test_a_replacement_waits_for_the_end_of_what_it_replaces_on_this_node(
 
         server.put_alloc(replace(old, desired_status=DESIRED_STOP))
         server.put_alloc(new)
-        await eventually(lambda: new.id in client.runners)
+        await eventually(lambda: new.id in client.allocs.live)
         await settle()
         assert len(driver.host.starts) == 1
         gate.set()

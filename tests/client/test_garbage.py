@@ -52,7 +52,7 @@ async def test_a_directory_stays_until_the_driver_has_freed_the_task(
         server.put_alloc(alloc)
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
         driver.finish(f"{alloc.id}/web/0")
-        await eventually(lambda: client.runners[alloc.id].is_over)
+        await eventually(lambda: client.allocs.live[alloc.id].is_over)
 
         async with asyncio.TaskGroup() as group:
             removal = group.create_task(remove(client, alloc.id))

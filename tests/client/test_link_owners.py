@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from yurt.client.alloc_dir import build_alloc_dir
 from yurt.client.alloc_files import AllocFiles
-from yurt.client.link_owners import link_owners
+from yurt.client.alloc_table import AllocTable
+from yurt.client.ended_alloc import EndedAlloc
+from yurt.client.link_owners import TaskUser, link_owners, task_users
 from yurt.runtime.env import RealEnv
 from yurt.sdk.driver import Capabilities
 from yurt.sdk.errors import NotFound, PermissionDenied
-from yurt.sdk.value import replace
+from yurt.sdk.value import UnixNano, replace
 from yurt.structs.alloc import Allocation
 from yurt.testing import factories
 
@@ -51,37 +53,34 @@ def alloc_of(*tasks: tuple[str, str]) -> Allocation:
     return replace(factories.alloc(job=job), task_group=group.name)
 
 
+def users_of(*tasks: tuple[str, str]) -> tuple[TaskUser, ...]:
+    """The same tasks."""
+    return task_users(alloc_of(*tasks))
+
+
 @pytest.mark.parametrize("tasks", [(("docker", ""),), (("exec", USER), ("docker", "999"))])
 def test_tasks_that_see_only_their_folders_name_files_of_anybody(tasks: tuple[tuple[str, str], ...]) -> None:
-    assert link_owners(alloc_of(*tasks), DRIVERS) is None
+    assert link_owners(users_of(*tasks), DRIVERS) is None
 
 
 def test_a_task_that_sees_the_host_without_a_user_names_files_of_the_agent() -> None:
-    assert link_owners(alloc_of(("raw_exec", "")), DRIVERS) == {os.geteuid()}
+    assert link_owners(users_of(("raw_exec", "")), DRIVERS) == {os.geteuid()}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root runs tasks as another user")
 def test_a_task_that_sees_the_host_names_files_of_its_user_alone() -> None:
     uid = pwd.getpwnam(USER).pw_uid
-    assert link_owners(alloc_of(("raw_exec", USER), ("docker", "")), DRIVERS) == {uid}
-    assert link_owners(alloc_of(("raw_exec", USER), ("raw_exec", "")), DRIVERS) == {uid, 0}
+    assert link_owners(users_of(("raw_exec", USER), ("docker", "")), DRIVERS) == {uid}
+    assert link_owners(users_of(("raw_exec", USER), ("raw_exec", "")), DRIVERS) == {uid, 0}
 
 
 def test_a_driver_that_is_not_there_counts_as_one_without_isolation() -> None:
-    assert link_owners(alloc_of(("gone", "")), DRIVERS) == {os.geteuid()}
+    assert link_owners(users_of(("gone", "")), DRIVERS) == {os.geteuid()}
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root looks users up")
 def test_a_user_that_does_not_exist_owns_nothing() -> None:
-    assert link_owners(alloc_of(("raw_exec", "nobody-of-this-name")), DRIVERS) == frozenset()
-
-
-class Runner:
-    """As much of a runner as files are read by."""
-
-    def __init__(self, alloc: Allocation) -> None:
-        self.alloc = alloc
-        self.tasks: dict[str, Any] = {}
+    assert link_owners(users_of(("raw_exec", "nobody-of-this-name")), DRIVERS) == frozenset()
 
 
 async def test_files_of_a_client_are_read_by_this_rule(tmp_path: Path) -> None:
@@ -91,10 +90,10 @@ async def test_files_of_a_client_are_read_by_this_rule(tmp_path: Path) -> None:
     (data / "file").write_text("1")
     context: Any = SimpleNamespace(config=SimpleNamespace(alloc_dir=str(tmp_path)), env=RealEnv(), drivers=DRIVERS)
 
-    async def find(_alloc_id: str) -> Any:
-        return Runner(alloc)
+    table = AllocTable(context.env)
+    table.ended[alloc.id] = EndedAlloc(id=alloc.id, finished_at=UnixNano(1), users=task_users(alloc))
 
-    own = AllocFiles(context, find)
+    own = AllocFiles(context, table)
     assert (await own.stat_file(alloc.id, "alloc/data/file")).size == 1
     os.link(data / "file", data / "second")
     for reading in (

@@ -33,7 +33,7 @@ async def main():
         alloc = shell_alloc(client.node_id, {script!r}, alloc_id={alloc_id!r})
         server.put_alloc(alloc)
         await eventually(lambda: server.status_of(alloc.id) == "running")
-        print(client.runners[alloc.id].tasks["web"].handle.pid, flush=True)
+        print(client.allocs.live[alloc.id].tasks["web"].handle.pid, flush=True)
         await asyncio.Event().wait()
 
 asyncio.run(main())
@@ -96,7 +96,7 @@ async def test_kill_9_of_the_agent_leaves_the_task_and_the_next_agent_has_the_sa
         assert psutil.pid_exists(pid)
         server = await server_that_knows(tmp_path)
         async with agent(tmp_path, server) as client:
-            runner = client.runners[ALLOC_ID].tasks["web"]
+            runner = client.allocs.live[ALLOC_ID].tasks["web"]
             assert runner.handle is not None and runner.handle.pid == pid and psutil.pid_exists(pid)
             state = server.last_update(ALLOC_ID).task_states["web"]
             assert state.state == "running" and state.restarts == 0

@@ -105,7 +105,7 @@ async def test_agents_killed_at_any_moment_of_a_start_leave_one_process_at_most_
             server.put_alloc(shell_alloc(client.node_id, script))
         await eventually(lambda: server.status_of(ALLOC_ID) == "running")
         await eventually(lambda: len(running(marker)) == 1)
-        assert client.runners[ALLOC_ID].tasks["web"].machine.state.restarts == 0
+        assert client.allocs.live[ALLOC_ID].tasks["web"].machine.state.restarts == 0
         await client.stop_all()
         assert running(marker) == []
         await eventually(lambda: list((tmp_path / "plugins" / "executor").iterdir()) == [])

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
+from yurt.client import alloc_table
 from yurt.client import client as client_module
 from yurt.client.client import Client
 from yurt.sdk.driver import Fingerprint
@@ -98,7 +99,7 @@ async def test_a_question_does_not_wait_for_ever(run_client, driver, alloc: Allo
     env = FakeEnv()
     async with run_client(with_driver=SlowDriver(driver), env=env, wait_ready=False) as client:
         asked = asyncio.ensure_future(client.alloc_checks(alloc.id))
-        await env.advance(client_module.RESTORE_LIMIT_S + 1)
+        await env.advance(alloc_table.RESTORE_LIMIT_S + 1)
 
         with pytest.raises(Unavailable, match="try again in a moment"):
             await asyncio.wait_for(asked, 60)

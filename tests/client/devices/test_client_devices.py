@@ -239,7 +239,7 @@ async def test_a_slice_that_overruns_is_stopped_and_its_neighbour_lives(
         for alloc in allocs:
             server.put_alloc(alloc)
         await eventually(lambda: all(server.status_of(each.id) == CLIENT_RUNNING for each in allocs))
-        pids = [handle.pid for each in allocs if (handle := client.runners[each.id].tasks["web"].handle)]
+        pids = [handle.pid for each in allocs if (handle := client.allocs.live[each.id].tasks["web"].handle)]
         plugin.use("f0", {pids[0]: 1500 * MIB, pids[1]: 1000 * MIB, 1: 9000 * MIB})
         text = "Memory of device acme/fpga/A1/f0: used 1.5 of 1 GiB; the task is stopped to spare its neighbours"
         await eventually(lambda: text in task_events(server, allocs[0]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
@@ -11,27 +11,26 @@ from yurt.client import files, streams
 from yurt.client.alloc_dir import alloc_path
 from yurt.client.link_owners import link_owners
 from yurt.client.streams import LogSelection, Source
-from yurt.lifecycle.task import DEAD
 from yurt.sdk.errors import NotFound
 
 if TYPE_CHECKING:
-    from yurt.client.alloc_runner import AllocRunner
+    from yurt.client.alloc_table import AllocTable
     from yurt.client.context import ClientContext
     from yurt.structs.rpc import FileInfo, StreamFrame
 
 
 class AllocFiles:
-    """Files and logs of allocations; `find` gives an allocation's runner, or raises NotFound or Unavailable."""
+    """Files and logs of allocations; unknown ones raise NotFound, or Unavailable at the start."""
 
-    def __init__(self, context: ClientContext, find: Callable[[str], Awaitable[AllocRunner]]) -> None:
+    def __init__(self, context: ClientContext, table: AllocTable) -> None:
         self._context = context
-        self._find = find
+        self._table = table
 
     async def _source(self, alloc_id: str) -> Source:
         """Where the allocation's files lie, and who may own those of several names."""
-        alloc = (await self._find(alloc_id)).alloc
-        owners = await asyncio.to_thread(link_owners, alloc, self._context.drivers)
-        return Source(str(alloc_path(self._context.config.alloc_dir, alloc.id)), self._context.env, owners)
+        alloc = await self._table.find(alloc_id)
+        owners = await asyncio.to_thread(link_owners, alloc.users, self._context.drivers)
+        return Source(str(alloc_path(self._context.config.alloc_dir, alloc_id)), self._context.env, owners)
 
     async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
         """A directory inside the allocation's directory, sorted by name."""
@@ -65,11 +64,11 @@ class AllocFiles:
         self, alloc_id: str, task: str, *, kind: str, offset: int, origin: str, follow: bool
     ) -> AsyncGenerator[StreamFrame]:
         """Frames of a task's stdout or stderr over all rotated files."""
-        runner = await self._find(alloc_id)
-        if task not in runner.tasks:
-            raise NotFound(f'unknown task name "{task}"; allocation {alloc_id} has {", ".join(runner.tasks)}')
+        names = [user.name for user in (await self._table.find(alloc_id)).users]
+        if task not in names:
+            raise NotFound(f'unknown task name "{task}"; allocation {alloc_id} has {", ".join(names)}')
         source = await self._source(alloc_id)
-        selection = LogSelection(task, kind, lambda: runner.tasks[task].machine.phase == DEAD)
+        selection = LogSelection(task, kind, lambda: self._table.is_task_dead(alloc_id, task))
         async with aclosing(
             streams.stream_logs(source, selection, offset=offset, origin=origin, follow=follow)
         ) as frames:

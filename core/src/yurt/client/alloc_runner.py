@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 
 from yurt.client import alloc_dir
 from yurt.client.context import ClientContext
+from yurt.client.link_owners import TaskUser, task_users
 from yurt.client.migration import unpack
 from yurt.client.secrets_dir import unmount_secrets
 from yurt.client.service_hook import ServiceHook
@@ -24,8 +26,7 @@ from yurt.lifecycle import task as machine
 from yurt.lifecycle.checks import CheckSpec
 from yurt.lifecycle.services import has_services
 from yurt.runtime.supervise import supervised
-from yurt.sdk.driver import Driver
-from yurt.sdk.errors import Conflict, Invalid, NotFound, YurtError
+from yurt.sdk.errors import YurtError
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.storage.client_db import AllocRecord, TaskRecord
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskEvent, TaskState
@@ -79,7 +80,7 @@ class AllocRunner:
         self._stop: allocation.Stop | None = None
         self._delay_over = LightEvent()
         self._stopping = LightEvent()
-        self._roles = allocation.roles(self.task_group)
+        self.roles = allocation.roles(self.task_group)
         self._services: ServiceHook | None = None
         self._health: health.HealthMachine | None = None
         self._health_status = alloc.deployment_status
@@ -89,6 +90,16 @@ class AllocRunner:
 
     def _new_runner(self, name: str) -> TaskRunner:
         return TaskRunner(self.alloc, name, self.context, group=self._group, owner=self)
+
+    @property
+    def id(self) -> str:
+        """The allocation's id."""
+        return self.alloc.id
+
+    @property
+    def users(self) -> tuple[TaskUser, ...]:
+        """Its tasks, by who may own their files."""
+        return task_users(self.alloc)
 
     @property
     def task_group(self) -> TaskGroup:
@@ -120,9 +131,15 @@ class AllocRunner:
             await self._saved.wait_for(lambda: self._saved_version >= wanted)
 
     async def run(
-        self, record: AllocRecord | None = None, *, after: Sequence[AllocRunner] = (), is_rebuilt: bool = False
+        self,
+        record: AllocRecord | None = None,
+        *,
+        after: Sequence[weakref.ref[AllocRunner]] = (),
+        is_rebuilt: bool = False,
     ) -> None:
         """Run the allocation to its end; a record continues one of an earlier agent; `after` must be over first.
+
+        They are held weakly: otherwise they would stay in memory, ended, as long as this one runs.
 
         `is_rebuilt`: an earlier agent may have run it, and its record is lost.
         """
@@ -131,9 +148,7 @@ class AllocRunner:
             async with asyncio.TaskGroup() as group:
                 for runner in self.tasks.values():
                     group.create_task(runner.rebuild())
-        for other in after:
-            await other.wait_stopped()
-        if all(other.is_over for other in after if other.alloc.id == self.alloc.previous_allocation):
+        if await _are_over(after, self.alloc.previous_allocation):
             await self._carry_over()
         while True:
             self._changed.clear()
@@ -171,11 +186,15 @@ class AllocRunner:
         """Wait until nothing of the allocation runs any more."""
         await self._over.wait()
 
-    async def wait_cleaned(self) -> None:
-        """Wait, within a bound, until the drivers have freed what ended runs held, and nothing writes any more."""
+    async def wait_cleaned(self) -> bool:
+        """Wait, within a bound, until the drivers have freed what ended runs held; whether nothing writes any more."""
         cleaning = {work for task in self.tasks.values() for work in task.cleaning}
-        if cleaning:
-            await asyncio.wait(cleaning, timeout=CLEANING_LIMIT_S)
+        return not cleaning or not (await asyncio.wait(cleaning, timeout=CLEANING_LIMIT_S))[1]
+
+    def release(self) -> None:
+        """Nobody asks for the runner any more: break the cycles of references that lead through it."""
+        self.tasks = {}
+        self._services = None
 
     async def wait_stopped(self) -> None:
         """Wait for the end of an allocation that is meant to end; of another there is nothing to wait for."""
@@ -234,7 +253,7 @@ class AllocRunner:
         """Begin and end tasks until the present states ask for nothing more."""
         for _ in range(len(self.tasks) * 2 + 2):
             before = self._version
-            orders = allocation.decide(self._roles, self.states, stop=self._stop)
+            orders = allocation.decide(self.roles, self.states, stop=self._stop)
             for name in orders.begin:
                 self.tasks[name].post(machine.Begin())
             if self._stop is None or self._delay_over.is_set():
@@ -259,7 +278,7 @@ class AllocRunner:
     def update(self) -> AllocUpdate:
         """What the servers are told at present."""
         states = self.states
-        status, description = allocation.client_status(self._roles, states)
+        status, description = allocation.client_status(self.roles, states)
         return AllocUpdate(
             id=self.alloc.id,
             node_id=self.alloc.node_id,
@@ -362,7 +381,7 @@ class AllocRunner:
                 reason = events.max_run_duration_exceeded(limit)
                 self.stop(allocation.Stop(reason=reason, is_expired=True, is_failure=True))
                 return
-            await self.context.env.sleep(max(left / NANOSECONDS, 0.01))
+            await wait_or_sleep(self.context.env, self._over, max(left / NANOSECONDS, 0.01))
 
     # Network.
 
@@ -450,7 +469,7 @@ class AllocRunner:
             return UnixNano(0)
         now = self.context.env.now()
         passes = self._services is None or self._services.checks_pass
-        step = health.advance(self._health, self._roles, self.states, checks_pass=passes, now=now)
+        step = health.advance(self._health, self.roles, self.states, checks_pass=passes, now=now)
         self._health = step.machine
         if step.machine.is_healthy is not None:
             self._decide_health(step.machine, now)
@@ -465,45 +484,13 @@ class AllocRunner:
             if self.tasks[name].machine.phase != machine.DEAD:
                 self.tasks[name].post(machine.Note(event=events.alloc_unhealthy(reason)))
 
-    # What users want.
 
-    def restart(self, task: str, *, all_tasks: bool) -> None:
-        """Restart one task, or the running ones, or all of them."""
-        if self.is_over or self._stop is not None:
-            raise Conflict(f"allocation {self.alloc.id} is stopping or has ended; it cannot be restarted")
-        if task:
-            runner = self._task(task)
-            if runner.machine.phase not in (machine.RUNNING, machine.BACKOFF):
-                raise Invalid(f"Task not running: {task!r} is {runner.machine.state.state}")
-            runner.post(machine.AskRestart(reason="User requested task to restart"))
-            return
-        which = "all" if all_tasks else "running"
-        ask = machine.AskRestart(reason=f"User requested {which} tasks to restart", from_start=all_tasks)
-        for role in self._roles:
-            if role.hook != allocation.POSTSTOP:
-                self.tasks[role.name].post(ask)
-
-    async def signal(self, task: str, signal: str) -> None:
-        """Send a signal to one task, or to all that run."""
-        if task:
-            await self._task(task).signal(signal)
-            return
-        running = [runner for runner in self.tasks.values() if runner.machine.phase == machine.RUNNING]
-        if not running:
-            raise Invalid(f"no task of allocation {self.alloc.id} is running")
-        for runner in running:
-            await runner.signal(signal)
-
-    def running_task(self, task: str) -> tuple[Driver, str]:
-        """The driver of a running task and the name that the task has for it."""
-        runner = self._task(task)
-        if runner.machine.phase != machine.RUNNING or runner.driver is None:
-            raise Invalid(f'Task "{task}" is not running: it is {runner.machine.state.state}')
-        return runner.driver, runner.task_id(runner.machine.run)
-
-    def _task(self, name: str) -> TaskRunner:
-        if name not in self.tasks:
-            raise NotFound(
-                f"Could not find task {name!r} in allocation {self.alloc.id}; it has {', '.join(self.tasks)}"
-            )
-        return self.tasks[name]
+async def _are_over(after: Sequence[weakref.ref[AllocRunner]], replaced: str) -> bool:
+    """Wait for those that are meant to end; whether the replaced one is over, if it is among them."""
+    is_over = True
+    for each in after:
+        runner = each()
+        if runner is not None:
+            await runner.wait_stopped()
+            is_over = is_over and (runner.is_over or runner.id != replaced)
+    return is_over

@@ -10,14 +10,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+import weakref
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
-from yurt.client import disk_use, migration, node_meta
+from yurt.client import disk_use, node_meta
 from yurt.client.alloc_dir import remove_alloc_dir
 from yurt.client.alloc_files import AllocFiles
+from yurt.client.alloc_operations import AllocOperations
 from yurt.client.alloc_runner import AllocRunner
+from yurt.client.alloc_table import AllocTable
 from yurt.client.alloc_watch import AllocWatch
 from yurt.client.config import ClientConfig
 from yurt.client.connection import Connection
@@ -36,13 +38,12 @@ from yurt.client.fingerprint.node import build_node, driver_schemas, with_driver
 from yurt.client.garbage import GarbageCollector
 from yurt.client.host_volumes import HostVolumes
 from yurt.client.life import life_line
-from yurt.client.link_owners import link_owners
 from yurt.client.networks.manager import Networks
 from yurt.client.node_token import identified
 from yurt.client.ports import ServerPort
 from yurt.client.rebuilding import LostRecords, damage_event
 from yurt.client.reports import DEV_RETRY_S, RETRY_S, Reporter
-from yurt.client.stats import UsageMeter, host_usage
+from yurt.client.stats import host_usage
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import events, heartbeats
 from yurt.lifecycle.alloc_list import Changes
@@ -52,22 +53,15 @@ from yurt.runtime.insides import insides
 from yurt.runtime.log_tap import log_texts
 from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import Driver, Fingerprint, TaskHandle
-from yurt.sdk.errors import Conflict, NotFound, PermissionDenied, Reason, Unavailable
+from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import replace, seconds
 from yurt.storage.client_db import AllocRecord, ClientDatabase, DynamicMeta
 from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.commands import AllocUpdate
-from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.structs.host_volume import HostVolume, HostVolumeMade
 from yurt.structs.node import Node, NodeEvent
 from yurt.structs.questions import is_client_terminal, is_server_terminal
-from yurt.structs.rpc import (
-    AllocCheckStatus,
-    AllocResourceUsage,
-    HostStats,
-    NodeEventsRequest,
-    NodeMeta,
-)
+from yurt.structs.rpc import HostStats, NodeEventsRequest, NodeMeta
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_UNKNOWN, NODE_READY
 
 FIRST_FINGERPRINT_S = 2.0
@@ -75,12 +69,6 @@ NODE_CHANGE_GATHER_S = 0.2
 CUT_OFF_CHECK_S = 1.0
 
 log = logging.getLogger(__name__)
-
-
-RESTORE_LIMIT_S = 30.0
-"""How long questions about allocations wait until a client has taken up what it ran."""
-END_LIMIT_S = 30.0
-"""How long the data of an allocation is waited for that is about to end."""
 
 
 class Client:
@@ -103,10 +91,11 @@ class Client:
         self._plugin_attributes = plugin_attributes
         self._store = database
         self._node = Node()
+        self.allocs = AllocTable(env)
         self._meta = node_meta.combined(config.meta, {})
         self.devices = DeviceManager(env)
         self.devices.on_change = self._devices_changed
-        self._keeper = DeviceKeeper(self.devices, env, lambda: self.runners)
+        self._keeper = DeviceKeeper(self.devices, env, lambda: self.allocs.live)
         self.networks = Networks(
             config.networks, env=env, drivers=drivers, state_dir=config.state_dir, is_dev=config.dev
         )
@@ -135,17 +124,15 @@ class Client:
         self._is_lost = asyncio.Event()
         self._is_lost.set()
         self._meta_lock = asyncio.Lock()
-        self._meter = UsageMeter(env, self.devices)
-        self._garbage = GarbageCollector(config, env, lambda: self.runners)
-        mode = config.options.get(disk_use.OPTION, disk_use.STOP)
-        self._disk_watch = DiskWatch(config.alloc_dir, env, mode=mode, runners=lambda: self.runners)
+        self._garbage = GarbageCollector(config, env, self.allocs)
         self._lost = LostRecords(database, config.alloc_dir)
-        self._execs = ExecSessions(lambda name, work: supervised(self._group, name, work))
-        self.runners: dict[str, AllocRunner] = {}
-        self._restored = asyncio.Event()
-        own = AllocFiles(self._context, self._runner)
-        self.list_files, self.stat_file, self.read_file = own.list_files, own.stat_file, own.read_file
-        self.stream_file, self.stream_logs = own.stream_file, own.stream_logs
+        execs = ExecSessions(lambda name, work: supervised(self._group, name, work))
+        files, operations = AllocFiles(self._context, self.allocs), AllocOperations(self.allocs, self._context, execs)
+        self.list_files, self.stat_file, self.read_file = files.list_files, files.stat_file, files.read_file
+        self.stream_file, self.stream_logs = files.stream_file, files.stream_logs
+        self.alloc_stats, self.alloc_checks = operations.alloc_stats, operations.alloc_checks
+        self.restart_alloc, self.signal_alloc = operations.restart_alloc, operations.signal_alloc
+        self.exec_task, self.pack_disk = operations.exec_task, operations.pack_disk
 
     @property
     def node(self) -> Node:
@@ -181,7 +168,7 @@ class Client:
 
     def has_alloc(self, alloc_id: str) -> bool:
         """The allocation is this node's."""
-        return alloc_id in self.runners
+        return alloc_id in self.allocs
 
     async def run(self, *, ready: asyncio.Event) -> None:
         """Run until cancelled; `ready` is set once the servers have accepted the node as ready. Tasks survive."""
@@ -213,14 +200,16 @@ class Client:
             self._node = self.host_volumes.applied(self._node)
             self.csi.plugins.begin(group)
             self._restore(records)
-            self._restored.set()
+            self.allocs.set_restored()
             await self.csi.volumes.open(group, here)
             group.create_task(self._connection.run(), name="heartbeats")
             group.create_task(reporter.run(), name="allocation reports")
             group.create_task(self._follow_allocs(), name="allocation list")
             group.create_task(self._stop_cut_off(), name="stop_on_client_after")
             group.create_task(self._garbage.run(), name="garbage collection")
-            group.create_task(self._disk_watch.run(group), name="sizes of allocations")
+            mode = self.config.options.get(disk_use.OPTION, disk_use.STOP)
+            sizes = DiskWatch(self.config.alloc_dir, self._env, mode=mode, runners=lambda: self.allocs.live)
+            group.create_task(sizes.run(group), name="sizes of allocations")
             supervised(group, "networks of allocations", self.networks.keep_house())
             group.create_task(self._keeper.run(group), name="holders of devices")
             supervised(group, "template renderer", self._context.renderer.run())
@@ -232,7 +221,7 @@ class Client:
         """The servers have lost sight of this node: they are asked what it should run and told what it runs."""
         self._watch.look_again(index)
         self._reporter.resend()
-        for runner in self.runners.values():
+        for runner in self.allocs.live.values():
             runner.resend_services()
         self._is_lost.set()
 
@@ -242,8 +231,8 @@ class Client:
             await self._is_lost.wait()
             self._is_lost.clear()
             await self._watch.fresh.wait()
-            for runner in tuple(self.runners.values()):
-                await runner.reported.wait()
+            for reported in [runner.reported for runner in self.allocs.live.values()]:
+                await reported.wait()
             await self._reporter.wait_idle()
             if not self._is_lost.is_set():
                 self._connection.allow_ready()
@@ -279,7 +268,7 @@ class Client:
     def _held_handles(self) -> dict[str, list[TaskHandle]]:
         """What each driver holds for tasks."""
         found: dict[str, list[TaskHandle]] = {}
-        for alloc in self.runners.values():
+        for alloc in self.allocs.live.values():
             for task in alloc.tasks.values():
                 if task.held_handle is not None:
                     found.setdefault(task.task.driver, []).append(task.held_handle)
@@ -371,9 +360,10 @@ class Client:
         self._reporter.open()
 
     def _take_over(self, alloc: Allocation) -> None:
-        runner = self.runners.get(alloc.id)
+        runner = self.allocs.live.get(alloc.id)
         if runner is not None:
             runner.take_over(alloc)
+        if alloc.id in self.allocs:
             if alloc.client_status == CLIENT_UNKNOWN:
                 self._reporter.resend(alloc.id)
         elif is_client_terminal(alloc):
@@ -388,18 +378,32 @@ class Client:
 
     def _begin(self, alloc: Allocation, record: AllocRecord | None) -> None:
         runner = AllocRunner(alloc, self._context, group=self._group, report=self._report)
-        self.runners[alloc.id] = runner
+        self.allocs.live[alloc.id] = runner
         supervised(
             self._group,
             f"allocation {alloc.id[:8]}",
-            runner.run(record, after=self._predecessors(alloc), is_rebuilt=self._lost.take(alloc.id)),
+            self._until_retired(runner, record, after=self._predecessors(alloc), is_rebuilt=self._lost.take(alloc.id)),
             on_error=lambda error: self._runner_broke(runner, error),
         )
 
-    def _predecessors(self, alloc: Allocation) -> tuple[AllocRunner, ...]:
+    async def _until_retired(
+        self,
+        runner: AllocRunner,
+        record: AllocRecord | None,
+        *,
+        after: Sequence[weakref.ref[AllocRunner]],
+        is_rebuilt: bool,
+    ) -> None:
+        """Run an allocation until nothing of it is left but a record."""
+        await runner.run(record, after=after, is_rebuilt=is_rebuilt)
+        while not await runner.wait_cleaned():
+            log.warning("drivers still free what ended tasks held: allocation=%s", runner.id)
+        self.allocs.retire(runner)
+
+    def _predecessors(self, alloc: Allocation) -> tuple[weakref.ref[AllocRunner], ...]:
         """Allocations of this node that make room for this one."""
         ids = (alloc.previous_allocation, *alloc.preempted_allocations)
-        return tuple(self.runners[each] for each in ids if each in self.runners)
+        return tuple(weakref.ref(self.allocs.live[each]) for each in ids if each in self.allocs.live)
 
     def _runner_broke(self, runner: AllocRunner, error: Exception) -> None:
         runner.end()
@@ -407,7 +411,7 @@ class Client:
 
     def _ended_update(self, alloc_id: str, status: str, description: str) -> AllocUpdate:
         states: Mapping[str, TaskState] = {}
-        runner = self.runners.get(alloc_id)
+        runner = self.allocs.live.get(alloc_id)
         if runner is not None:
             states = runner.states
         return AllocUpdate(
@@ -419,7 +423,7 @@ class Client:
         )
 
     def _report(self, update: AllocUpdate) -> None:
-        runner = self.runners.get(update.id)
+        runner = self.allocs.live.get(update.id)
         line = life_line(runner.alloc.name if runner else "", self._reporter.status_of(update.id), update)
         if line:
             log.info("%s", line)
@@ -429,17 +433,20 @@ class Client:
         """End the allocations of groups whose `stop_on_client_after` has passed without contact."""
         while True:
             await self._env.sleep(CUT_OFF_CHECK_S)
-            now_s, last_s = self._env.monotonic(), self._connection.contact.last_ok_s
-            for runner in self.runners.values():
-                job = runner.alloc.job
-                after_s = heartbeats.stop_on_client_after_s(runner.task_group, job.type if job else "")
-                if runner.is_live and heartbeats.is_cut_off(after_s, last_contact_s=last_s, now_s=now_s):
-                    log.warning("ending allocation %s: no contact to the servers for %gs", runner.alloc.id, after_s)
-                    runner.stop(Stop(reason=events.cut_off(seconds(after_s)), is_failure=True))
+            self._stop_those_cut_off()
+
+    def _stop_those_cut_off(self) -> None:
+        now_s, last_s = self._env.monotonic(), self._connection.contact.last_ok_s
+        for runner in self.allocs.live.values():
+            job = runner.alloc.job
+            after_s = heartbeats.stop_on_client_after_s(runner.task_group, job.type if job else "")
+            if runner.is_live and heartbeats.is_cut_off(after_s, last_contact_s=last_s, now_s=now_s):
+                log.warning("ending allocation %s: no contact to the servers for %gs", runner.alloc.id, after_s)
+                runner.stop(Stop(reason=events.cut_off(seconds(after_s)), is_failure=True))
 
     async def remove_alloc(self, alloc_id: str) -> None:
         """The servers have forgotten the allocation: end it, remove its directory and its record."""
-        runner = self.runners.get(alloc_id)
+        runner = self.allocs.live.get(alloc_id)
         if runner is not None:
             runner.stop()
             await runner.wait_over()
@@ -448,13 +455,13 @@ class Client:
         await self.csi.volumes.release(alloc_id)
         await asyncio.to_thread(remove_alloc_dir, self.config.alloc_dir, alloc_id)
         await self._store.delete_alloc(alloc_id)
-        self.runners.pop(alloc_id, None)
+        self.allocs.forget(alloc_id)
         self._reporter.forget(alloc_id)
 
     async def stop_all(self) -> None:
         """Kill every task and wait for the ends, those of plugins last; `run` must still be running."""
         for is_last in (False, True):
-            ending = [runner for runner in self.runners.values() if is_plugin(runner.task_group) == is_last]
+            ending = [runner for runner in self.allocs.live.values() if is_plugin(runner.task_group) == is_last]
             for runner in ending:
                 runner.stop_at_once()
             for runner in ending:
@@ -462,27 +469,9 @@ class Client:
 
     async def finish_cleaning(self) -> None:
         """Wait, within a bound, until the drivers have freed what ended tasks held: a container, say."""
-        await asyncio.gather(*(runner.wait_cleaned() for runner in self.runners.values()))
+        await asyncio.gather(*(runner.wait_cleaned() for runner in self.allocs.live.values()))
 
     # What servers ask of this node (`yurt.server.ports.NodePort`).
-
-    async def _runner(self, alloc_id: str) -> AllocRunner:
-        """The runner of an allocation; a client that has just begun may be about to take it up."""
-        if alloc_id not in self.runners and not await wait_or_sleep(self._env, self._restored, RESTORE_LIMIT_S):
-            raise Unavailable("this node still takes up what it ran: try again in a moment")
-        runner = self.runners.get(alloc_id)
-        if runner is None:
-            text = f"Unknown allocation {alloc_id!r}: this node does not run it"
-            raise NotFound(text, reason=Reason.UNKNOWN_ALLOCATION)
-        return runner
-
-    async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
-        """Use of an allocation; of one task when `task` is not empty."""
-        return await self._meter.alloc_usage(await self._runner(alloc_id), task, self.node)
-
-    async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
-        """What the checks of an allocation's services said last."""
-        return (await self._runner(alloc_id)).check_statuses()
 
     async def host_stats(self) -> HostStats:
         """Use of the host."""
@@ -520,46 +509,6 @@ class Client:
     def agent_insides(self, *, what: str, options: Mapping[str, str]) -> AsyncGenerator[bytes]:
         """What the node's agent tells of itself."""
         return insides(what, options, is_debug=self.config.enable_debug)
-
-    async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
-        """Restart one task, or the running ones, or all of them."""
-        (await self._runner(alloc_id)).restart(task, all_tasks=all_tasks)
-
-    async def signal_alloc(self, alloc_id: str, *, task: str, signal: str) -> None:
-        """Send a signal to one task, or to all when `task` is empty."""
-        await (await self._runner(alloc_id)).signal(task, signal)
-
-    async def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
-        """Run a command in a running task; all that comes from elsewhere, actions too, passes here."""
-        if self.config.disable_remote_exec:
-            raise PermissionDenied(
-                "Permission denied: this node runs no commands in its tasks for others "
-                "(client { disable_remote_exec = true })"
-            )
-        runner = await self._runner(request.alloc_id)
-        driver, task_id = runner.running_task(request.task)
-        if request.is_action:
-            request = replace(request, command=runner.tasks[request.task].filled(request.command))
-        async with aclosing(self._execs.run(driver, task_id, request, inputs)) as frames:
-            async for frame in frames:
-                yield frame
-
-    async def pack_disk(self, alloc_id: str) -> AsyncGenerator[bytes]:
-        """The data of an allocation that has ended, for its successor elsewhere.
-
-        The servers may know of its end a moment before its runner has put everything away.
-        """
-        runner = await self._runner(alloc_id)
-        try:
-            async with asyncio.timeout(END_LIMIT_S):
-                await runner.wait_over()
-        except TimeoutError:
-            raise Conflict(f"allocation {alloc_id} still runs; its data moves when it has ended") from None
-        root, alloc, tasks = self.config.alloc_dir, runner.alloc, tuple(runner.tasks)
-        owners = await asyncio.to_thread(link_owners, alloc, self._context.drivers)
-        async with aclosing(migration.pack(root, alloc.id, tasks, owners=owners)) as pieces:
-            async for piece in pieces:
-                yield piece
 
     async def create_host_volume(self, volume: HostVolume) -> HostVolumeMade:
         """Have a plugin make a volume and offer it."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from yurt.client.alloc_dir import alloc_path, remove_alloc_dir
-from yurt.client.alloc_runner import AllocRunner
+from yurt.client.alloc_table import AllocTable
 from yurt.client.config import ClientConfig
+from yurt.client.ended_alloc import EndedAlloc
 from yurt.client.stats import disk_used_percent
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, NotFound
@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 class GarbageCollector:
     """Knows which allocations may lose their directory."""
 
-    def __init__(self, config: ClientConfig, env: Env, runners: Callable[[], Mapping[str, AllocRunner]]) -> None:
+    def __init__(self, config: ClientConfig, env: Env, allocs: AllocTable) -> None:
         self._config = config
         self._env = env
-        self._runners = runners
+        self._allocs = allocs
         self._slots = asyncio.Semaphore(max(config.gc_parallel_destroys, 1))
 
     async def run(self) -> None:
@@ -39,13 +39,13 @@ class GarbageCollector:
     async def collect_excess(self) -> None:
         """Remove the oldest ended allocations while there are too many, or while the disk is too full."""
         ended = await self._collectable()
-        present = len(ended) + sum(not runner.is_over for runner in self._runners().values())
-        for runner in ended:
+        present = len(ended) + sum(not runner.is_over for runner in self._allocs.live.values())
+        for alloc in ended:
             reason = await self._reason(present)
             if not reason:
                 return
-            log.info("removing the directory of allocation %s: %s", runner.alloc.id, reason)
-            await self._remove(runner.alloc.id)
+            log.info("removing the directory of allocation %s: %s", alloc.id, reason)
+            await self._remove(alloc.id)
             present -= 1
 
     async def _reason(self, present: int) -> str:
@@ -59,13 +59,11 @@ class GarbageCollector:
             return f"{inodes:.0f} % of the inodes are used"
         return ""
 
-    async def _collectable(self) -> list[AllocRunner]:
+    async def _collectable(self) -> list[EndedAlloc]:
         """Ended allocations whose directory is still there, the oldest end first."""
-        ended = sorted(
-            (runner for runner in self._runners().values() if runner.is_over), key=lambda each: each.finished_at
-        )
+        ended = sorted(self._allocs.over(), key=lambda each: each.finished_at)
         names = await asyncio.to_thread(self._present)
-        return [runner for runner in ended if runner.alloc.id in names]
+        return [alloc for alloc in ended if alloc.id in names]
 
     def _present(self) -> set[str]:
         root = Path(self._config.alloc_dir)
@@ -74,20 +72,21 @@ class GarbageCollector:
     async def collect(self, alloc_id: str | None) -> None:
         """Remove the directory of one ended allocation, or of all of them."""
         if alloc_id is not None:
-            runner = self._runners().get(alloc_id)
-            if runner is None or not await asyncio.to_thread(alloc_path(self._config.alloc_dir, alloc_id).is_dir):
+            is_here = await asyncio.to_thread(alloc_path(self._config.alloc_dir, alloc_id).is_dir)
+            if alloc_id not in self._allocs or not is_here:
                 raise NotFound(f"unknown allocation {alloc_id!r} on this node, or it is collected already")
-            if not runner.is_over:
+            runner = self._allocs.live.get(alloc_id)
+            if runner is not None and not runner.is_over:
                 raise Conflict(f"allocation {alloc_id} still runs; stop it first")
             await self._remove(alloc_id)
             return
         async with asyncio.TaskGroup() as group:
-            for runner in await self._collectable():
-                group.create_task(self._remove(runner.alloc.id))
+            for alloc in await self._collectable():
+                group.create_task(self._remove(alloc.id))
 
     async def _remove(self, alloc_id: str) -> None:
         """Remove a directory in which nothing is left that writes."""
-        runner = self._runners().get(alloc_id)
+        runner = self._allocs.live.get(alloc_id)
         if runner is not None:
             await runner.wait_cleaned()
         async with self._slots:

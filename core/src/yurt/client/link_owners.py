@@ -15,32 +15,49 @@ decides:
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from yurt.client.artifacts.hook import ids_of
 from yurt.client.safe_files import Owners
 from yurt.sdk.errors import Invalid, NotFound
+from yurt.sdk.value import Value
 
 if TYPE_CHECKING:
     from yurt.sdk.driver import Driver
     from yurt.structs.alloc import Allocation
-    from yurt.structs.task import Task
 
 NO_ISOLATION = "none"
 
 
-def link_owners(alloc: Allocation, drivers: Mapping[str, Driver]) -> Owners:
-    """The owners that files of several names may have in an allocation; None is anybody. Blocking."""
+class TaskUser(Value):
+    """A task by what decides who may own its files: its driver, and the user it runs as ("": the agent's)."""
+
+    name: str
+    driver: str
+    user: str = ""
+
+
+def task_users(alloc: Allocation) -> tuple[TaskUser, ...]:
+    """The tasks of an allocation."""
     groups = alloc.job.task_groups if alloc.job is not None else ()
-    tasks = [task for group in groups if group.name == alloc.task_group for task in group.tasks]
+    return tuple(
+        TaskUser(name=task.name, driver=task.driver, user=task.user)
+        for group in groups
+        if group.name == alloc.task_group
+        for task in group.tasks
+    )
+
+
+def link_owners(tasks: Collection[TaskUser], drivers: Mapping[str, Driver]) -> Owners:
+    """The owners that files of several names may have in an allocation of these tasks; None is anybody. Blocking."""
     seeing = [task for task in tasks if _sees_host(task, drivers)]
     if tasks and not seeing:
         return None
     return frozenset(uid for task in seeing if (uid := _uid(task)) is not None)
 
 
-def _sees_host(task: Task, drivers: Mapping[str, Driver]) -> bool:
+def _sees_host(task: TaskUser, drivers: Mapping[str, Driver]) -> bool:
     """A driver that is not there, or no longer, is taken for one without isolation."""
     try:
         driver = drivers.get(task.driver)
@@ -49,7 +66,7 @@ def _sees_host(task: Task, drivers: Mapping[str, Driver]) -> bool:
     return driver is None or driver.capabilities.fs_isolation == NO_ISOLATION
 
 
-def _uid(task: Task) -> int | None:
+def _uid(task: TaskUser) -> int | None:
     try:
         ids = ids_of(task.user)
     except Invalid:

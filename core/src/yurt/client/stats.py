@@ -15,6 +15,7 @@ from yurt.client.alloc_runner import AllocRunner
 from yurt.client.config import ClientConfig
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.devices.usage import task_device_stats
+from yurt.client.ended_alloc import EndedAlloc
 from yurt.client.task_runner import TaskRunner
 from yurt.lifecycle.task import RUNNING
 from yurt.runtime.env import Env
@@ -45,11 +46,12 @@ class UsageMeter:
         self._devices = devices
         self._last: WeakKeyDictionary[TaskRunner, tuple[int, TaskStats]] = WeakKeyDictionary()
 
-    async def alloc_usage(self, runner: AllocRunner, task: str, node: Node) -> AllocResourceUsage:
+    async def alloc_usage(self, alloc: AllocRunner | EndedAlloc, task: str, node: Node) -> AllocResourceUsage:
         """Use of an allocation's running tasks; of one when `task` is not empty."""
-        if task and task not in runner.tasks:
-            raise NotFound(f'task "{task}" is not in allocation {runner.alloc.id}')
-        chosen = [runner.tasks[task]] if task else list(runner.tasks.values())
+        if task and task not in [user.name for user in alloc.users]:
+            raise NotFound(f'task "{task}" is not in allocation {alloc.id}')
+        tasks = alloc.tasks if isinstance(alloc, AllocRunner) else {}
+        chosen = [each for name, each in tasks.items() if task in ("", name)]
         used: dict[str, TaskResourceUsage] = {}
         for each in chosen:
             usage = await self._task_usage(each, node)

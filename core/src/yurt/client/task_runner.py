@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, assert_never
 
@@ -16,6 +17,7 @@ from yurt.client.driver_table import passage, wait_end
 from yurt.client.rebuilding import find_run, rebuilt_record, runs_to_try
 from yurt.client.task_env import lookup_in, replace_references
 from yurt.client.task_setup import SetupProblem, TaskSetup, TaskSpec, run_id, task_spec
+from yurt.client.templates.manager import Spawn
 from yurt.client.waiting import LightEvent, wait_or_sleep
 from yurt.lifecycle import events
 from yurt.lifecycle import task as machine
@@ -79,8 +81,8 @@ class TaskRunner:
         self._setups = TaskSetup(
             task_name,
             context,
-            control=self,
-            spawn=self._spawn_follower,
+            control=weakref.proxy(self),  # a cycle of references would outlive the task
+            spawn=_follower_spawn(group, f"{task_name} of {alloc.id[:8]}"),
             saved=owner.wait_saved,
             killed=self._killed,
         )
@@ -277,11 +279,6 @@ class TaskRunner:
     ) -> asyncio.Task[None]:
         return supervised(self._group, f"{what} of task {self.name} of {self.alloc.id[:8]}", work, on_error=on_error)
 
-    def _spawn_follower(
-        self, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None]
-    ) -> asyncio.Task[None]:
-        return self._spawn("templates and identities", work, on_error)
-
     def _setup_broke(self, error: Exception) -> None:
         self.post(machine.SetupFailed(event=events.setup_failure(_unexpected("preparing the task", error))))
 
@@ -433,6 +430,15 @@ class TaskRunner:
         self.post(machine.Note(event=events.signaling(signal, reason)))
         async with self._passage():
             await (self.driver or driver).signal_task(self.task_id(self.machine.run), signal)
+
+
+def _follower_spawn(group: asyncio.TaskGroup, label: str) -> Spawn:
+    """How templates and identities of a task are followed."""
+
+    def spawn(work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None]) -> asyncio.Task[None]:
+        return supervised(group, f"templates and identities of task {label}", work, on_error=on_error)
+
+    return spawn
 
 
 def _unexpected(doing: str, error: Exception) -> str:

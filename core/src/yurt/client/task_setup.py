@@ -16,7 +16,7 @@ from yurt.client.csi.places import make_folders
 from yurt.client.csi.volumes import csi_requests, is_lasting
 from yurt.client.devices.claims import claim_of, reachable
 from yurt.client.identities import TaskIdentities, handed_out, is_final
-from yurt.client.link_owners import link_owners
+from yurt.client.link_owners import link_owners, task_users
 from yurt.client.networks.manager import TaskNetwork
 from yurt.client.requirements import notice, unavailable
 from yurt.client.safe_files import Owners
@@ -107,7 +107,7 @@ class TaskSetup:
         self.templates = TaskTemplates(task_name, context, control=control, spawn=spawn)
         self.identities = TaskIdentities(task_name, context, control=control, spawn=spawn)
         self._context = context
-        self._note = control.note
+        self._control = control
         self._spawn = spawn
         self._resuming: asyncio.Task[None] | None = None
         self._resumed: TaskSpec | None = None
@@ -121,7 +121,7 @@ class TaskSetup:
         driver = self._driver(spec)
         unheard = notice(spec.group, spec.task) if run == 0 else ""
         if unheard:
-            self._note(events.task_setup(unheard))
+            self._control.note(events.task_setup(unheard))
         dirs = await self._make_dirs(spec)
         spec = await self._with_devices(spec, driver)
         spec = replace(spec, template_env=await self._sign_identities(spec, dirs))
@@ -169,7 +169,7 @@ class TaskSetup:
         except SetupProblem as problem:
             are_devices_known = False
             without = "Templates stay as they are, and actions know neither their variables nor those of devices"
-            self._note(events.task_setup(f"{without}: {problem}"))
+            self._control.note(events.task_setup(f"{without}: {problem}"))
         self._resumed = spec
         tokens = await self.identities.env_again(spec.alloc, spec.task, self._dirs(spec))
         spec = self._resumed = replace(spec, template_env=tokens)
@@ -283,7 +283,7 @@ class TaskSetup:
         if not csi_requests(spec.group):
             return spec
         mounting = self._context.csi.volumes.publish(
-            spec.alloc, spec.group, lambda text: self._note(events.task_setup(text))
+            spec.alloc, spec.group, lambda text: self._control.note(events.task_setup(text))
         )
         try:
             found = await value_unless(self._killed, mounting)
@@ -306,7 +306,7 @@ class TaskSetup:
             raise SetupProblem(events.setup_failure(text), is_recoverable=True)
 
     async def _link_owners(self, alloc: Allocation) -> Owners:
-        return await asyncio.to_thread(link_owners, alloc, self._context.drivers)
+        return await asyncio.to_thread(link_owners, task_users(alloc), self._context.drivers)
 
     async def _fetch_artifacts(self, alloc: Allocation, task: Task, request: TaskRequest) -> None:
         """Download what the task has not got yet; its kill ends that at once."""
@@ -324,7 +324,7 @@ class TaskSetup:
             )
             missing = {digest: fetch for digest, fetch in wanted.items() if digest not in self.fetched}
             if missing:
-                self._note(events.downloading_artifacts())
+                self._control.note(events.downloading_artifacts())
                 await finish_unless(self._killed, artifacts.fetch_all(missing, on_done=self.fetched.add))
         except (Invalid, RecoverableError) as error:
             failure = events.failed_artifact_download(str(error))

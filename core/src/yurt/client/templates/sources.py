@@ -55,6 +55,7 @@ class Sources:
         for watch in self._watches.values():
             watch.cancel()
         self._watches.clear()
+        self._on_change = _ignore  # it refers back to who follows the sources: a cycle, when both are done with
 
     def _begin(self, question: Question, group: asyncio.TaskGroup) -> asyncio.Task[None]:
         name = f"watch of {question.shown}"
@@ -184,3 +185,7 @@ def checked(answer: TemplateAnswer) -> Answer:
     if len(body) > ANSWER_MAX_BYTES:
         raise Invalid(f"its provider's answer takes {len(body)} bytes; the most are {ANSWER_MAX_BYTES}")
     return Answer(exists=answer.exists, data=msgspec.msgpack.decode(body))
+
+
+def _ignore(_: Question) -> None:
+    """Nobody follows any more."""

@@ -1,0 +1,136 @@
+"""What servers ask of a node about its allocations, files apart (`yurt.server.ports.NodePort`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+
+from yurt.client import migration
+from yurt.client.alloc_runner import AllocRunner
+from yurt.client.alloc_table import AllocTable
+from yurt.client.context import ClientContext
+from yurt.client.ended_alloc import EndedAlloc
+from yurt.client.exec import ExecSessions
+from yurt.client.link_owners import link_owners
+from yurt.client.stats import UsageMeter
+from yurt.client.task_runner import TaskRunner
+from yurt.lifecycle import task as machine
+from yurt.lifecycle.allocation import POSTSTOP
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
+from yurt.sdk.value import replace
+from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
+from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage
+from yurt.structs.status import TASK_DEAD
+
+END_LIMIT_S = 30.0
+"""How long the data of an allocation is waited for that is about to end."""
+
+
+class AllocOperations:
+    """Questions and orders for one allocation each; unknown ones raise NotFound, or Unavailable at the start."""
+
+    def __init__(self, table: AllocTable, context: ClientContext, execs: ExecSessions) -> None:
+        self._table = table
+        self._context = context
+        self._execs = execs
+        self._meter = UsageMeter(context.env, context.devices)
+
+    async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
+        """Use of an allocation; of one task when `task` is not empty."""
+        return await self._meter.alloc_usage(await self._table.find(alloc_id), task, self._context.node())
+
+    async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
+        """What the checks of an allocation's services said last."""
+        return (await self._table.find(alloc_id)).check_statuses()
+
+    async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
+        """Restart one task, or the running ones, or all of them."""
+        alloc = await self._table.find(alloc_id)
+        if not isinstance(alloc, AllocRunner) or not alloc.is_live:
+            raise Conflict(f"allocation {alloc_id} is stopping or has ended; it cannot be restarted")
+        if task:
+            _need_task(alloc, task)
+            runner = alloc.tasks[task]
+            if runner.machine.phase not in (machine.RUNNING, machine.BACKOFF):
+                raise Invalid(f"Task not running: {task!r} is {runner.machine.state.state}")
+            runner.post(machine.AskRestart(reason="User requested task to restart"))
+            return
+        which = "all" if all_tasks else "running"
+        ask = machine.AskRestart(reason=f"User requested {which} tasks to restart", from_start=all_tasks)
+        for role in alloc.roles:
+            if role.hook != POSTSTOP:
+                alloc.tasks[role.name].post(ask)
+
+    async def signal_alloc(self, alloc_id: str, *, task: str, signal: str) -> None:
+        """Send a signal to one task, or to all when `task` is empty."""
+        alloc = await self._table.find(alloc_id)
+        tasks = _tasks_of(alloc)
+        if task:
+            _need_task(alloc, task)
+            if task not in tasks:
+                raise Invalid(f"task {task!r} is not running; only a running task can be sent a signal")
+            await tasks[task].signal(signal)
+            return
+        running = [runner for runner in tasks.values() if runner.machine.phase == machine.RUNNING]
+        if not running:
+            raise Invalid(f"no task of allocation {alloc_id} is running")
+        for runner in running:
+            await runner.signal(signal)
+
+    async def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
+        """Run a command in a running task; all that comes from elsewhere, actions too, passes here."""
+        if self._context.config.disable_remote_exec:
+            raise PermissionDenied(
+                "Permission denied: this node runs no commands in its tasks for others "
+                "(client { disable_remote_exec = true })"
+            )
+        runner = _running_task(await self._table.find(request.alloc_id), request.task)
+        assert runner.driver is not None, request.task
+        if request.is_action:
+            request = replace(request, command=runner.filled(request.command))
+        task_id = runner.task_id(runner.machine.run)
+        async with aclosing(self._execs.run(runner.driver, task_id, request, inputs)) as frames:
+            async for frame in frames:
+                yield frame
+
+    async def pack_disk(self, alloc_id: str) -> AsyncGenerator[bytes]:
+        """The data of an allocation that has ended, for its successor elsewhere.
+
+        The servers may know of its end a moment before its runner has put everything away.
+        """
+        alloc = await self._table.find(alloc_id)
+        users = alloc.users
+        if isinstance(alloc, AllocRunner):
+            try:
+                async with asyncio.timeout(END_LIMIT_S):
+                    await alloc.wait_over()
+            except TimeoutError:
+                raise Conflict(f"allocation {alloc_id} still runs; its data moves when it has ended") from None
+        root, names = self._context.config.alloc_dir, tuple(task.name for task in users)
+        owners = await asyncio.to_thread(link_owners, users, self._context.drivers)
+        async with aclosing(migration.pack(root, alloc_id, names, owners=owners)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+
+def _tasks_of(alloc: AllocRunner | EndedAlloc) -> Mapping[str, TaskRunner]:
+    """The tasks that may run."""
+    return alloc.tasks if isinstance(alloc, AllocRunner) else {}
+
+
+def _need_task(alloc: AllocRunner | EndedAlloc, name: str) -> None:
+    """Raises NotFound when the allocation has no such task."""
+    names = [user.name for user in alloc.users]
+    if name not in names:
+        raise NotFound(f"Could not find task {name!r} in allocation {alloc.id}; it has {', '.join(names)}")
+
+
+def _running_task(alloc: AllocRunner | EndedAlloc, name: str) -> TaskRunner:
+    """A task that runs; raises NotFound or Invalid."""
+    _need_task(alloc, name)
+    runner = _tasks_of(alloc).get(name)
+    if runner is None or runner.machine.phase != machine.RUNNING or runner.driver is None:
+        state = TASK_DEAD if runner is None else runner.machine.state.state
+        raise Invalid(f'Task "{name}" is not running: it is {state}')
+    return runner

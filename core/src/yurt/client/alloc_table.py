@@ -1,0 +1,83 @@
+"""The allocations of a client: runners of those that live, and records of those that have ended.
+
+A runner is retired when its allocation has ended and the drivers have freed what its tasks held. Nothing refers to it
+from then on, and no cycle of references leads through it, so it is freed at once: a garbage collection that came later
+would find the memory around it taken by objects that stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+from yurt.client.alloc_runner import AllocRunner
+from yurt.client.ended_alloc import EndedAlloc
+from yurt.client.waiting import wait_or_sleep
+from yurt.lifecycle.task import DEAD
+from yurt.runtime.env import Env
+from yurt.sdk.errors import NotFound, Reason, Unavailable
+
+RESTORE_LIMIT_S = 30.0
+"""How long questions about allocations wait until a client has taken up what it ran."""
+
+
+class AllocTable:
+    """Every allocation that the servers have given to a client and not yet forgotten."""
+
+    def __init__(self, env: Env) -> None:
+        self.live: dict[str, AllocRunner] = {}
+        """Runners; one whose allocation is over stays until its drivers have freed everything."""
+        self.ended: dict[str, EndedAlloc] = {}
+        self._env = env
+        self._restored = asyncio.Event()
+
+    def __contains__(self, alloc_id: str) -> bool:
+        return alloc_id in self.live or alloc_id in self.ended
+
+    def set_restored(self) -> None:
+        """What an earlier agent ran is in the table."""
+        self._restored.set()
+
+    async def find(self, alloc_id: str) -> AllocRunner | EndedAlloc:
+        """An allocation; a client that has just begun may be about to take it up. Raises NotFound or Unavailable."""
+        if alloc_id not in self and not await wait_or_sleep(self._env, self._restored, RESTORE_LIMIT_S):
+            raise Unavailable("this node still takes up what it ran: try again in a moment")
+        found = self.live.get(alloc_id) or self.ended.get(alloc_id)
+        if found is None:
+            text = f"Unknown allocation {alloc_id!r}: this node does not run it"
+            raise NotFound(text, reason=Reason.UNKNOWN_ALLOCATION)
+        return found
+
+    def is_task_dead(self, alloc_id: str, task: str) -> bool:
+        """The task runs no more, and will not start again."""
+        runner = self.live.get(alloc_id)
+        return runner is None or runner.tasks[task].machine.phase == DEAD
+
+    def over(self) -> Iterator[EndedAlloc]:
+        """Records of all that have ended, those included whose drivers still free something."""
+        yield from self.ended.values()
+        yield from (_record_of(runner) for runner in self.live.values() if runner.is_over)
+
+    def retire(self, runner: AllocRunner) -> None:
+        """Keep a record in the place of a runner whose allocation is over."""
+        assert runner.is_over, runner.alloc.id
+        if self.live.get(runner.alloc.id) is runner:
+            del self.live[runner.alloc.id]
+            self.ended[runner.alloc.id] = _record_of(runner)
+        runner.release()
+
+    def forget(self, alloc_id: str) -> None:
+        """The servers have forgotten the allocation."""
+        runner = self.live.pop(alloc_id, None)
+        if runner is not None:
+            runner.release()
+        self.ended.pop(alloc_id, None)
+        if not self.ended:
+            self.ended = {}  # a dict keeps the room that it once needed
+        if not self.live:
+            self.live = {}
+
+
+def _record_of(runner: AllocRunner) -> EndedAlloc:
+    """What is remembered of an allocation that is over."""
+    return EndedAlloc(id=runner.id, finished_at=runner.finished_at, users=runner.users, checks=runner.check_statuses())
