@@ -175,7 +175,10 @@ class Snapshot(Tables):
 
 
 class Transaction:
-    """The edits of one command. Reads through `get` see the edits made so far."""
+    """The edits of one command. Reads through `get` see the edits made so far.
+
+    `get` and the counts of `apply` find the newest form of a table without a further call: they are the hottest reads.
+    """
 
     def __init__(self, base: Snapshot, index: int) -> None:
         self.base = base
@@ -202,11 +205,13 @@ class Transaction:
 
     def keys_where(self, table: TableSchema[K, V], column: str, value: Hashable) -> tuple[K, ...]:
         """Keys of the rows with that index key as edited so far, sorted."""
-        return self._newest(table).keys_where(column, value)
+        name = table.name
+        return (self._editors.get(name) or self.base._tables[name]).keys_where(column, value)
 
     def count_where(self, table: TableSchema[K, V], column: str, value: Hashable) -> int:
         """How many rows have that index key as edited so far."""
-        return self._newest(table).count_where(column, value)
+        name = table.name
+        return (self._editors.get(name) or self.base._tables[name]).count_where(column, value)
 
     def put(self, table: TableSchema[K, V], key: K, row: V) -> None:
         """Insert or replace a row."""
@@ -261,9 +266,10 @@ class Transaction:
         return self._editors.get(name) or self.base._tables[name]
 
     def _editor(self, table: TableSchema[K, V]) -> TableEditor[K, V]:
-        editor = self._editors.get(table.name)
+        name = table.name
+        editor = self._editors.get(name)
         if editor is None:
-            editor = self._editors[table.name] = self.base._tables[table.name].edit()
+            editor = self._editors[name] = self.base._tables[name].edit()
         return editor
 
     def _record(self, table: str, key: Hashable, before: object, after: object) -> None:
