@@ -23,7 +23,7 @@ COMMANDS = frozenset(kind.__name__ for kind in get_args(AnyCommand))
 EXPECTATIONS = frozenset({
     "based_on", "check_index", "checked_at", "enforce_index", "specification_index", "lock_id", "is_strict",
 })  # fmt: skip
-READERS = frozenset({"read_state", "changed_state"})
+READERS = frozenset({"read_state", "changed_state", "view", "known_view", "changed_view"})
 ANSWERS = frozenset({"committed", "done", "step", "self"})
 """Owners of a `state` that is no snapshot to decide on: what `apply` answered, or a machine's own field."""
 
@@ -44,9 +44,8 @@ EXCUSES: dict[str, str] = {
     "server/root_keys.py::_rekey: RekeyVariables": "apply leaves out variables whose modify index has moved",
     "server/services.py::register: RegisterServices": "apply holds each registration against its allocation",
     "server/variables.py::decision: LockVariable": "apply decides who holds the lock; the items are the caller's",
-    "http/evaluations.py::delete: DeleteEvaluations": "apply leaves out evaluations that have not ended",
-    "http/namespaces.py::delete: DeleteNamespaces": LOOKED_AT_TWICE,
-    "http/node_pools.py::delete: DeleteNodePools": LOOKED_AT_TWICE,
+    "server/operations/cluster.py::delete: DeleteNamespaces": LOOKED_AT_TWICE,
+    "server/operations/cluster.py::delete: DeleteNodePools": LOOKED_AT_TWICE,
     "duties/deployments.py::watch: UpsertEvaluations": BY_WATCHER,
     "duties/deployments.py::watch: SetDesiredTransitions": BY_WATCHER,
     "duties/deployments.py::watch: PromoteDeployment": BY_WATCHER,

@@ -42,7 +42,7 @@ def reads_of(handler: Callable[..., Any]) -> Reads:
     is_own = cls is not None and cls.__module__.startswith("yurt.http.")
     return Reads(
         parameters=frozenset(names),
-        blocks="changed_state" in called,
+        blocks=bool(called & {"changed_state", "changed_view"}),
         pages="Pager" in called,
         body=tuple(field.encode_name for field in fields),
         ignored=frozenset(field.encode_name for field in fields if is_own and field.name not in looked_at),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from yurt.access import Actor, Decision, Need, Scope, needs
+from yurt.access import needs
 from yurt.access.needs import Capability, describe
 from yurt.http import routes
 from yurt.http.agent_info import AgentInfo
@@ -15,6 +15,7 @@ from yurt.http.call import Call
 from yurt.http.routes import QUERY, ROW, Route
 from yurt.http.routing import JOB, JobPaths, add_routes
 from yurt.http.table import ROUTES
+from yurt.testing.authorities import Grants
 from yurt.testing.http_api import serving
 
 DECISIONS = Path(__file__).parent / "routes.txt"
@@ -94,21 +95,8 @@ def test_the_ending_of_a_path_decides_and_the_rest_is_the_id(path: str, handler_
     assert found.parts["job_id"] == job_id
 
 
-class Only:
-    """Allows what is asked of one namespace, and what is asked before a row is known."""
-
-    def __init__(self, namespace: str) -> None:
-        self.namespace = namespace
-
-    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
-        return Decision(is_allowed=scope.namespace in (None, self.namespace), reason="by its name")
-
-    def allows_everywhere(self, actor: Actor, need: Need) -> bool:
-        return False
-
-
 async def test_the_dispatcher_refuses_before_the_body_is_read() -> None:
-    async with serving(authority=Only("a")) as api:
+    async with serving(authority=Grants("a", Capability.LIST_JOBS, Capability.SCALE_JOB)) as api:
         assert (await api.get("/v1/jobs?namespace=a")).status == 200
         for answer in (
             await api.get("/v1/jobs"),

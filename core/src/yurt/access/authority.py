@@ -89,6 +89,10 @@ class Access:
             known = self._kept[scope] = self._authority.decide(self.actor, self.need, scope).is_allowed
         return known
 
+    def narrowed(self, need: Need) -> Access:
+        """The same caller where the request turns out to need something else than its route says."""
+        return Access(self.actor, need, self._authority)
+
     def require(self, scope: Scope) -> None:
         """Raises PermissionDenied where `allows` says no."""
         if not self.allows(scope):

@@ -9,13 +9,16 @@ from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.stubs import AllocWriter, alloc_stub
 from yurt.http import routes
+from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused
-from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
+from yurt.http.lists import check_prefix, check_uuid
 from yurt.http.query import flag
 from yurt.http.routes import NODE, QUERY, ROW
 from yurt.http.targets import node_of_alloc
 from yurt.sdk.value import Value
+from yurt.server.views import Listing, View
+from yurt.server.views.scheduling import AllocationRows
 from yurt.structs.alloc import Allocation
 
 
@@ -40,11 +43,12 @@ async def list_allocations(call: Call) -> web.Response:
     resources = flag(call.query, "resources")
     task_states = flag(call.query, "task_states", default=True)
 
-    def wanted(row: Allocation) -> bool:
-        return row.id.startswith(prefix) and options.sees(row.namespace)
+    def listing(view: View) -> Listing[Allocation]:
+        found = view.of(AllocationRows).of_namespace(options.namespace)
+        return found.where((lambda row: row.id.startswith(prefix)) if prefix else None)
 
-    return await list_answer(
-        call, ("allocs",), lambda state: state.allocs.values(), wanted=wanted,
+    return await list_rows(
+        call, (AllocationRows,), listing,
         render=lambda _: lambda alloc: alloc_stub(alloc, task_states=task_states, resources=resources),
     )  # fmt: skip
 
@@ -52,25 +56,20 @@ async def list_allocations(call: Call) -> web.Response:
 async def read(call: Call) -> web.Response:
     """GET /v1/allocation/:id."""
     alloc_id = check_uuid(call.part("id"), "alloc")
-    return await object_answer(
-        call, "allocs", alloc_id, render=lambda row, _: AllocWriter()(row), missing="alloc not found"
+    return await one_row(
+        call, AllocationRows, alloc_id, render=lambda row, _: AllocWriter()(row), missing="alloc not found"
     )
 
 
 async def stop(call: Call) -> web.Response:
     """PUT /v1/allocation/:id/stop."""
-    alloc_id = _known(call, "allocation not found")
+    alloc_id = check_uuid(call.part("id"), "alloc")
+    if alloc_id not in call.view().of(AllocationRows):
+        raise Refused(404, "allocation not found")
     no_shutdown_delay = flag(call.query, "no_shutdown_delay")
     reschedule = flag(call.query, "reschedule")
-    done = await call.server.allocs.stop(alloc_id, no_shutdown_delay=no_shutdown_delay, reschedule=reschedule)
+    done = await call.operations.allocations.stop(alloc_id, no_shutdown_delay=no_shutdown_delay, reschedule=reschedule)
     return json_answer(call, {"EvalID": done.eval_id, "Index": done.index}, index=done.index)
-
-
-def _known(call: Call, missing: str) -> str:
-    alloc_id = check_uuid(call.part("id"), "alloc")
-    if alloc_id not in call.read_state().allocs:
-        raise Refused(404, missing)
-    return alloc_id
 
 
 async def stats(call: Call) -> web.Response:
@@ -100,7 +99,7 @@ async def signal(call: Call) -> web.Response:
 
 
 def _check_task(call: Call, alloc_id: str, task: str) -> None:
-    alloc = call.server.state.allocs.get(alloc_id) if call.context.server is not None else None
+    alloc = call.known_view().of(AllocationRows).get(alloc_id) if call.has_server else None
     group = alloc.job.group(alloc.task_group) if alloc is not None and alloc.job is not None else None
     if task and group is not None and group.task(task) is None:
         raise Refused(500, f'Could not find task named "{task[:64]}" in allocation {alloc_id[:8]}')

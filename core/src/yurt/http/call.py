@@ -18,11 +18,16 @@ from yurt.http.cluster import CLUSTER, Cluster
 from yurt.http.errors import NoServer, Refused
 from yurt.http.query import ReadOptions
 from yurt.runtime.env import Env
+from yurt.runtime.turns import Turns
 from yurt.sdk.errors import Unavailable
+from yurt.server.operations import Operations
+from yurt.server.views import View
 
 if TYPE_CHECKING:
     from yurt.client.client import Client
     from yurt.http.forwarding import ApiPort
+    from yurt.server.config import ServerConfig
+    from yurt.server.ports import NodePort
     from yurt.server.server import Server
     from yurt.state.store import Snapshot
     from yurt.state.watch import WatchKey
@@ -126,6 +131,38 @@ class Call:
         """The JSON body as a struct; the struct's defaults when it is empty and optional."""
         data = await self.document(optional=optional)
         return decode_value({} if data is None else data, cls, name=cls.__name__.removesuffix("Body"))[0]
+
+    @property
+    def settings(self) -> ServerConfig:
+        """The settings of the server in this agent."""
+        return self.server.config
+
+    @property
+    def turns(self) -> Turns:
+        """Lets other requests through between the slices of a long look at the state."""
+        return self.server.writer.turns
+
+    def view(self) -> View:
+        """The newest state as the caller may see it; raises as `read_state` does."""
+        return View(self.read_state(), self.access)
+
+    def known_view(self) -> View:
+        """What this server knows, led or not: for requests that a node answers, wherever they arrive."""
+        return View(self.server.state, self.access)
+
+    def node_port(self, node_id: str) -> NodePort:
+        """How to reach a node, here or through another server; raises NotFound or Unavailable."""
+        return self.server.node_port(node_id)
+
+    @property
+    def has_server(self) -> bool:
+        """This agent runs a server."""
+        return self.context.server is not None
+
+    @property
+    def operations(self) -> Operations:
+        """What the caller may change."""
+        return Operations(self.server, self.access)
 
     def read_state(self) -> Snapshot:
         """The state for a consistent read; raises Unavailable when nobody leads, unless stale reads were asked for."""

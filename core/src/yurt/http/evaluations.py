@@ -12,75 +12,67 @@ from yurt.api.encode import to_wire
 from yurt.api.filter import compile_filter
 from yurt.api.page import STEP, Stopwatch
 from yurt.api.stubs import alloc_stub
-from yurt.fsm.evals import why_evaluation_stays
 from yurt.http import routes
-from yurt.http.call import Call, changed_state, json_answer, read_answer
+from yurt.http.answers import changed_view, list_rows, one_row
+from yurt.http.call import Call, json_answer, read_answer
 from yurt.http.errors import Refused
-from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
+from yurt.http.lists import check_prefix, check_uuid
 from yurt.http.query import flag
 from yurt.http.routes import QUERY, ROW
 from yurt.runtime.turns import SLICE
 from yurt.sdk.value import Value, replace
-from yurt.state.store import Snapshot
-from yurt.structs.commands import DeleteEvaluations
+from yurt.server.views import Listing, View
+from yurt.server.views.scheduling import AllocationRows, EvaluationRows
 from yurt.structs.evaluation import Evaluation, EvaluationStub
 
 _STUB_FIELDS = EvaluationStub.__struct_fields__
 RELATED_MAX = 100
 DELETE_IDS_MAX = 7281
-DELETE_BATCH = 200
-"""Evaluations deleted by one command: it bounds for how long its application holds the loop."""
 
 
-def _wanted(call: Call) -> Callable[[Evaluation], bool]:
-    """Which evaluations the query asks for, but for its filter."""
+def _wanted(call: Call) -> Callable[[View], Listing[Evaluation]]:
+    """The evaluations that the query asks for, but for its filter."""
     options, status, job_id = call.options, call.query.get("status", ""), call.query.get("job", "")
     prefix = check_prefix(options.prefix, "eval")
 
     def is_wanted(row: Evaluation) -> bool:
         return (
-            options.sees(row.namespace)
-            and row.id.startswith(prefix)
-            and (not status or row.status == status)
-            and (not job_id or row.job_id == job_id)
+            row.id.startswith(prefix) and (not status or row.status == status) and (not job_id or row.job_id == job_id)
         )
 
-    return is_wanted
+    condition = is_wanted if prefix or status or job_id else None
+    return lambda view: view.of(EvaluationRows).of_namespace(options.namespace).where(condition)
 
 
 async def list_evaluations(call: Call) -> web.Response:
     """GET /v1/evaluations."""
     if call.options.filter and (call.query.get("status") or call.query.get("job")):
         raise Refused(400, "Filter expression cannot be used with other filter parameters")
-    return await list_answer(
-        call, ("evals",), lambda state: state.evals.values(), wanted=_wanted(call), render=lambda _: to_wire
-    )
+    return await list_rows(call, (EvaluationRows,), _wanted(call), render=lambda _: to_wire)
 
 
 async def count(call: Call) -> web.Response:
     """GET /v1/evaluations/count."""
-    state, index = await changed_state(call, [("evals",)], lambda s: s.evals.index)
-    found = await _filtered(call, state, _wanted(call), call.options.filter)
+    listing = _wanted(call)
+    view, index = await changed_view(call, [EvaluationRows.watched()], lambda view: view.of(EvaluationRows).index)
+    found = await _filtered(call, listing(view), call.options.filter)
     return read_answer(call, {"Count": len(found)}, index)
 
 
-async def _filtered(
-    call: Call, state: Snapshot, wanted: Callable[[Evaluation], bool], expression: str
-) -> list[Evaluation]:
-    """The evaluations that are wanted and that a filter expression, if there is one, keeps."""
+async def _filtered(call: Call, listing: Listing[Evaluation], expression: str) -> list[Evaluation]:
+    """The evaluations of a listing that a filter expression, if there is one, keeps."""
     keep = compile_filter(expression) if expression else None
     found: list[Evaluation] = []
-    turns = call.server.writer.turns
-    async for part in turns.slices(state.evals.values(), SLICE if keep is None else STEP):
+    async for part in call.turns.slices(listing.rows, SLICE if keep is None else STEP):
         if keep is None:
-            found += filter(wanted, part)
+            found += listing.among(part)
             continue
         watch = Stopwatch()
-        for row in part:
+        for row in listing.among(part):
             if watch.is_over:
-                await turns.next()
+                await call.turns.next()
                 watch = Stopwatch()
-            if wanted(row) and keep(to_wire(row)):
+            if keep(to_wire(row)):
                 found.append(row)
     return found
 
@@ -104,45 +96,37 @@ async def delete(call: Call) -> web.Response:
         raise Refused(400, f"request includes {len(body.eval_ids)} evaluation IDs, must be {DELETE_IDS_MAX} or fewer")
     if body.eval_ids:
         return await _delete_ids(call, list(dict.fromkeys(check_uuid(text, "eval") for text in body.eval_ids)))
-    state = call.read_state()
-    ended = await _filtered(call, state, lambda row: _is_deletable(state, call, row), expression)
-    index, deleted = state.index, 0
-    async for part in call.server.writer.turns.slices([row.id for row in ended], DELETE_BATCH):
-        done = await call.server.propose(DeleteEvaluations(eval_ids=tuple(part)))
-        index, deleted = done.index, deleted + sum(eval_id not in done.state.evals for eval_id in part)
+    rows = call.view().of(EvaluationRows)
+    deletable = rows.of_namespace(call.options.namespace).where(lambda row: not rows.why_it_stays(row))
+    ended = await _filtered(call, deletable, expression)
+    index, deleted = await call.operations.evaluations.delete([row.id for row in ended], is_strict=False)
     return json_answer(call, {"Count": deleted}, index=index)
 
 
 async def _delete_ids(call: Call, eval_ids: list[str]) -> web.Response:
     """Delete exactly these, or none when one must stay; one that comes to life meanwhile refuses what is left."""
-    state, index = call.read_state(), 0
+    rows = call.view().of(EvaluationRows)
     for eval_id in eval_ids:
-        row = state.evals.get(eval_id)
+        row = rows.get(eval_id)
         if row is None:
             raise Refused(404, f"eval not found: {eval_id}")
-        if reason := why_evaluation_stays(state, row):
+        if reason := rows.why_it_stays(row):
             raise Refused(400, f"eval {eval_id} is not safe to delete: {reason}")
-    async for part in call.server.writer.turns.slices(eval_ids, DELETE_BATCH):
-        command = DeleteEvaluations(eval_ids=tuple(part), is_strict=True)
-        index = (await call.server.propose(command)).index
+    index, _ = await call.operations.evaluations.delete(eval_ids, is_strict=True)
     return json_answer(call, {"Count": len(eval_ids)}, index=index)
-
-
-def _is_deletable(state: Snapshot, call: Call, row: Evaluation) -> bool:
-    return call.options.sees(row.namespace) and not why_evaluation_stays(state, row)
 
 
 async def read(call: Call) -> web.Response:
     """GET /v1/evaluation/:id."""
     eval_id, related = check_uuid(call.part("id"), "eval"), flag(call.query, "related")
 
-    def render(row: Evaluation, state: Snapshot) -> Evaluation:
-        return replace(row, related_evals=related_evals(state, row)) if related else row
+    def render(row: Evaluation, view: View) -> Evaluation:
+        return replace(row, related_evals=related_evals(view.of(EvaluationRows), row)) if related else row
 
-    return await object_answer(call, "evals", eval_id, render=render, missing="eval not found")
+    return await one_row(call, EvaluationRows, eval_id, render=render, missing="eval not found")
 
 
-def related_evals(state: Snapshot, evaluation: Evaluation) -> tuple[EvaluationStub, ...]:
+def related_evals(rows: EvaluationRows, evaluation: Evaluation) -> tuple[EvaluationStub, ...]:
     """Every evaluation that this one leads to or comes from, by id."""
     seen: dict[str, Evaluation] = {evaluation.id: evaluation}
     queue = [evaluation]
@@ -150,7 +134,7 @@ def related_evals(state: Snapshot, evaluation: Evaluation) -> tuple[EvaluationSt
         current = queue.pop()
         linked = (current.previous_eval, current.next_eval, current.blocked_eval)
         for eval_id in linked:
-            row = state.evals.get(eval_id) if eval_id and eval_id not in seen else None
+            row = rows.get(eval_id) if eval_id and eval_id not in seen else None
             if row is not None:
                 seen[eval_id] = row
                 queue.append(row)
@@ -163,9 +147,10 @@ def related_evals(state: Snapshot, evaluation: Evaluation) -> tuple[EvaluationSt
 async def allocations(call: Call) -> web.Response:
     """GET /v1/evaluation/:id/allocations."""
     eval_id = check_uuid(call.part("id"), "eval")
-    return await list_answer(
-        call, ("allocs",), lambda state: state.allocs.each_where("eval", eval_id), render=lambda _: alloc_stub
-    )
+    return await list_rows(
+        call, (AllocationRows,), lambda view: view.of(AllocationRows).each_where("eval", eval_id),
+        render=lambda _: alloc_stub,
+    )  # fmt: skip
 
 
 READ_JOB = needs.namespace(Capability.READ_JOB)

@@ -6,25 +6,27 @@ import asyncio
 import itertools
 from collections.abc import Callable
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from aiohttp import web
 
 from yurt.access import needs
 from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
-from yurt.api.page import Pager, by_index
 from yurt.api.stubs import alloc_stub
 from yurt.http import job_actions, job_exec, job_tags, routes, services
-from yurt.http.call import Call, changed_state, object_missing, read_answer
+from yurt.http.answers import changed_view, list_page_newest_first, one_row
+from yurt.http.call import Call, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.jobs import register_job
-from yurt.http.lists import object_answer, page_answer
 from yurt.http.query import flag, number
 from yurt.http.routes import BODY, QUERY
+from yurt.http.targets import job_key
 from yurt.rules.bounds import is_costly
 from yurt.rules.diff import job_diff
-from yurt.state.store import Snapshot
+from yurt.server.views import Rows, Stored, View
+from yurt.server.views.jobs import JobRows, JobSummaryRows, JobVersionRows, ScalingEventRows
+from yurt.server.views.scheduling import AllocationRows, DeploymentRows, EvaluationRows
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
@@ -32,16 +34,13 @@ from yurt.structs.job import Job
 from yurt.structs.questions import is_terminal
 
 _MODIFY_INDEX: Final = attrgetter("modify_index")
-
-
-def job_key(call: Call) -> tuple[str, str]:
-    """(namespace, id) of the job in the path."""
-    return (call.options.namespace, call.part("job_id"))
+JobKey = tuple[str, str]
+R = TypeVar("R", bound=Stored)
 
 
 async def read(call: Call) -> web.Response:
     """GET /v1/job/:id."""
-    return await object_answer(call, "jobs", job_key(call), render=lambda job, _: job, missing="job not found")
+    return await one_row(call, JobRows, job_key(call), render=lambda job, _: job, missing="job not found")
 
 
 async def update(call: Call) -> web.Response:
@@ -51,15 +50,16 @@ async def update(call: Call) -> web.Response:
 
 async def summary(call: Call) -> web.Response:
     """GET /v1/job/:id/summary."""
-    return await object_answer(call, "job_summaries", job_key(call), render=lambda row, _: row, missing="job not found")
+    return await one_row(call, JobSummaryRows, job_key(call), render=lambda row, _: row, missing="job not found")
 
 
 async def versions(call: Call) -> web.Response:
     """GET /v1/job/:id/versions: newest first, with the difference of each to the one before it when asked."""
     key, wants_diffs = job_key(call), flag(call.query, "diffs")
     base_version, base_tag = number(call.query, "diff_version"), call.query.get("diff_tag", "")
-    state, index = await changed_state(call, [("job_versions", "job", key)], lambda s: _versions_index(s, key))
-    found = sorted(state.job_versions.where("job", key), key=lambda job: job.version, reverse=True)
+    watched = [JobVersionRows.watched_where("job", key)]
+    view, index = await changed_view(call, watched, lambda view: view.of(JobVersionRows).index_of_job(key))
+    found = view.of(JobVersionRows).newest_first(key)
     if not found:
         return object_missing(call, "job versions not found", index)
     if base_tag:
@@ -70,11 +70,6 @@ async def versions(call: Call) -> web.Response:
         return read_answer(call, {"Diffs": diffs, "Versions": found}, index)
 
     return await asyncio.to_thread(answer) if any(map(is_costly, found)) else answer()
-
-
-def _versions_index(state: Snapshot, key: tuple[str, str]) -> int:
-    found = state.job_versions.where("job", key)
-    return max((job.modify_index for job in found), default=state.job_versions.index)
 
 
 def _tagged(found: list[Job], name: str) -> Job:
@@ -96,54 +91,58 @@ def _version_diffs(found: list[Job], base_version: int | None) -> list[Any]:
 async def allocations(call: Call) -> web.Response:
     """GET /v1/job/:id/allocations; `all` includes those of earlier jobs with the same id."""
     key, wants_all = job_key(call), flag(call.query, "all")
-    job = call.read_state().jobs.get(key)
+    job = call.view().of(JobRows).get(key)
 
     def wanted(alloc: Allocation) -> bool:
         return wants_all or job is None or alloc.job is None or alloc.job.create_index == job.create_index
 
-    return await _list_below(call, "allocs", alloc_stub, wanted)
+    return await _list_below(call, AllocationRows, alloc_stub, wanted)
 
 
 async def evaluations(call: Call) -> web.Response:
     """GET /v1/job/:id/evaluations."""
-    return await _list_below(call, "evals", to_wire)
+    return await _list_below(call, EvaluationRows, to_wire)
 
 
 async def deployments(call: Call) -> web.Response:
     """GET /v1/job/:id/deployments."""
     key, wants_all = job_key(call), flag(call.query, "all")
-    job = call.read_state().jobs.get(key)
+    job = call.view().of(JobRows).get(key)
 
     def wanted(deployment: Deployment) -> bool:
         return wants_all or job is None or deployment.job_create_index == job.create_index
 
-    return await _list_below(call, "deployments", to_wire, wanted)
+    return await _list_below(call, DeploymentRows, to_wire, wanted)
 
 
 async def _list_below(
-    call: Call, table: str, render: Callable[[Any], dict[str, Any]], wanted: Callable[[Any], bool] | None = None
+    call: Call,
+    kind: type[Rows[str, R]],
+    render: Callable[[R], dict[str, Any]],
+    wanted: Callable[[R], bool] | None = None,
 ) -> web.Response:
-    """Those of the job's rows of a table that are wanted, the newest first."""
+    """Those of the job's rows of a kind that are wanted, the newest first."""
     key = job_key(call)
     if call.options.index:
-        state, index = await changed_state(call, [(table, "job", key)], lambda s: _newest(s, table, key))
+        view, index = await changed_view(call, [kind.watched_where("job", key)], lambda view: _newest(view, kind, key))
     else:
-        state = call.read_state()
-        index = await _newest_in_slices(call, state, table, key)
-    rows, is_reversed = state.table(table).each_where("job", key), not call.options.reverse
-    pager = Pager(rows, render, key=by_index, options=call.options, is_reversed=is_reversed, wanted=wanted)
-    return await page_answer(call, pager, index or state.table(table).index)
+        view = call.view()
+        index = await _newest_in_slices(call, view, kind, key)
+    rows = view.of(kind)
+    return await list_page_newest_first(
+        call, rows.each_where("job", key).where(wanted), index or rows.index, render=render
+    )
 
 
-def _newest(state: Snapshot, table: str, key: tuple[str, str]) -> int:
-    """When a row of the job in a table changed last; 0 when there is none."""
-    return max(map(_MODIFY_INDEX, state.table(table).each_where("job", key)), default=0)
+def _newest(view: View, kind: type[Rows[str, R]], key: JobKey) -> int:
+    """When a row of the job of a kind changed last; 0 when there is none."""
+    return max(map(_MODIFY_INDEX, view.of(kind).each_where("job", key)), default=0)
 
 
-async def _newest_in_slices(call: Call, state: Snapshot, table: str, key: tuple[str, str]) -> int:
+async def _newest_in_slices(call: Call, view: View, kind: type[Rows[str, R]], key: JobKey) -> int:
     """The same for a read that waits for nothing."""
     newest = 0
-    async for part in call.server.writer.turns.slices(state.table(table).each_where("job", key)):
+    async for part in call.turns.slices(view.of(kind).each_where("job", key)):
         newest = max(newest, *map(_MODIFY_INDEX, part))
     return newest
 
@@ -152,12 +151,13 @@ async def deployment(call: Call) -> web.Response:
     """GET /v1/job/:id/deployment: the newest one, or null."""
     key = job_key(call)
 
-    def index_of(state: Snapshot) -> int:
-        latest = state.latest_deployment(*key)
-        return state.deployments.index if latest is None else latest.modify_index
+    def index_of(view: View) -> int:
+        rows = view.of(DeploymentRows)
+        latest = rows.newest_of(key)
+        return rows.index if latest is None else latest.modify_index
 
-    state, index = await changed_state(call, [("deployments", "job", key)], index_of)
-    return read_answer(call, state.latest_deployment(*key), index)
+    view, index = await changed_view(call, [DeploymentRows.watched_where("job", key)], index_of)
+    return read_answer(call, view.of(DeploymentRows).newest_of(key), index)
 
 
 async def submission(call: Call) -> web.Response:
@@ -166,8 +166,9 @@ async def submission(call: Call) -> web.Response:
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise Refused(400, "Unable to parse job submission version parameter")
     key = (*job_key(call), int(text))
-    state, index = await changed_state(call, [("job_submissions", key)], lambda s: s.job_submissions.index)
-    row = state.job_submissions.get(key)
+    watched = [JobRows.watched_submission(key)]
+    view, index = await changed_view(call, watched, lambda view: view.of(JobRows).submissions_index)
+    row = view.of(JobRows).submission(key)
     if row is None:
         return object_missing(call, "job source not found", index)
     return read_answer(call, row, index)
@@ -177,32 +178,31 @@ async def scale_status(call: Call) -> web.Response:
     """GET /v1/job/:id/scale."""
     key = job_key(call)
 
-    def index_of(state: Snapshot) -> int:
-        job = state.jobs.get(key)
-        events = state.scaling_events.get(key)
+    def index_of(view: View) -> int:
+        events = view.of(ScalingEventRows).get(key)
         scaled = events.modify_index if events is not None else 0
-        known = job.modify_index if job is not None else state.jobs.index
-        return max(known, scaled, _newest(state, "allocs", key) if call.options.index else 0)
+        newest = _newest(view, AllocationRows, key) if call.options.index else 0
+        return max(view.of(JobRows).index_of(key), scaled, newest)
 
-    watched = [("jobs", key), ("allocs", "job", key), ("scaling_events", key)]
-    state, index = await changed_state(call, watched, index_of)
-    job = state.jobs.get(key)
-    newest = 0 if call.options.index else await _newest_in_slices(call, state, "allocs", key)
+    watched = [JobRows.watched(key), AllocationRows.watched_where("job", key), ScalingEventRows.watched(key)]
+    view, index = await changed_view(call, watched, index_of)
+    job = view.of(JobRows).get(key)
+    newest = 0 if call.options.index else await _newest_in_slices(call, view, AllocationRows, key)
     if job is None:
         return object_missing(call, "job not found", max(index, newest))
-    return read_answer(call, await _scale_wire(call, state, job), max(index, newest))
+    return read_answer(call, await _scale_wire(call, view, job), max(index, newest))
 
 
-async def _scale_wire(call: Call, state: Snapshot, job: Job) -> dict[str, Any]:
+async def _scale_wire(call: Call, view: View, job: Job) -> dict[str, Any]:
     groups: dict[str, dict[str, Any]] = {
         group.name: {"Desired": group.count, "Events": None, "Healthy": 0, "Placed": 0, "Running": 0, "Unhealthy": 0}
         for group in job.task_groups
     }
-    recorded = state.scaling_events.get(job.key)
+    recorded = view.of(ScalingEventRows).get(job.key)
     for name, events in (recorded.scaling_events if recorded is not None else {}).items():
         if name in groups:
             groups[name]["Events"] = [to_wire(event) for event in events]
-    async for part in call.server.writer.turns.slices(state.allocs.each_where("job", job.key)):
+    async for part in call.turns.slices(view.of(AllocationRows).each_where("job", job.key)):
         for alloc in part:
             if alloc.task_group in groups and not is_terminal(alloc):
                 _count(groups[alloc.task_group], alloc)
@@ -227,7 +227,7 @@ def _count(counts: dict[str, Any], alloc: Allocation) -> None:
 async def actions(call: Call) -> web.Response:
     """GET /v1/job/:id/actions."""
 
-    def render(job: Job, _: Snapshot) -> list[dict[str, str]]:
+    def render(job: Job, _: View) -> list[dict[str, str]]:
         return [
             {"Name": action.name, "TaskGroupName": group.name, "TaskName": task.name}
             for group in job.task_groups
@@ -235,7 +235,7 @@ async def actions(call: Call) -> web.Response:
             for action in task.actions
         ]
 
-    return await object_answer(call, "jobs", job_key(call), render=render, missing="job not found")
+    return await one_row(call, JobRows, job_key(call), render=render, missing="job not found")
 
 
 READ_JOB = needs.namespace(Capability.READ_JOB)

@@ -15,9 +15,12 @@ from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.jobs import read_job, registered_wire, warnings_text
 from yurt.http.query import flag
+from yurt.http.targets import job_key
 from yurt.rules.bounds import is_costly
 from yurt.sdk.value import Value, no_entries
 from yurt.server.requests import DispatchRequest
+from yurt.server.views import View
+from yurt.server.views.scheduling import AllocationRows
 from yurt.structs.job import ScalingEvent
 
 EVAL_PRIORITY_MAX = 100
@@ -100,8 +103,8 @@ async def deregister(call: Call) -> web.Response:
     flag(call.query, "global", code=500)
     no_shutdown_delay = flag(call.query, "no_shutdown_delay", code=500)
     done = await failed_call(
-        call.server.jobs.deregister(
-            call.options.namespace, call.part("job_id"),
+        call.operations.jobs.deregister(
+            job_key(call),
             purge=purge, eval_priority=int(priority), no_shutdown_delay=no_shutdown_delay,
         )
     )  # fmt: skip
@@ -113,9 +116,7 @@ async def evaluate(call: Call) -> web.Response:
     body = await call.body(JobEvaluateBody, optional=True)
     _check_job_id(body.job_id, call, "JobID not same as job name")
     done = await failed_call(
-        call.server.jobs.evaluate(
-            call.options.namespace, call.part("job_id"), force_reschedule=body.eval_options.force_reschedule
-        )
+        call.operations.jobs.evaluate(job_key(call), force_reschedule=body.eval_options.force_reschedule)
     )
     return json_answer(call, registered_wire(call, done), index=done.index)
 
@@ -129,34 +130,36 @@ async def plan(call: Call) -> web.Response:
         raise Refused(400, "Job must have a valid ID")
     job, warnings = await read_job(call, body.job)
     _check_job_id(job.id, call, "Job ID does not match")
-    planned = await failed_call(call.server.jobs.plan(job, diff=body.diff))
+    planned = await failed_call(call.operations.jobs.plan(job, diff=body.diff))
+    view = call.view()
     answer = {
-        "Annotations": _annotations(call, planned.annotations),
+        "Annotations": _annotations(view, planned.annotations),
         "CreatedEvals": list(planned.created_evals) or None,
         "Diff": planned.diff,
         "FailedTGAllocs": dict(planned.failed_tg_allocs) or None,
-        "Index": call.server.state.index,
+        "Index": view.index,
         "JobModifyIndex": planned.job_modify_index,
         "NextPeriodicLaunch": rfc3339(planned.next_periodic_launch or 0),
         "Warnings": warnings_text((*warnings, *planned.warnings)),
     }
-    written = partial(json_answer, call, answer, index=call.server.state.index)
+    written = partial(json_answer, call, answer, index=view.index)
     return await asyncio.to_thread(written) if is_costly(job) else written()
 
 
-def _annotations(call: Call, annotations: Any) -> Any:
+def _annotations(view: View, annotations: Any) -> Any:
     """The annotations, with stubs of the preempted allocations in the place of their ids."""
     if annotations is None:
         return None
     wire = to_wire(annotations)
-    found = (call.server.state.allocs.get(alloc_id) for alloc_id in annotations.preempted_allocs)
+    allocations = view.of(AllocationRows)
+    found = (allocations.get(alloc_id) for alloc_id in annotations.preempted_allocs)
     wire["PreemptedAllocs"] = [alloc_stub(alloc) for alloc in found if alloc is not None] or None
     return wire
 
 
 async def force_periodic(call: Call) -> web.Response:
     """PUT /v1/job/:id/periodic/force."""
-    done = await failed_call(call.server.jobs.force_periodic(call.options.namespace, call.part("job_id")))
+    done = await failed_call(call.operations.jobs.force_periodic(job_key(call)))
     answer = {"EvalCreateIndex": done.eval_create_index, "EvalID": done.eval_id, "Index": done.index}
     return json_answer(call, answer, index=done.index)
 
@@ -178,9 +181,8 @@ async def _dispatch(call: Call, body: JobDispatchBody) -> web.Response:
         text = f"Payload exceeds maximum size; {len(body.payload)} > {DISPATCH_PAYLOAD_MAX}"
         raise Refused(500, text)
     done = await failed_call(
-        call.server.jobs.dispatch(
-            call.options.namespace,
-            call.part("job_id"),
+        call.operations.jobs.dispatch(
+            job_key(call),
             DispatchRequest(
                 payload=body.payload,
                 meta=body.meta,
@@ -205,9 +207,7 @@ async def revert(call: Call) -> web.Response:
     body = await call.body(JobRevertBody)
     _check_job_id(body.job_id, call, "Job ID does not match", required="JobID must be specified")
     done = await failed_call(
-        call.server.jobs.revert(
-            call.options.namespace, body.job_id, body.job_version, enforce_prior_version=body.enforce_prior_version
-        )
+        call.operations.jobs.revert(job_key(call), body.job_version, enforce_prior_version=body.enforce_prior_version)
     )
     return json_answer(call, registered_wire(call, done), index=done.index)
 
@@ -216,9 +216,7 @@ async def set_stability(call: Call) -> web.Response:
     """PUT /v1/job/:id/stable."""
     body = await call.body(JobStabilityBody)
     _check_job_id(body.job_id, call, "Job ID does not match", required="JobID must be specified")
-    index = await failed_call(
-        call.server.jobs.set_stability(call.options.namespace, body.job_id, body.job_version, stable=body.stable)
-    )
+    index = await failed_call(call.operations.jobs.set_stability(job_key(call), body.job_version, stable=body.stable))
     return json_answer(call, {"Index": index}, index=index)
 
 
@@ -236,9 +234,8 @@ async def scale(call: Call) -> web.Response:
     event = ScalingEvent(
         count=None if body.error else body.count, message=body.message, error=body.error, meta=body.meta
     )
-    done = await call.server.jobs.scale(
-        call.options.namespace,
-        job_id,
+    done = await call.operations.jobs.scale(
+        job_key(call),
         event,
         group=group,
         enforce_index=body.job_modify_index if body.enforce_index or body.job_modify_index else None,

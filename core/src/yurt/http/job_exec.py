@@ -16,7 +16,9 @@ from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.lists import check_uuid
 from yurt.http.query import flag
-from yurt.http.targets import node_of_alloc
+from yurt.http.targets import job_key, node_of_alloc
+from yurt.server.views.jobs import JobRows
+from yurt.server.views.scheduling import AllocationRows
 from yurt.structs.exec import ExecRequest
 from yurt.structs.status import CLIENT_RUNNING
 
@@ -48,19 +50,20 @@ async def run_action(call: Call) -> web.StreamResponse:
 
 def _allocation(call: Call) -> Allocation:
     """The allocation that was asked for, or the newest of the job that runs."""
-    state, key, group = call.read_state(), (call.options.namespace, call.part("job_id")), call.query.get("group", "")
-    if state.jobs.get(key) is None:
+    view, key, group = call.view(), job_key(call), call.query.get("group", "")
+    allocations = view.of(AllocationRows)
+    if key not in view.of(JobRows):
         raise Refused(404, "job not found")
     wanted = call.query.get("allocID", "")
     if wanted:
-        found = state.allocs.get(check_uuid(wanted, "alloc"))
+        found = allocations.get(check_uuid(wanted, "alloc"))
         if found is None or (found.namespace, found.job_id) != key or (group and found.task_group != group):
             of_group = f' of its group "{group[:128]}"' if group else ""
             raise Refused(404, f'The job has no allocation "{wanted}"{of_group}')
         return found
     running = [
         alloc
-        for alloc in state.allocs.where("job", key)
+        for alloc in allocations.where("job", key)
         if alloc.client_status == CLIENT_RUNNING and group in ("", alloc.task_group)
     ]
     if not running:

@@ -9,8 +9,8 @@ from aiohttp import web
 
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused
+from yurt.http.targets import job_key
 from yurt.sdk.value import Value
-from yurt.structs.commands import SetJobVersionTag
 from yurt.structs.job import JobVersionTag
 
 DESCRIPTION_MAX: Final = 1000
@@ -34,19 +34,11 @@ async def apply(call: Call) -> web.Response:
     if len(body.description) > DESCRIPTION_MAX:
         raise Refused(400, f"the description of a tag has at most {DESCRIPTION_MAX} characters")
     tag = JobVersionTag(name=name, description=body.description, tagged_time=call.context.env.now())
-    command = SetJobVersionTag(
-        namespace=call.options.namespace,
-        job_id=call.part("job_id"),
-        name=name,
-        version=None if body.latest else body.version,
-        tag=tag,
-    )
-    done = await call.server.propose(command)
-    return json_answer(call, tag, index=done.index)
+    version = None if body.latest else body.version
+    index = await call.operations.jobs.tag(job_key(call), name, tag, version=version)
+    return json_answer(call, tag, index=index)
 
 
 async def unset(call: Call) -> web.Response:
     """DELETE /v1/job/:id/versions/:name/tag."""
-    command = SetJobVersionTag(namespace=call.options.namespace, job_id=call.part("job_id"), name=call.part("tag"))
-    done = await call.server.propose(command)
-    return empty_answer(index=done.index)
+    return empty_answer(index=await call.operations.jobs.untag(job_key(call), call.part("tag")))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final
 
@@ -13,13 +13,13 @@ from yurt.access import needs
 from yurt.access.needs import Capability
 from yurt.api.decode import decode_job
 from yurt.api.encode import encode_builtins
-from yurt.api.page import STEP, Pager, by_modify_index, by_name, in_order
+from yurt.api.page import STEP, by_modify_index, by_name, in_order
 from yurt.api.pieces import JsonList
 from yurt.api.stubs import job_stub
 from yurt.http import routes
-from yurt.http.call import Call, changed_state, json_answer
+from yurt.http.answers import changed_view, kinds_index, list_page_newest_first, list_rows
+from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused, failed_call
-from yurt.http.lists import list_answer, page_answer, tables_index
 from yurt.http.parsing import parse_text
 from yurt.http.query import flag
 from yurt.http.regions import OtherRegion
@@ -28,7 +28,9 @@ from yurt.rules.problems import multi_error
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value
 from yurt.server.requests import Kept
-from yurt.state.store import Snapshot
+from yurt.server.views import Listing, View
+from yurt.server.views.jobs import JobRows, JobSummaryRows
+from yurt.server.views.scheduling import AllocationRows, DeploymentRows
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
@@ -104,7 +106,7 @@ async def read_job(call: Call, document: Any) -> tuple[Job, tuple[str, ...]]:
     if folded.get("region") in (None, "", "global"):
         _set(fields, "Region", call.agent.region)
     if folded.get("priority") is None:
-        _set(fields, "Priority", call.server.config.job_default_priority)
+        _set(fields, "Priority", call.settings.job_default_priority)
     try:
         is_large = call.has_large_body
         job, warnings = await asyncio.to_thread(decode_job, fields) if is_large else decode_job(fields)
@@ -163,7 +165,7 @@ async def register_job(call: Call, *, job_id: str | None) -> web.Response:
             400, f"Eval priority {body.eval_priority} is out of range: it must be between 1 and {PRIORITY_MAX}"
         )
     done = await failed_call(
-        call.server.jobs.register(
+        call.operations.jobs.register(
             job,
             submission=body.submission,
             enforce_index=body.job_modify_index if body.enforce_index else None,
@@ -179,13 +181,17 @@ async def list_jobs(call: Call) -> web.Response:
     """GET /v1/jobs."""
     options, meta = call.options, flag(call.query, "meta")
 
-    def wanted(job: Job) -> bool:
-        return job.id.startswith(options.prefix) and options.sees(job.namespace)
+    prefix = options.prefix
 
-    return await list_answer(
-        call, ("jobs", "job_summaries"), lambda state: state.jobs.values(), key=by_name, wanted=wanted,
-        render=lambda state: lambda job: job_stub(job, state.job_summaries.get(job.key), meta=meta),
-    )  # fmt: skip
+    def listing(view: View) -> Listing[Job]:
+        found = view.of(JobRows).of_namespace(options.namespace)
+        return found.where((lambda job: job.id.startswith(prefix)) if prefix else None)
+
+    def render(view: View) -> Callable[[Job], dict[str, Any]]:
+        summaries = view.of(JobSummaryRows)
+        return lambda job: job_stub(job, summaries.get(job.key), meta=meta)
+
+    return await list_rows(call, (JobRows, JobSummaryRows), listing, key=by_name, render=render)
 
 
 async def parse(call: Call) -> web.Response:
@@ -205,7 +211,7 @@ async def validate(call: Call) -> web.Response:
     if body.job is None:
         raise Refused(400, "Job must be specified")
     job, decoded = await read_job(call, body.job)
-    errors, warnings = await call.server.jobs.validate(job)
+    errors, warnings = await call.operations.jobs.validate(job)
     answer = {
         "DriverConfigValidated": True,
         "Error": multi_error(errors) if errors else "",
@@ -219,22 +225,23 @@ async def statuses(call: Call) -> web.Response:
     """GET and POST /v1/jobs/statuses: jobs with their allocations and latest deployment, newest change first."""
     wanted = await _wanted_jobs(call)
     options, children = call.options, flag(call.query, "include_children")
-    tables = ("jobs", "allocs", "deployments")
+    kinds = (JobRows, AllocationRows, DeploymentRows)
 
     def is_wanted(job: Job) -> bool:
-        if wanted is not None:
-            return True
-        return job.id.startswith(options.prefix) and options.sees(job.namespace) and (children or not job.parent_id)
+        return job.id.startswith(options.prefix) and (children or not job.parent_id)
 
-    state, index = await changed_state(call, [(t,) for t in tables], lambda s: tables_index(s, tables))
-    named = () if wanted is None else [job for key in wanted if (job := state.jobs.get(key)) is not None]
+    view, index = await changed_view(call, [kind.watched() for kind in kinds], lambda view: kinds_index(view, kinds))
+    jobs = view.of(JobRows)
+    if wanted is None:
+        listing = jobs.of_namespace(options.namespace).where(is_wanted)
+    else:
+        listing = Listing([job for key in wanted if (job := jobs.get(key)) is not None])
     is_whole = any(name in options.filter for name in _ADDED)
-    pager = Pager(
-        state.jobs.values() if wanted is None else named,
-        lambda job: _status_row(state, job, is_whole=is_whole),
-        key=by_modify_index, options=options, is_reversed=not options.reverse, wanted=is_wanted,
+    return await list_page_newest_first(
+        call, listing, index, key=by_modify_index,
+        render=lambda job: _status_row(view, job, is_whole=is_whole),
+        write=None if is_whole else _StatusWriter(call, view).add,
     )  # fmt: skip
-    return await page_answer(call, pager, index, write=None if is_whole else _StatusWriter(call, state).add)
 
 
 async def _wanted_jobs(call: Call) -> tuple[tuple[str, str], ...] | None:
@@ -249,9 +256,9 @@ async def _wanted_jobs(call: Call) -> tuple[tuple[str, str], ...] | None:
 class _StatusWriter:
     """Writes rows with what a job may have a hundred thousand of: its allocations, and the statuses of its children."""
 
-    def __init__(self, call: Call, state: Snapshot) -> None:
-        self._state = state
-        self._turns = call.server.writer.turns
+    def __init__(self, call: Call, view: View) -> None:
+        self._jobs, self._allocations = view.of(JobRows), view.of(AllocationRows)
+        self._turns = call.turns
         self._pretty = call.options.pretty
         self._allocs = 0
         """How many were written since the last turn."""
@@ -263,7 +270,7 @@ class _StatusWriter:
             key = (row["Namespace"], row["ID"])
             if row["ChildStatuses"] is not None:
                 row["ChildStatuses"] = await self._child_statuses(key)
-            count = self._state.allocs.count_where("job", key)
+            count = self._allocations.count_where("job", key)
             if count > STEP or self._allocs + count > ALLOCS_A_SLICE:
                 rows.add(small)
                 small, self._allocs = [], 0
@@ -272,18 +279,18 @@ class _StatusWriter:
                 rows.add_object(row | {"Allocs": await self._many_allocs(key)})
             else:
                 self._allocs += count
-                small.append(row | {"Allocs": [_alloc_row(alloc) for alloc in self._state.allocs.where("job", key)]})
+                small.append(row | {"Allocs": [_alloc_row(alloc) for alloc in self._allocations.where("job", key)]})
         rows.add(small)
 
     async def _many_allocs(self, key: tuple[str, str]) -> JsonList:
         written = JsonList(pretty=self._pretty, depth=2)
-        async for part in self._turns.slices(self._state.allocs.each_where("job", key), ALLOCS_A_SLICE):
+        async for part in self._turns.slices(self._allocations.each_where("job", key), ALLOCS_A_SLICE):
             written.add([_alloc_row(alloc) for alloc in part])
         return written
 
     async def _child_statuses(self, key: tuple[str, str]) -> list[str]:
         found: list[str] = []
-        children = in_order(self._state.jobs.each_where("parent", key), attrgetter("key"))
+        children = in_order(self._jobs.each_where("parent", key), attrgetter("key"))
         async for part in self._turns.slices(children):
             found += [child.status for child in part if child is not None]
         return found
@@ -305,12 +312,13 @@ def _alloc_row(alloc: Allocation) -> dict[str, Any]:
     }
 
 
-def _status_row(state: Snapshot, job: Job, *, is_whole: bool) -> dict[str, Any]:
+def _status_row(view: View, job: Job, *, is_whole: bool) -> dict[str, Any]:
     """A job's row; unless it must be whole, its allocations and its children are filled in later."""
-    children = state.jobs.where("parent", job.key) if is_whole and job.is_template else ()
-    deployment = state.latest_deployment(*job.key)
+    children = view.of(JobRows).where("parent", job.key) if is_whole and job.is_template else ()
+    deployment = view.of(DeploymentRows).newest_of(job.key)
+    allocations = view.of(AllocationRows).where("job", job.key) if is_whole else ()
     return {
-        "Allocs": [_alloc_row(alloc) for alloc in state.allocs.where("job", job.key)] if is_whole else None,
+        "Allocs": [_alloc_row(alloc) for alloc in allocations] if is_whole else None,
         "ChildStatuses": [child.status for child in children] if job.is_template else None,
         "CreateIndex": job.create_index,
         "Datacenters": list(job.datacenters),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable
+from typing import Any
 
 from aiohttp import web
 
@@ -12,19 +13,19 @@ from yurt.api.encode import to_wire
 from yurt.api.page import by_name
 from yurt.api.stubs import job_stub
 from yurt.http import routes
+from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused, failed_call
-from yurt.http.lists import list_answer, object_answer
 from yurt.http.nodes import list_some
 from yurt.http.query import flag
 from yurt.http.regions import need_authority
 from yurt.http.routes import BODY, ROW
 from yurt.rules.validation.job import NODE_POOL
-from yurt.sdk.value import replace
-from yurt.state.store import Snapshot
+from yurt.server.views import Listing, View
+from yurt.server.views.cluster import NodePoolRows
+from yurt.server.views.jobs import JobRows, JobSummaryRows
 from yurt.structs.cluster import NodePool
-from yurt.structs.commands import DeleteNodePools, UpsertNodePools
-from yurt.structs.status import JOB_DEAD
+from yurt.structs.job import Job
 
 BUILT_IN = ("all", "default")
 
@@ -32,17 +33,16 @@ BUILT_IN = ("all", "default")
 async def list_pools(call: Call) -> web.Response:
     """GET /v1/node/pools."""
     prefix = call.options.prefix
-
-    def rows(state: Snapshot) -> Iterable[NodePool]:
-        return (row for row in state.node_pools.values() if row.name.startswith(prefix))
-
-    return await list_answer(call, ("node_pools",), rows, render=lambda _: to_wire, key=lambda row: (row.name, ""))
+    return await list_rows(
+        call, (NodePoolRows,), lambda view: view.of(NodePoolRows).all().where(lambda row: row.name.startswith(prefix)),
+        render=lambda _: to_wire, key=lambda row: (row.name, ""),
+    )  # fmt: skip
 
 
 async def read(call: Call) -> web.Response:
     """GET /v1/node/pool/:name."""
     name = call.part("name")
-    return await object_answer(call, "node_pools", name, render=lambda row, _: row, missing="node pool not found")
+    return await one_row(call, NodePoolRows, name, render=lambda row, _: row, missing="node pool not found")
 
 
 async def upsert(call: Call) -> web.Response:
@@ -55,25 +55,18 @@ async def upsert(call: Call) -> web.Response:
         raise Refused(400, f'modifying node pool "{pool.name}" is not allowed')
     if not NODE_POOL.match(pool.name):
         raise Refused(400, f'invalid name "{pool.name[:64]}", must match regex ^[a-zA-Z0-9-_]{{1,128}}$')
-    clean = replace(pool, create_index=0, modify_index=0)
-    done = await failed_call(call.server.propose(UpsertNodePools(pools=(clean,))))
-    return empty_answer(index=done.index)
+    return empty_answer(index=await failed_call(call.operations.node_pools.upsert(pool)))
 
 
 async def delete(call: Call) -> web.Response:
     """DELETE /v1/node/pool/:name: only one without nodes and jobs."""
     need_authority(call)
-    name, state = call.part("name"), call.read_state()
+    name = call.part("name")
     if name in BUILT_IN:
         raise Refused(400, f'deleting node pool "{name}" is not allowed')
-    if name not in state.node_pools:
+    if name not in call.view().of(NodePoolRows):
         raise Refused(404, "node pool not found")
-    if any(node.node_pool == name for node in state.nodes.values()):
-        raise Refused(500, f'node pool "{name}" has nodes in regions: [{call.agent.region}]')
-    if any(job.node_pool == name and job.status != JOB_DEAD for job in state.jobs.values()):
-        raise Refused(500, f'node pool "{name}" has non-terminal jobs in regions: [{call.agent.region}]')
-    done = await failed_call(call.server.propose(DeleteNodePools(names=(name,))))
-    return empty_answer(index=done.index)
+    return empty_answer(index=await failed_call(call.operations.node_pools.delete(name)))
 
 
 async def nodes(call: Call) -> web.Response:
@@ -86,21 +79,21 @@ async def jobs(call: Call) -> web.Response:
     """GET /v1/node/pool/:name/jobs."""
     name, options, meta = _known_pool(call), call.options, flag(call.query, "meta")
 
-    return await list_answer(
-        call,
-        ("jobs", "job_summaries"),
-        lambda state: state.jobs.values(),
-        key=by_name,
-        wanted=lambda job: job.node_pool == name and options.sees(job.namespace),
-        render=lambda state: lambda job: job_stub(job, state.job_summaries.get(job.key), meta=meta),
-    )
+    def listing(view: View) -> Listing[Job]:
+        return view.of(JobRows).of_namespace(options.namespace).where(lambda job: job.node_pool == name)
+
+    def render(view: View) -> Callable[[Job], dict[str, Any]]:
+        summaries = view.of(JobSummaryRows)
+        return lambda job: job_stub(job, summaries.get(job.key), meta=meta)
+
+    return await list_rows(call, (JobRows, JobSummaryRows), listing, key=by_name, render=render)
 
 
 def _known_pool(call: Call) -> str:
     if call.options.prefix:
         raise Refused(400, "prefix argument not allowed")
     name = call.part("name")
-    if name not in call.read_state().node_pools and name not in BUILT_IN:
+    if name not in call.view().of(NodePoolRows) and name not in BUILT_IN:
         raise Refused(404, "node pool not found")
     return name
 

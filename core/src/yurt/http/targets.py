@@ -1,6 +1,7 @@
-"""Which client node answers a request: the one of an allocation, the one named by `node_id`, or the agent's own.
+"""What a request is about: the job of its path, and the client node that answers it.
 
-And which server, when `server_id` names one.
+The node is the one of an allocation, the one named by `node_id`, or the agent's own. `server_id` names a server
+instead.
 """
 
 from __future__ import annotations
@@ -12,9 +13,16 @@ from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.lists import check_uuid
 from yurt.sdk.errors import NotFound, Reason, Unavailable
+from yurt.server.views.cluster import NodeRows
+from yurt.server.views.scheduling import AllocationRows
 
 if TYPE_CHECKING:
     from yurt.server.ports import NodePort
+
+
+def job_key(call: Call) -> tuple[str, str]:
+    """(namespace, id) of the job in the path."""
+    return (call.options.namespace, call.part("job_id"))
 
 
 def node_of_alloc(call: Call, alloc_id: str) -> tuple[str, NodePort]:
@@ -22,7 +30,7 @@ def node_of_alloc(call: Call, alloc_id: str) -> tuple[str, NodePort]:
     alloc_id = check_uuid(alloc_id, "alloc")
     if call.client is not None and call.client.has_alloc(alloc_id):
         return alloc_id, call.client
-    alloc = call.server.state.allocs.get(alloc_id)
+    alloc = call.known_view().of(AllocationRows).get(alloc_id)
     if alloc is None:
         raise Refused(404, f'Unknown allocation "{alloc_id}"', reason=Reason.UNKNOWN_ALLOCATION)
     return alloc_id, _connected(call, alloc.node_id)
@@ -37,7 +45,7 @@ def node_of_id(call: Call, node_id: str) -> NodePort:
     """The node of an id, or without one the agent's own client."""
     if not node_id or (call.client is not None and node_id == call.client.node_id):
         return _own_client(call)
-    if call.server.state.nodes.get(node_id) is None:
+    if node_id not in call.known_view().of(NodeRows):
         raise Refused(404, f'Unknown node "{node_id[:64]}"', reason=Reason.UNKNOWN_NODE)
     return _connected(call, node_id)
 
@@ -61,6 +69,6 @@ def _connected(call: Call, node_id: str) -> NodePort:
     if call.client is not None and call.client.node_id == node_id:
         return call.client
     try:
-        return call.server.node_port(node_id)
+        return call.node_port(node_id)
     except (NotFound, Unavailable):
         raise Refused(404, "No path to node", reason=Reason.NO_PATH_TO_NODE) from None

@@ -1,0 +1,88 @@
+"""What answers of reads share: a view that has changed, a page of a listing, one row.
+
+These take kinds of rows (`yurt.server.views`), so that a handler names no table and sees no row that its caller may not
+see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from yurt.api.page import Key, Pager, by_index
+from yurt.http.call import Call, changed_state, object_missing, read_answer
+from yurt.http.lists import Write, page_answer
+from yurt.server.views import Listing, Rows, View
+from yurt.state.watch import WatchKey
+
+K = TypeVar("K")
+R = TypeVar("R")
+
+
+async def changed_view(call: Call, keys: Iterable[WatchKey], index_of: Callable[[View], int]) -> tuple[View, int]:
+    """The view to answer from, and its index: at once, or for a blocking query when the index passed the asked one."""
+    access = call.access
+    state, index = await changed_state(call, keys, lambda state: index_of(View(state, access)))
+    return View(state, access), index
+
+
+async def list_rows(
+    call: Call,
+    kinds: tuple[type[Rows[Any, Any]], ...],
+    listing: Callable[[View], Listing[R]],
+    *,
+    render: Callable[[View], Callable[[R], dict[str, Any]]],
+    key: Callable[[Any], Key] = by_index,
+) -> web.Response:
+    """A page of a listing; blocks on the tables of the kinds."""
+    view, index = await changed_view(call, [kind.watched() for kind in kinds], lambda view: kinds_index(view, kinds))
+    return await list_page(call, listing(view), index, render=render(view), key=key)
+
+
+async def list_page(
+    call: Call,
+    listing: Listing[R],
+    index: int,
+    *,
+    render: Callable[[R], dict[str, Any]],
+    key: Callable[[Any], Key] = by_index,
+    write: Write | None = None,
+) -> web.Response:
+    """A page of a listing, oldest first."""
+    pager = Pager(listing.rows, render, key=key, options=call.options, wanted=listing.is_wanted)
+    return await page_answer(call, pager, index, write=write)
+
+
+async def list_page_newest_first(
+    call: Call,
+    listing: Listing[R],
+    index: int,
+    *,
+    render: Callable[[R], dict[str, Any]],
+    key: Callable[[Any], Key] = by_index,
+    write: Write | None = None,
+) -> web.Response:
+    """A page of a listing, newest first unless it is reversed."""
+    options = call.options
+    pager = Pager(
+        listing.rows, render, key=key, options=options, is_reversed=not options.reverse, wanted=listing.is_wanted
+    )
+    return await page_answer(call, pager, index, write=write)
+
+
+def kinds_index(view: View, kinds: Iterable[type[Rows[Any, Any]]]) -> int:
+    """The newest write among some kinds of rows."""
+    return max(view.of(kind).index for kind in kinds)
+
+
+async def one_row(
+    call: Call, kind: type[Rows[K, Any]], key: K, *, render: Callable[[Any, View], Any], missing: str
+) -> web.Response:
+    """One row; 404 with `missing` when it is not there for the caller. Blocks on the row."""
+    view, index = await changed_view(call, [kind.watched(key)], lambda view: view.of(kind).index_of(key))
+    row = view.of(kind).get(key)
+    if row is None:
+        return object_missing(call, missing, index)
+    return read_answer(call, render(row, view), index)

@@ -1,0 +1,5 @@
+"""What a caller may change: the operations of each resource, bound to what the request may do."""
+
+from yurt.server.operations.operations import Operations
+
+__all__ = ["Operations"]

@@ -1,0 +1,104 @@
+"""Changes to jobs. Each names the job's namespace, which the caller's need must be satisfied in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from yurt.access import Access, Capability, Scope, needs
+from yurt.server.jobs import Jobs
+from yurt.server.log_writer import Committed
+from yurt.server.requests import DispatchRequest, Kept
+from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
+from yurt.state.tables import JobKey
+from yurt.structs.commands import AnyCommand, SetJobVersionTag
+from yurt.structs.job import Job, JobSubmission, JobVersionTag, ScalingEvent
+
+PURGE: Final = needs.namespace(Capability.SUBMIT_JOB, Capability.PURGE_JOB)
+
+
+class JobOperations:
+    """Operations on jobs for one caller."""
+
+    __slots__ = ("_access", "_jobs", "_propose")
+
+    def __init__(self, jobs: Jobs, propose: Callable[[AnyCommand], Awaitable[Committed]], access: Access) -> None:
+        self._jobs = jobs
+        self._propose = propose
+        self._access = access
+
+    async def register(
+        self, job: Job, *, submission: JobSubmission | None, enforce_index: int | None, eval_priority: int, keep: Kept,
+        warnings: tuple[str, ...],
+    ) -> JobRegistered:  # fmt: skip
+        """Store a job and have it scheduled; `keep` of the running one."""
+        self._require(job.namespace)
+        return await self._jobs.register(
+            job, submission=submission, enforce_index=enforce_index, eval_priority=eval_priority, keep=keep,
+            warnings=warnings,
+        )  # fmt: skip
+
+    async def plan(self, job: Job, *, diff: bool) -> JobPlanned:
+        """What registering the job would do; nothing is changed."""
+        self._require(job.namespace)
+        return await self._jobs.plan(job, diff=diff)
+
+    async def validate(self, job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Everything that is wrong with the job, and what it should be warned of."""
+        self._require(job.namespace)
+        return await self._jobs.validate(job)
+
+    async def deregister(
+        self, key: JobKey, *, purge: bool, eval_priority: int, no_shutdown_delay: bool
+    ) -> JobRegistered:
+        """Stop a job, or delete it when `purge`, which needs more."""
+        access = self._access.narrowed(PURGE) if purge else self._access
+        access.require(Scope(namespace=key[0]))
+        return await self._jobs.deregister(
+            *key, purge=purge, eval_priority=eval_priority, no_shutdown_delay=no_shutdown_delay
+        )
+
+    async def evaluate(self, key: JobKey, *, force_reschedule: bool) -> JobRegistered:
+        """Have a job scheduled again."""
+        self._require(key[0])
+        return await self._jobs.evaluate(*key, force_reschedule=force_reschedule)
+
+    async def force_periodic(self, key: JobKey) -> JobRegistered:
+        """Launch a periodic job now."""
+        self._require(key[0])
+        return await self._jobs.force_periodic(*key)
+
+    async def dispatch(self, key: JobKey, request: DispatchRequest) -> JobDispatched:
+        """Make a child of a parameterized job."""
+        self._require(key[0])
+        return await self._jobs.dispatch(*key, request)
+
+    async def revert(self, key: JobKey, version: int, *, enforce_prior_version: int | None) -> JobRegistered:
+        """Register an earlier version of a job again, as a new version."""
+        self._require(key[0])
+        return await self._jobs.revert(*key, version, enforce_prior_version=enforce_prior_version)
+
+    async def set_stability(self, key: JobKey, version: int, *, stable: bool) -> int:
+        """Mark a version as stable or not; the index of the change."""
+        self._require(key[0])
+        return await self._jobs.set_stability(*key, version, stable=stable)
+
+    async def scale(self, key: JobKey, event: ScalingEvent, *, group: str, enforce_index: int | None) -> JobRegistered:
+        """Change a group's count to the event's."""
+        self._require(key[0])
+        return await self._jobs.scale(*key, event, group=group, enforce_index=enforce_index)
+
+    async def tag(self, key: JobKey, name: str, tag: JobVersionTag, *, version: int | None) -> int:
+        """Name a version, the newest one by default; the index of the change."""
+        self._require(key[0])
+        command = SetJobVersionTag(namespace=key[0], job_id=key[1], name=name, version=version, tag=tag)
+        return (await self._propose(command)).index
+
+    async def untag(self, key: JobKey, name: str) -> int:
+        """Take the name of a version away; the index of the change."""
+        self._require(key[0])
+        return (await self._propose(SetJobVersionTag(namespace=key[0], job_id=key[1], name=name))).index
+
+    def _require(self, namespace: str) -> None:
+        if not self._access.sees_all:
+            self._access.require(Scope(namespace=namespace))

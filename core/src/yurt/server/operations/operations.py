@@ -1,0 +1,52 @@
+"""The operations of one request, by resource. Each is a small object that names what it works with.
+
+An operation decides itself whether the caller may change the object: a body may name a namespace that the dispatcher
+has not seen. So no handler can forget it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from yurt.access import Access
+from yurt.server.operations.cluster import NamespaceOperations, NodePoolOperations
+from yurt.server.operations.jobs import JobOperations
+from yurt.server.operations.scheduling import AllocationOperations, EvaluationOperations
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+
+class Operations:
+    """Makes the operations of a resource when a handler asks for them."""
+
+    __slots__ = ("_access", "_server")
+
+    def __init__(self, server: Server, access: Access) -> None:
+        self._server = server
+        self._access = access
+
+    @property
+    def jobs(self) -> JobOperations:
+        """Jobs and their versions."""
+        return JobOperations(self._server.jobs, self._server.propose, self._access)
+
+    @property
+    def allocations(self) -> AllocationOperations:
+        """Allocations."""
+        return AllocationOperations(self._server.allocs, self._server.writer, self._access)
+
+    @property
+    def evaluations(self) -> EvaluationOperations:
+        """Evaluations."""
+        return EvaluationOperations(self._server.writer)
+
+    @property
+    def namespaces(self) -> NamespaceOperations:
+        """Namespaces."""
+        return NamespaceOperations(self._server.writer, self._server.config.region)
+
+    @property
+    def node_pools(self) -> NodePoolOperations:
+        """Node pools."""
+        return NodePoolOperations(self._server.writer, self._server.config.region, self._access)

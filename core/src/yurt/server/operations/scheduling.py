@@ -1,0 +1,54 @@
+"""Changes to allocations and evaluations. They are found by id, so their namespace is the one of their row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from yurt.access import Access, Scope
+from yurt.sdk.errors import NotFound
+from yurt.server.allocs import Allocs
+from yurt.server.log_writer import LogWriter
+from yurt.server.results import AllocStopped
+from yurt.structs.commands import DeleteEvaluations
+
+DELETE_BATCH: Final = 200
+"""Evaluations deleted by one command: it bounds for how long its application holds the loop."""
+
+
+class AllocationOperations:
+    """Operations on allocations for one caller."""
+
+    __slots__ = ("_access", "_allocs", "_writer")
+
+    def __init__(self, allocs: Allocs, writer: LogWriter, access: Access) -> None:
+        self._allocs = allocs
+        self._writer = writer
+        self._access = access
+
+    async def stop(self, alloc_id: str, *, no_shutdown_delay: bool, reschedule: bool) -> AllocStopped:
+        """Stop an allocation; raises NotFound also for one that the caller may not see."""
+        alloc = self._writer.state.allocs.get(alloc_id)
+        if alloc is None or not self._access.allows(Scope(namespace=alloc.namespace)):
+            raise NotFound("allocation not found")
+        return await self._allocs.stop(alloc_id, no_shutdown_delay=no_shutdown_delay, reschedule=reschedule)
+
+
+class EvaluationOperations:
+    """Operations on evaluations; their route needs a management token, whatever the namespace."""
+
+    __slots__ = ("_writer",)
+
+    def __init__(self, writer: LogWriter) -> None:
+        self._writer = writer
+
+    async def delete(self, eval_ids: Sequence[str], *, is_strict: bool) -> tuple[int, int]:
+        """Delete evaluations that have ended, some at a time: the index of the last change, and how many are gone.
+
+        With `is_strict` one that has come to life refuses what is left; without it `apply` leaves that one out.
+        """
+        index, deleted = self._writer.state.index, 0
+        async for part in self._writer.turns.slices(eval_ids, DELETE_BATCH):
+            done = await self._writer.propose(DeleteEvaluations(eval_ids=tuple(part), is_strict=is_strict))
+            index, deleted = done.index, deleted + sum(eval_id not in done.state.evals for eval_id in part)
+        return index, deleted

@@ -1,0 +1,44 @@
+"""What jobs run in and on: namespaces, node pools, nodes."""
+
+from __future__ import annotations
+
+from yurt.access import Scope
+from yurt.server.views.rows import Rows
+from yurt.structs.cluster import Namespace, NodePool
+from yurt.structs.node import Node
+
+
+class NamespaceRows(Rows[str, Namespace]):
+    """Namespaces, each of which lies in itself."""
+
+    __slots__ = ()
+    name = "namespaces"
+
+    @staticmethod
+    def scope_of(row: Namespace) -> Scope:
+        """The namespace itself."""
+        return Scope(namespace=row.name)
+
+
+class NodePoolRows(Rows[str, NodePool]):
+    """Node pools, each of which lies in itself."""
+
+    __slots__ = ()
+    name = "node_pools"
+
+    @staticmethod
+    def scope_of(row: NodePool) -> Scope:
+        """The pool itself."""
+        return Scope(node_pool=row.name)
+
+
+class NodeRows(Rows[str, Node]):
+    """Nodes."""
+
+    __slots__ = ()
+    name = "nodes"
+
+    @staticmethod
+    def scope_of(row: Node) -> Scope:
+        """The pool of the node, for needs that name one."""
+        return Scope(node_pool=row.node_pool)

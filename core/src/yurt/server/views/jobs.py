@@ -1,0 +1,61 @@
+"""Jobs and what is stored beside each of them."""
+
+from __future__ import annotations
+
+from yurt.access import Scope
+from yurt.server.views.rows import InNamespace
+from yurt.state.tables import JobKey, VersionKey
+from yurt.state.watch import WatchKey
+from yurt.structs.job import Job, JobScalingEvents, JobSubmission
+from yurt.structs.summary import JobSummary
+
+
+class JobRows(InNamespace[JobKey, Job]):
+    """Jobs by namespace and id; indexed by `parent`."""
+
+    __slots__ = ()
+    name = "jobs"
+
+    def submission(self, key: VersionKey) -> JobSubmission | None:
+        """The text that a version was submitted as; it lies where its job does."""
+        is_seen = self._access.sees_all or self._access.allows(Scope(namespace=key[0]))
+        return self._state.job_submissions.get(key) if is_seen else None
+
+    @property
+    def submissions_index(self) -> int:
+        """When a text of a submission changed last."""
+        return self._state.job_submissions.index
+
+    @staticmethod
+    def watched_submission(key: VersionKey) -> WatchKey:
+        """What wakes a blocking query for the text of a version."""
+        return ("job_submissions", key)
+
+
+class JobVersionRows(InNamespace[VersionKey, Job]):
+    """The versions of jobs that are kept; indexed by `job`."""
+
+    __slots__ = ()
+    name = "job_versions"
+
+    def newest_first(self, key: JobKey) -> list[Job]:
+        """The versions of a job."""
+        return sorted(self.where("job", key), key=lambda job: job.version, reverse=True)
+
+    def index_of_job(self, key: JobKey) -> int:
+        """When a version of the job changed last."""
+        return max((job.modify_index for job in self.newest_first(key)), default=self.index)
+
+
+class JobSummaryRows(InNamespace[JobKey, JobSummary]):
+    """How many allocations of each group are in which state."""
+
+    __slots__ = ()
+    name = "job_summaries"
+
+
+class ScalingEventRows(InNamespace[JobKey, JobScalingEvents]):
+    """Attempts to scale the groups of jobs."""
+
+    __slots__ = ()
+    name = "scaling_events"

@@ -1,0 +1,40 @@
+"""What scheduling a job brings forth: evaluations, allocations, deployments."""
+
+from __future__ import annotations
+
+from yurt.fsm.evals import why_evaluation_stays
+from yurt.server.views.rows import InNamespace
+from yurt.state.tables import JobKey
+from yurt.structs.alloc import Allocation
+from yurt.structs.deployment import Deployment
+from yurt.structs.evaluation import Evaluation
+
+
+class AllocationRows(InNamespace[str, Allocation]):
+    """Allocations; indexed by `job`, `node` and `eval`."""
+
+    __slots__ = ()
+    name = "allocs"
+
+
+class EvaluationRows(InNamespace[str, Evaluation]):
+    """Evaluations; indexed by `job`."""
+
+    __slots__ = ()
+    name = "evals"
+
+    def why_it_stays(self, row: Evaluation) -> str:
+        """Why an evaluation may not be deleted; "" when it may."""
+        return why_evaluation_stays(self._state, row)
+
+
+class DeploymentRows(InNamespace[str, Deployment]):
+    """Deployments; indexed by `job`."""
+
+    __slots__ = ()
+    name = "deployments"
+
+    def newest_of(self, key: JobKey) -> Deployment | None:
+        """The newest deployment of a job."""
+        found = self._state.latest_deployment(*key)
+        return found if found is not None and self._sees(found) else None

@@ -1,0 +1,30 @@
+"""The state of one moment as one caller may see it."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from yurt.access import Access
+from yurt.server.views.rows import Rows
+from yurt.state.store import Snapshot
+
+V = TypeVar("V", bound=Rows[Any, Any])
+
+
+class View:
+    """A snapshot bound to what a request may do. It gives rows by their kind and nothing else."""
+
+    __slots__ = ("_access", "_state")
+
+    def __init__(self, state: Snapshot, access: Access) -> None:
+        self._state = state
+        self._access = access
+
+    @property
+    def index(self) -> int:
+        """The index of the state."""
+        return self._state.index
+
+    def of(self, kind: type[V]) -> V:
+        """The rows of a kind that the caller may see."""
+        return kind(self._state, self._access)

@@ -1,0 +1,32 @@
+"""An authority with a few rights, to show what views, operations and the dispatcher leave out."""
+
+from __future__ import annotations
+
+from yurt.access import ANYWHERE, Actor, Capability, Decision, Need, Scope
+from yurt.access.needs import AnyInNamespace, InNamespace, Leaf, satisfied
+
+
+class Grants:
+    """Everybody has some capabilities in one namespace and nothing else."""
+
+    def __init__(self, namespace: str, *capabilities: Capability) -> None:
+        self.namespace = namespace
+        self.capabilities = frozenset(capabilities)
+        self.is_on = True
+        """False: everything is allowed, while a test makes what it needs."""
+
+    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
+        """Whether the need is one of the capabilities, in the namespace."""
+
+        def holds(leaf: Leaf) -> bool:
+            if scope.namespace not in (None, self.namespace):
+                return False
+            if isinstance(leaf, InNamespace):
+                return not self.capabilities.isdisjoint(leaf.capabilities)
+            return isinstance(leaf, AnyInNamespace)
+
+        return Decision(is_allowed=satisfied(need, holds, has_row=scope != ANYWHERE), reason="the only grant")
+
+    def allows_everywhere(self, actor: Actor, need: Need) -> bool:
+        """Only while it is off."""
+        return not self.is_on
