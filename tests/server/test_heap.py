@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 from yurt.runtime.env import Env, RealEnv
-from yurt.server.gc import CLEAN_COUNT, GROWN_ROWS, LARGE_ROWS, SWITCH_S, YOUNG_COUNT, HeapKeeper
 from yurt.server.metrics import Metrics
+from yurt.server.python_collector import CLEAN_COUNT, GROWN_ROWS, LARGE_ROWS, SWITCH_S, YOUNG_COUNT, HeapKeeper
 
 
 class Clock(RealEnv):

@@ -25,7 +25,6 @@ from yurt.server.deployments import Deployments
 from yurt.server.disks import fetch_disk
 from yurt.server.events import Event, EventBuffer
 from yurt.server.failures import no_leader
-from yurt.server.gc import HeapKeeper
 from yurt.server.host_volumes import HostVolumes
 from yurt.server.identities import Identities
 from yurt.server.jobs import Jobs
@@ -41,6 +40,7 @@ from yurt.server.nodes import Nodes
 from yurt.server.peer_calls import PeerCalls
 from yurt.server.peers import NoPeers, PeerPort, Peers
 from yurt.server.ports import NodePort
+from yurt.server.python_collector import HeapKeeper
 from yurt.server.replay import History, replay
 from yurt.server.roles import Roles
 from yurt.server.rooms import tell_rooms
