@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from yurt.server import failures
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("core/src", "jobspec/src", "drivers", "devices")
@@ -172,3 +173,16 @@ def test_what_shows_a_text_or_compares_a_reason_is_none(
     path = tmp_path / "fine.py"
     path.write_text(f"def f(self):\n    try:\n        g()\n    except OSError as error:\n        {body}\n")
     assert not list(findings_in(path))
+
+
+def test_the_words_of_a_change_of_leaders_are_written_in_one_place_with_their_reasons() -> None:
+    """Whoever raises them by hand forgets the reason, by which alone callers tell that a leader may come."""
+    words = {failures.NO_LEADER, failures.SHUTTING_DOWN, failures.UNKNOWN_OUTCOME}
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted((ROOT / "core/src").rglob("*.py"))
+        if path.name != "failures.py" and "testing" not in path.parts
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and node.value in words
+    ]
+    assert not found, found

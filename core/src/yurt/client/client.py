@@ -62,7 +62,7 @@ from yurt.structs.host_volume import HostVolume, HostVolumeMade
 from yurt.structs.node import Node, NodeEvent
 from yurt.structs.questions import is_client_terminal, is_server_terminal
 from yurt.structs.rpc import HostStats, NodeEventsRequest, NodeMeta
-from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_UNKNOWN, NODE_READY
+from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_UNKNOWN, NODE_READY, ClientStatus
 
 FIRST_FINGERPRINT_S = 2.0
 NODE_CHANGE_GATHER_S = 0.2
@@ -409,7 +409,7 @@ class Client:
         runner.end()
         self._report(self._ended_update(runner.alloc.id, CLIENT_FAILED, f"running the allocation failed: {error}"))
 
-    def _ended_update(self, alloc_id: str, status: str, description: str) -> AllocUpdate:
+    def _ended_update(self, alloc_id: str, status: ClientStatus, description: str) -> AllocUpdate:
         states: Mapping[str, TaskState] = {}
         runner = self.allocs.live.get(alloc_id)
         if runner is not None:

@@ -13,7 +13,7 @@ allocations; so afterwards it first heartbeats (initializing), then reports, the
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, assert_never
 
 from yurt.fsm.basis import expectation
 from yurt.fsm.eval_triggers import Mint
@@ -24,6 +24,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.commands import SetNodeStatus
 from yurt.structs.node import Node, NodeEvent
 from yurt.structs.questions import is_expired, is_terminal
+from yurt.structs.status import NodeStatus
 
 SUBSYSTEM_CLUSTER: Final = "Cluster"
 WAITS_FOR_POOL: Final = "Node registered but waiting for node pool to be created"
@@ -36,19 +37,22 @@ def heartbeat_ttl_s(nodes: int, *, minimum_s: float, per_second: float, draw: fl
     return max(minimum_s, nodes / per_second) * (1.0 + draw)
 
 
-def granted_status(state: Snapshot, node: Node, asked: str) -> str:
+def granted_status(state: Snapshot, node: Node, asked: NodeStatus) -> NodeStatus:
     """The status a node gets when its client says that it is `asked`."""
     if asked != status.NODE_READY:
         return asked
-    if node.status == status.NODE_DISCONNECTED:
-        return status.NODE_INIT
-    if node.status == status.NODE_DOWN:
-        return asked if _has_reported(state, node) else status.NODE_INIT
-    if node.status != status.NODE_INIT:
-        return asked
-    if waits_for_pool(state, node):
-        return status.NODE_INIT
-    return asked if _has_reported(state, node) else status.NODE_INIT
+    match node.status:
+        case "ready":
+            return asked
+        case "disconnected":
+            # Its allocations are unknown to the servers until it has told of them: it becomes ready by way of init.
+            return status.NODE_INIT
+        case "down":
+            return asked if _has_reported(state, node) else status.NODE_INIT
+        case "initializing":
+            return asked if _has_reported(state, node) and not waits_for_pool(state, node) else status.NODE_INIT
+        case _:
+            assert_never(node.status)
 
 
 def waits_for_pool(state: Snapshot, node: Node) -> bool:
@@ -62,7 +66,7 @@ def pool_news(state: Snapshot, node: Node, now: UnixNano) -> NodeEvent | None:
     return cluster_event(WAITS_FOR_POOL, now) if waits_for_pool(state, node) and not is_told else None
 
 
-def missed_status(state: Snapshot, node: Node, now: UnixNano) -> str:
+def missed_status(state: Snapshot, node: Node, now: UnixNano) -> NodeStatus:
     """The status of a node whose heartbeat did not come."""
     if node.status in (status.NODE_INIT, status.NODE_DOWN):
         return status.NODE_DOWN
@@ -71,7 +75,7 @@ def missed_status(state: Snapshot, node: Node, now: UnixNano) -> str:
     return status.NODE_DOWN
 
 
-def set_status(state: Snapshot, node: Node, new_status: str, mint: Mint, *, event: str = "") -> SetNodeStatus:
+def set_status(state: Snapshot, node: Node, new_status: NodeStatus, mint: Mint, *, event: str = "") -> SetNodeStatus:
     """The command that gives a node its new status, as far as it is still what the decision was based on."""
     return SetNodeStatus(
         node_id=node.id,

@@ -12,11 +12,12 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
+from yurt.structs.status import NotGiven, Trigger
 
 
 def evals_for_updates(state: Snapshot, updates: Iterable[AllocUpdate], mint: Mint) -> tuple[Evaluation, ...]:
     """At most one evaluation per job and trigger, in the order of the updates."""
-    wanted: dict[tuple[str, str, str], Job] = {}
+    wanted: dict[tuple[str, str, Trigger], Job] = {}
     for update in updates:
         alloc = state.allocs.get(update.id)
         if alloc is None:
@@ -29,7 +30,7 @@ def evals_for_updates(state: Snapshot, updates: Iterable[AllocUpdate], mint: Min
     return tuple(evaluation_of(job, trigger, mint) for (_, _, trigger), job in wanted.items())
 
 
-def trigger_of(alloc: Allocation, update: AllocUpdate, job: Job | None, now: UnixNano) -> str:
+def trigger_of(alloc: Allocation, update: AllocUpdate, job: Job | None, now: UnixNano) -> Trigger | NotGiven:
     """Why the allocation's job must be looked at, or ''."""
     if job is None:
         is_wanted = alloc.desired_status == status.DESIRED_RUN and update.client_status not in status.CLIENT_TERMINAL

@@ -18,7 +18,8 @@ from yurt.structs.commands import EvalSeed
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
-from yurt.structs.questions import is_client_terminal, is_for_node
+from yurt.structs.questions import eval_type, is_client_terminal, is_for_node
+from yurt.structs.status import Trigger
 
 SYSTEM_TYPES = (status.JOB_SYSTEM, status.JOB_SYSBATCH)
 
@@ -51,13 +52,13 @@ def triggered_ids(state: Snapshot, seed: EvalSeed) -> tuple[str, ...]:
     return tuple(takewhile(lambda eval_id: eval_id in state.evals, iter(mint.new_id, "")))
 
 
-def evaluation_of(job: Job, trigger: str, mint: Mint, *, priority: int = 0) -> Evaluation:
+def evaluation_of(job: Job, trigger: Trigger, mint: Mint, *, priority: int = 0) -> Evaluation:
     """A pending evaluation of the job; `priority` 0 means the job's."""
     return Evaluation(
         id=mint.new_id(),
         namespace=job.namespace,
         priority=priority or job.priority,
-        type=job.type,
+        type=eval_type(job),
         triggered_by=trigger,
         job_id=job.id,
         job_modify_index=job.modify_index,
@@ -67,7 +68,7 @@ def evaluation_of(job: Job, trigger: str, mint: Mint, *, priority: int = 0) -> E
     )
 
 
-def asked_evaluation(key: tuple[str, str], trigger: str, mint: Mint, *, priority: int = 0) -> Evaluation:
+def asked_evaluation(key: tuple[str, str], trigger: Trigger, mint: Mint, *, priority: int = 0) -> Evaluation:
     """A pending evaluation of a job as `apply` will find it: it takes the type and, for 0, the priority from there."""
     namespace, job_id = key
     return Evaluation(
@@ -82,13 +83,13 @@ def asked_evaluation(key: tuple[str, str], trigger: str, mint: Mint, *, priority
     )
 
 
-def evaluations_of(jobs: Iterable[Job], trigger: str, mint: Mint) -> tuple[Evaluation, ...]:
+def evaluations_of(jobs: Iterable[Job], trigger: Trigger, mint: Mint) -> tuple[Evaluation, ...]:
     """One evaluation for each different job, in a fixed order."""
     unique = {job.key: job for job in jobs}
     return tuple(evaluation_of(unique[key], trigger, mint) for key in sorted(unique))
 
 
-def evals_for_node(state: Snapshot, node: Node, mint: Mint, *, trigger: str) -> tuple[Evaluation, ...]:
+def evals_for_node(state: Snapshot, node: Node, mint: Mint, *, trigger: Trigger) -> tuple[Evaluation, ...]:
     """One evaluation per job with allocations on the node, and one per system job that the node is for."""
     jobs: dict[tuple[str, str], Job] = {}
     for alloc in state.allocs_of_node(node.id):

@@ -18,7 +18,7 @@ from yurt.structs import status
 from yurt.structs.commands import DeleteEvaluations, EvaluationCommand, Rejected, UpsertEvaluations
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
-from yurt.structs.questions import is_eval_terminal, is_terminal
+from yurt.structs.questions import eval_type, is_eval_terminal, is_terminal
 
 STATUSES = frozenset({status.EVAL_BLOCKED, status.EVAL_PENDING, *status.EVAL_TERMINAL})
 
@@ -51,7 +51,7 @@ def evaluation_for(job: Job, asked: Evaluation | None) -> Evaluation | None:
     """The evaluation that a command asks for, with the type and, where it names none, the priority of its job."""
     if asked is None:
         return None
-    return replace(asked, type=job.type, priority=asked.priority or job.priority)
+    return replace(asked, type=eval_type(job), priority=asked.priority or job.priority)
 
 
 def put_job_evaluation(edit: Edit, key: JobKey, asked: Evaluation | None) -> Rejected | None:

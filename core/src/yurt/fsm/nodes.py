@@ -36,6 +36,7 @@ from yurt.structs.commands import (
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import Node, NodeEvent
 from yurt.structs.questions import holds_up_drain
+from yurt.structs.status import NodeStatus
 
 EVENTS_MAX = 10
 WRONG_SECRET = "node secret ID does not match. Not registering node."
@@ -117,13 +118,19 @@ def _registration_message(existing: Node | None, node: Node) -> str:
     return ""
 
 
-def with_status(node: Node, now: str, *, index: int) -> Node:
+def with_status(node: Node, now: NodeStatus, *, index: int) -> Node:
     """A copy with a status, and the heartbeat index that follows from it."""
     missed = node.last_missed_heartbeat_index
-    if now == status.NODE_READY:
-        missed = 0
-    elif now in status.NODE_UNRESPONSIVE and node.status not in status.NODE_UNRESPONSIVE:
-        missed = index
+    match now:
+        case "ready":
+            missed = 0
+        case "down" | "disconnected":
+            # The first of these counts: a node that is down after it was disconnected was missed then.
+            missed = missed if node.status in status.NODE_UNRESPONSIVE else index
+        case "initializing":
+            pass
+        case _:
+            assert_never(now)
     return replace(node, status=now, last_missed_heartbeat_index=missed, modify_index=index)
 
 

@@ -30,6 +30,7 @@ from yurt.structs.node import Node
 from yurt.structs.packed import unpacked
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan
 from yurt.structs.questions import alloc_index, is_client_terminal, is_ready, is_server_terminal
+from yurt.structs.status import ClientStatus, NotGiven
 
 GROUP_OF: Final = attrgetter("job_version", "task_group")
 DESIRED = frozenset({status.DESIRED_RUN, *status.SERVER_TERMINAL})
@@ -229,7 +230,7 @@ def _stop(edit: Edit, plan: Plan, stop: AllocStop) -> None:
     edit.put_alloc(alloc, _served(edit, plan, alloc, changes))
 
 
-def _silent(edit: Edit, alloc: Allocation) -> str:
+def _silent(edit: Edit, alloc: Allocation) -> ClientStatus | NotGiven:
     """What becomes of an allocation that is to stop on a node that is down or gone: nobody will say that it ended."""
     node = edit.tx.get(Tables.nodes, alloc.node_id)
     return status.CLIENT_LOST if node is None or node.status == status.NODE_DOWN else ""

@@ -19,7 +19,7 @@ from yurt.http.errors import NoServer, Refused
 from yurt.http.query import ReadOptions
 from yurt.runtime.env import Env
 from yurt.runtime.turns import Turns
-from yurt.sdk.errors import Unavailable
+from yurt.server.failures import no_leader
 from yurt.server.operations import Operations
 from yurt.server.views import View
 
@@ -168,7 +168,7 @@ class Call:
         """The state for a consistent read; raises Unavailable when nobody leads, unless stale reads were asked for."""
         server = self.server
         if not server.is_leader and not self.options.stale:
-            raise Unavailable("No cluster leader")
+            raise no_leader()
         server.need_state()
         return server.state
 

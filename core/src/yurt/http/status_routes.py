@@ -8,7 +8,7 @@ from yurt.access import needs
 from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.routes import AGENT
-from yurt.sdk.errors import Unavailable
+from yurt.server.failures import no_leader
 from yurt.structs.member import LEFT
 
 
@@ -16,7 +16,7 @@ async def leader(call: Call) -> web.Response:
     """GET /v1/status/leader: where the leader is reached by other agents."""
     address = leader_address(call)
     if not address:
-        raise Unavailable("No cluster leader")
+        raise no_leader()
     return json_answer(call, address)
 
 
@@ -31,7 +31,7 @@ def leader_address(call: Call) -> str:
 async def peers(call: Call) -> web.Response:
     """GET /v1/status/peers: where the servers that keep the log are reached by other agents."""
     if not call.server.leader_name:
-        raise Unavailable("No cluster leader")
+        raise no_leader()
     return json_answer(call, sorted(peer.address for peer in await call.cluster.log_peers() if peer.address))
 
 

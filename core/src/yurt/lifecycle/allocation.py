@@ -29,6 +29,7 @@ from yurt.structs.status import (
     TASK_DEAD,
     TASK_PENDING,
     TASK_RUNNING,
+    ClientStatus,
 )
 from yurt.structs.task import Task
 
@@ -175,7 +176,7 @@ def _is_prestart_done(role: Role, state: TaskState) -> bool:
     return bool(state.started_at) if role.is_sidecar else _is_dead(state) and not state.failed
 
 
-def client_status(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) -> tuple[str, str]:
+def client_status(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) -> tuple[ClientStatus, str]:
     """The allocation's status and Nomad's description of it.
 
     First match of: failed, running, pending, complete. Two readings keep an end final: a sidecar that failed counts
@@ -185,7 +186,7 @@ def client_status(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) 
     return status, DESCRIPTIONS[status]
 
 
-def _status(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) -> str:
+def _status(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) -> ClientStatus:
     if any(_fails_group(role, states[role.name]) for role in all_roles):
         return CLIENT_FAILED
     live = [role for role in all_roles if not _is_dead(states[role.name])]

@@ -8,11 +8,12 @@ readiness: it is shown, and a deployment does not wait for it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from yurt.sdk.value import Duration, UnixNano, Value, no_entries, replace
 from yurt.structs.rpc import AllocCheckStatus
 
+CheckStatus = Literal["pending", "success", "failure"]
 PENDING: Final = "pending"
 SUCCESS: Final = "success"
 FAILURE: Final = "failure"
@@ -60,7 +61,7 @@ class CheckRun(Value):
 
     next_at: UnixNano
     counts_from: UnixNano
-    status: str = PENDING
+    status: CheckStatus = PENDING
     failures: int = 0
     output: str = "nomad: waiting to run"
     status_code: int = 0

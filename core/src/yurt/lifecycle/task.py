@@ -16,7 +16,7 @@ wish; `restarts` going down. `run` numbers the starts; results that carry an old
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, assert_never
+from typing import Final, Literal, NamedTuple, assert_never
 
 from yurt.lifecycle import events
 from yurt.lifecycle.restarts import NoRestart, Outcome, RestartWindow, decide
@@ -26,6 +26,7 @@ from yurt.structs.alloc import TaskEvent, TaskState
 from yurt.structs.policies import RestartPolicy
 from yurt.structs.status import TASK_DEAD, TASK_PENDING, TASK_RUNNING
 
+Phase = Literal["waiting", "setup", "starting", "running", "backoff", "stopping", "dead"]
 WAITING: Final = "waiting"
 SETUP: Final = "setup"
 STARTING: Final = "starting"
@@ -50,7 +51,7 @@ class TaskMachine(Value):
 
     policy: TaskPolicy
     state: TaskState = TaskState()
-    phase: str = WAITING
+    phase: Phase = WAITING
     run: int = 0
     window: RestartWindow = RestartWindow()
     is_killed: bool = False
@@ -200,7 +201,7 @@ def new_task(policy: TaskPolicy, now: UnixNano) -> TaskMachine:
 
 def restored_task(policy: TaskPolicy, state: TaskState, run: int, window: RestartWindow) -> TaskMachine:
     """A task as an earlier agent left it; a live one waits for Recovered, Lost or Begin."""
-    phase = DEAD if state.state == TASK_DEAD else WAITING
+    phase: Phase = DEAD if state.state == TASK_DEAD else WAITING
     return TaskMachine(policy=policy, state=state, phase=phase, run=run, window=window)
 
 
@@ -272,7 +273,7 @@ def _setup_done(machine: TaskMachine, now: UnixNano) -> TaskStep:
 
 
 def _attempt_failed(
-    machine: TaskMachine, phase: str, failure: TaskEvent, *, is_recoverable: bool, clock: Clock
+    machine: TaskMachine, phase: Phase, failure: TaskEvent, *, is_recoverable: bool, clock: Clock
 ) -> TaskStep:
     if machine.phase != phase:
         return TaskStep(machine)
@@ -382,11 +383,16 @@ def _kill(machine: TaskMachine, kill: Kill, now: UnixNano) -> TaskStep:
     machine = replace(machine, is_killed=True, is_restart_asked=False)
     if kill.is_failure:
         machine = replace(machine, state=replace(machine.state, failed=True))
-    if machine.phase in (WAITING, BACKOFF):
-        return _dead(_noted(machine, events.killed(), now), now, is_failed=False)
-    if machine.phase == RUNNING:
-        return _stop(_noted(machine, events.killing(machine.policy.kill_timeout), now))
-    return TaskStep(machine)
+    match machine.phase:
+        case "waiting" | "backoff":
+            return _dead(_noted(machine, events.killed(), now), now, is_failed=False)
+        case "running":
+            return _stop(_noted(machine, events.killing(machine.policy.kill_timeout), now))
+        case "setup" | "starting" | "stopping" | "dead":
+            # The driver or a hook is at work and cannot be interrupted: the event of its end looks at `is_killed`.
+            return TaskStep(machine)
+        case _:
+            assert_never(machine.phase)
 
 
 def _stop(machine: TaskMachine) -> TaskStep:
@@ -395,19 +401,23 @@ def _stop(machine: TaskMachine) -> TaskStep:
 
 
 def _ask_restart(machine: TaskMachine, ask: AskRestart, now: UnixNano) -> TaskStep:
-    phase = machine.phase
-    if machine.is_killed and not (phase == DEAD and ask.from_start):
+    if machine.is_killed and not (machine.phase == DEAD and ask.from_start):
         return TaskStep(machine)
     noted = replace(_noted(machine, events.restart_signaled(ask.reason), now), is_from_start=ask.from_start)
-    if phase == RUNNING:
-        return _stop(replace(noted, is_restart_asked=True, is_found_bad=ask.is_failure))
-    if ask.is_failure:
-        return TaskStep(machine)
-    if ask.from_start and phase in (DEAD, BACKOFF):
-        return _again_now(replace(noted, is_killed=False), now)
-    if phase == BACKOFF:
-        return _setup(noted)
-    return TaskStep(machine)
+    match machine.phase:
+        case "running":
+            return _stop(replace(noted, is_restart_asked=True, is_found_bad=ask.is_failure))
+        case "backoff" | "dead" if ask.is_failure:
+            # A check that failed is about a run that has ended: the restart policy has decided on it already.
+            return TaskStep(machine)
+        case "backoff":
+            return _again_now(noted, now) if ask.from_start else _setup(noted)
+        case "dead":
+            return _again_now(replace(noted, is_killed=False), now) if ask.from_start else TaskStep(machine)
+        case "waiting" | "setup" | "starting" | "stopping":
+            return TaskStep(machine)
+        case _:
+            assert_never(machine.phase)
 
 
 def _recovered(machine: TaskMachine, now: UnixNano) -> TaskStep:

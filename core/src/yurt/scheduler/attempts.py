@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from yurt.scheduler.capacity.in_flight import with_plans
 from yurt.scheduler.capacity.limits import LimitsOf, limits_now, no_limits
@@ -17,13 +17,11 @@ from yurt.state.store import Snapshot
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import Outcome, Plan
-from yurt.structs.questions import has_same_specification
+from yurt.structs.questions import eval_type, has_same_specification
 from yurt.structs.status import (
     EVAL_COMPLETE,
     EVAL_FAILED,
     EVAL_PENDING,
-    JOB_SYSBATCH,
-    JOB_SYSTEM,
     TRIGGER_JOB_REGISTER,
     TRIGGERS,
 )
@@ -101,15 +99,20 @@ def _generic(
     job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
     if job is not None and job.is_template and not job.stop:
         return _nothing(evaluation, EVAL_COMPLETE, "", now=now)
-    job_type = job.type if job is not None else evaluation.type
-    if job_type in (JOB_SYSTEM, JOB_SYSBATCH):
-        system = SystemAttempt(snapshot, replace(evaluation, type=job_type), now=now, ids=ids, seed=own_seed)
-        system.limits = () if job is None else tuple(limits_now(limits, snapshot, job))
-        return Attempt(*system.run())
-    generic = GenericAttempt(snapshot, replace(evaluation, type=job_type), now=now, ids=ids, seed=own_seed)
-    if job is not None:
-        generic.limits_of = partial(limits_now, limits, snapshot, job)
-    return generic
+    job_type = eval_type(job) if job is not None else evaluation.type
+    typed = replace(evaluation, type=job_type)
+    match job_type:
+        case "system" | "sysbatch":
+            system = SystemAttempt(snapshot, typed, now=now, ids=ids, seed=own_seed)
+            system.limits = () if job is None else tuple(limits_now(limits, snapshot, job))
+            return Attempt(*system.run())
+        case "service" | "batch" | "_core":
+            generic = GenericAttempt(snapshot, typed, now=now, ids=ids, seed=own_seed)
+            if job is not None:
+                generic.limits_of = partial(limits_now, limits, snapshot, job)
+            return generic
+        case _:
+            assert_never(job_type)
 
 
 def dry_run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: LimitsOf = no_limits) -> Attempt:
@@ -142,7 +145,7 @@ def _registration(job: Job, index: int, seed: int, now: UnixNano) -> Evaluation:
         id=SeededIds(seed, "dry run").next("eval"),
         namespace=job.namespace,
         priority=job.priority,
-        type=job.type,
+        type=eval_type(job),
         triggered_by=TRIGGER_JOB_REGISTER,
         job_id=job.id,
         job_modify_index=index,

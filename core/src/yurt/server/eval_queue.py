@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final, Protocol, assert_never
 
 from yurt.broker import DELIVERY_LIMIT, FAILED_QUEUE, BlockedEvals, Delivery, EvalBroker
 from yurt.runtime.env import Env
@@ -205,13 +205,21 @@ class EvalQueue:
             assert before is not None
             self.broker.forget(before.id)
             self.blocked.forget(before)
-        elif after.status == status.EVAL_PENDING:
-            self.broker.enqueue(after, now=now)
-        elif after.status == status.EVAL_BLOCKED:
-            self._block(after, now)
         else:
-            self._end(after)
+            self._route(after, now)
         self._changed.set()
+
+    def _route(self, evaluation: Evaluation, now: UnixNano) -> None:
+        """Put a changed evaluation where its status belongs."""
+        match evaluation.status:
+            case "pending":
+                self.broker.enqueue(evaluation, now=now)
+            case "blocked":
+                self._block(evaluation, now)
+            case "complete" | "failed" | "canceled":
+                self._end(evaluation)
+            case _:
+                assert_never(evaluation.status)
 
     def _end(self, evaluation: Evaluation) -> None:
         self.broker.forget(evaluation.id)

@@ -36,6 +36,7 @@ from yurt.structs.rpc import (
     RegisterNodeRequest,
     UpdateAllocsRequest,
 )
+from yurt.structs.status import NodeStatus
 
 REPORT_LIMIT = 500
 """Reports of clients in one command: applying it takes some ten milliseconds, and it is one turn of the loop."""
@@ -105,14 +106,15 @@ class NodeService:
     async def heartbeat(self, node_id: str, asked: str) -> NodeReply:
         """The node lives; its status becomes what it asks for as far as section 7 of the semantics allows."""
         heartbeats = self._leading()
-        if asked not in (status.NODE_INIT, status.NODE_READY, status.NODE_DOWN, status.NODE_DISCONNECTED):
+        known = status.NODE_STATUSES.get(asked)
+        if known is None:
             raise Invalid(f'invalid status "{asked}" for node')
         for _ in range(ATTEMPTS_MAX):
             with suppress(Stale):
-                return self._reply(await self._granted(node_id, asked), node_id, heartbeats)
+                return self._reply(await self._granted(node_id, known), node_id, heartbeats)
         raise Unavailable(f"node {node_id} keeps changing; it heartbeats again")
 
-    async def _granted(self, node_id: str, asked: str) -> Committed:
+    async def _granted(self, node_id: str, asked: NodeStatus) -> Committed:
         """Give a node the status that it asks for, as far as it may have it; raises Stale when it changed meanwhile."""
         state = self._writer.state
         node = state.nodes.get(node_id)

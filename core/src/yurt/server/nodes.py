@@ -30,13 +30,14 @@ class Nodes:
 
     async def set_eligibility(self, node_id: str, eligibility: str) -> NodeUpdated:
         """Allow or forbid new allocations on a node; what becomes eligible is looked at by the jobs that it is for."""
-        if eligibility not in (status.ELIGIBLE, status.INELIGIBLE):
+        known = status.ELIGIBILITIES.get(eligibility)
+        if known is None:
             raise Invalid(f'invalid scheduling eligibility "{eligibility}"')
         mint = self._mint()
         seed = mint.seed()
         command = SetNodeEligibility(
             node_id=node_id,
-            eligibility=eligibility,
+            eligibility=known,
             event=cluster_event(f"Node marked as {eligibility} for scheduling", mint.now),
             seed=seed,
         )

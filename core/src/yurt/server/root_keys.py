@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
+from yurt.server.failures import no_leader
 from yurt.server.keyring import RootKey, is_key_id
 from yurt.server.log_writer import Stale
 from yurt.server.sealing import sealed_again
 from yurt.server.waiting import wait_for
 from yurt.structs.commands import DeleteRootKeys, Expectation, PutRootKey, RekeyVariables
-from yurt.structs.variable import KEY_ACTIVE, KEY_INACTIVE, KEY_PREPUBLISHED, KEY_REKEYING, RootKeyMeta
+from yurt.structs.variable import KEY_ACTIVE, KEY_INACTIVE, KEY_PREPUBLISHED, KEY_REKEYING, KeyState, RootKeyMeta
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
@@ -65,10 +66,10 @@ class RootKeys:
         active = next((key for key in self.listed() if key.state == KEY_ACTIVE), None)
         return active if active is not None and active.key_id in self._server.keyring else None
 
-    async def _make(self, state: str, *, is_full: bool = False, publish_time: int = 0) -> RootKeyMeta:
+    async def _make(self, state: KeyState, *, is_full: bool = False, publish_time: int = 0) -> RootKeyMeta:
         server = self._server
         if not server.is_leader and not server.writer.is_open:
-            raise Unavailable("No cluster leader")
+            raise no_leader()
         key_id = server.env.uuid()
         await self._give(await asyncio.to_thread(server.keyring.create, key_id))
         meta = RootKeyMeta(
@@ -214,7 +215,7 @@ class RootKeys:
             if key.state == KEY_PREPUBLISHED and key.publish_time <= now:
                 await self._set_state(key, KEY_ACTIVE)
 
-    async def _set_state(self, key: RootKeyMeta, state: str) -> None:
+    async def _set_state(self, key: RootKeyMeta, state: KeyState) -> None:
         """Give a key another state, unless it was removed or changed meanwhile: that has the keys looked at again."""
         basis = (Expectation(table="root_keys", key=key.key_id, index=key.modify_index),)
         with suppress(Stale):

@@ -9,6 +9,7 @@ from yurt.sdk.value import OWN, Duration, Timestamp, UnixNano, Value, no_entries
 from yurt.structs.job import Job
 from yurt.structs.metrics import AllocationMetric
 from yurt.structs.network import DNSConfig, NetworkResource, PortMapping
+from yurt.structs.status import ClientStatus, DesiredStatus, TaskStatus
 
 
 class AllocatedCpuResources(Value, rename=spelled(cpu_shares="CpuShares")):
@@ -146,7 +147,7 @@ class TaskEvent(Value):
 class TaskState(Value):
     """How a task fares, told by its client."""
 
-    state: str = "pending"
+    state: TaskStatus = "pending"
     failed: bool = False
     restarts: int = 0
     last_restart: Timestamp = 0
@@ -171,10 +172,10 @@ class Allocation(Value):
     allocated_resources: AllocatedResources = AllocatedResources()
     services: Mapping[str, str] = no_entries()
     metrics: AllocationMetric | None = None
-    desired_status: str = "run"
+    desired_status: DesiredStatus = "run"
     desired_description: str = ""
     desired_transition: DesiredTransition = DesiredTransition()
-    client_status: str = "pending"
+    client_status: ClientStatus = "pending"
     client_description: str = ""
     task_states: Mapping[str, TaskState] = no_entries()
     deployment_id: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from yurt.sdk.value import Duration, Timestamp, UnixNano, Value, no_entries
+from yurt.structs.status import DeploymentStatus
 
 
 class DeploymentState(Value):
@@ -35,7 +36,7 @@ class Deployment(Value):
     job_create_index: int = 0
     is_multiregion: bool = False
     task_groups: Mapping[str, DeploymentState] = no_entries()
-    status: str = "running"
+    status: DeploymentStatus = "running"
     status_description: str = ""
     create_index: int = 0
     modify_index: int = 0

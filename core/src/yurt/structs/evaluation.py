@@ -7,6 +7,7 @@ from typing import Annotated
 
 from yurt.sdk.value import INTERNAL, Duration, Timestamp, UnixNano, Value, no_entries, spelled
 from yurt.structs.metrics import AllocationMetric
+from yurt.structs.status import EvalStatus, EvalType, NotGiven, Trigger
 
 
 class DesiredUpdates(Value):
@@ -31,13 +32,13 @@ class EvaluationStub(Value):
 
     id: str = ""
     priority: int = 50
-    type: str = "service"
-    triggered_by: str = ""
+    type: EvalType = "service"
+    triggered_by: Trigger | NotGiven = ""
     namespace: str = "default"
     job_id: str = ""
     node_id: str = ""
     deployment_id: str = ""
-    status: str = "pending"
+    status: EvalStatus = "pending"
     status_description: str = ""
     wait_until: Timestamp = 0
     next_eval: str = ""
@@ -76,15 +77,15 @@ class Evaluation(Value):
 
     id: str = ""
     priority: int = 50
-    type: str = "service"
-    triggered_by: str = ""
+    type: EvalType = "service"
+    triggered_by: Trigger | NotGiven = ""
     namespace: str = "default"
     job_id: str = ""
     job_modify_index: int = 0
     node_id: str = ""
     node_modify_index: int = 0
     deployment_id: str = ""
-    status: str = "pending"
+    status: EvalStatus = "pending"
     status_description: str = ""
     wait: Duration = Duration(0)
     wait_until: Timestamp = 0

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final, Literal
 
 from yurt.sdk.value import Value, no_entries
 from yurt.structs.constraint import Constraint
 
-PENDING, READY, UNAVAILABLE = "pending", "ready", "unavailable"
+VolumeState = Literal["pending", "ready", "unavailable"]
+PENDING: Final = "pending"
+READY: Final = "ready"
+UNAVAILABLE: Final = "unavailable"
 """States of a volume: asked for, offered by its node, not offered by it at present."""
 
 READER_ONLY, WRITER = "single-node-reader-only", "single-node-writer"
@@ -39,7 +43,7 @@ class HostVolume(Value):
     requested_capabilities: tuple[HostVolumeCapability, ...] = ()
     parameters: Mapping[str, str] = no_entries()
     host_path: str = ""
-    state: str = PENDING
+    state: VolumeState = PENDING
     create_index: int = 0
     create_time: int = 0
     modify_index: int = 0
@@ -56,7 +60,7 @@ class HostVolumeStub(Value):
     node_pool: str
     node_id: str
     capacity_bytes: int
-    state: str
+    state: VolumeState
     create_index: int
     create_time: int
     modify_index: int

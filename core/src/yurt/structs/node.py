@@ -7,6 +7,7 @@ from typing import Annotated
 
 from yurt.sdk.value import OWN, Duration, Timestamp, Value, no_entries, spelled
 from yurt.structs.network import NetworkResource
+from yurt.structs.status import Eligibility, NodeStatus
 
 
 class DriverInfo(Value):
@@ -271,8 +272,8 @@ class Node(Value):
     node_pool: str = "default"
     cgroup_parent: str = ""
     drain_strategy: DrainStrategy | None = None
-    scheduling_eligibility: str = "eligible"
-    status: str = "initializing"
+    scheduling_eligibility: Eligibility = "eligible"
+    status: NodeStatus = "initializing"
     status_description: str = ""
     status_updated_at: int = 0
     events: tuple[NodeEvent, ...] = ()

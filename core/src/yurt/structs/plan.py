@@ -15,6 +15,7 @@ from yurt.structs.alloc import AllocatedResources, AllocDeploymentStatus, Resche
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation, PlanAnnotations
 from yurt.structs.metrics import AllocationMetric
+from yurt.structs.status import ClientStatus, DeploymentStatus, DesiredStatus, NotGiven
 
 QUOTA_REFUSAL: Final = "quota "
 """How the reason begins where a limit refuses a placement, not its node."""
@@ -97,7 +98,7 @@ class AttributeUpdate(Value):
     id: str
     node_id: str
     followup_eval_id: str | None = None
-    client_status: str | None = None
+    client_status: ClientStatus | None = None
     client_description: str | None = None
     reschedule_tracker: RescheduleTracker | None = None
     desired_transition_clear: bool = False
@@ -110,9 +111,9 @@ class AllocStop(Value):
 
     id: str
     node_id: str
-    desired_status: str = "stop"
+    desired_status: DesiredStatus = "stop"
     description: str = ""
-    client_status: str = ""
+    client_status: ClientStatus | NotGiven = ""
     followup_eval_id: str = ""
     preempted_by: str = ""
 
@@ -121,7 +122,7 @@ class DeploymentUpdate(Value):
     """A new status of an existing deployment."""
 
     deployment_id: str
-    status: str
+    status: DeploymentStatus
     status_description: str = ""
 
 

@@ -9,6 +9,7 @@ from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import DrainSpec, Node
+from yurt.structs.status import EvalType
 
 CSI = "csi"
 """The type of volumes that CSI plugins serve."""
@@ -34,6 +35,11 @@ def _specification(job: Job) -> Job:
         job_modify_index=0,
         version_tag=None,
     )
+
+
+def eval_type(job: Job) -> EvalType:
+    """The type of the job's evaluations. A type that no admission lets through counts as a service."""
+    return status.EVAL_TYPES.get(job.type, status.JOB_SERVICE)
 
 
 def total_count_problem(job: Job, count_max: int) -> str:

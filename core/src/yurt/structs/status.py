@@ -1,8 +1,39 @@
-"""The words that Nomad's API uses for states, and the sets of them that the code asks about."""
+"""The words that Nomad's API uses for states, and the sets of them that the code asks about.
+
+Each set of words is a Literal. Code that branches over all of them matches them and ends with `assert_never`, so that
+mypy finds the places where a new word is missing. They are not enums: a decoded Literal is always the same object, so
+comparing and hashing it costs less than for a StrEnum, and the log and the API hold the plain words.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Literal, get_args
+
+EvalType = Literal["service", "batch", "system", "sysbatch", "_core"]
+NodeStatus = Literal["initializing", "ready", "down", "disconnected"]
+Eligibility = Literal["eligible", "ineligible"]
+DesiredStatus = Literal["run", "stop", "evict"]
+ClientStatus = Literal["pending", "running", "complete", "failed", "lost", "unknown"]
+TaskStatus = Literal["pending", "running", "dead"]
+EvalStatus = Literal["blocked", "pending", "complete", "failed", "canceled"]
+Trigger = Literal[
+    "job-register", "job-deregister", "periodic-job", "node-drain", "node-update", "alloc-stop", "scheduled",
+    "rolling-update", "deployment-watcher", "failed-follow-up", "max-plan-attempts", "alloc-failure", "queued-allocs",
+    "preemption", "job-scaling", "max-disconnect-timeout", "reconnect", "alloc-reschedule",
+]  # fmt: skip
+"""Why an evaluation was made."""
+DeploymentStatus = Literal[
+    "running", "paused", "failed", "successful", "cancelled", "initializing", "pending", "blocked", "unblocking",
+]  # fmt: skip
+NotGiven = Literal[""]
+
+EVAL_TYPES: Final[Mapping[str, EvalType]] = MappingProxyType({each: each for each in get_args(EvalType)})
+NODE_STATUSES: Final[Mapping[str, NodeStatus]] = MappingProxyType({each: each for each in get_args(NodeStatus)})
+ELIGIBILITIES: Final[Mapping[str, Eligibility]] = MappingProxyType({each: each for each in get_args(Eligibility)})
+"""The known words by a text of a user or a client, which may be none of them."""
+
 
 JOB_SERVICE: Final = "service"
 JOB_BATCH: Final = "batch"
@@ -65,14 +96,7 @@ TRIGGER_SCALING: Final = "job-scaling"
 TRIGGER_MAX_DISCONNECT: Final = "max-disconnect-timeout"
 TRIGGER_RECONNECT: Final = "reconnect"
 TRIGGER_ALLOC_RESCHEDULE: Final = "alloc-reschedule"
-TRIGGERS: Final = frozenset(
-    {
-        TRIGGER_JOB_REGISTER, TRIGGER_JOB_DEREGISTER, TRIGGER_PERIODIC, TRIGGER_NODE_DRAIN, TRIGGER_NODE_UPDATE,
-        TRIGGER_ALLOC_STOP, TRIGGER_SCHEDULED, TRIGGER_ROLLING_UPDATE, TRIGGER_DEPLOYMENT_WATCHER,
-        TRIGGER_FAILED_FOLLOW_UP, TRIGGER_MAX_PLANS, TRIGGER_RETRY_FAILED_ALLOC, TRIGGER_QUEUED_ALLOCS,
-        TRIGGER_PREEMPTION, TRIGGER_SCALING, TRIGGER_MAX_DISCONNECT, TRIGGER_RECONNECT, TRIGGER_ALLOC_RESCHEDULE,
-    }
-)  # fmt: skip
+TRIGGERS: Final[frozenset[Trigger]] = frozenset(get_args(Trigger))
 
 DEPLOYMENT_RUNNING: Final = "running"
 DEPLOYMENT_PAUSED: Final = "paused"

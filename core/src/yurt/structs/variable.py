@@ -7,11 +7,15 @@ answers, and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Final, Literal
 
 from yurt.sdk.value import OWN, Duration, UnixNano, Value, no_entries
 
-KEY_ACTIVE, KEY_INACTIVE, KEY_REKEYING, KEY_PREPUBLISHED = "active", "inactive", "rekeying", "prepublished"
+KeyState = Literal["active", "inactive", "rekeying", "prepublished"]
+KEY_ACTIVE: Final = "active"
+KEY_INACTIVE: Final = "inactive"
+KEY_REKEYING: Final = "rekeying"
+KEY_PREPUBLISHED: Final = "prepublished"
 
 
 class VariableLock(Value):
@@ -82,5 +86,5 @@ class RootKeyMeta(Value):
     create_time: UnixNano = UnixNano(0)
     create_index: int = 0
     modify_index: int = 0
-    state: str = KEY_ACTIVE
+    state: KeyState = KEY_ACTIVE
     publish_time: UnixNano = UnixNano(0)

@@ -13,7 +13,8 @@ from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskState
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.network import NetworkResource
-from yurt.structs.questions import is_client_terminal, is_server_terminal, is_terminal
+from yurt.structs.questions import eval_type, is_client_terminal, is_server_terminal, is_terminal
+from yurt.structs.status import ClientStatus, TaskStatus, Trigger
 from yurt.testing import factories
 
 ROUNDS = 60
@@ -41,14 +42,14 @@ class Cluster:
         """Store the job, without an evaluation."""
         self.do(c.RegisterJob(job=job))
 
-    def evaluate(self, job: Job, trigger: str = status.TRIGGER_JOB_REGISTER, eval_id: str = "") -> bool:
+    def evaluate(self, job: Job, trigger: Trigger = status.TRIGGER_JOB_REGISTER, eval_id: str = "") -> bool:
         """One evaluation; whether it changed anything."""
         self.now = UnixNano(self.now + seconds(1))
         evaluation = Evaluation(
             id=eval_id or factories.new_id(),
             namespace=job.namespace,
             job_id=job.id,
-            type=job.type,
+            type=eval_type(job),
             triggered_by=trigger,
         )
         made = scheduler.attempt(self.state, evaluation, now=self.now, seed=self.state.index)
@@ -78,7 +79,7 @@ class Cluster:
         if updates:
             self.do(c.UpdateAllocsFromClient(updates=tuple(updates), now=self.now))
 
-    def end(self, alloc: Allocation, client_status: str) -> None:
+    def end(self, alloc: Allocation, client_status: ClientStatus) -> None:
         """One allocation ends by itself."""
         failed = client_status == status.CLIENT_FAILED
         self.do(c.UpdateAllocsFromClient(updates=(self._told(alloc, client_status, "dead", failed),), now=self.now))
@@ -101,7 +102,9 @@ class Cluster:
         """The names of the live ones."""
         return sorted(alloc.name for alloc in self.live(job))
 
-    def _told(self, alloc: Allocation, client_status: str, state: str, failed: bool = False) -> c.AllocUpdate:
+    def _told(
+        self, alloc: Allocation, client_status: ClientStatus, state: TaskStatus, failed: bool = False
+    ) -> c.AllocUpdate:
         return c.AllocUpdate(
             id=alloc.id,
             node_id=alloc.node_id,

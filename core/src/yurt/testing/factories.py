@@ -33,7 +33,7 @@ from yurt.structs.node import (
 )
 from yurt.structs.plan import Placement
 from yurt.structs.policies import MigrateStrategy, ReschedulePolicy, RestartPolicy, UpdateStrategy
-from yurt.structs.questions import alloc_name
+from yurt.structs.questions import alloc_name, eval_type
 from yurt.structs.resources import EphemeralDisk, Resources
 from yurt.structs.service import ServiceRegistration, registration_prefix
 from yurt.structs.task import Task
@@ -228,7 +228,7 @@ def evaluation(of: Job | None = None, **changes: Any) -> Evaluation:
     made = Evaluation(
         id=new_id(),
         priority=its_job.priority,
-        type=its_job.type,
+        type=eval_type(its_job),
         triggered_by=status.TRIGGER_JOB_REGISTER,
         namespace=its_job.namespace,
         job_id=its_job.id,

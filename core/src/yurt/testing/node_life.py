@@ -37,6 +37,7 @@ from yurt.structs import status
 from yurt.structs.job import Job
 from yurt.structs.node import DrainMetadata, DrainSpec, Node
 from yurt.structs.questions import is_ready
+from yurt.structs.status import NodeStatus
 from yurt.testing import factories
 
 TTL_S, GRACE_S = 20.0, 10.0
@@ -156,7 +157,7 @@ class World:
         self.store(c.RegisterNode(node=told, seed=self.mint.seed(), create_node_pool=True))
         self._heard(node.id)
 
-    def heartbeat(self, node_id: str, asked: str, answer: Callable[[str], None] = lambda _: None) -> None:
+    def heartbeat(self, node_id: str, asked: NodeStatus, answer: Callable[[str], None] = lambda _: None) -> None:
         """A client beats; `answer` is called with the status that it has then."""
         node = self.state.nodes.get(node_id)
         if node is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from yurt.lifecycle.alloc_list import AllocList
 from yurt.sdk.errors import Unavailable
@@ -16,6 +16,7 @@ from yurt.structs.node import Node
 from yurt.structs.policies import DisconnectStrategy
 from yurt.structs.questions import is_client_terminal
 from yurt.structs.rpc import AllocPull
+from yurt.structs.status import ClientStatus, NodeStatus, TaskStatus
 from yurt.testing.node_life import NotKnown, Refused, World
 
 
@@ -31,12 +32,23 @@ class Rules(Protocol):
         ...
 
 
+def _task_status(client_status: ClientStatus) -> TaskStatus:
+    """That of the only task of an allocation."""
+    match client_status:
+        case "pending" | "running":
+            return client_status
+        case "complete" | "failed" | "lost" | "unknown":
+            return status.TASK_DEAD
+        case _:
+            assert_never(client_status)
+
+
 class Task:
     """What really runs on a client."""
 
     def __init__(self, alloc: Allocation, started_at: int) -> None:
         self.alloc = alloc
-        self.status = status.CLIENT_PENDING
+        self.status: ClientStatus = status.CLIENT_PENDING
         self.started_at = started_at
         self.finished_at = 0
         self.restarts = 0
@@ -46,7 +58,7 @@ class Task:
         """It has ended for good."""
         return self.status in status.CLIENT_TERMINAL
 
-    def end(self, client_status: str, at: int) -> None:
+    def end(self, client_status: ClientStatus, at: int) -> None:
         """It ends, once."""
         if not self.is_over:
             self.status, self.finished_at = client_status, at
@@ -54,7 +66,7 @@ class Task:
     def update(self) -> c.AllocUpdate:
         """What its client would say of it now."""
         state = TaskState(
-            state="dead" if self.is_over else self.status,
+            state=_task_status(self.status),
             failed=self.status == status.CLIENT_FAILED,
             restarts=self.restarts,
             started_at=self.started_at,
@@ -92,7 +104,7 @@ class Client:
         self.world.register(self.node)
         self.last_ok_s = self.world.clock.passed_s
 
-    def beat(self, asked: str) -> None:
+    def beat(self, asked: NodeStatus) -> None:
         self.world.heartbeat(self.node.id, asked, self._answered)
         self.last_ok_s = self.world.clock.passed_s
 

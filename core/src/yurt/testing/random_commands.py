@@ -43,6 +43,7 @@ from yurt.structs.metrics import AllocationMetric
 from yurt.structs.node import DrainStrategy, HostVolumeInfo, NodeEvent
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Placement, Plan
 from yurt.structs.service import ServiceRegistration
+from yurt.structs.status import ClientStatus, DeploymentStatus, Eligibility, EvalStatus, NodeStatus
 from yurt.structs.variable import KEY_ACTIVE, KEY_PREPUBLISHED, EncryptedVariable, RootKeyMeta, VariableLock
 from yurt.structs.volume import VolumeRequest
 from yurt.testing import factories
@@ -55,15 +56,24 @@ NODES = tuple(factories.number_id(number, kind=1) for number in range(4))
 GROUPS = ("web", "cache")
 VOLUME_NAME, VOLUME_IDS = "data", tuple(factories.number_id(number, kind=5) for number in range(3))
 PATHS = ("nomad/jobs", "nomad/jobs/web", "app/settings")
-CLIENT_STATUSES = (
+CLIENT_STATUSES: tuple[ClientStatus, ...] = (
     status.CLIENT_PENDING, status.CLIENT_RUNNING, status.CLIENT_RUNNING, status.CLIENT_COMPLETE, status.CLIENT_FAILED,
-    status.CLIENT_LOST, status.CLIENT_UNKNOWN, "nonsense",
+    status.CLIENT_LOST, status.CLIENT_UNKNOWN, status.CLIENT_PENDING,
 )  # fmt: skip
-EVAL_STATUSES = (*sorted(status.EVAL_TERMINAL), status.EVAL_PENDING, status.EVAL_BLOCKED, status.EVAL_BLOCKED, "odd")
-NODE_STATUSES = (status.NODE_READY, status.NODE_READY, status.NODE_DOWN, status.NODE_DISCONNECTED, "odd")
-DEPLOYMENT_STATUSES = (
+EVAL_STATUSES: tuple[EvalStatus, ...] = (
+    status.EVAL_CANCELED, status.EVAL_COMPLETE, status.EVAL_FAILED, status.EVAL_PENDING, status.EVAL_BLOCKED,
+    status.EVAL_BLOCKED, status.EVAL_PENDING,
+)  # fmt: skip
+NODE_STATUSES: tuple[NodeStatus, ...] = (
+    status.NODE_READY,
+    status.NODE_READY,
+    status.NODE_DOWN,
+    status.NODE_DISCONNECTED,
+    status.NODE_INIT,
+)
+DEPLOYMENT_STATUSES: tuple[DeploymentStatus, ...] = (
     status.DEPLOYMENT_RUNNING, status.DEPLOYMENT_PAUSED, status.DEPLOYMENT_FAILED, status.DEPLOYMENT_SUCCESSFUL,
-    status.DEPLOYMENT_CANCELLED, "odd",
+    status.DEPLOYMENT_CANCELLED, status.DEPLOYMENT_BLOCKED,
 )  # fmt: skip
 
 
@@ -309,7 +319,7 @@ class CommandMaker:
         return c.EvaluateNode(node_id=self._any(state, "nodes"), seed=seed)
 
     def _eligibility(self, state: Snapshot) -> c.AnyCommand:
-        wanted = self._pick((status.ELIGIBLE, status.INELIGIBLE, "odd"))
+        wanted: Eligibility = self._pick((status.ELIGIBLE, status.INELIGIBLE, status.ELIGIBLE))
         return c.SetNodeEligibility(node_id=self._any(state, "nodes"), eligibility=wanted, seed=self._seed())
 
     def _drain(self, state: Snapshot) -> c.AnyCommand:
@@ -420,7 +430,9 @@ class CommandMaker:
             id=alloc_id,
             node_id=NODES[0],
             followup_eval_id=self._pick((None, "", self._new_id())),
-            client_status=self._pick((None, None, status.CLIENT_UNKNOWN, status.CLIENT_RUNNING, "odd")),
+            client_status=self._pick(
+                (None, None, status.CLIENT_UNKNOWN, status.CLIENT_RUNNING, status.CLIENT_COMPLETE)
+            ),
             reschedule_tracker=RescheduleTracker(last_reschedule="ok") if self._maybe() else None,
             desired_transition_clear=self._maybe(),
             append_state=(status.CLIENT_RUNNING, self._now) if self._maybe() else None,
@@ -431,7 +443,7 @@ class CommandMaker:
         return AllocStop(
             id=alloc_id,
             node_id=NODES[0],
-            desired_status=self._pick(("stop", "stop", "run")) if self._random.randrange(15) else "odd",
+            desired_status=self._pick(("stop", "stop", "run")) if self._random.randrange(15) else "evict",
             description="alloc not needed due to job update",
             client_status=self._pick(("", "", status.CLIENT_LOST, status.CLIENT_UNKNOWN)),
         )

@@ -31,6 +31,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, Outcome
+from yurt.structs.questions import eval_type
 from yurt.structs.status import EVAL_BLOCKED, JOB_SERVICE, JOB_SYSBATCH, JOB_SYSTEM
 
 Data = dict[str, Any]
@@ -281,7 +282,7 @@ def run(record: Data) -> Data:
     evaluation = _evaluation(record["eval"])
     told_type = evaluation.type
     job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
-    evaluation = replace(evaluation, type=job.type if job is not None else told_type or _type_of(record))
+    evaluation = replace(evaluation, type=eval_type(job) if job is not None else told_type)
     if record.get("rejects_plans"):
         plans, outcome = _refused(snapshot, evaluation, now)
     else:

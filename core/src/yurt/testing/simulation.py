@@ -27,6 +27,7 @@ from yurt.structs.policies import Gang, ReschedulePolicy
 from yurt.structs.questions import is_client_terminal, is_terminal
 from yurt.structs.resources import RequestedDevice, Resources
 from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
+from yurt.structs.status import ClientStatus
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv
 
@@ -104,7 +105,7 @@ class SimulatedNode:
             return self.update(alloc, status.CLIENT_RUNNING, is_healthy=True)
         return None
 
-    def update(self, alloc: Allocation, client_status: str, *, is_healthy: bool | None = None) -> AllocUpdate:
+    def update(self, alloc: Allocation, client_status: ClientStatus, *, is_healthy: bool | None = None) -> AllocUpdate:
         """A report of that status."""
         now = self.server.env.now()
         is_dead = client_status in status.CLIENT_TERMINAL

@@ -25,6 +25,7 @@ from yurt.structs.node import (
     NodeDevice,
     NodeDeviceResource,
 )
+from yurt.structs.questions import eval_type
 from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
 from yurt.structs.volume import VolumeRequest
 from yurt.testing import factories
@@ -57,7 +58,7 @@ def state_of(*nodes: Node) -> Snapshot:
 def run(state: Snapshot, job: Job) -> Snapshot:
     """The state after the job was registered and what finds room was placed."""
     state = apply(state, c.RegisterJob(job=job), index=state.index + 1).state
-    evaluation = Evaluation(id=f"eval-{job.id}", job_id=job.id, type=job.type, triggered_by="job-register")
+    evaluation = Evaluation(id=f"eval-{job.id}", job_id=job.id, type=eval_type(job), triggered_by="job-register")
     plan = scheduler.attempt(state, evaluation, now=factories.NOW, seed=1).plan
     return apply(state, c.ApplyPlan(plan=plan), index=state.index + 1).state if not plan.is_empty else state
 

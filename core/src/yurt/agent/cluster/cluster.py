@@ -31,6 +31,7 @@ from yurt.http.cluster import Joined, LogPeer, ServerView
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
+from yurt.server.failures import no_leader
 from yurt.server.server import Server
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
@@ -276,7 +277,7 @@ class ServerCluster:
         target = find_peer(peers, wanted)
         before = next((peer for peer in peers if peer.name == self._membership.own.name), None)
         if self._server is None or before is None or self._leader() != before.name:
-            raise Unavailable("No cluster leader")
+            raise no_leader()
         if before.id != target.id:
             statuses = {each.name: each.status for each in self.members()}
             if statuses.get(target.name) != ALIVE:

@@ -178,7 +178,7 @@ class NodeBlockers:
 
 def _states(node: Node) -> list[tuple[str, str]]:
     """Why a node takes no new allocations."""
-    found = []
+    found: list[tuple[str, str]] = []
     if node.status != NODE_READY:
         found.append(("status", node.status))
     if node.drain_strategy is not None:

@@ -60,6 +60,8 @@ from yurt.structs.status import (
     JOB_SYSTEM,
     SERVER_TERMINAL,
     TRIGGER_MAX_DISCONNECT,
+    ClientStatus,
+    NotGiven,
 )
 
 
@@ -308,11 +310,11 @@ class SystemAttempt:
         self.counts.setdefault(alloc.task_group, dict.fromkeys(DesiredUpdates.__struct_fields__, 0))
         self._stop(alloc, why.NOT_NEEDED)
 
-    def _stop(self, alloc: Allocation, description: str, client_status: str = "") -> None:
+    def _stop(self, alloc: Allocation, description: str, client_status: ClientStatus | NotGiven = "") -> None:
         self.counts[alloc.task_group]["stop"] += 1
         self._end(alloc, description, client_status)
 
-    def _end(self, alloc: Allocation, description: str, client_status: str) -> None:
+    def _end(self, alloc: Allocation, description: str, client_status: ClientStatus | NotGiven) -> None:
         self.stops.append(StopRequest(alloc, description, client_status).as_plan())
         self.view.release(alloc)
 

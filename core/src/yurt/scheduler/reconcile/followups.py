@@ -10,7 +10,8 @@ from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
-from yurt.structs.status import EVAL_PENDING, TRIGGER_MAX_DISCONNECT, TRIGGER_RETRY_FAILED_ALLOC
+from yurt.structs.questions import eval_type
+from yurt.structs.status import EVAL_PENDING, TRIGGER_MAX_DISCONNECT, TRIGGER_RETRY_FAILED_ALLOC, Trigger
 
 DELAYED_RESCHEDULE = "created for delayed rescheduling"
 DELAYED_DISCONNECT = "created for delayed disconnect timeout"
@@ -18,7 +19,7 @@ _DESCRIPTIONS = {TRIGGER_RETRY_FAILED_ALLOC: DELAYED_RESCHEDULE, TRIGGER_MAX_DIS
 
 
 def followups(
-    job: Job, due: Iterable[tuple[Allocation, int]], trigger: str, *, ids: SeededIds, parent: Evaluation, now: int
+    job: Job, due: Iterable[tuple[Allocation, int]], trigger: Trigger, *, ids: SeededIds, parent: Evaluation, now: int
 ) -> tuple[list[Evaluation], dict[str, str]]:
     """One evaluation for each window of due times, and the evaluation's id for each allocation.
 
@@ -39,7 +40,7 @@ def followups(
                     id=ids.next("eval"),
                     namespace=job.namespace,
                     priority=parent.priority,
-                    type=job.type,
+                    type=eval_type(job),
                     triggered_by=trigger,
                     job_id=job.id,
                     job_modify_index=job.modify_index,

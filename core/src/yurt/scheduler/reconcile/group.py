@@ -39,6 +39,9 @@ from yurt.structs.status import (
     SERVER_TERMINAL,
     TRIGGER_MAX_DISCONNECT,
     TRIGGER_RETRY_FAILED_ALLOC,
+    ClientStatus,
+    NotGiven,
+    Trigger,
 )
 
 
@@ -272,7 +275,7 @@ class GroupReconciler:
         for alloc, _ in due_at:
             self._attribute(alloc, followup_eval_id=eval_of[alloc.id])
 
-    def _follow_up(self, due_at: list[tuple[Allocation, int]], trigger: str) -> dict[str, str]:
+    def _follow_up(self, due_at: list[tuple[Allocation, int]], trigger: Trigger) -> dict[str, str]:
         """Come back at those times; the evaluation of each allocation."""
         context = self.context
         made, eval_of = followups(
@@ -540,7 +543,13 @@ class GroupReconciler:
                 job = self._tried_job(alloc)
                 self.results.place.append(PlacementRequest(self.group.name, self._name(alloc, names), alloc, job=job))
 
-    def _stop(self, alloc: Allocation, description: str, client_status: str = "", followup_eval_id: str = "") -> None:
+    def _stop(
+        self,
+        alloc: Allocation,
+        description: str,
+        client_status: ClientStatus | NotGiven = "",
+        followup_eval_id: str = "",
+    ) -> None:
         self.counts["stop"] += 1
         self.results.stops.append(StopRequest(alloc, description, client_status, followup_eval_id))
 

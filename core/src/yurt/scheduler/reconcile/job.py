@@ -28,6 +28,8 @@ from yurt.structs.status import (
     DEPLOYMENT_SUCCESSFUL,
     JOB_BATCH,
     SERVER_TERMINAL,
+    ClientStatus,
+    NotGiven,
 )
 
 
@@ -94,14 +96,15 @@ def stop_all(results: Results, situation: Situation, group: str, allocs: list[Al
     is_batch = situation.evaluation.type == JOB_BATCH
     classes = classify_all(allocs, situation.nodes, is_batch=is_batch, now=situation.now)
     count = 0
-    for found, description, client_status in (
+    stopped: tuple[tuple[list[Allocation], str, ClientStatus | NotGiven], ...] = (
         (classes.untainted, why.NOT_NEEDED, ""),
         (classes.migrate, why.NOT_NEEDED, ""),
         (classes.disconnecting, why.NOT_NEEDED, ""),
         (classes.reconnecting, why.NOT_NEEDED, ""),
         (classes.lost, why.LOST, CLIENT_LOST),
         (classes.expiring, why.LOST, CLIENT_LOST),
-    ):
+    )
+    for found, description, client_status in stopped:
         for alloc in found:
             if alloc.desired_status in SERVER_TERMINAL or alloc.client_status in CLIENT_TERMINAL:
                 continue

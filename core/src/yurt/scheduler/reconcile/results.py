@@ -12,7 +12,7 @@ from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import DesiredUpdates, Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate
-from yurt.structs.status import DESIRED_STOP
+from yurt.structs.status import DESIRED_STOP, ClientStatus, NotGiven
 
 NOT_NEEDED = "alloc not needed due to job update"
 NOT_NEEDED_RECONNECT = "alloc not needed due to disconnected client reconnect"
@@ -48,7 +48,7 @@ class StopRequest(NamedTuple):
 
     alloc: Allocation
     description: str
-    client_status: str = ""
+    client_status: ClientStatus | NotGiven = ""
     followup_eval_id: str = ""
 
     def as_plan(self) -> AllocStop:

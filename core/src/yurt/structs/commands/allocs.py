@@ -9,6 +9,7 @@ from yurt.structs.alloc import AllocDeploymentStatus, AllocNetworkStatus, Desire
 from yurt.structs.commands.base import Command, EvalSeed
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Plan
+from yurt.structs.status import ClientStatus
 
 
 class StagePlan(Command, tag=True):
@@ -53,7 +54,7 @@ class AllocUpdate(Value):
 
     id: str
     node_id: str
-    client_status: str
+    client_status: ClientStatus
     client_description: str = ""
     task_states: Mapping[str, TaskState] = no_entries()
     deployment_status: AllocDeploymentStatus | None = None

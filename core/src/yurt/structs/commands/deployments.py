@@ -7,6 +7,7 @@ from yurt.structs.commands.base import Command
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import DeploymentUpdate
+from yurt.structs.status import DeploymentStatus, NotGiven
 
 
 class SetDeploymentStatus(Command, tag=True):
@@ -16,7 +17,7 @@ class SetDeploymentStatus(Command, tag=True):
     evaluation: Evaluation | None = None
     job: Job | None = None
     now: UnixNano = UnixNano(0)
-    expected_status: str = ""
+    expected_status: DeploymentStatus | NotGiven = ""
     """The status that the decision was made for; the command is stale when it is another one. "" is any active one."""
 
 
@@ -38,7 +39,7 @@ class PromoteDeployment(Command, tag=True):
     groups: tuple[str, ...] = ()
     evaluation: Evaluation | None = None
     now: UnixNano = UnixNano(0)
-    expected_status: str = ""
+    expected_status: DeploymentStatus | NotGiven = ""
     """As for SetDeploymentStatus."""
 
 

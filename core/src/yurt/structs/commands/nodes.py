@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from yurt.structs.commands.base import Command, EvalSeed
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import DrainMetadata, DrainStrategy, Node, NodeEvent
+from yurt.structs.status import Eligibility, NodeStatus
 
 
 class RegisterNode(Command, tag=True):
@@ -30,7 +31,7 @@ class SetNodeStatus(Command, tag=True):
     """A node's status; `updated_at` in unix seconds."""
 
     node_id: str
-    status: str
+    status: NodeStatus
     updated_at: int
     event: NodeEvent | None = None
     seed: EvalSeed | None = None
@@ -41,7 +42,7 @@ class SetNodeEligibility(Command, tag=True):
     """Whether new allocations may be placed on a node."""
 
     node_id: str
-    eligibility: str
+    eligibility: Eligibility
     event: NodeEvent | None = None
     seed: EvalSeed | None = None
     evaluations: tuple[Evaluation, ...] = ()
