@@ -7,11 +7,12 @@ above a bound is refused before anything else of it is checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Final
 
 from yurt.rules.periodic import expressions
 from yurt.structs.job import Job, TaskGroup
+from yurt.structs.resources import RequestedDevice
 from yurt.structs.task import Task
 
 GROUPS_MAX: Final = 500
@@ -36,38 +37,43 @@ TEMPLATE_PART: Final = 512
 
 def bound_problems(job: Job) -> tuple[str, ...]:
     """Which bounds the job exceeds."""
-    tasks = list(_tasks(job))
+    tasks = _tasks(job)
     owners: list[TaskGroup | Task] = [*job.task_groups, *tasks]
     services = [service for owner in owners for service in owner.services]
-    operands = list(_operands(job))
+    operands = _operands(job, tasks)
     counted = (
         ("task groups", len(job.task_groups), GROUPS_MAX),
         ("tasks", len(tasks), TASKS_MAX),
         ("constraints, affinities and spreads", len(operands), CONSTRAINTS_MAX),
         ("constraints and affinities with a regexp", operands.count("regexp"), REGEXPS_MAX),
-        ("templates", sum(len(task.templates) for task in tasks), TEMPLATES_MAX),
+        ("templates", sum([len(task.templates) for task in tasks]), TEMPLATES_MAX),
         ("services", len(services), SERVICES_MAX),
-        ("checks of services", sum(len(service.checks) for service in services), CHECKS_MAX),
-        ("meta entries", len(job.meta) + sum(len(owner.meta) for owner in owners), META_MAX),
+        ("checks of services", sum([len(service.checks) for service in services]), CHECKS_MAX),
+        ("meta entries", len(job.meta) + sum([len(owner.meta) for owner in owners]), META_MAX),
         ("cron expressions", _cron_lines(job), CRON_LINES_MAX),
     )
     return tuple(
-        f"the job has {count} {what}, at most {most} are possible: split it into several jobs"
-        for what, count, most in counted
-        if count > most
+        [
+            f"the job has {count} {what}, at most {most} are possible: split it into several jobs"
+            for what, count, most in counted
+            if count > most
+        ]
     )
 
 
 def is_costly(job: Job) -> bool:
     """Whether to look at the job in a thread: its parts, weighted by what they cost."""
-    parts = _cron_lines(job) + len(job.task_groups)
-    for operand in _operands(job):
-        parts += REGEXP_PARTS if operand == "regexp" else 1
-    for task in _tasks(job):
+    tasks = _tasks(job)
+    operands = _operands(job, tasks)
+    parts = _cron_lines(job) + len(job.task_groups) + len(operands)
+    parts += (REGEXP_PARTS - 1) * operands.count("regexp")
+    for task in tasks:
         parts += 1 + len(task.services) + len(task.artifacts)
-        parts += sum(1 + len(template.embedded_tmpl) // TEMPLATE_PART for template in task.templates)
+        for template in task.templates:
+            parts += 1 + len(template.embedded_tmpl) // TEMPLATE_PART
     for group in job.task_groups:
-        parts += sum(1 + len(service.checks) for service in group.services)
+        for service in group.services:
+            parts += 1 + len(service.checks)
     return parts > THREAD_PARTS
 
 
@@ -75,21 +81,19 @@ def _cron_lines(job: Job) -> int:
     return len(expressions(job.periodic)) if job.periodic is not None else 0
 
 
-def _tasks(job: Job) -> Iterator[Task]:
-    for group in job.task_groups:
-        yield from group.tasks
+def _tasks(job: Job) -> list[Task]:
+    return [task for group in job.task_groups for task in group.tasks]
 
 
-def _operands(job: Job) -> Iterator[str]:
+def _operands(job: Job, tasks: Sequence[Task]) -> list[str]:
     """The operators of all constraints and affinities; "" for a spread."""
-    owners: list[Job | TaskGroup | Task] = [job, *job.task_groups, *_tasks(job)]
-    for owner in owners:
-        yield from (constraint.operand for constraint in owner.constraints)
-        yield from (affinity.operand for affinity in owner.affinities)
-        if not isinstance(owner, Task):
-            yield from ("" for _ in owner.spreads)
-            continue
-        for device in owner.resources.devices:
-            for asked in (device, *device.first_available):
-                yield from (constraint.operand for constraint in asked.constraints)
-                yield from (affinity.operand for affinity in asked.affinities)
+    owners: list[Job | TaskGroup | Task | RequestedDevice] = [job, *job.task_groups, *tasks]
+    for task in tasks:
+        for device in task.resources.devices:
+            owners += (device, *device.first_available)
+    spreads = len(job.spreads) + sum([len(group.spreads) for group in job.task_groups])
+    return [
+        *[constraint.operand for owner in owners for constraint in owner.constraints],
+        *[affinity.operand for owner in owners for affinity in owner.affinities],
+        *[""] * spreads,
+    ]
