@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -12,6 +13,8 @@ from yurt.sdk.value import Value
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 NO_HOST_LETTERS: Final = frozenset("/\\@?# ,%")
 WILDCARD: Final = "*."
+HOSTS_KEPT: Final = 64
+"""Texts of `Host` whose reading is kept, a few KiB each at most: nearly all requests name one of very few hosts."""
 
 
 class Policy(Value):
@@ -63,6 +66,7 @@ def is_own_origin(origin: str, policy: Policy, hosts: Sequence[str], *, is_tls: 
     return False
 
 
+@lru_cache(maxsize=HOSTS_KEPT)
 def place_of(text: str) -> Place | None:
     """`name:port` or `[address]:port`, the port optional, in lower case; None for anything else."""
     if not text or not text.isprintable() or not NO_HOST_LETTERS.isdisjoint(text):
@@ -84,6 +88,7 @@ def _is_named(host: str, entry: str) -> bool:
     return host == listed.host
 
 
+@lru_cache(maxsize=HOSTS_KEPT)
 def _is_address(host: str) -> bool:
     try:
         ipaddress.ip_address(host)

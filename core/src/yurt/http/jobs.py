@@ -122,7 +122,8 @@ async def read_job(call: Call, document: Any) -> tuple[Job, tuple[str, ...]]:
 
 
 def _set(fields: dict[str, Any], name: str, value: str | int) -> None:
-    for key in [key for key in fields if key.lower() == name.lower()]:
+    folded = name.lower()
+    for key in [key for key in fields if key.lower() == folded]:
         del fields[key]
     fields[name] = value
 
