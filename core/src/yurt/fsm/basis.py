@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from yurt.fsm.edit import Edit
 from yurt.fsm.reject import invalid, stale
 from yurt.state import TABLES, Snapshot
 from yurt.structs.commands import Expectation, Rejected
@@ -24,13 +23,12 @@ def expectation(state: Snapshot, table: str, key: Key) -> Expectation:
     return Expectation(table=table, key=key, index=_index_of(state.table(table).get(key)))
 
 
-def changed_basis(edit: Edit, expected: Iterable[Expectation]) -> Rejected | None:
-    """The rejection of a command that is based on rows of which one has changed."""
+def changed_basis(state: Snapshot, expected: Iterable[Expectation]) -> Rejected | None:
+    """The rejection of a command that is based on rows of which one has changed in the state that it is applied to."""
     for each in expected:
-        table = TABLES.get(each.table)
-        if table is None:
+        if each.table not in TABLES:
             return invalid(f'the command is based on the unknown table "{each.table}"')
-        index = _index_of(edit.tx.get(table, each.key))
+        index = _index_of(state.table(each.table).get(each.key))
         if index != each.index:
             key = each.key if isinstance(each.key, str) else "/".join(map(str, each.key))
             return stale(f"{each.table} {key} changed at index {index}; the decision was based on index {each.index}")

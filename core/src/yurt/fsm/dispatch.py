@@ -50,8 +50,8 @@ class Step(NamedTuple):
 
 def apply(state: Snapshot, command: AnyCommand, *, index: int) -> Step:
     """The state after `command`, which stands at `index` of the log."""
+    rejected = changed_basis(state, command.based_on) if command.based_on else None
     edit = Edit(state, index)
-    rejected = changed_basis(edit, command.based_on) if command.based_on else None
     if rejected is None:
         rejected = _dispatch(edit, command)
     if rejected is not None:

@@ -249,8 +249,8 @@ class EvalQueue:
         """Look at some of those whom news may unblock, which is all but where there are many; `run_news` goes on."""
         if self.blocked.has_news:
             self._enqueue(self.blocked.take_unblocked(ASKED_TOGETHER), now)
-        if self.blocked.has_news:
-            self._has_news.set()
+            if self.blocked.has_news:
+                self._has_news.set()
 
     def _enqueue(self, evaluations: Iterable[Evaluation], now: UnixNano) -> None:
         for evaluation in evaluations:

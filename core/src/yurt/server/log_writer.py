@@ -19,6 +19,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple, assert_never
 
 import msgspec
@@ -352,7 +353,7 @@ class LogWriter:
                 changes.append(self._apply_one(item))
         finally:
             self.batches += 1
-            self._on_batch(tuple(change for part in changes for change in part))
+            self._on_batch(tuple(chain.from_iterable(changes)))
 
     def _apply_one(self, item: _Item) -> Changes:
         step = apply(self.state, item.command, index=self.state.index + 1)

@@ -19,6 +19,11 @@ NO_KEYS: Final[tuple[()]] = ()
 FEW: Final = 64
 
 
+def with_key(entry: Keys[K], key: K) -> Keys[K]:
+    """The entry with a further key."""
+    return (*entry, key) if isinstance(entry, tuple) and len(entry) < FEW else with_keys(entry, (key,))
+
+
 def with_keys(entry: Keys[K], keys: Sequence[K]) -> Keys[K]:
     """The entry with further keys."""
     if isinstance(entry, tuple):

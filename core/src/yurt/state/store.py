@@ -273,5 +273,6 @@ class Transaction:
         return editor
 
     def _record(self, table: str, key: Hashable, before: object, after: object) -> None:
-        first = self._changes.get((table, key))
-        self._changes[(table, key)] = Change(table, key, first.before if first else before, after)
+        place = (table, key)
+        first = self._changes.get(place)
+        self._changes[place] = _change((table, key, first.before if first else before, after))

@@ -12,7 +12,7 @@ from typing import Generic, TypeVar
 
 import immutables
 
-from yurt.state.keys import NO_KEYS, Keys, with_keys, without_key
+from yurt.state.keys import NO_KEYS, Keys, with_key, with_keys, without_key
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -167,8 +167,9 @@ class TableEditor(Generic[K, V]):
 
     def put(self, key: K, row: V) -> V | None:
         """Insert or replace; the row that was there before."""
-        before = self._rows.get(key)
-        self._rows[key] = row
+        rows = self._rows
+        before = rows.get(key)
+        rows[key] = row
         self.is_changed = True
         for column, extract in self._extract.items():
             new, old = extract(row), None if before is None else extract(before)
@@ -177,7 +178,10 @@ class TableEditor(Generic[K, V]):
             if old:
                 self._drop(column, old, key)
             if new:
-                self._changed(column)[new] = with_keys(self._keys(column, new), (key,))
+                # As `_drop` does it, without the calls: most of what commands write are rows that enter an index.
+                changed = self._entries.setdefault(column, {})
+                entry = changed.get(new)
+                changed[new] = with_key(self._by[column].get(new, NO_KEYS) if entry is None else entry, key)
         return before
 
     def put_new(self, rows: Mapping[K, V]) -> None:
@@ -241,10 +245,12 @@ def _with_entries(
     by: immutables.Map[Hashable, Keys[K]], changed: Mapping[Hashable, Keys[K]]
 ) -> immutables.Map[Hashable, Keys[K]]:
     """An index with its changed entries; empty ones are dropped."""
-    empty = [value for value, keys in changed.items() if not keys]
-    if changed:
-        by = by.update(changed)
-    for value in empty:
+    if len(changed) == 1:
+        for value, keys in changed.items():
+            if keys:
+                return by.set(value, keys)
+    by = by.update(changed) if changed else by
+    for value in [value for value, keys in changed.items() if not keys]:
         by = by.delete(value)
     return by
 

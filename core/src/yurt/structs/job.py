@@ -181,7 +181,10 @@ class Job(Value):
 
     def group(self, name: str) -> TaskGroup | None:
         """The group of that name."""
-        return next((group for group in self.task_groups if group.name == name), None)
+        for group in self.task_groups:
+            if group.name == name:
+                return group
+        return None
 
 
 class JobSubmission(Value):
