@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 
 from yurt.fsm.alloc_triggers import is_reschedulable
 from yurt.fsm.eval_triggers import Mint, evaluation_of
-from yurt.scheduler.reconcile.deployments import is_of_version
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
 from yurt.structs import status
@@ -30,7 +29,7 @@ from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import DeploymentUpdate
-from yurt.structs.questions import has_same_specification, is_deployment_active, is_terminal
+from yurt.structs.questions import has_same_specification, is_deployment_active, is_of_version, is_terminal
 
 MARKED_MAX: Final = 500
 """Allocations that one command marks: it bounds a log entry."""

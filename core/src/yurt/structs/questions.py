@@ -130,6 +130,11 @@ def is_deployment_active(deployment: Deployment) -> bool:
     return deployment.status in status.DEPLOYMENT_ACTIVE
 
 
+def is_of_version(deployment: Deployment, job: Job) -> bool:
+    """Whether a deployment rolls out this version of this very job."""
+    return deployment.job_version == job.version and deployment.job_create_index == job.create_index
+
+
 def is_for_node(job: Job, node: Node) -> bool:
     """The node is in the job's datacenters and pool."""
     if job.node_pool not in (POOL_ALL, node.node_pool):

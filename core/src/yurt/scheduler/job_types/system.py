@@ -30,7 +30,6 @@ from yurt.scheduler.reconcile.deployments import (
     cancel_unneeded,
     fresh_state,
     is_complete,
-    is_of_version,
     new_deployment,
 )
 from yurt.scheduler.reconcile.followups import followups
@@ -45,7 +44,7 @@ from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import AllocationMetric
 from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Outcome, Placement, Plan
-from yurt.structs.questions import is_for_node, is_ready
+from yurt.structs.questions import is_for_node, is_of_version, is_ready
 from yurt.structs.resources import Resources
 from yurt.structs.status import (
     CLIENT_LOST,

@@ -8,6 +8,7 @@ from yurt.sdk.value import UnixNano
 from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.plan import DeploymentUpdate
+from yurt.structs.questions import is_of_version
 from yurt.structs.status import (
     DEPLOYMENT_ACTIVE,
     DEPLOYMENT_CANCELLED,
@@ -40,11 +41,6 @@ def cancel_unneeded(deployment: Deployment | None, job: Job | None, results: Res
             )
         return None
     return None if deployment.status == DEPLOYMENT_SUCCESSFUL else deployment
-
-
-def is_of_version(deployment: Deployment, job: Job) -> bool:
-    """Whether a deployment rolls out this version of this very job."""
-    return deployment.job_version == job.version and deployment.job_create_index == job.create_index
 
 
 def fresh_state(group: TaskGroup) -> DeploymentState:
