@@ -64,6 +64,7 @@ def page_text() -> str:
         index,
         aliases,
         "## Options of every command that asks an agent\n\n" + flag_table(CLIENT_FLAGS),
+        without_effect(),
         *(section(load(name)) for name in names),
     )
 
@@ -108,10 +109,23 @@ def section(command: Command) -> str:
     parts += [command.details.strip()] if command.details else []
     codes = CODES.get(command.name) or (FOLLOWING if follows(command) else "")
     parts += [f"Exit codes: {codes}"] if codes else []
-    parts += [flag_table(command.flags)] if command.flags else []
+    flags = tuple(flag for flag in command.flags if flag.has_effect)
+    parts += [flag_table(flags)] if flags else []
     if not command.is_client and command.name != AGENT.name:
         parts.append("Asks no agent.")
     return "\n\n".join(parts)
+
+
+def without_effect() -> str:
+    """The flags that are accepted for scripts and ignored."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(COMMANDS):
+        for flag in load(name).flags:
+            if not flag.has_effect:
+                found.setdefault(flag.name, []).append(code(name))
+    rows = [(code(f"-{name}"), ", ".join(commands)) for name, commands in sorted(found.items())]
+    head = "## Options without effect\n\nScripts written for Nomad may pass these; Yurt accepts and ignores them."
+    return f"{head}\n\n" + table(("Option", "Commands"), rows)
 
 
 def follows(command: Command) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib import import_module
+from typing import Any
 
 import pytest
 from yurt.cli.help import command_help, group_help
@@ -18,8 +19,17 @@ def test_every_command_has_a_module_that_knows_its_name_and_its_help(name: str) 
 
     assert command.name == name
     assert command_help(command).startswith(f"Usage: yurt {name}")
-    assert all(flag.help for flag in command.all_flags)
+    assert all(flag.help for flag in command.all_flags if flag.has_effect)
     assert len({flag.name for flag in command.all_flags}) == len(command.all_flags)
+
+
+def test_a_flag_without_effect_is_accepted_and_in_no_help(api: Any, run: Any) -> None:
+    api.answers["/v1/jobs"] = []
+
+    assert run("job", "status", "-ui")[0] == 0
+    assert "-ui" not in run("job", "status", "-help")[1]
+    assert "-short" in run("job", "status", "-help")[1]
+    assert 'did you mean "-ui"' not in run("job", "status", "-uj")[2]
 
 
 def test_every_alias_leads_to_a_command_and_nearly_every_command_to_a_group() -> None:

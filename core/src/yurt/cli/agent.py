@@ -7,8 +7,10 @@ from typing import Any
 
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError
-from yurt.cli.flags import Flag, choice, number, switch, text, texts
+from yurt.cli.flags import INT, MAYBE_BOOL, TEXT, Flag, choice, number, switch, text, texts, without_effect
 
+WITHOUT_EFFECT = ""
+"""Instead of a help text: the flag is accepted, and no help shows it."""
 _TEXT_FLAGS: dict[str, tuple[str, str]] = {
     "bind": ("bind_addr", "The address to listen on."),
     "region": ("region", "The region of the agent."),
@@ -19,7 +21,7 @@ _TEXT_FLAGS: dict[str, tuple[str, str]] = {
     "node": ("name", "The name of the agent; default is the host name."),
     "state-dir": ("client.state_dir", "Where the client keeps its state; default is DATA_DIR/client."),
     "alloc-dir": ("client.alloc_dir", "Where allocations live; default is DATA_DIR/alloc."),
-    "alloc-mounts-dir": ("client.alloc_mounts_dir", "Accepted and without effect."),
+    "alloc-mounts-dir": ("client.alloc_mounts_dir", WITHOUT_EFFECT),
     "host-volumes-dir": ("client.host_volumes_dir", "Where dynamic host volumes live."),
     "host-volume-plugin-dir": ("client.host_volume_plugin_dir", "Where plugins of dynamic host volumes lie."),
     "node-class": ("client.node_class", "The class of the node."),
@@ -38,14 +40,14 @@ _SWITCHES: dict[str, tuple[str, str]] = {
     "server": ("server.enabled", "Run a server."),
     "client": ("client.enabled", "Run a client."),
     "log-json": ("log_json", "Log in JSON."),
-    "log-include-location": ("log_include_location", "Accepted and without effect."),
+    "log-include-location": ("log_include_location", WITHOUT_EFFECT),
     "rejoin": ("server.rejoin_after_leave", "Go back to the servers that were known before this one left."),
     "acl-enabled": ("acl.enabled", "Enforce access control."),
     "vault-enabled": ("vault.enabled", "Use Vault."),
 }
 _NUMBERS: dict[str, tuple[str, str]] = {
     "bootstrap-expect": ("server.bootstrap_expect", "How many servers to wait for before the first leader."),
-    "raft-protocol": ("server.raft_protocol", "Accepted and without effect."),
+    "raft-protocol": ("server.raft_protocol", WITHOUT_EFFECT),
     "network-speed": ("client.network_speed", "Mbit/s of the node's network as it is shown; bandwidth is not counted."),
     "retry-max": ("server.retry_max", "How often -retry-join is tried before the agent gives up; 0 means for ever."),
 }
@@ -61,10 +63,16 @@ FLAGS: tuple[Flag, ...] = (
     texts("config", "A configuration file or a folder of them; may be repeated, later ones win."),
     texts("meta", "key=value for the node's metadata; may be repeated."),
     text("servers", "Addresses of servers, separated by commas."),
-    *(text(name, help_text) for name, (_, help_text) in _TEXT_FLAGS.items()),
-    *(choice(name, help_text) for name, (_, help_text) in _SWITCHES.items()),
-    *(number(name, help_text) for name, (_, help_text) in _NUMBERS.items()),
+    *(text(name, help_text) for name, (_, help_text) in _TEXT_FLAGS.items() if help_text),
+    *(choice(name, help_text) for name, (_, help_text) in _SWITCHES.items() if help_text),
+    *(number(name, help_text) for name, (_, help_text) in _NUMBERS.items() if help_text),
     *(texts(name, help_text) for name, (_, help_text) in _LISTS.items()),
+    *(
+        without_effect(name, kind=kind)
+        for kind, table in ((TEXT, _TEXT_FLAGS), (MAYBE_BOOL, _SWITCHES), (INT, _NUMBERS))
+        for name, (_, help_text) in table.items()
+        if help_text == WITHOUT_EFFECT
+    ),
 )
 
 

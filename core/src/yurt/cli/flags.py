@@ -16,6 +16,8 @@ from yurt.cli.suggest import did_you_mean
 
 BOOL, TEXT, INT, FLOAT, LIST, MAYBE_BOOL = "bool", "text", "int", "float", "list", "maybe bool"
 
+_UNSET = {BOOL: False, TEXT: "", INT: 0, FLOAT: 0.0, LIST: (), MAYBE_BOOL: None}
+
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
@@ -27,6 +29,7 @@ class Flag(NamedTuple):
     kind: str
     help: str
     default: Any = None
+    has_effect: bool = True
 
 
 class Flags:
@@ -93,6 +96,11 @@ def choice(name: str, help_text: str) -> Flag:
     return Flag(name, MAYBE_BOOL, help_text, None)
 
 
+def without_effect(name: str, *, kind: str = BOOL) -> Flag:
+    """A flag of Nomad's that Yurt accepts and ignores, so that scripts keep working; no help shows it."""
+    return Flag(name, kind, "", _UNSET[kind], has_effect=False)
+
+
 def parse(argv: Sequence[str], flags: Sequence[Flag], *, stop_at_argument: bool = False) -> tuple[Flags, list[str]]:
     """Split a command line into flags and arguments; raises UsageError with one sentence."""
     known = {flag.name: flag for flag in flags}
@@ -114,7 +122,8 @@ def parse(argv: Sequence[str], flags: Sequence[Flag], *, stop_at_argument: bool 
         name, value = _split(word)
         flag = known.get(name)
         if flag is None:
-            raise UsageError(f"flag provided but not defined: -{name}{did_you_mean(name, known, prefix='-')}")
+            shown = [flag.name for flag in flags if flag.has_effect]
+            raise UsageError(f"flag provided but not defined: -{name}{did_you_mean(name, shown, prefix='-')}")
         given.add(name)
         _store(values, flag, _value_of(flag, value, rest))
     return Flags(values, frozenset(given)), arguments

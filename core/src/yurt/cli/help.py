@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from yurt.cli.command import CLIENT_FLAGS, Command
 from yurt.cli.flags import BOOL, MAYBE_BOOL, Flag
 from yurt.cli.tree import ALIASES, COMMANDS, COMMON, GROUPS
@@ -42,8 +44,9 @@ def command_help(command: Command) -> str:
     lines += ["", *_wrapped(command.summary, 2)]
     for paragraph in command.details.strip().split("\n\n") if command.details else ():
         lines += ["", *(f"  {row.rstrip()}".rstrip() for row in paragraph.splitlines())]
-    if command.flags:
-        lines += ["", "Options:", *_flag_lines(command.flags)]
+    flags = [flag for flag in command.flags if flag.has_effect]
+    if flags:
+        lines += ["", "Options:", *_flag_lines(flags)]
     if command.is_client:
         lines += ["", "Options of every command that asks an agent:", *_flag_lines(CLIENT_FLAGS)]
     return "\n".join(lines)
@@ -60,7 +63,7 @@ def _children(group: str) -> set[str]:
     return {name[len(prefix) :].split()[0] for name in [*COMMANDS, *GROUPS] if name.startswith(prefix)}
 
 
-def _flag_lines(flags: tuple[Flag, ...]) -> list[str]:
+def _flag_lines(flags: Sequence[Flag]) -> list[str]:
     lines: list[str] = []
     for flag in flags:
         value = "" if flag.kind in (BOOL, MAYBE_BOOL) else "=<value>"

@@ -6,7 +6,7 @@ import sys
 
 from yurt.cli.api.lookup import find_node
 from yurt.cli.command import Command, Invocation
-from yurt.cli.flags import switch, text
+from yurt.cli.flags import switch, text, without_effect
 
 
 def run(call: Invocation) -> int:
@@ -36,7 +36,7 @@ COMMAND = Command(
     (
         text("log-level", "TRACE, DEBUG, INFO, WARN or ERROR.", default="INFO"),
         switch("json", "Lines as JSON."),
-        switch("log-include-location", "Accepted and without effect."),
+        without_effect("log-include-location"),
         text("node-id", "The agent of this node."),
         text("server-id", "The agent of this server."),
     ),

@@ -7,7 +7,7 @@ from typing import Any
 
 from yurt.cli.command import VERBOSE, Command, Invocation
 from yurt.cli.errors import CliError
-from yurt.cli.flags import parse, switch
+from yurt.cli.flags import parse, without_effect
 
 Json = dict[str, Any]
 
@@ -62,7 +62,7 @@ COMMAND = Command(
     "status",
     "Show the job, allocation, node, evaluation or deployment with this id; without an id list the jobs.",
     run,
-    (VERBOSE, switch("ui", "Accepted and without effect.")),
+    (VERBOSE, without_effect("ui")),
     (0, 1),
     "[<identifier>]",
     "at most one argument: <identifier>",

@@ -9,7 +9,7 @@ from yurt.cli.alloc.volumes import show_volumes
 from yurt.cli.api.lookup import api_path, find_alloc
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
 from yurt.cli.errors import ApiError
-from yurt.cli.flags import switch
+from yurt.cli.flags import switch, without_effect
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.text import ago, bytes_text, go_duration, local_time, mebibytes, now_ns, parse_time, two_units
 from yurt.cli.views.allocs import show_allocs
@@ -281,7 +281,7 @@ COMMAND = Command(
     (
         switch("short", "Print the tasks and their last events alone."),
         switch("stats", "Print what the tasks use in detail."),
-        switch("ui", "Accepted and without effect."),
+        without_effect("ui"),
         VERBOSE,
         *JSON_FLAGS,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from yurt.cli.api.lookup import find_deployment
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
-from yurt.cli.flags import switch, text
+from yurt.cli.flags import TEXT, switch, without_effect
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.views.deployments import deployment_text, show_deployments
 from yurt.cli.views.follow import follow_deployment
@@ -35,8 +35,8 @@ COMMAND = Command(
     (
         VERBOSE,
         switch("monitor", "Follow it until it ends; with -verbose also its allocations."),
-        text("wait", "Accepted and without effect: changes are shown at once.", default="2s"),
-        switch("ui", "Accepted and without effect."),
+        without_effect("wait", kind=TEXT),  # changes are shown at once
+        without_effect("ui"),
         *JSON_FLAGS,
     ),
     (0, 1),

@@ -6,7 +6,7 @@ from typing import Any
 
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
-from yurt.cli.flags import switch, text
+from yurt.cli.flags import text, without_effect
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.views.job import placement_failures
 
@@ -58,7 +58,7 @@ COMMAND = Command(
         text("status", "Only those with this status."),
         text("filter", "Only those that the expression matches."),
         *PAGE_FLAGS,
-        switch("ui", "Accepted and without effect."),
+        without_effect("ui"),
         VERBOSE,
         *JSON_FLAGS,
     ),

@@ -7,7 +7,7 @@ from typing import Any
 from yurt.cli.api.lookup import api_path, find_eval
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
 from yurt.cli.errors import ApiError
-from yurt.cli.flags import switch
+from yurt.cli.flags import switch, without_effect
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.text import ago, local_time, parse_time, plural, sentence
 from yurt.cli.views.allocs import job_version
@@ -159,7 +159,7 @@ COMMAND = Command(
     run,
     (
         switch("monitor", "Follow the evaluation until it ends."),
-        switch("ui", "Accepted and without effect."),
+        without_effect("ui"),
         VERBOSE,
         *JSON_FLAGS,
     ),

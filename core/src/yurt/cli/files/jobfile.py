@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from yurt.cli.command import Invocation
 from yurt.cli.errors import CliError
-from yurt.cli.flags import Flag, switch, text, texts
+from yurt.cli.flags import TEXT, Flag, switch, texts, without_effect
 
 if TYPE_CHECKING:
     from yurt_jobspec import Diagnostic, JobspecError, Positions
@@ -30,7 +30,7 @@ _REMOTE = re.compile(r"^(?:[a-z0-9+.-]+::)?[a-z][a-z0-9+.-]*://|^[a-z]+::|^git@"
 JOBFILE_FLAGS: tuple[Flag, ...] = (
     switch("json", "The file is an API job in JSON, also without the extension .json."),
     switch("hcl2-strict", "Refuse variables that the file does not declare.", default=True),
-    text("vault-namespace", "Accepted and without effect."),
+    without_effect("vault-namespace", kind=TEXT),
     texts("var", "key=value: the value of a variable; may be repeated."),
     texts("var-file", "A file with values of variables; may be repeated."),
 )

@@ -10,7 +10,7 @@ from typing import Any
 from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
 from yurt.cli.errors import CliError
-from yurt.cli.flags import number, switch, text, texts
+from yurt.cli.flags import number, switch, text, texts, without_effect
 from yurt.cli.views.follow import follow_or_detach
 
 Json = dict[str, Any]
@@ -88,7 +88,7 @@ COMMAND = Command(
         text("idempotency-token", "At most one child is started for a token."),
         number("priority", "The priority of the child; default is the job's."),
         switch("wait", "Wait until the child has ended."),
-        switch("ui", "Accepted and without effect."),
+        without_effect("ui"),
     ),
     (1, 2),
     "<parameterized job> [input source]",

@@ -8,7 +8,7 @@ from yurt.cli.api.lookup import api_path
 from yurt.cli.command import VERBOSE, Command, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.files.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
-from yurt.cli.flags import switch, text
+from yurt.cli.flags import switch, text, without_effect
 from yurt.cli.job.run import show_warnings
 from yurt.cli.terminal.data import BOTH_GIVEN, parsed, rendered
 from yurt.cli.terminal.text import go_duration, local_time, now_ns, parse_time, sentence, two_units
@@ -156,7 +156,7 @@ COMMAND = Command(
     (
         switch("diff", "Print the difference to the running job.", default=True),
         switch("json-output", "Print the answer of the API as JSON."),
-        switch("policy-override", "Accepted and without effect."),
+        without_effect("policy-override"),
         text("t", "Format the answer with a Go template."),
         VERBOSE,
         *JOBFILE_FLAGS,

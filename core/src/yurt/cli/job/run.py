@@ -8,7 +8,7 @@ from typing import Any
 from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.files.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
-from yurt.cli.flags import number, switch, text
+from yurt.cli.flags import TEXT, number, switch, text, without_effect
 from yurt.cli.terminal.text import local_time, now_ns, two_units
 from yurt.cli.views.follow import follow_or_detach
 from yurt.cli.views.job import next_launch
@@ -96,9 +96,9 @@ COMMAND = Command(
         number("eval-priority", "The priority of the evaluation, 1 to 100; default is the job's."),
         switch("preserve-counts", "Keep the counts that the running job has."),
         switch("preserve-resources", "Keep the resources that the running job has."),
-        switch("policy-override", "Accepted and without effect."),
-        text("consul-namespace", "Accepted and without effect."),
-        switch("ui", "Accepted and without effect."),
+        without_effect("policy-override"),
+        without_effect("consul-namespace", kind=TEXT),
+        without_effect("ui"),
         *JOBFILE_FLAGS,
     ),
     (1, 1),

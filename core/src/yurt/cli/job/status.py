@@ -6,7 +6,7 @@ from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job, list_jobs
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
-from yurt.cli.flags import switch
+from yurt.cli.flags import switch, without_effect
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.views.job import show_job, show_jobs
 
@@ -47,7 +47,7 @@ COMMAND = Command(
         switch("short", "Print the facts of the job alone."),
         switch("evals", "Print its evaluations."),
         switch("all-allocs", "Also those of an earlier job with the same id."),
-        switch("ui", "Accepted and without effect."),
+        without_effect("ui"),
         VERBOSE,
         *JSON_FLAGS,
     ),

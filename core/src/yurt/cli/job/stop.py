@@ -6,7 +6,7 @@ from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job
 from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
-from yurt.cli.flags import number, switch
+from yurt.cli.flags import number, switch, without_effect
 from yurt.cli.terminal.confirm import confirm
 from yurt.cli.views.follow import follow_or_detach
 
@@ -45,7 +45,7 @@ COMMAND = Command(
         VERBOSE,
         switch("purge", "Forget the job at once."),
         switch("yes", "Do not ask when the name is only a prefix."),
-        switch("global", "Accepted and without effect: there is one region."),
+        without_effect("global"),  # there is one region
         switch("no-shutdown-delay", "Do not wait for shutdown_delay."),
         number("eval-priority", "The priority of the evaluation, 1 to 100; default is the job's."),
     ),

@@ -8,7 +8,7 @@ from yurt.cli.api.lookup import api_path
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
 from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
 from yurt.cli.errors import ApiError
-from yurt.cli.flags import switch, text
+from yurt.cli.flags import switch, text, without_effect
 from yurt.cli.node.which import chosen_node
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.screen import key_values
@@ -259,7 +259,7 @@ COMMAND = Command(
         switch("stats", "Print what the host uses in detail."),
         text("filter", "Only nodes that the expression matches."),
         *PAGE_FLAGS,
-        switch("ui", "Accepted and without effect."),
+        without_effect("ui"),
         VERBOSE,
         *JSON_FLAGS,
     ),

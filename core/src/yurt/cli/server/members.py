@@ -8,7 +8,7 @@ from typing import Any
 from yurt.cli.api.client import ApiClient
 from yurt.cli.command import JSON_FLAGS, Command, Invocation
 from yurt.cli.errors import ApiError
-from yurt.cli.flags import switch
+from yurt.cli.flags import switch, without_effect
 from yurt.cli.terminal.data import show_data, wants_data
 
 Json = dict[str, Any]
@@ -75,7 +75,7 @@ COMMAND = Command(
     (
         switch("detailed", "More columns."),
         switch("verbose", "The same as -detailed."),
-        switch("ui", "Accepted and without effect."),
+        without_effect("ui"),
         *JSON_FLAGS,
     ),
 )

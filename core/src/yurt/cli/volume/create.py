@@ -6,7 +6,7 @@ import time
 
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError
-from yurt.cli.flags import switch, text
+from yurt.cli.flags import switch, text, without_effect
 from yurt.cli.volume.spec import CSI, NO_CONTROLLER, asked_volume
 
 READY_LIMIT_S = 60.0
@@ -38,7 +38,7 @@ COMMAND = Command(
     (
         switch("detach", "Do not wait until the volume is ready."),
         switch("verbose", "Whole ids."),
-        switch("policy-override", "Accepted and without effect."),
+        without_effect("policy-override"),
         text("id", "Change the volume with this id."),
     ),
     (1, 1),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError
-from yurt.cli.flags import switch, text, texts
+from yurt.cli.flags import LIST, switch, text, without_effect
 from yurt.cli.volume.lookup import find_volume
 from yurt.cli.volume.spec import NO_CONTROLLER
 
@@ -25,7 +25,7 @@ COMMAND = Command(
     "Delete a host volume that no allocation uses, with what is in it.",
     run,
     (
-        texts("secret", "Of CSI volumes; without effect."),
+        without_effect("secret", kind=LIST),
         text("type", "The type of the volume: host.", default="host"),
         switch("force", "Forget the volume even when its node or plugin fails."),
     ),

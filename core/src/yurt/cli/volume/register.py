@@ -5,7 +5,7 @@ from __future__ import annotations
 from yurt.cli.api.lookup import api_path
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError
-from yurt.cli.flags import switch, text
+from yurt.cli.flags import text, without_effect
 from yurt.cli.volume.spec import CSI, asked_volume
 
 
@@ -28,7 +28,7 @@ COMMAND = Command(
     "volume register",
     "Offer a folder of a node, or a volume in the storage of a CSI plugin, as a file describes it.",
     run,
-    (switch("policy-override", "Accepted and without effect."), text("id", "Change the volume with this id.")),
+    (without_effect("policy-override"), text("id", "Change the volume with this id.")),
     (1, 1),
     "<input>",
     "one argument: <input>",

@@ -6,7 +6,7 @@ from typing import Any
 
 from yurt.cli.command import Command, Invocation
 from yurt.cli.errors import CliError, UsageError
-from yurt.cli.flags import Flag, choice, text
+from yurt.cli.flags import MAYBE_BOOL, Flag, choice, text, without_effect
 from yurt.cli.terminal.text import parse_duration
 
 Json = dict[str, Any]
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 _SWITCHES = {
     "cleanup-dead-servers": ("CleanupDeadServers", "Take servers that are gone out when new ones have come."),
     "enable-redundancy-zones": ("EnableRedundancyZones", "A feature of Nomad Enterprise."),
-    "disable-upgrade-migration": ("DisableUpgradeMigration", "Accepted and without effect."),
+    "disable-upgrade-migration": ("DisableUpgradeMigration", ""),
     "enable-custom-upgrades": ("EnableCustomUpgrades", "A feature of Nomad Enterprise."),
 }
 _NUMBERS = {
@@ -61,7 +61,12 @@ def _duration(name: str, given: str) -> str:
 
 
 FLAGS: tuple[Flag, ...] = (
-    *(choice(name, f"true or false; unset keeps what is. {help_text}") for name, (_, help_text) in _SWITCHES.items()),
+    *(
+        choice(name, f"true or false; unset keeps what is. {help_text}")
+        if help_text
+        else without_effect(name, kind=MAYBE_BOOL)
+        for name, (_, help_text) in _SWITCHES.items()
+    ),
     *(text(name, help_text) for name, (_, help_text) in (_NUMBERS | _DURATIONS).items()),
 )
 
