@@ -5,14 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 import re
-from importlib import import_module
 
 from yurt.cli import main
-from yurt.cli.agent import COMMAND as AGENT
 from yurt.cli.command import CLIENT_FLAGS, Command
 from yurt.cli.flags import BOOL, MAYBE_BOOL, Flag
-from yurt.cli.tree import ALIASES, COMMANDS, GROUPS
-from yurt.cli.views import follow
+from yurt.cli.tree import ALIASES, command, command_names, group_names
+from yurt.cli.views import monitor
 
 from docs.generator.markdown import cell, code, page, table
 
@@ -26,7 +24,7 @@ CODES = {
     "job stop": "The greatest code of the jobs that were named.",
 }
 """Commands whose codes mean more than success and failure."""
-FOLLOWING = f"{follow.PLACEMENT_FAILED}: something could not be placed; 1: the deployment failed, or an error."
+FOLLOWING = f"{monitor.PLACEMENT_FAILED}: something could not be placed; 1: the deployment failed, or an error."
 HEAD = """
 # Command line
 
@@ -44,18 +42,14 @@ object lacks is an error that names those it has; a key that a map lacks is `<no
 """
 
 
-def load(name: str) -> Command:
-    """The command of that name."""
-    command: Command = import_module(COMMANDS[name][0]).COMMAND
-    return command
-
-
 def page_text() -> str:
     """The whole page."""
-    names = sorted(COMMANDS)
-    index = table(("Command", ""), [(f"[{code(name)}](#{anchor(name)})", cell(COMMANDS[name][1])) for name in names])
+    names = command_names()
+    index = table(
+        ("Command", ""), [(f"[{code(name)}](#{anchor(name)})", cell(command(name).summary)) for name in names]
+    )
     aliases = table(("Short", "For"), [(code(alias), code(target)) for alias, target in sorted(ALIASES.items())])
-    groups = ", ".join(code(name) for name in GROUPS)
+    groups = ", ".join(code(name) for name in group_names())
     return page(
         HEAD,
         exit_codes(),
@@ -65,7 +59,7 @@ def page_text() -> str:
         aliases,
         "## Options of every command that asks an agent\n\n" + flag_table(CLIENT_FLAGS),
         without_effect(),
-        *(section(load(name)) for name in names),
+        *(section(command(name)) for name in names),
     )
 
 
@@ -100,18 +94,18 @@ def environment() -> str:
     return "## Environment\n\nFlags win.\n\n" + table(("Variable", ""), rows)
 
 
-def section(command: Command) -> str:
-    """One command."""
-    usage = f"yurt {command.name} [options] {command.usage}".rstrip()
-    aliases = [f"yurt {alias}" for alias, target in ALIASES.items() if target == command.name]
-    parts = [f"## yurt {command.name}", f"```\n{usage}\n```", command.summary]
+def section(shown: Command) -> str:
+    """One shown."""
+    usage = f"yurt {shown.name} [options] {shown.usage}".rstrip()
+    aliases = [f"yurt {alias}" for alias, target in ALIASES.items() if target == shown.name]
+    parts = [f"## yurt {shown.name}", f"```\n{usage}\n```", f"{shown.summary}."]
     parts += [f"Short: {', '.join(code(alias) for alias in aliases)}."] if aliases else []
-    parts += [command.details.strip()] if command.details else []
-    codes = CODES.get(command.name) or (FOLLOWING if follows(command) else "")
+    parts += [shown.details.strip()] if shown.details else []
+    codes = CODES.get(shown.name) or (FOLLOWING if follows(shown) else "")
     parts += [f"Exit codes: {codes}"] if codes else []
-    flags = tuple(flag for flag in command.flags if flag.has_effect)
+    flags = tuple(flag for flag in shown.flags if flag.has_effect)
     parts += [flag_table(flags)] if flags else []
-    if not command.is_client and command.name != AGENT.name:
+    if not shown.is_client and shown.name != "agent":
         parts.append("Asks no agent.")
     return "\n\n".join(parts)
 
@@ -119,8 +113,8 @@ def section(command: Command) -> str:
 def without_effect() -> str:
     """The flags that are accepted for scripts and ignored."""
     found: dict[str, list[str]] = {}
-    for name in sorted(COMMANDS):
-        for flag in load(name).flags:
+    for name in command_names():
+        for flag in command(name).flags:
             if not flag.has_effect:
                 found.setdefault(flag.name, []).append(code(name))
     rows = [(code(f"-{name}"), ", ".join(commands)) for name, commands in sorted(found.items())]
@@ -130,9 +124,17 @@ def without_effect() -> str:
 
 def follows(command: Command) -> bool:
     """The command ends with following an evaluation."""
-    tree = ast.parse(inspect.getsource(inspect.getmodule(command.run) or main))
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    return bool(names & {"follow_or_detach", "follow_evaluation"})
+    module = ast.parse(inspect.getsource(inspect.getmodule(command.run) or main))
+    functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}
+    seen: set[str] = set()
+    left = [command.run.__name__]
+    while left:
+        name = left.pop()
+        seen.add(name)
+        if name in functions:
+            used = {node.id for node in ast.walk(functions[name]) if isinstance(node, ast.Name)}
+            left += used - seen
+    return "follow_or_detach" in seen
 
 
 def flag_table(flags: tuple[Flag, ...]) -> str:

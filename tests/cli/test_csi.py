@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from yurt.cli.volume.init import EXAMPLES
+from yurt.cli.commands.volume.examples import EXAMPLES
 
 STUB = {
     "ID": "data", "Name": "database", "Namespace": "default", "PluginID": "ebs", "Schedulable": True, "AccessMode": "",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from yurt.api.encode import to_wire
-from yurt.cli.node.topo import names, topology
+from yurt.cli.commands.node.topology import names, topology
 from yurt.cli.views.devices import attribute_text, holders, plugin_words, share_text, stat_text
 from yurt.client.devices.wire import attribute, stat_value
 from yurt.sdk.device import Quantity, Stat

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from yurt.cli.alloc.following import Begin, Bounds, other_servers, print_source
 from yurt.cli.api.client import ApiClient, Connection
 from yurt.cli.api.frames import FileSource, LogSource
+from yurt.cli.commands.alloc.following import Begin, Bounds, other_servers, print_source
 from yurt.cli.errors import BrokenOff
 from yurt.client.streams import LogFile, place_at
 

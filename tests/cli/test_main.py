@@ -8,19 +8,37 @@ from importlib import import_module
 from typing import Any
 
 import pytest
-from yurt.cli.help import command_help, group_help
-from yurt.cli.main import find, main
-from yurt.cli.tree import ALIASES, COMMANDS, GROUPS
+from yurt.cli.help import command_help, group_help, root_help
+from yurt.cli.main import main
+from yurt.cli.tree import ALIASES, COMMON, NOUNS, command, command_names, find, group_names
+
+SUMMARY_MAX = 72
+"""So that a line of a list fits a terminal."""
 
 
-@pytest.mark.parametrize("name", sorted(COMMANDS))
-def test_every_command_has_a_module_that_knows_its_name_and_its_help(name: str) -> None:
-    command = import_module(COMMANDS[name][0]).COMMAND
+@pytest.mark.parametrize("name", command_names())
+def test_every_command_has_a_summary_of_one_line_and_a_help(name: str) -> None:
+    found = command(name)
 
-    assert command.name == name
-    assert command_help(command).startswith(f"Usage: yurt {name}")
-    assert all(flag.help for flag in command.all_flags if flag.has_effect)
-    assert len({flag.name for flag in command.all_flags}) == len(command.all_flags)
+    assert found.name == name
+    assert found.summary and len(found.summary) <= SUMMARY_MAX and not found.summary.endswith(".")
+    assert command_help(found).startswith(f"Usage: yurt {name}")
+    assert all(flag.help for flag in found.all_flags if flag.has_effect)
+    assert len({flag.name for flag in found.all_flags}) == len(found.all_flags)
+
+
+def test_a_summary_is_the_same_in_the_list_and_in_the_help() -> None:
+    for name in command_names():
+        above = name.rpartition(" ")[0]
+        shown = root_help() if not above else group_help(above) if above in group_names() else ""
+        summary = command(name).summary
+        assert summary in shown or above == "monitor"
+        assert f"{summary}." in " ".join(command_help(command(name)).split())
+
+
+def test_the_nouns_are_sorted_and_the_common_ones_among_them() -> None:
+    assert list(NOUNS) == sorted(NOUNS)
+    assert set(COMMON) <= set(NOUNS)
 
 
 def test_a_flag_without_effect_is_accepted_and_in_no_help(api: Any, run: Any) -> None:
@@ -33,15 +51,24 @@ def test_a_flag_without_effect_is_accepted_and_in_no_help(api: Any, run: Any) ->
 
 
 def test_every_alias_leads_to_a_command_and_nearly_every_command_to_a_group() -> None:
-    assert set(ALIASES.values()) <= set(COMMANDS)
-    above = {name.rpartition(" ")[0] for name in COMMANDS if " " in name}
-    assert above - set(GROUPS) == {"monitor"}, "one command that has another below it, as in Nomad"
+    assert set(ALIASES.values()) <= set(command_names())
+    above = {name.rpartition(" ")[0] for name in command_names() if " " in name}
+    assert above - set(group_names()) == {"monitor"}, "one command that has another below it, as in Nomad"
 
 
 def test_the_longest_command_is_found_and_flat_names_are_aliases() -> None:
-    assert find(["job", "periodic", "force", "x"]) == ("job periodic force", ["x"])
-    assert find(["run", "x.hcl", "-detach"]) == ("job run", ["x.hcl", "-detach"])
-    assert find(["status", "x"]) == ("status", ["x"])
+    assert find(["job", "periodic", "force", "x"]) == ("job periodic force", command("job periodic force"), ["x"])
+    assert find(["run", "x.hcl", "-detach"]) == ("job run", command("job run"), ["x.hcl", "-detach"])
+    assert find(["status", "x"]) == ("status", command("status"), ["x"])
+    assert find(["job", "tag", "-help"]) == ("job tag", None, ["-help"])
+    assert find(["jbo"]) == ("", None, ["jbo"])
+
+
+@pytest.mark.parametrize("noun", sorted(NOUNS))
+def test_a_noun_in_several_modules_names_the_second_words_of_each(noun: str) -> None:
+    path = f"yurt.cli.commands.{noun.replace('-', '_')}"
+    for module, words in getattr(import_module(path), "MODULES", {}).items():
+        assert {found.name.split()[1] for found in import_module(f"{path}.{module}").COMMANDS} == set(words)
 
 
 @pytest.mark.parametrize(
@@ -79,11 +106,31 @@ def test_a_group_lists_its_commands() -> None:
     assert "  run " in text and "  periodic " in text
 
 
-def test_help_imports_nothing_but_the_standard_library_and_the_cli() -> None:
+HEAVY = ("aiohttp", "asyncio", "http.client", "msgspec", "numpy", "rich", "yurt.structs")
+
+
+@pytest.mark.parametrize("noun", sorted(NOUNS))
+def test_help_imports_one_noun_and_nothing_heavy(noun: str) -> None:
+    names = [name for name in command_names() if name.split()[0] == noun]
+    own = {noun.replace("-", "_")}
     probe = (
-        "import sys; from yurt.cli.main import main; main(['--help']); main(['job', 'run', '-h']);"
-        "sys.exit(','.join(n for n in ('msgspec', 'aiohttp', 'numpy', 'rich', 'asyncio') if n in sys.modules) or 0)"
+        "import sys; from yurt.cli.main import main; main(['-help']);"
+        f"[main([*name.split(), '-help']) for name in {names}];"
+        "nouns = {n.split('.')[3] for n in sys.modules if n.startswith('yurt.cli.commands.')};"
+        f"sys.exit(','.join([n for n in {HEAVY} if n in sys.modules] + sorted(nouns - {own})) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=30, check=False)
 
     assert done.returncode == 0, done.stderr
+
+
+def test_a_command_that_runs_imports_its_own_module_alone(api: Any) -> None:
+    api.answers["/v1/jobs"] = []
+    probe = (
+        f"import sys; from yurt.cli.main import main; main(['job', 'status', '-address', {api.address!r}]);"
+        "loaded = {n for n in sys.modules if n.startswith('yurt.cli.commands.')};"
+        "sys.exit(','.join(sorted(loaded - {'yurt.cli.commands.job', 'yurt.cli.commands.job.status'})) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, timeout=30, check=False)
+
+    assert (done.returncode, done.stdout) == (0, "No running jobs\n"), done.stderr

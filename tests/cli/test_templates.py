@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.cli.main import _load
-from yurt.cli.tree import COMMANDS
+from yurt.cli.tree import command, command_names
 
 JOBS = [
     {"ID": "web", "Namespace": "default", "Status": "running", "Meta": {"owner": "ops"}},
     {"ID": "cron", "Namespace": "default", "Status": "dead", "Meta": None},
 ]
-READ_COMMANDS = [name for name in COMMANDS if {"json", "t"} <= {flag.name for flag in _load(name).flags}]
+READ_COMMANDS = [name for name in command_names() if {"json", "t"} <= {flag.name for flag in command(name).flags}]
 
 
 def test_a_template_formats_a_list(api: Any, run: Any) -> None:
@@ -55,4 +54,4 @@ def test_json_and_a_template_together_are_refused(run: Any, name: str, tmp_path:
 def _arguments(name: str, file: Path) -> list[str]:
     if name == "job plan":
         return [str(file), "-json-output"]
-    return ["something"] * _load(name).arguments[0]
+    return ["something"] * command(name).arguments[0]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from yurt.cli.commands.var.specification import as_hcl, read_spec
 from yurt.cli.errors import CliError
-from yurt.cli.var.spec import as_hcl, read_spec
 
 VARIABLE = {
     "Namespace": "default", "Path": "app/db", "CreateIndex": 5, "ModifyIndex": 9, "CreateTime": 1, "ModifyTime": 2,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from yurt.cli.commands.volume.examples import EXAMPLES
+from yurt.cli.commands.volume.specification import parse_size, read_spec
 from yurt.cli.errors import CliError
-from yurt.cli.volume.init import EXAMPLES
-from yurt.cli.volume.spec import parse_size, read_spec
 from yurt.structs.csi_volume import CSIVolume
 
 

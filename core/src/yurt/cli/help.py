@@ -1,4 +1,4 @@
-"""Help texts, from the tables alone."""
+"""Help texts: of all commands, of a group and of one command."""
 
 from __future__ import annotations
 
@@ -6,31 +6,29 @@ from collections.abc import Sequence
 
 from yurt.cli.command import CLIENT_FLAGS, Command
 from yurt.cli.flags import BOOL, MAYBE_BOOL, Flag
-from yurt.cli.tree import ALIASES, COMMANDS, COMMON, GROUPS
+from yurt.cli.tree import ALIASES, COMMON, NOUNS, noun
 
 _WIDTH = 96
 
 
 def root_help() -> str:
     """The common commands, then the others."""
-    tops = sorted({name.split()[0] for name in COMMANDS})
-    shown = [(name, summary_of(name)) for name in COMMON]
-    others = [(name, summary_of(name)) for name in tops if name not in COMMON]
-    width = max(len(name) for name, _ in shown + others)
+    width = max(map(len, NOUNS))
     lines = ["Usage: yurt [-version] [-help] <command> [args]", "", "Common commands:"]
-    lines += [f"    {name.ljust(width)}    {summary}" for name, summary in shown]
+    lines += [f"    {name.ljust(width)}    {NOUNS[name]}" for name in COMMON]
     lines += ["", "Other commands:"]
-    lines += [f"    {name.ljust(width)}    {summary}" for name, summary in others]
+    lines += [f"    {name.ljust(width)}    {summary}" for name, summary in NOUNS.items() if name not in COMMON]
     lines += ["", "Help for one of them: yurt <command> -help"]
     return "\n".join(lines)
 
 
 def group_help(group: str) -> str:
     """The commands of a group."""
-    inside = sorted(_children(group))
-    width = max(len(name) for name in inside)
-    lines = [f"Usage: yurt {group} <subcommand> [options] [args]", "", f"  {GROUPS[group]}", "", "Subcommands:"]
-    lines += [f"    {name.ljust(width)}    {summary_of(f'{group} {name}')}" for name in inside]
+    found = noun(group.split(maxsplit=1)[0])
+    inside = found.below(group)
+    width = max(map(len, inside))
+    lines = [f"Usage: yurt {group} <subcommand> [options] [args]", "", f"  {found.groups[group]}", "", "Subcommands:"]
+    lines += [f"    {name.ljust(width)}    {summary}" for name, summary in inside.items()]
     lines += ["", f"Help for one of them: yurt {group} <subcommand> -help"]
     return "\n".join(lines)
 
@@ -41,7 +39,7 @@ def command_help(command: Command) -> str:
     lines = [f"Usage: yurt {command.name} [options] {command.usage}".rstrip()]
     if aliases:
         lines.append(f"Alias: {', '.join(f'yurt {alias}' for alias in aliases)}")
-    lines += ["", *_wrapped(command.summary, 2)]
+    lines += ["", *_wrapped(f"{command.summary}.", 2)]
     for paragraph in command.details.strip().split("\n\n") if command.details else ():
         lines += ["", *(f"  {row.rstrip()}".rstrip() for row in paragraph.splitlines())]
     flags = [flag for flag in command.flags if flag.has_effect]
@@ -50,17 +48,6 @@ def command_help(command: Command) -> str:
     if command.is_client:
         lines += ["", "Options of every command that asks an agent:", *_flag_lines(CLIENT_FLAGS)]
     return "\n".join(lines)
-
-
-def summary_of(name: str) -> str:
-    """One line about a command or a group."""
-    name = ALIASES.get(name, name)
-    return COMMANDS[name][1] if name in COMMANDS else GROUPS.get(name, "")
-
-
-def _children(group: str) -> set[str]:
-    prefix = group + " "
-    return {name[len(prefix) :].split()[0] for name in [*COMMANDS, *GROUPS] if name.startswith(prefix)}
 
 
 def _flag_lines(flags: Sequence[Flag]) -> list[str]:

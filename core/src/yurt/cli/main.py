@@ -1,7 +1,7 @@
 """The entry point: find the command, read its flags, run it, turn failures into a sentence and an exit code.
 
-Nothing but the standard library is imported before the command is known; each command is one module, imported when it
-is called.
+Nothing but the standard library is imported before the noun is known, and then only the module of that noun; what a
+command needs beyond it is imported when the command runs.
 """
 
 from __future__ import annotations
@@ -9,13 +9,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from yurt.cli.absent import INSTEAD, absent_command
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.suggest import did_you_mean
-from yurt.cli.tree import ALIASES, COMMANDS, GROUPS
+from yurt.cli.tree import ALIASES, NOUNS, find, noun
 from yurt.sdk.errors import Reason
 
 if TYPE_CHECKING:
@@ -43,9 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(words: list[str]) -> int:
     if words and words[0] in VERSION:
         words = ["version"]
-    name, rest = find(words)
-    if name in COMMANDS:
-        return _run(_load(name), rest)
+    name, command, rest = find(words)
+    if command is not None:
+        return _run(command, rest)
     from yurt.cli.help import group_help, root_help
 
     text = group_help(name) if name else root_help()
@@ -65,28 +64,8 @@ def _dispatch(words: list[str]) -> int:
     return EXIT_NOT_A_COMMAND
 
 
-def find(words: Sequence[str]) -> tuple[str, list[str]]:
-    """The longest command or group that the words begin with, and what is left of them."""
-    if words and words[0] in ALIASES and words[0] not in GROUPS:
-        return ALIASES[words[0]], list(words[1:])
-    name, used = "", 0
-    for word in words:
-        longer = f"{name} {word}".lstrip()
-        if longer not in COMMANDS and longer not in GROUPS:
-            break
-        name, used = longer, used + 1
-    return name, list(words[used:])
-
-
 def _next_words(group: str) -> list[str]:
-    depth = len(group.split())
-    names = [name.split() for name in (*COMMANDS, *GROUPS, *(() if group else ALIASES))]
-    return sorted({parts[depth] for parts in names if len(parts) > depth and " ".join(parts[:depth]) == group})
-
-
-def _load(name: str) -> Command:
-    command: Command = import_module(COMMANDS[name][0]).COMMAND
-    return command
+    return sorted(noun(group.split(maxsplit=1)[0]).below(group)) if group else sorted({*NOUNS, *ALIASES})
 
 
 def _run(command: Command, words: list[str]) -> int:

@@ -1,193 +1,48 @@
-"""Every command by its name: the module that holds it and one line about it; names only, so that help costs no
-imports.
+"""Which commands there are. Here stand only the nouns, each with one line about it; a noun's commands are declared in
+its module, `yurt.cli.commands.<noun>`, which is imported when that noun is asked for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from yurt.cli.command import Command
+
 COMMON = ("agent", "job", "alloc", "node", "deployment", "eval", "status", "doctor", "version")
 
-GROUPS = {
-    "alloc": "Look at allocations and act on them",
-    "config": "Check the configuration of agents",
-    "deployment": "Look at deployments and steer them",
-    "driver": "Write, test and offer task drivers",
-    "eval": "Look at evaluations",
-    "job": "Run jobs, look at them and change them",
-    "job tag": "Name versions of jobs",
-    "job periodic": "Act on periodic jobs",
-    "namespace": "Look at namespaces and change them",
-    "node": "Look at client nodes and act on them",
-    "node identity": "Look at what proves who a node is, and renew it",
-    "node intro": "Let new nodes register",
-    "node meta": "Look at a node's metadata and change it",
-    "node pool": "Look at node pools",
-    "operator": "Tools for operators of a cluster",
-    "operator autopilot": "How servers mind themselves",
-    "operator raft": "The servers that keep the cluster's log",
-    "operator root": "What the servers' secrets rest on",
-    "operator root keyring": "The keys that encrypt variables and sign identities",
-    "operator scheduler": "The scheduler's configuration",
-    "operator snapshot": "Keep and restore the state of the cluster",
-    "plugin": "Look at Yurt's plugins: drivers and what else is installed",
-    "scaling": "Look at how groups may be scaled",
-    "scaling policy": "Look at the policies of groups",
-    "server": "Look at the servers",
-    "service": "Look at registered services",
-    "system": "Work on the system as a whole",
-    "system reconcile": "For scripts made for Nomad",
-    "tls": "Certificates for agents and the command line",
-    "tls ca": "The authority that signs certificates",
-    "tls cert": "Certificates that the authority signs",
-    "var": "Look at variables and change them",
-    "volume": "Look at volumes, make, register and delete them",
-    "volume claim": "Which allocations go back to which volumes",
-}
-
-_SUMMARIES = {
+NOUNS = {
     "agent": "Run an agent: a server, a client or both",
-    "agent-info": "Show the figures of the agent",
-    "alloc checks": "Show the checks of an allocation's services",
-    "alloc exec": "Run a command in a task, with your terminal",
-    "alloc fs": "List and print files of an allocation",
-    "alloc logs": "Print what a task writes",
-    "alloc restart": "Restart tasks of an allocation",
-    "alloc signal": "Send a signal to tasks of an allocation",
-    "alloc status": "Show an allocation and its tasks",
-    "alloc stop": "Stop an allocation; another one takes its place",
-    "alloc why": "Say why an allocation is on its node",
-    "check": "Say in one line whether the agent is well",
-    "config validate": "Check configuration files of an agent",
-    "deployment fail": "End a deployment as failed",
-    "deployment list": "List deployments",
-    "deployment pause": "Pause a deployment",
-    "deployment promote": "Promote the canaries of a deployment",
-    "deployment resume": "Resume a paused deployment",
-    "deployment status": "Show a deployment",
-    "doctor": "Say what is missing on this host, and how to fix it",
-    "driver new": "Write a driver package that works",
-    "driver serve": "Offer a driver to a Nomad agent",
-    "driver test": "Test a driver package against all that a driver must do",
-    "eval delete": "Delete evaluations that have ended",
-    "eval list": "List evaluations",
-    "eval replay": "Make an evaluation again from the log, and compare",
-    "eval status": "Show an evaluation: what it placed, and why not the rest",
-    "fmt": "Bring job files into the usual form",
-    "job action": "Run a command that a job declares, in one of its tasks",
-    "job allocs": "List the allocations of a job",
-    "job convert": "Turn a job file into JSON, or JSON into a job file",
-    "job deployments": "List the deployments of a job",
-    "job dispatch": "Start a child of a parameterized job",
-    "job eval": "Have a job evaluated again",
-    "job history": "Show the versions of a job",
-    "job init": "Write an example job file",
-    "job inspect": "Print a job as JSON, or its source",
-    "job periodic force": "Start an instance of a periodic job now",
-    "job plan": "Show what `job run` would do",
-    "job promote": "Promote the canaries of a job's newest deployment",
-    "job restart": "Restart the tasks of a job, some at a time",
-    "job revert": "Go back to a former version of a job",
-    "job run": "Run a new job, or update one",
-    "job scale": "Change how many allocations a group has",
-    "job scaling-events": "List attempts to scale a job",
-    "job start": "Run stopped jobs again",
-    "job status": "List jobs, or show how one fares",
-    "job stop": "Stop jobs",
-    "job tag apply": "Name a version of a job",
-    "job tag unset": "Take a name away from a version",
-    "job validate": "Check a job file without running it",
-    "job why-not": "Say what keeps a job off the nodes, and what would change it",
+    "agent-info": "Show runtime statistics of the agent",
+    "alloc": "Show allocations and act on them",
+    "check": "Report the health of the agent in one line",
+    "config": "Check the configuration of agents",
+    "deployment": "Show deployments and control them",
+    "doctor": "Show what this host lacks for an agent, and how to fix it",
+    "driver": "Write, test and serve task drivers",
+    "eval": "Show, repeat and delete evaluations",
+    "fmt": "Format job files: indentation and aligned equals signs",
+    "job": "Run jobs, show them and change them",
     "monitor": "Follow the log of the agent",
-    "monitor export": "Print what the journal kept of an agent's log",
-    "namespace apply": "Make or change a namespace",
-    "namespace delete": "Delete a namespace",
-    "namespace inspect": "Print a namespace as JSON",
-    "namespace list": "List namespaces",
-    "namespace status": "Show a namespace",
-    "node config": "Show or change the servers of a client",
-    "node drain": "Move everything away from a node",
-    "node eligibility": "Let a node have new allocations, or not",
-    "node identity get": "Show what the identity of a node says",
-    "node identity renew": "Have a node ask for a new identity",
-    "node intro create": "Make a token with which a new client registers",
-    "node meta apply": "Change the metadata of a node",
-    "node meta read": "Show the metadata of a node",
-    "node pool apply": "Make or change a node pool",
-    "node pool delete": "Delete a node pool",
-    "node pool info": "Show a node pool",
-    "node pool init": "Write an example file of a node pool",
-    "node pool jobs": "List the jobs of a node pool",
-    "node pool list": "List node pools",
-    "node pool nodes": "List the nodes of a node pool",
-    "node status": "List nodes, or show one",
-    "node topo": "Show how the devices of a node reach each other",
-    "operator api": "Send any request to the API",
-    "operator autopilot get-config": "Show how servers mind themselves",
-    "operator autopilot health": "Show whether the servers are well",
-    "operator autopilot set-config": "Change how servers mind themselves",
-    "operator client-state": "Print what a stopped client keeps on disk",
-    "operator debug": "Gather what helps to find a fault in one archive",
-    "operator metrics": "Print the metrics of the agent",
-    "operator raft info": "Show which commands a stopped server's log holds",
-    "operator raft list-peers": "List the servers that keep the log",
-    "operator raft logs": "Print the commands in a stopped server's log",
-    "operator raft recover": "Give up what a damaged log has lost",
-    "operator raft remove-peer": "Take a server out of those that keep the log",
-    "operator raft state": "Print the state of a stopped server",
-    "operator raft transfer-leadership": "Have another server lead",
-    "operator root keyring list": "List the root keys",
-    "operator root keyring remove": "Forget a root key",
-    "operator root keyring rotate": "Make a new root key",
-    "operator scheduler get-config": "Show the scheduler's configuration",
-    "operator scheduler set-config": "Change the scheduler's configuration",
-    "operator snapshot inspect": "Show what a snapshot holds",
-    "operator snapshot restore": "Restore the state from a file",
-    "operator snapshot save": "Write the state to a file",
-    "operator snapshot state": "Print the state in a snapshot as JSON",
-    "plugin list": "List Yurt's plugins and how they fare",
-    "plugin reload": "Read the code of a plugin again, with its tasks kept",
-    "plugin status": "Show the CSI plugins that jobs run",
-    "scaling policy info": "Show a scaling policy",
-    "scaling policy list": "List the scaling policies of groups",
-    "server force-leave": "Put out a server that is gone",
-    "server join": "Make other servers known",
-    "server members": "List the servers",
-    "service delete": "Forget an instance of a service",
-    "service info": "Show the instances of a service",
-    "service list": "List services",
-    "status": "Show whatever has this id",
-    "system gc": "Remove all that has ended",
-    "system reconcile summaries": "Does nothing: summaries of jobs are always exact",
-    "tls ca create": "Make an authority for certificates",
-    "tls ca info": "Show the certificate of an authority",
-    "tls cert create": "Make a certificate for an agent or the command line",
-    "tls cert info": "Show a certificate",
-    "ui": "Open the pages of the agent in a browser",
-    "var get": "Print a variable",
-    "var init": "Write an example file of a variable",
-    "var list": "List variables",
-    "var lock": "Run a command while a lock on a variable is held",
-    "var purge": "Delete a variable for good",
-    "var put": "Create or change a variable",
-    "version": "Print the version",
-    "volume claim delete": "Forget the claim of an allocation on a volume",
-    "volume claim list": "List the claims on sticky volumes",
-    "volume create": "Have a node make a volume",
-    "volume delete": "Delete a volume with what is in it",
-    "volume deregister": "Forget a CSI volume, with its content kept",
-    "volume detach": "Make sure that a node has a CSI volume no more",
-    "volume init": "Write an example file of a volume",
-    "volume register": "Offer a folder of a node, or what a CSI plugin has, as a volume",
-    "volume status": "Show a volume, or list them",
+    "namespace": "Show namespaces and change them",
+    "node": "Show client nodes and act on them",
+    "operator": "Tools for the operators of a cluster",
+    "plugin": "Show plugins: drivers, device plugins, CSI plugins",
+    "scaling": "Show how groups may be scaled",
+    "server": "Show the servers and change who belongs to the cluster",
+    "service": "Show registered services",
+    "status": "Show the object with an ID, or list jobs",
+    "system": "Work on the cluster as a whole",
+    "tls": "Certificates for agents and the command line",
+    "ui": "Open the web pages of the agent in a browser",
+    "var": "Show variables and change them",
+    "version": "Print the version of Yurt",
+    "volume": "Show, create, register and delete volumes",
 }
-
-_RENAMED = {"fmt": "format", "monitor export": "monitor_export"}
-
-
-def _module(name: str) -> str:
-    return "yurt.cli." + _RENAMED.get(name, name.replace(" ", ".").replace("-", "_"))
-
-
-COMMANDS: dict[str, tuple[str, str]] = {name: (_module(name), summary) for name, summary in _SUMMARIES.items()}
+"""The first words of commands; the line about one that is a command by itself is also that command's summary."""
 
 ALIASES = {
     "action": "job action",
@@ -211,3 +66,65 @@ ALIASES = {
     "stop": "job stop",
     "validate": "job validate",
 }
+
+
+class Noun(NamedTuple):
+    """The commands that begin with a word, and the groups among them, by their whole names."""
+
+    commands: Mapping[str, Command]
+    groups: Mapping[str, str]
+
+    def has(self, name: str) -> bool:
+        """Whether there is a command or a group of that name."""
+        return name in self.commands or name in self.groups
+
+    def below(self, name: str) -> dict[str, str]:
+        """The next words after a name, with one line about each."""
+        start = f"{name} "
+        lines = {each: command.summary for each, command in self.commands.items()} | dict(self.groups)
+        inside = {each.removeprefix(start): lines[each] for each in sorted(lines) if each.startswith(start)}
+        return {words: line for words, line in inside.items() if " " not in words}
+
+
+@cache
+def noun(word: str, second: str = "") -> Noun:
+    """The commands of one of NOUNS.
+
+    With a second word, of a noun that is a package only those of the modules that have this word, as far as it has one.
+    """
+    path = f"yurt.cli.commands.{word.replace('-', '_')}"
+    package = import_module(path)
+    index: Mapping[str, tuple[str, ...]] = getattr(package, "MODULES", {})
+    chosen = [name for name, words in index.items() if second in words] or list(index)
+    modules = [import_module(f"{path}.{name}") for name in chosen] or [package]
+    commands: dict[str, Command] = {command.name: command for module in modules for command in module.COMMANDS}
+    own = {} if word in commands else {word: NOUNS[word]}
+    return Noun(commands, {**own, **getattr(package, "GROUPS", {})})
+
+
+def find(words: Sequence[str]) -> tuple[str, Command | None, list[str]]:
+    """The longest name of a command or a group that the words begin with, the command, and what is left of them."""
+    if words and words[0] in ALIASES:
+        name = ALIASES[words[0]]
+        return name, command(name), list(words[1:])
+    if not words or words[0] not in NOUNS:
+        return "", None, list(words)
+    found, name, used = noun(*words[:2]), words[0], 1
+    while used < len(words) and found.has(f"{name} {words[used]}"):
+        name, used = f"{name} {words[used]}", used + 1
+    return name, found.commands.get(name), list(words[used:])
+
+
+def command(name: str) -> Command:
+    """The command with that whole name."""
+    return noun(*name.split()[:2]).commands[name]
+
+
+def command_names() -> list[str]:
+    """The whole names of all commands, sorted; imports every noun."""
+    return sorted(name for word in NOUNS for name in noun(word).commands)
+
+
+def group_names() -> list[str]:
+    """The whole names of all groups, sorted; imports every noun."""
+    return sorted(name for word in NOUNS for name in noun(word).groups)

@@ -1,12 +1,12 @@
-"""Which allocation and which task of it a command means."""
+"""Which allocation, task or node a command means."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.api.lookup import api_path, find_alloc, find_job
+from yurt.cli.api.lookup import api_path, find_alloc, find_job, find_node
 from yurt.cli.command import Invocation
-from yurt.cli.errors import CliError
+from yurt.cli.errors import CliError, UsageError
 
 Json = dict[str, Any]
 
@@ -55,3 +55,17 @@ def task_names(alloc: Json) -> list[str]:
         task["Name"] for group in groups if group["Name"] == alloc["TaskGroup"] for task in group.get("Tasks") or ()
     ]
     return named or sorted(alloc.get("TaskStates") or {})
+
+
+def chosen_node(call: Invocation) -> Json:
+    """The node with that id, or with -self the one of the agent that is asked."""
+    if not call.flags.is_on("self"):
+        if not call.args:
+            raise UsageError("This command takes one argument: <node>, or -self")
+        return find_node(call, call.args[0])
+    about: Json = call.api.get("/v1/agent/self") or {}
+    node_id = ((about.get("stats") or {}).get("client") or {}).get("node_id")
+    if not node_id:
+        raise CliError("The agent that was asked runs no client, so it has no node of its own")
+    node: Json = call.api.get(api_path("node", node_id))
+    return node

@@ -7,16 +7,17 @@ oldest file that there is, and a place becomes an offset only with a listing of 
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from yurt.cli.api.client import ApiClient, Query
 from yurt.cli.api.lookup import api_path
 from yurt.cli.errors import ApiError
 from yurt.sdk.errors import Reason
+
+if TYPE_CHECKING:
+    from yurt.cli.api.client import ApiClient, Query
 
 Json = dict[str, Any]
 
@@ -201,6 +202,8 @@ def frames(api: ApiClient, path: str, query: Query, *, silence_s: float | None =
 
 def data_of(frame: Json) -> bytes:
     """The bytes of a frame."""
+    import base64
+
     return base64.b64decode(frame.get("Data") or "")
 
 

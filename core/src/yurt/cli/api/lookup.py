@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from yurt.cli.command import Invocation
 from yurt.cli.errors import ApiError, CliError
@@ -19,6 +18,8 @@ HEX_DIGITS = frozenset("0123456789abcdef-")
 
 def api_path(*parts: str) -> str:
     """`/v1/job/web` from its parts; a slash inside an id stays part of it."""
+    from urllib.parse import quote
+
     return "/v1/" + "/".join(quote(part, safe="") if at else part for at, part in enumerate(parts))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 from typing import Any
 
 from yurt.cli.command import Invocation
@@ -34,6 +33,8 @@ def show_next_page(call: Invocation, next_token: str) -> None:
 
 def next_page(call: Invocation, next_token: str) -> str:
     """How to go on: the command with the flags and arguments that it was given, in words that a shell takes."""
+    from shlex import quote
+
     words = [word for flag in call.command.all_flags for word in _repeated(call, flag)]
     ends_flags = ["--"] if any(argument.startswith("-") for argument in call.args) else []
     asked = " ".join(quote(word) for word in [*words, "-page-token", next_token, *ends_flags, *call.args])

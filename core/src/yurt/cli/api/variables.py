@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
-from urllib.parse import quote, urlencode
 
-from yurt.cli.api.client import error_of
 from yurt.cli.command import Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 
@@ -23,6 +21,8 @@ class Conflict(Exception):
 
 def var_path(path: str) -> str:
     """The route of a variable."""
+    from urllib.parse import quote
+
     return f"/v1/var/{quote(path, safe='/~')}"
 
 
@@ -39,6 +39,10 @@ def read_variable(call: Invocation, path: str) -> Json:
 
 def write(call: Invocation, method: str, path: str, body: Json | None = None, **query: str) -> Json:
     """A change of a variable; raises Conflict."""
+    from urllib.parse import urlencode
+
+    from yurt.cli.api.client import error_of
+
     sent = b"" if body is None else json.dumps(body).encode()
     asked = urlencode(query)
     answer = call.api.raw(method, f"{var_path(path)}?{asked}" if asked else var_path(path), sent)

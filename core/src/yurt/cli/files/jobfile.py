@@ -12,7 +12,6 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from yurt.cli.command import Invocation
@@ -91,6 +90,8 @@ def load_job(call: Invocation, path: str) -> JobFile:
 
 def read_source(path: str) -> tuple[str, str]:
     """The text of a path, or of standard input for -, and its name; raises CliError."""
+    from pathlib import Path
+
     if path == "-":
         return sys.stdin.read(SOURCE_BYTES_MAX), "<stdin>"
     if _REMOTE.match(path):
@@ -124,6 +125,8 @@ def parse_json_job(source: str, filename: str) -> Json:
 
 def read_hcl(call: Invocation, source: str, filename: str) -> JobFile:
     """The job of a file in HCL, or in HCL's JSON form, with the variables that the flags give."""
+    from pathlib import Path
+
     from yurt_jobspec import Inputs, JobspecError, parse_job_with_findings
 
     settings, files = call.flags.texts("var"), [Path(name) for name in call.flags.texts("var-file")]

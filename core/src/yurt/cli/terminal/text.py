@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import re
 import time
 
@@ -26,6 +25,8 @@ def clock() -> str:
 
 def local_time(at_ns: int) -> str:
     """ISO 8601 in local time, whole seconds; `N/A` for no time at all."""
+    import datetime
+
     if at_ns <= 0:
         return "N/A"
     moment = datetime.datetime.fromtimestamp(at_ns // SECOND, datetime.UTC).astimezone()
@@ -82,6 +83,8 @@ def parse_duration(text: str) -> int:
 
 def parse_time(text: str | None) -> int:
     """RFC 3339 as unix nanoseconds; 0 for Go's zero time, for nothing and for what is no time."""
+    import datetime
+
     match = _STAMP.match(text or "")
     if match is None or (text or "").startswith(_ZERO):
         return 0

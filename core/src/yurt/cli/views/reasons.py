@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.api.commands import why_not_hint
 from yurt.cli.command import Invocation
 from yurt.cli.errors import ApiError
 from yurt.cli.terminal.screen import columns
@@ -21,6 +20,8 @@ WHY_NOT = "/v1/yurt/job/why-not"
 
 def hint_of(evaluation: Json) -> str:
     """The command that tells more about an evaluation that could not place everything."""
+    from yurt.api.commands import why_not_hint
+
     return why_not_hint(evaluation.get("Namespace") or "default", evaluation["JobID"])
 
 

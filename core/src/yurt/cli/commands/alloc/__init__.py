@@ -1,0 +1,22 @@
+"""`yurt alloc`: show allocations and act on them."""
+
+from __future__ import annotations
+
+MODULES = {
+    "control": (
+        "restart",
+        "signal",
+        "stop",
+    ),
+    "exec": ("exec",),
+    "files": (
+        "fs",
+        "logs",
+    ),
+    "status": (
+        "checks",
+        "status",
+    ),
+    "why": ("why",),
+}
+"""Which module has the commands of which second words."""

@@ -1,0 +1,83 @@
+"""`yurt alloc restart`, `signal` and `stop`."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+from yurt.cli.api.lookup import api_path, find_alloc
+from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
+from yurt.cli.errors import UsageError
+from yurt.cli.flags import switch, text
+
+Json = dict[str, Any]
+
+
+def restart_tasks(call: Invocation) -> int:
+    """Restart one task, the running ones, or all; silent when it went well."""
+    from yurt.cli.api.choose import chosen_task
+
+    given = call.flags.text("task") or (call.args[1] if len(call.args) > 1 else "")
+    is_all = call.flags.is_on("all-tasks")
+    if given and is_all:
+        raise UsageError("The -all-tasks option is not allowed when restarting a specific task")
+    alloc = find_alloc(call, call.args[0])
+    task = chosen_task(alloc, given) if given else ""
+    call.api.put(api_path("client", "allocation", alloc["ID"], "restart"), {"TaskName": task, "AllTasks": is_all})
+    return 0
+
+
+def signal_tasks(call: Invocation) -> int:
+    """Send a signal to one task or to all; silent when it went well."""
+    from yurt.cli.api.choose import chosen_task
+
+    name = call.flags.text("s")
+    if not name.isdigit() and f"SIG{name.upper().removeprefix('SIG')}" not in signal.Signals.__members__:
+        raise UsageError(f'"{name}" is not a signal; use a name such as SIGHUP or SIGUSR1')
+    given = call.flags.text("task") or (call.args[1] if len(call.args) > 1 else "")
+    alloc = find_alloc(call, call.args[0])
+    task = chosen_task(alloc, given) if given else ""
+    call.api.put(api_path("client", "allocation", alloc["ID"], "signal"), {"Task": task, "Signal": name})
+    return 0
+
+
+def stop_alloc(call: Invocation) -> int:
+    """Stop it and follow the evaluation that replaces it."""
+    from yurt.cli.views.follow import follow_or_detach
+
+    alloc = find_alloc(call, call.args[0])
+    query = {"no_shutdown_delay": call.flags.is_on("no-shutdown-delay")}
+    answer: Json = call.api.put(api_path("allocation", alloc["ID"], "stop"), {}, query) or {}
+    eval_id = answer.get("EvalID") or ""
+    return follow_or_detach(call, eval_id, detached=lambda: call.screen.line(eval_id))
+
+
+COMMANDS = (
+    Command(
+        "alloc restart",
+        "Restart the running tasks of an allocation, or one of them",
+        restart_tasks,
+        (switch("all-tasks", "Also tasks that have ended."), text("task", "Only this task."), VERBOSE),
+        (1, 2),
+        "<allocation> [<task>]",
+        "one or two arguments: <allocation> [<task>]",
+    ),
+    Command(
+        "alloc signal",
+        "Send a signal to the tasks of an allocation, or to one of them",
+        signal_tasks,
+        (text("s", "The signal by name.", default="SIGKILL"), text("task", "Only this task."), VERBOSE),
+        (1, 2),
+        "<allocation> [<task>]",
+        "one or two arguments: <allocation> [<task>]",
+    ),
+    Command(
+        "alloc stop",
+        "Stop an allocation; its job starts a replacement",
+        stop_alloc,
+        (DETACH, VERBOSE, switch("no-shutdown-delay", "Do not wait for shutdown_delay.")),
+        (1, 1),
+        "<allocation>",
+        "one argument: <allocation>",
+    ),
+)

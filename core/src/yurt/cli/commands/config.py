@@ -1,0 +1,38 @@
+"""`yurt config`: check configuration files of an agent."""
+
+from __future__ import annotations
+
+from yurt.cli.command import Command, Invocation
+from yurt.cli.errors import CliError
+
+
+def validate_config(call: Invocation) -> int:
+    """Read configuration files as an agent would, later ones over earlier ones, and say all that is wrong."""
+    from yurt.agent.config import make_config
+    from yurt.agent.config_files import read_files
+    from yurt.agent.tls import tls_settings
+    from yurt.sdk.errors import YurtError
+
+    try:
+        data, files = read_files(call.args)
+        if not files:
+            raise CliError(f"{', '.join(call.args)}: no configuration file there; a folder's end in .hcl or .json")
+        tls_settings(make_config(data, {}, is_dev=False, files=files))
+    except YurtError as error:
+        raise CliError(f"Configuration is invalid:\n{error}") from None
+    call.screen.line("Configuration is valid!")
+    return 0
+
+
+COMMANDS = (
+    Command(
+        "config validate",
+        "Check configuration files of an agent without starting it",
+        validate_config,
+        (),
+        (1, -1),
+        "<config_path> [<config_path>...]",
+        "at least one argument: a configuration file, or a folder of them",
+        is_client=False,
+    ),
+)

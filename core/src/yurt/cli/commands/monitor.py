@@ -1,0 +1,81 @@
+"""`yurt monitor`: the log of an agent, as it is written or as its machine has kept it."""
+
+from __future__ import annotations
+
+import sys
+
+from yurt.cli.api.lookup import find_node
+from yurt.cli.command import Command, Invocation
+from yurt.cli.errors import UsageError
+from yurt.cli.flags import switch, text, without_effect
+from yurt.cli.tree import NOUNS
+
+
+def follow_log(call: Invocation) -> int:
+    """Print log lines until interrupted."""
+    flags = call.flags
+    query = {
+        "log_level": flags.text("log-level"),
+        "log_json": flags.is_on("json") or None,
+        "log_include_location": flags.is_on("log-include-location") or None,
+        "node_id": find_node(call, flags.text("node-id"))["ID"] if flags.text("node-id") else None,
+        "server_id": flags.text("server-id"),
+        "plain": True,
+    }
+    try:
+        for piece in call.api.stream("/v1/agent/monitor", query):
+            sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def export_log(call: Invocation) -> int:
+    """Print them; with -follow what comes, until interrupted."""
+    flags = call.flags
+    if flags.is_on("on-disk") == bool(flags.text("service-name")):
+        raise UsageError("one of -service-name and -on-disk must be given")
+    query = {
+        "service_name": flags.text("service-name"),
+        "on_disk": flags.is_on("on-disk") or None,
+        "logs_since": flags.text("logs-since"),
+        "follow": flags.is_on("follow") or None,
+        "node_id": find_node(call, flags.text("node-id"))["ID"] if flags.text("node-id") else None,
+        "server_id": flags.text("server-id"),
+        "plain": True,
+    }
+    for piece in call.api.stream("/v1/agent/monitor/export", query):
+        sys.stdout.buffer.write(piece)
+        sys.stdout.buffer.flush()
+    return 0
+
+
+COMMANDS = (
+    Command(
+        "monitor",
+        NOUNS["monitor"],
+        follow_log,
+        (
+            text("log-level", "TRACE, DEBUG, INFO, WARN or ERROR.", default="INFO"),
+            switch("json", "Lines as JSON."),
+            without_effect("log-include-location"),
+            text("node-id", "The agent of this node."),
+            text("server-id", "The agent of this server."),
+        ),
+        details="The level may be another than the one that the agent logs at itself.",
+    ),
+    Command(
+        "monitor export",
+        "Print the lines of an agent's log that systemd's journal has kept",
+        export_log,
+        (
+            text("service-name", "The unit of the agent; its name begins with yurt or nomad."),
+            text("logs-since", "From how long ago on.", default="72h"),
+            switch("follow", "Print what comes too, until interrupted."),
+            switch("on-disk", "The agent's own log file; agents of Yurt write none, and say so."),
+            text("node-id", "The agent of this node."),
+            text("server-id", "The agent of this server."),
+        ),
+    ),
+)

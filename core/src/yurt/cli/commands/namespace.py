@@ -1,0 +1,205 @@
+"""`yurt namespace`: show and change namespaces."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from yurt.cli.api.lookup import api_path
+from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.errors import CliError
+from yurt.cli.flags import switch, text
+from yurt.cli.suggest import did_you_mean
+from yurt.cli.terminal.data import parsed, rendered, show_data, wants_data
+
+Json = dict[str, Any]
+
+_TEXTS = {"name": "Name", "description": "Description", "quota": "Quota"}
+_CAPABILITIES = {
+    "enabled_task_drivers": "EnabledTaskDrivers",
+    "disabled_task_drivers": "DisabledTaskDrivers",
+    "enabled_network_modes": "EnabledNetworkModes",
+    "disabled_network_modes": "DisabledNetworkModes",
+}
+_NODE_POOLS = {"default": "Default", "allowed": "Allowed", "denied": "Denied"}
+
+
+def apply_namespace(call: Invocation) -> int:
+    """Make the namespace of a file, or the one with this name and the given description."""
+    given = call.args[0]
+    if given == "-" or Path(given).is_file():
+        space = read_namespace(given, is_json=call.flags.is_on("json"))
+    else:
+        space = _existing(call, given)
+    for flag, key in (("description", "Description"), ("quota", "Quota")):
+        if call.flags.is_given(flag):
+            space[key] = call.flags.text(flag)
+    call.api.put("/v1/namespace", space)
+    call.screen.line(f'Successfully applied namespace "{space["Name"]}"!')
+    return 0
+
+
+def _existing(call: Invocation, name: str) -> Json:
+    """The namespace as it is, so that what is not named stays."""
+    found = call.api.get("/v1/namespaces", {"prefix": name}) or []
+    return next((space for space in found if space["Name"] == name), {"Name": name})
+
+
+def read_namespace(path: str, *, is_json: bool) -> Json:
+    """A namespace from a file in HCL or JSON."""
+    try:
+        source = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CliError(f"{path}: cannot be read: {error}") from None
+    if is_json or path.endswith(".json"):
+        try:
+            data = json.loads(source)
+        except ValueError as error:
+            raise CliError(f"{path}: not valid JSON: {error}") from None
+        if not isinstance(data, dict) or not data.get("Name"):
+            raise CliError(f'{path}: a namespace is an object with "Name"')
+        return data
+    return _from_hcl(path, source)
+
+
+def _from_hcl(path: str, source: str) -> Json:
+    from yurt_jobspec import JobspecError, parse_body
+
+    from yurt.cli.files.jobfile import rendered
+
+    try:
+        body = parse_body(source, filename=path)
+    except JobspecError as error:
+        raise CliError(rendered(error, {path: source})) from None
+    known = {**_TEXTS, "meta": "Meta", "capabilities": "Capabilities", "node_pool_config": "NodePoolConfiguration"}
+    space: Json = {}
+    for name, value in body.items():
+        if name not in known:
+            raise CliError(f'{path}: unknown key "{name}"{did_you_mean(name, known)}')
+        space[known[name]] = _block(value) if name not in _TEXTS else value
+    for key, names in (("Capabilities", _CAPABILITIES), ("NodePoolConfiguration", _NODE_POOLS)):
+        if key in space:
+            space[key] = {names.get(name, name): value for name, value in space[key].items()}
+    if not space.get("Name"):
+        raise CliError(f"{path}: a namespace needs a name")
+    return space
+
+
+def _block(value: Any) -> Json:
+    """A block given once or several times as one object."""
+    parts = value if isinstance(value, list | tuple) else [value]
+    return {name: item for part in parts if isinstance(part, Mapping) for name, item in part.items()}
+
+
+def delete_namespace(call: Invocation) -> int:
+    """Delete it."""
+    call.api.delete(api_path("namespace", call.args[0]))
+    call.screen.line(f'Successfully deleted namespace "{call.args[0]}"!')
+    return 0
+
+
+def inspect_namespace(call: Invocation) -> int:
+    """The namespace as the API gives it."""
+    template = call.flags.text("t")
+    if template:
+        parsed(template)
+    space = call.api.get(api_path("namespace", call.args[0]))
+    if template:
+        call.screen.line(rendered(template, space))
+    else:
+        call.screen.json(space)
+    return 0
+
+
+def list_namespaces(call: Invocation) -> int:
+    """All namespaces."""
+    is_json = wants_data(call)
+    found = call.api.get("/v1/namespaces") or []
+    if is_json:
+        return show_data(call, found)
+    rows = [[space["Name"], space.get("Description") or ""] for space in sorted(found, key=lambda each: each["Name"])]
+    call.screen.table("Name|Description", rows)
+    return 0
+
+
+def show_namespace(call: Invocation) -> int:
+    """One namespace."""
+    is_json = wants_data(call)
+    space: Json = call.api.get(api_path("namespace", call.args[0]))
+    if is_json:
+        return show_data(call, space)
+    rules: Json = space.get("Capabilities") or {}
+
+    def listed(key: str, none: str) -> str:
+        return ",".join(rules.get(key) or ()) or none
+
+    call.screen.pairs(
+        [
+            ("Name", space["Name"]),
+            ("Description", space.get("Description") or ""),
+            ("Quota", space.get("Quota") or ""),
+            ("Enabled Drivers", listed("EnabledTaskDrivers", "*")),
+            ("Disabled Drivers", listed("DisabledTaskDrivers", "")),
+            ("Enabled Network Modes", listed("EnabledNetworkModes", "*")),
+            ("Disabled Network Modes", listed("DisabledNetworkModes", "")),
+        ]
+    )
+    if space.get("Meta"):
+        call.screen.title("Metadata")
+        call.screen.pairs(sorted(space["Meta"].items()))
+    pools = space.get("NodePoolConfiguration") or {}
+    if pools:
+        call.screen.title("Node Pool Configuration")
+        call.screen.pairs(
+            [(key, ", ".join(value) if isinstance(value, list) else value) for key, value in pools.items()]
+        )
+    return 0
+
+
+COMMANDS = (
+    Command(
+        "namespace apply",
+        "Create or update a namespace",
+        apply_namespace,
+        (
+            text("description", "What the namespace is for."),
+            text("quota", "The quota that binds it."),
+            switch("json", "The file is JSON."),
+        ),
+        (1, 1),
+        "<input>",
+        "one argument: <input>",
+        details="It is given by its name, or by a file in HCL or JSON.",
+    ),
+    Command(
+        "namespace delete",
+        "Delete an empty namespace",
+        delete_namespace,
+        (),
+        (1, 1),
+        "<namespace>",
+        "one argument: <namespace>",
+    ),
+    Command(
+        "namespace inspect",
+        "Print a namespace as JSON",
+        inspect_namespace,
+        (text("t", "Format the answer with a Go template."),),
+        (1, 1),
+        "<namespace>",
+        "one argument: <namespace>",
+    ),
+    Command("namespace list", "List namespaces", list_namespaces, JSON_FLAGS),
+    Command(
+        "namespace status",
+        "Show a namespace",
+        show_namespace,
+        JSON_FLAGS,
+        (1, 1),
+        "<namespace>",
+        "one argument: <namespace>",
+    ),
+)

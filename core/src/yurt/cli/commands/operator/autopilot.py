@@ -1,0 +1,142 @@
+"""`yurt operator autopilot`: how servers keep their cluster whole."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.errors import CliError, UsageError
+from yurt.cli.flags import MAYBE_BOOL, Flag, choice, switch, text, without_effect
+from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.terminal.text import parse_duration
+
+if TYPE_CHECKING:
+    from yurt.cli.api.client import ApiClient
+
+Json = dict[str, Any]
+
+KEYS = (
+    "CleanupDeadServers", "LastContactThreshold", "MaxTrailingLogs", "MinQuorum", "ServerStabilizationTime",
+    "EnableRedundancyZones", "DisableUpgradeMigration", "EnableCustomUpgrades",
+)  # fmt: skip
+
+
+def show_config(call: Invocation) -> int:
+    """How a cluster of servers minds itself."""
+    is_data = wants_data(call)
+    config: dict[str, Any] = call.api.get("/v1/operator/autopilot/configuration")
+    if is_data:
+        return show_data(call, config)
+    for key in KEYS:
+        value = config.get(key)
+        call.screen.line(f"{key} = {str(value).lower() if isinstance(value, bool) else value}")
+    return 0
+
+
+_SWITCHES = {
+    "cleanup-dead-servers": ("CleanupDeadServers", "Take servers that are gone out when new ones have come."),
+    "enable-redundancy-zones": ("EnableRedundancyZones", "A feature of Nomad Enterprise."),
+    "disable-upgrade-migration": ("DisableUpgradeMigration", ""),
+    "enable-custom-upgrades": ("EnableCustomUpgrades", "A feature of Nomad Enterprise."),
+}
+_NUMBERS = {
+    "max-trailing-logs": ("MaxTrailingLogs", "How far a server may be behind the leader and count as healthy."),
+    "min-quorum": ("MinQuorum", "How many servers are left at least when servers that are gone are taken out."),
+}
+_DURATIONS = {
+    "last-contact-threshold": ("LastContactThreshold", "How long news of a server may be overdue, such as 200ms."),
+    "server-stabilization-time": ("ServerStabilizationTime", "How long a server must be well before it counts."),
+}
+
+
+def set_config(call: Invocation) -> int:
+    """Change what the flags name and keep the rest."""
+    flags = call.flags
+    config: Json = call.api.get("/v1/operator/autopilot/configuration")
+    for name, (key, _) in _SWITCHES.items():
+        if flags.choice(name) is not None:
+            config[key] = flags.choice(name)
+    for name, (key, _) in _NUMBERS.items():
+        if flags.text(name):
+            config[key] = _whole(name, flags.text(name))
+    for name, (key, _) in _DURATIONS.items():
+        if flags.text(name):
+            config[key] = _duration(name, flags.text(name))
+    if not call.api.put("/v1/operator/autopilot/configuration", config, {"cas": config.get("ModifyIndex") or 0}):
+        raise CliError("The configuration was changed by somebody else meanwhile, please try again")
+    call.screen.line("Configuration updated!")
+    return 0
+
+
+def _whole(name: str, given: str) -> int:
+    if not given.isdigit():
+        raise UsageError(f'-{name} needs a whole number, not "{given}"')
+    return int(given)
+
+
+def _duration(name: str, given: str) -> str:
+    try:
+        parse_duration(given)
+    except ValueError:
+        raise UsageError(f'-{name} needs a duration such as 10s, not "{given}"') from None
+    return given
+
+
+FLAGS: tuple[Flag, ...] = (
+    *(
+        choice(name, f"true or false; unset keeps what is. {help_text}")
+        if help_text
+        else without_effect(name, kind=MAYBE_BOOL)
+        for name, (_, help_text) in _SWITCHES.items()
+    ),
+    *(text(name, help_text) for name, (_, help_text) in (_NUMBERS | _DURATIONS).items()),
+)
+
+
+NOT_WELL = 429
+HEADER = "ID|Name|Address|SerfStatus|Version|Leader|Voter|Healthy|LastContact|LastTerm|LastIndex|StableSince"
+
+
+def show_health(call: Invocation) -> int:
+    """Whether the servers are well; 1 when they are not."""
+    health = _health(call.api)
+    code = 0 if health.get("Healthy") else 1
+    if call.flags.is_on("json"):
+        call.screen.json(health)
+        return code
+    call.screen.line(f"Healthy: {str(bool(health.get('Healthy'))).lower()}")
+    call.screen.line(f"FailureTolerance: {health.get('FailureTolerance') or 0}")
+    call.screen.line(f"Leader: {health.get('Leader') or ''}")
+    call.screen.line(f"Voters: \n\t{', '.join(health.get('Voters') or ())}")
+    call.screen.line("Servers: ")
+    rows = [[row.get(key) for key in HEADER.split("|")] for row in health.get("Servers") or ()]
+    call.screen.table(HEADER, rows)
+    return code
+
+
+def _health(api: ApiClient) -> Json:
+    """The answer, which is a document with status 429 too, when something is not well; other answers are errors."""
+    from yurt.cli.api.client import error_of
+
+    answer = api.raw("GET", "/v1/operator/autopilot/health")
+    try:
+        found = json.loads(answer.body) if answer.status in (200, NOT_WELL) else None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise error_of(answer)
+    return found
+
+
+COMMANDS = (
+    Command("operator autopilot get-config", "Show the configuration of autopilot", show_config, JSON_FLAGS),
+    Command("operator autopilot set-config", "Change the configuration of autopilot", set_config, FLAGS),
+    Command(
+        "operator autopilot health",
+        "Show the health of the servers",
+        show_health,
+        (switch("json", "Print the answer of the API as JSON."),),
+        details="The exit code is 1 when they are not well.",
+    ),
+)

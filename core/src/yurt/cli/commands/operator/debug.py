@@ -1,0 +1,287 @@
+"""`yurt operator debug`: what is asked for when something is wrong, gathered from servers and nodes into one archive.
+
+Three kinds of files: `cluster/` holds what does not change, `nomad/0000/` and its followers the lists of objects at
+each interval, `server/<name>/` and `client/<id>/` the log of each agent over the whole time with its machine, threads
+and tasks. What could not be had is named in `errors.json`; it is no failure of the command.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from yurt.cli.command import VERBOSE, Command, Invocation
+from yurt.cli.errors import BrokenOff, CliError, UsageError
+from yurt.cli.flags import number, switch, text
+from yurt.cli.terminal.text import SECOND, parse_duration
+from yurt.sdk.errors import YurtError
+
+if TYPE_CHECKING:
+    import tarfile
+    from pathlib import Path
+
+    from yurt.cli.api.client import Query
+
+Json = dict[str, Any]
+
+SILENCE_S = 20.0
+LOG_BYTES_MAX = 64 * 1024 * 1024
+CLUSTER = {
+    "agent-self": "/v1/agent/self", "members": "/v1/agent/members", "leader": "/v1/status/leader",
+    "peers": "/v1/status/peers", "regions": "/v1/regions", "namespaces": "/v1/namespaces",
+    "autopilot-health": "/v1/operator/autopilot/health", "raft": "/v1/operator/raft/configuration",
+    "scheduler": "/v1/operator/scheduler/configuration", "schedulers": "/v1/agent/schedulers",
+}  # fmt: skip
+LISTS = {
+    "jobs": "/v1/jobs", "nodes": "/v1/nodes", "allocations": "/v1/allocations", "evaluations": "/v1/evaluations",
+    "deployments": "/v1/deployments", "volumes": "/v1/volumes", "plugins": "/v1/plugins", "metrics": "/v1/metrics",
+}  # fmt: skip
+
+
+class Target(NamedTuple):
+    """An agent: the folder of its files, and the parameter that names it."""
+
+    folder: str
+    query: dict[str, str]
+
+
+class Times(NamedTuple):
+    """How long, and how often, seconds."""
+
+    duration_s: float
+    interval_s: float
+    profile_s: int
+
+
+class Bundle:
+    """The archive; used by several threads."""
+
+    def __init__(self, tar: tarfile.TarFile, name: str) -> None:
+        self.errors: dict[str, str] = {}
+        self.files = 0
+        self._tar = tar
+        self._name = name
+        self._lock = threading.Lock()
+
+    def add(self, name: str, data: bytes) -> None:
+        """One file."""
+        import tarfile
+
+        info = tarfile.TarInfo(f"{self._name}/{name}")
+        info.size, info.mode, info.mtime = len(data), 0o600, int(time.time())
+        with self._lock:
+            self._tar.addfile(info, io.BytesIO(data))
+            self.files += 1
+
+    def take(self, name: str, get: Callable[[], bytes]) -> None:
+        """One file, or why there is none."""
+        try:
+            data = get()
+        except YurtError as error:
+            with self._lock:
+                self.errors[name] = str(error)
+        else:
+            self.add(name, data)
+
+
+class Capture:
+    """One run: everything is asked of the one agent, which passes on what is about another."""
+
+    def __init__(self, call: Invocation, bundle: Bundle, times: Times) -> None:
+        self._call = call
+        self._bundle = bundle
+        self._times = times
+        self._stale = {"stale": ""} if call.flags.is_on("stale") else {}
+
+    def run(self, targets: list[Target]) -> None:
+        """Gather until the time is over."""
+        logs = [threading.Thread(target=self._log, args=(each,), name=f"log of {each.folder}") for each in targets]
+        for thread in logs:
+            thread.start()
+        end_s = time.monotonic() + self._times.duration_s
+        for name, path in CLUSTER.items():
+            self._json(f"cluster/{name}.json", path, {})
+        for target in targets:
+            self._json(f"{target.folder}/agent-host.json", "/v1/agent/host", target.query)
+            self._text(target, "profile", {"seconds": str(self._times.profile_s)})
+        number_ = 0
+        while True:
+            self._once(f"{number_:04}", targets)
+            number_ += 1
+            left_s = end_s - time.monotonic()
+            if left_s <= 0:
+                break
+            time.sleep(min(left_s, self._times.interval_s))
+        for thread in logs:
+            thread.join()
+
+    def _once(self, number_: str, targets: list[Target]) -> None:
+        """The lists of objects, and where the threads and tasks of each agent are."""
+        for name, path in LISTS.items():
+            is_of_namespaces = name in ("jobs", "allocations", "evaluations", "deployments", "volumes")
+            query = {"namespace": "*"} if is_of_namespaces else {}
+            self._json(f"nomad/{number_}/{name}.json", path, {**query, **self._stale})
+        for target in targets:
+            for debug in ("1", "2"):
+                self._text(target, "goroutine", {"debug": debug}, name=f"goroutine-debug{debug}_{number_}")
+
+    def _json(self, name: str, path: str, query: dict[str, str]) -> None:
+        api = self._call.api
+        is_config = path == CLUSTER["agent-self"]
+
+        def get() -> bytes:
+            """Agents blank the secrets of their configuration; those of older versions left some."""
+            from yurt.api.redaction import redacted
+
+            answer = api.get(path, query)
+            return json.dumps(redacted(answer) if is_config else answer, indent=1).encode()
+
+        self._bundle.take(name, get)
+
+    def _text(self, target: Target, profile: str, query: dict[str, str], *, name: str = "") -> None:
+        asked: Query = {**target.query, **query}
+        api, path = self._call.api, f"/v1/agent/pprof/{profile}"
+        self._bundle.take(f"{target.folder}/{name or profile}.txt", lambda: b"".join(api.stream(path, asked)))
+
+    def _log(self, target: Target) -> None:
+        """The log of an agent until the time is over, over a connection of its own."""
+        from yurt.cli.api.client import ApiClient
+        from yurt.cli.api.frames import data_of, frames
+
+        api, flags = ApiClient(self._call.api.connection), self._call.flags
+        query: Query = {**target.query, "log_level": flags.text("log-level"), "plain": False}
+        end_s = time.monotonic() + self._times.duration_s
+        lines = bytearray()
+
+        def read() -> bytes:
+            try:
+                for frame in frames(api, "/v1/agent/monitor", query, silence_s=SILENCE_S):
+                    lines.extend(data_of(frame))
+                    if time.monotonic() >= end_s or len(lines) > LOG_BYTES_MAX:
+                        break
+            except BrokenOff as error:
+                lines.extend(f"{error}\n".encode())
+            return bytes(lines)
+
+        self._bundle.take(f"{target.folder}/monitor.log", read)
+
+
+def collect(call: Invocation) -> int:
+    """Gather what is asked for into one archive, or a folder."""
+    from pathlib import Path
+
+    times = Times(
+        duration_s=_seconds(call, "duration"),
+        interval_s=_seconds(call, "interval"),
+        profile_s=max(1, round(_seconds(call, "pprof-duration"))),
+    )
+    targets = [*_servers(call), *_nodes(call)]
+    name = time.strftime("yurt-debug-%Y-%m-%d-%H%M%SZ", time.gmtime())
+    path = Path(call.flags.text("output") or ".") / f"{name}.tar.gz"
+    say = call.screen.line
+    say("Starting debugger...\n")
+    say(f"Servers: {_told(targets, 'server')}\nClients: {_told(targets, 'client')}")
+    say(f"Interval: {call.flags.text('interval')}\nDuration: {call.flags.text('duration')}\n")
+    bundle = _write(call, path, name, lambda made: Capture(call, made, times).run(targets))
+    for wrong, why in sorted(bundle.errors.items()) if call.is_verbose else ():
+        say(f"{wrong}: {why}")
+    if bundle.errors:
+        say(f"{len(bundle.errors)} of {len(bundle.errors) + bundle.files} files could not be had; errors.json says why")
+    say(f"Created debug archive: {path}")
+    return 0
+
+
+def _write(call: Invocation, path: Path, name: str, fill: Callable[[Bundle], None]) -> Bundle:
+    """The archive with its list of errors; only its owner can read it, and nothing is overwritten."""
+    import tarfile
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
+            tarfile.open(fileobj=file, mode="w:gz") as tar,
+        ):
+            bundle = Bundle(tar, name)
+            fill(bundle)
+            bundle.add("errors.json", json.dumps(bundle.errors, indent=1).encode())
+    except OSError as error:
+        raise CliError(f"{path}: cannot be written: {error.strerror}") from None
+    return bundle
+
+
+def _seconds(call: Invocation, flag: str) -> float:
+    given = call.flags.text(flag)
+    try:
+        found = parse_duration(given) / SECOND
+    except ValueError:
+        found = -1.0
+    if found <= 0:
+        raise UsageError(f'-{flag} must be a duration such as 30s, not "{given}"')
+    return found
+
+
+def _servers(call: Invocation) -> list[Target]:
+    """The servers of the agent's region that are there and asked for."""
+    wanted = _wanted(call, "server-id")
+    told: Json = call.api.get("/v1/agent/members") or {}
+    region = call.api.connection.region or told.get("ServerRegion")
+    rows = [each for each in told.get("Members") or () if each["Tags"].get("region") == region]
+    names = [each["Name"] for each in rows if each["Status"] == "alive"]
+    if "leader" in wanted:
+        address: str = call.api.get("/v1/status/leader")
+        wanted |= {each["Name"] for each in rows if f"{each['Tags']['rpc_addr']}:{each['Tags']['port']}" == address}
+    chosen = [name for name in names if "all" in wanted or wanted & {name, name.rpartition(".")[0]}]
+    if not chosen and wanted:
+        raise CliError(f"No server of {', '.join(sorted(wanted))} is there; `yurt server members` lists them")
+    return [Target(f"server/{name}", {"server_id": name}) for name in chosen]
+
+
+def _nodes(call: Invocation) -> list[Target]:
+    """The nodes that are asked for, as many as -max-nodes says."""
+    wanted, of_class = _wanted(call, "node-id"), call.flags.text("node-class")
+    rows: list[Json] = call.api.get("/v1/nodes") or [] if wanted else []
+    ready = [each for each in rows if each["Status"] == "ready" and (not of_class or each["NodeClass"] == of_class)]
+    ids = [each["ID"] for each in ready if "all" in wanted or each["ID"].startswith(tuple(wanted))]
+    return [Target(f"client/{node_id}", {"node_id": node_id}) for node_id in ids[: call.flags.number("max-nodes")]]
+
+
+def _wanted(call: Invocation, flag: str) -> set[str]:
+    return {word.strip() for word in call.flags.text(flag).split(",")} - {"", "none"}
+
+
+def _told(targets: list[Target], kind: str) -> str:
+    found = [each.folder.partition("/")[2] for each in targets if each.folder.startswith(f"{kind}/")]
+    return f"({len(found)}) [{' '.join(found)}]"
+
+
+COMMANDS = (
+    Command(
+        "operator debug",
+        "Collect what helps to find a fault, in one archive",
+        collect,
+        (
+            text("duration", "How long to gather.", default="5m"),
+            text("interval", "How long from one look at the state to the next.", default="30s"),
+            text("log-level", "The level of the logs: TRACE, DEBUG, INFO, WARN or ERROR.", default="TRACE"),
+            text("server-id", "Names of servers with commas between, leader, all or none.", default="all"),
+            text("node-id", "Ids of nodes, or their beginnings, with commas between, all or none.", default="all"),
+            text("node-class", "Only nodes of this class."),
+            number("max-nodes", "At most so many nodes.", default=10),
+            text("pprof-duration", "How long each agent's stacks are looked at.", default="1s"),
+            text("output", "The folder for the archive; default is the present one."),
+            switch("stale", "Ask for lists also where there is no leader."),
+            VERBOSE,
+        ),
+        details=(
+            "The archive holds state, logs, threads and tasks of servers and nodes.\n\n"
+            "Writes yurt-debug-<time>.tar.gz, which only its owner can read. Machines, threads and tasks are told by "
+            "agents with enable_debug = true; what is missing stands in errors.json. Values of variables, tokens "
+            "and keys are in none of the files."
+        ),
+    ),
+)

@@ -1,0 +1,100 @@
+"""`yurt operator scheduler`: the scheduler's configuration."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.errors import CliError, UsageError
+from yurt.cli.flags import Flag, choice, text
+from yurt.cli.terminal.data import show_data, wants_data
+
+Json = dict[str, Any]
+
+
+def show_config(call: Invocation) -> int:
+    """Show it."""
+    is_json = wants_data(call)
+    answer: Json = call.api.get("/v1/operator/scheduler/configuration")
+    if is_json:
+        return show_data(call, answer)
+    config: Json = answer.get("SchedulerConfig") or {}
+    preemption = config.get("PreemptionConfig") or {}
+    call.screen.pairs(
+        [
+            ("Scheduler Algorithm", config.get("SchedulerAlgorithm")),
+            ("Memory Oversubscription", bool(config.get("MemoryOversubscriptionEnabled"))),
+            ("Reject Job Registration", bool(config.get("RejectJobRegistration"))),
+            ("Pause Eval Broker", bool(config.get("PauseEvalBroker"))),
+            ("Preemption System Scheduler", bool(preemption.get("SystemSchedulerEnabled"))),
+            ("Preemption Service Scheduler", bool(preemption.get("ServiceSchedulerEnabled"))),
+            ("Preemption Batch Scheduler", bool(preemption.get("BatchSchedulerEnabled"))),
+            ("Preemption SysBatch Scheduler", bool(preemption.get("SysBatchSchedulerEnabled"))),
+            ("Node Limit For Feasibility Checks", config.get("NodeLimitForFeasibilityChecks") or 0),
+            ("Modify Index", config.get("ModifyIndex") or 0),
+        ]
+    )
+    return 0
+
+
+_SWITCHES = {
+    "memory-oversubscription": "MemoryOversubscriptionEnabled",
+    "reject-job-registration": "RejectJobRegistration",
+    "pause-eval-broker": "PauseEvalBroker",
+}
+_PREEMPTION = {
+    "preempt-batch-scheduler": "BatchSchedulerEnabled",
+    "preempt-service-scheduler": "ServiceSchedulerEnabled",
+    "preempt-sysbatch-scheduler": "SysBatchSchedulerEnabled",
+    "preempt-system-scheduler": "SystemSchedulerEnabled",
+}
+
+
+def set_config(call: Invocation) -> int:
+    """Change what the flags name and keep the rest."""
+    flags = call.flags
+    answer: Json = call.api.get("/v1/operator/scheduler/configuration")
+    config: Json = answer.get("SchedulerConfig") or {}
+    algorithm = flags.text("scheduler-algorithm")
+    if algorithm:
+        if algorithm not in ("binpack", "spread"):
+            raise UsageError(f'-scheduler-algorithm must be binpack or spread, not "{algorithm}"')
+        config["SchedulerAlgorithm"] = algorithm
+    for name, key in _SWITCHES.items():
+        if flags.choice(name) is not None:
+            config[key] = flags.choice(name)
+    for name, key in _PREEMPTION.items():
+        if flags.choice(name) is not None:
+            config.setdefault("PreemptionConfig", {})[key] = flags.choice(name)
+    limit = flags.text("node-limit-for-feasibility-checks")
+    if limit:
+        config["NodeLimitForFeasibilityChecks"] = _whole("node-limit-for-feasibility-checks", limit)
+    check = flags.text("check-index")
+    query = {"cas": _whole("check-index", check)} if check else {}
+    changed: Json = call.api.put("/v1/operator/scheduler/configuration", config, query) or {}
+    if check and not changed.get("Updated"):
+        raise CliError(
+            "Scheduler configuration could not be atomically updated: its index has changed, please try again"
+        )
+    call.screen.line("Scheduler configuration updated!")
+    return 0
+
+
+def _whole(name: str, given: str) -> int:
+    if not given.isdigit():
+        raise UsageError(f'-{name} needs a whole number, not "{given}"')
+    return int(given)
+
+
+FLAGS: tuple[Flag, ...] = (
+    text("check-index", "Change it only when its modify index is this one."),
+    text("scheduler-algorithm", "binpack fills nodes one after another, spread keeps them equally full."),
+    *(choice(name, "true or false; unset keeps what is.") for name in (*_SWITCHES, *_PREEMPTION)),
+    text("node-limit-for-feasibility-checks", "How many nodes a system evaluation checks at a time."),
+)
+
+
+COMMANDS = (
+    Command("operator scheduler get-config", "Show the configuration of the scheduler", show_config, JSON_FLAGS),
+    Command("operator scheduler set-config", "Change the configuration of the scheduler", set_config, FLAGS),
+)

@@ -1,0 +1,83 @@
+"""`yurt scaling`: policies by which groups may be scaled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from yurt.cli.api.lookup import find_scaling_policy
+from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.flags import text
+from yurt.cli.terminal.data import show_data, wants_data
+
+Json = dict[str, Any]
+
+
+def show_policy(call: Invocation) -> int:
+    """One scaling policy, whole."""
+    is_data = wants_data(call)
+    policy = find_scaling_policy(call, call.args[0])
+    if is_data:
+        return show_data(call, policy)
+    facts = [
+        ("ID", call.short(policy["ID"])),
+        ("Enabled", str(policy["Enabled"]).lower()),
+        ("Target", target_text(policy.get("Target") or {})),
+        ("Min", policy.get("Min")),
+        ("Max", policy.get("Max")),
+    ]
+    call.screen.pairs(facts)
+    call.screen.title("Policy:")
+    call.screen.line(json.dumps(policy.get("Policy") or {}, indent=2, sort_keys=True))
+    return 0
+
+
+def list_policies(call: Invocation) -> int:
+    """Scaling policies, of one job or one type where that is asked for."""
+    is_data = wants_data(call)
+    query = {name: value for name in ("job", "type") if (value := call.flags.text(name))}
+    policies: list[Json] = call.api.get("/v1/scaling/policies", query) or []
+    if is_data:
+        return show_data(call, policies)
+    if not policies:
+        call.screen.line("No policies found")
+        return 0
+    rows = [
+        [
+            call.short(policy["ID"]),
+            str(policy["Enabled"]).lower(),
+            policy.get("Type") or "",
+            target_text(policy.get("Target") or {}),
+        ]
+        for policy in policies
+    ]
+    call.screen.table("ID|Enabled|Type|Target", rows)
+    return 0
+
+
+def target_text(target: Mapping[str, str]) -> str:
+    """`Group:web,Job:shop,Namespace:default`."""
+    return ",".join(f"{key}:{value}" for key, value in sorted(target.items()))
+
+
+COMMANDS = (
+    Command(
+        "scaling policy info",
+        "Show a scaling policy",
+        show_policy,
+        (VERBOSE, *JSON_FLAGS),
+        (1, 1),
+        "<policy_id>",
+        "one argument: <policy_id>",
+    ),
+    Command(
+        "scaling policy list",
+        "List the scaling policies of all jobs that are not stopped",
+        list_policies,
+        (text("job", "Only those of this job."), text("type", "Only those of this type."), VERBOSE, *JSON_FLAGS),
+    ),
+)
+GROUPS = {
+    "scaling policy": "Show the scaling policies of groups",
+}

@@ -1,0 +1,31 @@
+"""`yurt system`: work on the cluster as a whole."""
+
+from __future__ import annotations
+
+from yurt.cli.command import Command, Invocation
+
+
+def collect_garbage(call: Invocation) -> int:
+    """Remove what has ended, whatever its age; silent when it went well."""
+    call.api.put("/v1/system/gc")
+    return 0
+
+
+def reconcile_summaries(call: Invocation) -> int:
+    """Ask for it; silent when it went well."""
+    call.api.put("/v1/system/reconcile/summaries")
+    return 0
+
+
+COMMANDS = (
+    Command("system gc", "Remove jobs, evaluations, allocations and deployments that have ended", collect_garbage),
+    Command(
+        "system reconcile summaries",
+        "Do nothing: summaries of jobs are always exact",
+        reconcile_summaries,
+        details="The command exists for scripts made for Nomad.",
+    ),
+)
+GROUPS = {
+    "system reconcile": "For scripts made for Nomad",
+}
