@@ -1,4 +1,4 @@
-"""The rules of size: small functions and files, little nesting, few parameters. Excuses carry a reason."""
+"""The rules of size: small functions, files and folders, little nesting, few parameters. Excuses carry a reason."""
 
 from __future__ import annotations
 
@@ -19,6 +19,18 @@ EXCUSES: dict[str, str] = {
     "jobspec/src/yurt_jobspec/job.py::parse_job_with_positions": "the same signature as parse_job",
 }
 """`path::function` or `path`: why it may break a rule."""
+
+MAX_MODULES = 25
+CROWDED: dict[str, int] = {
+    "core/src/yurt/client": 42,
+    "core/src/yurt/executor": 28,
+    "core/src/yurt/http": 65,
+    "core/src/yurt/server": 59,
+    "core/src/yurt/structs": 29,
+    "core/src/yurt/testing": 46,
+    "jobspec/src/yurt_jobspec": 31,
+}
+"""Folders with more modules than that, and the most that each may have; ADR 0020 splits them, so they only shrink."""
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 NESTS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
@@ -104,6 +116,47 @@ def test_no_module_is_left_without_its_theory() -> None:
         if "/src/" in path.as_posix() and not ast.get_docstring(ast.parse(path.read_text()))
     ]
     assert not silent, "\n".join(silent)
+
+
+def packages() -> Iterator[Path]:
+    """The folders of modules in what is shipped."""
+    yield from sorted({path.parent for path in python_files() if "src" in path.parts})
+
+
+def modules_in(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("*.py") if path.name != "__init__.py"]
+
+
+def is_empty(folder: Path) -> bool:
+    """There is nothing in the package but a docstring and at most one module: the package says nothing."""
+    package = folder / "__init__.py"
+    has_code = package.exists() and len(ast.parse(package.read_text()).body) > 1
+    return not has_code and len(modules_in(folder)) < 2
+
+
+def test_no_package_is_empty() -> None:
+    empty = [folder.relative_to(ROOT).as_posix() for folder in packages() if is_empty(folder)]
+    assert not empty, "\n".join(empty)
+
+
+def test_no_folder_is_crowded() -> None:
+    counts = {folder.relative_to(ROOT).as_posix(): len(modules_in(folder)) for folder in packages()}
+    crowded = {name: count for name, count in counts.items() if count > CROWDED.get(name, MAX_MODULES)}
+    assert not crowded, f"at most {MAX_MODULES} modules in a folder: {crowded}"
+    assert not {name for name in CROWDED if counts.get(name, 0) <= MAX_MODULES}, "excuses without a finding"
+
+
+def test_an_empty_package_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "__init__.py").write_text('"""Says nothing."""\n')
+    (tmp_path / "only.py").write_text("x = 1\n")
+    assert is_empty(tmp_path)
+
+    (tmp_path / "__init__.py").write_text('"""Declares something."""\n\nNAMES = ("only",)\n')
+    assert not is_empty(tmp_path)
+
+    (tmp_path / "__init__.py").write_text("")
+    (tmp_path / "other.py").write_text("x = 1\n")
+    assert not is_empty(tmp_path)
 
 
 @pytest.mark.parametrize(
