@@ -47,6 +47,21 @@ PLACES = {
 """Which file of the template becomes which of the package."""
 SHORT = "short.py.txt"
 
+LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "OFF")
+DETAILS = """A Nomad agent starts this command by itself, from a script in its plugin_dir that is named like the driver:
+
+    #!/bin/sh
+    exec yurt driver serve raw_exec
+
+The driver is then configured by the agent's block `plugin "raw_exec" { config { ... } }`, and jobs use it by its name.
+Tasks outlive this command and the agent."""
+PLUGIN = "yurt.testing.driver_report"
+NEEDED = ("pytest", "pytest_asyncio")
+MARKS = {"passed": "ok", "skipped": "skip", "failed": "FAIL"}
+TAIL_LINES = 25
+OUTPUT_MAX = 8000
+END_LIMIT_S = 10.0
+
 
 def new_driver(call: Invocation) -> int:
     """Write the package and say how to go on."""
@@ -93,16 +108,6 @@ def filled(template: str, words: dict[str, str]) -> str:
     for word, value in words.items():
         template = template.replace(word, value)
     return template
-
-
-LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "OFF")
-DETAILS = """A Nomad agent starts this command by itself, from a script in its plugin_dir that is named like the driver:
-
-    #!/bin/sh
-    exec yurt driver serve raw_exec
-
-The driver is then configured by the agent's block `plugin "raw_exec" { config { ... } }`, and jobs use it by its name.
-Tasks outlive this command and the agent."""
 
 
 def serve_driver(call: Invocation) -> int:
@@ -178,14 +183,6 @@ def make_driver(name: str, plugin: EntryPoint, folder: str, config: Mapping[str,
     if not named:
         raise CliError(f"The plugin {plugin.name} has no task driver.")
     return named[0]
-
-
-PLUGIN = "yurt.testing.driver_report"
-NEEDED = ("pytest", "pytest_asyncio")
-MARKS = {"passed": "ok", "skipped": "skip", "failed": "FAIL"}
-TAIL_LINES = 25
-OUTPUT_MAX = 8000
-END_LIMIT_S = 10.0
 
 
 def run_suite(call: Invocation) -> int:

@@ -16,6 +16,13 @@ from yurt.cli.terminal.text import ago, local_time, parse_time, plural, sentence
 Json = dict[str, Any]
 
 
+FAILED = 1
+_UPDATES = ("Ignore", "Place", "Stop", "InPlaceUpdate", "DestructiveUpdate")
+_EXTRA_UPDATES = ("Canary", "Preemptions", "Migrate")
+GROUPS_MAX = 20
+"""Groups of which one allocation is asked for."""
+
+
 def delete_evals(call: Invocation) -> int:
     """Delete one evaluation, or those that an expression matches."""
     wanted = call.flags.text("filter")
@@ -74,9 +81,6 @@ def list_evals(call: Invocation) -> int:
     return 0
 
 
-FAILED = 1
-
-
 def replay_eval(call: Invocation) -> int:
     """Make an evaluation's attempts again, and say whether they come out the same."""
     is_json = wants_data(call)
@@ -127,12 +131,6 @@ def _conclusion(found: Json) -> str:
     if not found["IsOutcomeIdentical"] and all(each["IsIdentical"] for each in found.get("Attempts") or []):
         return "The plan is the same, but what could not be placed has other reasons now. Please report it."
     return "The plan differs from the one that was stored. Please report it, with the output of -json."
-
-
-_UPDATES = ("Ignore", "Place", "Stop", "InPlaceUpdate", "DestructiveUpdate")
-_EXTRA_UPDATES = ("Canary", "Preemptions", "Migrate")
-GROUPS_MAX = 20
-"""Groups of which one allocation is asked for."""
 
 
 def show_eval(call: Invocation) -> int:

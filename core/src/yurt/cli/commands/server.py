@@ -19,6 +19,8 @@ Json = dict[str, Any]
 NOT_HERE: Final = 501
 """How an agent without a server answers, as Nomad's does."""
 
+NOBODY_LEADS = 500
+
 
 def of_server(call: Invocation, ask: Callable[[], Any]) -> Any:
     """The answer; raises CliError with what to do where the agent runs no server."""
@@ -49,9 +51,6 @@ def join_servers(call: Invocation) -> int:
         raise CliError(f"Error joining: {answer['error']}")
     call.screen.line(f"Joined {answer.get('num_joined') or 0} servers successfully")
     return 0
-
-
-NOBODY_LEADS = 500
 
 
 def list_members(call: Invocation) -> int:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 KEY_MODE, CERTIFICATE_MODE = 0o600, 0o644
 
+SUBJECT = ("country", "postal-code", "province", "locality", "street-address", "organization", "organizational-unit")
+ROLES = ("server", "client", "cli")
+NUMBERS_MAX = 1000
+
 
 def time_now() -> UnixNano:
     """The time at which a certificate is made."""
@@ -78,9 +82,6 @@ def show(call: Invocation, *, is_authority: bool) -> int:
     return 0
 
 
-SUBJECT = ("country", "postal-code", "province", "locality", "street-address", "organization", "organizational-unit")
-
-
 def create_authority(call: Invocation) -> int:
     """Make an authority and write it to two files of this folder."""
     from yurt.rpc.certificates import Wish, make_authority
@@ -115,10 +116,6 @@ def create_authority(call: Invocation) -> int:
 def show_authority(call: Invocation) -> int:
     """Print its facts."""
     return show(call, is_authority=True)
-
-
-ROLES = ("server", "client", "cli")
-NUMBERS_MAX = 1000
 
 
 def create_certificate(call: Invocation) -> int:

@@ -27,6 +27,10 @@ from yurt.cli.terminal.text import (
 Json = dict[str, Any]
 
 
+_INDEX = re.compile(r"\[([0-9]+)\]$")
+_LIFECYCLE_ORDER = {"prestart": 0, "": 1, "poststart": 2, "poststop": 3}
+
+
 def show_checks(call: Invocation) -> int:
     """What the checks of an allocation's services said last."""
     is_data = wants_data(call)
@@ -68,9 +72,6 @@ def _check_facts(call: Invocation, check: Json) -> list[tuple[str, object]]:
     return [*facts, ("Output", check.get("Output") or "")]
 
 
-_INDEX = re.compile(r"\[([0-9]+)\]$")
-
-
 def show_volumes(call: Invocation, alloc: Json, group: Json) -> None:
     """Tables of host volumes and of CSI volumes, as far as the group asks for any."""
     from yurt.cli.views.csi import shown_bool
@@ -105,9 +106,6 @@ def _csi_row(call: Invocation, alloc: Json, request: Json) -> list[str]:
         request["Name"], source, volume.get("PluginID") or "", volume.get("Provider") or "",
         shown_bool(volume.get("Schedulable")), shown_bool(request.get("ReadOnly")), options,
     ]  # fmt: skip
-
-
-_LIFECYCLE_ORDER = {"prestart": 0, "": 1, "poststart": 2, "poststop": 3}
 
 
 def show_alloc(call: Invocation) -> int:

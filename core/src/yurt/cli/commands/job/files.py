@@ -96,6 +96,8 @@ job "example" {
 
 TEMPLATES = "nomad/job-templates"
 
+FORMS = ("", "hcl", "json")
+
 
 def write_example(call: Invocation) -> int:
     """Write the example; a file that is there is left alone."""
@@ -138,9 +140,6 @@ def _list_templates(call: Invocation) -> int:
     for name in names:
         call.screen.line(name)
     return 0
-
-
-FORMS = ("", "hcl", "json")
 
 
 def convert_job(call: Invocation) -> int:

@@ -30,6 +30,11 @@ Json = dict[str, Any]
 
 FORMATS = ("text", "json", "sarif")
 
+CHANGES, NO_CHANGES, FAILED = 1, 0, 255
+_FILE_FLAGS = tuple(flag for flag in JOBFILE_FLAGS if flag.name != "json")
+_ENDINGS = (".hcl", ".nomad", ".json")
+PLACED, NOT_PLACED, NO_ANSWER = 0, 1, 255
+
 
 def validate_job(call: Invocation) -> int:
     """Check the file, then ask the agent whether it would take the job."""
@@ -87,9 +92,6 @@ def _print(call: Invocation, wanted: str, found: Sequence[Diagnostic]) -> None:
         "diagnostics": to_json(found),
     }
     call.screen.json(answer)
-
-
-CHANGES, NO_CHANGES, FAILED = 1, 0, 255
 
 
 def plan_job(call: Invocation) -> int:
@@ -223,11 +225,6 @@ def exit_code(plan: Json) -> int:
     groups = ((plan.get("Annotations") or {}).get("DesiredTGUpdates") or {}).values()
     moving = ("Stop", "Place", "Migrate", "DestructiveUpdate", "Canary")
     return CHANGES if any(group.get(key) for group in groups for key in moving) else NO_CHANGES
-
-
-_FILE_FLAGS = tuple(flag for flag in JOBFILE_FLAGS if flag.name != "json")
-_ENDINGS = (".hcl", ".nomad", ".json")
-PLACED, NOT_PLACED, NO_ANSWER = 0, 1, 255
 
 
 def explain_job(call: Invocation) -> int:

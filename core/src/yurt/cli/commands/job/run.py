@@ -19,6 +19,9 @@ from yurt.sdk.errors import Reason
 Json = dict[str, Any]
 
 
+PAYLOAD_BYTES_MAX = 16 * 1024
+
+
 def run_job(call: Invocation) -> int:
     """Register the job and follow what comes of it."""
     variable_settings(call.flags.texts("var"))
@@ -159,9 +162,6 @@ def evaluate_job(call: Invocation) -> int:
     return follow_or_detach(
         call, eval_id, detached=lambda: call.screen.line(f'Created eval ID: "{call.short(eval_id)}" ')
     )
-
-
-PAYLOAD_BYTES_MAX = 16 * 1024
 
 
 def dispatch_job(call: Invocation) -> int:

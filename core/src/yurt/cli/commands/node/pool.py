@@ -27,6 +27,27 @@ _SCHEDULER = {
 }  # fmt: skip
 
 
+JSON = {"Name": "example", "Description": "Example node pool", "Meta": {"owner": "sysadmins"}}
+
+HCL = """\
+# A node pool: nodes join it with `node_pool = "example"` in their client configuration, jobs with `node_pool`.
+node_pool "example" {
+  description = "Example node pool"
+
+  # Free values to tell pools apart by.
+  meta {
+    owner = "sysadmins"
+  }
+
+  # What this pool does otherwise than the cluster's scheduler configuration says.
+  # scheduler_config {
+  #   scheduler_algorithm             = "spread"
+  #   memory_oversubscription_enabled = true
+  # }
+}
+"""
+
+
 def apply_pool(call: Invocation) -> int:
     """Make or change the node pool of a file."""
     pool = read_pool(call.args[0], is_json=call.flags.is_on("json"))
@@ -134,26 +155,6 @@ def show_pool(call: Invocation) -> int:
         ]
     )
     return 0
-
-
-HCL = """\
-# A node pool: nodes join it with `node_pool = "example"` in their client configuration, jobs with `node_pool`.
-node_pool "example" {
-  description = "Example node pool"
-
-  # Free values to tell pools apart by.
-  meta {
-    owner = "sysadmins"
-  }
-
-  # What this pool does otherwise than the cluster's scheduler configuration says.
-  # scheduler_config {
-  #   scheduler_algorithm             = "spread"
-  #   memory_oversubscription_enabled = true
-  # }
-}
-"""
-JSON = {"Name": "example", "Description": "Example node pool", "Meta": {"owner": "sysadmins"}}
 
 
 def write_example(call: Invocation) -> int:

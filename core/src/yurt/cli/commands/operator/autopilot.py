@@ -22,18 +22,6 @@ KEYS = (
 )  # fmt: skip
 
 
-def show_config(call: Invocation) -> int:
-    """How a cluster of servers minds itself."""
-    is_data = wants_data(call)
-    config: dict[str, Any] = call.api.get("/v1/operator/autopilot/configuration")
-    if is_data:
-        return show_data(call, config)
-    for key in KEYS:
-        value = config.get(key)
-        call.screen.line(f"{key} = {str(value).lower() if isinstance(value, bool) else value}")
-    return 0
-
-
 _SWITCHES = {
     "cleanup-dead-servers": ("CleanupDeadServers", "Take servers that are gone out when new ones have come."),
     "enable-redundancy-zones": ("EnableRedundancyZones", "A feature of Nomad Enterprise."),
@@ -48,6 +36,29 @@ _DURATIONS = {
     "last-contact-threshold": ("LastContactThreshold", "How long news of a server may be overdue, such as 200ms."),
     "server-stabilization-time": ("ServerStabilizationTime", "How long a server must be well before it counts."),
 }
+FLAGS: tuple[Flag, ...] = (
+    *(
+        choice(name, f"true or false; unset keeps what is. {help_text}")
+        if help_text
+        else without_effect(name, kind=MAYBE_BOOL)
+        for name, (_, help_text) in _SWITCHES.items()
+    ),
+    *(text(name, help_text) for name, (_, help_text) in (_NUMBERS | _DURATIONS).items()),
+)
+NOT_WELL = 429
+HEADER = "ID|Name|Address|SerfStatus|Version|Leader|Voter|Healthy|LastContact|LastTerm|LastIndex|StableSince"
+
+
+def show_config(call: Invocation) -> int:
+    """How a cluster of servers minds itself."""
+    is_data = wants_data(call)
+    config: dict[str, Any] = call.api.get("/v1/operator/autopilot/configuration")
+    if is_data:
+        return show_data(call, config)
+    for key in KEYS:
+        value = config.get(key)
+        call.screen.line(f"{key} = {str(value).lower() if isinstance(value, bool) else value}")
+    return 0
 
 
 def set_config(call: Invocation) -> int:
@@ -81,21 +92,6 @@ def _duration(name: str, given: str) -> str:
     except ValueError:
         raise UsageError(f'-{name} needs a duration such as 10s, not "{given}"') from None
     return given
-
-
-FLAGS: tuple[Flag, ...] = (
-    *(
-        choice(name, f"true or false; unset keeps what is. {help_text}")
-        if help_text
-        else without_effect(name, kind=MAYBE_BOOL)
-        for name, (_, help_text) in _SWITCHES.items()
-    ),
-    *(text(name, help_text) for name, (_, help_text) in (_NUMBERS | _DURATIONS).items()),
-)
-
-
-NOT_WELL = 429
-HEADER = "ID|Name|Address|SerfStatus|Version|Leader|Voter|Healthy|LastContact|LastTerm|LastIndex|StableSince"
 
 
 def show_health(call: Invocation) -> int:

@@ -15,6 +15,9 @@ HIDDEN = "<hidden>"
 SECRET_TEXTS = frozenset({"SecretID", "LockID"})
 
 
+Keep = Callable[[Mapping[str, Any]], bool]
+
+
 def shown(value: Value) -> dict[str, Any]:
     """A row or a command as the API spells it; secrets of nodes, of volumes and of locks are hidden, pieces of a
     snapshot are not shown.
@@ -45,9 +48,6 @@ def _hidden_field(name: str, value: Any) -> Any:
     if name == "Lock" and isinstance(value, dict):
         return {**value, "ID": HIDDEN}
     return _hidden(value)
-
-
-Keep = Callable[[Mapping[str, Any]], bool]
 
 
 def lines(state: Snapshot, filters: Sequence[Keep]) -> Iterator[str]:

@@ -12,6 +12,25 @@ from yurt.cli.terminal.data import show_data, wants_data
 Json = dict[str, Any]
 
 
+_SWITCHES = {
+    "memory-oversubscription": "MemoryOversubscriptionEnabled",
+    "reject-job-registration": "RejectJobRegistration",
+    "pause-eval-broker": "PauseEvalBroker",
+}
+_PREEMPTION = {
+    "preempt-batch-scheduler": "BatchSchedulerEnabled",
+    "preempt-service-scheduler": "ServiceSchedulerEnabled",
+    "preempt-sysbatch-scheduler": "SysBatchSchedulerEnabled",
+    "preempt-system-scheduler": "SystemSchedulerEnabled",
+}
+FLAGS: tuple[Flag, ...] = (
+    text("check-index", "Change it only when its modify index is this one."),
+    text("scheduler-algorithm", "binpack fills nodes one after another, spread keeps them equally full."),
+    *(choice(name, "true or false; unset keeps what is.") for name in (*_SWITCHES, *_PREEMPTION)),
+    text("node-limit-for-feasibility-checks", "How many nodes a system evaluation checks at a time."),
+)
+
+
 def show_config(call: Invocation) -> int:
     """Show it."""
     is_json = wants_data(call)
@@ -35,19 +54,6 @@ def show_config(call: Invocation) -> int:
         ]
     )
     return 0
-
-
-_SWITCHES = {
-    "memory-oversubscription": "MemoryOversubscriptionEnabled",
-    "reject-job-registration": "RejectJobRegistration",
-    "pause-eval-broker": "PauseEvalBroker",
-}
-_PREEMPTION = {
-    "preempt-batch-scheduler": "BatchSchedulerEnabled",
-    "preempt-service-scheduler": "ServiceSchedulerEnabled",
-    "preempt-sysbatch-scheduler": "SysBatchSchedulerEnabled",
-    "preempt-system-scheduler": "SystemSchedulerEnabled",
-}
 
 
 def set_config(call: Invocation) -> int:
@@ -84,14 +90,6 @@ def _whole(name: str, given: str) -> int:
     if not given.isdigit():
         raise UsageError(f'-{name} needs a whole number, not "{given}"')
     return int(given)
-
-
-FLAGS: tuple[Flag, ...] = (
-    text("check-index", "Change it only when its modify index is this one."),
-    text("scheduler-algorithm", "binpack fills nodes one after another, spread keeps them equally full."),
-    *(choice(name, "true or false; unset keeps what is.") for name in (*_SWITCHES, *_PREEMPTION)),
-    text("node-limit-for-feasibility-checks", "How many nodes a system evaluation checks at a time."),
-)
 
 
 COMMANDS = (

@@ -20,6 +20,36 @@ Json = dict[str, Any]
 
 GET_FORMS = ("go-template", "hcl", "json", "none", "table")
 
+PUT_FORMS = ("go-template", "hcl", "json", "none", "table")
+LIST_FORMS = ("go-template", "json", "table", "terse")
+JSON = """\
+{
+  "Namespace": "default",
+  "Path": "path/to/variable",
+  "Items": {
+    "key1": "value 1",
+    "key2": "value 2"
+  }
+}
+"""
+
+
+HCL = """\
+# A variable's path is where it is stored. Tasks may read those that lie at
+#   nomad/jobs, nomad/jobs/<job>, nomad/jobs/<job>/<group>, nomad/jobs/<job>/<group>/<task>
+# of their own job without any further permission.
+path = "path/to/variable"
+
+# The namespace, unless -namespace or NOMAD_NAMESPACE says another.
+# namespace = "default"
+
+# What is stored: names and texts, 64 KiB in all. Nothing of it is stored in the clear.
+items {
+  key1 = "value 1"
+  key2 = "value 2"
+}
+"""
+
 
 def print_variable(call: Invocation) -> int:
     """One variable, or one of its items."""
@@ -36,9 +66,6 @@ def print_variable(call: Invocation) -> int:
         raise CliError(f'Variable "{variable["Path"]}" does not contain an "{item}" item{did_you_mean(item, items)}')
     call.screen.line(items[item])
     return 0
-
-
-PUT_FORMS = ("go-template", "hcl", "json", "none", "table")
 
 
 def put_variable(call: Invocation) -> int:
@@ -97,9 +124,6 @@ def _value(given: str) -> str:
     return given[1:] if given.startswith(("\\@", "\\-")) else given
 
 
-LIST_FORMS = ("go-template", "json", "table", "terse")
-
-
 def list_variables(call: Invocation) -> int:
     """Metadata of the variables whose path begins with a prefix."""
     form = checked_form(call, LIST_FORMS, default="table" if is_terminal() else "terse")
@@ -139,33 +163,6 @@ def purge_variable(call: Invocation) -> int:
         raise conflict_error(conflict.held, index or 0, doing="purge") from None
     call.screen.line(f'Successfully purged variable "{path}"!')
     return 0
-
-
-HCL = """\
-# A variable's path is where it is stored. Tasks may read those that lie at
-#   nomad/jobs, nomad/jobs/<job>, nomad/jobs/<job>/<group>, nomad/jobs/<job>/<group>/<task>
-# of their own job without any further permission.
-path = "path/to/variable"
-
-# The namespace, unless -namespace or NOMAD_NAMESPACE says another.
-# namespace = "default"
-
-# What is stored: names and texts, 64 KiB in all. Nothing of it is stored in the clear.
-items {
-  key1 = "value 1"
-  key2 = "value 2"
-}
-"""
-JSON = """\
-{
-  "Namespace": "default",
-  "Path": "path/to/variable",
-  "Items": {
-    "key1": "value 1",
-    "key2": "value 2"
-  }
-}
-"""
 
 
 def write_example(call: Invocation) -> int:
