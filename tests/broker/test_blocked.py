@@ -199,6 +199,7 @@ def test_whatever_comes_between_two_looks_each_evaluation_wakes_once_for_news_it
                     woken += evals.unblock_node(name, index=index)
                 else:
                     getattr(evals, f"unblock_{kind}")(name, index=index)
+        evals.check()
     woken += looked_through(evals)
     due = {
         one.id for one in made if any(at > one.snapshot_index and unblocks(kind, name, one) for at, kind, name in news)

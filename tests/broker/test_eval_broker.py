@@ -72,6 +72,7 @@ def transcript(script: str) -> str:
             lines.append(command)
         else:
             lines.append(f"{command} -> {run_line(broker, held, command.split(), now)}")
+        broker.check()
     return "\n".join(lines) + "\n"
 
 
@@ -187,6 +188,10 @@ class BrokerMachine(RuleBasedStateMachine):
             del self.live[evaluation.id]
 
     @invariant()
+    def the_broker_checks_itself(self) -> None:
+        self.broker.check()
+
+    @invariant()
     def every_live_evaluation_is_in_one_place(self) -> None:
         places = {eval_id: self.broker.place(eval_id) for eval_id in self.live}
         assert all(places.values()), places
@@ -216,3 +221,11 @@ class BrokerMachine(RuleBasedStateMachine):
 
 BrokerMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 test_no_evaluation_is_lost_and_no_job_is_served_twice = BrokerMachine.TestCase
+
+
+def test_the_check_finds_an_evaluation_in_two_places() -> None:
+    broker = EvalBroker()
+    broker.enqueue(Evaluation(id="a", job_id="web"), now=at(0))
+    broker._cancelable["a"] = Evaluation(id="a", job_id="web")
+    with pytest.raises(AssertionError, match="in two places"):
+        broker.check()

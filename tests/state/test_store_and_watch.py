@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
 from yurt.state import Change, Snapshot, Tables
+from yurt.state.store import CHECKED_EACH
 from yurt.state.watch import Watches
 from yurt.testing import factories
 
@@ -64,3 +66,12 @@ def test_a_cancelled_watch_hears_nothing_and_leaves_nothing() -> None:
     watches.wake([Change("nodes", "n", None, factories.node("n"))])
     watches.wake_all()
     assert (woken, len(watches)) == ([], 0)
+
+
+def test_an_edit_that_no_change_tells_of_stops_the_state_machine() -> None:
+    snapshot = Snapshot.empty()
+    edit = snapshot.edit(CHECKED_EACH)
+    edit.put(Tables.nodes, "n", factories.node())
+    edit._changes.clear()
+    with pytest.raises(AssertionError, match="nodes has rows that no change tells of"):
+        edit.commit()

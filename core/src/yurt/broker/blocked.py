@@ -111,6 +111,7 @@ class BlockedEvals:
         self._drop(slot)
         if self._missed_unblock(evaluation):
             return True
+        assert slot not in self._slots, "one blocked evaluation per job and node (B3)"
         self._slots[slot] = evaluation
         if evaluation.node_id:
             self._by_node.setdefault(evaluation.node_id, set()).add(slot)
@@ -172,6 +173,15 @@ class BlockedEvals:
         """Forget unblocks older than `below_index`, which no scheduler's snapshot precedes any more."""
         self._known.prune(below_index)
         self._node_indexes = {key: index for key, index in self._node_indexes.items() if index >= below_index}
+
+    def check(self) -> None:
+        """Assert what always holds, by looking at everything: for tests, whose every step it ends."""
+        assert all(_slot(evaluation) == slot for slot, evaluation in self._slots.items())
+        by_node = {(slot[2], slot) for slot, evaluation in self._slots.items() if evaluation.node_id}
+        assert {(node, slot) for node, slots in self._by_node.items() for slot in slots} == by_node
+        kept = [evaluation.id for evaluation in self._slots.values()]
+        assert len(kept) == len(set(kept)), "an evaluation waits in two slots"
+        assert not {each.evaluation.id for each in self._superseded} & set(kept), "superseded, and kept"
 
     def _missed_unblock(self, evaluation: Evaluation) -> bool:
         at_node = self._node_indexes.get(evaluation.node_id, 0) if evaluation.node_id else 0

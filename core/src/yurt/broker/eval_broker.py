@@ -15,7 +15,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from itertools import chain
+from typing import Final, Literal, NamedTuple
 
 from yurt.sdk.value import UnixNano, seconds
 from yurt.structs.evaluation import Evaluation
@@ -27,6 +28,8 @@ FIRST_NACK_DELAY: Final = seconds(1)
 NEXT_NACK_DELAY: Final = seconds(20)
 
 JobKey = tuple[str, str]
+Place = Literal["ready", "failed", "delayed", "pending", "outstanding", "cancelable", ""]
+"""Where an evaluation is; "" when it is not here."""
 
 
 class Delivery(NamedTuple):
@@ -109,6 +112,8 @@ class EvalBroker:
         (_, _, eval_id), name = best
         heapq.heappop(self._ready[name])
         evaluation = self._waiting.pop(eval_id)[1]
+        assert self._jobs[(evaluation.namespace, evaluation.job_id)].claim == eval_id, "two workers at one job (B3)"
+        assert eval_id not in self._outstanding, eval_id
         self._deliveries[eval_id] = self._deliveries.get(eval_id, 0) + 1
         self._outstanding[eval_id] = _Outstanding(evaluation, token, name, now + NACK_TIMEOUT)
         return Delivery(evaluation, token)
@@ -121,6 +126,7 @@ class EvalBroker:
         del self._outstanding[eval_id]
         self._deliveries.pop(eval_id, None)
         self._release(held.evaluation)
+        assert not self.place(eval_id), "what was acked is gone before it may be queued anew"
         if held.requeued is not None:
             self.enqueue(held.requeued, now=now)
         return True
@@ -205,8 +211,8 @@ class EvalBroker:
         """How many evaluations can be dequeued now, those that failed too often included."""
         return len(self._waiting)
 
-    def place(self, eval_id: str) -> str:
-        """Where an evaluation is: ready, failed, delayed, pending, outstanding, cancelable, or ''."""
+    def place(self, eval_id: str) -> Place:
+        """Where an evaluation is."""
         if eval_id in self._waiting:
             return "failed" if self._waiting[eval_id][0] == FAILED_QUEUE else "ready"
         if eval_id in self._delayed_evals:
@@ -242,12 +248,28 @@ class EvalBroker:
         held = self._outstanding.get(eval_id)
         return held if held is not None and held.token == token else None
 
+    def check(self) -> None:
+        """Assert what always holds, by looking at everything: for tests, whose every step it ends."""
+        places = (self._waiting, self._delayed_evals, self._outstanding, self._cancelable, self._pending_ids)
+        everywhere = list(chain.from_iterable(places))
+        assert len(everywhere) == len(set(everywhere)), "an evaluation is in two places (B2)"
+        by_job = {eval_id: key for key, job in self._jobs.items() for eval_id in job.pending}
+        assert by_job == self._pending_ids, "the pending evaluations of the jobs are those that are pending"
+        for key, job in self._jobs.items():
+            assert self.place(job.claim) in ("ready", "failed", "delayed", "outstanding"), (key, job.claim)
+        for eval_id, (queue, evaluation) in self._waiting.items():
+            assert self._jobs[(evaluation.namespace, evaluation.job_id)].claim == eval_id, "ready without a claim (B3)"
+            assert any(entry[2] == eval_id for entry in self._ready[queue]), "ready, but no worker will find it"
+        assert sum(self.stats()) == len(everywhere), self.stats()
+
     def _delay(self, evaluation: Evaluation, queue: str, until: int) -> None:
+        assert not self.place(evaluation.id), "one place at a time (B2)"
         self._delayed_evals[evaluation.id] = (until, queue, evaluation)
         heapq.heappush(self._delayed, (until, evaluation.id))
 
     def _admit(self, evaluation: Evaluation, queue: str) -> None:
         """Make ready, or pending behind the job's claim."""
+        assert not self.place(evaluation.id), "one place at a time (B2)"
         key = (evaluation.namespace, evaluation.job_id)
         job = self._jobs.setdefault(key, _Job())
         if job.claim and job.claim != evaluation.id:
@@ -269,6 +291,7 @@ class EvalBroker:
         if not job.pending:
             del self._jobs[key]
             return
+        assert evaluation.id not in job.pending, "what had the claim did not wait for it"
         following = max(job.pending.values(), key=lambda e: (e.priority, e.modify_index, e.create_index, e.id))
         for eval_id in job.pending:
             del self._pending_ids[eval_id]
@@ -281,6 +304,7 @@ class EvalBroker:
         evaluation = held.evaluation
         del self._outstanding[evaluation.id]
         count = self._deliveries.get(evaluation.id, 0)
+        assert count > 0, "what was never delivered cannot come back"
         if count >= DELIVERY_LIMIT:
             self._admit(evaluation, FAILED_QUEUE)
         else:

@@ -36,6 +36,7 @@ class PlanQueue(Generic[T]):
 
     def pop(self) -> tuple[Plan, T]:
         """The most urgent plan; the queue must not be empty."""
+        assert self._heap, "an empty queue has no plan"
         _, _, plan, attached = heapq.heappop(self._heap)
         return plan, attached
 
@@ -73,6 +74,7 @@ def cut_plan(plan: Plan, limit: int = PART_LIMIT) -> tuple[Plan, ...]:
         parts = [_part(bare, rows) for rows in _bundles(plan, limit)]
     parts[0] = replace(parts[0], deployment=plan.deployment)
     parts[-1] = replace(parts[-1], deployment_updates=plan.deployment_updates)
+    assert sum(map(size_of, parts)) == size_of(plan), "the parts are the whole: no row is lost, none comes twice"
     return tuple(parts)
 
 

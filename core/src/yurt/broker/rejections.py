@@ -37,6 +37,7 @@ class Rejections:
         times.append(now)
         if len(self._times) > NODES_MAX:
             self._times.popitem(last=False)
+        assert len(self._times) <= NODES_MAX, len(self._times)
         if len(times) < self._threshold or now - times[0] > self._window or not self._may_mark(now):
             return False
         del self._times[node_id]
@@ -46,6 +47,7 @@ class Rejections:
         since = 0 if self._counted_at is None else now - self._counted_at
         self._marks = min(MARKS_MAX, self._marks + since / MARK_INTERVAL)
         self._counted_at = now
+        assert 0 <= self._marks <= MARKS_MAX, self._marks
         if self._marks < 1:
             return False
         self._marks -= 1

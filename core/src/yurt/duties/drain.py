@@ -99,7 +99,9 @@ def _movable(state: Snapshot, group: list[Allocation]) -> list[Allocation]:
     siblings = state.allocs.each_where("job", (sample.namespace, sample.job_id))
     healthy = sum(1 for alloc in siblings if alloc.task_group == sample.task_group and _counts_as_healthy(alloc))
     budget = healthy - (spec.count - at_once)
-    return _unmarked(group)[: max(0, budget)]
+    movable = _unmarked(group)[: max(0, budget)]
+    assert not movable or healthy - len(movable) >= spec.count - at_once, "a drain leaves count - max_parallel healthy"
+    return movable
 
 
 def _counts_as_healthy(alloc: Allocation) -> bool:

@@ -34,6 +34,7 @@ SECOND: Final = 1_000_000_000
 
 def heartbeat_ttl_s(nodes: int, *, minimum_s: float, per_second: float, draw: float) -> float:
     """Seconds until the next heartbeat: longer with many nodes, staggered by `draw` in [0, 1)."""
+    assert 0.0 <= draw < 1.0 and per_second > 0.0, (draw, per_second)
     return max(minimum_s, nodes / per_second) * (1.0 + draw)
 
 

@@ -68,6 +68,7 @@ class VariableLocks:
             del self.leases[key]
             self.delays[key] = now + lease.delay
         self.delays = {key: until for key, until in self.delays.items() if until > now}
+        assert all(lease.ends_at > now for lease in self.leases.values()), "a lease that is over is still here"
         return [(key, lease.lock_id) for key, lease in sorted(over)]
 
     def next_end(self) -> int | None:

@@ -55,8 +55,10 @@ def apply(state: Snapshot, command: AnyCommand, *, index: int) -> Step:
     if rejected is None:
         rejected = _dispatch(edit, command)
     if rejected is not None:
+        # The edits made before the refusal are dropped with their transaction: a rejected command changes no row.
         return Step(state.edit(index).commit(), (), rejected)
     after, changes = edit.finish()
+    assert after.index == index, (after.index, index)
     return Step(after, changes, Applied(index=index))
 
 

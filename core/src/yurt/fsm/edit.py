@@ -211,6 +211,7 @@ class Edit:
             self._write_progress(deployment_id, group, progress)
         for key in {**dict.fromkeys(self._counts), **dict.fromkeys(self._queued)}:
             self._write_summary(key)
+        # Statuses come last: they follow from the allocations, evaluations and deployments as they are now.
         for key in self._touched:
             self._write_status(key)
         return self.tx.commit(), self.tx.changes
@@ -298,6 +299,8 @@ class Edit:
                 progress.healthy_at = max(progress.healthy_at, health.timestamp)
 
     def _write_progress(self, deployment_id: str, group: str, progress: GroupProgress) -> None:
+        assert progress.placed >= 0 and progress.unhealthy >= 0, "an allocation is placed, or found bad, once"
+        assert progress.placed >= len(progress.canaries), "canaries are placed allocations"
         deployment = self.deployment(deployment_id)
         state = deployment.task_groups.get(group) if deployment is not None else None
         if deployment is None or state is None:
@@ -322,6 +325,7 @@ def _progress_by(state: DeploymentState, progress: GroupProgress) -> int:
         deadline = progress.placed_at + state.progress_deadline
     if progress.healthy > 0:
         deadline = max(deadline, progress.healthy_at + state.progress_deadline)
+    assert deadline >= state.require_progress_by, "a deadline moves on, never back"
     return deadline
 
 

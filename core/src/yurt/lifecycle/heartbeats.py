@@ -48,6 +48,7 @@ def heartbeat_retry(contact: Contact, *, has_leader: bool, now_s: float, chance:
         return DEV_RETRY_S
     if not contact.is_registered or not has_leader:
         return REGISTER_RETRY_S * (1.0 + chance)
+    assert 0.0 <= chance < 1.0, chance
     left_s = contact.last_ok_s + contact.ttl_s - now_s
     if left_s < -MISSED_RECENTLY_S:
         return RETRY_CAP_S + RETRY_CAP_JITTER_S * chance

@@ -75,6 +75,7 @@ def decide(
     if window.start == 0 or now > end:
         window, end = RestartWindow(start=now), now + policy.interval
     window = RestartWindow(start=window.start, count=window.count + 1)
+    assert window.start <= now <= end, "the window that counts is the one that is open now"
     if window.count <= policy.attempts:
         delay = policy.delay + int(policy.delay * JITTER_SHARE * chance)
         return Restart(window, Duration(delay), REASON_WITHIN_POLICY)

@@ -210,6 +210,23 @@ def advance(machine: TaskMachine, event: AnyTaskEvent, *, now: UnixNano, chance:
 
     `chance` in [0, 1) spreads restart delays. Events that do not fit the phase change nothing.
     """
+    step = _advance(machine, event, now=now, chance=chance)
+    _check(machine, step.machine)
+    return step
+
+
+def _check(before: TaskMachine, after: TaskMachine) -> None:
+    """Assert what holds after every event."""
+    assert (after.phase == DEAD) == (after.state.state == TASK_DEAD), "the servers see a dead task as dead, at once"
+    assert after.phase != RUNNING or after.state.state == TASK_RUNNING, (after.phase, after.state.state)
+    assert not (after.is_killed and after.phase == BACKOFF), "a killed task does not wait to start again"
+    assert after.run >= before.run, "an event of an earlier run never counts for a later one"
+    assert not after.has_exited or not after.has_stopped or after.phase != STOPPING, (
+        "what has exited and stopped is over"
+    )
+
+
+def _advance(machine: TaskMachine, event: AnyTaskEvent, *, now: UnixNano, chance: float) -> TaskStep:
     match event:
         case Note(event=note):
             return TaskStep(_noted(machine, note, now))

@@ -7,6 +7,7 @@ event stream and the columns.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import repeat
@@ -45,6 +46,8 @@ Changes = tuple[Change, ...]
 
 COLUMNS_WORK: Final = {name: schema.columns_work for name, schema in TABLES.items() if schema.columns_work}
 """What it takes to count a change of a table that the columns show."""
+CHECKED_EACH = 64
+"""Of so many commands one has its edits added up; by the index, so that every replica checks the same ones."""
 LATER_MAX = 2_000
 """How much may wait to be counted in the columns until somebody asks."""
 
@@ -240,7 +243,18 @@ class Transaction:
         tables = dict(self.base._tables)
         for name, editor in self._editors.items():
             tables[name] = editor.finish(self.index)
+        if self.index % CHECKED_EACH == 0:
+            self._check_sums(tables)
         return self._with_columns(Snapshot(self.index, tables))
+
+    def _check_sums(self, tables: Mapping[str, Table[Any, Any]]) -> None:
+        """Assert that the edits add up to what `changes` tells the watchers: they follow the changes alone."""
+        grown: Counter[str] = Counter()
+        for change in self._changes.values():
+            assert change.table in self._editors, f"a change of {change.table}, which was not edited"
+            grown[change.table] += (change.after is not None) - (change.before is not None)
+        for name, table in tables.items():
+            assert len(table) == len(self.base._tables[name]) + grown[name], f"{name} has rows that no change tells of"
 
     def _with_columns(self, after: Snapshot) -> Snapshot:
         """The state that this transaction leads to, with the columns of the one before brought forward."""
