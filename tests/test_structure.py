@@ -16,7 +16,7 @@ WIDE: dict[str, tuple[int, int]] = {
     "BinaryDriver": (26, 12),
     "BinaryPlugin": (14, 16),
     "Cells": (17, 22),
-    "Client": (50, 35),
+    "Client": (49, 35),
     "Connection": (13, 19),
     "DriverService": (29, 7),
     "Edit": (26, 8),

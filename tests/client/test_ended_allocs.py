@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
 
 import pytest
+from yurt.client import removals
 from yurt.client.alloc_runner import AllocRunner
 from yurt.client.client import Client
 from yurt.sdk.errors import Conflict, Invalid, NotFound
@@ -174,3 +176,25 @@ async def test_an_ended_allocation_is_not_taken_for_a_new_one(
         other = await run_to_end(client, server, driver, factories.job(type=JOB_BATCH))
 
         assert driver.host.starts == [f"{alloc.id}/web/0", f"{other.id}/web/0"]
+
+
+async def test_thousands_of_removals_are_a_few_at_once(
+    run_client: MakeClient, server: FakeServerPort, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 0
+    async with run_client() as client:
+        allocs = [await run_to_end(client, server, driver, factories.job(type=JOB_BATCH)) for _ in range(5)]
+        monkeypatch.setattr(removals, "AT_ONCE", 2)
+        delete = client._store.delete_alloc
+
+        async def counted(alloc_id: str) -> None:
+            nonlocal most
+            most = max(most, sum("removal" in task.get_name() for task in asyncio.all_tasks()))
+            await delete(alloc_id)
+
+        monkeypatch.setattr(client._store, "delete_alloc", counted)
+        server.allocs.clear()
+        server.put_alloc(placed(client.node_id))
+
+        await eventually(lambda: not client.allocs.ended)
+        assert most == 2 and not [each for each in allocs if each.id in client.allocs]

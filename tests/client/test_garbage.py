@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from yurt.client.client import Client
+from yurt.client.removals import Removals
 from yurt.structs.status import CLIENT_RUNNING, JOB_BATCH
 from yurt.testing import factories
 from yurt.testing.client_objects import placed
@@ -39,7 +40,8 @@ async def collect_all(client: Client, _: str) -> None:
 
 
 async def forget(client: Client, alloc_id: str) -> None:
-    await client.remove_alloc(alloc_id)
+    forgotten = client._reporter.forget
+    await Removals(client.allocs, client._context, group=client._group, forget=forgotten).remove(alloc_id)
 
 
 @pytest.mark.parametrize("remove", [collect_one, collect_all, forget])

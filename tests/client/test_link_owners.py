@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from yurt.client.alloc_dir import build_alloc_dir
 from yurt.client.alloc_files import AllocFiles
-from yurt.client.alloc_table import AllocTable
-from yurt.client.ended_alloc import EndedAlloc
+from yurt.client.alloc_table import AllocTable, EndedAlloc
 from yurt.client.link_owners import TaskUser, link_owners, task_users
 from yurt.runtime.env import RealEnv
 from yurt.sdk.driver import Capabilities

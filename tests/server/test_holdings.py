@@ -6,6 +6,7 @@ import gc
 from typing import Any
 
 from yurt.state import Snapshot
+from yurt.state.store import Change
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import AllocUpdate, UpdateAllocsFromClient
 from yurt.testing import factories
@@ -29,5 +30,7 @@ async def test_after_a_collection_no_old_state_is_held(run_server: Any) -> None:
         await bench.until(lambda: not len(server.state.allocs))
         await bench.idle()
         gc.collect()
+        rows = [each for each in gc.get_objects() if isinstance(each, Change) and each.key in allocs]
+        assert not rows
         holders = [each for each in gc.get_objects() if isinstance(each, Snapshot) and allocs[0] in each.allocs]
         assert not holders

@@ -8,9 +8,8 @@ from contextlib import aclosing
 
 from yurt.client import migration
 from yurt.client.alloc_runner import AllocRunner
-from yurt.client.alloc_table import AllocTable
+from yurt.client.alloc_table import AllocTable, EndedAlloc
 from yurt.client.context import ClientContext
-from yurt.client.ended_alloc import EndedAlloc
 from yurt.client.exec import ExecSessions
 from yurt.client.link_owners import link_owners
 from yurt.client.stats import UsageMeter

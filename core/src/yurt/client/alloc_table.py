@@ -11,14 +11,35 @@ import asyncio
 from collections.abc import Iterator
 
 from yurt.client.alloc_runner import AllocRunner
-from yurt.client.ended_alloc import EndedAlloc
+from yurt.client.link_owners import TaskUser
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle.task import DEAD
 from yurt.runtime.env import Env
 from yurt.sdk.errors import NotFound, Reason, Unavailable
+from yurt.sdk.value import UnixNano, Value
+from yurt.structs.rpc import AllocCheckStatus
 
 RESTORE_LIMIT_S = 30.0
 """How long questions about allocations wait until a client has taken up what it ran."""
+
+
+class EndedAlloc(Value):
+    """An allocation of which nothing runs any more; its directory may still be there.
+
+    A runner with its tasks takes some ten kilobytes, a record a few hundred bytes, and batch jobs leave thousands of
+    ended allocations behind.
+    """
+
+    id: str
+    finished_at: UnixNano
+    users: tuple[TaskUser, ...]
+    """Its tasks."""
+    checks: tuple[AllocCheckStatus, ...] = ()
+    """What the checks of its services said last."""
+
+    def check_statuses(self) -> tuple[AllocCheckStatus, ...]:
+        """What the checks said last."""
+        return self.checks
 
 
 class AllocTable:

@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 from yurt.client import disk_use, node_meta
-from yurt.client.alloc_dir import remove_alloc_dir
 from yurt.client.alloc_files import AllocFiles
 from yurt.client.alloc_operations import AllocOperations
 from yurt.client.alloc_runner import AllocRunner
@@ -42,6 +41,7 @@ from yurt.client.networks.manager import Networks
 from yurt.client.node_token import identified
 from yurt.client.ports import ServerPort
 from yurt.client.rebuilding import LostRecords, damage_event
+from yurt.client.removals import Removals
 from yurt.client.reports import DEV_RETRY_S, RETRY_S, Reporter
 from yurt.client.stats import host_usage
 from yurt.client.waiting import wait_or_sleep
@@ -355,8 +355,8 @@ class Client:
         for alloc in changes.fetched:
             self._take_over(alloc)
         self._lost.unclaimed()
-        for alloc_id in changes.gone:
-            supervised(self._group, f"removal of {alloc_id[:8]}", self.remove_alloc(alloc_id))
+        removals = Removals(self.allocs, self._context, group=self._group, forget=self._reporter.forget)
+        removals.begin(changes.gone)
         self._reporter.open()
 
     def _take_over(self, alloc: Allocation) -> None:
@@ -443,20 +443,6 @@ class Client:
             if runner.is_live and heartbeats.is_cut_off(after_s, last_contact_s=last_s, now_s=now_s):
                 log.warning("ending allocation %s: no contact to the servers for %gs", runner.alloc.id, after_s)
                 runner.stop(Stop(reason=events.cut_off(seconds(after_s)), is_failure=True))
-
-    async def remove_alloc(self, alloc_id: str) -> None:
-        """The servers have forgotten the allocation: end it, remove its directory and its record."""
-        runner = self.allocs.live.get(alloc_id)
-        if runner is not None:
-            runner.stop()
-            await runner.wait_over()
-            await runner.wait_cleaned()
-        await self.networks.release(alloc_id)
-        await self.csi.volumes.release(alloc_id)
-        await asyncio.to_thread(remove_alloc_dir, self.config.alloc_dir, alloc_id)
-        await self._store.delete_alloc(alloc_id)
-        self.allocs.forget(alloc_id)
-        self._reporter.forget(alloc_id)
 
     async def stop_all(self) -> None:
         """Kill every task and wait for the ends, those of plugins last; `run` must still be running."""

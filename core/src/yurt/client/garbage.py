@@ -11,9 +11,8 @@ import logging
 from pathlib import Path
 
 from yurt.client.alloc_dir import alloc_path, remove_alloc_dir
-from yurt.client.alloc_table import AllocTable
+from yurt.client.alloc_table import AllocTable, EndedAlloc
 from yurt.client.config import ClientConfig
-from yurt.client.ended_alloc import EndedAlloc
 from yurt.client.stats import disk_used_percent
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, NotFound

@@ -12,10 +12,10 @@ from weakref import WeakKeyDictionary
 import psutil
 
 from yurt.client.alloc_runner import AllocRunner
+from yurt.client.alloc_table import EndedAlloc
 from yurt.client.config import ClientConfig
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.devices.usage import task_device_stats
-from yurt.client.ended_alloc import EndedAlloc
 from yurt.client.task_runner import TaskRunner
 from yurt.lifecycle.task import RUNNING
 from yurt.runtime.env import Env

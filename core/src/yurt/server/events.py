@@ -8,7 +8,11 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 from yurt.sdk.errors import Conflict
-from yurt.state import Changes
+from yurt.state import Changes, Snapshot
+from yurt.state.store import Change
+
+UNTOLD = frozenset({"DeleteDeployments", "DeleteEvaluations"})
+"""Commands whose changes no reader is told: to buffer them would keep the rows that garbage collection has deleted."""
 
 
 class Event(NamedTuple):
@@ -36,8 +40,15 @@ class EventBuffer:
 
     def add(self, event: Event) -> None:
         """Append, dropping the oldest one when full."""
-        self._events.append(event)
+        self._events.append(event if event.command not in UNTOLD else event._replace(changes=()))
         self._wake()
+
+    def forget(self, state: Snapshot) -> None:
+        """Let go of evaluations and allocations that are deleted: 100 events may hold a hundred thousand of them."""
+        for position, event in enumerate(self._events):
+            kept = tuple(change for change in event.changes if not _is_deleted(change, state))
+            if len(kept) < len(event.changes):
+                self._events[position] = event._replace(changes=kept)
 
     def _wake(self) -> None:
         if self._arrived is not None:
@@ -60,3 +71,13 @@ class EventBuffer:
             if not found:
                 self._arrived = self._arrived or asyncio.Event()
                 await self._arrived.wait()
+
+
+def _is_deleted(change: Change, state: Snapshot) -> bool:
+    """It is of an evaluation or an allocation that is no more."""
+    match change.table:
+        case "allocs":
+            return str(change.key) not in state.allocs
+        case "evals":
+            return str(change.key) not in state.evals
+    return False

@@ -32,7 +32,16 @@ class System:
         """Forget everything that is over, however young; how many commands that took."""
         now = self._server.env.now()
         count = await self._collect(Cutoffs(eval=now, batch_eval=now, job=now, node=now, deployment=now), now)
-        return count + await RootKeyCollector(self._server).collect()
+        count += await RootKeyCollector(self._server).collect()
+        await self._release_rows()
+        return count
+
+    async def _release_rows(self) -> None:
+        """Let go of deleted rows also where they could still be asked for: in old events and in a dev agent's log."""
+        server = self._server
+        server.events.forget(server.state)
+        if server.config.dev and not server.history.first:
+            await server.command_log.trim(server.state.index, keep=0)
 
     async def run_garbage_collection(self) -> None:
         """Forget what is over and old enough, each interval, until cancelled."""
