@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from yurt.sdk.value import replace
-from yurt.server.term import Term
+from yurt.server.leadership.term import Term
 from yurt.structs.commands import RegisterJob
 from yurt.structs.job import PeriodicConfig
 

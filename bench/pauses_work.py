@@ -11,8 +11,8 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from yurt.server.leadership.term import Term
 from yurt.server.server import Server
-from yurt.server.term import Term
 from yurt.structs.commands import AllocUpdate, SetDeploymentAllocHealth, UpdateAllocsFromClient
 
 from bench.pauses_worlds import BIG, PARENT, row_id

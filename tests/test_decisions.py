@@ -28,22 +28,22 @@ ANSWERS = frozenset({"committed", "done", "step", "self"})
 """Owners of a `state` that is no snapshot to decide on: what `apply` answered, or a machine's own field."""
 
 BY_WATCHER = "server.deployment_watcher bases the command on the deployment and its job"
-BY_DRAINER = "server.drainer bases the command on the node"
+BY_DRAINER = "server.resources.drain bases the command on the node"
 MIRROR = "a copy of what the authoritative region has, which alone decides"
 LOOKED_AT_TWICE = "apply makes the same checks; the look ahead words the refusal as Nomad does"
 
 EXCUSES: dict[str, str] = {
-    "server/node_service.py::_granted: AddNodeEvents": "an event changes nothing that anybody was promised",
-    "server/node_service.py::register_node: RegisterNode": LOOKED_AT_TWICE,
-    "server/node_service.py::_store_schemas: StoreSchema": "keyed by its digest: a schema that is known stays",
-    "server/replication.py::_namespaces: DeleteNamespaces": MIRROR,
-    "server/replication.py::_namespaces: UpsertNamespaces": MIRROR,
-    "server/replication.py::_node_pools: DeleteNodePools": MIRROR,
-    "server/replication.py::_node_pools: UpsertNodePools": MIRROR,
-    "server/roles.py::_begin_term: DropStagedPlans": "a term begins: nobody stages a plan yet",
-    "server/root_keys.py::_rekey: RekeyVariables": "apply leaves out variables whose modify index has moved",
-    "server/services.py::register: RegisterServices": "apply holds each registration against its allocation",
-    "server/variables.py::decision: LockVariable": "apply decides who holds the lock; the items are the caller's",
+    "server/clients/node_service.py::_granted: AddNodeEvents": "an event changes nothing that anybody was promised",
+    "server/clients/node_service.py::register_node: RegisterNode": LOOKED_AT_TWICE,
+    "server/clients/node_service.py::_store_schemas: StoreSchema": "keyed by its digest: a schema that is known stays",
+    "server/leadership/region_replication.py::_namespaces: DeleteNamespaces": MIRROR,
+    "server/leadership/region_replication.py::_namespaces: UpsertNamespaces": MIRROR,
+    "server/leadership/region_replication.py::_node_pools: DeleteNodePools": MIRROR,
+    "server/leadership/region_replication.py::_node_pools: UpsertNodePools": MIRROR,
+    "server/leadership/roles.py::_begin_term: DropStagedPlans": "a term begins: nobody stages a plan yet",
+    "server/keys/root_keys.py::_rekey: RekeyVariables": "apply leaves out variables whose modify index has moved",
+    "server/resources/services.py::register: RegisterServices": "apply holds each registration against its allocation",
+    "server/resources/variables.py::decision: LockVariable": "apply decides who holds it; the caller gives items",
     "server/operations/cluster.py::delete: DeleteNamespaces": LOOKED_AT_TWICE,
     "server/operations/cluster.py::delete: DeleteNodePools": LOOKED_AT_TWICE,
     "duties/deployments.py::watch: UpsertEvaluations": BY_WATCHER,

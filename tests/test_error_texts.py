@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from yurt.server import failures
+from yurt.server.leadership import failures
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("core/src", "jobspec/src", "drivers", "devices")
@@ -20,7 +20,7 @@ LOGS_CHANGES = "logs a lasting failure again only when its text changes"
 EDGES: dict[str, str] = {
     "core/src/yurt/rpc/link.py::_tell_problem": LOGS_CHANGES,
     "core/src/yurt/agent/cluster/minding.py::run": LOGS_CHANGES,
-    "core/src/yurt/server/replication.py::_forever": LOGS_CHANGES,
+    "core/src/yurt/server/leadership/region_replication.py::_forever": LOGS_CHANGES,
     "core/src/yurt/client/csi/volumes.py::_claimed": LOGS_CHANGES,
     "core/src/yurt/agent/cluster/joining.py::_try": "shows the address once, whoever named it",
     "drivers/docker/src/yurt_driver_docker/images.py::_pull_with_auth": "Docker tells a refused login in words only",

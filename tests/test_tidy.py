@@ -25,7 +25,6 @@ CROWDED: dict[str, int] = {
     "core/src/yurt/client": 42,
     "core/src/yurt/executor": 28,
     "core/src/yurt/http": 65,
-    "core/src/yurt/server": 59,
     "core/src/yurt/structs": 29,
     "core/src/yurt/testing": 46,
     "jobspec/src/yurt_jobspec": 31,

@@ -30,7 +30,7 @@ NOT_YET = {
     "metrics", "nodes", "operator", "raft", "scaling", "search", "services", "snapshot", "status_routes", "ui",
     "variables", "volumes",
 }  # fmt: skip
-MODULES = ("yurt.state", "yurt.fsm", "yurt.server.server", "yurt.server.log_writer", "yurt.structs.commands")
+MODULES = ("yurt.state", "yurt.fsm", "yurt.server.server", "yurt.server.log.log_writer", "yurt.structs.commands")
 """What no handler imports: the state, its tables, and the commands that change it."""
 NAMES = ("server", "read_state", "changed_state", "known_state", "writer")
 """What no handler asks a call for."""

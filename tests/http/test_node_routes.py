@@ -22,8 +22,8 @@ from yurt.rpc.proxy import far_port
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import NotFound, PermissionDenied, YurtError
 from yurt.sdk.value import replace
+from yurt.server.clients.introduction import Introductions
 from yurt.server.config import IntroductionConfig
-from yurt.server.introduction import Introductions
 from yurt.structs.rpc import RegisterNodeRequest, TemplateQuery
 from yurt.testing import factories
 from yurt.testing.claims import free_ports

@@ -18,7 +18,7 @@ from yurt.http.pieces import PiecesBody
 from yurt.http.query import read_options
 from yurt.runtime.turns import SLICE, Turns
 from yurt.sdk.value import replace
-from yurt.server.events import Event
+from yurt.server.log.event_buffer import Event
 from yurt.state import TABLES, Snapshot, Tables
 from yurt.state.store import Change
 from yurt.structs.alloc import Allocation

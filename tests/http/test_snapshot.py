@@ -25,7 +25,7 @@ from yurt.cli.main import main
 from yurt.http.call import CONTEXT
 from yurt.runtime.env import RealEnv
 from yurt.server.config import ServerConfig
-from yurt.server.restore import restore
+from yurt.server.log.restore import restore
 from yurt.server.server import Server
 from yurt.storage.archive import FREE_BYTES, MEMORY_FREE, MEMORY_RATIO, unpack
 from yurt.storage.sqlite import SqliteLog

@@ -16,8 +16,8 @@ from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.runtime.env import RealEnv
 from yurt.sdk.driver import ExitResult
+from yurt.server.clients.remote_clients import RemoteClient
 from yurt.server.ports import NodePort
-from yurt.server.remote_clients import RemoteClient
 from yurt.server.server import Server
 from yurt.storage.client_db import ClientDatabase
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_RUNNING, JOB_BATCH

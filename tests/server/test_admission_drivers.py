@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.fsm import apply
-from yurt.server.admission import driver_problems
+from yurt.server.resources.admission import driver_problems
 from yurt.state import Snapshot
 from yurt.structs.commands import StoreSchema
 from yurt.testing import factories

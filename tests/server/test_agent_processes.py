@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from yurt.sdk.errors import PermissionDenied, Unavailable
-from yurt.server.remote_clients import RemoteClient
+from yurt.server.clients.remote_clients import RemoteClient
 from yurt.structs.rpc import HeldIdentity, RegisterNodeRequest
 from yurt.testing import factories
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.fsm import apply
-from yurt.server.work import attempt_size, evaluation_size
+from yurt.server.scheduling.work_sources import attempt_size, evaluation_size
 from yurt.state import Snapshot, Tables
 from yurt.structs import commands as c
 from yurt.structs.job import Job

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.sdk.value import replace
-from yurt.server.csi_volumes import CsiVolumes
+from yurt.server.resources.csi_volumes import CsiVolumes
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.csi_volume import CSIClaimQuery, CSIVolume, CSIVolumeCapability
 from yurt.structs.job import Job

@@ -11,9 +11,9 @@ from yurt.broker import Delivery
 from yurt.fsm.snapshot import digest
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import Conflict, Reason, Unavailable, YurtError
-from yurt.server.peers import PeerPort
+from yurt.server.leadership.peers import PeerPort
+from yurt.server.scheduling.work_sources import SCHEDULER_VERSION, FarWork, LeaderWork, PlanReply
 from yurt.server.server import Server
-from yurt.server.work import SCHEDULER_VERSION, FarWork, LeaderWork, PlanReply
 from yurt.state import Snapshot
 from yurt.structs.plan import Outcome, Plan
 from yurt.structs.rpc import RegisterNodeRequest
@@ -116,7 +116,7 @@ async def test_a_worker_whose_time_was_over_stores_nothing(group: ServerGroup) -
 async def test_a_server_that_is_behind_gives_back_and_stays_away_until_it_has_caught_up(
     group: ServerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("yurt.server.worker.INDEX_WAIT_S", 0.02)
+    monkeypatch.setattr("yurt.server.scheduling.worker.INDEX_WAIT_S", 0.02)
     group.cut_off.add(THIRD)
     group.view(SECOND).news.clear()
     spare_all(group)
@@ -207,7 +207,7 @@ async def test_the_end_of_an_evaluation_is_told_again_over_a_lost_connection() -
 async def test_workers_stay_away_from_a_leader_that_schedules_otherwise(
     group: ServerGroup, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("yurt.server.peer_calls.SCHEDULER_VERSION", SCHEDULER_VERSION + 1)
+    monkeypatch.setattr("yurt.server.leadership.peer_calls.SCHEDULER_VERSION", SCHEDULER_VERSION + 1)
     await pass_time(group, 10)
     await eventually(lambda: "scheduler version mismatch" in caplog.text)
     spare_all(group)

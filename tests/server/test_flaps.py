@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from yurt.fsm.snapshot import digest
 from yurt.sdk.errors import Unavailable
 from yurt.server import stats
-from yurt.server.periodic import PeriodicDispatcher
-from yurt.server.roles import Roles
+from yurt.server.leadership.roles import Roles
+from yurt.server.resources.periodic import PeriodicDispatcher
 from yurt.structs.commands import KeepAlive
 from yurt.testing.fakes import FakeEnv, eventually
 from yurt.testing.servers import NAMES, ServerGroup

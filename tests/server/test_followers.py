@@ -10,8 +10,8 @@ import pytest
 from yurt.fsm import snapshot as snapshots
 from yurt.fsm.snapshot import digest
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
-from yurt.server.catching_up import fetch_snapshot, send_snapshot
-from yurt.server.peers import SnapshotPart
+from yurt.server.leadership.peers import SnapshotPart
+from yurt.server.log.catch_up import fetch_snapshot, send_snapshot
 from yurt.server.server import Server
 from yurt.state import Snapshot
 from yurt.structs.commands import AllocUpdate, KeepAlive, RegisterJob
@@ -108,7 +108,7 @@ async def test_a_call_waits_for_the_next_leader_and_not_for_ever(
     assert beat.result().node_status == "ready"
     group.log.elect("")
     await eventually(lambda: not group[THIRD].is_leader)
-    monkeypatch.setattr("yurt.server.leader_calls.LEADER_WAIT_S", 0.05)
+    monkeypatch.setattr("yurt.server.leadership.leader_calls.LEADER_WAIT_S", 0.05)
     with pytest.raises(Unavailable, match="No cluster leader"):
         await group[SECOND].heartbeat(node.id, "ready")
 
@@ -147,7 +147,7 @@ class Hangs:
 async def test_an_unknown_node_is_told_so_by_the_leader_only(
     group: ServerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("yurt.server.node_service.KNOWN_LIMIT_S", 0.02)
+    monkeypatch.setattr("yurt.server.clients.node_service.KNOWN_LIMIT_S", 0.02)
     stranger = factories.new_id()
     with pytest.raises(NotFound):
         await group[FIRST].pull_allocs(stranger, min_index=0, timeout_s=1)
@@ -285,7 +285,7 @@ async def test_a_server_that_wins_but_is_too_far_behind_lets_another_one_lead(gr
 
 
 async def test_a_state_comes_whole_in_pieces_or_not_at_all(group: ServerGroup, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yurt.server.catching_up.PIECE_BYTES", 100)
+    monkeypatch.setattr("yurt.server.log.catch_up.PIECE_BYTES", 100)
     for name in ("one", "two"):
         await group[FIRST].jobs.register(factories.job(name))
     await eventually(lambda: not group[FIRST].state.evals.where("status", "pending"))

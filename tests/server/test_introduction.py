@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
 from yurt.sdk.value import replace
+from yurt.server.clients.introduction import Introductions
+from yurt.server.clients.remote_clients import RemoteClient
 from yurt.server.config import IntroductionConfig, ServerConfig
-from yurt.server.introduction import Introductions
-from yurt.server.remote_clients import RemoteClient
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.structs.rpc import RegisterNodeRequest

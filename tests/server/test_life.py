@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.sdk.value import replace
-from yurt.server.life import life_lines
+from yurt.server.log.job_log_lines import life_lines
 from yurt.state import Change
 from yurt.structs.deployment import Deployment
 from yurt.testing import factories

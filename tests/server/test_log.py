@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from yurt.fsm.snapshot import digest
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
-from yurt.server.events import Event, EventBuffer
-from yurt.server.log_writer import LogWriter
-from yurt.server.snapshots import SCRUB_INTERVAL_S
+from yurt.server.log.event_buffer import Event, EventBuffer
+from yurt.server.log.log_writer import LogWriter
+from yurt.server.log.snapshots import SCRUB_INTERVAL_S
 from yurt.storage import snapshot_files
 from yurt.storage.log import Leadership
 from yurt.storage.memory import MemoryLog

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from yurt.sdk.errors import PermissionDenied
 from yurt.sdk.value import Duration, replace, seconds
+from yurt.server.clients.node_identities import SIGNING_MAX
+from yurt.server.clients.remote_clients import RemoteClient
 from yurt.server.config import IntroductionConfig
-from yurt.server.node_identities import SIGNING_MAX
-from yurt.server.remote_clients import RemoteClient
 from yurt.structs.cluster import NodePool
 from yurt.structs.commands import UpsertNodePools
 from yurt.structs.node import Node

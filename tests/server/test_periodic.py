@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 import pytest
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import UnixNano
-from yurt.server import periodic as module
-from yurt.server.log_writer import LogWriter
-from yurt.server.periodic import LINES_A_SLICE, PeriodicDispatcher
+from yurt.server.log.log_writer import LogWriter
+from yurt.server.resources import periodic as module
+from yurt.server.resources.periodic import LINES_A_SLICE, PeriodicDispatcher
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import RegisterJob
 from yurt.structs.job import Job, PeriodicConfig

@@ -14,7 +14,7 @@ from yurt.broker.plan_queue import PART_LIMIT
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.config import RejectionConfig
-from yurt.server.log_writer import ENTRY_BYTES, LogWriter, Prepared
+from yurt.server.log.log_writer import ENTRY_BYTES, LogWriter, Prepared
 from yurt.storage.memory import MemoryLog
 from yurt.structs.alloc import TaskEvent, TaskState
 from yurt.structs.commands import (

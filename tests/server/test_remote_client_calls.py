@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 from yurt.client.ports import ServerPort
 from yurt.sdk.errors import PermissionDenied, Unavailable
+from yurt.server.clients.remote_clients import RemoteClient
 from yurt.server.config import ServerConfig
-from yurt.server.remote_clients import RemoteClient
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.testing import factories

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from yurt.sdk.value import seconds
+from yurt.server.clients.node_identities import DEFAULT_TTL_S
 from yurt.server.config import GcThresholds
-from yurt.server.node_identities import DEFAULT_TTL_S
-from yurt.server.root_key_gc import RootKeyCollector
+from yurt.server.keys.root_key_gc import RootKeyCollector
 from yurt.structs.cluster import NodePool
 from yurt.structs.commands import UpsertNodePools
 from yurt.structs.variable import KEY_INACTIVE

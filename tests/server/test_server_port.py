@@ -13,8 +13,8 @@ from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, YurtError
 from yurt.sdk.value import replace
+from yurt.server.clients.remote_clients import RemoteClient
 from yurt.server.config import IntroductionConfig
-from yurt.server.remote_clients import RemoteClient
 from yurt.server.server import Server
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate

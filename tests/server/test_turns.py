@@ -9,13 +9,13 @@ from yurt.duties.gc import BATCH
 from yurt.fsm import apply
 from yurt.runtime.turns import TURNS_BETWEEN, Turns
 from yurt.sdk.value import replace
+from yurt.server.clients.heartbeats import NODES_A_SLICE, Heartbeats
 from yurt.server.config import ServerConfig
-from yurt.server.eval_queue import ASKED_TOGETHER, EvalQueue
-from yurt.server.heartbeats import NODES_A_SLICE, Heartbeats
-from yurt.server.jobs import MARKED_TOGETHER
-from yurt.server.log_writer import TURN_BYTES, LogWriter
+from yurt.server.log.log_writer import TURN_BYTES, LogWriter
+from yurt.server.resources.jobs import MARKED_TOGETHER
+from yurt.server.resources.system import STEPS_A_SLICE
+from yurt.server.scheduling.eval_queue import ASKED_TOGETHER, EvalQueue
 from yurt.server.server import Server
-from yurt.server.system import STEPS_A_SLICE
 from yurt.state import Change, Snapshot
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import (

@@ -10,8 +10,8 @@ import pytest
 from yurt.fsm.snapshot import encode
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.sdk.value import replace, seconds
-from yurt.server.keyring import Keyring
-from yurt.server.variables import VariableConflict, checked_lock
+from yurt.server.keys.keyring import Keyring
+from yurt.server.resources.variables import VariableConflict, checked_lock
 from yurt.storage.checked import checked, unchecked
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import encode_command

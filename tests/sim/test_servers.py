@@ -161,8 +161,8 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real clock matters here only to those who wait for a leader."""
     for place in ("leader_calls.LEADER_WAIT_S", "leader_calls.LOOK_S", "node_service.KNOWN_LIMIT_S"):
         monkeypatch.setattr(f"yurt.server.{place}", 0.01)
-    monkeypatch.setattr("yurt.server.worker.INDEX_WAIT_S", 0.01)
-    monkeypatch.setattr("yurt.server.work.BATCH", 2)
+    monkeypatch.setattr("yurt.server.scheduling.worker.INDEX_WAIT_S", 0.01)
+    monkeypatch.setattr("yurt.server.scheduling.work_sources.BATCH", 2)
 
 
 @pytest.mark.timeout(300)

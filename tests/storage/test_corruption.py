@@ -14,7 +14,7 @@ import pytest
 from yurt.agent.cluster.memory import CLUSTER_FILE, Founding, load, save
 from yurt.fsm import apply, snapshot
 from yurt.sdk.errors import NotFound, YurtError
-from yurt.server.keyring import Keyring
+from yurt.server.keys.keyring import Keyring
 from yurt.state import Snapshot
 from yurt.storage.sqlite import SqliteLog
 from yurt.structs.cluster import Namespace

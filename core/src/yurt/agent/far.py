@@ -31,8 +31,8 @@ from yurt.rpc.proxy import far_port
 from yurt.rpc.usefulness import watched_port
 from yurt.runtime.env import Env
 from yurt.sdk.errors import PermissionDenied, Unavailable
+from yurt.server.clients.remote_clients import RemoteClient
 from yurt.server.ports import NodePort
-from yurt.server.remote_clients import RemoteClient
 from yurt.server.server import Server
 from yurt.storage.client_db import NodeIdentity
 

@@ -23,13 +23,13 @@ from yurt.http.routes import AnsweredBy
 from yurt.http.routing import endpoint_of
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable
-from yurt.server.failures import NO_LEADER, is_no_leader, log_broken, no_leader
-from yurt.server.passing import LeaderMoved
+from yurt.server.leadership.failures import NO_LEADER, is_no_leader, log_broken, no_leader
+from yurt.server.leadership.retries import LeaderMoved
 
 if TYPE_CHECKING:
     from yurt.http.forwarding import ApiPort
+    from yurt.server.leadership.term import Term
     from yurt.server.server import Server
-    from yurt.server.term import Term
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -19,7 +19,7 @@ from yurt.http.errors import NoServer, Refused
 from yurt.http.query import ReadOptions
 from yurt.runtime.env import Env
 from yurt.runtime.turns import Turns
-from yurt.server.failures import no_leader
+from yurt.server.leadership.failures import no_leader
 from yurt.server.operations import Operations
 from yurt.server.views import View
 

@@ -18,7 +18,7 @@ from yurt.http.lists import list_answer, tables_index
 from yurt.http.query import flag
 from yurt.http.routes import BODY, QUERY
 from yurt.sdk.value import Value, replace
-from yurt.server.csi_volumes import CsiVolumes
+from yurt.server.resources.csi_volumes import CsiVolumes
 from yurt.state.claims import Claim, claims
 from yurt.state.csi_plugins import TABLES, csi_plugin, csi_plugins, plugin_allocs
 from yurt.state.store import Snapshot

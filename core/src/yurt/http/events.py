@@ -20,7 +20,7 @@ from yurt.http import routes
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.routes import ROW
-from yurt.server.variables import metadata_of
+from yurt.server.resources.variables import metadata_of
 from yurt.state import TABLES, Change
 from yurt.structs.node import Node
 from yurt.structs.variable import EncryptedVariable

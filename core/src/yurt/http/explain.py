@@ -20,7 +20,7 @@ from yurt.http.lists import check_uuid
 from yurt.http.routes import BODY, ROW
 from yurt.rules.problems import multi_error
 from yurt.sdk.value import Value, replace
-from yurt.server.admission import admitted
+from yurt.server.resources.admission import admitted
 from yurt.structs.child_jobs import instance_of
 from yurt.structs.job import Job
 

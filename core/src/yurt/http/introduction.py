@@ -8,7 +8,7 @@ from yurt.access import needs
 from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.sdk.value import NANOSECONDS, Duration, Value
-from yurt.server.introduction import Introductions
+from yurt.server.clients.introduction import Introductions
 
 
 class IntroductionBody(Value):

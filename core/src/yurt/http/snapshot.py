@@ -15,7 +15,7 @@ from yurt.access.needs import OperatorCapability
 from yurt.http import routes
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused
-from yurt.server.restore import restore
+from yurt.server.log.restore import restore
 from yurt.state.store import Snapshot
 from yurt.storage.archive import ARCHIVE_BYTES_MAX, write_archive
 from yurt.storage.archive_check import check_archive

@@ -18,7 +18,7 @@ from yurt.http.lists import list_answer
 from yurt.http.query import number
 from yurt.http.routes import QUERY, ROW
 from yurt.sdk.value import Duration, Value, no_entries, replace
-from yurt.server.variables import VariableConflict, checked_lock, metadata_of
+from yurt.server.resources.variables import VariableConflict, checked_lock, metadata_of
 from yurt.state.store import Snapshot
 from yurt.structs.variable import LockView, Variable
 

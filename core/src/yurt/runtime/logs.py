@@ -100,5 +100,5 @@ def level_name(level: int) -> str:
 
 
 def component(logger: str) -> str:
-    """`yurt.server.worker` -> `server.worker`."""
+    """`yurt.server.scheduling.worker` -> `server.worker`."""
     return logger.removeprefix("yurt.") or "agent"

@@ -17,42 +17,42 @@ from yurt.fsm import snapshot as snapshots
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import keep_running, supervised
 from yurt.sdk.errors import NotFound, Reason, Unavailable
-from yurt.server.allocs import Allocs
-from yurt.server.catching_up import fetch_snapshot
+from yurt.server.clients.node_identities import NodeIdentities
+from yurt.server.clients.node_ports import NodePorts
+from yurt.server.clients.node_service import KNOWN_LIMIT_S, NodeService
 from yurt.server.config import ServerConfig
-from yurt.server.deciding import Contention, Decision, decide
-from yurt.server.deployments import Deployments
-from yurt.server.disks import fetch_disk
-from yurt.server.events import Event, EventBuffer
-from yurt.server.failures import no_leader
-from yurt.server.host_volumes import HostVolumes
-from yurt.server.identities import Identities
-from yurt.server.jobs import Jobs
-from yurt.server.keyring import Keyring
-from yurt.server.leader_calls import LeaderCalls
-from yurt.server.life import log_life
-from yurt.server.log_writer import Committed, LogWriter
+from yurt.server.keys.identities import Identities
+from yurt.server.keys.keyring import Keyring
+from yurt.server.keys.root_keys import RootKeys
+from yurt.server.leadership.failures import no_leader
+from yurt.server.leadership.leader_calls import LeaderCalls
+from yurt.server.leadership.peer_calls import PeerCalls
+from yurt.server.leadership.peers import NoPeers, PeerPort, Peers
+from yurt.server.leadership.roles import Roles
+from yurt.server.log.catch_up import fetch_snapshot
+from yurt.server.log.decisions import Contention, Decision, decide
+from yurt.server.log.event_buffer import Event, EventBuffer
+from yurt.server.log.job_log_lines import log_life
+from yurt.server.log.log_quota import tell_rooms
+from yurt.server.log.log_writer import Committed, LogWriter
+from yurt.server.log.snapshots import Snapshotter
+from yurt.server.log.state_waits import StateWaiter
 from yurt.server.metrics import Metrics
-from yurt.server.node_identities import NodeIdentities
-from yurt.server.node_ports import NodePorts
-from yurt.server.node_service import KNOWN_LIMIT_S, NodeService
-from yurt.server.nodes import Nodes
-from yurt.server.peer_calls import PeerCalls
-from yurt.server.peers import NoPeers, PeerPort, Peers
 from yurt.server.ports import NodePort
 from yurt.server.python_collector import HeapKeeper
-from yurt.server.replay import History, replay
-from yurt.server.roles import Roles
-from yurt.server.rooms import tell_rooms
-from yurt.server.root_keys import RootKeys
-from yurt.server.services import Services
-from yurt.server.snapshots import Snapshotter
-from yurt.server.system import System
-from yurt.server.template_queries import TemplateQueries
-from yurt.server.variables import Variables
-from yurt.server.waiting import StateWaiter
-from yurt.server.work import FarWork, Work
-from yurt.server.worker import Worker
+from yurt.server.resources.allocs import Allocs
+from yurt.server.resources.deployments import Deployments
+from yurt.server.resources.disk_migration import fetch_disk
+from yurt.server.resources.host_volumes import HostVolumes
+from yurt.server.resources.jobs import Jobs
+from yurt.server.resources.nodes import Nodes
+from yurt.server.resources.services import Services
+from yurt.server.resources.system import System
+from yurt.server.resources.template_queries import TemplateQueries
+from yurt.server.resources.variables import Variables
+from yurt.server.scheduling.replay import History, replay
+from yurt.server.scheduling.work_sources import FarWork, Work
+from yurt.server.scheduling.worker import Worker
 from yurt.state import Changes, Snapshot
 from yurt.state.watch import Watches, WatchKey
 from yurt.storage.log import CommandLog, LogTrimmed
@@ -76,8 +76,8 @@ from yurt.structs.service import ServiceRegistration
 
 if TYPE_CHECKING:
     from yurt.scheduler.capacity.limits import LimitsOf
-    from yurt.server.replication import Authority
-    from yurt.server.term import Term
+    from yurt.server.leadership.region_replication import Authority
+    from yurt.server.leadership.term import Term
 
 log = logging.getLogger(__name__)
 

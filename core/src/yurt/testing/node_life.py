@@ -29,8 +29,8 @@ from yurt.fsm.eval_triggers import Mint, evaluation_of
 from yurt.runtime.turns import Turns
 from yurt.scheduler.plan_check import check_plan
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
-from yurt.server.eval_queue import EvalQueue
-from yurt.server.plan_applier import follow_ups, outcome_evaluations, preemption_evals
+from yurt.server.scheduling.eval_queue import EvalQueue
+from yurt.server.scheduling.plan_applier import follow_ups, outcome_evaluations, preemption_evals
 from yurt.state import Changes, Snapshot
 from yurt.structs import commands as c
 from yurt.structs import status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from yurt.access import Access, Scope
 from yurt.sdk.errors import Conflict
 from yurt.sdk.value import replace
-from yurt.server.log_writer import LogWriter
+from yurt.server.log.log_writer import LogWriter
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands import DeleteNamespaces, DeleteNodePools, UpsertNamespaces, UpsertNodePools
 from yurt.structs.status import JOB_DEAD

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from yurt.access import Access, Capability, Scope, needs
-from yurt.server.jobs import Jobs
-from yurt.server.log_writer import Committed
+from yurt.server.log.log_writer import Committed
 from yurt.server.requests import DispatchRequest, Kept
+from yurt.server.resources.jobs import Jobs
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
 from yurt.state.tables import JobKey
 from yurt.structs.commands import AnyCommand, SetJobVersionTag

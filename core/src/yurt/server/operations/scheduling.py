@@ -7,8 +7,8 @@ from typing import Final
 
 from yurt.access import Access, Scope
 from yurt.sdk.errors import NotFound
-from yurt.server.allocs import Allocs
-from yurt.server.log_writer import LogWriter
+from yurt.server.log.log_writer import LogWriter
+from yurt.server.resources.allocs import Allocs
 from yurt.server.results import AllocStopped
 from yurt.structs.commands import DeleteEvaluations
 

@@ -1,0 +1,1 @@
+"""Clients of this server: their calls, heartbeats, introductions and identities."""

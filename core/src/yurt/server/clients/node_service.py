@@ -1,0 +1,313 @@
+"""What clients call: registration, heartbeats, allocations and reports; the client's ServerPort by structure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from yurt.duties.nodes import (
+    granted_status,
+    missed_status,
+    pool_news,
+    refused_report,
+    registered,
+    set_status,
+)
+from yurt.fsm.eval_triggers import Mint
+from yurt.fsm.nodes import WRONG_SECRET
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
+from yurt.server.clients.heartbeats import Heartbeats
+from yurt.server.leadership.failures import no_leader, shutting_down
+from yurt.server.log.decisions import ATTEMPTS_MAX
+from yurt.server.log.log_writer import ENTRY_BYTES, Committed, LogWriter, Stale
+from yurt.server.log.state_waits import StateWaiter
+from yurt.state import Changes, Snapshot
+from yurt.structs import status
+from yurt.structs.commands import AddNodeEvents, AllocUpdate, Applied, RegisterNode, StoreSchema, UpdateAllocsFromClient
+from yurt.structs.node import Node
+from yurt.structs.rpc import (
+    AllocBatch,
+    AllocPull,
+    NodeEventsRequest,
+    NodeReply,
+    RegisterNodeRequest,
+    UpdateAllocsRequest,
+)
+from yurt.structs.status import NodeStatus
+
+REPORT_LIMIT = 500
+"""Reports of clients in one command: applying it takes some ten milliseconds, and it is one turn of the loop."""
+KNOWN_LIMIT_S = 5.0
+"""How long a server that follows waits to learn of a node."""
+
+
+class _Report(NamedTuple):
+    node_id: str
+    updates: tuple[AllocUpdate, ...]
+    answer: asyncio.Future[int]
+
+
+class NodeService:
+    """The server's side of its clients."""
+
+    def __init__(
+        self,
+        *,
+        env: Env,
+        writer: LogWriter,
+        waiter: StateWaiter,
+        servers: Callable[[], tuple[str, ...]],
+        makes_pools: bool = True,
+    ) -> None:
+        """`makes_pools`: a node's pool is made with it; else its node waits for the authoritative region to make it."""
+        self._env = env
+        self._writer = writer
+        self._waiter = waiter
+        self._servers = servers
+        self._makes_pools = makes_pools
+        self._alloc_indexes: dict[str, int] = {}
+        self._base_index = 0
+        self._reports: list[_Report] = []
+        self._has_reports = asyncio.Event()
+        self.heartbeats: Heartbeats | None = None
+
+    def start(self, state: Snapshot) -> None:
+        """Remember where the log stood: what changed before is not known node by node."""
+        self._base_index = state.index
+        self._alloc_indexes.clear()
+
+    def observe(self, changes: Changes, *, index: int) -> None:
+        """Follow which nodes have something new to run or to stop."""
+        for change in changes:
+            if change.table == "allocs":
+                if change.after is None:
+                    self._alloc_indexes[change.before.node_id] = index
+                elif change.after.alloc_modify_index == index:
+                    self._alloc_indexes[change.after.node_id] = index
+            elif change.table == "nodes" and change.after is None:
+                self._alloc_indexes.pop(change.before.id, None)
+                if self.heartbeats is not None:
+                    self.heartbeats.forget(change.before.id)
+
+    async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
+        """Register or re-register a node; it starts as initializing."""
+        heartbeats = self._leading()
+        known = self._writer.state.nodes.get(request.node.id)
+        _check_node(request.node, known)
+        mint = self._mint()
+        node = registered(request.node, mint.now)
+        await self._store_schemas(request)
+        command = RegisterNode(node=node, seed=mint.seed(), create_node_pool=self._makes_pools)
+        return self._reply(await self._writer.propose(command), node.id, heartbeats)
+
+    async def heartbeat(self, node_id: str, asked: str) -> NodeReply:
+        """The node lives; its status becomes what it asks for as far as section 7 of the semantics allows."""
+        heartbeats = self._leading()
+        known = status.NODE_STATUSES.get(asked)
+        if known is None:
+            raise Invalid(f'invalid status "{asked}" for node')
+        for _ in range(ATTEMPTS_MAX):
+            with suppress(Stale):
+                return self._reply(await self._granted(node_id, known), node_id, heartbeats)
+        raise Unavailable(f"node {node_id} keeps changing; it heartbeats again")
+
+    async def _granted(self, node_id: str, asked: NodeStatus) -> Committed:
+        """Give a node the status that it asks for, as far as it may have it; raises Stale when it changed meanwhile."""
+        state = self._writer.state
+        node = state.nodes.get(node_id)
+        if node is None:
+            raise NotFound("node not found")
+        granted = granted_status(state, node, asked)
+        if granted != node.status:
+            was_lost = node.status in (status.NODE_DOWN, status.NODE_DISCONNECTED)
+            event = "Node reregistered by heartbeat" if was_lost else ""
+            return await self._writer.propose(set_status(state, node, granted, self._mint(), event=event))
+        if not self._makes_pools and (news := pool_news(state, node, self._env.now())) is not None:
+            return await self._writer.propose(AddNodeEvents(events={node_id: (news,)}))
+        return Committed(Applied(index=state.index), state)
+
+    async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
+        """The node's allocations and when the servers changed them, once that moved past `min_index`."""
+
+        def changed_at(state: Snapshot) -> int:
+            if min_index > state.index:
+                return min_index + 1
+            return self._alloc_indexes.get(node_id, self._base_index)
+
+        await self._reach(node_id, min_index, timeout_s)
+        if min_index > 0:
+            keys = [("allocs", "node", node_id)]
+            await self._waiter.wait_past(keys, changed_at, min_index=min_index, timeout_s=timeout_s)
+        state = self._writer.state
+        allocs = {alloc.id: alloc.alloc_modify_index for alloc in state.allocs_of_node(node_id)}
+        return AllocPull(index=state.index, allocs=allocs)
+
+    async def _reach(self, node_id: str, min_index: int, timeout_s: float) -> None:
+        """A server that follows waits until it knows what the caller knows; it does not say that a node is unknown."""
+        if self.heartbeats is not None:
+            if node_id not in self._writer.state.nodes:
+                raise NotFound("node not found")
+            return
+        if not await self._waiter.wait_index(min_index, timeout_s=timeout_s):
+            raise Unavailable(f"this server is at index {self._writer.state.index} and has not reached {min_index} yet")
+        limit_s = min(timeout_s, KNOWN_LIMIT_S)
+        known = [("nodes", node_id)]
+        state = await self._waiter.wait_past(known, lambda s: node_id in s.nodes, min_index=0, timeout_s=limit_s)
+        if node_id not in state.nodes:
+            raise Unavailable(f"this server does not know node {node_id} yet")
+
+    async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
+        """The node's allocations with those ids; those that are gone are left out."""
+        state = self._writer.state
+        found = (state.allocs.get(alloc_id) for alloc_id in alloc_ids)
+        return AllocBatch(allocs=tuple(alloc for alloc in found if alloc is not None and alloc.node_id == node_id))
+
+    async def update_allocs(self, request: UpdateAllocsRequest) -> int:
+        """Store a client's reports; the index at which they were stored."""
+        self._leading()
+        node = self._writer.state.nodes.get(request.node_id)
+        if node is None:
+            raise NotFound("node not found")
+        refusal = refused_report(node)
+        if refusal:
+            raise Invalid(refusal)
+        if not request.updates:
+            return self._writer.state.index
+        report = _Report(request.node_id, request.updates, asyncio.get_running_loop().create_future())
+        self._reports.append(report)
+        self._has_reports.set()
+        return await report.answer
+
+    async def emit_events(self, request: NodeEventsRequest) -> None:
+        """Add events to a node."""
+        await self._writer.propose(AddNodeEvents(events={request.node_id: request.events}))
+
+    async def run_reports(self) -> None:
+        """Store reports until cancelled: the first at once, and what gathers meanwhile together after it."""
+        try:
+            while True:
+                await self._has_reports.wait()
+                self._has_reports.clear()
+                while self._reports:
+                    await self._store_reports()
+        finally:
+            for report in self._reports:
+                _settle(report.answer, no_leader())
+            self._reports.clear()
+
+    async def missed(self, node_id: str) -> None:
+        """The node's heartbeat did not come."""
+        for attempt in range(ATTEMPTS_MAX):
+            if attempt and self.heartbeats is not None and self.heartbeats.is_awaited(node_id):
+                return  # it called while the first attempt was on its way
+            with suppress(Stale):
+                return await self._lose(node_id)
+        raise Unavailable(f"node {node_id} keeps changing; its missed heartbeat is noted later")
+
+    async def _lose(self, node_id: str) -> None:
+        """Note that a node was not heard of in time; raises Stale when it changed meanwhile."""
+        state, mint = self._writer.state, self._mint()
+        node = state.nodes.get(node_id)
+        if node is None or node.status == status.NODE_DOWN:
+            return
+        lost = missed_status(state, node, mint.now)
+        if lost != node.status:
+            await self._writer.propose(set_status(state, node, lost, mint, event="Node heartbeat missed"))
+        if lost == status.NODE_DISCONNECTED and self.heartbeats is not None:
+            self.heartbeats.reset(node_id)
+
+    async def _store_reports(self) -> None:
+        reports, count = [], 0
+        while self._reports and count < REPORT_LIMIT:
+            report = self._reports.pop(0)
+            refusal = refused_report(self._writer.state.nodes.get(report.node_id))
+            if refusal:
+                _settle(report.answer, Invalid(refusal))
+                continue
+            count += len(report.updates)
+            reports.append(report)
+        if not reports:
+            return
+        await self._answer(reports)
+
+    async def _answer(self, reports: Sequence[_Report]) -> None:
+        """Store reports together; when they are refused, each alone, so that one does not hold the others up."""
+        try:
+            index = await self._store(tuple(update for report in reports for update in report.updates))
+        except BaseException as error:
+            if isinstance(error, Invalid) and len(reports) > 1:
+                for report in reports:
+                    await self._answer((report,))
+                return
+            outcome = error if isinstance(error, Exception) else shutting_down()
+            for report in reports:
+                _settle(report.answer, outcome)
+            if not isinstance(error, Exception):
+                raise
+        else:
+            nodes = self._writer.state.nodes
+            for report in reports:
+                refusal = refused_report(nodes.get(report.node_id), index=index)
+                _settle(report.answer, Invalid(refusal) if refusal else index)
+
+    async def _store(self, updates: Sequence[AllocUpdate]) -> int:
+        """Store updates in as many commands as entries of the log ask for; the index of the last one."""
+        seed = self._mint().seed()
+        command = UpdateAllocsFromClient(updates=tuple(updates), seed=seed, now=seed.now)
+        (prepared,) = self._writer.prepare((command,))
+        if prepared.size <= ENTRY_BYTES or len(updates) == 1:
+            return (await self._writer.propose(prepared)).index
+        half = len(updates) // 2
+        await self._store(updates[:half])
+        return await self._store(updates[half:])
+
+    async def _store_schemas(self, request: RegisterNodeRequest) -> None:
+        known = self._writer.state.schemas
+        for digest, told in request.schemas.items():
+            driver, schema = str(told.get("driver", "")), told.get("schema")
+            if driver and isinstance(schema, Mapping) and (driver, digest) not in known:
+                await self._writer.propose(StoreSchema(driver=driver, digest=digest, schema=schema))
+
+    def _leading(self) -> Heartbeats:
+        if self.heartbeats is None or not self._writer.is_open:
+            raise no_leader()
+        return self.heartbeats
+
+    def _reply(self, committed: Committed, node_id: str, heartbeats: Heartbeats) -> NodeReply:
+        node = committed.state.nodes.get(node_id)
+        return NodeReply(
+            heartbeat_ttl_s=heartbeats.reset(node_id),
+            index=committed.index,
+            node_status=node.status if node is not None else "",
+            servers=self._servers(),
+        )
+
+    def _mint(self) -> Mint:
+        new_id: Callable[[], str] = self._env.uuid
+        return Mint(self._env.now(), new_id)
+
+
+def _check_node(node: Node, known: Node | None) -> None:
+    """Refuse what no node says; the secret is looked at here for what is stored before the node, `apply` decides."""
+    if not node.id:
+        raise Invalid("missing node ID for client registration")
+    if not node.datacenter:
+        raise Invalid("missing datacenter for client registration")
+    if not node.name:
+        raise Invalid("missing node name for client registration")
+    if node.node_pool == "all":
+        raise Invalid('node is not allowed to register in node pool "all"')
+    if known is not None and known.secret_id and known.secret_id != node.secret_id:
+        raise PermissionDenied(WRONG_SECRET)
+
+
+def _settle(future: asyncio.Future[int], outcome: int | Exception) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Exception):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

@@ -1,0 +1,180 @@
+"""What a client that is connected from elsewhere may ask: the calls of `client.ports.ServerPort`, for its own node.
+
+A connection says at its beginning which node it speaks for, and proves it with the node's secret. Every later call is
+held against both: the node of a connection may have become known, with its secret, only after it was taken in.
+
+A connection may register its node, and nothing else until the node is registered: before that anybody can open one.
+Neither may the connection of a second agent that runs as the same node (`agent_processes`) do more.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Reason, Unavailable
+from yurt.sdk.value import replace
+from yurt.server.clients.introduction import Introductions
+from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
+from yurt.structs.rpc import (
+    AllocBatch,
+    AllocPull,
+    HeldIdentity,
+    IdentityQuery,
+    NodeEventsRequest,
+    NodeReply,
+    RegisterNodeRequest,
+    SignedIdentity,
+    TemplateAnswer,
+    TemplateQuery,
+    UpdateAllocsRequest,
+)
+from yurt.structs.service import ServiceRegistration
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+
+class RemoteClient:
+    """One connected client."""
+
+    def __init__(
+        self, server: Server, node_id: str, secret_id: str, *, intro_token: str = "", address: str = ""
+    ) -> None:
+        """Raises Invalid or PermissionDenied for a node that may not connect, Unavailable before nodes are known."""
+        if not node_id or not secret_id:
+            raise Invalid("a client names its node and the node's secret when it connects")
+        server.need_state()
+        self.node_id = node_id
+        self._secret_id = secret_id
+        self._intro_token = intro_token
+        self._server = server
+        self._address = address
+        self._refusal = ""
+        self.on_standing: Callable[[bool], None] = lambda _: None
+        """Told after each registration and heartbeat whether the connection's agent is taken for the node's."""
+        self._own(node_id)
+
+    def _own(self, node_id: str) -> None:
+        if node_id != self.node_id:
+            raise PermissionDenied(f"this connection speaks for node {self.node_id}, not for {node_id}")
+        known = self._server.state.nodes.get(node_id)
+        if known is not None and known.secret_id and not _are_equal(known.secret_id, self._secret_id):
+            raise PermissionDenied("node secret ID does not match")
+
+    async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
+        """Register or re-register the node."""
+        self._own(request.node.id)
+        if not _are_equal(request.node.secret_id, self._secret_id):
+            raise PermissionDenied("node secret ID does not match")
+        if not await self._server.knows_node(self.node_id):
+            await self._introduce(request)
+        return await self._stand(self._server.register_node(replace(request, identity=self._located(request.identity))))
+
+    async def _introduce(self, request: RegisterNodeRequest) -> None:
+        """A node that is not known: one that was forgotten shows its identity, a new one its introduction."""
+        if not await self._server.node_identities.is_of(request.token, request.node):
+            await Introductions(self._server).check(self._intro_token, request.node)
+
+    async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
+        """The node lives; a node that is not registered is unknown to the leader."""
+        self._own(node_id)
+        return await self._stand(self._server.heartbeat(node_id, status, self._located(identity)))
+
+    def _located(self, identity: HeldIdentity | None) -> HeldIdentity | None:
+        return None if identity is None else replace(identity, address=self._address)
+
+    async def _stand(self, call: Awaitable[NodeReply]) -> NodeReply:
+        """Take note of whether the agent is the node's."""
+        try:
+            reply = await call
+        except PermissionDenied as error:
+            if error.reason is Reason.SECOND_AGENT:
+                self._refusal = str(error)
+                self.on_standing(False)
+            raise
+        self._refusal = ""
+        self.on_standing(True)
+        return reply
+
+    async def check_registered(self) -> None:
+        """Raises a YurtError unless the connection's node is registered and its agent is this one."""
+        if self._refusal:
+            raise PermissionDenied(self._refusal, reason=Reason.SECOND_AGENT)
+        self._own(self.node_id)
+        if self.node_id in self._server.state.nodes:
+            return
+        if not await self._server.knows_node(self.node_id):
+            if self._server.is_leader:
+                raise NotFound(f"node not found: {self.node_id} is not registered")
+            raise Unavailable(f"this server does not know node {self.node_id} yet")
+        self._own(self.node_id)
+
+    async def _speak_for(self, node_id: str) -> None:
+        self._own(node_id)
+        await self.check_registered()
+
+    async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
+        """The node's allocations."""
+        await self._speak_for(node_id)
+        return await self._server.pull_allocs(node_id, min_index=min_index, timeout_s=timeout_s)
+
+    async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
+        """Allocations of the node with their jobs."""
+        await self._speak_for(node_id)
+        return await self._server.get_allocs(node_id, alloc_ids)
+
+    async def update_allocs(self, request: UpdateAllocsRequest) -> int:
+        """The node's reports, which are about its own allocations."""
+        await self._speak_for(request.node_id)
+        for update in request.updates:
+            self._own(update.node_id)
+            alloc = self._server.state.allocs.get(update.id)
+            self._own(alloc.node_id if alloc is not None else self.node_id)
+        return await self._server.update_allocs(request)
+
+    async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
+        """Services that run on the node."""
+        await self._speak_for(node_id)
+        for service in services:
+            self._own(service.node_id)
+        return await self._server.register_services(node_id, services)
+
+    async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
+        """Services that no longer run on the node."""
+        await self._speak_for(node_id)
+        return await self._server.deregister_services(node_id, ids)
+
+    async def emit_events(self, request: NodeEventsRequest) -> None:
+        """Events of the node."""
+        await self._speak_for(request.node_id)
+        await self._server.emit_events(request)
+
+    async def fetch_disk(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
+        """The data of the predecessor of one of the node's allocations."""
+        await self._speak_for(node_id)
+        async with aclosing(self._server.fetch_disk(node_id, alloc_id)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
+        """What a template of one of the node's allocations needs."""
+        await self._speak_for(query.node_id)
+        return await self._server.ask_for_template(query)
+
+    async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
+        """A CSI volume for one of the node's allocations."""
+        await self._speak_for(query.node_id)
+        return await self._server.claim_csi_volume(query)
+
+    async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
+        """The token of a task that runs on the node."""
+        await self._speak_for(query.node_id)
+        return await self._server.sign_identity(query)
+
+
+def _are_equal(secret: str, given: str) -> bool:
+    """Compared in constant time; as bytes, for `hmac` takes texts of ASCII only."""
+    return hmac.compare_digest(secret.encode(), given.encode())

@@ -1,0 +1,1 @@
+"""Root keys, and what they sign and encrypt: tokens, identities, variables."""

@@ -1,0 +1,77 @@
+"""Inactive root keys go by themselves, once nothing can need them any more (semantics 9).
+
+A key is needed while a variable is encrypted with it, while an allocation lives that was there before the key became
+inactive (what signs its tokens is not known, and some never expire), and, unless garbage collection is forced, while
+a node's identity may be valid that it signed. The leader counts from when it first saw a key inactive, so another
+leader counts anew: that keeps a key longer, never shorter.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from yurt.sdk.errors import Conflict, NotFound
+from yurt.sdk.value import Duration, UnixNano, seconds
+from yurt.server.clients.node_identities import DEFAULT_TTL_S
+from yurt.structs.questions import is_client_terminal
+from yurt.structs.variable import KEY_INACTIVE, RootKeyMeta
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+log = logging.getLogger(__name__)
+
+ALLOCS_A_SLICE: Final = 2_000
+FORCED: Final = Duration(0)
+"""The age that is asked for when everything that is over is to go."""
+
+
+class RootKeyCollector:
+    """Removes the root keys that have been of no use for long enough."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._since: dict[str, UnixNano] = {}
+        """When an inactive key was first seen."""
+
+    async def run(self) -> None:
+        """Look each interval, until cancelled."""
+        while True:
+            await self._server.env.sleep(self._server.config.gc.root_key_interval_s)
+            await self.collect(self.age())
+
+    def age(self) -> Duration:
+        """For how long a key must have been inactive: nobody has an identity then that it signed."""
+        ttls = [pool.node_identity_ttl for pool in self._server.state.node_pools.values()]
+        return max(seconds(self._server.config.gc.root_key_s), seconds(DEFAULT_TTL_S), *ttls)
+
+    async def collect(self, age: Duration = FORCED) -> int:
+        """Remove keys of no use that have been inactive for so long; how many these are."""
+        server, now = self._server, self._server.env.now()
+        inactive = [key for key in server.root_keys.listed() if key.state == KEY_INACTIVE]
+        self._since = {key.key_id: self._since.get(key.key_id, now) for key in inactive}
+        due = [key for key in inactive if self._since[key.key_id] + age <= now and not self._is_sealing(key)]
+        oldest = await self._oldest_alive() if due else 0
+        unused = [key.key_id for key in due if key.modify_index < oldest]
+        return sum([await self._remove(key_id) for key_id in unused])
+
+    def _is_sealing(self, key: RootKeyMeta) -> bool:
+        return self._server.state.variables.count_where("root_key", key.key_id) > 0
+
+    async def _oldest_alive(self) -> int:
+        """The index at which the oldest allocation came that its client has not ended; the next one when none lives."""
+        state = self._server.state
+        oldest = state.index + 1
+        async for part in self._server.writer.turns.slices(state.allocs.values(), ALLOCS_A_SLICE):
+            oldest = min([oldest, *(alloc.create_index for alloc in part if not is_client_terminal(alloc))])
+        return oldest
+
+    async def _remove(self, key_id: str) -> bool:
+        try:
+            await self._server.root_keys.remove(key_id, is_forced=False)
+        except (Conflict, NotFound) as error:
+            log.info("root key %s stays: %s", key_id, error)
+            return False
+        log.info("root key removed, for nothing needs it any more: key=%s", key_id)
+        return True

@@ -1,0 +1,244 @@
+"""Which root key is active, and the life of the others: made, rotated, published ahead, replaced, removed.
+
+The leader makes the first key when it is needed. A rotation makes a new one active; a full rotation also encrypts
+every variable again, in pieces, until the old key is of no use. A key that is published ahead becomes active at its
+time. Signatures of inactive keys stay valid until the key is removed.
+
+Every server holds every key: a new one is given to a majority before anything is sealed with it, so it outlives its
+maker; servers that were away fetch what they lack.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
+from yurt.sdk.value import NANOSECONDS, UnixNano, replace
+from yurt.server.keys.keyring import RootKey, is_key_id
+from yurt.server.keys.sealing import sealed_again
+from yurt.server.leadership.failures import no_leader
+from yurt.server.log.log_writer import Stale
+from yurt.server.log.state_waits import wait_for
+from yurt.structs.commands import DeleteRootKeys, Expectation, PutRootKey, RekeyVariables
+from yurt.structs.variable import KEY_ACTIVE, KEY_INACTIVE, KEY_PREPUBLISHED, KEY_REKEYING, KeyState, RootKeyMeta
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+    from yurt.state import Changes
+
+log = logging.getLogger(__name__)
+
+REKEY_BATCH = 50
+ROTATION_MIN_S = 60.0
+GIVE_LIMIT_S = 5.0
+"""How long another server may take to take a key, or to give one."""
+FETCH_RETRY_S = 5.0
+
+
+class RootKeys:
+    """Operations on the cluster's root keys."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._making = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._lacking = asyncio.Event()
+        self._gone: set[str] = set()
+
+    def listed(self) -> tuple[RootKeyMeta, ...]:
+        """All keys, oldest first."""
+        return tuple(sorted(self._server.state.root_keys.values(), key=lambda key: (key.create_index, key.key_id)))
+
+    async def active(self) -> RootKeyMeta:
+        """The key to encrypt and sign with; the first one is made now. Raises Unavailable without a leader."""
+        found = self.usable()
+        if found is not None:
+            return found
+        async with self._making:
+            await self._fetch_missing()
+            return self.usable() or await self._make(KEY_ACTIVE)
+
+    def usable(self) -> RootKeyMeta | None:
+        """The active key, when this server holds it."""
+        active = next((key for key in self.listed() if key.state == KEY_ACTIVE), None)
+        return active if active is not None and active.key_id in self._server.keyring else None
+
+    async def _make(self, state: KeyState, *, is_full: bool = False, publish_time: int = 0) -> RootKeyMeta:
+        server = self._server
+        if not server.is_leader and not server.writer.is_open:
+            raise no_leader()
+        key_id = server.env.uuid()
+        await self._give(await asyncio.to_thread(server.keyring.create, key_id))
+        meta = RootKeyMeta(
+            key_id=key_id, create_time=server.env.now(), state=state, publish_time=UnixNano(publish_time)
+        )
+        committed = await server.propose(PutRootKey(key=meta, is_full=is_full))
+        return committed.state.root_keys[key_id]
+
+    async def _give(self, key: RootKey) -> None:
+        """Have a majority of the servers hold a key; raises Unavailable when fewer do, and the key is not used."""
+        peers, names = self._server.peers, self._server.peers.names
+        given = await asyncio.gather(*(self._give_to(name, key) for name in names))
+        count, needed = 1 + sum(given), peers.voters // 2 + 1
+        if count < needed:
+            holders = [name for name, has_taken in zip(names, given, strict=True) if has_taken]
+            await asyncio.gather(*(self._take_back(name, key.key_id) for name in holders))
+            await asyncio.to_thread(self._server.keyring.remove, key.key_id)
+            raise Unavailable(f"a new root key reached {count} of {peers.voters} servers, {needed} must hold it")
+
+    async def _give_to(self, name: str, key: RootKey) -> bool:
+        try:
+            async with asyncio.timeout(GIVE_LIMIT_S):
+                await self._server.peers.peer(name).take_root_key(key)
+        except (YurtError, TimeoutError) as error:
+            log.warning("server %s did not take a new root key: %s", name, str(error) or "no answer in time")
+            return False
+        return True
+
+    async def _take_back(self, name: str, key_id: str) -> None:
+        """Have a server forget a key that is not used; where it cannot be reached the key lies there unused."""
+        try:
+            async with asyncio.timeout(GIVE_LIMIT_S):
+                await self._server.peers.peer(name).drop_root_key(key_id)
+        except (YurtError, TimeoutError) as error:
+            log.warning("server %s keeps root key %s, which is not used: %s", name, key_id, str(error) or "no answer")
+
+    async def rotate(self, *, is_full: bool, publish_time: int = 0) -> RootKeyMeta:
+        """Make a new key: active at once, or from `publish_time` (unix ns) on. Raises Invalid."""
+        if publish_time and is_full:
+            raise Invalid("a full rotation cannot be published ahead; leave out one of both")
+        if publish_time and publish_time <= self._server.env.now():
+            raise Invalid("publish_time lies in the past")
+        async with self._making:
+            made = await self._make(
+                KEY_PREPUBLISHED if publish_time else KEY_ACTIVE, is_full=is_full, publish_time=publish_time
+            )
+        log.info("root key rotated: key=%s state=%s full=%s", made.key_id, made.state, is_full)
+        return made
+
+    async def remove(self, key_id: str, *, is_forced: bool) -> int:
+        """Forget a key; raises NotFound, Conflict when it is in use, Invalid when it is active."""
+        applied = await self._server.propose(DeleteRootKeys(key_ids=(key_id,), is_forced=is_forced))
+        await asyncio.to_thread(self._server.keyring.remove, key_id)
+        return applied.index
+
+    async def jwks(self) -> dict[str, Any]:
+        """The public halves of all keys; the first one is made when something is signed or sealed, not by a reader."""
+        ids = [key.key_id for key in self.listed()]
+        return await asyncio.to_thread(self._server.keyring.jwks, ids)
+
+    # What every server does.
+
+    def observe(self, changes: Changes) -> None:
+        """Follow keys that come, change and go."""
+        moved = [change for change in changes if change.table == "root_keys"]
+        if moved:
+            self._gone.update(change.before.key_id for change in moved if change.after is None)
+            self.look()
+
+    def look(self) -> None:
+        """Look again which keys there are."""
+        self._changed.set()
+        self._lacking.set()
+
+    async def run_copies(self) -> None:
+        """Hold the keys that there are, and no others that were removed, until cancelled."""
+        self._lacking.set()
+        while True:
+            await self._lacking.wait()
+            self._lacking.clear()
+            while self._gone:
+                await asyncio.to_thread(self._server.keyring.remove, self._gone.pop())
+            if not await self._fetch_missing():
+                await wait_for(self._server.env, self._lacking, FETCH_RETRY_S)
+                self._lacking.set()
+
+    async def _fetch_missing(self) -> bool:
+        """Fetch the keys that this server lacks from those that hold them; whether it has them all now."""
+        server = self._server
+        wanted = [key.key_id for key in self.listed() if is_key_id(key.key_id)]
+        held = await asyncio.to_thread(lambda: {key_id for key_id in wanted if key_id in server.keyring})
+        missing = [key_id for key_id in wanted if key_id not in held] if server.peers.names else []
+        return all([await self._fetch(key_id) for key_id in missing])
+
+    async def _fetch(self, key_id: str) -> bool:
+        server = self._server
+        for name in sorted(server.peers.names, key=lambda name: name != server.leader_name):
+            try:
+                async with asyncio.timeout(GIVE_LIMIT_S):
+                    key = await server.peers.peer(name).root_key(key_id)
+            except (YurtError, TimeoutError):
+                continue
+            if key.key_id != key_id:
+                log.warning("root key ignored, another one was asked for: server=%s asked=%s", name, key_id)
+                continue
+            await asyncio.to_thread(server.keyring.add, key)
+            log.info("root key fetched: key=%s server=%s", key_id, name)
+            return True
+        return False
+
+    # The leader's duty.
+
+    async def run(self) -> None:
+        """Publish keys at their time and finish full rotations, until cancelled."""
+        if self._server.config.data_dir:
+            await self.active()
+        while True:
+            self._changed.clear()
+            for key in self.listed():
+                if key.state == KEY_REKEYING:
+                    await self._rekey(key)
+            now, due = self._server.env.now(), self._due()
+            if due is not None and due <= now:
+                await self._renew(now)
+                continue
+            await wait_for(self._server.env, self._changed, (due - now) / NANOSECONDS if due is not None else None)
+
+    def _due(self) -> int | None:
+        """When a key is to be published, or the active one is too old."""
+        limit = round(max(self._server.config.root_key_rotation_s, ROTATION_MIN_S) * NANOSECONDS)
+        times: list[int] = [key.publish_time for key in self.listed() if key.state == KEY_PREPUBLISHED]
+        times += [key.create_time + limit for key in self.listed() if key.state == KEY_ACTIVE and not times]
+        return min(times, default=None)
+
+    async def _renew(self, now: int) -> None:
+        if any(key.state == KEY_PREPUBLISHED for key in self.listed()):
+            await self._publish(now)
+        else:
+            await self.rotate(is_full=False)
+
+    async def _publish(self, now: int) -> None:
+        for key in self.listed():
+            if key.state == KEY_PREPUBLISHED and key.publish_time <= now:
+                await self._set_state(key, KEY_ACTIVE)
+
+    async def _set_state(self, key: RootKeyMeta, state: KeyState) -> None:
+        """Give a key another state, unless it was removed or changed meanwhile: that has the keys looked at again."""
+        basis = (Expectation(table="root_keys", key=key.key_id, index=key.modify_index),)
+        with suppress(Stale):
+            await self._server.propose(PutRootKey(key=replace(key, state=state), based_on=basis))
+
+    async def _rekey(self, old: RootKeyMeta) -> None:
+        """Encrypt with the active key whatever the old one still holds."""
+        server, active = self._server, await self.active()
+        skipped = 0
+        while True:
+            waiting = server.state.variables.where("root_key", old.key_id)[skipped:]
+            if not waiting:
+                break
+            batch = []
+            for variable in waiting[:REKEY_BATCH]:
+                try:
+                    batch.append(sealed_again(server.keyring, variable, active.key_id))
+                except (Unavailable, Conflict) as error:
+                    skipped += 1
+                    log.error("variable %s cannot be encrypted again: %s", variable.path, error)
+            if batch:
+                await server.propose(RekeyVariables(variables=tuple(batch)))
+        if not skipped:
+            known = server.state.root_keys.get(old.key_id)
+            if known is not None and known.state == KEY_REKEYING:
+                await self._set_state(known, KEY_INACTIVE)

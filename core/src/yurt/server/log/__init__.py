@@ -1,0 +1,1 @@
+"""The log and the state it leads to: the one writer, decisions, waits, snapshots, restores."""

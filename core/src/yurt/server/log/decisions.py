@@ -1,0 +1,64 @@
+"""Decisions that depend on the state and are too large for `apply`.
+
+A decision reads a snapshot and answers with a command that names the rows it is based on. When `apply` finds one of
+them changed, the decision is made again on the newer state, so that a caller never undoes what another was promised.
+
+A decision may refuse as well. Who asked hears of that only from a server that is known to lead: see `http.at_leader`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+from weakref import WeakValueDictionary
+
+from yurt.sdk.errors import Unavailable
+from yurt.sdk.value import replace
+from yurt.server.log.log_writer import Committed, Stale
+from yurt.state import Snapshot
+from yurt.structs.commands import AnyCommand, Expectation
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+Decision = Callable[[Snapshot], Awaitable[AnyCommand]]
+Propose = Callable[[AnyCommand], Awaitable[Committed]]
+
+ATTEMPTS_MAX: Final = 64
+"""How often a decision is made again before its caller is told to come back."""
+
+
+class Contention:
+    """Lets decisions on the same rows that were stale once take turns.
+
+    Without it, each of many callers at once would write a rejected command for each caller that succeeds. `based_on` is
+    what keeps their decisions apart; turns only save work.
+    """
+
+    def __init__(self) -> None:
+        self._turns: WeakValueDictionary[tuple[Expectation, ...], asyncio.Lock] = WeakValueDictionary()
+
+    def turn(self, based_on: Iterable[Expectation]) -> asyncio.Lock:
+        """Held by one decision at a time on the first of the rows."""
+        key = tuple(replace(each, index=0) for each in based_on)[:1]
+        return self._turns.setdefault(key, asyncio.Lock())
+
+
+async def decide(server: Server, decision: Decision, *, propose: Propose | None = None) -> Committed:
+    """Propose what the decision answers until nothing that it is based on has changed meanwhile.
+
+    `propose` stands in for the server's own where a rejection is told with more than its text.
+
+    Raises what the decision raises, what `apply` rejects, and Unavailable after `ATTEMPTS_MAX` attempts.
+    """
+    store = propose or server.propose
+    command = await decision(server.state)
+    with suppress(Stale):
+        return await store(command)
+    async with server.contention.turn(command.based_on):
+        for _ in range(ATTEMPTS_MAX):
+            with suppress(Stale):
+                return await store(await decision(server.state))
+    raise Unavailable("what the request is about keeps changing; try again in a moment")

@@ -1,0 +1,41 @@
+"""What keeps the log has room of its own at each server; all are told how much of it the others' takes.
+
+The first one that has none left stops all of them, and who appends sees only the one beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from yurt.sdk.errors import YurtError
+from yurt.server.leadership.peers import Peers
+from yurt.storage.log import CommandLog
+
+log = logging.getLogger(__name__)
+
+ANSWER_S: Final = 1.0
+"""Who has not answered by then is asked again the next time."""
+
+
+async def tell_rooms(command_log: CommandLog, peers: Callable[[], Peers]) -> None:
+    """Ask the other servers whenever the log wants to know; it hears of each at once. Until cancelled."""
+    while True:
+        await command_log.wait_rooms_wanted()
+        others = peers()
+        async with asyncio.TaskGroup() as group:
+            for name in others.names:
+                group.create_task(_tell_room(command_log, others, name))
+
+
+async def _tell_room(command_log: CommandLog, peers: Peers, name: str) -> None:
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            room = (await peers.peer(name).status()).room
+    except (YurtError, TimeoutError) as error:
+        log.debug("server %s does not say how large its log's file is: %s", name, error)
+    else:
+        if room is not None:
+            command_log.hear_room(name, room)

@@ -1,0 +1,390 @@
+"""The one writer: holds the state, and applies to it what this server appends to the log or what others did.
+
+While this server leads it gathers proposals into a batch, appends it and applies its commands in turns of the loop.
+While an append is under way further proposals gather; they form the next batch. A batch never exceeds `ENTRY_BYTES`
+in the log (A9): the commands of a large proposal go into several, in their order. A command is answered when it is
+durable and applied. A command that no entry can hold is refused, and others go on. An append that fails leaves its
+outcome unknown: nothing more is appended in this term, and what became of it is read from the log. A log that is broken
+for good is never opened again (A10).
+
+While another server leads, entries are applied as they come. Both ways go through one place, at consecutive indexes,
+never at the same time: no command is applied twice and none is left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import chain
+from typing import Final, NamedTuple, assert_never
+
+import msgspec
+
+from yurt.fsm import apply
+from yurt.runtime.turns import Turns
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable, YurtError
+from yurt.sdk.value import replace
+from yurt.server.leadership.failures import SHUTTING_DOWN, log_broken, no_leader, outcome_unknown, shutting_down
+from yurt.state import Changes, Snapshot
+from yurt.storage.log import CommandLog, Entry, LogBroken, LogFull
+from yurt.structs.commands import (
+    AnyCommand,
+    ApplyPlan,
+    RegisterJob,
+    Rejected,
+    Result,
+    StagePlan,
+    UpdateAllocsFromClient,
+)
+from yurt.structs.packed import packed
+
+log = logging.getLogger(__name__)
+
+ENTRY_BYTES: Final = 1_048_576 - 4_096
+"""A batch's commands as the log encodes them, with room for what the log adds; a larger command goes alone."""
+PENDING_BYTES: Final = 64 * 1_048_576
+TURN_BYTES: Final = 16_384
+"""Small commands are applied together, up to this, before others get the loop."""
+PLACEMENT_WORK: Final = 256
+"""Bytes of an ordinary command whose application takes as long as that of a placement."""
+COMMAND_WORK: Final = 512
+"""What an entry's command counts when nobody knows its size."""
+LOST_APPEND_S: Final = 5.0
+"""How long an append may go on after leadership was lost; then its outcome is unknown, and read from the log."""
+
+OnApplied = Callable[[AnyCommand, Changes], None]
+
+
+class Stale(Conflict, reason=Reason.STALE):
+    """A row that the command was based on has changed; deciding again on the newer state may succeed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Committed:
+    """What `apply` made of a command: its result, and the state at its position in the log.
+
+    A caller is answered from this state and never from a newer one, which other commands may have changed.
+    """
+
+    result: Result
+    state: Snapshot
+
+    @property
+    def index(self) -> int:
+        """The index of the command."""
+        return self.state.index
+
+
+class _Proposal:
+    """Consecutive commands, and the results of those that were applied so far."""
+
+    __slots__ = ("answer", "count", "results")
+
+    def __init__(self, count: int, answer: asyncio.Future[tuple[Committed, ...]]) -> None:
+        self.count = count
+        self.answer = answer
+        self.results: list[Committed] = []
+
+    def add(self, committed: Committed) -> None:
+        """One more was applied; the last one answers."""
+        self.results.append(committed)
+        if len(self.results) == self.count and not self.answer.done():
+            self.answer.set_result(tuple(self.results))
+
+    def fail(self, error: Exception) -> None:
+        """The rest will not be applied."""
+        if not self.answer.done():
+            self.answer.set_exception(error)
+            self.answer.exception()  # whoever proposed may have been cancelled
+
+
+class Prepared(NamedTuple):
+    """A command with what the log will hold of it, made ahead of `enqueue` and in any thread."""
+
+    command: AnyCommand
+    stored: AnyCommand
+    size: int
+
+
+class _Item(NamedTuple):
+    """A command on its way: as it was proposed and as the log holds it, its size there, and who waits for it."""
+
+    command: AnyCommand
+    stored: AnyCommand
+    size: int
+    proposal: _Proposal | None = None
+
+
+def work_of(command: AnyCommand, size: int = COMMAND_WORK) -> int:
+    """What applying a command takes, in bytes of an ordinary command."""
+    match command:
+        case ApplyPlan(plan=plan):
+            return size + (TURN_BYTES if plan.blocks else PLACEMENT_WORK * len(plan.placements))
+        case UpdateAllocsFromClient(updates=updates):
+            return max(size, PLACEMENT_WORK * len(updates))
+    return size
+
+
+def _stored(command: AnyCommand) -> AnyCommand:
+    """The command as the log holds it: a plan with its placements packed, which is a tenth of their size."""
+    if isinstance(command, ApplyPlan | StagePlan):
+        plan = packed(command.plan)
+        return command if plan is command.plan else replace(command, plan=plan)
+    return command
+
+
+class LogWriter:
+    """Holds the state and is the only one to change it."""
+
+    def __init__(
+        self,
+        log: CommandLog,
+        *,
+        on_applied: OnApplied,
+        on_batch: Callable[[Changes], None],
+        on_failed: Callable[[], None],
+    ) -> None:
+        self.state = Snapshot.empty()
+        self.batches = 0
+        self.turns = Turns()
+        """Shared with others who work for long on the loop."""
+        self._log = log
+        self._on_applied = on_applied
+        self._on_batch = on_batch
+        self._on_failed = on_failed
+        self._broken = ""
+        self._pending: deque[_Item] = deque()
+        self._on_their_way = 0
+        self._pending_bytes = 0
+        self._encoder = msgspec.msgpack.Encoder()
+        self._wake = asyncio.Event()
+        self._refusal: Callable[[], Unavailable] | None = no_leader
+        self._append_limit: asyncio.Timeout | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def open(self) -> None:
+        """Accept proposals: this server leads and has applied all that the log holds. A broken log stays closed."""
+        self._refusal = partial(log_broken, self._broken) if self._broken else None
+
+    def close(self, reason: Callable[[], Unavailable] = no_leader) -> None:
+        """Refuse proposals from now on, those that wait included; an append that is under way ends within a bound."""
+        refusal = self._refusal = partial(log_broken, self._broken) if self._broken else reason
+        while self._pending:
+            proposal = self._pending.popleft().proposal
+            assert proposal is not None
+            proposal.fail(refusal())
+        self._pending_bytes = 0
+        if self._append_limit is not None and not self._append_limit.expired():
+            self._append_limit.reschedule(asyncio.get_running_loop().time() + LOST_APPEND_S)
+
+    @property
+    def broken(self) -> str:
+        """Why this log takes nothing more until a restart; "" while it is well."""
+        return self._broken
+
+    @property
+    def is_open(self) -> bool:
+        """Proposals are accepted."""
+        return self._refusal is None
+
+    @property
+    def last_index(self) -> int:
+        """The index of the last command that was proposed, applied or not."""
+        return self.state.index + self._on_their_way + len(self._pending)
+
+    async def submit(self, command: AnyCommand | Prepared) -> Committed:
+        """What `apply` made of the command, rejected or not, once it is durable and applied."""
+        (committed,) = await self.enqueue((command,))
+        return committed
+
+    async def propose(self, command: AnyCommand | Prepared) -> Committed:
+        """As `submit`; a rejected command is raised as its kind."""
+        committed = await self.submit(command)
+        if isinstance(committed.result, Rejected):
+            raise error_of(committed.result)
+        return committed
+
+    async def propose_all(self, commands: Sequence[AnyCommand]) -> tuple[Committed, ...]:
+        """What `apply` made of consecutive commands, in order, once all of them are durable and applied."""
+        return await self.enqueue(commands)
+
+    def prepare(self, commands: Sequence[AnyCommand]) -> list[Prepared]:
+        """Pack and measure commands; raises Invalid for a job that no entry of the log can hold."""
+        return [Prepared(command, stored, self._size(stored)) for command in commands for stored in (_stored(command),)]
+
+    def enqueue(self, commands: Sequence[AnyCommand | Prepared]) -> asyncio.Future[tuple[Committed, ...]]:
+        """As `propose_all`, for a caller that waits later: commands are stored in the order of the calls."""
+        if self._refusal is not None:
+            raise self._refusal()
+        if self._pending_bytes >= PENDING_BYTES:
+            raise Unavailable("too many changes wait to be stored; try again in a moment", reason=Reason.OVERLOADED)
+        answer: asyncio.Future[tuple[Committed, ...]] = asyncio.get_running_loop().create_future()
+        if not commands:
+            answer.set_result(())
+        proposal = _Proposal(len(commands), answer)
+        made = [one for each in commands for one in ((each,) if isinstance(each, Prepared) else self.prepare((each,)))]
+        items = [_Item(*each, proposal) for each in made]
+        self._pending.extend(items)
+        self._pending_bytes += sum(item.size for item in items)
+        self._wake.set()
+        return answer
+
+    def _size(self, command: AnyCommand) -> int:
+        size = len(self._encoder.encode(command))
+        if size > ENTRY_BYTES and isinstance(command, RegisterJob):
+            raise Invalid(f"the job takes {size} bytes in the command log, {ENTRY_BYTES} are possible; make it smaller")
+        return size
+
+    async def replay(self) -> int:
+        """Apply what the log holds beyond the present state, before anybody looks at it; how many commands it was."""
+        count = 0
+        async for entry in self._log.entries(self.state.index):
+            for command in self._fresh(entry):
+                self.state = apply(self.state, command, index=self.state.index + 1).state
+                count += 1
+            await asyncio.sleep(0)
+        return count
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing is being appended or applied any more."""
+        await self._idle.wait()
+
+    async def catch_up(self) -> None:
+        """Apply what the log holds by now; an append of an earlier term has ended before that."""
+        await self.wait_idle()
+        async for entry in self._log.entries(self.state.index):
+            await self.take(entry)
+
+    async def take(self, entry: Entry) -> None:
+        """Apply what is new in an entry of the log; raises Conflict when it leaves out an index.
+
+        When this is cancelled, what was applied stays so, and the rest is taken with the entry when it comes again.
+        """
+        assert self._idle.is_set() and not self.is_open, "the log is followed while this server writes it"
+        self._idle.clear()
+        try:
+            await self._apply([_Item(command, command, COMMAND_WORK) for command in self._fresh(entry)])
+        finally:
+            self._idle.set()
+
+    async def install(self, state: Snapshot) -> None:
+        """Go on from a newer state that another server had."""
+        await self.wait_idle()
+        assert not self.is_open and state.index > self.state.index, (state.index, self.state.index)
+        self.state = state
+
+    def _fresh(self, entry: Entry) -> Sequence[AnyCommand]:
+        """The entry's commands above the present state."""
+        known = self.state.index + 1 - entry.first_index
+        if known < 0:
+            raise Conflict(f"the command log leaves out what follows index {self.state.index}")
+        return entry.commands[known:]
+
+    async def run(self) -> None:
+        """Write batches until cancelled."""
+        batch: list[_Item] = []
+        try:
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                while self._pending:
+                    batch = self._gather()
+                    await self._write(batch)
+        finally:
+            _fail(batch, outcome_unknown(SHUTTING_DOWN))
+            self.close(shutting_down)
+
+    def _gather(self) -> list[_Item]:
+        batch: list[_Item] = []
+        size = 0
+        while self._pending and (not batch or size + self._pending[0].size <= ENTRY_BYTES):
+            batch.append(self._pending.popleft())
+            size += batch[-1].size
+        self._pending_bytes -= size
+        return batch
+
+    async def _write(self, batch: list[_Item]) -> None:
+        assert self._idle.is_set(), "the log is written while it is followed"
+        self._on_their_way = len(batch)
+        self._idle.clear()
+        try:
+            async with asyncio.timeout(None) as self._append_limit:
+                await self._log.append(self.state.index + 1, [item.stored for item in batch])
+        except (Invalid, LogFull) as error:  # nothing was stored; what is too large is alone in its batch
+            _fail(batch, error)
+        except Exception as error:
+            self._append_limit = None
+            self._on_their_way = 0
+            self._give_up(batch, error)
+        else:
+            self._append_limit = None
+            await self._apply(batch)
+        finally:
+            self._append_limit = None
+            self._on_their_way = 0
+            self._idle.set()
+
+    def _give_up(self, batch: list[_Item], error: Exception) -> None:
+        """Stop leading: another server leads, or the outcome is unknown."""
+        if isinstance(error, TimeoutError):
+            error = Unavailable("the command log does not answer")
+        log.error("appending to the command log failed, this server stops leading: %s", error)
+        if isinstance(error, LogBroken) or not isinstance(error, Conflict | Unavailable):
+            self._broken = f"the command log failed, restart the agent once its disk is well: {error}"
+        _fail(batch, no_leader() if isinstance(error, Conflict) else outcome_unknown(error))
+        self.close()
+        self._on_failed()
+
+    async def _apply(self, items: Sequence[_Item]) -> None:
+        changes: list[Changes] = []
+        turn = 0
+        try:
+            for item in items:
+                work = work_of(item.command, item.size)
+                if turn + work > TURN_BYTES:
+                    await self.turns.next()
+                    turn = 0
+                turn += work
+                changes.append(self._apply_one(item))
+        finally:
+            self.batches += 1
+            self._on_batch(tuple(chain.from_iterable(changes)))
+
+    def _apply_one(self, item: _Item) -> Changes:
+        step = apply(self.state, item.command, index=self.state.index + 1)
+        assert step.state.index == self.state.index + 1, (step.state.index, self.state.index)
+        self.state = step.state
+        self._on_their_way = max(0, self._on_their_way - 1)
+        self._on_applied(item.command, step.changes)
+        if item.proposal is not None:
+            item.proposal.add(Committed(step.result, step.state))
+        return step.changes
+
+
+def error_of(rejected: Rejected) -> YurtError:
+    """A rejection as whoever proposed the command meets it."""
+    text, reason = rejected.message, rejected.reason
+    match rejected.kind:
+        case "not_found":
+            return NotFound(text, reason=reason)
+        case "conflict":
+            return Conflict(text, reason=reason)
+        case "invalid":
+            return Invalid(text, reason=reason)
+        case "denied":
+            return PermissionDenied(text, reason=reason)
+        case "stale":
+            return Stale(text, reason=reason)
+        case _:
+            assert_never(rejected.kind)
+
+
+def _fail(batch: Sequence[_Item], error: YurtError) -> None:
+    for item in batch:
+        if item.proposal is not None:
+            item.proposal.fail(error)

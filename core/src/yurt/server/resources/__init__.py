@@ -1,0 +1,1 @@
+"""Operations and duties of each resource: jobs, deployments, nodes, volumes, variables, services."""

@@ -1,0 +1,85 @@
+"""The loop that looks at draining nodes whose jobs changed or whose deadline has come."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from yurt.duties.drain import drain
+from yurt.fsm.basis import expectation
+from yurt.fsm.eval_triggers import Mint
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Conflict
+from yurt.sdk.value import replace
+from yurt.server.log.log_writer import LogWriter
+from yurt.server.log.state_waits import wait_for
+from yurt.state import Changes, Snapshot
+from yurt.structs.commands import AnyCommand
+from yurt.structs.node import Node
+
+RETRY_S: Final = 5.0
+"""A forced drain looks again this often at what has not stopped yet."""
+THREAD_COUNT: Final = 5_000
+"""Jobs of more allocations together are counted beside the loop, not in it."""
+
+
+class Drainer:
+    """Nodes that drain, with their deadlines."""
+
+    def __init__(self, *, env: Env, writer: LogWriter) -> None:
+        self._env = env
+        self._writer = writer
+        self._deadlines: dict[str, int] = {}
+        self._changed = asyncio.Event()
+
+    def restore(self, state: Snapshot) -> None:
+        """Go on with every drain."""
+        for node in state.nodes.values():
+            if node.drain_strategy is not None:
+                self._deadlines[node.id] = node.drain_strategy.force_deadline
+        self._changed.set()
+
+    def observe(self, changes: Changes) -> None:
+        """Follow drains, and allocations while there is a drain."""
+        for change in changes:
+            if change.table == "nodes":
+                node = change.after
+                if node is not None and node.drain_strategy is not None:
+                    self._deadlines[node.id] = node.drain_strategy.force_deadline
+                    self._changed.set()
+                elif change.before is not None:
+                    self._deadlines.pop(change.before.id, None)
+            elif change.table == "allocs" and self._deadlines:
+                self._changed.set()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            self._changed.clear()
+            for node_id in sorted(self._deadlines):
+                node = self._writer.state.nodes.get(node_id)
+                command = await self._decided(node) if node is not None else None
+                if command is not None:
+                    await self._propose(command)
+            await wait_for(self._env, self._changed, self._until_deadline())
+
+    async def _decided(self, node: Node) -> AnyCommand | None:
+        """What the node's drain calls for, based on the node; large jobs are looked at beside the loop."""
+        state = self._writer.state
+        decide = partial(drain, state, node, Mint(self._env.now(), self._env.uuid))
+        jobs = {(alloc.namespace, alloc.job_id) for alloc in state.allocs.each_where("node", node.id)}
+        is_small = sum(state.allocs.count_where("job", key) for key in jobs) <= THREAD_COUNT
+        command = decide() if is_small else await asyncio.to_thread(decide)
+        return None if command is None else replace(command, based_on=(expectation(state, "nodes", node.id),))
+
+    async def _propose(self, command: AnyCommand) -> None:
+        """Store a step of a drain; when the node or what is on it changed meanwhile, that has it looked at again."""
+        with suppress(Conflict):
+            await self._writer.propose(command)
+
+    def _until_deadline(self) -> float | None:
+        now = self._env.now()
+        waits = [(deadline - now) / 1e9 for deadline in self._deadlines.values() if deadline]
+        return min((wait if wait > 0 else RETRY_S for wait in waits), default=None)

@@ -1,0 +1,227 @@
+"""Dynamic host volumes: where they are made, registered and deleted, and what is refused.
+
+The volume is stored as pending before its node is asked, so nothing that a node makes is unknown here. It becomes
+ready when the node's registration names it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from yurt.fsm.basis import expectation
+from yurt.scheduler.constraints.operators import holds
+from yurt.scheduler.constraints.targets import resolve
+from yurt.sdk.errors import Conflict, Invalid, NotFound, Reason, YurtError
+from yurt.sdk.value import replace
+from yurt.server.log.log_writer import Committed, Stale
+from yurt.state.host_volumes import users
+from yurt.state.store import Snapshot
+from yurt.structs import host_volume as modes
+from yurt.structs.commands import DeleteHostVolume, DeleteHostVolumeClaim, Expectation, PutHostVolume
+from yurt.structs.host_volume import HostVolume, HostVolumeMade
+from yurt.structs.node import Node
+from yurt.structs.questions import is_ready
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(\[[0-9]{1,6}\])?")
+PLUGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+PARAMETERS_MAX = 256
+
+
+class HostVolumes:
+    """Operations on dynamic host volumes."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def create(self, asked: HostVolume) -> tuple[HostVolume, int]:
+        """Have a node make a volume, or change the one with that id; the volume and the index at which it is stored."""
+        check(asked)
+        if not asked.plugin_id:
+            raise Invalid('missing plugin_id: name a plugin of the node, such as "mkdir"')
+        if asked.host_path:
+            raise Invalid("host_path is for `volume register`; the plugin chooses the path of a volume that it makes")
+        return await self._place(asked, is_registered=False)
+
+    async def register(self, asked: HostVolume) -> tuple[HostVolume, int]:
+        """Take over a folder that is on a node; the volume and the index at which it is stored."""
+        check(asked)
+        if not asked.node_id:
+            raise Invalid("missing node_id: name the node that has the folder")
+        if not asked.host_path.startswith("/"):
+            raise Invalid("missing host_path: name the folder by its full path")
+        return await self._place(asked, is_registered=True)
+
+    async def _place(self, asked: HostVolume, *, is_registered: bool) -> tuple[HostVolume, int]:
+        state = self._server.state
+        known = self._known(state, asked) if asked.id else None
+        node = self._node(state, asked, known, needs_plugin=not is_registered)
+        volume = replace(
+            asked,
+            id=asked.id or self._server.env.uuid(),
+            node_id=node.id,
+            node_pool=node.node_pool,
+            host_path=asked.host_path if known is None else known.host_path,
+            capacity_bytes=asked.capacity_bytes if known is None else known.capacity_bytes,
+            state=modes.PENDING if known is None else known.state,
+        )
+        port = self._server.node_port(node.id)
+        pending = await self._put(volume, based_on=(expectation(state, "host_volumes", volume.id),))
+        try:
+            made = await (port.register_host_volume(volume) if is_registered else port.create_host_volume(volume))
+        except YurtError:
+            await self._take_back(volume.id, known, pending)
+            raise
+        committed = await self._note_made(volume.id, made)
+        return committed.state.host_volumes[volume.id], committed.index
+
+    async def _put(self, volume: HostVolume, *, based_on: tuple[Expectation, ...]) -> Committed:
+        now = self._server.env.now()
+        try:
+            return await self._server.propose(PutHostVolume(volume=volume, now=now, based_on=based_on))
+        except Stale:
+            raise Conflict(f"volume {volume.id} was changed by somebody else at the same time; try again") from None
+
+    async def _take_back(self, volume_id: str, before: HostVolume | None, stored: Committed) -> None:
+        """Undo what this request has stored, unless somebody has changed the volume since."""
+        basis = (expectation(stored.state, "host_volumes", volume_id),)
+        with suppress(Conflict, NotFound):
+            if before is None:
+                namespace = stored.state.host_volumes[volume_id].namespace
+                await self._server.propose(DeleteHostVolume(namespace=namespace, id=volume_id, based_on=basis))
+            else:
+                await self._put(before, based_on=basis)
+
+    async def _note_made(self, volume_id: str, made: HostVolumeMade) -> Committed:
+        """Store what the node says of a volume, in the volume as it is now; raises Conflict when it is gone."""
+
+        async def decision(state: Snapshot) -> PutHostVolume:
+            stored = state.host_volumes.get(volume_id)
+            if stored is None:
+                raise Conflict(f"volume {volume_id} was deleted at the same time")
+            volume = replace(stored, host_path=made.path, capacity_bytes=made.capacity_bytes)
+            basis = (expectation(state, "host_volumes", volume_id),)
+            return PutHostVolume(volume=volume, now=self._server.env.now(), based_on=basis)
+
+        return await self._server.decide(decision)
+
+    def _known(self, state: Snapshot, asked: HostVolume) -> HostVolume:
+        known = self.find(state, asked.namespace, asked.id)
+        for field in ("name", "plugin_id", "node_id", "node_pool", "host_path"):
+            given = getattr(asked, field)
+            if given and given != getattr(known, field):
+                raise Invalid(f"{field} of host volume {known.id} cannot be changed; delete it and make another")
+        return known
+
+    def _node(self, state: Snapshot, asked: HostVolume, known: HostVolume | None, *, needs_plugin: bool) -> Node:
+        """The node for a volume: the named one, or of those that can have it the one with the fewest."""
+        node_id = known.node_id if known is not None else asked.node_id
+        if node_id:
+            node = state.nodes.get(node_id)
+            if node is None:
+                raise NotFound(f"Unknown node {node_id}", reason=Reason.UNKNOWN_NODE)
+            reason = "" if known is not None else unfit(state, node, asked, needs_plugin=needs_plugin)
+            if reason:
+                raise Invalid(f"node {node.name} ({node.id[:8]}) cannot have the volume: {reason}")
+            return node
+        reasons: Counter[str] = Counter()
+        fit: list[Node] = []
+        for node in state.nodes.values():
+            reason = unfit(state, node, asked, needs_plugin=needs_plugin)
+            reasons[reason] += 1
+            if not reason:
+                fit.append(node)
+        if not fit:
+            told = "; ".join(f"{count}: {reason}" for reason, count in sorted(reasons.items())) or "there are no nodes"
+            raise Conflict(f"no node can have the volume ({told})")
+        return min(fit, key=lambda node: (state.host_volumes.count_where("node", node.id), node.id))
+
+    @staticmethod
+    def find(state: Snapshot, namespace: str, volume_id: str) -> HostVolume:
+        """A volume by its id; raises NotFound."""
+        volume = state.host_volumes.get(volume_id)
+        if volume is None or volume.namespace != namespace:
+            raise NotFound("volume not found")
+        return volume
+
+    async def delete(self, namespace: str, volume_id: str, *, force: bool = False) -> int:
+        """Remove a volume that nobody uses, with what is in it; `force` forgets one whose node or plugin fails."""
+
+        async def closing(state: Snapshot) -> PutHostVolume:
+            volume = self.find(state, namespace, volume_id)
+            _check_unused(state, volume)
+            return PutHostVolume(
+                volume=replace(volume, state=modes.UNAVAILABLE),
+                now=self._server.env.now(),
+                keeps_state=True,
+                based_on=(expectation(state, "host_volumes", volume_id),),
+            )
+
+        committed = await self._server.decide(closing)
+        volume = committed.state.host_volumes[volume_id]
+        try:
+            _check_unused(committed.state, volume)
+            await self._server.node_port(volume.node_id).delete_host_volume(volume)
+        except YurtError as error:
+            if not force or isinstance(error, Conflict):
+                await self._take_back(volume_id, volume, committed)
+                raise
+        return (await self._server.propose(DeleteHostVolume(namespace=namespace, id=volume_id))).index
+
+    async def delete_claim(self, namespace: str, claim_id: str) -> int:
+        """Forget a sticky claim; raises NotFound."""
+        command = DeleteHostVolumeClaim(id=claim_id, namespace=namespace)
+        return (await self._server.propose(command)).index
+
+
+def _check_unused(state: Snapshot, volume: HostVolume) -> None:
+    ids = sorted({alloc.id for alloc, _ in users(state, volume)})
+    if ids:
+        raise Conflict(f"volume {volume.id} in use by allocations: [{' '.join(ids)}]")
+
+
+def unfit(state: Snapshot, node: Node, volume: HostVolume, *, needs_plugin: bool) -> str:
+    """Why a node cannot have the volume, or nothing."""
+    if not is_ready(node):
+        return "not ready and eligible"
+    if volume.node_pool not in ("", "all", node.node_pool):
+        return f'not in node pool "{volume.node_pool}"'
+    if needs_plugin and f"plugins.host_volume.{volume.plugin_id}.version" not in node.attributes:
+        return f'no host volume plugin "{volume.plugin_id}"'
+    for rule in volume.constraints:
+        if not holds(rule.operand, resolve(rule.l_target, node), resolve(rule.r_target, node)):
+            return f"constraint {rule.l_target} {rule.operand} {rule.r_target}"
+    same_name = state.host_volumes.where("name", volume.name)
+    if volume.name in node.host_volumes or any(other.node_id == node.id for other in same_name):
+        return f'has a host volume "{volume.name}" already'
+    return ""
+
+
+def check(volume: HostVolume) -> None:
+    """Raises Invalid for a volume that no node can make."""
+    problems = []
+    if not NAME.fullmatch(volume.name):
+        problems.append(f'name "{volume.name[:64]}" must be of letters, digits, "_", "." and "-"')
+    if volume.plugin_id and not PLUGIN.fullmatch(volume.plugin_id):
+        problems.append(f'plugin_id "{volume.plugin_id[:64]}" must be of letters, digits, "_", "." and "-"')
+    least, most = volume.requested_capacity_min_bytes, volume.requested_capacity_max_bytes
+    if least < 0 or most < 0 or 0 < most < least:
+        problems.append(f"capacity_max ({most}) must be larger than capacity_min ({least})")
+    if not volume.requested_capabilities:
+        problems.append("must include at least one capability block")
+    for capability in volume.requested_capabilities:
+        if capability.access_mode not in modes.ACCESS_MODES:
+            problems.append(f'access_mode "{capability.access_mode}" must be one of {", ".join(modes.ACCESS_MODES)}')
+        if capability.attachment_mode == modes.BLOCK_DEVICE:
+            problems.append('attachment_mode "block-device" is not available in this version; use "file-system"')
+        elif capability.attachment_mode != modes.FILE_SYSTEM:
+            problems.append(f'attachment_mode "{capability.attachment_mode}" must be "file-system"')
+    if len(volume.parameters) > PARAMETERS_MAX:
+        problems.append(f"at most {PARAMETERS_MAX} parameters may be given")
+    if problems:
+        raise Invalid("; ".join(problems))

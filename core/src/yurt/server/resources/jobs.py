@@ -1,0 +1,383 @@
+"""Operations on jobs: register, plan, stop, evaluate, revert, scale, dispatch, launch."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from yurt import scheduler
+from yurt.fsm.basis import expectation
+from yurt.fsm.eval_triggers import Mint, asked_evaluation
+from yurt.fsm.jobs import REGISTRATION_DISABLED, enforced_index_conflict
+from yurt.rules.bounds import is_costly
+from yurt.rules.diff import job_diff
+from yurt.rules.periodic import next_launch
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason
+from yurt.sdk.value import UnixNano, replace
+from yurt.server.log.log_writer import Committed
+from yurt.server.requests import NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept
+from yurt.server.resources.admission import admitted, inherited, with_descent_of
+from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
+from yurt.server.scheduling.plan_annotations import annotated
+from yurt.server.scheduling.work_sources import attempt_size
+from yurt.server.scheduling.worker import THREAD_COUNT
+from yurt.state import Snapshot
+from yurt.state.tables import JobKey
+from yurt.structs import status
+from yurt.structs.alloc import Allocation, DesiredTransition
+from yurt.structs.child_jobs import dispatch_id, instance_of, periodic_child_id
+from yurt.structs.commands import (
+    DeregisterJob,
+    DispatchJob,
+    EvaluateJob,
+    LaunchPeriodicJob,
+    RegisterJob,
+    ScaleJob,
+    SetDesiredTransitions,
+    SetJobStability,
+)
+from yurt.structs.diff import JobDiff
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job, JobSubmission, ScalingEvent
+from yurt.structs.questions import is_client_terminal
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+MARKED_TOGETHER: Final = 200
+"""Allocations that one command marks."""
+
+
+class Jobs:
+    """Operations on jobs."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def register(
+        self,
+        job: Job,
+        *,
+        submission: JobSubmission | None = None,
+        enforce_index: int | None = None,
+        eval_priority: int = 0,
+        keep: Kept = NOTHING_KEPT,
+        warnings: tuple[str, ...] = (),
+    ) -> JobRegistered:
+        """Store a job and have it scheduled; `keep` of the running one. Raises Invalid with every problem found."""
+        if submission is not None and len(submission.source) > self._server.config.job_max_source_size:
+            warnings = (*warnings, "the job's source is too large to be kept with it")
+            submission = None
+        mint = self._mint()
+        evaluation = asked_evaluation(job.key, status.TRIGGER_JOB_REGISTER, mint, priority=eval_priority)
+        advice: tuple[str, ...] = ()
+
+        async def decision(state: Snapshot) -> RegisterJob:
+            nonlocal advice
+            known = state.jobs.get(job.key)
+            _check_enabled(state)
+            _check_enforced_index(known, enforce_index)
+            ready = inherited(job, known, keep)
+            advice = await self._admit(state, ready)
+            return self._registration(state, replace(ready, submit_time=mint.now), evaluation, submission)
+
+        return _registered(await self._server.decide(decision), job.key, evaluation, (*warnings, *advice))
+
+    async def _admit(self, state: Snapshot, job: Job) -> tuple[str, ...]:
+        """The warnings of a job that may be stored; raises Invalid with all problems of one that may not."""
+        admission = await admitted(state, job, self._server.config)
+        if admission.errors:
+            raise Invalid(multi_error(admission.errors))
+        return admission.warnings
+
+    def _registration(
+        self, state: Snapshot, job: Job, evaluation: Evaluation, submission: JobSubmission | None
+    ) -> RegisterJob:
+        """The command that stores a job which was admitted on a state; it is based on what the admission read."""
+        return RegisterJob(
+            job=job,
+            evaluation=evaluation,
+            submission=submission,
+            tracked_versions=self._server.config.job_tracked_versions,
+            based_on=(
+                expectation(state, "jobs", job.key),
+                expectation(state, "namespaces", job.namespace),
+                expectation(state, "scheduler_config", ""),
+            ),
+        )
+
+    async def plan(self, job: Job, *, diff: bool) -> JobPlanned:
+        """What registering the job would do; nothing is changed.
+
+        One that only launches others places nothing by itself: its failures are those that a child would meet now.
+        """
+        state = self._server.state
+        known = state.jobs.get(job.key)
+        job = with_descent_of(job, known)
+        warnings = await self._admit(state, job)
+        mint = self._mint()
+        job = replace(job, submit_time=mint.now)
+        changes = await _compared(known, job) if diff else None
+        launch = next_launch(job.periodic, mint.now) if job.periodic is not None and job.periodic.enabled else None
+        planned = JobPlanned(
+            job_modify_index=known.job_modify_index if known is not None else 0,
+            diff=changes,
+            next_periodic_launch=launch or 0,
+            warnings=warnings,
+        )
+        tried = await self._tried(state, instance_of(job), mint.now)
+        planned = replace(planned, failed_tg_allocs=tried.outcome.evaluation.failed_tg_allocs)
+        if job.is_template:
+            return planned
+        annotations = tried.plan.annotations
+        return replace(
+            planned,
+            diff=annotated(changes, annotations) if changes is not None else None,
+            annotations=annotations,
+            created_evals=tried.outcome.created,
+        )
+
+    async def _tried(self, state: Snapshot, job: Job, now: UnixNano) -> scheduler.Attempt:
+        """What registering a job would place on the state."""
+        seed = int(self._server.env.uuid().replace("-", ""), 16)
+        attempt = partial(scheduler.dry_run, state, job, now=now, seed=seed, **self._server.limits)
+        is_large = attempt_size(state, job) > THREAD_COUNT or is_costly(job)
+        return await asyncio.to_thread(attempt) if is_large else attempt()
+
+    async def deregister(
+        self,
+        namespace: str,
+        job_id: str,
+        *,
+        purge: bool = False,
+        eval_priority: int = 0,
+        no_shutdown_delay: bool = False,
+    ) -> JobRegistered:
+        """Stop a job, or delete it when `purge`; an unknown job only gets an evaluation."""
+        key, mint = (namespace, job_id), self._mint()
+        evaluation = asked_evaluation(key, status.TRIGGER_JOB_DEREGISTER, mint, priority=eval_priority)
+        if no_shutdown_delay:
+            live = await self._allocs_of(key, lambda alloc: not is_client_terminal(alloc))
+            await self._mark(live, DesiredTransition(no_shutdown_delay=True), mint)
+        command = DeregisterJob(
+            namespace=namespace,
+            job_id=job_id,
+            purge=purge,
+            evaluation=evaluation,
+            submit_time=mint.now,
+            priority_default=self._server.config.job_default_priority,
+        )
+        return _registered(await self._server.propose(command), key, evaluation)
+
+    async def evaluate(self, namespace: str, job_id: str, *, force_reschedule: bool = False) -> JobRegistered:
+        """Have a job scheduled again; `force_reschedule` replaces failed allocations at once."""
+        key, mint = (namespace, job_id), self._mint()
+        evaluation = asked_evaluation(key, status.TRIGGER_JOB_REGISTER, mint)
+        if force_reschedule:
+            failed = await self._allocs_of(key, _may_be_rescheduled)
+            await self._mark(failed, DesiredTransition(force_reschedule=True), mint)
+        command = EvaluateJob(namespace=namespace, job_id=job_id, evaluation=evaluation)
+        return _registered(await self._server.propose(command), key, evaluation)
+
+    async def revert(
+        self, namespace: str, job_id: str, version: int, *, enforce_prior_version: int | None = None
+    ) -> JobRegistered:
+        """Register an earlier version of a job again, as a new version."""
+        key, mint = (namespace, job_id), self._mint()
+        evaluation = asked_evaluation(key, status.TRIGGER_JOB_REGISTER, mint)
+        advice: tuple[str, ...] = ()
+
+        async def decision(state: Snapshot) -> RegisterJob:
+            nonlocal advice
+            _check_enabled(state)
+            old = _version_to_revert_to(state, key, version, enforce_prior_version)
+            job = with_descent_of(replace(old, stop=False, submit_time=mint.now), state.jobs.get(key))
+            advice = await self._admit(state, job)
+            command = self._registration(state, job, evaluation, state.job_submissions.get((*key, version)))
+            return replace(command, based_on=(*command.based_on, expectation(state, "job_versions", (*key, version))))
+
+        return _registered(await self._server.decide(decision), key, evaluation, advice)
+
+    async def set_stability(self, namespace: str, job_id: str, version: int, *, stable: bool) -> int:
+        """Mark a version as stable or not; the index of the change."""
+        command = SetJobStability(namespace=namespace, job_id=job_id, version=version, stable=stable)
+        return (await self._server.propose(command)).index
+
+    async def scale(
+        self,
+        namespace: str,
+        job_id: str,
+        event: ScalingEvent,
+        *,
+        group: str,
+        enforce_index: int | None = None,
+    ) -> JobRegistered:
+        """Change a group's count to the event's; without a count the event is only remembered."""
+        key, mint = (namespace, job_id), self._mint()
+        evaluation = None
+        if event.count is not None:
+            evaluation = asked_evaluation(key, status.TRIGGER_SCALING, mint)
+            evaluation = replace(evaluation, status_description=event.message)
+        command = ScaleJob(
+            namespace=namespace,
+            job_id=job_id,
+            group=group,
+            event=replace(event, time=mint.now),
+            enforce_index=enforce_index,
+            evaluation=evaluation,
+            count_max=self._server.config.job_max_count,
+            tracked_versions=self._server.config.job_tracked_versions,
+        )
+        return _registered(await self._server.propose(command), key, evaluation)
+
+    async def dispatch(self, namespace: str, job_id: str, request: DispatchRequest = PLAIN_DISPATCH) -> JobDispatched:
+        """Make a child of a parameterized job; a known idempotency token gives the child that it made before."""
+        priority_max = self._server.config.job_max_priority
+        if request.priority and not 1 <= request.priority <= priority_max:
+            raise Invalid(f"Job priority must be between [1, {priority_max}]")
+        mint = self._mint()
+        child_id = dispatch_id(job_id, template=request.id_prefix, at=mint.now, suffix=mint.new_id())
+        evaluation = asked_evaluation((namespace, child_id), status.TRIGGER_JOB_REGISTER, mint)
+        command = DispatchJob(
+            namespace=namespace,
+            job_id=job_id,
+            child_id=child_id,
+            payload=request.payload,
+            meta=request.meta,
+            idempotency_token=request.idempotency_token,
+            priority=request.priority,
+            evaluation=evaluation,
+            now=mint.now,
+        )
+        committed = await self._server.propose(command)
+        child = committed.state.jobs.get((namespace, child_id))
+        if child is None:  # the token made another child before
+            earlier = committed.state.jobs.where("token", (namespace, job_id, request.idempotency_token))[0]
+            return JobDispatched(
+                dispatched_job_id=earlier.id, job_create_index=earlier.create_index, index=committed.index
+            )
+        stored = _registered(committed, child.key, evaluation)
+        return JobDispatched(
+            dispatched_job_id=child_id,
+            eval_id=stored.eval_id,
+            eval_create_index=stored.eval_create_index,
+            job_create_index=child.create_index,
+            index=committed.index,
+        )
+
+    async def force_periodic(self, namespace: str, job_id: str) -> JobRegistered:
+        """Launch a periodic job now, beside its schedule."""
+        return await self._launch((namespace, job_id), self._server.env.now())
+
+    async def launch(self, parent: Job, at: UnixNano) -> JobRegistered:
+        """The periodic job's child for the time `at` of its schedule.
+
+        `apply` makes none when it is there already, or may not overlap with a live one. Raises Conflict when the parent
+        has changed: its new schedule has its own times.
+        """
+        return await self._launch(parent.key, at, specification_index=parent.job_modify_index)
+
+    async def _launch(self, key: JobKey, at: UnixNano, *, specification_index: int = 0) -> JobRegistered:
+        namespace, job_id = key
+        child_key, mint = (namespace, periodic_child_id(job_id, at)), self._mint()
+        evaluation = asked_evaluation(child_key, status.TRIGGER_PERIODIC, mint)
+        command = LaunchPeriodicJob(
+            namespace=namespace,
+            job_id=job_id,
+            launched_at=at,
+            specification_index=specification_index,
+            evaluation=evaluation,
+            now=mint.now,
+        )
+        return _registered(await self._server.propose(command), child_key, evaluation)
+
+    async def validate(self, job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Everything that is wrong with the job, and what it should be warned of."""
+        admission = await admitted(self._server.state, job, self._server.config)
+        return admission.errors, admission.warnings
+
+    async def _mark(self, alloc_ids: Sequence[str], transition: DesiredTransition, mint: Mint) -> None:
+        """Store what is wanted of allocations, in commands of some each."""
+        async for part in self._server.writer.turns.slices(alloc_ids, MARKED_TOGETHER):
+            with suppress(NotFound):  # all of them were collected meanwhile
+                command = SetDesiredTransitions(transitions=dict.fromkeys(part, transition), now=mint.now)
+                await self._server.propose(command)
+
+    async def _allocs_of(self, key: JobKey, wanted: Callable[[Allocation], bool]) -> tuple[str, ...]:
+        """The ids of a job's allocations that are wanted; of a job that is gone, none."""
+        state, found = self._server.state, list[str]()
+        allocs = state.allocs.each_where("job", key) if key in state.jobs else iter(())
+        async for part in self._server.writer.turns.slices(allocs):
+            found += [alloc.id for alloc in part if wanted(alloc)]
+        return tuple(found)
+
+    def _mint(self) -> Mint:
+        return Mint(self._server.env.now(), self._server.env.uuid)
+
+
+async def _compared(known: Job | None, job: Job) -> JobDiff:
+    """What differs between two versions of a job."""
+    if is_costly(job) or (known is not None and is_costly(known)):
+        return await asyncio.to_thread(job_diff, known, job)
+    return job_diff(known, job)
+
+
+def _may_be_rescheduled(alloc: Allocation) -> bool:
+    """The allocation has failed, and nothing replaces it yet or is about to."""
+    return (
+        alloc.client_status == status.CLIENT_FAILED
+        and not alloc.next_allocation
+        and not alloc.desired_transition.force_reschedule
+    )
+
+
+def _registered(
+    committed: Committed, key: JobKey, evaluation: Evaluation | None, warnings: tuple[str, ...] = ()
+) -> JobRegistered:
+    """What `apply` made of a command on a job, in the words of the API."""
+    job = committed.state.jobs.get(key)
+    stored = committed.state.evals.get(evaluation.id) if evaluation is not None else None
+    return JobRegistered(
+        eval_id=stored.id if stored is not None else "",
+        eval_create_index=committed.index if stored is not None else 0,
+        job_modify_index=job.job_modify_index if job is not None else committed.index,
+        index=committed.index,
+        warnings=warnings,
+    )
+
+
+def _check_enabled(state: Snapshot) -> None:
+    if state.scheduler_config.reject_job_registration:
+        raise PermissionDenied(REGISTRATION_DISABLED, reason=Reason.REGISTRATION_DISABLED)
+
+
+def _check_enforced_index(known: Job | None, enforced: int | None) -> None:
+    problem = enforced_index_conflict(known, enforced)
+    if problem:
+        raise Conflict(problem, reason=Reason.JOB_CHANGED)
+
+
+def _version_to_revert_to(state: Snapshot, key: JobKey, version: int, enforce_prior_version: int | None) -> Job:
+    """The earlier version; raises NotFound, Conflict or Invalid."""
+    namespace, job_id = key
+    job = state.jobs.get(key)
+    if job is None:
+        raise NotFound(f'job "{job_id}" not found')
+    if enforce_prior_version is not None and enforce_prior_version != job.version:
+        raise Conflict(f"Current job has version {job.version}; enforcing version {enforce_prior_version}")
+    if version == job.version:
+        raise Invalid("can't revert to current version")
+    old = state.version(namespace, job_id, version)
+    if old is None:
+        raise NotFound(f'job "{job_id}" in namespace "{namespace}" at version {version} not found')
+    return old
+
+
+def multi_error(errors: tuple[str, ...]) -> str:
+    """Problems as one text, in the form that clients of the API know."""
+    count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
+    lines = "".join(f"\t* {error}\n" for error in errors)
+    return f"{count} occurred:\n{lines}\n"

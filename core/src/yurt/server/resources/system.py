@@ -1,0 +1,108 @@
+"""Operations on the cluster as a whole: garbage collection and the scheduler's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from yurt.duties.gc import Cutoffs, Garbage, Step, collect, dead_jobs, left_behind
+from yurt.sdk.errors import Invalid, NotFound
+from yurt.sdk.value import UnixNano
+from yurt.server.keys.root_key_gc import RootKeyCollector
+from yurt.server.log.log_writer import Stale
+from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
+from yurt.structs.commands import DeleteJobs, SetAutopilotConfiguration, SetSchedulerConfiguration
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+NANO = 1_000_000_000
+STEPS_A_SLICE: Final = 500
+"""Rows that garbage collection looks at before others get the loop: a few milliseconds."""
+
+
+class System:
+    """Operations on the cluster as a whole."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def collect_garbage(self) -> int:
+        """Forget everything that is over, however young; how many commands that took."""
+        now = self._server.env.now()
+        count = await self._collect(Cutoffs(eval=now, batch_eval=now, job=now, node=now, deployment=now), now)
+        count += await RootKeyCollector(self._server).collect()
+        await self._release_rows()
+        return count
+
+    async def _release_rows(self) -> None:
+        """Let go of deleted rows also where they could still be asked for: in old events and in a dev agent's log."""
+        server = self._server
+        server.events.forget(server.state)
+        if server.config.dev and not server.history.first:
+            await server.command_log.trim(server.state.index, keep=0)
+
+    async def run_garbage_collection(self) -> None:
+        """Forget what is over and old enough, each interval, until cancelled."""
+        thresholds = self._server.config.gc
+        while True:
+            await self._server.env.sleep(thresholds.interval_s)
+            now = self._server.env.now()
+            cutoffs = Cutoffs(
+                eval=_before(now, thresholds.eval_s),
+                batch_eval=_before(now, thresholds.batch_eval_s),
+                job=_before(now, thresholds.job_s),
+                node=_before(now, thresholds.node_s),
+                deployment=_before(now, thresholds.deployment_s),
+            )
+            await self._collect(cutoffs, now)
+
+    async def set_scheduler_config(
+        self, configuration: SchedulerConfiguration, *, check_index: int | None = None
+    ) -> int:
+        """Replace the scheduler's configuration; Conflict when its last change is not `check_index`."""
+        if configuration.scheduler_algorithm not in ("binpack", "spread"):
+            raise Invalid(f'invalid scheduler algorithm "{configuration.scheduler_algorithm}": write binpack or spread')
+        command = SetSchedulerConfiguration(configuration=configuration, check_index=check_index)
+        return (await self._server.propose(command)).index
+
+    async def set_autopilot_config(
+        self, configuration: AutopilotConfiguration, *, check_index: int | None = None
+    ) -> int:
+        """Replace how servers mind themselves; Conflict when its last change is not `check_index`."""
+        command = SetAutopilotConfiguration(configuration=configuration, check_index=check_index)
+        return (await self._server.propose(command)).index
+
+    async def _collect(self, cutoffs: Cutoffs, now: UnixNano) -> int:
+        """Jobs first: what they leave behind goes when they are gone."""
+        count = await self._forget(dead_jobs(self._server.state, cutoffs, now), Garbage(cutoffs, now))
+        count += await self._forget(collect(self._server.state, cutoffs, now), Garbage(cutoffs, now))
+        self._server.state.release_changes()
+        self._server.history.forget(self._server.state)
+        return count
+
+    async def _forget(self, steps: Iterator[Step], garbage: Garbage) -> int:
+        """Delete what the steps find, a small batch as soon as it is found; how many commands that took."""
+        count = 0
+        async for part in self._server.writer.turns.slices(steps, STEPS_A_SLICE):
+            for found in part:
+                if garbage.add(found):
+                    count += await self._delete(garbage)
+        return count + await self._delete(garbage)
+
+    async def _delete(self, garbage: Garbage) -> int:
+        count = 0
+        for command in tuple(garbage.commands(self._server.state)):
+            with suppress(Stale, NotFound):
+                await self._server.propose(command)
+                count += 1
+            await self._server.writer.turns.next()
+            if isinstance(command, DeleteJobs):
+                steps = left_behind(self._server.state, command.keys)
+                count += await self._forget(steps, garbage.of_left_behind())
+        return count
+
+
+def _before(now: UnixNano, age_s: float) -> UnixNano:
+    return UnixNano(now - round(age_s * NANO))

@@ -1,0 +1,1 @@
+"""Evaluations on their way: queues, workers, the plan applier, replays."""

@@ -1,0 +1,342 @@
+"""The leader's evaluation queues, fed by what the log applies, with the timers and clean-up loops that they need."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol, assert_never
+
+from yurt.broker import DELIVERY_LIMIT, FAILED_QUEUE, BlockedEvals, Delivery, EvalBroker
+from yurt.runtime.env import Env
+from yurt.runtime.turns import Turns
+from yurt.sdk.value import UnixNano, replace, seconds
+from yurt.server.log.state_waits import wait_for
+from yurt.state import Change, Changes, Snapshot
+from yurt.state.claims import csi_requests
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.commands import AnyCommand, UpsertEvaluations
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.node import Node
+from yurt.structs.questions import is_client_terminal, is_ready
+
+log = logging.getLogger(__name__)
+
+REAP_INTERVAL_S: Final = 5.0
+REAP_BATCH: Final = 500
+FAILED_UNBLOCK_S: Final = 60.0
+ASKED_TOGETHER: Final = 500
+"""Questions whether one piece of news unblocks one evaluation, before others get the loop: a few milliseconds at most,
+when they all go to the queue."""
+PRUNE_S: Final = 300.0
+FAILED_FOLLOW_UP_S: Final = 60.0
+FAILED_FOLLOW_UP_SPREAD_S: Final = 300.0
+
+
+class Writer(Protocol):
+    """Who stores commands."""
+
+    async def propose(self, command: AnyCommand) -> object:
+        """Durable and applied when it returns."""
+        ...
+
+
+class EvalQueue:
+    """Broker and blocked evaluations of one leadership term."""
+
+    def __init__(self, *, env: Env, writer: Writer, current: Callable[[], Snapshot], turns: Turns) -> None:
+        self.broker = EvalBroker()
+        self.blocked = BlockedEvals()
+        self._env = env
+        self._writer = writer
+        self._current = current
+        self._turns = turns
+        self._ready = asyncio.Condition()
+        self._is_paused = False
+        self._changed = asyncio.Event()
+        self._reapable = asyncio.Event()
+        self._has_news = asyncio.Event()
+        self._prune_marks: list[int] = []
+
+    def restore(self, state: Snapshot) -> None:
+        """Take in every evaluation that is not over."""
+        self._is_paused = state.scheduler_config.pause_eval_broker
+        now = self._env.now()
+        for evaluation in state.evals.where("status", status.EVAL_PENDING):
+            self.broker.enqueue(evaluation, now=now)
+        for evaluation in state.evals.where("status", status.EVAL_BLOCKED):
+            self._block(evaluation, now)
+        self._changed.set()
+
+    def observe(self, changes: Changes, *, index: int) -> None:
+        """Follow what a command changed."""
+        now = self._env.now()
+        freed: set[str] = set()
+        limits: set[str] = set()
+        is_volume_free = False
+        for change in changes:
+            if change.table == "evals":
+                self._observe_eval(change, now)
+            elif change.table == "allocs":
+                if change.before is not None and gave_room(change.before, change.after):
+                    freed.add(change.before.node_id)
+                    is_volume_free = is_volume_free or uses_csi(change.before)
+                    limits.add(self._limit_of(change.before.namespace))
+            elif change.table == "nodes":
+                if gained_capacity(change.before, change.after):
+                    freed.add(change.after.id)
+                is_volume_free = is_volume_free or has_other_controllers(change.before, change.after)
+            elif change.table == "namespaces":
+                limits.update(row.quota for row in (change.before, change.after) if row is not None)
+            elif change.table == "csi_volumes" and change.after is not None:
+                self.blocked.unblock_missing(change.after.id, index=index)
+            elif change.table == "host_volumes" and change.after is not None:
+                freed.add(change.after.node_id)
+            elif change.table == "host_volume_claims" and change.after is None:
+                named = self._current().host_volumes.where("name", change.before.volume_name)
+                freed.update(volume.node_id for volume in named)
+            elif change.table == "scheduler_config":
+                self._is_paused = self._current().scheduler_config.pause_eval_broker
+                self._changed.set()
+        if is_volume_free:
+            freed.update(self._current().nodes.keys())
+        if freed:
+            self._unblock(freed, index, now)
+        for name in sorted(limits - {""}):
+            self.blocked.unblock_limit(name, index=index)
+        self._unblock_some(now)
+
+    async def dequeue(self, queues: tuple[str, ...]) -> Delivery:
+        """The most urgent evaluation, as soon as there is one."""
+        async with self._ready:
+            await self._ready.wait_for(lambda: not self._is_paused and self.broker.has_ready(queues))
+            delivery = self.broker.dequeue(queues, now=self._env.now(), token=self._env.uuid())
+        assert delivery is not None
+        self._changed.set()
+        return delivery
+
+    async def dequeue_above(self, spare: int, queues: tuple[str, ...], *, timeout_s: float) -> Delivery | None:
+        """An evaluation when more than `spare` are ready, now or before the time is over."""
+        try:
+            async with asyncio.timeout(timeout_s), self._ready:
+                await self._ready.wait_for(lambda: not self._is_paused and self.broker.ready > spare)
+        except TimeoutError:
+            return None
+        return self.dequeue_now(queues)
+
+    def dequeue_now(self, queues: tuple[str, ...]) -> Delivery | None:
+        """The most urgent evaluation if there is one: evaluations dequeued together are of different jobs."""
+        if self._is_paused:
+            return None
+        delivery = self.broker.dequeue(queues, now=self._env.now(), token=self._env.uuid())
+        self._changed.set()
+        return delivery
+
+    def ack(self, delivery: Delivery) -> None:
+        """The worker is done."""
+        self.broker.ack(delivery.evaluation.id, delivery.token, now=self._env.now())
+        self._changed.set()
+        if self.broker.has_cancelable:
+            self._reapable.set()
+
+    def nack(self, delivery: Delivery) -> None:
+        """The worker failed."""
+        self.broker.nack(delivery.evaluation.id, delivery.token, now=self._env.now())
+        self._changed.set()
+
+    async def run_timer(self) -> None:
+        """Fire the broker's timers and wake workers; the only timer of the queues."""
+        while True:
+            self._changed.clear()
+            self.broker.advance(self._env.now())
+            async with self._ready:
+                self._ready.notify_all()
+            deadline = self.broker.next_deadline()
+            delay = None if deadline is None else max(0.0, (deadline - self._env.now()) / 1e9)
+            await wait_for(self._env, self._changed, delay)
+
+    async def run_reaper(self) -> None:
+        """Cancel superfluous evaluations when an ack makes some, and each 5 s at the latest."""
+        while True:
+            await wait_for(self._env, self._reapable, REAP_INTERVAL_S)
+            self._reapable.clear()
+            while canceled := self._take_canceled():
+                await self._writer.propose(UpsertEvaluations(evaluations=canceled))
+
+    async def run_failed_reaper(self) -> None:
+        """End evaluations that were delivered too often, and give each a follow-up."""
+        while True:
+            delivery = await self.dequeue((FAILED_QUEUE,))
+            try:
+                await self._writer.propose(UpsertEvaluations(evaluations=self._failed(delivery.evaluation)))
+            except BaseException:
+                self.nack(delivery)
+                raise
+            self.ack(delivery)
+
+    async def run_news(self) -> None:
+        """Unblock in slices what one look at the news has left."""
+        while True:
+            await self._has_news.wait()
+            await self._turns.next()
+            self._unblock_some(self._env.now())
+            if not self.blocked.has_news:
+                self._has_news.clear()
+
+    async def run_unblocker(self) -> None:
+        """Each 60 s try those again that met too many plan conflicts."""
+        while True:
+            await self._env.sleep(FAILED_UNBLOCK_S)
+            self._enqueue(self.blocked.unblock_failed(), self._env.now())
+
+    async def run_pruner(self) -> None:
+        """Forget unblocks older than 15 minutes, looking each 5."""
+        while True:
+            await self._env.sleep(PRUNE_S)
+            self._prune_marks.append(self._current().index)
+            if len(self._prune_marks) > 3:
+                self.blocked.prune(self._prune_marks.pop(0))
+
+    def _observe_eval(self, change: Change, now: UnixNano) -> None:
+        before: Evaluation | None = change.before
+        after: Evaluation | None = change.after
+        if after is None:
+            assert before is not None
+            self.broker.forget(before.id)
+            self.blocked.forget(before)
+        else:
+            self._route(after, now)
+        self._changed.set()
+
+    def _route(self, evaluation: Evaluation, now: UnixNano) -> None:
+        """Put a changed evaluation where its status belongs."""
+        match evaluation.status:
+            case "pending":
+                self.broker.enqueue(evaluation, now=now)
+            case "blocked":
+                self._block(evaluation, now)
+            case "complete" | "failed" | "canceled":
+                self._end(evaluation)
+            case _:
+                assert_never(evaluation.status)
+
+    def _end(self, evaluation: Evaluation) -> None:
+        self.broker.forget(evaluation.id)
+        self.blocked.forget(evaluation)
+
+    def _block(self, evaluation: Evaluation, now: UnixNano) -> None:
+        if self.blocked.block(evaluation):
+            self.broker.requeue(evaluation, now=now)
+        self._reapable.set()
+
+    def _limit_of(self, namespace: str) -> str:
+        found = self._current().namespaces.get(namespace)
+        return found.quota if found is not None else ""
+
+    def _unblock(self, node_ids: set[str], index: int, now: UnixNano) -> None:
+        state = self._current()
+        classes: set[str] = set()
+        for node_id in sorted(node_ids):
+            node = state.nodes.get(node_id)
+            if node is not None and is_ready(node):
+                classes.add(node.computed_class)
+                self._enqueue(self.blocked.unblock_node(node_id, index=index), now)
+        for computed_class in sorted(classes):
+            self.blocked.unblock_class(computed_class, index=index)
+
+    def _unblock_some(self, now: UnixNano) -> None:
+        """Look at some of those whom news may unblock, which is all but where there are many; `run_news` goes on."""
+        if self.blocked.has_news:
+            self._enqueue(self.blocked.take_unblocked(ASKED_TOGETHER), now)
+            if self.blocked.has_news:
+                self._has_news.set()
+
+    def _enqueue(self, evaluations: Iterable[Evaluation], now: UnixNano) -> None:
+        for evaluation in evaluations:
+            self.broker.requeue(evaluation, now=now)
+        self._changed.set()
+
+    def _take_canceled(self) -> tuple[Evaluation, ...]:
+        now = self._env.now()
+        pending = [
+            (evaluation, "canceled after more recent eval was processed")
+            for evaluation in self.broker.take_cancelable(REAP_BATCH)
+        ]
+        return tuple(
+            replace(evaluation, status=status.EVAL_CANCELED, status_description=reason, modify_time=now)
+            for evaluation, reason in (*pending, *self.blocked.take_superseded(REAP_BATCH))
+        )
+
+    def _failed(self, evaluation: Evaluation) -> tuple[Evaluation, ...]:
+        now = self._env.now()
+        ended = replace(
+            evaluation,
+            status=status.EVAL_FAILED,
+            status_description=f"evaluation reached delivery limit ({DELIVERY_LIMIT})",
+            modify_time=now,
+        )
+        if (evaluation.namespace, evaluation.job_id) not in self._current().jobs:
+            return (ended,)
+        wait = seconds(FAILED_FOLLOW_UP_S + FAILED_FOLLOW_UP_SPREAD_S * self._env.random())
+        follow_up = Evaluation(
+            id=self._env.uuid(),
+            namespace=evaluation.namespace,
+            priority=evaluation.priority,
+            type=evaluation.type,
+            triggered_by=status.TRIGGER_FAILED_FOLLOW_UP,
+            job_id=evaluation.job_id,
+            job_modify_index=evaluation.job_modify_index,
+            status=status.EVAL_PENDING,
+            wait=wait,
+            previous_eval=evaluation.id,
+            create_time=now,
+            modify_time=now,
+        )
+        return (replace(ended, next_eval=follow_up.id), follow_up)
+
+
+def gave_room(before: Allocation, after: Allocation | None) -> bool:
+    """The allocation no longer holds all that it held."""
+    if is_client_terminal(before):
+        return False
+    if after is None or is_client_terminal(after):
+        return True
+    held = after.allocated_resources
+    return held is not before.allocated_resources and held != before.allocated_resources
+
+
+def gained_capacity(before: Node | None, after: Node | None) -> bool:
+    """The node may take allocations that it could not take before.
+
+    Not all that a constraint may name is in the computed class: what is unique to a node is not.
+    """
+    if after is None or not is_ready(after):
+        return False
+    if before is None or not is_ready(before):
+        return True
+    return (
+        before.computed_class != after.computed_class
+        or before.node_resources != after.node_resources
+        or before.reserved_resources != after.reserved_resources
+        or before.node_max_allocs != after.node_max_allocs
+        or before.attributes != after.attributes
+        or before.meta != after.meta
+        or before.name != after.name
+        or before.drivers != after.drivers
+        or before.host_networks != after.host_networks
+        or before.host_volumes != after.host_volumes
+        or before.csi_node_plugins != after.csi_node_plugins
+    )
+
+
+def has_other_controllers(before: Node | None, after: Node | None) -> bool:
+    """CSI controllers came or changed; they serve volumes on all nodes."""
+    known = before.csi_controller_plugins if before is not None else {}
+    return after is not None and bool(after.csi_controller_plugins) and after.csi_controller_plugins != known
+
+
+def uses_csi(alloc: Allocation) -> bool:
+    """The allocation has a volume that may be used on many nodes, if only by few at a time."""
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    return group is not None and bool(csi_requests(group))

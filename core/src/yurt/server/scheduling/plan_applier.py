@@ -1,0 +1,353 @@
+"""The plan applier: checks plans against the newest state and stores what of them still holds.
+
+It is the only one to store plans. While some are being written it checks the next ones, against the state with the
+plans on their way laid over it: a plan is never checked against a state that lacks an earlier one (invariant B6). What
+does not fit is dropped, node by node, and the worker is told to look again at a newer state. The evaluation's own end
+travels with its last command: an evaluation is never seen done before its plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from yurt import scheduler
+from yurt.broker import PlanQueue, cut_plan, size_of
+from yurt.broker.rejections import Rejections
+from yurt.fsm.basis import expectation
+from yurt.fsm.eval_triggers import Mint, evaluations_of
+from yurt.runtime.env import Env
+from yurt.runtime.supervise import outcome_of
+from yurt.sdk.errors import Unavailable
+from yurt.sdk.value import replace
+from yurt.server.log.log_writer import Committed, LogWriter
+from yurt.server.metrics import Metrics
+from yurt.server.scheduling.replay import History
+from yurt.state import Snapshot
+from yurt.structs import status
+from yurt.structs.commands import (
+    AnyCommand,
+    Applied,
+    ApplyPlan,
+    DropStagedPlans,
+    Rejected,
+    SetNodeEligibility,
+    StagePlan,
+)
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.node import NodeEvent
+from yurt.structs.plan import QUOTA_REFUSAL, Outcome, Plan, PlanResult
+from yurt.structs.questions import is_ready
+
+if TYPE_CHECKING:
+    from yurt.scheduler.capacity.limits import LimitsOf
+
+log = logging.getLogger(__name__)
+
+THREAD_SIZE: Final = 500
+"""Plans that touch more allocations are checked beside the loop, not in it."""
+TAKEN_OUT: Final = "Node marked as ineligible for scheduling due to multiple plan rejections"
+QUEUE_LIMIT: Final = 1024
+ON_THEIR_WAY_MAX: Final = 128
+"""Commands with plans that are being written while the next plan is checked."""
+TURN_SIZE: Final = 16
+"""Allocations of plans checked before others get the loop."""
+
+
+class _Submission(NamedTuple):
+    outcome: Outcome
+    answer: asyncio.Future[PlanResult]
+
+    def accept(self, result: PlanResult) -> None:
+        """Tell whoever still waits."""
+        if not self.answer.done():
+            self.answer.set_result(result)
+
+
+class _Checked(NamedTuple):
+    """A plan on its way into the log: what was accepted, its parts, and the future of its commands."""
+
+    result: PlanResult
+    parts: tuple[Plan, ...]
+    written: asyncio.Future[tuple[Committed, ...]]
+    staged: str = ""
+    """The id under which the parts are staged, when they must appear together."""
+
+
+class _Landed(NamedTuple):
+    """A plan that `apply` has refused, before its answer."""
+
+    checked: _Checked
+    submission: _Submission
+    results: tuple[Committed, ...]
+
+
+class PlanApplier:
+    """The plan queue and the loop that works it off."""
+
+    def __init__(self, *, env: Env, writer: LogWriter, metrics: Metrics) -> None:
+        self._env = env
+        self._writer = writer
+        self._metrics = metrics
+        self.limits: Mapping[str, LimitsOf] = {}
+        """What the scheduler and the check are given besides the state: `limits`, or nothing."""
+        self.history: History | None = None
+        """States kept for replays, where the log does not."""
+        self.rejections: Rejections | None = None
+        """Counts the nodes that refuse plans, where that is asked for."""
+        self._queue: PlanQueue[_Submission] = PlanQueue()
+        self._arrived = asyncio.Event()
+        self._in_flight: scheduler.InFlightPlans | None = None
+        """Made with the first plan: until then nothing that schedules need be loaded."""
+        self._landed = asyncio.Event()
+        self._unsettled: deque[_Landed] = deque()
+        self._unanswered: set[asyncio.Future[PlanResult]] = set()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    async def submit(self, plan: Plan, outcome: Outcome) -> PlanResult:
+        """Store the plan; when all of it was accepted, the outcome of its evaluation is stored with it."""
+        return await self.hand_in(plan, outcome)
+
+    def hand_in(self, plan: Plan, outcome: Outcome) -> asyncio.Future[PlanResult]:
+        """As `submit`, for a caller that waits later."""
+        if len(self._queue) >= QUEUE_LIMIT:
+            raise Unavailable("too many plans wait to be applied")
+        submission = _Submission(outcome, asyncio.get_running_loop().create_future())
+        self._unanswered.add(submission.answer)
+        submission.answer.add_done_callback(self._unanswered.discard)
+        self._queue.push(plan, submission)
+        self._arrived.set()
+        return submission.answer
+
+    def foreseen(self) -> Snapshot:
+        """The newest state with the plans on their way into the log laid over it."""
+        return self._writer.state if self._in_flight is None else self._in_flight.view(self._writer.state)
+
+    async def run(self) -> None:
+        """Apply plans until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    await self._arrived.wait()
+                    self._arrived.clear()
+                    await self._work_off(group)
+        finally:
+            self._in_flight = None
+            self._queue.drain()
+            self._unsettled.clear()
+            for answer in tuple(self._unanswered):
+                refuse(answer, Unavailable("this server stopped leading"))
+
+    async def _work_off(self, group: asyncio.TaskGroup) -> None:
+        """Check what has come, and let each plan find its own way into the log."""
+        turn = 0
+        while len(self._queue) or self._unsettled:
+            if self._unsettled:
+                group.create_task(self._settle(self._unsettled.popleft()))
+                continue
+            while self._in_flight is not None and len(self._in_flight) >= ON_THEIR_WAY_MAX:
+                self._landed.clear()
+                await self._landed.wait()
+            plan, submission = self._queue.pop()
+            checked = await outcome_of(self._check(plan, submission.outcome))
+            if isinstance(checked, Exception):
+                refuse(submission.answer, checked)
+                continue
+            if isinstance(checked, PlanResult):
+                submission.accept(checked)
+            else:
+                checked.written.add_done_callback(partial(self._land, checked, submission))
+            turn += size_of(plan)
+            if turn >= TURN_SIZE:
+                await self._writer.turns.next()
+                turn = 0
+
+    async def _check(self, plan: Plan, outcome: Outcome) -> _Checked | PlanResult:
+        """Check a plan and hand what was accepted to the log; a result when nothing was."""
+        state, view = self._writer.state, self.foreseen()
+        started = self._env.monotonic()
+        if size_of(plan) > THREAD_SIZE:
+            result = await asyncio.to_thread(scheduler.check_plan, view, plan, **self.limits)
+            await self._writer.turns.next()
+        else:
+            result = scheduler.check_plan(view, plan, **self.limits)
+        accepted = result.accepted
+        self._metrics.observe_plan(plan, result, self._env.monotonic() - started)
+        if self.rejections is not None and result.rejected_nodes:
+            self._take_out(result, self.rejections)
+        evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)
+        if accepted.is_empty and not result.is_full:
+            return replace(result, refresh_index=max(result.refresh_index, state.index))
+        is_large = size_of(accepted) > THREAD_SIZE
+        parts = await asyncio.to_thread(cut_plan, accepted) if is_large else cut_plan(accepted)
+        mint = Mint(self._env.now(), self._env.uuid)
+        staged = self._env.uuid() if accepted.is_indivisible and len(parts) > 1 else ""
+        preempted = partial(preemption_evals, state, mint=mint)
+        if staged:
+            commands = staged_commands(parts, (*evaluations, *preempted(accepted)), staged, checked_at=state.index)
+        else:
+            commands = part_commands(parts, evaluations, follow_ups(outcome), preempted, checked_at=state.index)
+        written = self._writer.enqueue(
+            await asyncio.to_thread(self._writer.prepare, commands) if is_large else commands
+        )
+        if self._in_flight is None:
+            self._in_flight = scheduler.InFlightPlans()
+        self._in_flight.add(self._writer.state, parts)
+        return _Checked(result, parts, written, staged)
+
+    def _take_out(self, result: PlanResult, rejections: Rejections) -> None:
+        """Have nodes that refuse plan after plan take no more allocations; one that is left out now comes again."""
+        now = self._env.now()
+        for node_id, reason in result.rejected_nodes.items():
+            state = self._writer.state
+            node = state.nodes.get(node_id)
+            if (
+                node is None
+                or not is_ready(node)
+                or reason.startswith(QUOTA_REFUSAL)
+                or not rejections.add(node_id, now)
+            ):
+                continue
+            log.warning("node %s refused plan after plan, at last for: %s; it is ineligible now", node_id, reason)
+            command = SetNodeEligibility(
+                node_id=node_id,
+                eligibility=status.INELIGIBLE,
+                event=NodeEvent(message=TAKEN_OUT, subsystem="Scheduler", details={"reason": reason}, timestamp=now),
+                based_on=(expectation(state, "nodes", node_id),),
+            )
+            self._writer.enqueue((command,)).add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _land(self, checked: _Checked, submission: _Submission, written: asyncio.Future[tuple[Committed, ...]]) -> None:
+        """Answer for a plan that is stored, or never will be."""
+        if self._in_flight is not None:
+            self._in_flight.remove(checked.parts)
+        self._landed.set()
+        error = written.exception()
+        if isinstance(error, Exception):
+            refuse(submission.answer, error)
+            return
+        results = written.result()
+        if all(map(_is_applied, results)):
+            submission.accept(_stored(checked.result, results))
+        else:
+            self._unsettled.append(_Landed(checked, submission, results))
+            self._arrived.set()
+
+    async def _settle(self, landed: _Landed) -> None:
+        """Answer for a plan of which a part was refused; what was staged of it is dropped first."""
+        checked, answer, results = landed.checked, landed.submission.answer, landed.results
+        if checked.staged:
+            error = await outcome_of(self._writer.propose(DropStagedPlans(plan_id=checked.staged)))
+            if isinstance(error, Exception):
+                refuse(answer, error)
+                return
+            results = results[-1:]
+        rejected = [part.result for part in results if isinstance(part.result, Rejected)]
+        if all(each.kind == "stale" for each in rejected):
+            self._metrics.count("plan.stale")
+            landed.submission.accept(_partial(checked, results, rejected[0].message))
+        else:
+            other = next(each for each in rejected if each.kind != "stale")
+            refuse(answer, Unavailable(f"the plan no longer fits the state: {other.message}"))
+
+
+def staged_commands(
+    parts: Sequence[Plan], evaluations: tuple[Evaluation, ...], staged: str, *, checked_at: int = 0
+) -> list[AnyCommand]:
+    """The commands of a plan that appears whole: all parts but the last one are staged under the id `staged`."""
+    first: list[AnyCommand] = [
+        StagePlan(plan_id=staged, number=number, plan=part) for number, part in enumerate(parts[:-1])
+    ]
+    last = ApplyPlan(plan=parts[-1], evaluations=evaluations, staged=staged, parts=len(first), checked_at=checked_at)
+    return [*first, last]
+
+
+def part_commands(
+    parts: Sequence[Plan],
+    evaluations: tuple[Evaluation, ...],
+    delayed: tuple[Evaluation, ...],
+    preempted: Callable[[Plan], tuple[Evaluation, ...]],
+    *,
+    checked_at: int = 0,
+) -> list[AnyCommand]:
+    """The commands of a plan that may appear part after part. Each follows the one before, so that a prefix is applied.
+
+    The first one brings the delayed evaluations that allocations of any part may refer to, each one the evaluations of
+    the jobs that it preempts, and the last one the end of the plan's evaluation.
+    """
+    commands: list[AnyCommand] = []
+    follows: tuple[str, ...] = ()
+    for number, part in enumerate(parts):
+        is_first, is_last = number == 0, number == len(parts) - 1
+        own = (*(delayed if is_first and not is_last else ()), *(evaluations if is_last else ()), *preempted(part))
+        commands.append(ApplyPlan(plan=part, evaluations=own, checked_at=checked_at, follows=follows))
+        follows = (part.placements[0].id,) if part.placements else follows
+    return commands
+
+
+def _stored(result: PlanResult, results: Sequence[Committed]) -> PlanResult:
+    """The result of a plan whose commands were applied."""
+    index = max((part.index for part in results if _is_applied(part)), default=0)
+    return replace(result, alloc_index=index, refresh_index=0 if result.is_full else max(result.refresh_index, index))
+
+
+def _is_applied(part: Committed) -> bool:
+    return isinstance(part.result, Applied)
+
+
+def _partial(checked: _Checked, results: Sequence[Committed], reason: str) -> PlanResult:
+    """The result of a plan of which parts were stale: its worker looks again at the state that refused them."""
+    plan = checked.result.accepted
+    whole = (plan,) if checked.staged else checked.parts
+    outcomes = list(zip(whole, results, strict=True))
+    applied = [part for part, committed in outcomes if _is_applied(committed)]
+    nodes = {
+        placement.node_id: reason
+        for part, committed in outcomes
+        if not _is_applied(committed)
+        for placement in part.placements
+    }
+    nothing = Plan(eval_id=plan.eval_id, namespace=plan.namespace, job_id=plan.job_id)
+    return PlanResult(
+        accepted=_joined(nothing, applied),
+        alloc_index=max((each.index for each in results if _is_applied(each)), default=0),
+        refresh_index=results[-1].index,
+        rejected_nodes={**checked.result.rejected_nodes, **(nodes or {"": reason})},
+    )
+
+
+def _joined(plan: Plan, parts: Sequence[Plan]) -> Plan:
+    """One plan with what the parts do to allocations."""
+    fields = ("placements", "in_place", "attributes", "stops", "preemptions", "deployment_updates")
+    return replace(plan, **{name: tuple(chain.from_iterable(getattr(part, name) for part in parts)) for name in fields})
+
+
+def refuse(answer: asyncio.Future[PlanResult], error: Exception) -> None:
+    """Tell whoever still waits."""
+    if not answer.done():
+        answer.set_exception(error)
+
+
+def outcome_evaluations(outcome: Outcome) -> tuple[Evaluation, ...]:
+    """All that the end of an evaluation stores."""
+    reblock = (outcome.reblock,) if outcome.reblock is not None else (outcome.evaluation,)
+    return (*outcome.created, *reblock)
+
+
+def follow_ups(outcome: Outcome) -> tuple[Evaluation, ...]:
+    """Delayed evaluations that accepted parts of a plan may refer to already."""
+    return tuple(evaluation for evaluation in outcome.created if evaluation.wait_until)
+
+
+def preemption_evals(state: Snapshot, plan: Plan, *, mint: Mint) -> tuple[Evaluation, ...]:
+    """One evaluation for each job that lost an allocation to the plan."""
+    allocs = [alloc for stop in plan.preemptions if (alloc := state.allocs.get(stop.id)) is not None]
+    jobs = [job for alloc in allocs if (job := state.jobs.get((alloc.namespace, alloc.job_id))) is not None]
+    return evaluations_of(jobs, status.TRIGGER_PREEMPTION, mint)

@@ -1,0 +1,281 @@
+"""Where workers get evaluations and leave what came of them: the leader's own queues, or the leader from afar.
+
+The leader hands evaluations to the workers of other servers only when more are ready than its own will soon take: what
+several workers plan side by side may have to be planned again. A delivery's token is good until it has its answer, its
+time is over, or the leader changes; with one that is no longer good nothing is stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from yurt.broker import Delivery
+from yurt.runtime.env import Env
+from yurt.runtime.supervise import outcome_of
+from yurt.sdk.errors import Conflict, YurtError
+from yurt.sdk.value import Value, replace
+from yurt.server.leadership.failures import is_no_leader, is_passing
+from yurt.server.leadership.retries import repeated
+from yurt.server.log.log_writer import Committed, LogWriter, error_of
+from yurt.server.scheduling.plan_applier import PlanApplier, outcome_evaluations
+from yurt.state import Snapshot
+from yurt.structs import status
+from yurt.structs.commands import Rejected, UpsertEvaluations
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.packed import packed
+from yurt.structs.plan import Outcome, Plan, PlanResult
+
+if TYPE_CHECKING:
+    from yurt.server.leadership.peers import PeerPort
+    from yurt.server.scheduling.eval_queue import EvalQueue
+
+QUEUES: Final = status.JOB_TYPES
+BATCH: Final = 64
+BATCH_COUNT: Final = 2_000
+"""A batch ends with the evaluation that brings its jobs to so many allocations: nobody waits long for a big one."""
+SCHEDULER_VERSION: Final = 1
+"""Raised when servers that schedule the old way may not make plans for a leader that does it the new way."""
+OTHER_SCHEDULER: Final = "scheduler version mismatch"
+POLL_S: Final = 0.5
+"""How long a worker elsewhere waits at the leader for something to do."""
+
+
+class View(NamedTuple):
+    """What an attempt looks at, and how a replay gets there."""
+
+    state: Snapshot
+    ahead: int
+    after: str = ""
+
+
+class PlanReply(Value):
+    """What became of a plan: whether all of it, or nothing, was accepted; a state to look at when it was not all."""
+
+    is_full: bool
+    is_empty: bool = False
+    refresh_index: int = 0
+
+
+class Made(NamedTuple):
+    """What a worker made of a delivery: a plan, perhaps an empty one, and the end of the evaluation."""
+
+    delivery: Delivery
+    plan: Plan
+    outcome: Outcome
+
+
+class Work(Protocol):
+    """What a worker works on."""
+
+    async def take(self) -> list[Delivery]:
+        """Evaluations of different jobs, as soon as there are some."""
+        ...
+
+    async def ack(self, *deliveries: Delivery) -> None:
+        """The ends of these evaluations are stored."""
+        ...
+
+    async def nack(self, delivery: Delivery) -> None:
+        """The evaluation must be tried again."""
+        ...
+
+    async def carry_out(self, made: Sequence[Made]) -> list[PlanReply | Exception]:
+        """Store each plan, side by side, with the evaluation's end when all of it is accepted; or why that failed."""
+        ...
+
+    async def store(self, delivery: Delivery, evaluations: tuple[Evaluation, ...]) -> None:
+        """Store the evaluation's end."""
+        ...
+
+    def view(self) -> View:
+        """What to look at."""
+        ...
+
+
+_Answer = Awaitable[PlanResult | tuple[Committed, ...]] | Exception
+
+
+class LeaderWork:
+    """The queues of this server, while it leads."""
+
+    def __init__(self, *, env: Env, queue: EvalQueue, applier: PlanApplier, writer: LogWriter) -> None:
+        self._env = env
+        self._queue = queue
+        self._applier = applier
+        self._writer = writer
+        self.spare = BATCH
+        """More ready evaluations than this are handed to other servers' workers."""
+
+    async def take(self) -> list[Delivery]:
+        """A batch for a worker of this server."""
+        return self._batch(await self._queue.dequeue(QUEUES))
+
+    async def take_spare(self, timeout_s: float) -> list[Delivery]:
+        """A batch for a worker elsewhere; nothing when no more are ready than this server's workers will soon take."""
+        first = await self._queue.dequeue_above(self.spare, QUEUES, timeout_s=timeout_s)
+        return self._batch(first) if first is not None else []
+
+    async def ack(self, *deliveries: Delivery) -> None:
+        """The worker is done."""
+        for delivery in deliveries:
+            self._queue.ack(delivery)
+
+    async def nack(self, delivery: Delivery) -> None:
+        """The worker failed."""
+        self._queue.nack(delivery)
+
+    async def submit(self, delivery: Delivery, plan: Plan, outcome: Outcome) -> PlanReply:
+        """Check and store a plan; raises Conflict for a delivery that is no longer the worker's."""
+        (reply,) = await self.carry_out((Made(delivery, plan, outcome),))
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    async def store(self, delivery: Delivery, evaluations: tuple[Evaluation, ...]) -> None:
+        """Store the evaluation's end; raises Conflict for a delivery that is no longer the worker's."""
+        self._hold(delivery)
+        try:
+            await self._writer.propose(UpsertEvaluations(evaluations=evaluations))
+        finally:
+            self._let_go(delivery)
+
+    async def carry_out(self, made: Sequence[Made]) -> list[PlanReply | Exception]:
+        """Check and store the plans; Conflict for a delivery that is no longer the worker's."""
+        answers = [self._begin(one) for one in made]
+        try:
+            return [await _reply(answer) for answer in answers]
+        finally:
+            for one in made:
+                self._let_go(one.delivery)
+
+    def view(self) -> View:
+        """The newest state, with what is on its way laid over it."""
+        if self._applier.history is not None:
+            self._applier.history.keep(self._writer.state, batches=self._writer.batches)
+        return View(self._applier.foreseen(), self._writer.last_index)
+
+    def _begin(self, made: Made) -> _Answer:
+        """Hand in what was made; the evaluation stays the worker's while that waits for others."""
+        delivery, plan, outcome = made
+        try:
+            self._hold(delivery)
+            if plan.is_empty:
+                return self._writer.enqueue((UpsertEvaluations(evaluations=outcome_evaluations(outcome)),))
+            return self._applier.hand_in(replace(plan, eval_token=delivery.token), outcome)
+        except YurtError as error:
+            return error
+
+    def _hold(self, delivery: Delivery) -> None:
+        eval_id = delivery.evaluation.id
+        if not self._queue.broker.pause_nack(eval_id, delivery.token):
+            raise Conflict(f"evaluation {eval_id} is no longer this worker's")
+
+    def _let_go(self, delivery: Delivery) -> None:
+        self._queue.broker.resume_nack(delivery.evaluation.id, delivery.token, now=self._env.now())
+
+    def _batch(self, first: Delivery) -> list[Delivery]:
+        """With the first evaluation the others that are ready."""
+        batch = [first]
+        count = evaluation_size(self._writer.state, first.evaluation)
+        while len(batch) < BATCH and count < BATCH_COUNT:
+            delivery = self._queue.dequeue_now(QUEUES)
+            if delivery is None:
+                break
+            batch.append(delivery)
+            count += evaluation_size(self._writer.state, delivery.evaluation)
+        return batch
+
+
+class FarWork:
+    """The queues of the leader, seen from a server that follows; raises Unavailable while it cannot be reached.
+
+    What a worker has made is handed in again while nobody leads, as far as this server knows: a plan only where it was
+    not carried out for certain, the answer to a delivery, which bears being given twice, over lost connections too.
+    """
+
+    def __init__(self, leader: Callable[[], PeerPort], state: Callable[[], Snapshot], *, env: Env) -> None:
+        self._leader = leader
+        self._state = state
+        self._env = env
+
+    async def take(self) -> list[Delivery]:
+        """What the leader has to spare, perhaps nothing; returns in time. Raises Conflict for another scheduler."""
+        return list(await self._leader().take_work(timeout_s=POLL_S, scheduler=SCHEDULER_VERSION))
+
+    async def ack(self, *deliveries: Delivery) -> None:
+        """The ends of these evaluations are stored; all are told, before one that could not be told raises."""
+        told = await asyncio.gather(*map(self._ack, deliveries), return_exceptions=True)
+        for error in told:
+            if error is not None:
+                raise error
+
+    async def _ack(self, delivery: Delivery) -> None:
+        async def call() -> None:
+            await self._leader().finish_work(delivery, is_done=True)
+
+        await repeated(call, self._env, while_=is_passing)
+
+    async def nack(self, delivery: Delivery) -> None:
+        """The evaluation must be tried again."""
+        await self._leader().finish_work(delivery, is_done=False)
+
+    async def carry_out(self, made: Sequence[Made]) -> list[PlanReply | Exception]:
+        """Have the leader check and store the plans."""
+        return list(await asyncio.gather(*(outcome_of(self._carry_out(one)) for one in made)))
+
+    async def _carry_out(self, made: Made) -> PlanReply:
+        delivery, plan, outcome = made
+        if not plan.is_empty:
+            return await self.submit(delivery, plan, outcome)
+        await self.store(delivery, outcome_evaluations(outcome))
+        return PlanReply(is_full=True)
+
+    async def submit(self, delivery: Delivery, plan: Plan, outcome: Outcome) -> PlanReply:
+        """Have the leader check and store a plan."""
+        small = packed(plan)
+
+        async def call() -> PlanReply:
+            return await self._leader().submit_plan(delivery, small, outcome)
+
+        return await repeated(call, self._env, while_=is_no_leader)
+
+    async def store(self, delivery: Delivery, evaluations: tuple[Evaluation, ...]) -> None:
+        """Have the leader store the evaluation's end."""
+
+        async def call() -> None:
+            await self._leader().store_evaluations(delivery, evaluations)
+
+        await repeated(call, self._env, while_=is_no_leader)
+
+    def view(self) -> View:
+        """This server's state."""
+        state = self._state()
+        return View(state, state.index)
+
+
+async def _reply(answer: _Answer) -> PlanReply | Exception:
+    """What became of a plan, or of the end of an evaluation without one."""
+    result = answer if isinstance(answer, Exception) else await outcome_of(answer)
+    if isinstance(result, Exception):
+        return result
+    if isinstance(result, PlanResult):
+        return PlanReply(is_full=result.is_full, is_empty=result.accepted.is_empty, refresh_index=result.refresh_index)
+    rejected = next((part.result for part in result if isinstance(part.result, Rejected)), None)
+    return PlanReply(is_full=True) if rejected is None else error_of(rejected)
+
+
+def attempt_size(state: Snapshot, job: Job) -> int:
+    """How many allocations an attempt for a job looks at or places."""
+    is_of_every_node = job.type in (status.JOB_SYSTEM, status.JOB_SYSBATCH)
+    asked = sum([len(state.nodes) if is_of_every_node else group.count for group in job.task_groups])
+    return max(0 if job.stop else asked, state.allocs.count_where("job", (job.namespace, job.id)))
+
+
+def evaluation_size(state: Snapshot, evaluation: Evaluation) -> int:
+    """The same for the job of an evaluation, which may be gone."""
+    key = (evaluation.namespace, evaluation.job_id)
+    job = state.jobs.get(key)
+    return state.allocs.count_where("job", key) if job is None else attempt_size(state, job)

@@ -1,0 +1,270 @@
+"""A scheduler worker: has evaluations scheduled on a snapshot, submits the plans, tries again on what was refused.
+
+It takes some ready evaluations at once. The broker never hands out two of one job, so each is scheduled on
+the same snapshot with the plans of those before it laid over, and all plans are on their way into the log together:
+one append then serves many. An evaluation of which parts were refused is scheduled anew alone, on a newer state.
+
+Every delivery gets exactly one answer: ack when the evaluation's end is stored, nack for anything else, shutdown
+included.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from yurt import scheduler
+from yurt.broker import Delivery
+from yurt.rules.bounds import is_costly
+from yurt.runtime.env import Env
+from yurt.runtime.supervise import outcome_of
+from yurt.sdk.errors import Reason, YurtError
+from yurt.sdk.value import replace
+from yurt.server.log.state_waits import StateWaiter
+from yurt.server.metrics import Metrics
+from yurt.server.scheduling.plan_applier import outcome_evaluations
+from yurt.server.scheduling.replay import ATTEMPTS_KEPT
+from yurt.server.scheduling.work_sources import Made, PlanReply, View, Work, evaluation_size
+from yurt.state import Snapshot
+from yurt.structs.evaluation import AttemptRecord, Evaluation
+from yurt.structs.plan import Outcome
+
+if TYPE_CHECKING:
+    from yurt.scheduler.capacity.limits import LimitsOf
+
+log = logging.getLogger(__name__)
+
+INDEX_WAIT_S: Final = 5.0
+BEHIND_WAIT_S: Final = 50.0
+TAKE_RETRY_FIRST_S, TAKE_RETRY_MAX_S = 0.02, 10.0
+OTHER_SCHEDULER_WAIT_S: Final = 30.0
+"""How long a worker stays away from a leader whose scheduler is of another version (semantics, section 3)."""
+NACK_LIMIT_S: Final = 1.0
+TOGETHER: Final = 16
+"""Plans of a batch that are submitted at once: enough to share an append, few enough that the first is not kept."""
+THREAD_COUNT: Final = 500
+"""Attempts for jobs of more allocations are made beside the loop, not in it."""
+
+
+class _Tried(NamedTuple):
+    """A delivery with its first attempt, or why there is none, and when that began."""
+
+    delivery: Delivery
+    first: scheduler.Attempt | Exception
+    started: float
+
+
+class Worker:
+    """One of the loops that schedule."""
+
+    def __init__(
+        self,
+        work: Work,
+        *,
+        env: Env,
+        current: Callable[[], Snapshot],
+        waiter: StateWaiter,
+        metrics: Metrics,
+        limits: Mapping[str, LimitsOf],
+    ) -> None:
+        self._work = work
+        self._env = env
+        self._current = current
+        self._waiter = waiter
+        self._metrics = metrics
+        self._limits = limits
+        self._retrying = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Serve evaluations until cancelled; what schedules is loaded while there is nothing to do yet."""
+        await self._load()
+        await asyncio.to_thread(self._current().columns_maker())
+        while True:
+            await self._serve(await self._work.take())
+
+    async def run_afar(self, may_take: Callable[[], Awaitable[None]]) -> None:
+        """Serve evaluations of another server until cancelled: whenever `may_take` returns, and it can be reached."""
+        pause_s = TAKE_RETRY_FIRST_S
+        while True:
+            await may_take()
+            try:
+                batch = await self._work.take()
+            except YurtError as error:
+                if error.reason is Reason.SCHEDULER_MISMATCH:
+                    log.warning("no evaluations are fetched for %g s: %s", OTHER_SCHEDULER_WAIT_S, error)
+                    await self._env.sleep(OTHER_SCHEDULER_WAIT_S)
+                    continue
+                log.debug("no evaluations can be fetched: %s", error)
+                await self._env.sleep(pause_s)
+                pause_s = min(pause_s * 2, TAKE_RETRY_MAX_S)
+                continue
+            pause_s = TAKE_RETRY_FIRST_S
+            if batch:
+                await self._load()
+                await self._serve(batch)
+
+    async def _load(self) -> None:
+        if not scheduler.is_loaded():
+            await asyncio.to_thread(scheduler.load)
+
+    async def _serve(self, batch: list[Delivery]) -> None:
+        """Schedule one after another, and let each finish by itself; returns when all have their answer."""
+        unanswered = {delivery.evaluation.id: delivery for delivery in batch}
+        index = max(delivery.evaluation.modify_index for delivery in batch)
+        try:
+            await self._waiter.wait_index(index, timeout_s=INDEX_WAIT_S)
+            async with asyncio.TaskGroup() as group:
+                await self._start_all(group, batch, unanswered=unanswered)
+        finally:
+            for delivery in tuple(unanswered.values()):
+                await self._nack(delivery)
+        await self._waiter.wait_index(index, timeout_s=BEHIND_WAIT_S)
+
+    async def _start_all(
+        self, group: asyncio.TaskGroup, batch: list[Delivery], *, unanswered: dict[str, Delivery]
+    ) -> None:
+        """Make each one's first attempt on the plans of those before it, and submit some together."""
+        view, seed = self._work.view(), self._seed()
+        series = scheduler.Series(view.state, seed=seed, **self._limits)
+        company: list[_Tried] = []
+        for number, delivery in enumerate(batch, 1):
+            if delivery.evaluation.modify_index <= view.state.index:
+                started = self._env.monotonic()
+                record = self._record(view, seed)
+                attempt = partial(series.attempt, delivery.evaluation, now=record.now)
+                first = await outcome_of(self._schedule(delivery.evaluation, attempt, record))
+                if not isinstance(first, Exception):
+                    view = view._replace(after=delivery.evaluation.id)
+                company.append(_Tried(delivery, first, started))
+            if company and (number % TOGETHER == 0 or number == len(batch)):
+                group.create_task(self._finish(company, unanswered))
+                company = []
+            await asyncio.sleep(0)
+
+    async def _finish(self, company: Sequence[_Tried], unanswered: dict[str, Delivery]) -> None:
+        """From the first attempts to the answers; what was refused is tried again alone."""
+        refused: list[tuple[_Tried, PlanReply]] = []
+        ended: list[_Tried] = []
+        for tried, reply in await self._carried_out(company):
+            if isinstance(reply, Exception):
+                await self._fail(unanswered.pop(tried.delivery.evaluation.id), reply)
+            elif reply.is_full:
+                ended.append(tried)
+            else:
+                refused.append((tried, reply))
+        await self._end(ended, unanswered)
+        for tried, reply in refused:
+            error = await outcome_of(self._again(tried, reply))
+            if error is not None:
+                await self._fail(unanswered.pop(tried.delivery.evaluation.id), error)
+            else:
+                await self._end((tried,), unanswered)
+
+    async def _carried_out(self, company: Sequence[_Tried]) -> list[tuple[_Tried, PlanReply | Exception]]:
+        """What became of each one's plan, where there is one."""
+        made = [
+            Made(each.delivery, first.plan, first.outcome)
+            for each in company
+            if not isinstance(first := each.first, Exception)
+        ]
+        replies = iter(await self._work.carry_out(made))
+        return [(each, each.first if isinstance(each.first, Exception) else next(replies)) for each in company]
+
+    async def _again(self, tried: _Tried, refused: PlanReply) -> None:
+        """Try again alone until the evaluation has its end."""
+        assert not isinstance(tried.first, Exception)
+        async with self._retrying:
+            await self._try_again(tried.delivery, tried.first, refused)
+
+    async def _fail(self, delivery: Delivery, error: Exception) -> None:
+        self._metrics.count("worker.failed")
+        trace = None if isinstance(error, YurtError) else error
+        log.error("evaluation %s failed, it will be tried again: %s", delivery.evaluation.id, error, exc_info=trace)
+        await self._nack(delivery)
+
+    async def _end(self, ended: Sequence[_Tried], unanswered: dict[str, Delivery]) -> None:
+        if not ended:
+            return
+        now = self._env.monotonic()
+        self._metrics.count("worker.evaluations", len(ended))
+        for tried in ended:
+            self._metrics.time("worker.invoke", now - tried.started)
+        deliveries = [unanswered.pop(tried.delivery.evaluation.id) for tried in ended]
+        try:
+            await self._work.ack(*deliveries)
+        except YurtError as error:
+            log.debug("the leader does not hear of the end of some evaluations: %s", error)
+
+    async def _nack(self, delivery: Delivery) -> None:
+        """Give an evaluation back, also when this worker is being stopped; the leader's timer does it otherwise."""
+        try:
+            async with asyncio.timeout(NACK_LIMIT_S):
+                await self._work.nack(delivery)
+        except (YurtError, TimeoutError) as error:
+            log.debug("evaluation %s cannot be given back: %s", delivery.evaluation.id, error)
+
+    async def _try_again(self, delivery: Delivery, made: scheduler.Attempt, refused: PlanReply) -> None:
+        evaluation = delivery.evaluation
+        limit = scheduler.max_attempts(evaluation.type)
+        tries = 1 if refused.is_empty else 0
+        while tries < limit:
+            await self._waiter.wait_index(refused.refresh_index, timeout_s=INDEX_WAIT_S)
+            view, seed = self._work.view(), self._seed()
+            record = self._record(view, seed, tries)
+            attempt = partial(
+                scheduler.attempt, view.state, evaluation, now=record.now, seed=seed, attempt=tries, **self._limits
+            )
+            made = await self._schedule(evaluation, attempt, *made.outcome.evaluation.attempts, record)
+            (reply,) = await self._work.carry_out((Made(delivery, made.plan, made.outcome),))
+            if isinstance(reply, Exception):
+                raise reply
+            if reply.is_full:
+                return
+            refused = reply
+            tries = tries + 1 if refused.is_empty else 0
+        await self._give_up(delivery, made.outcome)
+
+    async def _schedule(
+        self, evaluation: Evaluation, attempt: Callable[[], scheduler.Attempt], *records: AttemptRecord
+    ) -> scheduler.Attempt:
+        """Make an attempt, the last one of those recorded."""
+        state = self._current()
+        job = state.jobs.get((evaluation.namespace, evaluation.job_id))
+        is_large = evaluation_size(state, evaluation) > THREAD_COUNT or (job is not None and is_costly(job))
+        made = await asyncio.to_thread(attempt) if is_large else attempt()
+        return _recorded(made, records[-ATTEMPTS_KEPT:])
+
+    def _record(self, view: View, seed: int, tries: int = 0) -> AttemptRecord:
+        """What an attempt is made from that begins now."""
+        return AttemptRecord(
+            seed=f"{seed:032x}",
+            state_index=view.state.index,
+            now=self._env.now(),
+            number=tries,
+            ahead=view.ahead,
+            after=view.after,
+        )
+
+    async def _give_up(self, delivery: Delivery, last: Outcome | None) -> None:
+        outcome = scheduler.exhausted(
+            delivery.evaluation,
+            seed=self._seed(),
+            now=self._env.now(),
+            snapshot_index=self._current().index,
+            last=last,
+        )
+        await self._work.store(delivery, outcome_evaluations(outcome))
+
+    def _seed(self) -> int:
+        return int(self._env.uuid().replace("-", ""), 16)
+
+
+def _recorded(made: scheduler.Attempt, records: tuple[AttemptRecord, ...]) -> scheduler.Attempt:
+    """The attempt with what it was made from stored in its evaluation."""
+    outcome = made.outcome
+    ended = replace(outcome.evaluation, attempts=records)
+    reblock = None if outcome.reblock is None else replace(outcome.reblock, attempts=records)
+    return made._replace(outcome=replace(outcome, evaluation=ended, reblock=reblock))
