@@ -16,7 +16,7 @@ from yurt.scheduler.explain.edits import EQUIPMENT, text_of
 from yurt.scheduler.explain.minimal_change import HOPELESS, Cost, NodeChange, change_for, device_edits
 from yurt.scheduler.explain.node_shortage import node_shortages
 from yurt.scheduler.feasibility.masks import BoolArray
-from yurt.scheduler.placing.spread import FloatArray
+from yurt.scheduler.placing.terms.term import FloatArray
 from yurt.state.arrays import IntArray
 from yurt.structs.explain import NearMiss, SmallestChange
 

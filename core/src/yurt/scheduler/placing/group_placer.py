@@ -29,10 +29,11 @@ from yurt.scheduler.feasibility.node_cache import answers_by_row, cached_answer
 from yurt.scheduler.feasibility.volumes import VolumeClaims
 from yurt.scheduler.ids import number_of
 from yurt.scheduler.placing.exhausted_nodes import ExhaustedCounts
-from yurt.scheduler.placing.preemption import is_allowed, preempt, preemption_score, situation
+from yurt.scheduler.placing.preemption import PREEMPTION, is_allowed, preempt, preemption_score, situation
 from yurt.scheduler.placing.ranking import Ranker, RankOptions
 from yurt.scheduler.placing.runs import PlacementRun, place_run
-from yurt.scheduler.placing.spread import UNIT, FloatArray
+from yurt.scheduler.placing.terms.registry import ALONE
+from yurt.scheduler.placing.terms.term import UNIT, FloatArray
 from yurt.scheduler.placing.top_k import IMPOSSIBLE, best_rows
 from yurt.sdk.value import replace
 from yurt.state.columns import CPU, DISK, MEMORY, SHAPE
@@ -40,9 +41,6 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.resources import Resources
-
-ALONE = frozenset({"binpack", "devices"})
-"""Parts of a score that tell of one node without regard to others."""
 
 
 class PlacedAlloc(NamedTuple):
@@ -216,7 +214,7 @@ class GroupPlacer:
         grant, victims = found
         self.ranker.forget(row)
         meta = self.ranker.meta(row)
-        shown = {**meta.scores, "preemption": preemption_score(victims)}
+        shown = {**meta.scores, PREEMPTION.name: preemption_score(victims)}
         table = (replace(meta, scores=shown, norm_score=float(scores[row])),)
         metrics, _ = self._ruled_out(within=scores == IMPOSSIBLE)
         self._taken(row, grant)
@@ -236,7 +234,7 @@ class GroupPlacer:
         if found is not None:
             self.ranker.forget(row)
             scores = self.ranker.meta(row).scores
-            parts = [value for name, value in scores.items() if self.ranker.is_part(name, value)]
+            parts = [value for name, value in scores.items() if self.ranker.is_counted(name, value)]
             parts.append(preemption_score(found[1]))
             score = round(sum(parts) / len(parts) * UNIT) / UNIT
             for victim in found[1]:
@@ -273,8 +271,8 @@ class GroupPlacer:
         meta = self.ranker.meta(row)
         shown = {name: value for name, value in meta.scores.items() if name in ALONE}
         if victims:
-            shown["preemption"] = preemption_score(victims)
-        parts = [value for name, value in shown.items() if self.ranker.is_part(name, value)]
+            shown[PREEMPTION.name] = preemption_score(victims)
+        parts = [value for name, value in shown.items() if self.ranker.is_counted(name, value)]
         return replace(meta, scores=shown, norm_score=round(sum(parts) / len(parts) * UNIT) / UNIT)
 
     def _refusal(self, row: int, reasons: list[str]) -> AllocationMetric:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable
+from typing import Final
 
 from yurt.scheduler.capacity.ask import GroupAsk, NodeGrant
 from yurt.scheduler.capacity.view import ClusterView
+from yurt.scheduler.placing.terms.term import TermKind
 from yurt.state.columns import ALLOCS, CPU, DISK, MEMORY
 from yurt.state.usage import Usage, is_using
 from yurt.structs.alloc import Allocation
@@ -14,6 +16,7 @@ from yurt.structs.job import Job, TaskGroup
 from yurt.structs.plan import AllocStop
 from yurt.structs.status import DESIRED_EVICT, JOB_BATCH, JOB_SERVICE, JOB_SYSBATCH, JOB_SYSTEM, SERVER_TERMINAL
 
+PREEMPTION: Final = TermKind("preemption", compares_nodes=False)
 PRIORITY_DELTA = 10
 PARALLEL_PENALTY = 50.0
 AMOUNTS = ALLOCS + 1

@@ -1,32 +1,36 @@
 """Ranking: every node scored as arrays, and a placement updates only what it changes (semantics 14, 15).
 
-A node's score is the mean of the parts that apply to it. Parts are whole numbers of 1e-9, kept as a sum and a number
-per row, so that scores are exact quotients and compare alike everywhere; equal ones are told apart by a hash of node
-id and seed, never by row. Without spreads a placement changes the score of its own node alone: the best rows are kept
-in a small sorted window, and a run of equal placements is ordered at once (`runs`). With spreads the best rows are
-kept per cell (`cells`).
+A node's score is the mean of the terms that count for it (`terms`). Terms are whole numbers of 1e-9, kept as a sum and
+a number per row, so that scores are exact quotients and compare alike everywhere; equal ones are told apart by a hash
+of node id and seed, never by row. Without spreads a placement changes the score of its own node alone: the best rows
+are kept in a small sorted window, and a run of equal placements is ordered at once (`runs`). With spreads the best rows
+are kept per cell (`cells`).
 """
 
 from __future__ import annotations
 
-import math
 from bisect import insort
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
 
 from yurt.scheduler.capacity.ask import GroupAsk, mhz_of_core
 from yurt.scheduler.capacity.view import DIMENSIONS, ClusterView
-from yurt.scheduler.feasibility.masks import BoolArray, check_mask, constraint_check
+from yurt.scheduler.feasibility.masks import BoolArray
 from yurt.scheduler.feasibility.node_cache import answers_by_row
 from yurt.scheduler.ids import Ties
 from yurt.scheduler.placing.cells import Cells
 from yurt.scheduler.placing.exhausted_nodes import ExhaustedCounts, ExhaustedNodes
-from yurt.scheduler.placing.spread import UNIT, FloatArray, SpreadScore
+from yurt.scheduler.placing.spread import ALLOCATION_SPREAD, SpreadScore
+from yurt.scheduler.placing.terms.binpack import BINPACK, Binpack
+from yurt.scheduler.placing.terms.job_anti_affinity import JOB_ANTI_AFFINITY, JobAntiAffinity
+from yurt.scheduler.placing.terms.registry import ALWAYS_SHOWN, COUNTED_AT_ZERO, terms_of
+from yurt.scheduler.placing.terms.reschedule_penalty import PENALTY, RESCHEDULE_PENALTY
+from yurt.scheduler.placing.terms.term import UNIT, FloatArray, ScoreTerm, TermContext
 from yurt.scheduler.placing.top_k import IMPOSSIBLE, best_rows
 from yurt.state.arrays import IntArray, numbered
-from yurt.state.columns import ALLOCS, CPU, MEMORY, USED_WIDTH, Chunk
-from yurt.structs.constraint import Constraint
+from yurt.state.columns import ALLOCS, CPU, USED_WIDTH, Chunk
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.metrics import NodeScoreMeta
 
@@ -38,7 +42,6 @@ FEW_ROWS = 32
 """So many rows are looked at one by one."""
 FEW_CHANGED = 4
 """When a quarter of the rows changed, all are looked at: plain arrays are quicker than picking rows."""
-LN10 = math.log(10.0)
 NO_AMOUNTS: Final[IntArray] = np.zeros(0, np.int64)
 
 Entry = tuple[float, int, int]
@@ -80,21 +83,27 @@ class Ranker:
         self.view = view
         self.group = group
         self.ask = ask
-        self.is_spread_algorithm = options.is_spread_algorithm
+        self.binpack = Binpack(ask.plain.usage, prefers_empty=options.is_spread_algorithm)
+        self.anti_affinity = JobAntiAffinity(group.count)
         self._feasible = mask
         self._open = mask
         """The feasible rows that are not closed; the mask itself until one is."""
         self.exhausted = ExhaustedNodes(view, ask.plain.usage, mask)
         """The feasible rows without room, counted."""
         self.ties = Ties(view.rows.ties, options.salt)
-        self.affinity = _affinities(view, job, group)
+        # The terms are compiled here, once for the group: what the inner loop reads of them is arrays and two short
+        # tuples, which are empty for most groups.
+        self.terms: tuple[ScoreTerm, ...] = terms_of(TermContext(view, job, group, ask))
+        self._following = tuple(term for term in self.terms if term.follows_placements)
+        self._evaluated = tuple(term for term in self.terms if not term.follows_placements)
+        """The terms whose values hold: those that follow placements only once all rows were scored."""
+        self._counted_at_zero = COUNTED_AT_ZERO | {term.name for term in self.terms if term.counts_at_zero}
         self._core_mhz = _core_mhz(view, ask) if ask.cores else None
         """What the reserved cores of one more would add on each row."""
         self._own = np.zeros(len(mask), np.int64)
         self._own_rows: set[int] = set()
         """The rows that have, or had, allocations of the group."""
         self.spread = SpreadScore(view.snapshot, job, group)
-        self.devices: IntArray | None = None
         self._cells: Cells | None = None
         self._window: list[Entry] = []
         self._bound: Entry = (np.inf, 0, 0)
@@ -107,7 +116,7 @@ class Ranker:
         self._metas: dict[int, NodeScoreMeta] = {}
         """Rows of the score table that still hold; shared by all placements that show them."""
         self._shown: dict[int, Shown] = {}
-        self._alike: dict[tuple[int, int, int | None, int | None], Shown] = {}
+        self._alike: dict[tuple[int, int, tuple[int, ...]], Shown] = {}
         """The parts that rows in equal situations share."""
         self._boosted: dict[tuple[int, int], tuple[dict[str, float], float]] = {}
         """Parts with a boost, by the identity of those without, which `_alike` keeps."""
@@ -278,7 +287,7 @@ class Ranker:
         if found is None:
             scores, total, count = shown
             if boost:
-                scores, total, count = {**scores, "allocation-spread": boost / UNIT}, total + boost, count + 1
+                scores, total, count = {**scores, ALLOCATION_SPREAD.name: boost / UNIT}, total + boost, count + 1
             found = self._boosted[key] = (scores, round(total / count) / UNIT)
         return found
 
@@ -290,12 +299,12 @@ class Ranker:
         """A row's parts and its score."""
         shown, total, count = self._shown.get(row) or self._show(row, self._fit(row)[0])
         if row in penalised:
-            shown = {**shown, "node-reschedule-penalty": -1.0}
-            total, count = total - UNIT, count + 1
+            shown = {**shown, RESCHEDULE_PENALTY.name: PENALTY / UNIT}
+            total, count = total + PENALTY, count + 1
         if self.spread.is_used:
             boost = self.spread.boost(row)
             if boost:
-                shown = {**shown, "allocation-spread": boost / UNIT}
+                shown = {**shown, ALLOCATION_SPREAD.name: boost / UNIT}
                 total, count = total + boost, count + 1
         return NodeScoreMeta(node_id=self.view.rows.ids[row], scores=shown, norm_score=round(total / count) / UNIT)
 
@@ -312,7 +321,7 @@ class Ranker:
 
     def extras(self, row: int) -> tuple[int, ...]:
         """The parts of a row's score that do not follow from what is used."""
-        found = [int(part[row]) for part in (self.affinity, self.devices) if part is not None]
+        found = [term.values.item(row) for term in self._evaluated]
         if self.spread.is_used:
             found.append(self.spread.boost(row))
         return tuple(found)
@@ -320,28 +329,28 @@ class Ranker:
     def _show(self, row: int, binpack: int) -> Shown:
         """A row's parts without spread and penalty, their sum and number; kept until the row changes."""
         own = self._own.item(row)
-        affinity = None if self.affinity is None else self.affinity.item(row)
-        devices = None if self.devices is None else self.devices.item(row)
-        key = (own, binpack, affinity, devices)
+        values = tuple([term.values.item(row) for term in self._evaluated]) if self._evaluated else ()
+        key = (own, binpack, values)
         found = self._alike.get(key)
         if found is None:
-            anti = self._anti_affinity(own)
+            anti = self.anti_affinity.of_row(own)
             total, count = binpack + anti, 1 + (own > 0)
-            scores = {
-                "binpack": binpack / UNIT, "job-anti-affinity": anti / UNIT, "node-affinity": 0.0,
-                "node-reschedule-penalty": 0.0,
-            }  # fmt: skip
-            for name, value in (("node-affinity", affinity), ("devices", devices)):
-                if value is not None:
-                    scores[name] = value / UNIT
-                    total, count = total + value, count + self.is_part(name, value)
-            found = self._alike[key] = (scores, total, count)
+            for term, value in zip(self._evaluated, values, strict=True):
+                total, count = total + value, count + (value != 0 or term.counts_at_zero)
+            found = self._alike[key] = (self.shown_terms(binpack, anti, values), total, count)
         self._shown[row] = found
         return found
 
-    def is_part(self, name: str, value: float) -> bool:
-        """Whether a part that is shown counts for the mean: not those that are 0 for they do not apply."""
-        return value != 0 or name == "binpack" or (name == "devices" and self.ask.asks_affinities)
+    def shown_terms(self, binpack: int, anti: int, values: Iterable[int]) -> dict[str, float]:
+        """The terms of a row as score tables show them, without spread and penalty; `values` are those of `terms`."""
+        shown = {**ALWAYS_SHOWN, BINPACK.name: binpack / UNIT, JOB_ANTI_AFFINITY.name: anti / UNIT}
+        for term, value in zip(self._evaluated, values, strict=True):
+            shown[term.name] = value / UNIT
+        return shown
+
+    def is_counted(self, name: str, value: float) -> bool:
+        """Whether a term that is shown counts for the mean: not those that are 0 because they do not apply."""
+        return value != 0 or name in self._counted_at_zero
 
     def _score_all(self) -> None:
         fits = self._fits()
@@ -350,7 +359,7 @@ class Ranker:
         self.exhausted.forget()
         self._counts_of_state = fits.counts
         self._forget_all()
-        if not (self._has_own or self.spread.is_used or self.ask.has_device_affinities or self.affinity is not None):
+        if not (self._has_own or self.spread.is_used or self.terms):
             self._sums = self._counts = NO_AMOUNTS
             self.scores = np.where(room, fits.binpacks, IMPOSSIBLE)
             return
@@ -363,36 +372,34 @@ class Ranker:
 
     def _sum_up(self, fits: _Fitness, room: BoolArray) -> None:
         """The parts of all rows without spreads and penalties."""
-        view = self.view
         sums, counts = fits.binpacks.copy(), np.ones(len(room), np.int64)
         mates = np.flatnonzero(self._own)
-        sums[mates] -= np.rint((self._own[mates] + 1) / max(1, self.group.count) * UNIT).astype(np.int64)
+        sums[mates] += self.anti_affinity.of_rows(self._own[mates])
         counts[mates] += 1
-        if self.affinity is not None:
-            sums += self.affinity
-            counts += self.affinity != 0
-        if self.ask.has_device_affinities:
-            self.devices = np.zeros(len(room), np.int64)
-            for row in np.flatnonzero(room).tolist():
-                self.devices[row] = round(self.ask.device_score(view.node(row), view.held(row)) * UNIT)
-            sums += self.devices
-            counts += 1 if self.ask.asks_affinities else self.devices != 0
+        for term in self._following:
+            term.refresh(room)
+        self._evaluated = self.terms
+        for term in self.terms:
+            sums += term.values
+            counts += 1 if term.counts_at_zero else term.values != 0
         self._sums, self._counts = sums, counts
 
     def _fits(self) -> _Fitness:
         """The fitness of all rows; kept from one attempt to the next, which looks at rows whose usage changed."""
         view = self.view
         kept: dict[_FitnessKey, _Fitness] = view.rows.lasting.setdefault("fits", {})
-        key = (self.ask.plain.usage.amounts, self.is_spread_algorithm)
+        key = (self.ask.plain.usage.amounts, self.binpack.prefers_empty)
         if self._core_mhz is not None:
             used = self._with_cores(view.used)
-            return _Fitness((), self.binpacks(used, view.offered), self._has_room(view.used, view.offered), {})
+            return _Fitness((), self.binpack.of_rows(used, view.offered), self._has_room(view.used, view.offered), {})
         known = kept.get(key)
         changed = None if known is None else view.columns.changed_rows(known.chunks)
         changed = None if changed is None else [*changed, *view.changed_rows()]
         if known is None or changed is None or len(changed) * FEW_CHANGED > len(view.offered):
             used, offered = view.used, view.offered
-            found = _Fitness(view.columns.chunks, self.binpacks(used, offered), self._has_room(used, offered), {})
+            found = _Fitness(
+                view.columns.chunks, self.binpack.of_rows(used, offered), self._has_room(used, offered), {}
+            )
         else:
             found = self._brought_forward(known, changed) if changed else known
         if found is not known and view.generation == 0:
@@ -417,7 +424,7 @@ class Ranker:
         else:
             rows = np.array(changed, np.int64)
             used, offered = view.used[rows], view.offered[rows]
-            binpacks[rows], has_room[rows] = self.binpacks(used, offered), self._has_room(used, offered)
+            binpacks[rows], has_room[rows] = self.binpack.of_rows(used, offered), self._has_room(used, offered)
             is_same = bool((known.has_room[rows] & has_room[rows]).all())
         is_same &= all(now.offered is then.offered for now, then in zip(chunks, known.chunks, strict=True))
         return _Fitness(chunks, binpacks, has_room, known.counts if is_same else {})
@@ -439,8 +446,8 @@ class Ranker:
                 self.exhausted.fill(row)
             self.close(row)
             return
-        if self.devices is not None:
-            self.devices[row] = round(self.ask.device_score(self.view.node(row), self.view.held(row)) * UNIT)
+        for term in self._following:
+            term.update(row)
         if self._cells is not None:
             self._binpacks[row] = binpack
         _, total, count = self._show(row, binpack)
@@ -477,7 +484,7 @@ class Ranker:
         if not len(self._sums):
             self._sum_up(self._fits(), self.scores != IMPOSSIBLE)
         sums, counts = self._sums.copy(), self._counts.copy()
-        sums[rows] -= UNIT
+        sums[rows] += PENALTY
         counts[rows] += 1
         if self.spread.is_used:
             boosts = self.spread.boosts()
@@ -495,15 +502,6 @@ class Ranker:
         rows = np.flatnonzero(scores == best)
         return int(rows[np.argmin(self.ties[rows])])
 
-    def binpacks(self, used: IntArray, offered: IntArray, more: IntArray | int = 1) -> IntArray:
-        """Fitness of rows with `more` placements on what is used, in units of 1e-9."""
-        asked = self.ask.plain.usage.amounts
-        total = _power(used[..., CPU] + more * asked[CPU], offered[..., CPU])
-        total += _power(used[..., MEMORY] + more * asked[MEMORY], offered[..., MEMORY])
-        raw = total - 2 if self.is_spread_algorithm else 20 - total
-        fitness: IntArray = np.rint(np.clip(raw, 0, 18) * (UNIT / 18)).astype(np.int64)
-        return fitness
-
     def _fit(self, row: int) -> tuple[int, bool]:
         """The fitness of one row, and whether it has room."""
         view = self.view
@@ -512,17 +510,9 @@ class Ranker:
         key = (*used, *offered[:USED_WIDTH], mhz)
         known = self._fitness.get(key)
         if known is None:
-            asked = self.ask.plain.usage
-            total = _power_of(used[CPU] + asked.cpu + mhz, offered[CPU]) + _power_of(
-                used[MEMORY] + asked.memory, offered[MEMORY]
-            )
-            raw = total - 2 if self.is_spread_algorithm else 20 - total
-            fitness = round(min(18.0, max(0.0, raw)) * (UNIT / 18))
-            known = self._fitness[key] = (fitness, not view.exhausted(row, asked))
+            fitness = self.binpack.of_row(used, offered, mhz)
+            known = self._fitness[key] = (fitness, not view.exhausted(row, self.ask.plain.usage))
         return known
-
-    def _anti_affinity(self, own: int) -> int:
-        return -round((own + 1) / max(1, self.group.count) * UNIT) if own else 0
 
 
 def _window_size(expected: int) -> int:
@@ -530,33 +520,8 @@ def _window_size(expected: int) -> int:
     return min(WINDOW_MAX, max(WINDOW_MIN, expected + SCORES_KEPT))
 
 
-def _power(used: IntArray, offered: IntArray) -> FloatArray:
-    """10 to the share that is free."""
-    share: FloatArray = used / np.maximum(offered, 1)
-    if not offered.all():
-        share = np.where(offered > 0, share, 1.0)
-    power: FloatArray = np.exp((1 - share) * LN10)
-    return power
-
-
-def _power_of(used: int, offered: int) -> float:
-    return math.exp((1 - used / offered) * LN10) if offered > 0 else 1.0
-
-
 def _core_mhz(view: ClusterView, ask: GroupAsk) -> IntArray:
     """For each row the MHz of the cores that an ask reserves."""
     of_one = answers_by_row(view.snapshot, "MHz of a core", lambda nodes: list(map(mhz_of_core, nodes)), without=0)
     kinds, firsts = numbered(of_one)
     return np.array([ask.cpu_of_cores(mhz) for mhz in of_one[firsts].tolist()], np.int64)[kinds]
-
-
-def _affinities(view: ClusterView, job: Job, group: TaskGroup) -> IntArray | None:
-    affinities = (*job.affinities, *group.affinities, *(a for task in group.tasks for a in task.affinities))
-    weight = sum(abs(affinity.weight) for affinity in affinities)
-    if not weight:
-        return None
-    total: IntArray = np.zeros(len(view.offered), np.int64)
-    for affinity in affinities:
-        constraint = Constraint(l_target=affinity.l_target, operand=affinity.operand, r_target=affinity.r_target)
-        total += check_mask(view.snapshot, constraint_check(constraint)) * int(affinity.weight)
-    return np.rint(total / weight * UNIT).astype(np.int64)

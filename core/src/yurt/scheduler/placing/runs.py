@@ -23,7 +23,7 @@ import numpy as np
 from yurt.scheduler.capacity.view import DIMENSIONS
 from yurt.scheduler.placing.exhausted_nodes import ExhaustedCounts
 from yurt.scheduler.placing.ranking import SCORES_KEPT, Ranker
-from yurt.scheduler.placing.spread import UNIT, FloatArray
+from yurt.scheduler.placing.terms.term import UNIT, FloatArray
 from yurt.scheduler.placing.top_k import IMPOSSIBLE, best_rows, nth_highest
 from yurt.state.arrays import IntArray
 from yurt.state.columns import ALLOCS
@@ -43,7 +43,16 @@ class _Levels(NamedTuple):
     fits: IntArray
     binpacks: IntArray
     anti: IntArray
+    others: tuple[IntArray, ...]
+    """The values of the other terms: a column for each further placement, or one for all."""
     scores: FloatArray
+
+    def values_at(self, ats: IntArray, ks: IntArray) -> list[tuple[int, ...]]:
+        """The values of the other terms for some placements."""
+        if not self.others:
+            return [()] * len(ats)
+        columns = [each[ats, ks if each.shape[1] > 1 else 0].tolist() for each in self.others]
+        return list(zip(*columns, strict=True))
 
 
 ScoreTable = tuple[NodeScoreMeta, ...]
@@ -155,15 +164,15 @@ def _levels(ranker: Ranker, rows: IntArray, count: int, depth: int) -> _Levels:
     fits[limited] = np.minimum(fits, offered[:, ALLOCS] - used[:, ALLOCS])[limited]
     depth = min(int(fits.max()), depth, count)
     ks = np.arange(depth)
-    binpacks = ranker.binpacks(used[:, None, :], offered[:, None, :], ks + 1)
+    binpacks = ranker.binpack.of_rows(used[:, None, :], offered[:, None, :], ks + 1)
     own = ranker.own[rows][:, None] + ks
-    anti = np.where(own > 0, -np.rint((own + 1) / max(1, ranker.group.count) * UNIT), 0).astype(np.int64)
+    anti = ranker.anti_affinity.of_rows(own)
     sums, counts = binpacks + anti, 1 + (own > 0)
-    if ranker.affinity is not None:
-        affinity = ranker.affinity[rows][:, None]
-        sums, counts = sums + affinity, counts + (affinity != 0)
+    others = tuple(term.upcoming(rows, ks + 1) for term in ranker.terms)
+    for term, values in zip(ranker.terms, others, strict=True):
+        sums, counts = sums + values, counts + (1 if term.counts_at_zero else values != 0)
     scores = np.where(ks < fits[:, None], sums / counts, IMPOSSIBLE)
-    return _Levels(rows, fits, binpacks, anti, scores)
+    return _Levels(rows, fits, binpacks, anti, others, scores)
 
 
 def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> tuple[list[int], list[ScoreTable]]:
@@ -172,18 +181,18 @@ def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> tup
     heads = deque((at for at, _ in upcoming), SCORES_KEPT)
     table = deque((meta for _, meta in upcoming), SCORES_KEPT)
     ids, rows = ranker.view.rows.ids, levels.rows.tolist()
-    affinity = ranker.affinity[levels.rows].tolist() if ranker.affinity is not None else None
-    shown: dict[tuple[int, int, int], Mapping[str, float]] = {}
+    shown: dict[tuple[int, int, tuple[int, ...]], Mapping[str, float]] = {}
     norms = (np.rint(levels.scores[ats, ks]) / UNIT).tolist()
-    parts = zip(ats.tolist(), levels.binpacks[ats, ks].tolist(), levels.anti[ats, ks].tolist(), norms, strict=True)
+    binpacks, antis = levels.binpacks[ats, ks].tolist(), levels.anti[ats, ks].tolist()
+    parts = zip(ats.tolist(), binpacks, antis, levels.values_at(ats, ks), norms, strict=True)
     placed: list[int] = []
     tables: list[ScoreTable] = []
     add_row, add_table = placed.append, tables.append
-    for at, binpack, anti, norm in reversed(list(parts)):
-        key = (binpack, anti, affinity[at] if affinity is not None else 0)
+    for at, binpack, anti, values, norm in reversed(list(parts)):
+        key = (binpack, anti, values)
         scores = shown.get(key)
         if scores is None:
-            scores = shown[key] = _parts(key)
+            scores = shown[key] = ranker.shown_terms(*key)
         row = rows[at]
         if at in heads:
             place = heads.index(at)
@@ -206,18 +215,10 @@ def _heads_after(ranker: Ranker, levels: _Levels, ats: IntArray) -> list[tuple[i
     best, _ = best_rows(heads, ranker.ties[levels.rows], SCORES_KEPT)
     order = best[np.lexsort((ranker.ties[levels.rows][best], -heads[best]))]
     found = []
-    for at in order.tolist():
-        row, k = int(levels.rows[at]), int(taken[at])
-        affinity = int(ranker.affinity[row]) if ranker.affinity is not None else 0
-        key = (int(levels.binpacks[at, k]), int(levels.anti[at, k]), affinity)
-        scores = _parts(key)
+    values_of = levels.values_at(order, taken[order])
+    for at, values in zip(order.tolist(), values_of, strict=True):
+        k = int(taken[at])
+        scores = ranker.shown_terms(int(levels.binpacks[at, k]), int(levels.anti[at, k]), values)
         norm = round(float(heads[at])) / UNIT
-        found.append((at, NodeScoreMeta(node_id=ranker.view.rows.ids[row], scores=scores, norm_score=norm)))
+        found.append((at, NodeScoreMeta(node_id=ranker.view.rows.ids[levels.rows[at]], scores=scores, norm_score=norm)))
     return found
-
-
-def _parts(key: tuple[int, int, int]) -> Mapping[str, float]:
-    return {
-        "binpack": key[0] / UNIT, "job-anti-affinity": key[1] / UNIT, "node-affinity": key[2] / UNIT,
-        "node-reschedule-penalty": 0.0,
-    }  # fmt: skip

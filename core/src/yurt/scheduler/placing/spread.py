@@ -10,24 +10,22 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from yurt.scheduler.feasibility.masks import property_codes
 from yurt.scheduler.feasibility.node_cache import cached_answer
+from yurt.scheduler.placing.terms.term import UNIT, TermKind
 from yurt.state.arrays import IntArray, numbered
 from yurt.state.store import Snapshot
 from yurt.structs.constraint import Spread
 from yurt.structs.job import Job, TaskGroup
 
-FloatArray = npt.NDArray[np.float64]
+ALLOCATION_SPREAD: Final = TermKind("allocation-spread")
 IMPLICIT_TARGET = "*"
 NO_VALUE = -1
 """The code and the level of nodes that lack the attribute."""
-UNIT = 1_000_000_000
-"""Scores are compared in this many parts of one."""
 
 
 class CellNumbers(NamedTuple):

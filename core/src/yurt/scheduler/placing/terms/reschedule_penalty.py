@@ -1,0 +1,11 @@
+"""Node reschedule penalty: the allocation, or one before it, failed on the node."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from yurt.scheduler.placing.terms.term import UNIT, TermKind
+
+RESCHEDULE_PENALTY: Final = TermKind("node-reschedule-penalty", is_always_shown=True)
+PENALTY: Final = -UNIT
+"""The value on penalized nodes; on all others the term does not count."""

@@ -1,0 +1,111 @@
+"""What a term of a node's score is: its name, when it counts, and what a placement changes of it.
+
+The score of a row is the mean of the terms that count. Terms are whole numbers of 1e-9 (`UNIT`), so that sums are exact
+and scores compare alike on every machine.
+
+A *kind* is declared once. The kinds without `make` follow from numbers that the ranker keeps anyway (usage, the group's
+own allocations, penalized nodes, spreads, victims). The ranker asks these by name, because they are what the inner loop
+consists of. All other terms are `ScoreTerm` objects that the ranker makes once for a group and reads as arrays: a group
+to which a term does not apply pays nothing for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from yurt.scheduler.capacity.ask import GroupAsk
+from yurt.scheduler.capacity.view import ClusterView
+from yurt.scheduler.feasibility.masks import BoolArray
+from yurt.state.arrays import IntArray
+from yurt.structs.job import Job, TaskGroup
+
+FloatArray = npt.NDArray[np.float64]
+UNIT: Final = 1_000_000_000
+"""Scores are compared in this many parts of one."""
+
+
+class TermContext(NamedTuple):
+    """What a term is made from.
+
+    Of the job a term may read only what `warm_start` compares before it hands a ranking on to another job.
+    """
+
+    view: ClusterView
+    job: Job
+    group: TaskGroup
+    ask: GroupAsk
+
+
+class ScoreTerm(Protocol):
+    """A term whose value on a row depends on that row alone, never on placements on other rows."""
+
+    @property
+    def name(self) -> str:
+        """The name of its kind."""
+        ...
+
+    @property
+    def counts_at_zero(self) -> bool:
+        """Whether a value of 0 counts for the mean of this group's scores."""
+        ...
+
+    @property
+    def follows_placements(self) -> bool:
+        """Whether a placement on a row changes the row's value: only then `refresh` and `update` are called."""
+        ...
+
+    @property
+    def values(self) -> IntArray:
+        """The value of each row, for one more allocation."""
+        ...
+
+    def refresh(self, rows: BoolArray) -> None:
+        """Usage has changed on any number of rows: evaluate these."""
+        ...
+
+    def update(self, row: int) -> None:
+        """Usage has changed on one row."""
+        ...
+
+    def upcoming(self, rows: IntArray, numbers: IntArray) -> IntArray:
+        """For each of the rows its value for that many allocations more: a row of the result for each, or one column
+        when they are all the same.
+        """
+        ...
+
+
+class TermKind(NamedTuple):
+    """How explanations show a term, when it counts, and how it is made for a group."""
+
+    name: str
+    """Its key in `Scores`, as the API spells it."""
+    counts_at_zero: bool = False
+    is_always_shown: bool = False
+    """Whether score tables show a 0 where the term does not apply."""
+    compares_nodes: bool = True
+    """Whether it needs other nodes to mean anything: system jobs, which choose no nodes, do not show it."""
+    make: Callable[[TermContext], ScoreTerm | None] | None = None
+    """The term of a group; None when it does not apply to the group."""
+
+
+class FixedTerm(NamedTuple):
+    """A term that no placement changes."""
+
+    name: str
+    values: IntArray
+    counts_at_zero: bool = False
+    follows_placements: bool = False
+
+    def refresh(self, rows: BoolArray) -> None:
+        """Nothing to do."""
+
+    def update(self, row: int) -> None:
+        """Nothing to do."""
+
+    def upcoming(self, rows: IntArray, numbers: IntArray) -> IntArray:
+        """The same for each number."""
+        return self.values[rows][:, None]
