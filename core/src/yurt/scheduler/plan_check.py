@@ -55,6 +55,7 @@ def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> 
     """The plan without what the state no longer permits; an index to refresh to when something was dropped."""
     parts: dict[str, _NodePart] = defaultdict(lambda: _NodePart([], [], [], []))
     checker = _Checker(snapshot, plan)
+    # The fast path accepts; it never refuses. Nodes that it is not sure of are checked exactly, one by one.
     roomy = checker.roomy() if len(plan.placements) >= MANY else frozenset()
     for placement in plan.placements:
         if placement.node_id not in roomy:
@@ -71,12 +72,17 @@ def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> 
             reason = checker.refusal(node_id, part)
             if reason:
                 rejected[node_id] = reason
+    # Limits last: only placements that their nodes accept count against them.
     if limits is not no_limits:
         rejected |= checker.beyond_limits(limits, rejected)
     if not rejected:
         return PlanResult(accepted=plan, alloc_index=snapshot.allocs.index)
+    # The worker plans again on a state that is at least as new as this one, which made the nodes refuse.
     refresh = max(snapshot.nodes.index, snapshot.allocs.index, 1)
+    # Refusing nodes first, then gangs: what the nodes refused may leave a gang below its minimum.
     accepted = _nothing(plan) if plan.all_at_once else _whole_gangs(_without(plan, rejected))
+    assert rejected.keys().isdisjoint([placement.node_id for placement in accepted.placements])
+    assert _keeps_gangs(accepted), "a gang is accepted whole or not at all"
     return PlanResult(
         accepted=accepted,
         refresh_index=refresh,
@@ -106,6 +112,7 @@ class _Checker:
         if allocs.count_where("job", (plan.namespace, plan.job_id)):
             known = set(allocs.present([placement.id for placement in plan.placements]))
             doubtful.update(placement.node_id for placement in plan.placements if placement.id in known)
+        # Stops are ignored here: without them usage is an upper bound, so a node that fits is sure to fit.
         used, offered = columns.used.copy(), columns.nodes.offered
         touched = np.zeros(len(used), np.bool_)
         for usage, placements in self._by_usage():
@@ -197,6 +204,8 @@ class _Checker:
         used = columns.used_on(row)
         offered: list[int] = columns.nodes.offered[row].tolist()
         held = columns.held.get(node.id, NOTHING_HELD)
+        # What the plan ends on the node is freed before what it places is counted: a replacement may take over the
+        # ports and devices of the allocation that it replaces.
         for stop in part.leaving:
             alloc = self.snapshot.allocs.get(stop.id)
             if alloc is not None and alloc.node_id == node.id and is_using(alloc):
@@ -345,6 +354,12 @@ def _whole_gangs(plan: Plan) -> Plan:
         deployment=_with_canaries(plan.deployment, {placement.id for placement in placements}),
         gangs={name: least for name, least in plan.gangs.items() if name not in broken},
     )
+
+
+def _keeps_gangs(plan: Plan) -> bool:
+    """Whether each gang that the plan places reaches its minimum (invariant B6)."""
+    placed = Counter(placement.task_group for placement in plan.placements)
+    return all(placed[name] >= least for name, least in plan.gangs.items() if placed[name])
 
 
 def _with_canaries(deployment: Deployment | None, placed: set[str]) -> Deployment | None:

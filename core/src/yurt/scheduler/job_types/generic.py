@@ -93,6 +93,7 @@ class GenericAttempt:
 
     def continue_from(self, warm_start: WarmStart) -> None:
         """Begin where attempts at other jobs have ended; only for a job that `is_new`."""
+        assert not self.allocs, "the view of the attempt before lacks the stops of this job"
         self.warm_start = warm_start
         self._first_generation = warm_start.view.generation
 
@@ -127,6 +128,8 @@ class GenericAttempt:
         self._begin(results)
         if self.job is not None and not self.job.stop:
             self._place_all(self.job, results)
+            # A gang without capacity for its minimum gives all of its capacity back, and other groups may need it. So
+            # everything is placed again; each round leaves out at least one gang more, which bounds the rounds.
             while self._breaks_gangs(self.job):
                 self._begin(results)
                 self._place_all(self.job, results)
@@ -165,6 +168,8 @@ class GenericAttempt:
     # -- placing ---------------------------------------------------------------------------------------------------
 
     def _place_all(self, job: Job, results: Results) -> None:
+        # Replacements first: what an allocation gives back beyond what its replacement takes is free for the placements
+        # after it.
         self.wanted = wanted = [*results.destructive, *results.place]
         self.queued.update(Counter(map(attrgetter("group"), wanted)))
         left = dict(self.queued)
@@ -178,10 +183,13 @@ class GenericAttempt:
                 at += placed
                 if placed == length:
                     continue
+                # The run ended early: no node has capacity. Preemption works one placement at a time, so the rest of
+                # the group does too.
                 self.singly.add(place.group)
                 place = wanted[at]
             self._place_next(job, place, left)
             at += 1
+        assert len(self.placements) + sum(self.queued.values()) == len(wanted), "every request is placed or queued"
         if job.all_at_once and self.failed:
             self._withdraw(wanted, results)
 

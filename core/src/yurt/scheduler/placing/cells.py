@@ -128,6 +128,7 @@ class Cells:
         cells, counts = self._spread.cells.numbers[rows], self._count_of[rows]
         widest = int(counts.max(initial=0)) + 1
         places = cells * widest + counts
+        # One sort of all rows by (place, sum, tie) instead of one for each line: the lines are then slices of it.
         order = _ordered(self._tie_of[rows], -self._sum_of[rows], places)
         self._rows, places = rows[order], places[order]
         self._sums, self._ties = -self._sum_of[self._rows], self._tie_of[self._rows]
@@ -151,6 +152,7 @@ class Cells:
         return self._top
 
     def _find_top(self) -> list[tuple[int, int]]:
+        # A row of any other group has `kept` better rows before it: the leads of these groups.
         heap = self._leads()
         del heap[self._kept :]
         found: list[tuple[int, int]] = []
@@ -176,6 +178,7 @@ class Cells:
         for group in self._groups.values():
             combination, level, count = group.key
             boost, lead = boosts[combination] + worths[level], group.lead
+            # Most placements leave most boosts alone: a lead that still holds costs one comparison.
             if lead is None or boost != group.boost:
                 if not group.entries:
                     continue
@@ -201,6 +204,7 @@ class Cells:
         else:
             line = self._lines.get((self._cell_of_row[row], self._count_of.item(row)))
             found = None if line is None else (line, (-self._sum_of.item(row), self._tie_of.item(row), row))
+        # Rows are not taken out of the sorted arrays, which would move all after them; `_fill` skips them instead.
         self._moved[row] = None
         if found is None:
             return
@@ -215,6 +219,7 @@ class Cells:
         self._top = None
         codes, fine = self._codes[self._cell_of_row[row]], self._fine
         if fine >= 0:
+            # The attribute with the most values changes one level: its lines change groups, all other lines stay.
             for line in self._lines_of.get(codes[fine], ()):
                 self._change(line)
             codes, changed = codes[:fine] + codes[fine + 1 :], changed[:fine] + changed[fine + 1 :]
@@ -274,7 +279,9 @@ class Cells:
         if old is not None and line.head is not None:
             if head == line.head and old.key == key:
                 return
-            del old.entries[bisect_left(old.entries, line.head)]
+            at = bisect_left(old.entries, line.head)
+            assert old.entries[at] == line.head, "a group knows each of its lines by its head"
+            del old.entries[at]
             old.lead = None
             if not old.entries:
                 del self._groups[old.key]

@@ -170,6 +170,8 @@ class Ranker:
         if len(self._window) < _window_size(expected):
             self._window = []
 
+    # -- the inner loop: best, top, placed -------------------------------------------------------------------------
+
     def best(
         self, *, expected: int = 1, penalised: frozenset[int] = frozenset(), preferred: int | None = None
     ) -> int | None:
@@ -177,6 +179,7 @@ class Ranker:
         self.refresh()
         if preferred is not None and self.scores[preferred] != IMPOSSIBLE:
             return preferred
+        # Penalties hold for one placement only, so they are laid over a copy and never enter what is kept.
         if penalised:
             return self._best_of(self._combined(penalised))
         if self._cells is not None:
@@ -462,6 +465,7 @@ class Ranker:
             self._cells.move(row, total, count)
         elif self._window:
             self._window = self._without(row)
+            # Below the bound there may be rows outside the window that are better: this one waits outside with them.
             entry = (-score, self.ties.of(row), row)
             if entry <= self._bound:
                 insort(self._window, entry)

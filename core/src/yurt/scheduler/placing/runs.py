@@ -80,9 +80,17 @@ def place_run(ranker: Ranker, count: int) -> PlacementRun:
         found.rows.extend(part.rows)
         found.tables.extend(part.tables)
         rows = np.array(part.rows, np.int64)
+        # One sum for all placements of a part: the view and the ranking are brought forward once, not per placement.
         ranker.view.take_rows(rows, ranker.ask.plain.usage)
         ranker.placed_run(rows)
+        assert _is_within_capacity(ranker, part.rows[-FEW:]), "a run has overfilled a node"
     return found
+
+
+def _is_within_capacity(ranker: Ranker, rows: list[int]) -> bool:
+    """Whether no amount of these rows is above what the nodes offer; a sample shows an error of the arithmetic."""
+    used, offered = ranker.view.used[rows], ranker.view.offered[rows]
+    return all(bool((used[:, column] <= offered[:, column]).all()) for column, _ in DIMENSIONS)
 
 
 def place_singly(ranker: Ranker, count: int) -> PlacementRun:
@@ -118,19 +126,25 @@ def _part(ranker: Ranker, count: int, depth: int) -> tuple[PlacementRun, int]:
     rows, is_all = best_rows(ranker.scores, ranker.ties, min(count, max(1, CELLS_MAX // depth)) + SCORES_KEPT)
     if not len(rows):
         return PlacementRun([], [], []), depth
+    # The table is wide (many nodes) or deep (many placements on each), never both: `CELLS_MAX` bounds its size, and the
+    # depth follows from how the last look ended.
     levels = _levels(ranker, rows, count, depth)
     seen = levels.scores.shape[1]
     lowest = np.minimum.accumulate(levels.scores, axis=1)
     flat = lowest.reshape(-1)
     wanted = min(count, int(np.count_nonzero(flat != IMPOSSIBLE)))
     least = nth_highest(flat, wanted)
+    # Only scores that reach the least wanted one are sorted; -1e300 keeps the impossible ones (minus infinity) out.
     places = np.flatnonzero(flat >= max(least, -1e300))
     ats, ks = np.divmod(places, seen)
+    # Ties before k: of nodes with equal scores one takes all that its minimum allows, as it would in single steps.
     order = np.lexsort((ks, ranker.ties[rows][ats], -flat[places]))[:wanted]
     ats, ks = ats[order], ks[order]
+    # Past the last level that was looked at, a node's next score is unknown and might be the best of all.
     unknown = np.flatnonzero((ks == seen - 1) & (levels.fits[ats] > seen))
     deep = int(unknown[0]) + 1 if len(unknown) else wanted
     wide = wanted
+    # A score table needs `SCORES_KEPT` nodes that are not used yet; when too few are left, the look was too narrow.
     if not is_all:
         fresh = np.flatnonzero(ks == 0)
         wide = int(fresh[len(rows) - SCORES_KEPT]) if len(fresh) > len(rows) - SCORES_KEPT else wanted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from yurt.scheduler.reconcile.reschedule_policy import NO_PLACEMENT, group_of
@@ -48,16 +48,24 @@ def classify_all(
     return classes
 
 
+def has_each_once(classes: Classified, allocs: Sequence[Allocation]) -> bool:
+    """Whether the classes are a partition of the allocations, as far as their numbers tell."""
+    return sum(map(len, classes)) == len(allocs)
+
+
 def classify(alloc: Allocation, node: Node | None, *, is_batch: bool, now: UnixNano) -> int:
     """The class of one allocation; `node` is None when it is gone."""
     is_returning = is_reconnect_due(alloc)
     is_server_terminal = alloc.desired_status in SERVER_TERMINAL
+    # An allocation that failed out of contact is terminal but not decided: its replacement may be running. So the
+    # return is tested before the terminal states.
     if is_returning and alloc.desired_status == DESIRED_RUN and alloc.client_status == CLIENT_FAILED:
         return RECONNECTING
     if (is_server_terminal or alloc.client_status in CLIENT_TERMINAL) and not is_returning:
         return _terminal(alloc, is_server_terminal=is_server_terminal, is_batch=is_batch)
     if is_server_terminal:
         return UNTAINTED if is_batch and alloc.desired_transition.migrate_disable_placement else IGNORED
+    # `lost_after` is a promise about time, so it is tested before anything that the node says of itself.
     if is_past_lost_after(alloc, now):
         return EXPIRING
     if node is not None and node.status == NODE_DISCONNECTED:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from yurt.scheduler.ids import SeededIds
 from yurt.scheduler.reconcile import results as why
 from yurt.scheduler.reconcile.alloc_names import NameIndex, index_of
-from yurt.scheduler.reconcile.classify import Classified, classify_all, strategy_of
+from yurt.scheduler.reconcile.classify import Classified, classify_all, has_each_once, strategy_of
 from yurt.scheduler.reconcile.client_stop import client_stops_by
 from yurt.scheduler.reconcile.deployments import fresh_state
 from yurt.scheduler.reconcile.followups import followups
@@ -78,21 +78,29 @@ class GroupReconciler:
 
     def run(self, allocs: list[Allocation]) -> bool:
         """Reconcile; whether the group has nothing left to do."""
+        # Most evaluations of new jobs end here: without allocations no later step has anything to decide.
         if not allocs and self.state is None:
             return self._begin()
+        # Canaries that no deployment knows go first: every later step would count them as ordinary allocations.
         allocs = self._relevant(allocs)
         allocs = self._drop_old_canaries(allocs)
         classes = classify_all(allocs, self.context.nodes, is_batch=self.is_batch, now=self.context.now)
+        assert has_each_once(classes, allocs), (self.group.name, len(allocs))
         self.counts["ignore"] += len(classes.ignored)
+        # Unknown allocations with a stand-in leave before anything is counted: they count for nothing until their
+        # client returns, whatever became of the stand-in.
         away = self._away(classes.untainted)
         present = self._split(classes.untainted)
         for alloc in present.again:
             if not _is_terminal(alloc):
                 self._stop(alloc, why.NOT_NEEDED_RECONNECT)
+        # Returning allocations are decided before counts are made: the losers leave all sets, so that no pair of an
+        # original and its replacement counts twice.
         self._reconnect(classes, present, away)
         lost = [*classes.lost, *classes.expiring]
         away.extend(self._disconnect(classes.disconnecting))
         is_waiting = self._wait_for_clients(lost, allocs)
+        # Canaries run beside the count under names of others, so they leave the sets before names are indexed.
         leaving = self._leaving_canaries(classes.migrate, present.now, lost)
         canaries = [alloc for alloc in present.present if alloc.id in self.canary_ids]
         left = [alloc for alloc in (*lost, *away) if alloc not in leaving]
@@ -102,6 +110,7 @@ class GroupReconciler:
             self.group.count,
             [*present.present, *classes.migrate, *present.now, *classes.disconnecting, *left],
         )
+        # Scale down before replacing: what is beyond the count deserves neither a replacement nor a follow-up.
         kept = self._scale_down(
             present.present, classes.migrate, lost, names, has_canaries=self._is_canarying(canaries)
         )
@@ -109,10 +118,14 @@ class GroupReconciler:
         self._drop_unneeded(present.now, kept, classes, names)
         destructive, in_place = self._updates(kept)
         is_canarying = self._place_canaries(names, destructive, canaries, leaving, is_waiting=is_waiting)
+        # What the group lacks is placed out of the update budget first: a version whose allocations keep failing must
+        # not replace more of the version that works.
         placing = 0 if is_waiting else len(present.now) + self._missing(kept, classes, present.now)
         budget = self._budget([*kept, *present.now], destructive, classes.migrate, is_canarying=is_canarying)
         budget = max(0, budget - placing)
         chosen = self._chosen(destructive, budget)
+        # A name is free for a replacement as soon as its holder is replaced in this plan; names are given out in the
+        # order placements, updates, migrations, and none twice.
         vacating = {alloc.id for alloc in chosen} | self._held_back(kept)
         self.taken = {alloc.name for alloc in kept if alloc.id not in vacating}
         place = [] if is_waiting else self._placements(kept, classes, present.now, left, names)
@@ -309,6 +322,7 @@ class GroupReconciler:
             return present
         promoted = self.state is not None and self.state.promoted
         order = scale_down_order(counted, migrate, names, self.canary_ids if promoted else ())
+        assert len(order) - surplus == self.group.count, (self.group.name, len(order), surplus)
         gone, staying = set(), {alloc.name for alloc in order[surplus:]}
         for alloc in order[:surplus]:
             if _is_terminal(alloc):

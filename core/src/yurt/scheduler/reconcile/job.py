@@ -50,9 +50,11 @@ def reconcile(situation: Situation) -> Results:
     """Everything to do for the job."""
     results = Results()
     job = situation.job
+    # First the deployment: of an older version, or of a stopped job, it is cancelled, and no group goes on with it.
     deployment = cancel_unneeded(situation.deployment, job, results)
     by_group: dict[str, list[Allocation]] = {}
     for alloc in situation.allocs:
+        # Stopped already, but its client can no longer confirm it: without this its capacity would stay taken for ever.
         if is_abandoned(alloc, situation.nodes.get(alloc.node_id), now=situation.now):
             results.stops.append(StopRequest(alloc, why.LOST, CLIENT_LOST))
         by_group.setdefault(alloc.task_group, []).append(alloc)
@@ -62,6 +64,7 @@ def reconcile(situation: Situation) -> Results:
         return results
     wanted = {group.name: group for group in job.task_groups}
     is_done = True
+    # Groups in the order of the job file: those further up get capacity first, on every server alike.
     for name in [*wanted, *(name for name in by_group if name not in wanted)]:
         group = wanted.get(name)
         allocs = by_group.get(name, [])
