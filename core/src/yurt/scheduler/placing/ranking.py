@@ -42,6 +42,7 @@ FEW_ROWS = 32
 """So many rows are looked at one by one."""
 FEW_CHANGED = 4
 """When a quarter of the rows changed, all are looked at: plain arrays are quicker than picking rows."""
+_BINPACK, _ANTI_AFFINITY = BINPACK.name, JOB_ANTI_AFFINITY.name
 NO_AMOUNTS: Final[IntArray] = np.zeros(0, np.int64)
 
 Entry = tuple[float, int, int]
@@ -346,7 +347,8 @@ class Ranker:
 
     def shown_terms(self, binpack: int, anti: int, values: Iterable[int]) -> dict[str, float]:
         """The terms of a row as score tables show them, without spread and penalty; `values` are those of `terms`."""
-        shown = {**ALWAYS_SHOWN, BINPACK.name: binpack / UNIT, JOB_ANTI_AFFINITY.name: anti / UNIT}
+        shown = ALWAYS_SHOWN.copy()
+        shown[_BINPACK], shown[_ANTI_AFFINITY] = binpack / UNIT, anti / UNIT
         for term, value in zip(self._evaluated, values, strict=True):
             shown[term.name] = value / UNIT
         return shown

@@ -83,14 +83,15 @@ def place_run(ranker: Ranker, count: int) -> PlacementRun:
         # One sum for all placements of a part: the view and the ranking are brought forward once, not per placement.
         ranker.view.take_rows(rows, ranker.ask.plain.usage)
         ranker.placed_run(rows)
-        assert _is_within_capacity(ranker, part.rows[-FEW:]), "a run has overfilled a node"
+        # A sample of one row: all rows of a part come out of the same arithmetic.
+        assert _is_within_capacity(ranker, part.rows[-1]), (part.rows[-1], len(part.rows))
     return found
 
 
-def _is_within_capacity(ranker: Ranker, rows: list[int]) -> bool:
-    """Whether no amount of these rows is above what the nodes offer; a sample shows an error of the arithmetic."""
-    used, offered = ranker.view.used[rows], ranker.view.offered[rows]
-    return all(bool((used[:, column] <= offered[:, column]).all()) for column, _ in DIMENSIONS)
+def _is_within_capacity(ranker: Ranker, row: int) -> bool:
+    """Whether no amount of a row is above what its node offers."""
+    used, offered = ranker.view.used_on(row), ranker.view.offered_on(row)
+    return all(used[column] <= offered[column] for column, _ in DIMENSIONS)
 
 
 def place_singly(ranker: Ranker, count: int) -> PlacementRun:

@@ -5,8 +5,6 @@ The order is part of the API's answers and of what `eval replay` compares: a new
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final
 
 from yurt.scheduler.placing.preemption import PREEMPTION
@@ -27,7 +25,8 @@ KINDS: Final[tuple[TermKind, ...]] = (
     ALLOCATION_SPREAD,
     PREEMPTION,
 )
-ALWAYS_SHOWN: Final[Mapping[str, float]] = MappingProxyType({kind.name: 0.0 for kind in KINDS if kind.is_always_shown})
+ALWAYS_SHOWN: Final = {kind.name: 0.0 for kind in KINDS if kind.is_always_shown}
+"""The zeros that every score table begins with; copied, never changed."""
 COUNTED_AT_ZERO: Final = frozenset(kind.name for kind in KINDS if kind.counts_at_zero)
 ALONE: Final = frozenset(kind.name for kind in KINDS if not kind.compares_nodes)
 """Terms of one node without regard to others."""
