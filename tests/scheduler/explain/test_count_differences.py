@@ -195,9 +195,9 @@ def _assert_adds_up(state: Snapshot, job: Job, now: UnixNano) -> set[str]:
     for group in job.task_groups if not job.stop else ():
         if group.count <= 0:
             continue
-        found = count_differences(trial.machine, group)
+        found = count_differences(trial.attempt, group)
         told = trial.running(group.name) + len(trial.placed(group.name)) + trial.unplaced(group.name)
-        if isinstance(trial.machine, GenericAttempt):
+        if isinstance(trial.attempt, GenericAttempt):
             assert told + sum(gap.number for gap in found) == group.count
         for gap in found:
             _assert_true(trial, group, gap.number, gap.text)
@@ -209,7 +209,7 @@ def _assert_true(trial: DryRun, group: TaskGroup, number: int, text: str) -> Non
     is_beside = "canar" in text or "there already" in text
     assert (number < 0) == is_beside and number, text
     assert text.startswith(f"{abs(number)} "), text
-    machine = trial.machine
+    machine = trial.attempt
     if not isinstance(machine, GenericAttempt):
         return
     deployment = machine.told_deployment
