@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
-
-from yurt.scheduler.ids import SeededIds
 from yurt.scheduler.reconcile import results as why
 from yurt.scheduler.reconcile.alloc_names import NameIndex, index_of
 from yurt.scheduler.reconcile.classify import Classified, classify_all, has_each_once, strategy_of
 from yurt.scheduler.reconcile.client_stop import client_stops_by
 from yurt.scheduler.reconcile.deployments import fresh_state
 from yurt.scheduler.reconcile.followups import followups
+from yurt.scheduler.reconcile.group_context import GroupContext
 from yurt.scheduler.reconcile.reconnect import decide
 from yurt.scheduler.reconcile.replacements import Replacements, split
 from yurt.scheduler.reconcile.reschedule_policy import due
 from yurt.scheduler.reconcile.results import InPlaceRequest, PlacementRequest, Results, StopRequest
 from yurt.scheduler.reconcile.scale_down import scale_down_order
 from yurt.scheduler.reconcile.update_kind import is_destructive
-from yurt.sdk.value import UnixNano, replace
+from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
-from yurt.structs.deployment import Deployment
-from yurt.structs.evaluation import DesiredUpdates, Evaluation
-from yurt.structs.job import Job, TaskGroup
-from yurt.structs.node import Node
+from yurt.structs.evaluation import DesiredUpdates
+from yurt.structs.job import Job
 from yurt.structs.plan import AttributeUpdate
+from yurt.structs.questions import is_terminal
 from yurt.structs.status import (
     CLIENT_FAILED,
     CLIENT_LOST,
@@ -43,19 +39,6 @@ from yurt.structs.status import (
     NotGiven,
     Trigger,
 )
-
-
-class GroupContext(NamedTuple):
-    """What a group is reconciled against; `deployment` is the one of this very job version, if any."""
-
-    job: Job
-    group: TaskGroup
-    evaluation: Evaluation
-    deployment: Deployment | None
-    nodes: Mapping[str, Node | None]
-    now: UnixNano
-    ids: SeededIds
-    fits_in_place: Callable[[Allocation], bool]
 
 
 class GroupReconciler:
@@ -92,7 +75,7 @@ class GroupReconciler:
         away = self._away(classes.untainted)
         present = self._split(classes.untainted)
         for alloc in present.again:
-            if not _is_terminal(alloc):
+            if not is_terminal(alloc):
                 self._stop(alloc, why.NOT_NEEDED_RECONNECT)
         # Returning allocations are decided before counts are made: the losers leave all sets, so that no pair of an
         # original and its replacement counts twice.
@@ -165,7 +148,7 @@ class GroupReconciler:
     def _relevant(self, allocs: list[Allocation]) -> list[Allocation]:
         if not self.is_batch:
             return allocs
-        kept = [alloc for alloc in allocs if not _is_terminal(alloc) or not self._is_older(alloc)]
+        kept = [alloc for alloc in allocs if not is_terminal(alloc) or not self._is_older(alloc)]
         self.counts["ignore"] += len(allocs) - len(kept)
         return kept
 
@@ -185,7 +168,7 @@ class GroupReconciler:
         for alloc in allocs:
             status = alloc.deployment_status
             is_stray = status is not None and status.canary and alloc.id not in self.canary_ids and not promoted
-            if is_stray and not _is_terminal(alloc):
+            if is_stray and not is_terminal(alloc):
                 self._stop(alloc, why.NOT_NEEDED)
             else:
                 kept.append(alloc)
@@ -325,7 +308,7 @@ class GroupReconciler:
         assert len(order) - surplus == self.group.count, (self.group.name, len(order), surplus)
         gone, staying = set(), {alloc.name for alloc in order[surplus:]}
         for alloc in order[:surplus]:
-            if _is_terminal(alloc):
+            if is_terminal(alloc):
                 self.counts["ignore"] += 1
             else:
                 self._stop(alloc, why.NOT_NEEDED)
@@ -359,7 +342,7 @@ class GroupReconciler:
                 self.counts["ignore"] += 1
             elif old is None or is_destructive(old, self.job, self.group.name):
                 destructive.append(alloc)
-            elif _is_terminal(alloc) or not self._is_reachable(alloc):
+            elif is_terminal(alloc) or not self._is_reachable(alloc):
                 self.counts["ignore"] += 1
             elif self.context.fits_in_place(alloc):
                 in_place.append(alloc)
@@ -606,7 +589,3 @@ def _may_replace(alloc: Allocation) -> bool:
     return alloc.desired_status not in SERVER_TERMINAL and (
         alloc.client_status not in CLIENT_TERMINAL or alloc.client_status == CLIENT_FAILED
     )
-
-
-def _is_terminal(alloc: Allocation) -> bool:
-    return alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL

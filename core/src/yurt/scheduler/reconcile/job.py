@@ -13,7 +13,8 @@ from yurt.scheduler.ids import SeededIds
 from yurt.scheduler.reconcile import results as why
 from yurt.scheduler.reconcile.classify import classify_all, is_abandoned
 from yurt.scheduler.reconcile.deployments import cancel_unneeded, is_complete, new_deployment
-from yurt.scheduler.reconcile.group import GroupContext, GroupReconciler
+from yurt.scheduler.reconcile.group import GroupReconciler
+from yurt.scheduler.reconcile.group_context import GroupContext
 from yurt.scheduler.reconcile.results import Results, StopRequest
 from yurt.sdk.value import UnixNano
 from yurt.structs.alloc import Allocation
