@@ -33,7 +33,7 @@ WIDE: dict[str, tuple[int, int]] = {
     "Parts": (11, 19),
     "Peer": (34, 21),
     "ProcessExecutor": (35, 13),
-    "Ranker": (38, 31),
+    "Ranker": (35, 29),
     "Server": (44, 38),
     "ServerCluster": (26, 11),
     "ServiceHook": (16, 17),

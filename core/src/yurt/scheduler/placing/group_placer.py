@@ -234,7 +234,7 @@ class GroupPlacer:
         if found is not None:
             self.ranker.forget(row)
             scores = self.ranker.meta(row).scores
-            parts = [value for name, value in scores.items() if self.ranker.is_counted(name, value)]
+            parts = [value for name, value in scores.items() if self.ranker.terms.is_counted(name, value)]
             parts.append(preemption_score(found[1]))
             score = round(sum(parts) / len(parts) * UNIT) / UNIT
             for victim in found[1]:
@@ -272,7 +272,7 @@ class GroupPlacer:
         shown = {name: value for name, value in meta.scores.items() if name in ALONE}
         if victims:
             shown[PREEMPTION.name] = preemption_score(victims)
-        parts = [value for name, value in shown.items() if self.ranker.is_counted(name, value)]
+        parts = [value for name, value in shown.items() if self.ranker.terms.is_counted(name, value)]
         return replace(meta, scores=shown, norm_score=round(sum(parts) / len(parts) * UNIT) / UNIT)
 
     def _refusal(self, row: int, reasons: list[str]) -> AllocationMetric:

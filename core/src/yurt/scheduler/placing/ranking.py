@@ -10,7 +10,6 @@ are kept per cell (`cells`).
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -23,11 +22,9 @@ from yurt.scheduler.ids import Ties
 from yurt.scheduler.placing.cells import Cells
 from yurt.scheduler.placing.exhausted_nodes import ExhaustedCounts, ExhaustedNodes
 from yurt.scheduler.placing.spread import ALLOCATION_SPREAD, SpreadScore
-from yurt.scheduler.placing.terms.binpack import BINPACK, Binpack
-from yurt.scheduler.placing.terms.job_anti_affinity import JOB_ANTI_AFFINITY, JobAntiAffinity
-from yurt.scheduler.placing.terms.registry import ALWAYS_SHOWN, COUNTED_AT_ZERO, terms_of
+from yurt.scheduler.placing.terms.group_terms import GroupTerms
 from yurt.scheduler.placing.terms.reschedule_penalty import PENALTY, RESCHEDULE_PENALTY
-from yurt.scheduler.placing.terms.term import UNIT, FloatArray, ScoreTerm, TermContext
+from yurt.scheduler.placing.terms.term import UNIT, FloatArray, TermContext
 from yurt.scheduler.placing.top_k import IMPOSSIBLE, best_rows
 from yurt.state.arrays import IntArray, numbered
 from yurt.state.columns import ALLOCS, CPU, USED_WIDTH, Chunk
@@ -42,7 +39,6 @@ FEW_ROWS = 32
 """So many rows are looked at one by one."""
 FEW_CHANGED = 4
 """When a quarter of the rows changed, all are looked at: plain arrays are quicker than picking rows."""
-_BINPACK, _ANTI_AFFINITY = BINPACK.name, JOB_ANTI_AFFINITY.name
 NO_AMOUNTS: Final[IntArray] = np.zeros(0, np.int64)
 
 Entry = tuple[float, int, int]
@@ -84,21 +80,13 @@ class Ranker:
         self.view = view
         self.group = group
         self.ask = ask
-        self.binpack = Binpack(ask.plain.usage, prefers_empty=options.is_spread_algorithm)
-        self.anti_affinity = JobAntiAffinity(group.count)
+        self.terms = GroupTerms(TermContext(view, job, group, ask), prefers_empty=options.is_spread_algorithm)
         self._feasible = mask
         self._open = mask
         """The feasible rows that are not closed; the mask itself until one is."""
         self.exhausted = ExhaustedNodes(view, ask.plain.usage, mask)
         """The feasible rows without room, counted."""
         self.ties = Ties(view.rows.ties, options.salt)
-        # The terms are compiled here, once for the group: what the inner loop reads of them is arrays and two short
-        # tuples, which are empty for most groups.
-        self.terms: tuple[ScoreTerm, ...] = terms_of(TermContext(view, job, group, ask))
-        self._following = tuple(term for term in self.terms if term.follows_placements)
-        self._evaluated = tuple(term for term in self.terms if not term.follows_placements)
-        """The terms whose values hold: those that follow placements only once all rows were scored."""
-        self._counted_at_zero = COUNTED_AT_ZERO | {term.name for term in self.terms if term.counts_at_zero}
         self._core_mhz = _core_mhz(view, ask) if ask.cores else None
         """What the reserved cores of one more would add on each row."""
         self._own = np.zeros(len(mask), np.int64)
@@ -325,7 +313,7 @@ class Ranker:
 
     def extras(self, row: int) -> tuple[int, ...]:
         """The parts of a row's score that do not follow from what is used."""
-        found = [term.values.item(row) for term in self._evaluated]
+        found = [term.values.item(row) for term in self.terms.evaluated]
         if self.spread.is_used:
             found.append(self.spread.boost(row))
         return tuple(found)
@@ -333,29 +321,18 @@ class Ranker:
     def _show(self, row: int, binpack: int) -> Shown:
         """A row's parts without spread and penalty, their sum and number; kept until the row changes."""
         own = self._own.item(row)
-        values = tuple([term.values.item(row) for term in self._evaluated]) if self._evaluated else ()
+        evaluated = self.terms.evaluated
+        values = tuple([term.values.item(row) for term in evaluated]) if evaluated else ()
         key = (own, binpack, values)
         found = self._alike.get(key)
         if found is None:
-            anti = self.anti_affinity.of_row(own)
+            anti = self.terms.anti_affinity.of_row(own)
             total, count = binpack + anti, 1 + (own > 0)
-            for term, value in zip(self._evaluated, values, strict=True):
+            for term, value in zip(evaluated, values, strict=True):
                 total, count = total + value, count + (value != 0 or term.counts_at_zero)
-            found = self._alike[key] = (self.shown_terms(binpack, anti, values), total, count)
+            found = self._alike[key] = (self.terms.shown(binpack, anti, values), total, count)
         self._shown[row] = found
         return found
-
-    def shown_terms(self, binpack: int, anti: int, values: Iterable[int]) -> dict[str, float]:
-        """The terms of a row as score tables show them, without spread and penalty; `values` are those of `terms`."""
-        shown = ALWAYS_SHOWN.copy()
-        shown[_BINPACK], shown[_ANTI_AFFINITY] = binpack / UNIT, anti / UNIT
-        for term, value in zip(self._evaluated, values, strict=True):
-            shown[term.name] = value / UNIT
-        return shown
-
-    def is_counted(self, name: str, value: float) -> bool:
-        """Whether a term that is shown counts for the mean: not those that are 0 because they do not apply."""
-        return value != 0 or name in self._counted_at_zero
 
     def _score_all(self) -> None:
         fits = self._fits()
@@ -364,7 +341,7 @@ class Ranker:
         self.exhausted.forget()
         self._counts_of_state = fits.counts
         self._forget_all()
-        if not (self._has_own or self.spread.is_used or self.terms):
+        if not (self._has_own or self.spread.is_used or self.terms.others):
             self._sums = self._counts = NO_AMOUNTS
             self.scores = np.where(room, fits.binpacks, IMPOSSIBLE)
             return
@@ -379,12 +356,12 @@ class Ranker:
         """The parts of all rows without spreads and penalties."""
         sums, counts = fits.binpacks.copy(), np.ones(len(room), np.int64)
         mates = np.flatnonzero(self._own)
-        sums[mates] += self.anti_affinity.of_rows(self._own[mates])
+        sums[mates] += self.terms.anti_affinity.of_rows(self._own[mates])
         counts[mates] += 1
-        for term in self._following:
+        for term in self.terms.following:
             term.refresh(room)
-        self._evaluated = self.terms
-        for term in self.terms:
+        self.terms.evaluated = self.terms.others
+        for term in self.terms.others:
             sums += term.values
             counts += 1 if term.counts_at_zero else term.values != 0
         self._sums, self._counts = sums, counts
@@ -393,17 +370,19 @@ class Ranker:
         """The fitness of all rows; kept from one attempt to the next, which looks at rows whose usage changed."""
         view = self.view
         kept: dict[_FitnessKey, _Fitness] = view.rows.lasting.setdefault("fits", {})
-        key = (self.ask.plain.usage.amounts, self.binpack.prefers_empty)
+        key = (self.ask.plain.usage.amounts, self.terms.binpack.prefers_empty)
         if self._core_mhz is not None:
             used = self._with_cores(view.used)
-            return _Fitness((), self.binpack.of_rows(used, view.offered), self._has_room(view.used, view.offered), {})
+            return _Fitness(
+                (), self.terms.binpack.of_rows(used, view.offered), self._has_room(view.used, view.offered), {}
+            )
         known = kept.get(key)
         changed = None if known is None else view.columns.changed_rows(known.chunks)
         changed = None if changed is None else [*changed, *view.changed_rows()]
         if known is None or changed is None or len(changed) * FEW_CHANGED > len(view.offered):
             used, offered = view.used, view.offered
             found = _Fitness(
-                view.columns.chunks, self.binpack.of_rows(used, offered), self._has_room(used, offered), {}
+                view.columns.chunks, self.terms.binpack.of_rows(used, offered), self._has_room(used, offered), {}
             )
         else:
             found = self._brought_forward(known, changed) if changed else known
@@ -429,7 +408,7 @@ class Ranker:
         else:
             rows = np.array(changed, np.int64)
             used, offered = view.used[rows], view.offered[rows]
-            binpacks[rows], has_room[rows] = self.binpack.of_rows(used, offered), self._has_room(used, offered)
+            binpacks[rows], has_room[rows] = self.terms.binpack.of_rows(used, offered), self._has_room(used, offered)
             is_same = bool((known.has_room[rows] & has_room[rows]).all())
         is_same &= all(now.offered is then.offered for now, then in zip(chunks, known.chunks, strict=True))
         return _Fitness(chunks, binpacks, has_room, known.counts if is_same else {})
@@ -451,7 +430,7 @@ class Ranker:
                 self.exhausted.fill(row)
             self.close(row)
             return
-        for term in self._following:
+        for term in self.terms.following:
             term.update(row)
         if self._cells is not None:
             self._binpacks[row] = binpack
@@ -516,7 +495,7 @@ class Ranker:
         key = (*used, *offered[:USED_WIDTH], mhz)
         known = self._fitness.get(key)
         if known is None:
-            fitness = self.binpack.of_row(used, offered, mhz)
+            fitness = self.terms.binpack.of_row(used, offered, mhz)
             known = self._fitness[key] = (fitness, not view.exhausted(row, self.ask.plain.usage))
         return known
 

@@ -179,12 +179,12 @@ def _levels(ranker: Ranker, rows: IntArray, count: int, depth: int) -> _Levels:
     fits[limited] = np.minimum(fits, offered[:, ALLOCS] - used[:, ALLOCS])[limited]
     depth = min(int(fits.max()), depth, count)
     ks = np.arange(depth)
-    binpacks = ranker.binpack.of_rows(used[:, None, :], offered[:, None, :], ks + 1)
+    binpacks = ranker.terms.binpack.of_rows(used[:, None, :], offered[:, None, :], ks + 1)
     own = ranker.own[rows][:, None] + ks
-    anti = ranker.anti_affinity.of_rows(own)
+    anti = ranker.terms.anti_affinity.of_rows(own)
     sums, counts = binpacks + anti, 1 + (own > 0)
-    others = tuple(term.upcoming(rows, ks + 1) for term in ranker.terms)
-    for term, values in zip(ranker.terms, others, strict=True):
+    others = tuple(term.upcoming(rows, ks + 1) for term in ranker.terms.others)
+    for term, values in zip(ranker.terms.others, others, strict=True):
         sums, counts = sums + values, counts + (1 if term.counts_at_zero else values != 0)
     scores = np.where(ks < fits[:, None], sums / counts, IMPOSSIBLE)
     return _Levels(rows, fits, binpacks, anti, others, scores)
@@ -207,7 +207,7 @@ def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> tup
         key = (binpack, anti, values)
         scores = shown.get(key)
         if scores is None:
-            scores = shown[key] = ranker.shown_terms(*key)
+            scores = shown[key] = ranker.terms.shown(*key)
         row = rows[at]
         if at in heads:
             place = heads.index(at)
@@ -233,7 +233,7 @@ def _heads_after(ranker: Ranker, levels: _Levels, ats: IntArray) -> list[tuple[i
     values_of = levels.values_at(order, taken[order])
     for at, values in zip(order.tolist(), values_of, strict=True):
         k = int(taken[at])
-        scores = ranker.shown_terms(int(levels.binpacks[at, k]), int(levels.anti[at, k]), values)
+        scores = ranker.terms.shown(int(levels.binpacks[at, k]), int(levels.anti[at, k]), values)
         norm = round(float(heads[at])) / UNIT
         found.append((at, NodeScoreMeta(node_id=ranker.view.rows.ids[levels.rows[at]], scores=scores, norm_score=norm)))
     return found
