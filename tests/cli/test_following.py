@@ -16,7 +16,7 @@ from yurt.cli.api.client import ApiClient, Connection
 from yurt.cli.api.frames import FileSource, LogSource
 from yurt.cli.commands.alloc.following import Begin, Bounds, other_servers, print_source
 from yurt.cli.errors import BrokenOff
-from yurt.client.streams import LogFile, place_at
+from yurt.client.files.streams import LogFile, place_at
 
 ALLOC = "11111111-2222-3333-4444-555555555555"
 PIECE = 7

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from yurt.client.alloc_watch import AllocWatch
+from yurt.client.allocations.alloc_watch import AllocWatch
 from yurt.lifecycle.alloc_list import Changes
 from yurt.sdk.value import replace
 from yurt.storage.client_db import ClientDatabase

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from yurt.client.alloc_dir import build_alloc_dir, build_task_dir
+from yurt.client.allocations.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.client.artifacts import hook
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.artifacts.repository import NO_KEY, SSH

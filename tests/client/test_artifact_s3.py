@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from yurt.client.alloc_dir import build_alloc_dir, build_task_dir
+from yurt.client.allocations.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.client.artifacts import hook
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.artifacts.signing import signed_headers

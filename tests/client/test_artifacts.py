@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 import pytest
-from yurt.client.alloc_dir import build_alloc_dir, build_task_dir
+from yurt.client.allocations.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.client.artifacts import hook
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.sdk.driver import ExitResult, TaskDirs

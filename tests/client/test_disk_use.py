@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from yurt.client.disk_use import WARN, DiskWatch, bytes_below, was_warned
+from yurt.client.allocations.disk_use import WARN, DiskWatch, bytes_below, was_warned
 from yurt.lifecycle import events
 from yurt.runtime.env import RealEnv
 from yurt.structs.alloc import TaskEvent, TaskState

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, aclosing
 
 import pytest
-from yurt.client import removals
-from yurt.client.alloc_runner import AllocRunner
+from yurt.client.allocations import removals
+from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.client import Client
 from yurt.sdk.errors import Conflict, Invalid, NotFound
 from yurt.sdk.value import replace, seconds

@@ -6,8 +6,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from yurt.client.driver_table import DriverTable, passage, wait_end
-from yurt.client.exchange import exchange
+from yurt.client.drivers.driver_exchange import exchange
+from yurt.client.drivers.driver_table import DriverTable, passage, wait_end
 from yurt.sdk.driver import ExitResult, Fingerprint, TaskHandle
 from yurt.sdk.errors import Conflict, NotFound
 from yurt.testing.driver_suite import Bench

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from yurt.client.exec import STARTS_MAX, ExecSessions
+from yurt.client.tasks.exec_sessions import STARTS_MAX, ExecSessions
 from yurt.sdk.driver import Capabilities, Driver
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.exec import ExecOutput

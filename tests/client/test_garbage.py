@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from yurt.client.allocations.removals import Removals
 from yurt.client.client import Client
-from yurt.client.removals import Removals
 from yurt.structs.status import CLIENT_RUNNING, JOB_BATCH
 from yurt.testing import factories
 from yurt.testing.client_objects import placed

@@ -6,10 +6,10 @@ import stat
 from pathlib import Path
 
 import pytest
-from yurt.client import registered_folders, volume_programs
 from yurt.client.config import ClientConfig
-from yurt.client.host_volumes import HostVolumes
-from yurt.client.registered_folders import RegisteredFolders
+from yurt.client.volumes import registered_folders, volume_programs
+from yurt.client.volumes.host_volumes import HostVolumes
+from yurt.client.volumes.registered_folders import RegisteredFolders
 from yurt.sdk.errors import Conflict, Invalid, NotFound
 from yurt.sdk.value import replace
 from yurt.storage.client_db import ClientDatabase

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from yurt.client.alloc_dir import build_alloc_dir
-from yurt.client.alloc_files import AllocFiles
-from yurt.client.alloc_table import AllocTable, EndedAlloc
-from yurt.client.link_owners import TaskUser, link_owners, task_users
+from yurt.client.allocations.alloc_dir import build_alloc_dir
+from yurt.client.allocations.alloc_table import AllocTable, EndedAlloc
+from yurt.client.files.alloc_files import AllocFiles
+from yurt.client.files.link_owners import TaskUser, link_owners, task_users
 from yurt.runtime.env import RealEnv
 from yurt.sdk.driver import Capabilities
 from yurt.sdk.errors import NotFound, PermissionDenied

@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from yurt.client import migration
-from yurt.client.migration import pack, unpack
+from yurt.client.allocations import migration
+from yurt.client.allocations.migration import pack, unpack
 from yurt.sdk.errors import Invalid
 
 OLD, NEW = "11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002"

@@ -6,8 +6,8 @@ import base64
 import json
 
 import pytest
-from yurt.client import node_token
-from yurt.client.node_token import said_by
+from yurt.client.servers import node_token
+from yurt.client.servers.node_token import said_by
 from yurt.sdk.errors import Invalid, NotFound
 from yurt.testing.fakes import FakeServerPort, eventually
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from yurt.client import rebuilding
+from yurt.client.allocations import rebuild as rebuilding
 from yurt.client.client import Client
 from yurt.sdk.driver import ExitResult
 from yurt.sdk.value import replace

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from yurt.client.probe import probe
+from yurt.client.services.probe import probe
 from yurt.lifecycle.checks import CheckSpec
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import replace, seconds

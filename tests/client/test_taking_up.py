@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from yurt.client import alloc_table
 from yurt.client import client as client_module
+from yurt.client.allocations import alloc_table
 from yurt.client.client import Client
 from yurt.sdk.driver import Fingerprint
 from yurt.sdk.errors import NotFound, Unavailable

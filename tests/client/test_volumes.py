@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from yurt.client.client import Client
-from yurt.client.volumes import VolumesThere, mounts_of
+from yurt.client.volumes.mounts import VolumesThere, mounts_of
 from yurt.sdk.driver import Capabilities, Driver, Mount, PluginContext
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace

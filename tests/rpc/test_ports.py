@@ -7,9 +7,9 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from yurt.client.alloc_files import AllocFiles
 from yurt.client.client import Client
 from yurt.client.config import ClientConfig
+from yurt.client.files.alloc_files import AllocFiles
 from yurt.client.ports import ServerPort
 from yurt.rpc.contract import contract_of
 from yurt.rpc.peer import Peer, Served

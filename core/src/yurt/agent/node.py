@@ -29,9 +29,9 @@ from yurt.agent.reload import PluginReloader
 from yurt.agent.tls import TlsSettings, http_context, tls_settings
 from yurt.client.client import Client
 from yurt.client.fingerprint.chosen import FINGERPRINTS
-from yurt.client.node_token import identified
 from yurt.client.options import DriverChoice
 from yurt.client.ports import ServerPort
+from yurt.client.servers.node_token import identified
 from yurt.http.app import make_app
 from yurt.http.cluster import CLUSTER
 from yurt.http.connections import Connections, Site

@@ -14,36 +14,37 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
-from yurt.client import disk_use, node_meta
-from yurt.client.alloc_files import AllocFiles
-from yurt.client.alloc_operations import AllocOperations
-from yurt.client.alloc_runner import AllocRunner
-from yurt.client.alloc_table import AllocTable
-from yurt.client.alloc_watch import AllocWatch
+from yurt.client import node_meta
+from yurt.client.allocations import disk_use
+from yurt.client.allocations.alloc_log_lines import life_line
+from yurt.client.allocations.alloc_operations import AllocOperations
+from yurt.client.allocations.alloc_runner import AllocRunner
+from yurt.client.allocations.alloc_table import AllocTable
+from yurt.client.allocations.alloc_watch import AllocWatch
+from yurt.client.allocations.disk_use import DiskWatch
+from yurt.client.allocations.garbage import GarbageCollector
+from yurt.client.allocations.rebuild import LostRecords, damage_event
+from yurt.client.allocations.removals import Removals
+from yurt.client.allocations.reports import DEV_RETRY_S, RETRY_S, Reporter
 from yurt.client.config import ClientConfig
-from yurt.client.connection import Connection
 from yurt.client.context import ClientContext
 from yurt.client.csi.manager import Csi, is_plugin
 from yurt.client.devices.keeper import DeviceKeeper
 from yurt.client.devices.manager import DeviceManager, HealthChange
 from yurt.client.devices.wire import group_name
-from yurt.client.disk_use import DiskWatch
-from yurt.client.driver_table import DriverTable
-from yurt.client.exchange import Drivers, exchange
-from yurt.client.exec import ExecSessions
+from yurt.client.drivers.driver_exchange import Drivers, exchange
+from yurt.client.drivers.driver_table import DriverTable
+from yurt.client.files.alloc_files import AllocFiles
 from yurt.client.fingerprint.chosen import without_excluded
 from yurt.client.fingerprint.cni import with_networks
 from yurt.client.fingerprint.node import build_node, driver_schemas, with_driver
-from yurt.client.garbage import GarbageCollector
-from yurt.client.host_volumes import HostVolumes
-from yurt.client.life import life_line
 from yurt.client.networks.manager import Networks
-from yurt.client.node_token import identified
 from yurt.client.ports import ServerPort
-from yurt.client.rebuilding import LostRecords, damage_event
-from yurt.client.removals import Removals
-from yurt.client.reports import DEV_RETRY_S, RETRY_S, Reporter
+from yurt.client.servers.connection import Connection
+from yurt.client.servers.node_token import identified
 from yurt.client.stats import host_usage
+from yurt.client.tasks.exec_sessions import ExecSessions
+from yurt.client.volumes.host_volumes import HostVolumes
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import events, heartbeats
 from yurt.lifecycle.alloc_list import Changes

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from yurt.client.config import ClientConfig
 from yurt.client.csi.manager import Csi
 from yurt.client.devices.manager import DeviceManager
-from yurt.client.host_volumes import HostVolumes
 from yurt.client.networks.manager import Networks
 from yurt.client.ports import ServerPort
 from yurt.client.templates.renderer import Renderer
+from yurt.client.volumes.host_volumes import HostVolumes
 from yurt.runtime.env import Env
 from yurt.sdk.driver import Driver
 from yurt.storage.client_db import ClientDatabase

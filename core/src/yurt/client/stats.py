@@ -11,12 +11,12 @@ from weakref import WeakKeyDictionary
 
 import psutil
 
-from yurt.client.alloc_runner import AllocRunner
-from yurt.client.alloc_table import EndedAlloc
+from yurt.client.allocations.alloc_runner import AllocRunner
+from yurt.client.allocations.alloc_table import EndedAlloc
 from yurt.client.config import ClientConfig
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.devices.usage import task_device_stats
-from yurt.client.task_runner import TaskRunner
+from yurt.client.tasks.task_runner import TaskRunner
 from yurt.lifecycle.task import RUNNING
 from yurt.runtime.env import Env
 from yurt.sdk.driver import TaskStats

@@ -21,8 +21,8 @@ import msgspec
 
 from yurt.client.artifacts.fetching import ArtifactLimits, Fetch, Fetched
 from yurt.client.artifacts.sources import GIT, parse_source, shown_url
-from yurt.client.safe_files import Owners
-from yurt.client.task_env import replace_in, replace_references
+from yurt.client.files.safe_files import Owners
+from yurt.client.tasks.task_env import replace_in, replace_references
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid, RecoverableError
 from yurt.sdk.value import Value, replace

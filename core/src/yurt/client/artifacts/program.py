@@ -22,7 +22,7 @@ from yurt.client.artifacts.fetching import MODE_DIR, MODE_FILE, Fetch, Fetched
 from yurt.client.artifacts.placing import Arrivals
 from yurt.client.artifacts.sources import FILE, GIT, TREE_ARCHIVES
 from yurt.client.artifacts.worker import run_worker
-from yurt.client.safe_files import open_beneath
+from yurt.client.files.safe_files import open_beneath
 from yurt.sdk.errors import Invalid, RecoverableError, YurtError
 from yurt.sdk.value import replace
 

@@ -6,13 +6,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from yurt.client.alloc_runner import AllocRunner
+from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.devices.claims import claim_of
 from yurt.client.devices.manager import DeviceManager, HealthChange
 from yurt.client.devices.overruns import find_overruns, has_slices
 from yurt.client.devices.owners import LiveTask, Owners
 from yurt.client.devices.wire import key_of
-from yurt.client.task_runner import TaskRunner
+from yurt.client.tasks.task_runner import TaskRunner
 from yurt.lifecycle import events
 from yurt.lifecycle.task import DEAD, RUNNING
 from yurt.runtime.env import Env

@@ -13,7 +13,7 @@ from yurt.client.devices.claims import claim_of
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.devices.owners import LiveTask, Owners
 from yurt.client.devices.wire import group_stats
-from yurt.client.task_runner import TaskRunner
+from yurt.client.tasks.task_runner import TaskRunner
 from yurt.sdk.device import MIG, WHOLE, DeviceClaim, DeviceUse, Stat
 from yurt.sdk.value import replace
 from yurt.structs.rpc import DeviceGroupStats

@@ -13,7 +13,7 @@ import os
 import posixpath
 import stat
 
-from yurt.client.safe_files import Owners, open_inside
+from yurt.client.files.safe_files import Owners, open_inside
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid, NotFound, YurtError
 

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from typing import Any, Protocol
 
 from yurt.client.context import ClientContext
-from yurt.client.task_env import lookup_in, node_values
+from yurt.client.tasks.task_env import lookup_in, node_values
 from yurt.client.templates import files
 from yurt.client.templates.changes import RESTART_REASON, Consequences, consequences, first_scripts
 from yurt.client.templates.envfile import read_env

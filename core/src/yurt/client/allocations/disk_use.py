@@ -14,14 +14,14 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from yurt.client.alloc_dir import alloc_path
+from yurt.client.allocations.alloc_dir import alloc_path
 from yurt.lifecycle import allocation, events
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.structs.alloc import TaskState
 
 if TYPE_CHECKING:
-    from yurt.client.alloc_runner import AllocRunner
+    from yurt.client.allocations.alloc_runner import AllocRunner
 
 log = logging.getLogger(__name__)
 

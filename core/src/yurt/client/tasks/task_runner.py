@@ -1,6 +1,6 @@
 """The shell around one task's machine: it carries out the machine's actions and feeds back what came of them.
 
-The machine decides (`yurt.lifecycle.task`), `yurt.client.task_setup` prepares; here is only the driver. Every
+The machine decides (`yurt.lifecycle.task`), `yurt.client.tasks.task_setup` prepares; here is only the driver. Every
 action runs as supervised work of the client, so a driver that fails unexpectedly ends as an event of its own task.
 """
 
@@ -12,11 +12,11 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, assert_never
 
+from yurt.client.allocations.rebuild import find_run, rebuilt_record, runs_to_try
 from yurt.client.context import ClientContext
-from yurt.client.driver_table import passage, wait_end
-from yurt.client.rebuilding import find_run, rebuilt_record, runs_to_try
-from yurt.client.task_env import lookup_in, replace_references
-from yurt.client.task_setup import SetupProblem, TaskSetup, TaskSpec, run_id, task_spec
+from yurt.client.drivers.driver_table import passage, wait_end
+from yurt.client.tasks.task_env import lookup_in, replace_references
+from yurt.client.tasks.task_setup import SetupProblem, TaskSetup, TaskSpec, run_id, task_spec
 from yurt.client.templates.manager import Spawn
 from yurt.client.waiting import LightEvent, wait_or_sleep
 from yurt.lifecycle import events

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from yurt.client.node_token import NodeToken
 from yurt.client.ports import ServerPort
+from yurt.client.servers.node_token import NodeToken
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import heartbeats
 from yurt.lifecycle.heartbeats import Contact

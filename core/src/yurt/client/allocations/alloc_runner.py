@@ -13,13 +13,13 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 
-from yurt.client import alloc_dir
+from yurt.client.allocations import alloc_dir
+from yurt.client.allocations.migration import unpack
 from yurt.client.context import ClientContext
-from yurt.client.link_owners import TaskUser, task_users
-from yurt.client.migration import unpack
-from yurt.client.secrets_dir import unmount_secrets
-from yurt.client.service_hook import ServiceHook
-from yurt.client.task_runner import TaskRunner
+from yurt.client.files.link_owners import TaskUser, task_users
+from yurt.client.services.service_hook import ServiceHook
+from yurt.client.tasks.secrets_dir import unmount_secrets
+from yurt.client.tasks.task_runner import TaskRunner
 from yurt.client.waiting import LightEvent, finish_unless, wait_or_sleep
 from yurt.lifecycle import allocation, events, health
 from yurt.lifecycle import task as machine

@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from yurt.client.artifacts.hook import ids_of
-from yurt.client.safe_files import Owners
+from yurt.client.files.safe_files import Owners
 from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import Value
 

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 
-from yurt.client.driver_table import DriverTable
+from yurt.client.drivers.driver_table import DriverTable
 from yurt.sdk.driver import HEALTHY, Driver, TaskHandle
 from yurt.sdk.errors import Conflict, NotFound, YurtError
 

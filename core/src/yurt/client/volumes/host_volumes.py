@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from yurt.client.config import ClientConfig
-from yurt.client.registered_folders import RegisteredFolders
-from yurt.client.volume_programs import find_programs
+from yurt.client.volumes.registered_folders import RegisteredFolders
+from yurt.client.volumes.volume_programs import find_programs
 from yurt.sdk.errors import Conflict, Invalid, NotFound, YurtError
 from yurt.sdk.value import replace
 from yurt.storage.client_db import ClientDatabase, HostVolumeRecord

@@ -8,7 +8,7 @@ import os
 import stat
 from collections.abc import AsyncGenerator
 
-from yurt.client.safe_files import Owners, check_names, is_private, open_beneath, parts_of
+from yurt.client.files.safe_files import Owners, check_names, is_private, open_beneath, parts_of
 from yurt.sdk.errors import Invalid, PermissionDenied
 from yurt.structs.rpc import FileInfo
 

@@ -9,18 +9,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from yurt.client import alloc_dir
+from yurt.client.allocations import alloc_dir
 from yurt.client.artifacts import hook as artifacts
 from yurt.client.context import ClientContext
 from yurt.client.csi.places import make_folders
 from yurt.client.csi.volumes import csi_requests, is_lasting
 from yurt.client.devices.claims import claim_of, reachable
-from yurt.client.identities import TaskIdentities, handed_out, is_final
-from yurt.client.link_owners import link_owners, task_users
+from yurt.client.files.link_owners import link_owners, task_users
+from yurt.client.files.safe_files import Owners
 from yurt.client.networks.manager import TaskNetwork
 from yurt.client.requirements import notice, unavailable
-from yurt.client.safe_files import Owners
-from yurt.client.task_env import (
+from yurt.client.tasks.identities import TaskIdentities, handed_out, is_final
+from yurt.client.tasks.task_env import (
     EnvInputs,
     build_env,
     lookup_in,
@@ -31,7 +31,7 @@ from yurt.client.task_env import (
 )
 from yurt.client.templates.manager import Spawn, TaskControl, TaskTemplates
 from yurt.client.templates.targets import TemplatePlace
-from yurt.client.volumes import VolumesThere, absent_paths, mounts_of
+from yurt.client.volumes.mounts import VolumesThere, absent_paths, mounts_of
 from yurt.client.waiting import finish_unless, value_unless
 from yurt.lifecycle import events
 from yurt.sdk.device import Reservation

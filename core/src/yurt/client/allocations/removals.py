@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 
-from yurt.client.alloc_dir import remove_alloc_dir
-from yurt.client.alloc_table import AllocTable
+from yurt.client.allocations.alloc_dir import remove_alloc_dir
+from yurt.client.allocations.alloc_table import AllocTable
 from yurt.client.context import ClientContext
 from yurt.runtime.supervise import attempted, supervised
 

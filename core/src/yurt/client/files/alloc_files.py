@@ -7,14 +7,15 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from yurt.client import files, streams
-from yurt.client.alloc_dir import alloc_path
-from yurt.client.link_owners import link_owners
-from yurt.client.streams import LogSelection, Source
+from yurt.client.allocations.alloc_dir import alloc_path
+from yurt.client.files import browse as files
+from yurt.client.files import streams
+from yurt.client.files.link_owners import link_owners
+from yurt.client.files.streams import LogSelection, Source
 from yurt.sdk.errors import NotFound
 
 if TYPE_CHECKING:
-    from yurt.client.alloc_table import AllocTable
+    from yurt.client.allocations.alloc_table import AllocTable
     from yurt.client.context import ClientContext
     from yurt.structs.rpc import FileInfo, StreamFrame
 

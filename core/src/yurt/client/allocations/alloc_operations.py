@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 
-from yurt.client import migration
-from yurt.client.alloc_runner import AllocRunner
-from yurt.client.alloc_table import AllocTable, EndedAlloc
+from yurt.client.allocations import migration
+from yurt.client.allocations.alloc_runner import AllocRunner
+from yurt.client.allocations.alloc_table import AllocTable, EndedAlloc
 from yurt.client.context import ClientContext
-from yurt.client.exec import ExecSessions
-from yurt.client.link_owners import link_owners
+from yurt.client.files.link_owners import link_owners
 from yurt.client.stats import UsageMeter
-from yurt.client.task_runner import TaskRunner
+from yurt.client.tasks.exec_sessions import ExecSessions
+from yurt.client.tasks.task_runner import TaskRunner
 from yurt.lifecycle import task as machine
 from yurt.lifecycle.allocation import POSTSTOP
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from yurt.client.alloc_runner import AllocRunner
-from yurt.client.link_owners import TaskUser
+from yurt.client.allocations.alloc_runner import AllocRunner
+from yurt.client.files.link_owners import TaskUser
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle.task import DEAD
 from yurt.runtime.env import Env

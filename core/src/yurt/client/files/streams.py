@@ -14,8 +14,8 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import NamedTuple
 
-from yurt.client.files import CHUNK_BYTES, list_files, open_file
-from yurt.client.safe_files import Owners
+from yurt.client.files.browse import CHUNK_BYTES, list_files, open_file
+from yurt.client.files.safe_files import Owners
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid, NotFound
 from yurt.structs.rpc import StreamFrame

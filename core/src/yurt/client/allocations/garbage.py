@@ -10,8 +10,8 @@ import asyncio
 import logging
 from pathlib import Path
 
-from yurt.client.alloc_dir import alloc_path, remove_alloc_dir
-from yurt.client.alloc_table import AllocTable, EndedAlloc
+from yurt.client.allocations.alloc_dir import alloc_path, remove_alloc_dir
+from yurt.client.allocations.alloc_table import AllocTable, EndedAlloc
 from yurt.client.config import ClientConfig
 from yurt.client.stats import disk_used_percent
 from yurt.runtime.env import Env

@@ -18,8 +18,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, ParamSpec, TypeVar
 
-from yurt.client.alloc_dir import alloc_path, component
-from yurt.client.safe_files import Owners
+from yurt.client.allocations.alloc_dir import alloc_path, component
+from yurt.client.files.safe_files import Owners
 from yurt.sdk.errors import Invalid
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Allocations on this node: runners, records of ended ones, directories, reports, removal."""

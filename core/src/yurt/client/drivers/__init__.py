@@ -1,0 +1,1 @@
+"""Drivers of this node by name, and their exchange for newer code."""

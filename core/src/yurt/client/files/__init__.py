@@ -1,0 +1,1 @@
+"""Files and logs of allocations as users read them."""

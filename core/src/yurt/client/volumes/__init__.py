@@ -1,0 +1,1 @@
+"""Volumes of this node: what tasks mount, dynamic host volumes and their plugins."""
