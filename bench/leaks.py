@@ -1,16 +1,19 @@
-"""What 1,000 lives of allocations over all drivers leave on a node: nothing, says invariant E9, and no memory.
+"""What lives of allocations leave behind: nothing, says invariant E9, and no memory.
+
+`python -m bench leaks` runs 1,000 lives over all drivers and then 3,000 batch allocations (`bench.leaks_batch`);
+`python -m bench leaks batch` only the latter, and `python -m bench leaks batch --scale` ten times as many.
 
 A life is placed, given a template's file and secrets, started, read, measured, worked in (`alloc exec`), stopped and
 forgotten; every second round's groups have a network and a mapped port of their own. After a warm-up of 200 the agent's
 holdings are counted, after the next 1,000 again, and after another 1,000 once more, and at the end the containers that
 the engines still have, and what podman runs beside them. The container engines are our own (`yurt.testing.engines`),
-where their programs are.
-Run it with `python -m bench leaks`; BENCH_LEAKS_LIVES=200 makes it shorter.
+where their programs are. BENCH_LEAKS_LIVES=200 makes it shorter.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -21,10 +24,12 @@ from yurt.testing.agent import Agent, stop_jobs, wait_for
 from yurt.testing.engines import DockerEngine, PodmanEngine, missing
 from yurt.testing.leaks import CONFIGS, Holdings, Lives, has_bridge, usable_drivers
 
+from bench import leaks_batch
 from bench.table import Row, print_table
 
 Engine = DockerEngine | PodmanEngine
 WARM_UP, LIVES, EACH = 200, 1000, 8
+BATCH = 3000
 GROWTH_MB, SECOND_GROWTH_MB = 4.0, 1.0
 SETTLE_S = 65.0
 """The agent collects what is left in memory once a minute."""
@@ -32,6 +37,13 @@ SETTLE_S = 65.0
 
 def main() -> None:
     """Measure and print."""
+    if "batch" not in sys.argv[1:]:
+        measure_lives()
+    leaks_batch.measure(BATCH * 10 if "--scale" in sys.argv[1:] else BATCH)
+
+
+def measure_lives() -> None:
+    """Lives over all drivers."""
     wanted = int(os.environ.get("BENCH_LEAKS_LIVES", str(LIVES)))
     with tempfile.TemporaryDirectory(prefix="yurt-bench-", ignore_cleanup_errors=True) as name, ExitStack() as stack:
         folder = Path(name)
