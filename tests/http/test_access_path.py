@@ -26,8 +26,8 @@ INSIDE = {
     "routing": "makes the call",
 }
 NOT_YET = {
-    "agent", "autopilot", "csi_volumes", "deployments", "events", "explain", "introduction", "keyring", "lists",
-    "metrics", "nodes", "operator", "raft", "scaling", "search", "services", "snapshot", "status_routes", "ui",
+    "agent", "csi_volumes", "deployments", "events", "explain", "lists",
+    "metrics", "nodes", "scaling", "search", "services", "ui",
     "variables", "volumes",
 }  # fmt: skip
 MODULES = ("yurt.state", "yurt.fsm", "yurt.server.server", "yurt.server.log.log_writer", "yurt.structs.commands")

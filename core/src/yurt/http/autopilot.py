@@ -19,6 +19,7 @@ from yurt.http.raft import is_leader
 from yurt.lifecycle.durations import duration_text
 from yurt.sdk.errors import ERROR_HEADER, Conflict, Reason, Unavailable
 from yurt.sdk.value import NANOSECONDS, replace
+from yurt.server.views.operator import AutopilotConfigurationRows
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import ALIVE
 
@@ -28,7 +29,7 @@ ENTERPRISE = ("enable_redundancy_zones", "enable_custom_upgrades")
 
 async def read_configuration(call: Call) -> web.Response:
     """GET /v1/operator/autopilot/configuration; durations are texts, as nowhere else."""
-    config = to_wire(call.read_state().autopilot_config)
+    config = to_wire(call.view().of(AutopilotConfigurationRows).current)
     return json_answer(call, config | {name: duration_text(config[name]) for name in DURATIONS})
 
 
@@ -45,9 +46,9 @@ async def set_configuration(call: Call) -> web.Response:
     config = replace(given, create_index=0, modify_index=0)
     check_index = number(call.query, "cas")
     try:
-        index = await call.server.system.set_autopilot_config(config, check_index=check_index)
+        index = await call.operations.system.set_autopilot_config(config, check_index=check_index)
     except Conflict:
-        return json_answer(call, False, index=call.server.state.index)
+        return json_answer(call, False, index=call.server_facts.index)
     return json_answer(call, True, index=index)
 
 
@@ -75,14 +76,14 @@ async def health(call: Call) -> web.Response:
         peers = {peer.name: peer for peer in await call.cluster.log_peers()}
     except Unavailable:
         peers = {}
-    config, rows = call.server.state.autopilot_config, []
+    config, rows = call.known_view().of(AutopilotConfigurationRows).current, []
     for view in call.cluster.views():
         peer = peers.get(view.member.name)
         row = _row(call, view, config) | {"ID": peer.id if peer else view.member.name, "Voter": peer is not None}
         rows.append(row | {"Leader": peer is not None and is_leader(call, peer)})
     voters = [row for row in rows if row["Voter"]]
     healthy = sum(row["Healthy"] for row in voters)
-    is_healthy = bool(voters) and healthy == len(voters) == len(peers) and bool(call.server.leader_name)
+    is_healthy = bool(voters) and healthy == len(voters) == len(peers) and bool(call.server_facts.leader_name)
     answer = {
         "FailureTolerance": max(0, healthy - len(peers) // 2 - 1),
         "Healthy": is_healthy,
@@ -101,7 +102,7 @@ async def health(call: Call) -> web.Response:
 
 
 def _row(call: Call, view: ServerView, config: AutopilotConfiguration) -> dict[str, Any]:
-    member, server = view.member, call.server
+    member, server = view.member, call.server_facts
     is_own = member.rpc_addr == call.agent.rpc_addr
     overdue_ns = round(view.overdue_s * NANOSECONDS)
     is_well = (
@@ -113,8 +114,8 @@ def _row(call: Call, view: ServerView, config: AutopilotConfiguration) -> dict[s
         "Address": member.rpc_addr,
         "Healthy": server.leader_name != "" and server.is_restored if is_own else is_well,
         "LastContact": duration_text(overdue_ns),
-        "LastIndex": server.state.index if is_own else view.index,
-        "LastTerm": server.roles.epoch,
+        "LastIndex": server.index if is_own else view.index,
+        "LastTerm": server.term_number,
         "Name": member.name,
         "SerfStatus": member.status,
         "StableSince": rfc3339(call.context.env.now() - round(view.stable_s * NANOSECONDS)),

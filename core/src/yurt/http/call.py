@@ -19,6 +19,7 @@ from yurt.http.errors import NoServer, Refused
 from yurt.http.query import ReadOptions
 from yurt.runtime.env import Env
 from yurt.runtime.turns import Turns
+from yurt.server.facts import ServerFacts
 from yurt.server.leadership.failures import no_leader
 from yurt.server.operations import Operations
 from yurt.server.views import View
@@ -138,6 +139,11 @@ class Call:
         return self.server.config
 
     @property
+    def server_facts(self) -> ServerFacts:
+        """What the server in this agent tells of itself; raises NoServer as `server` does."""
+        return ServerFacts(self.server)
+
+    @property
     def turns(self) -> Turns:
         """Lets other requests through between the slices of a long look at the state."""
         return self.server.writer.turns
@@ -164,13 +170,17 @@ class Call:
         """What the caller may change."""
         return Operations(self.server, self.access)
 
-    def read_state(self) -> Snapshot:
-        """The state for a consistent read; raises Unavailable when nobody leads, unless stale reads were asked for."""
+    def need_state(self) -> None:
+        """Raises Unavailable when nobody leads, unless stale reads were asked for, and while the state is not there."""
         server = self.server
         if not server.is_leader and not self.options.stale:
             raise no_leader()
         server.need_state()
-        return server.state
+
+    def read_state(self) -> Snapshot:
+        """The state for a consistent read; raises as `need_state` does."""
+        self.need_state()
+        return self.server.state
 
 
 def json_answer(call: Call, value: Any, *, index: int | None = None, status: int = 200) -> web.Response:

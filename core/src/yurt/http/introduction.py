@@ -8,7 +8,6 @@ from yurt.access import needs
 from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.sdk.value import NANOSECONDS, Duration, Value
-from yurt.server.clients.introduction import Introductions
 
 
 class IntroductionBody(Value):
@@ -22,7 +21,7 @@ class IntroductionBody(Value):
 async def make(call: Call) -> web.Response:
     """POST /v1/acl/identity/client-introduction-token."""
     body = await call.body(IntroductionBody, optional=True)
-    token = await Introductions(call.server).make(
+    token = await call.operations.introductions.make_token(
         node_name=body.node_name, node_pool=body.node_pool, ttl_s=body.ttl / NANOSECONDS
     )
     return json_answer(call, {"JWT": token})

@@ -11,6 +11,7 @@ from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.query import flag, number
 from yurt.sdk.errors import Conflict, Invalid
+from yurt.server.views.operator import RootKeyRows
 
 JWKS_MAX_AGE_S = 3600
 ALGORITHMS = ("", "aes256-gcm")
@@ -18,7 +19,8 @@ ALGORITHMS = ("", "aes256-gcm")
 
 async def keys(call: Call) -> web.Response:
     """GET /v1/operator/keyring/keys; with `-dev` there is none until something is signed or sealed."""
-    return json_answer(call, list(call.server.root_keys.listed()), index=call.server.state.root_keys.index)
+    rows = call.known_view().of(RootKeyRows)
+    return json_answer(call, rows.oldest_first(), index=rows.index)
 
 
 async def rotate(call: Call) -> web.Response:
@@ -27,7 +29,7 @@ async def rotate(call: Call) -> web.Response:
     if algorithm not in ALGORITHMS:
         raise Refused(400, f'algorithm "{algorithm[:32]}" is not supported; "aes256-gcm" is')
     is_full = flag(call.query, "full")
-    made = await call.server.root_keys.rotate(is_full=is_full, publish_time=number(call.query, "publish_time") or 0)
+    made = await call.operations.root_keys.rotate(is_full=is_full, publish_time=number(call.query, "publish_time") or 0)
     return json_answer(call, {"Key": made, "Index": made.modify_index}, index=made.modify_index)
 
 
@@ -35,7 +37,7 @@ async def remove(call: Call) -> web.Response:
     """DELETE /v1/operator/keyring/key/:id."""
     is_forced = flag(call.query, "force", code=422)
     try:
-        index = await call.server.root_keys.remove(call.part("id"), is_forced=is_forced)
+        index = await call.operations.root_keys.remove(call.part("id"), is_forced=is_forced)
     except (Conflict, Invalid) as error:
         raise Refused(500, str(error)) from None
     return json_answer(call, {}, index=index)
@@ -43,7 +45,7 @@ async def remove(call: Call) -> web.Response:
 
 async def jwks(call: Call) -> web.Response:
     """GET /.well-known/jwks.json."""
-    found = await call.server.root_keys.jwks()
+    found = await call.operations.root_keys.jwks()
     response = json_answer(call, found)
     response.headers["Cache-Control"] = f"public, max-age={JWKS_MAX_AGE_S}" if found["keys"] else "no-store"
     return response

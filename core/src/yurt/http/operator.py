@@ -7,11 +7,13 @@ from aiohttp import web
 from yurt.access import needs
 from yurt.api.encode import to_wire
 from yurt.http import routes
-from yurt.http.call import Call, changed_state, empty_answer, json_answer, read_answer
+from yurt.http.answers import changed_view
+from yurt.http.call import Call, empty_answer, json_answer, read_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.query import number
 from yurt.sdk.errors import Conflict
 from yurt.sdk.value import replace
+from yurt.server.views.operator import SchedulerConfigurationRows
 from yurt.structs.cluster import SchedulerConfiguration
 
 ALGORITHMS = ("binpack", "spread")
@@ -19,10 +21,11 @@ ALGORITHMS = ("binpack", "spread")
 
 async def read_scheduler(call: Call) -> web.Response:
     """GET /v1/operator/scheduler/configuration."""
-    state, index = await changed_state(
-        call, [("scheduler_config",)], lambda s: max(s.scheduler_config.modify_index, s.scheduler_configurations.index)
+    view, index = await changed_view(
+        call, [SchedulerConfigurationRows.watched()], lambda view: view.of(SchedulerConfigurationRows).index
     )
-    answer = {"Index": index, "SchedulerConfig": to_wire(state.scheduler_config)}
+    configuration = view.of(SchedulerConfigurationRows).current
+    answer = {"Index": index, "SchedulerConfig": to_wire(configuration)}
     return read_answer(call, answer | {"KnownLeader": True, "LastContact": 0, "NextToken": ""}, index)
 
 
@@ -36,22 +39,21 @@ async def set_scheduler(call: Call) -> web.Response:
     check_index = number(call.query, "cas")
     clean = replace(configuration, create_index=0, modify_index=0)
     try:
-        index = await call.server.system.set_scheduler_config(clean, check_index=check_index)
+        index = await call.operations.system.set_scheduler_config(clean, check_index=check_index)
     except Conflict:
-        index = call.server.state.index
+        index = call.server_facts.index
         return json_answer(call, {"Index": index, "Updated": False}, index=index)
     return json_answer(call, {"Index": index, "Updated": True}, index=index)
 
 
 async def collect(call: Call) -> web.Response:
     """PUT /v1/system/gc."""
-    await failed_call(call.server.system.collect_garbage())
-    return empty_answer(index=call.server.state.index)
+    return empty_answer(index=await failed_call(call.operations.system.collect_garbage()))
 
 
 async def reconcile(call: Call) -> web.Response:
     """PUT /v1/system/reconcile/summaries: summaries are kept exact with every change, so nothing is left to do."""
-    return empty_answer(index=call.read_state().index)
+    return empty_answer(index=call.view().index)
 
 
 ROUTES = (

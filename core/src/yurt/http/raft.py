@@ -30,7 +30,7 @@ def peer_row(call: Call, peer: LogPeer) -> dict[str, Any]:
 
 def is_leader(call: Call, peer: LogPeer) -> bool:
     """Whether the server leads, as far as this one knows."""
-    server = call.server
+    server = call.server_facts
     if server.is_leader:
         return peer.address == call.agent.rpc_addr
     return bool(peer.name) and peer.name == server.leader_name

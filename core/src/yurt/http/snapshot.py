@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hashlib
 import tempfile
 from typing import IO, Final
 
@@ -15,9 +14,7 @@ from yurt.access.needs import OperatorCapability
 from yurt.http import routes
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused
-from yurt.server.log.restore import restore
-from yurt.state.store import Snapshot
-from yurt.storage.archive import ARCHIVE_BYTES_MAX, write_archive
+from yurt.storage.archive import ARCHIVE_BYTES_MAX
 from yurt.storage.archive_check import check_archive
 
 PIECE_BYTES: Final = 256 * 1024
@@ -25,14 +22,14 @@ PIECE_BYTES: Final = 256 * 1024
 
 async def save(call: Call) -> web.StreamResponse:
     """GET /v1/operator/snapshot: a gzipped tar; the Digest header tells its SHA-256."""
-    state = call.read_state()
+    call.need_state()
     with _scratch(call) as file:
-        digest, size = await asyncio.to_thread(_written, state, file, call.agent.version)
+        saved = await call.operations.snapshots.save(file, version=call.agent.version)
         headers = {
             "Content-Type": "application/x-gzip",
-            "Content-Length": str(size),
-            "Digest": f"sha-256={base64.b64encode(digest).decode()}",
-            "X-Nomad-Index": str(state.index),
+            "Content-Length": str(saved.size),
+            "Digest": f"sha-256={base64.b64encode(saved.sha256).decode()}",
+            "X-Nomad-Index": str(saved.index),
         }
         response = web.StreamResponse(headers=headers)
         await response.prepare(call.request)
@@ -41,25 +38,13 @@ async def save(call: Call) -> web.StreamResponse:
         return response
 
 
-def _written(state: Snapshot, out: IO[bytes], version: str) -> tuple[bytes, int]:
-    """Write the archive into an empty file; its digest and size."""
-    write_archive(state, out, version=version)
-    size = out.tell()
-    out.seek(0)
-    digest = hashlib.sha256()
-    while piece := out.read(PIECE_BYTES):
-        digest.update(piece)
-    out.seek(0)
-    return digest.digest(), size
-
-
 async def load(call: Call) -> web.Response:
     """PUT /v1/operator/snapshot: the state becomes what the archive holds, and what runs follows it.
 
     The archive goes to a disk, and from there through a process with bounds (`storage.archive_check`): no part of it is
     in the memory of this one before all of it has been checked. One restore at a time, its upload included.
     """
-    call.read_state()
+    call.need_state()
     restores = call.context.restores
     if restores.locked():
         raise Refused(409, "another snapshot is being restored: try again when that has ended")
@@ -67,7 +52,7 @@ async def load(call: Call) -> web.Response:
         with _scratch(call) as archive, _scratch(call) as state:
             await _receive(call, archive)
             found = await check_archive(archive, state)
-            return empty_answer(index=await restore(call.server, state, found.size))
+            return empty_answer(index=await call.operations.snapshots.restore(state, found.size))
 
 
 async def _receive(call: Call, archive: IO[bytes]) -> None:
@@ -86,7 +71,7 @@ async def _receive(call: Call, archive: IO[bytes]) -> None:
 
 def _scratch(call: Call) -> IO[bytes]:
     """A file without a name, on the disk of the server's data: the system's folder for such files may be memory."""
-    return tempfile.TemporaryFile(dir=call.server.config.data_dir or None)
+    return tempfile.TemporaryFile(dir=call.settings.data_dir or None)
 
 
 SAVE_SNAPSHOT = needs.operator(OperatorCapability.SNAPSHOT_SAVE)

@@ -22,15 +22,16 @@ async def leader(call: Call) -> web.Response:
 
 def leader_address(call: Call) -> str:
     """The leader's `host:port` for other agents, as far as this server knows; "" for none."""
-    if call.server.is_leader:
+    server = call.server_facts
+    if server.is_leader:
         return call.agent.rpc_addr
-    name = call.server.leader_name
+    name = server.leader_name
     return next((each.rpc_addr for each in call.cluster.members() if each.name == name), "")
 
 
 async def peers(call: Call) -> web.Response:
     """GET /v1/status/peers: where the servers that keep the log are reached by other agents."""
-    if not call.server.leader_name:
+    if not call.server_facts.leader_name:
         raise no_leader()
     return json_answer(call, sorted(peer.address for peer in await call.cluster.log_peers() if peer.address))
 
@@ -38,7 +39,7 @@ async def peers(call: Call) -> web.Response:
 async def regions(call: Call) -> web.Response:
     """GET /v1/regions."""
     known = {call.agent.region}
-    if call.context.server is not None:
+    if call.has_server:
         known |= {each.region for each in call.cluster.members() if each.status != LEFT}
     return json_answer(call, sorted(known))
 

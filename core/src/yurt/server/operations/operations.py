@@ -9,8 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from yurt.access import Access
+from yurt.server.clients.introduction import Introductions
 from yurt.server.operations.cluster import NamespaceOperations, NodePoolOperations
 from yurt.server.operations.jobs import JobOperations
+from yurt.server.operations.operator import (
+    IntroductionOperations,
+    RootKeyOperations,
+    SnapshotOperations,
+    SystemOperations,
+)
 from yurt.server.operations.scheduling import AllocationOperations, EvaluationOperations
 
 if TYPE_CHECKING:
@@ -40,6 +47,26 @@ class Operations:
     def evaluations(self) -> EvaluationOperations:
         """Evaluations."""
         return EvaluationOperations(self._server.writer)
+
+    @property
+    def system(self) -> SystemOperations:
+        """Configuration and garbage collection."""
+        return SystemOperations(self._server.system, self._server.writer)
+
+    @property
+    def root_keys(self) -> RootKeyOperations:
+        """Root keys."""
+        return RootKeyOperations(self._server.root_keys)
+
+    @property
+    def introductions(self) -> IntroductionOperations:
+        """Introduction of new clients."""
+        return IntroductionOperations(Introductions(self._server))
+
+    @property
+    def snapshots(self) -> SnapshotOperations:
+        """Archives of the whole state."""
+        return SnapshotOperations(self._server)
 
     @property
     def namespaces(self) -> NamespaceOperations:

@@ -1,0 +1,117 @@
+"""What operators do to a region as a whole. None of it lies in a namespace: the route's need is decided before."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import IO, TYPE_CHECKING, Any, Final
+
+from yurt.sdk.value import Value
+from yurt.server.clients.introduction import Introductions
+from yurt.server.keys.root_keys import RootKeys
+from yurt.server.log.log_writer import LogWriter
+from yurt.server.log.restore import restore
+from yurt.server.resources.system import System
+from yurt.state.store import Snapshot
+from yurt.storage.archive import write_archive
+from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
+from yurt.structs.variable import RootKeyMeta
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+
+HASHED_BYTES: Final = 256 * 1024
+"""Bytes of an archive that are read at once for its digest."""
+
+
+class SystemOperations:
+    """Configuration and garbage collection of the region."""
+
+    __slots__ = ("_system", "_writer")
+
+    def __init__(self, system: System, writer: LogWriter) -> None:
+        self._system = system
+        self._writer = writer
+
+    async def set_scheduler_config(self, configuration: SchedulerConfiguration, *, check_index: int | None) -> int:
+        """Replace the scheduler's configuration; Conflict when its last change is not `check_index`."""
+        return await self._system.set_scheduler_config(configuration, check_index=check_index)
+
+    async def set_autopilot_config(self, configuration: AutopilotConfiguration, *, check_index: int | None) -> int:
+        """Replace the configuration of autopilot; Conflict when its last change is not `check_index`."""
+        return await self._system.set_autopilot_config(configuration, check_index=check_index)
+
+    async def collect_garbage(self) -> int:
+        """Delete all that has ended, however young; the index of the state afterwards."""
+        await self._system.collect_garbage()
+        return self._writer.state.index
+
+
+class RootKeyOperations:
+    """Rotation and removal of root keys, and their public halves."""
+
+    __slots__ = ("_root_keys",)
+
+    def __init__(self, root_keys: RootKeys) -> None:
+        self._root_keys = root_keys
+
+    async def rotate(self, *, is_full: bool, publish_time: int) -> RootKeyMeta:
+        """Make a new key: active at once, or from `publish_time` (unix ns) on; raises Invalid."""
+        return await self._root_keys.rotate(is_full=is_full, publish_time=publish_time)
+
+    async def remove(self, key_id: str, *, is_forced: bool) -> int:
+        """Delete a key; raises NotFound, Conflict when it is in use, Invalid when it is active."""
+        return await self._root_keys.remove(key_id, is_forced=is_forced)
+
+    async def jwks(self) -> dict[str, Any]:
+        """The public halves of all keys, as a JSON Web Key Set."""
+        return await self._root_keys.jwks()
+
+
+class IntroductionOperations:
+    """Introduction of new clients."""
+
+    __slots__ = ("_introductions",)
+
+    def __init__(self, introductions: Introductions) -> None:
+        self._introductions = introductions
+
+    async def make_token(self, *, node_name: str, node_pool: str, ttl_s: float) -> str:
+        """A token for a node (any when empty) of a pool (any when empty); raises Invalid or Unavailable."""
+        return await self._introductions.make(node_name=node_name, node_pool=node_pool, ttl_s=ttl_s)
+
+
+class SavedSnapshot(Value):
+    """An archive of the state at an index."""
+
+    index: int
+    sha256: bytes
+    size: int
+
+
+class SnapshotOperations:
+    """Archives of the whole state."""
+
+    __slots__ = ("_server",)
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def save(self, out: IO[bytes], *, version: str) -> SavedSnapshot:
+        """Write the newest state to an empty file, which stands at its beginning afterwards."""
+        return await asyncio.to_thread(_save, self._server.state, out, version)
+
+    async def restore(self, state: IO[bytes], size: int) -> int:
+        """Replace the state by the one in a checked file; the index, once the leader's duties run on it."""
+        return await restore(self._server, state, size)
+
+
+def _save(state: Snapshot, out: IO[bytes], version: str) -> SavedSnapshot:
+    write_archive(state, out, version=version)
+    size = out.tell()
+    out.seek(0)
+    digest = hashlib.sha256()
+    while piece := out.read(HASHED_BYTES):
+        digest.update(piece)
+    out.seek(0)
+    return SavedSnapshot(index=state.index, sha256=digest.digest(), size=size)
