@@ -157,6 +157,9 @@ def _alloc(data: Data) -> Allocation:
     states = data.get("TaskStates") or {}
     for state in states.values():
         state.pop("Events", None)
+        # Some recordings write "start", which no client reports, for a task that has started.
+        if state.get("State") == "start":
+            state["State"] = "running"
     for state in data.get("AllocStates") or []:
         state["Field"] = "ClientStatus"
     wanted = data.get("DesiredTransition") or {}
@@ -201,7 +204,9 @@ def _csi_volume(data: Data) -> CSIVolume:
 
 def _evaluation(data: Data) -> Evaluation:
     """An evaluation, without what it told when it was processed: the next attempt tells it anew."""
-    return _value({**data, "PlanAnnotations": None}, Evaluation)
+    # Some recordings leave the type empty; the scheduler takes it from the job.
+    given = {name: value for name, value in data.items() if name != "Type" or value}
+    return _value({**given, "PlanAnnotations": None}, Evaluation)
 
 
 PLAIN: Final[Mapping[str, AnyTable]] = {
@@ -280,9 +285,9 @@ def run(record: Data) -> Data:
     """The recorded evaluation by this scheduler, in the form of the records."""
     snapshot, now = snapshot_of(record), moment_of(record)
     evaluation = _evaluation(record["eval"])
-    told_type = evaluation.type
+    told_type = record["eval"].get("Type") or ""
     job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
-    evaluation = replace(evaluation, type=eval_type(job) if job is not None else told_type)
+    evaluation = replace(evaluation, type=eval_type(job) if job is not None else evaluation.type)
     if record.get("rejects_plans"):
         plans, outcome = _refused(snapshot, evaluation, now)
     else:
