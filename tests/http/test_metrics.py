@@ -8,10 +8,12 @@ import json
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
+from yurt.access import Access
 from yurt.api.encode import encode_builtins
 from yurt.http.metrics import Figures, Gauge, json_pieces
 from yurt.http.prometheus import WRITTEN_TOGETHER, text_pieces
 from yurt.server.metrics import Timing
+from yurt.server.views import View
 from yurt.state import Snapshot, Tables
 from yurt.structs.summary import JobSummary, TaskGroupSummary
 
@@ -30,7 +32,7 @@ def figures() -> Figures:
     summaries = Tables.job_summaries.with_rows([((row.namespace, row.job_id), row) for row in rows], index=1)
     return Figures(
         servers=(Gauge("nomad.nomad.state_index", 7.0, {}),),
-        state=Snapshot(1, tables | {"job_summaries": summaries}),
+        view=View(Snapshot(1, tables | {"job_summaries": summaries}), Access()),
         counters=(("plan.submitted", 3),),
         timings=(("plan.evaluate", Timing(2, 0.5, 0.3)),),
     )

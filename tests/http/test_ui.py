@@ -9,13 +9,16 @@ from html.parser import HTMLParser
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from yurt.access import Access, Capability
 from yurt.http import ui
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.sdk.value import UnixNano, replace
+from yurt.server.views import View
 from yurt.structs.alloc import TaskEvent, TaskState
 from yurt.structs.commands import AllocUpdate, RegisterNode, UpdateAllocsFromClient
-from yurt.testing.http_api import NODE_ID, Api, job_document, ready_node
+from yurt.testing.authorities import Grants
+from yurt.testing.http_api import NODE_ID, Api, add_ready_node, job_document, ready_node, serving
 
 ATTACK = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>"
 
@@ -165,7 +168,22 @@ async def test_a_table_has_a_bounded_number_of_rows(api: Api, monkeypatch: pytes
     for name in ("c", "a", "b"):
         await api.register(name)
 
-    part = ui.jobs_part(api.server.state)
+    part = ui.jobs_part(View(api.server.state, Access()))
 
     assert [row[0] for row in part.rows] == [ui.job_link("default", "a"), ui.job_link("default", "b")]
     assert "The first 2 of 3." in part.html()
+
+
+async def test_the_start_page_shows_the_jobs_of_the_callers_namespace_and_no_nodes() -> None:
+    grants = Grants("own", Capability.LIST_JOBS)
+    grants.is_on = False
+    async with serving(authority=grants) as api:
+        await add_ready_node(api)
+        for name in ("own", "other"):
+            assert (await api.call("PUT", "/v1/namespace", {"Name": name})).status == 200
+            body = {"Job": job_document(f"of-{name}", Namespace=name)}
+            assert (await api.call("PUT", "/v1/jobs", body)).status == 200
+        grants.is_on = True
+        page = (await api.get("/ui/")).text
+    assert "of-own" in page
+    assert not [word for word in ("of-other", "<h2>Nodes</h2>", "<h2>Servers</h2>") if word in page]

@@ -14,6 +14,7 @@ from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.routes import AGENT
 from yurt.http.status_routes import leader_address
+from yurt.server.views.cluster import NodeRows
 from yurt.structs import status
 from yurt.structs.member import FAILED, LEFT, Member
 
@@ -64,7 +65,7 @@ async def self(call: Call) -> web.Response:
     """GET /v1/agent/self."""
     answer = {
         "config": dict(call.agent.config),
-        "member": member_row(_own(call)) if call.context.server is not None else {},
+        "member": member_row(_own(call)) if call.has_server else {},
         "stats": await _stats(call),
     }
     return json_answer(call, answer)
@@ -76,9 +77,9 @@ def _own(call: Call) -> Member:
 
 
 async def _stats(call: Call) -> dict[str, dict[str, str]]:
-    stats: dict[str, dict[str, str]] = {"nomad": {"server": str(call.context.server is not None).lower()}}
-    server = call.context.server
-    if server is not None:
+    stats: dict[str, dict[str, str]] = {"nomad": {"server": str(call.has_server).lower()}}
+    if call.has_server:
+        server = call.server_facts
         members = call.cluster.members()
         stats["nomad"] |= {
             "leader": str(server.is_leader).lower(),
@@ -87,8 +88,8 @@ async def _stats(call: Call) -> dict[str, dict[str, str]]:
             "known_regions": str(len({each.region for each in members})),
         }
         stats["raft"] = {
-            "applied_index": str(server.state.index),
-            "last_log_index": str(server.state.index),
+            "applied_index": str(server.index),
+            "last_log_index": str(server.index),
             "state": "Leader" if server.is_leader else "Follower",
         }
         stats["serf"] = {
@@ -133,21 +134,24 @@ _NOT_ENABLED = ("client not enabled", "server not enabled")
 
 
 def _client_health(call: Call) -> dict[str, Any]:
-    client, server = call.client, call.context.server
+    client = call.client
     if client is None:
         return {"message": "client not enabled", "ok": False}
-    node = client.node if server is None else server.state.nodes.get(client.node_id)
-    is_ready = client.is_ready if server is None else node is not None and node.status == status.NODE_READY
-    if not is_ready:
+    if not (_is_stored_as_ready(call, client.node_id) if call.has_server else client.is_ready):
         return {"message": "no known servers", "ok": False}
     return {"message": "ok", "ok": True}
 
 
+def _is_stored_as_ready(call: Call, node_id: str) -> bool:
+    """Whether the server in this agent knows the node as ready."""
+    node = call.known_view().of(NodeRows).get(node_id)
+    return node is not None and node.status == status.NODE_READY
+
+
 def _server_health(call: Call) -> dict[str, Any]:
-    server = call.context.server
-    if server is None:
+    if not call.has_server:
         return {"message": "server not enabled", "ok": False}
-    return {"message": "ok", "ok": True} if server.leader_name else {"message": "no leader", "ok": False}
+    return {"message": "ok", "ok": True} if call.server_facts.leader_name else {"message": "no leader", "ok": False}
 
 
 async def servers(call: Call) -> web.Response:
@@ -159,7 +163,7 @@ async def servers(call: Call) -> web.Response:
     addresses = tuple(call.query.getall("address", []))
     if not addresses:
         raise Refused(400, "missing server address")
-    if call.context.server is not None:
+    if call.has_server:
         raise Refused(400, "this agent's client belongs to the server in the same agent and goes to no other one")
     call.client.set_servers(addresses[:ADDRESSES_MAX])
     return web.Response()
@@ -167,31 +171,31 @@ async def servers(call: Call) -> web.Response:
 
 async def schedulers(call: Call) -> web.Response:
     """GET /v1/agent/schedulers."""
-    if call.context.server is None:
+    if not call.has_server:
         raise Refused(400, "Server only endpoint")
     enabled = [*status.JOB_TYPES, status.JOB_CORE]
-    term = call.server.term
-    busy = 0 if term is None else term.queue.broker.stats().outstanding
+    server = call.server_facts
+    busy = server.outstanding_evals
     rows = [
         {
             "enabled_schedulers": enabled,
             "id": f"{call.agent.name}-{number}",
-            "started": rfc3339(call.server.started_at),
-            "status": "Running" if call.server.is_leader else "Paused",
+            "started": rfc3339(server.started_at),
+            "status": "Running" if server.is_leader else "Paused",
             "workload_status": "Scheduling" if number < busy else "WaitingToDequeue",
         }
-        for number in range(call.server.config.num_schedulers)
+        for number in range(call.settings.num_schedulers)
     ]
     return json_answer(call, {"schedulers": rows, "server_id": call.agent.name})
 
 
 async def schedulers_config(call: Call) -> web.Response:
     """GET /v1/agent/schedulers/config."""
-    if call.context.server is None:
+    if not call.has_server:
         raise Refused(400, "Server only endpoint")
     answer = {
         "enabled_schedulers": [*status.JOB_TYPES, status.JOB_CORE],
-        "num_schedulers": call.server.config.num_schedulers,
+        "num_schedulers": call.settings.num_schedulers,
         "server_id": call.agent.name,
     }
     return json_answer(call, answer)
@@ -199,7 +203,7 @@ async def schedulers_config(call: Call) -> web.Response:
 
 async def join(call: Call) -> web.Response:
     """PUT /v1/agent/join: make the servers at some addresses known to this one, and to each other."""
-    if call.context.server is None:
+    if not call.has_server:
         raise Refused(501, "Invalid method")
     addresses = tuple(call.query.getall("address", []))
     if not addresses:
@@ -213,7 +217,7 @@ async def join(call: Call) -> web.Response:
 
 async def force_leave(call: Call) -> web.Response:
     """PUT /v1/agent/force-leave: put out a server that is gone; with `prune` it is forgotten at once."""
-    if call.context.server is None:
+    if not call.has_server:
         raise Refused(501, "Invalid method")
     name = call.query.get("node", "")
     if not name:

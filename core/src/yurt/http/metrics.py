@@ -6,7 +6,6 @@ import asyncio
 import datetime
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -24,8 +23,9 @@ from yurt.http.routes import AGENT
 from yurt.sdk.device import DeviceUse
 from yurt.sdk.value import NANOSECONDS
 from yurt.server.metrics import Timing
-from yurt.server.stats import gauges as server_gauges
-from yurt.state.store import Snapshot
+from yurt.server.views import View
+from yurt.server.views.jobs import JobRows, JobSummaryRows
+from yurt.server.views.scheduling import AllocationRows
 from yurt.structs.summary import JobSummary
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ class Gauge(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What is shown of one moment: `servers` and `client` are gathered at once, the state is looked through later.
+    """What is shown of one moment: `servers` and `client` are gathered at once, the view is looked through later.
 
     It has figures for each group of each job, a second's work where there are many, so that is done in a thread.
     """
 
     servers: tuple[Gauge, ...] = ()
-    state: Snapshot | None = None
+    view: View | None = None
     client: tuple[Gauge, ...] = ()
     counters: tuple[tuple[str, int], ...] = ()
     timings: tuple[tuple[str, Timing], ...] = ()
@@ -61,37 +61,36 @@ class Figures(NamedTuple):
     def gauges(self) -> Iterator[Gauge]:
         """Every gauge of the server and of the client."""
         yield from self.servers
-        if self.state is not None:
-            yield from _job_gauges(self.state)
+        if self.view is not None:
+            yield from _job_gauges(self.view)
         yield from self.client
 
 
 def figures_of(call: Call, cluster: dict[str, float]) -> Figures:
     """The figures of this moment; `cluster` are those of the servers as a whole."""
-    server = call.context.server
-    if server is None:
+    if not call.has_server:
         return Figures()
-    counts = server.metrics
+    server, view = call.server_facts, call.known_view()
     return Figures(
-        servers=tuple(Gauge(PREFIX + name, value, {}) for name, value in (server_gauges(server) | cluster).items()),
-        state=server.state,
-        client=tuple(_client_gauges(call.client, server.state)) if call.client is not None else (),
-        counters=tuple(sorted(counts.counters.items())),
-        timings=tuple((name, replace(timing)) for name, timing in sorted(counts.timings.items())),
+        servers=tuple(Gauge(PREFIX + name, value, {}) for name, value in (server.gauges() | cluster).items()),
+        view=view,
+        client=tuple(_client_gauges(call.client, view)) if call.client is not None else (),
+        counters=server.counters(),
+        timings=server.timings(),
     )
 
 
-def _job_gauges(state: Snapshot) -> Iterator[Gauge]:
-    for status, count in sorted(Counter(job.status for job in state.jobs.values()).items()):
+def _job_gauges(view: View) -> Iterator[Gauge]:
+    for status, count in sorted(Counter(job.status for job in view.of(JobRows).all()).items()):
         yield Gauge(f"{PREFIX}job_status.{status}", float(count), {})
-    for summary in in_order(state.job_summaries.values(), lambda row: (row.namespace, row.job_id)):
+    for summary in in_order(view.of(JobSummaryRows).all(), lambda row: (row.namespace, row.job_id)):
         if summary is not None:
             yield from _summary_gauges(summary)
 
 
-def _client_gauges(client: Client, state: Snapshot) -> Iterator[Gauge]:
+def _client_gauges(client: Client, view: View) -> Iterator[Gauge]:
     labels = {"node_id": client.node_id, "datacenter": client.node.datacenter}
-    allocs = Counter(alloc.client_status for alloc in state.allocs.each_where("node", client.node_id))
+    allocs = Counter(alloc.client_status for alloc in view.of(AllocationRows).each_where("node", client.node_id))
     for status, count in sorted(allocs.items()):
         yield Gauge(f"nomad.client.allocations.{status}", float(count), labels)
     yield from _device_gauges(client.devices, labels)
@@ -128,7 +127,7 @@ async def metrics(call: Call) -> web.Response:
     """GET /v1/metrics."""
     if call.client is not None:
         await call.client.devices.uses()
-    cluster = await call.cluster.gauges() if call.context.server is not None else {}
+    cluster = await call.cluster.gauges() if call.has_server else {}
     if call.query.get("format") == "prometheus":
         if not (call.agent.prometheus_metrics or call.agent.dev):
             raise Refused(415, "Prometheus is not enabled")

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from yurt.access import needs
+from yurt.access import ANYWHERE, needs
 from yurt.access.needs import Capability
 from yurt.api.commands import why_not_hint
 from yurt.http import routes
@@ -30,7 +30,10 @@ from yurt.http.errors import Refused
 from yurt.http.routes import AGENT, QUERY, ROW
 from yurt.http.status_routes import leader_address
 from yurt.sdk.value import NANOSECONDS, UnixNano
-from yurt.state.store import Snapshot
+from yurt.server.views import View
+from yurt.server.views.cluster import NodeRows
+from yurt.server.views.jobs import JobRows, JobSummaryRows
+from yurt.server.views.scheduling import AllocationRows, DeploymentRows, EvaluationRows
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
@@ -140,19 +143,20 @@ def job_link(namespace: str, job_id: str) -> Cell:
     return Cell(job_id, f"/ui/jobs/{quote(job_id)}{query}")
 
 
-def jobs_part(state: Snapshot) -> Part:
+def jobs_part(view: View) -> Part:
     """All jobs by id; children of periodic and parameterized jobs stand with their own ids."""
-    jobs = nsmallest(ROWS_MAX, state.jobs.values(), key=lambda job: (job.namespace, job.id))
+    rows = view.of(JobRows)
+    jobs = nsmallest(ROWS_MAX, rows.all(), key=lambda job: (job.namespace, job.id))
     return Part(
         "Jobs",
         headers=("Job", "Namespace", "Type", "Priority", "Status", "Allocations", "Submitted"),
-        rows=[_job_row(state, job) for job in jobs],
-        total=len(state.jobs),
+        rows=[_job_row(view, job) for job in jobs],
+        total=rows.count(),
         empty="No jobs. Write one with `yurt job init` and run it with `yurt job run example.nomad.hcl`.",
     )
 
 
-def _job_row(state: Snapshot, job: Job) -> Row:
+def _job_row(view: View, job: Job) -> Row:
     shown = "stopped" if job.stop else job.status
     return (
         job_link(job.namespace, job.id),
@@ -160,34 +164,35 @@ def _job_row(state: Snapshot, job: Job) -> Row:
         job.type,
         str(job.priority),
         shown,
-        counts_text(state, job),
+        counts_text(view, job),
         moment(job.submit_time),
     )
 
 
-def counts_text(state: Snapshot, job: Job) -> str:
+def counts_text(view: View, job: Job) -> str:
     """`3 running, 1 queued`: what the job's summary counts."""
-    summary = state.job_summaries.get(job.key)
+    summary = view.of(JobSummaryRows).get(job.key)
     groups = summary.summary.values() if summary is not None else ()
     names = ("running", "starting", "queued", "unknown", "failed", "lost", "complete")
     sums = {name: sum(getattr(group, name) for group in groups) for name in names}
     return ", ".join(f"{count} {name}" for name, count in sums.items() if count) or "none"
 
 
-def nodes_part(state: Snapshot) -> Part:
+def nodes_part(view: View) -> Part:
     """All nodes by name."""
-    nodes = nsmallest(ROWS_MAX, state.nodes.values(), key=lambda node: (node.name, node.id))
+    rows = view.of(NodeRows)
+    nodes = nsmallest(ROWS_MAX, rows.all(), key=lambda node: (node.name, node.id))
     return Part(
         "Nodes",
         headers=("Node", "ID", "Pool", "Datacenter", "Class", "Status", "Eligibility", "Allocations", "Drivers"),
-        rows=[_node_row(state, node) for node in nodes],
-        total=len(state.nodes),
+        rows=[_node_row(view, node) for node in nodes],
+        total=rows.count(),
         empty="No nodes. An agent with a client registers itself.",
     )
 
 
-def _node_row(state: Snapshot, node: Node) -> Row:
-    live = sum(not is_client_terminal(alloc) for alloc in state.allocs_of_node(node.id))
+def _node_row(view: View, node: Node) -> Row:
+    live = sum(not is_client_terminal(alloc) for alloc in view.of(AllocationRows).each_where("node", node.id))
     drivers = ", ".join(sorted(name for name, info in node.drivers.items() if info.healthy))
     return (
         node.name,
@@ -216,13 +221,13 @@ def servers_part(members: Sequence[Member], leader: str) -> Part:
     )
 
 
-def job_part(state: Snapshot, job: Job) -> Part:
+def job_part(view: View, job: Job) -> Part:
     """A job and its allocations, newest first."""
-    found = state.allocs.where("job", job.key)
+    found = view.of(AllocationRows).where("job", job.key)
     allocs = nlargest(ROWS_MAX, found, key=lambda alloc: (alloc.create_index, alloc.id))
     return Part(
         job.id,
-        lines=[*_job_lines(state, job)],
+        lines=[*_job_lines(view, job)],
         headers=("Allocation", "Group", "Node", "Version", "Desired", "Status", "Tasks", "Last event", "Created"),
         rows=[_alloc_row(alloc) for alloc in allocs],
         total=len(found),
@@ -230,16 +235,16 @@ def job_part(state: Snapshot, job: Job) -> Part:
     )
 
 
-def _job_lines(state: Snapshot, job: Job) -> Iterable[str]:
+def _job_lines(view: View, job: Job) -> Iterable[str]:
     stopped = ", stopped" if job.stop else ""
     yield (
         f"Namespace {job.namespace}, {job.type}, priority {job.priority}, version {job.version}, "
         f"{job.status}{stopped}; submitted {moment(job.submit_time)}."
     )
-    deployment = state.latest_deployment(*job.key)
+    deployment = view.of(DeploymentRows).newest_of(job.key)
     if deployment is not None:
         yield f"Deployment {deployment.id[:8]}: {deployment.status}. {deployment.status_description}"
-    waiting = [row for row in state.evals.where("job", job.key) if row.status == EVAL_BLOCKED]
+    waiting = [row for row in view.of(EvaluationRows).where("job", job.key) if row.status == EVAL_BLOCKED]
     for evaluation in nlargest(1, waiting, key=lambda row: row.create_index):
         yield from _waiting_lines(evaluation, job)
 
@@ -301,20 +306,23 @@ async def _answer(call: Call, title: str, parts: Callable[[], list[Part]], *, st
 
 
 async def start(call: Call) -> web.Response:
-    """GET /ui/: jobs, nodes and servers."""
-    state, members, leader = call.server.state, call.cluster.members(), leader_address(call)
-    parts = (partial(jobs_part, state), partial(nodes_part, state), partial(servers_part, members, leader))
+    """GET /ui/: jobs, nodes and servers, each where the caller could list them in the API too."""
+    view, members, leader = call.known_view(), call.cluster.members(), leader_address(call)
+    parts: list[Callable[[], Part]] = [partial(jobs_part, view.narrowed(LIST_JOBS))]
+    if call.access.narrowed(needs.NODE_READ).allows(ANYWHERE):
+        nodes = view.narrowed(needs.NODE_READ)
+        parts += [partial(nodes_part, nodes), partial(servers_part, members, leader)]
     return await _answer(call, "Jobs and nodes", lambda: [part() for part in parts])
 
 
 async def one_job(call: Call) -> web.Response:
     """GET /ui/jobs/:id: a job with its allocations; the id may hold slashes."""
-    state, job_id = call.server.state, call.part("job_id")
-    job = state.jobs.get((call.options.namespace, job_id))
+    view, job_id = call.known_view(), call.part("job_id")
+    job = view.of(JobRows).get((call.options.namespace, job_id))
     if job is None:
         missing = Part(job_id, lines=["There is no such job in this namespace."])
         return await _answer(call, job_id, lambda: [missing], status=404)
-    return await _answer(call, job_id, lambda: [job_part(state, job)])
+    return await _answer(call, job_id, lambda: [job_part(view, job)])
 
 
 async def to_start(call: Call) -> web.Response:
@@ -323,7 +331,8 @@ async def to_start(call: Call) -> web.Response:
     raise web.HTTPTemporaryRedirect("/ui/" + (f"?{query}" if query else ""))
 
 
-SEE_START_PAGE = needs.each_row(needs.any_of(needs.namespace(Capability.LIST_JOBS), needs.NODE_READ))
+LIST_JOBS = needs.namespace(Capability.LIST_JOBS)
+SEE_START_PAGE = needs.each_row(needs.any_of(LIST_JOBS, needs.NODE_READ))
 READ_JOB = needs.namespace(Capability.READ_JOB)
 
 ROUTES = (

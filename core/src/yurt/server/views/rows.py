@@ -116,6 +116,10 @@ class Rows(Generic[K, R]):
         """Every row that the caller may see."""
         return Listing(self._table.values(), self._seen)
 
+    def count(self) -> int:
+        """How many rows there are; looks at each of them for a caller who may not see all."""
+        return len(self._table) if self._access.sees_all else sum(1 for _ in self.all())
+
     def where(self, column: str, value: object) -> tuple[R, ...]:
         """Those of one value of an index of the table, in the order of their keys: for few."""
         found = self._table.where(column, value)

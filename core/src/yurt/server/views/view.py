@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from yurt.access import Access
+from yurt.access import Access, Need
 from yurt.server.views.rows import Rows
 from yurt.state.store import Snapshot
 
@@ -24,6 +24,10 @@ class View:
     def index(self) -> int:
         """The index of the state."""
         return self._state.index
+
+    def narrowed(self, need: Need) -> View:
+        """The same state where one part of an answer needs something else than its route says."""
+        return View(self._state, self._access.narrowed(need))
 
     def of(self, kind: type[V]) -> V:
         """The rows of a kind that the caller may see."""
