@@ -11,12 +11,15 @@ from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.stubs import alloc_stub
 from yurt.http import routes
+from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused, failed_call
-from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
+from yurt.http.lists import check_prefix, check_uuid
 from yurt.http.routes import QUERY, ROW
 from yurt.sdk.value import Value
 from yurt.server.results import DeploymentChanged
+from yurt.server.views import Listing, View
+from yurt.server.views.scheduling import AllocationRows, DeploymentRows
 from yurt.structs.deployment import Deployment
 
 
@@ -48,38 +51,38 @@ async def list_deployments(call: Call) -> web.Response:
     options = call.options
     prefix = check_prefix(options.prefix, "deployment")
 
-    def wanted(row: Deployment) -> bool:
-        return row.id.startswith(prefix) and options.sees(row.namespace)
+    def listing(view: View) -> Listing[Deployment]:
+        found = view.of(DeploymentRows).of_namespace(options.namespace)
+        return found.where((lambda row: row.id.startswith(prefix)) if prefix else None)
 
-    return await list_answer(
-        call, ("deployments",), lambda state: state.deployments.values(), wanted=wanted, render=lambda _: to_wire
-    )
+    return await list_rows(call, (DeploymentRows,), listing, render=lambda _: to_wire)
 
 
 async def read(call: Call) -> web.Response:
     """GET /v1/deployment/:id."""
     key = check_uuid(call.part("id"), "deployment")
-    return await object_answer(call, "deployments", key, render=lambda row, _: row, missing="deployment not found")
+    return await one_row(call, DeploymentRows, key, render=lambda row, _: row, missing="deployment not found")
 
 
 async def allocations(call: Call) -> web.Response:
     """GET /v1/deployment/allocations/:id."""
     key = check_uuid(call.part("id"), "deployment")
-    return await list_answer(
-        call, ("allocs",), lambda state: state.allocs.each_where("deployment", key), render=lambda _: alloc_stub
-    )
+    return await list_rows(
+        call, (AllocationRows,), lambda view: view.of(AllocationRows).each_where("deployment", key),
+        render=lambda _: alloc_stub,
+    )  # fmt: skip
 
 
 async def fail(call: Call) -> web.Response:
     """PUT /v1/deployment/fail/:id."""
-    return await _changed(call, call.server.deployments.fail(_path_id(call)))
+    return await _changed(call, call.operations.deployments.fail(_path_id(call)))
 
 
 async def pause(call: Call) -> web.Response:
     """PUT /v1/deployment/pause/:id."""
     body = await call.body(DeploymentPauseBody)
     deployment_id = _same_id(call, body.deployment_id)
-    return await _changed(call, call.server.deployments.pause(deployment_id, pause=body.pause))
+    return await _changed(call, call.operations.deployments.pause(deployment_id, pause=body.pause))
 
 
 async def promote(call: Call) -> web.Response:
@@ -88,7 +91,7 @@ async def promote(call: Call) -> web.Response:
     deployment_id = _same_id(call, body.deployment_id)
     if body.all == bool(body.groups):
         raise Refused(400, "All or Groups must be specified, and only one of them")
-    return await _changed(call, call.server.deployments.promote(deployment_id, groups=body.groups))
+    return await _changed(call, call.operations.deployments.promote(deployment_id, groups=body.groups))
 
 
 async def set_health(call: Call) -> web.Response:
@@ -97,7 +100,7 @@ async def set_health(call: Call) -> web.Response:
     deployment_id = _same_id(call, body.deployment_id)
     healthy, unhealthy = body.healthy_allocation_ids, body.unhealthy_allocation_ids
     return await _changed(
-        call, call.server.deployments.set_alloc_health(deployment_id, healthy=healthy, unhealthy=unhealthy)
+        call, call.operations.deployments.set_alloc_health(deployment_id, healthy=healthy, unhealthy=unhealthy)
     )
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable
 
 from aiohttp import web
 
@@ -11,14 +10,18 @@ from yurt.access import needs
 from yurt.access.needs import Capability
 from yurt.api.stubs import AllocWriter, node_stub, node_wire
 from yurt.http import routes
+from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused, failed_call
-from yurt.http.lists import check_prefix, check_uuid, list_answer, object_answer
+from yurt.http.lists import check_prefix, check_uuid
 from yurt.http.query import flag
 from yurt.http.routes import ROW
 from yurt.sdk.value import Value, seconds
 from yurt.server.results import NodeUpdated
-from yurt.state.store import Snapshot
+from yurt.server.views import Listing, View
+from yurt.server.views.cluster import NodeRows
+from yurt.server.views.scheduling import AllocationRows
+from yurt.structs.alloc import Allocation
 from yurt.structs.node import DrainSpec, Node
 
 
@@ -48,8 +51,8 @@ async def list_some(call: Call, wanted: Callable[[Node], bool]) -> web.Response:
     """The nodes that `wanted` says yes to."""
     resources, os = flag(call.query, "resources"), flag(call.query, "os")
 
-    return await list_answer(
-        call, ("nodes",), lambda state: state.nodes.values(), wanted=wanted,
+    return await list_rows(
+        call, (NodeRows,), lambda view: view.of(NodeRows).all().where(wanted),
         render=lambda _: lambda node: node_stub(node, resources=resources, os=os),
     )  # fmt: skip
 
@@ -57,7 +60,7 @@ async def list_some(call: Call, wanted: Callable[[Node], bool]) -> web.Response:
 async def read(call: Call) -> web.Response:
     """GET /v1/node/:id."""
     node_id = check_uuid(call.part("id"), "node")
-    return await object_answer(call, "nodes", node_id, render=lambda row, _: node_wire(row), missing="node not found")
+    return await one_row(call, NodeRows, node_id, render=lambda row, _: node_wire(row), missing="node not found")
 
 
 async def allocations(call: Call) -> web.Response:
@@ -65,20 +68,21 @@ async def allocations(call: Call) -> web.Response:
     node_id, options = check_uuid(call.part("id"), "node"), call.options
     is_narrowed = "namespace" in call.query
 
-    def rows(state: Snapshot) -> Iterable[Any]:
-        return (row for row in state.allocs_of_node(node_id) if not is_narrowed or options.sees(row.namespace))
+    def listing(view: View) -> Listing[Allocation]:
+        found = view.of(AllocationRows).each_where("node", node_id)
+        return found.where((lambda row: options.sees(row.namespace)) if is_narrowed else None)
 
-    return await list_answer(call, ("allocs",), rows, render=lambda _: AllocWriter())
+    return await list_rows(call, (AllocationRows,), listing, render=lambda _: AllocWriter())
 
 
 async def evaluate(call: Call) -> web.Response:
     """PUT /v1/node/:id/evaluate."""
-    return _updated(call, await failed_call(call.server.nodes.evaluate(_known(call))))
+    return _updated(call, await failed_call(call.operations.nodes.evaluate(_known(call))))
 
 
 async def purge(call: Call) -> web.Response:
     """PUT /v1/node/:id/purge."""
-    return _updated(call, await failed_call(call.server.nodes.purge(_known(call))))
+    return _updated(call, await failed_call(call.operations.nodes.purge(_known(call))))
 
 
 async def set_eligibility(call: Call) -> web.Response:
@@ -88,7 +92,7 @@ async def set_eligibility(call: Call) -> web.Response:
     _check_node_id(call, body.node_id)
     if body.eligibility not in ("eligible", "ineligible"):
         raise Refused(500, f'invalid scheduling eligibility "{body.eligibility[:64]}"')
-    return _updated(call, await failed_call(call.server.nodes.set_eligibility(node_id, body.eligibility)))
+    return _updated(call, await failed_call(call.operations.nodes.set_eligibility(node_id, body.eligibility)))
 
 
 async def drain(call: Call) -> web.Response:
@@ -96,18 +100,18 @@ async def drain(call: Call) -> web.Response:
     node_id = _known(call)
     if "enable" in call.query and not (await call.request.read()).strip():
         spec = DrainSpec() if flag(call.query, "enable") else None
-        return _updated(call, await failed_call(call.server.nodes.drain(node_id, spec, mark_eligible=False)))
+        return _updated(call, await failed_call(call.operations.nodes.drain(node_id, spec, mark_eligible=False)))
     body = await call.body(NodeDrainBody)
     _check_node_id(call, body.node_id)
     done = await failed_call(
-        call.server.nodes.drain(node_id, body.drain_spec, mark_eligible=body.mark_eligible, meta=body.meta)
+        call.operations.nodes.drain(node_id, body.drain_spec, mark_eligible=body.mark_eligible, meta=body.meta)
     )
     return _updated(call, done)
 
 
 def _known(call: Call) -> str:
     node_id = check_uuid(call.part("id"), "node")
-    if node_id not in call.read_state().nodes:
+    if node_id not in call.view().of(NodeRows):
         raise Refused(500, "node not found")
     return node_id
 

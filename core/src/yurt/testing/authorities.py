@@ -7,11 +7,13 @@ from yurt.access.needs import AnyInNamespace, InNamespace, Leaf, satisfied
 
 
 class Grants:
-    """Everybody has some capabilities in one namespace and nothing else."""
+    """Everybody has some capabilities in one namespace, and what `elsewhere` names, and nothing else."""
 
     def __init__(self, namespace: str, *capabilities: Capability) -> None:
         self.namespace = namespace
         self.capabilities = frozenset(capabilities)
+        self.elsewhere: frozenset[Leaf] = frozenset()
+        """Needs that are satisfied whatever they are about: a level on nodes, a capability on variables."""
         self.is_on = True
         """False: everything is allowed, while a test makes what it needs."""
 
@@ -19,6 +21,8 @@ class Grants:
         """Whether the need is one of the capabilities, in the namespace."""
 
         def holds(leaf: Leaf) -> bool:
+            if leaf in self.elsewhere:
+                return True
             if scope.namespace not in (None, self.namespace):
                 return False
             if isinstance(leaf, InNamespace):

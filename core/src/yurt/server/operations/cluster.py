@@ -1,13 +1,18 @@
-"""Changes to namespaces and node pools. They are made in the region that decides about them for all."""
+"""Changes to nodes, and to namespaces and node pools, which the region that decides about them for all makes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from yurt.access import Access, Scope
-from yurt.sdk.errors import Conflict
+from yurt.sdk.errors import Conflict, NotFound
 from yurt.sdk.value import replace
 from yurt.server.log.log_writer import LogWriter
+from yurt.server.resources.nodes import Nodes
+from yurt.server.results import NodeUpdated
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands import DeleteNamespaces, DeleteNodePools, UpsertNamespaces, UpsertNodePools
+from yurt.structs.node import DrainSpec
 from yurt.structs.status import JOB_DEAD
 
 
@@ -57,3 +62,42 @@ class NodePoolOperations:
         if any(job.node_pool == name and job.status != JOB_DEAD for job in state.jobs.values()):
             raise Conflict(f'node pool "{name}" has non-terminal jobs in regions: [{self._region}]')
         return (await self._writer.propose(DeleteNodePools(names=(name,)))).index
+
+
+class NodeOperations:
+    """Operations on nodes for one caller; each raises NotFound also for one that the caller may not see."""
+
+    __slots__ = ("_access", "_nodes", "_writer")
+
+    def __init__(self, nodes: Nodes, writer: LogWriter, access: Access) -> None:
+        self._nodes = nodes
+        self._writer = writer
+        self._access = access
+
+    async def set_eligibility(self, node_id: str, eligibility: str) -> NodeUpdated:
+        """Allow or forbid new allocations on a node."""
+        self._require(node_id)
+        return await self._nodes.set_eligibility(node_id, eligibility)
+
+    async def evaluate(self, node_id: str) -> NodeUpdated:
+        """Have the jobs of a node scheduled again."""
+        self._require(node_id)
+        return await self._nodes.evaluate(node_id)
+
+    async def purge(self, node_id: str) -> NodeUpdated:
+        """Forget a node; its jobs are scheduled again."""
+        self._require(node_id)
+        return await self._nodes.purge(node_id)
+
+    async def drain(
+        self, node_id: str, spec: DrainSpec | None, *, mark_eligible: bool, meta: Mapping[str, str] | None = None
+    ) -> NodeUpdated:
+        """Start or change a node's drain, or end it when `spec` is None."""
+        self._require(node_id)
+        return await self._nodes.drain(node_id, spec, mark_eligible=mark_eligible, meta=meta)
+
+    def _require(self, node_id: str) -> None:
+        node = self._writer.state.nodes.get(node_id)
+        # An unknown node is left to `apply`, which has the newest state.
+        if node is not None and not self._access.allows(Scope(node_pool=node.node_pool)):
+            raise NotFound("node not found")

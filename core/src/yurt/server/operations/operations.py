@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from yurt.access import Access
 from yurt.server.clients.introduction import Introductions
-from yurt.server.operations.cluster import NamespaceOperations, NodePoolOperations
+from yurt.server.operations.cluster import NamespaceOperations, NodeOperations, NodePoolOperations
 from yurt.server.operations.jobs import JobOperations
 from yurt.server.operations.operator import (
     IntroductionOperations,
@@ -18,7 +18,7 @@ from yurt.server.operations.operator import (
     SnapshotOperations,
     SystemOperations,
 )
-from yurt.server.operations.scheduling import AllocationOperations, EvaluationOperations
+from yurt.server.operations.scheduling import AllocationOperations, DeploymentOperations, EvaluationOperations
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
@@ -42,6 +42,16 @@ class Operations:
     def allocations(self) -> AllocationOperations:
         """Allocations."""
         return AllocationOperations(self._server.allocs, self._server.writer, self._access)
+
+    @property
+    def deployments(self) -> DeploymentOperations:
+        """Deployments."""
+        return DeploymentOperations(self._server.deployments, self._server.writer, self._access)
+
+    @property
+    def nodes(self) -> NodeOperations:
+        """Nodes."""
+        return NodeOperations(self._server.nodes, self._server.writer, self._access)
 
     @property
     def evaluations(self) -> EvaluationOperations:

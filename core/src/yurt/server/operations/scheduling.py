@@ -1,4 +1,4 @@
-"""Changes to allocations and evaluations. They are found by id, so their namespace is the one of their row."""
+"""Changes to allocations, deployments and evaluations. They are found by id; their row says the namespace."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from yurt.access import Access, Scope
 from yurt.sdk.errors import NotFound
 from yurt.server.log.log_writer import LogWriter
 from yurt.server.resources.allocs import Allocs
-from yurt.server.results import AllocStopped
+from yurt.server.resources.deployments import Deployments
+from yurt.server.results import AllocStopped, DeploymentChanged
 from yurt.structs.commands import DeleteEvaluations
 
 DELETE_BATCH: Final = 200
@@ -32,6 +33,45 @@ class AllocationOperations:
         if alloc is None or not self._access.allows(Scope(namespace=alloc.namespace)):
             raise NotFound("allocation not found")
         return await self._allocs.stop(alloc_id, no_shutdown_delay=no_shutdown_delay, reschedule=reschedule)
+
+
+class DeploymentOperations:
+    """Operations on deployments for one caller; each raises NotFound also for one that the caller may not see."""
+
+    __slots__ = ("_access", "_deployments", "_writer")
+
+    def __init__(self, deployments: Deployments, writer: LogWriter, access: Access) -> None:
+        self._deployments = deployments
+        self._writer = writer
+        self._access = access
+
+    async def fail(self, deployment_id: str) -> DeploymentChanged:
+        """End a deployment as failed, with the roll-back that its groups ask for."""
+        self._require(deployment_id)
+        return await self._deployments.fail(deployment_id)
+
+    async def pause(self, deployment_id: str, *, pause: bool) -> DeploymentChanged:
+        """Pause a deployment or let it go on."""
+        self._require(deployment_id)
+        return await self._deployments.pause(deployment_id, pause=pause)
+
+    async def promote(self, deployment_id: str, *, groups: tuple[str, ...]) -> DeploymentChanged:
+        """Promote the canaries of some groups, or of all when none is named."""
+        self._require(deployment_id)
+        return await self._deployments.promote(deployment_id, groups=groups)
+
+    async def set_alloc_health(
+        self, deployment_id: str, *, healthy: tuple[str, ...], unhealthy: tuple[str, ...]
+    ) -> DeploymentChanged:
+        """Decide by hand which allocations of a deployment are healthy."""
+        self._require(deployment_id)
+        return await self._deployments.set_alloc_health(deployment_id, healthy=healthy, unhealthy=unhealthy)
+
+    def _require(self, deployment_id: str) -> None:
+        deployment = self._writer.state.deployments.get(deployment_id)
+        # An unknown deployment is left to the operation, which decides on the newest state.
+        if deployment is not None and not self._access.allows(Scope(namespace=deployment.namespace)):
+            raise NotFound("deployment not found")
 
 
 class EvaluationOperations:

@@ -1,0 +1,85 @@
+"""Each resource as a caller with rights in one namespace has it: rows elsewhere are not listed, found or changed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from yurt.access import Capability, needs
+from yurt.testing.authorities import Grants
+from yurt.testing.http_api import NODE_ID, Api, add_ready_node, serving
+
+OWN, OTHER = "own", "other"
+
+
+@pytest.fixture
+async def granted() -> AsyncIterator[tuple[Api, Grants]]:
+    """Namespaces `own` and `other` with a deployed job each, and callers who may do something in `own` alone."""
+    grants = Grants(OWN, Capability.READ_JOB)
+    grants.is_on = False
+    async with serving(authority=grants) as api:
+        await add_ready_node(api)
+        for namespace in (OWN, OTHER):
+            assert (await api.put("/v1/namespace", {"Name": namespace})).status == 200
+            assert (await api.register(Namespace=namespace, Type="service")).status == 200
+        await api.wait_until("/v1/allocations?namespace=*", lambda rows: len(rows) == 2)
+        grants.is_on = True
+        yield api, grants
+
+
+def deployment_ids(api: Api) -> dict[str, str]:
+    return {row.namespace: row.id for row in api.server.state.deployments.values()}
+
+
+async def test_deployments_elsewhere_are_not_seen(granted: tuple[Api, Grants]) -> None:
+    api, _ = granted
+    ids = deployment_ids(api)
+    assert [row["ID"] for row in (await api.get("/v1/deployments?namespace=*")).json] == [ids[OWN]]
+    assert (await api.get(f"/v1/deployment/{ids[OWN]}?namespace={OTHER}")).status == 200
+    hidden = await api.get(f"/v1/deployment/{ids[OTHER]}?namespace={OWN}")
+    assert (hidden.status, hidden.text) == (404, "deployment not found")
+    assert len((await api.get(f"/v1/deployment/allocations/{ids[OWN]}")).json) == 1
+    assert (await api.get(f"/v1/deployment/allocations/{ids[OTHER]}")).json == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("fail", {}), ("pause", {"Pause": True}), ("promote", {"All": True}),
+        ("allocation-health", {"HealthyAllocationIDs": ["x"]}),
+    ],
+)  # fmt: skip
+async def test_a_deployment_elsewhere_is_not_changed(granted: tuple[Api, Grants], verb: str, body: object) -> None:
+    api, grants = granted
+    grants.capabilities |= {Capability.SUBMIT_JOB}
+    ids, before = deployment_ids(api), api.server.state.deployments
+    asked = {**body, "DeploymentID": ids[OTHER]} if isinstance(body, dict) else None
+    refused = await api.put(f"/v1/deployment/{verb}/{ids[OTHER]}?namespace={OWN}", asked)
+    assert (refused.status, refused.text) == (500, "deployment not found")
+    assert api.server.state.deployments[ids[OTHER]] == before[ids[OTHER]]
+
+
+async def test_a_deployment_of_the_caller_is_changed(granted: tuple[Api, Grants]) -> None:
+    api, grants = granted
+    grants.capabilities |= {Capability.SUBMIT_JOB}
+    own = deployment_ids(api)[OWN]
+    done = await api.put(f"/v1/deployment/pause/{own}", {"DeploymentID": own, "Pause": True})
+    assert (done.status, api.server.state.deployments[own].status) == (200, "paused")
+
+
+async def test_a_node_tells_the_allocations_that_the_caller_may_see(granted: tuple[Api, Grants]) -> None:
+    api, grants = granted
+    assert (await api.get(f"/v1/node/{NODE_ID}/allocations")).status == 403
+    grants.elsewhere = frozenset({needs.NODE_READ})
+    assert [row["Namespace"] for row in (await api.get(f"/v1/node/{NODE_ID}/allocations")).json] == [OWN]
+    assert [row["ID"] for row in (await api.get("/v1/nodes")).json] == [NODE_ID]
+
+
+async def test_a_node_is_changed_by_those_who_may_write_nodes(granted: tuple[Api, Grants]) -> None:
+    api, grants = granted
+    grants.elsewhere = frozenset({needs.NODE_READ})
+    asked = {"Eligibility": "ineligible"}
+    assert (await api.put(f"/v1/node/{NODE_ID}/eligibility", asked)).status == 403
+    grants.elsewhere = frozenset({needs.NODE_WRITE})
+    assert (await api.put(f"/v1/node/{NODE_ID}/eligibility", asked)).status == 200
+    assert api.server.state.nodes[NODE_ID].scheduling_eligibility == "ineligible"
