@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 from yurt.access import Capability, needs
+from yurt.access.needs import VariableCapability
+from yurt.testing import factories
 from yurt.testing.authorities import Grants
-from yurt.testing.http_api import NODE_ID, Api, add_ready_node, serving
+from yurt.testing.http_api import NODE_ID, Api, add_ready_node, job_document, serving
 
 OWN, OTHER = "own", "other"
 
@@ -83,3 +85,54 @@ async def test_a_node_is_changed_by_those_who_may_write_nodes(granted: tuple[Api
     grants.elsewhere = frozenset({needs.NODE_WRITE})
     assert (await api.put(f"/v1/node/{NODE_ID}/eligibility", asked)).status == 200
     assert api.server.state.nodes[NODE_ID].scheduling_eligibility == "ineligible"
+
+
+async def test_services_elsewhere_are_not_seen(granted: tuple[Api, Grants]) -> None:
+    api, grants = granted
+    allocs = {alloc.namespace: alloc for alloc in api.server.state.allocs.values()}
+    for alloc in allocs.values():
+        await api.server.register_services(NODE_ID, (factories.service(alloc, "api"),))
+    assert [row["Namespace"] for row in (await api.get("/v1/services?namespace=*&per_page=1")).json] == [OWN]
+    assert [row["Namespace"] for row in (await api.get("/v1/service/api?namespace=*")).json] == [OWN]
+    assert [row["Namespace"] for row in (await api.get("/v1/service/api?namespace=*&choose=9|x")).json] == [OWN]
+    assert (await api.get(f"/v1/service/api?namespace={OTHER}")).status == 403
+    assert (await api.get(f"/v1/allocation/{allocs[OTHER].id}/services")).status == 404
+    grants.capabilities |= {Capability.SUBMIT_JOB}
+    (hidden,) = (each.id for each in api.server.state.services.values() if each.namespace == OTHER)
+    assert (await api.call("DELETE", f"/v1/service/api/{hidden}?namespace={OWN}")).status == 404
+    assert (await api.call("DELETE", f"/v1/service/api/{hidden}?namespace={OTHER}")).status == 403
+    assert hidden in api.server.state.services
+
+
+async def test_variables_elsewhere_are_not_seen_and_not_changed(granted: tuple[Api, Grants]) -> None:
+    api, grants = granted
+    grants.is_on = False
+    for namespace in (OWN, OTHER):
+        assert (await api.put(f"/v1/var/secret?namespace={namespace}", {"Items": {"user": "anna"}})).status == 200
+    grants.is_on = True
+    assert (await api.get("/v1/vars?namespace=*")).json == []
+    grants.capabilities |= set(VariableCapability)
+    assert [row["Namespace"] for row in (await api.get("/v1/vars?namespace=*&per_page=1")).json] == [OWN]
+    assert (await api.get(f"/v1/var/secret?namespace={OWN}")).json["Items"] == {"user": "anna"}
+    body = {"Namespace": OTHER, "Items": {"user": "bert"}}
+    hidden, before = f"/v1/var/secret?namespace={OTHER}", api.server.state.variables[OTHER, "secret"]
+    assert [(await api.get(hidden)).status, (await api.put(hidden, body)).status] == [403, 403]
+    assert (await api.call("DELETE", hidden)).status == 403
+    assert api.server.state.variables[OTHER, "secret"] == before
+
+
+async def test_scaling_policies_elsewhere_are_not_seen(granted: tuple[Api, Grants]) -> None:
+    api, grants = granted
+    grants.is_on = False
+    document = job_document("scaled", Type="service")
+    document["TaskGroups"][0]["Scaling"] = {"Min": 1, "Max": 3, "Enabled": True}
+    for namespace in (OWN, OTHER):
+        assert (await api.put("/v1/jobs", {"Job": document | {"Namespace": namespace}})).status == 200
+    ids = {row["Target"]["Namespace"]: row["ID"] for row in (await api.get("/v1/scaling/policies?namespace=*")).json}
+    assert set(ids) == {OWN, OTHER}
+    grants.capabilities |= {Capability.LIST_JOBS}
+    grants.is_on = True
+    listed = await api.get("/v1/scaling/policies?namespace=*&per_page=1")
+    assert [row["ID"] for row in listed.json] == [ids[OWN]] and "X-Nomad-NextToken" not in listed.headers
+    assert (await api.get(f"/v1/scaling/policy/{ids[OWN]}?namespace={OTHER}")).status == 200
+    assert (await api.get(f"/v1/scaling/policy/{ids[OTHER]}?namespace={OWN}")).status == 404

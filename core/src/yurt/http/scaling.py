@@ -17,10 +17,12 @@ from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager, by_index
 from yurt.http import routes
-from yurt.http.call import Call, changed_state, object_missing, read_answer
+from yurt.http.answers import changed_view
+from yurt.http.call import Call, object_missing, read_answer
 from yurt.http.lists import page_answer
 from yurt.http.routes import QUERY, ROW
 from yurt.sdk.value import replace
+from yurt.server.views.jobs import JobRows
 from yurt.structs.job import Job
 from yurt.structs.task import ScalingPolicy
 
@@ -57,10 +59,11 @@ async def list_policies(call: Call) -> web.Response:
         wire = to_wire(policy)
         return {name: wire[name] for name in STUB_FIELDS}
 
-    state, index = await changed_state(call, [("jobs",)], lambda s: s.jobs.index)
+    view, index = await changed_view(call, [JobRows.watched()], lambda view: view.of(JobRows).index)
+    listing = view.of(JobRows).of_namespace(options.namespace)
     found: list[ScalingPolicy] = []
-    async for part in call.server.writer.turns.slices(state.jobs.values()):
-        wanted = (job for job in part if options.sees(job.namespace) and job_id in ("", job.id))
+    async for part in call.turns.slices(listing.rows):
+        wanted = (job for job in listing.among(part) if job_id in ("", job.id))
         found += [policy for job in wanted for policy in policies_of(job) if policy.type.startswith(kind)]
     return await page_answer(call, Pager(found, stub, key=by_index, options=options), index)
 
@@ -68,9 +71,10 @@ async def list_policies(call: Call) -> web.Response:
 async def read(call: Call) -> web.Response:
     """GET /v1/scaling/policy/:id."""
     wanted = call.part("id")
-    state, index = await changed_state(call, [("jobs",)], lambda s: s.jobs.index)
-    async for part in call.server.writer.turns.slices(state.jobs.values()):
-        for policy in (policy for job in part for policy in policies_of(job)):
+    view, index = await changed_view(call, [JobRows.watched()], lambda view: view.of(JobRows).index)
+    listing = view.of(JobRows).all()
+    async for part in call.turns.slices(listing.rows):
+        for policy in (policy for job in listing.among(part) for policy in policies_of(job)):
             if policy.id == wanted:
                 return read_answer(call, policy, policy.modify_index)
     return object_missing(call, "policy not found", index)

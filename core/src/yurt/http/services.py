@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -12,14 +13,19 @@ from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager, by_index, make_page
 from yurt.http import routes
-from yurt.http.call import Call, changed_state, empty_answer, object_missing, read_answer
+from yurt.http.answers import changed_view, kinds_index
+from yurt.http.call import Call, empty_answer, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.lists import check_uuid, page_answer
 from yurt.http.routes import QUERY, ROW
 from yurt.sdk.value import Value
-from yurt.state.store import Snapshot
+from yurt.server.views import Rows, View
+from yurt.server.views.jobs import JobRows
+from yurt.server.views.scheduling import AllocationRows
+from yurt.server.views.services import ServiceRows
 from yurt.structs.service import ServiceRegistration
 
+K = TypeVar("K")
 CHOOSE_FORM = "Parameter for choose must be in form '<number>|<key>'"
 
 
@@ -39,11 +45,13 @@ class NamespaceServices(Value):
 
 async def list_services(call: Call) -> web.Response:
     """GET /v1/services: names and tags by namespace."""
-    state, index = await changed_state(call, [("services",)], lambda s: s.services.index)
+    prefix = call.options.prefix
+    view, index = await changed_view(call, [ServiceRows.watched()], lambda view: view.of(ServiceRows).index)
+    listing = view.of(ServiceRows).of_namespace(call.options.namespace)
     namespaces: dict[str, dict[str, set[str]]] = {}
-    async for part in call.server.writer.turns.slices(state.services.values()):
-        for service in part:
-            if call.options.sees(service.namespace) and service.service_name.startswith(call.options.prefix):
+    async for part in call.turns.slices(listing.rows):
+        for service in listing.among(part):
+            if service.service_name.startswith(prefix):
                 names = namespaces.setdefault(service.namespace, {})
                 names.setdefault(service.service_name, set()).update(service.tags)
     rows = [
@@ -64,18 +72,19 @@ async def read(call: Call) -> web.Response:
     name, chosen = call.part("name"), _choice(call)
     key = (call.options.namespace, name)
 
-    def rows(state: Snapshot) -> Iterable[ServiceRegistration]:
+    def instances(view: View) -> Iterable[ServiceRegistration]:
+        rows = view.of(ServiceRows)
         if call.options.is_all_namespaces:
-            return [service for service in state.services.values() if service.service_name == name]
-        return state.services.where("name", key)
+            return rows.all().where(lambda service: service.service_name == name)
+        return rows.where("name", key)
 
-    watched = ("services",) if call.options.is_all_namespaces else ("services", "name", key)
-    state, index = await changed_state(call, [watched], lambda s: s.services.index)
+    watched = ServiceRows.watched() if call.options.is_all_namespaces else ServiceRows.watched_where("name", key)
+    view, index = await changed_view(call, [watched], lambda view: view.of(ServiceRows).index)
     if chosen is None:
-        page = make_page(rows(state), to_wire, key=by_index, options=call.options)
+        page = make_page(instances(view), to_wire, key=by_index, options=call.options)
         return read_answer(call, page.rows, index, next_token=page.next_token)
     count, wanted = chosen
-    return read_answer(call, choose(rows(state), count, wanted), index)
+    return read_answer(call, choose(instances(view), count, wanted), index)
 
 
 def choose(services: Iterable[ServiceRegistration], count: int, key: str) -> list[ServiceRegistration]:
@@ -99,29 +108,29 @@ def _choice(call: Call) -> tuple[int, str] | None:
 
 async def delete(call: Call) -> web.Response:
     """DELETE /v1/service/:name/:id."""
-    index = await call.server.services.delete(call.options.namespace, call.part("name"), call.part("id"))
+    index = await call.operations.services.delete(call.options.namespace, call.part("name"), call.part("id"))
     return empty_answer(index=index)
 
 
 async def of_job(call: Call) -> web.Response:
     """GET /v1/job/:id/services."""
     key = (call.options.namespace, call.part("job_id"))
-    return await _below(call, "jobs", key, "job", missing="job not found")
+    return await _below(call, JobRows, key, "job", missing="job not found")
 
 
 async def of_alloc(call: Call) -> web.Response:
     """GET /v1/allocation/:id/services."""
     alloc_id = check_uuid(call.part("id"), "alloc")
-    return await _below(call, "allocs", alloc_id, "alloc", missing="allocation not found")
+    return await _below(call, AllocationRows, alloc_id, "alloc", missing="allocation not found")
 
 
-async def _below(call: Call, table: str, key: str | tuple[str, str], column: str, *, missing: str) -> web.Response:
+async def _below(call: Call, kind: type[Rows[K, Any]], key: K, column: str, *, missing: str) -> web.Response:
     """The registrations of a job or an allocation."""
-    watched = [(table, key), ("services", column, key)]
-    state, index = await changed_state(call, watched, lambda s: max(s.services.index, s.table(table).index))
-    if key not in state.table(table):
+    watched = [kind.watched(key), ServiceRows.watched_where(column, key)]
+    view, index = await changed_view(call, watched, lambda view: kinds_index(view, (ServiceRows, kind)))
+    if key not in view.of(kind):
         return object_missing(call, missing, index)
-    page = make_page(state.services.where(column, key), to_wire, key=by_index, options=call.options)
+    page = make_page(view.of(ServiceRows).where(column, key), to_wire, key=by_index, options=call.options)
     return read_answer(call, page.rows, index, next_token=page.next_token)
 
 

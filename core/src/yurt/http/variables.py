@@ -12,15 +12,16 @@ from yurt.access.needs import VariableCapability
 from yurt.api.encode import encode_json, to_wire
 from yurt.api.times import parse_duration
 from yurt.http import routes
-from yurt.http.call import Call, changed_state, json_answer, object_missing, read_answer
+from yurt.http.answers import list_rows, one_row
+from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
-from yurt.http.lists import list_answer
 from yurt.http.query import number
 from yurt.http.routes import QUERY, ROW
 from yurt.sdk.value import Duration, Value, no_entries, replace
 from yurt.server.resources.variables import VariableConflict, checked_lock, metadata_of
-from yurt.state.store import Snapshot
-from yurt.structs.variable import LockView, Variable
+from yurt.server.views import Listing, View
+from yurt.server.views.variables import VariableRows
+from yurt.structs.variable import EncryptedVariable, LockView, Variable
 
 ACQUIRE, RENEW, RELEASE = "lock-acquire", "lock-renew", "lock-release"
 T = TypeVar("T")
@@ -39,29 +40,24 @@ async def list_variables(call: Call) -> web.Response:
     """GET /v1/vars."""
     options = call.options
 
-    return await list_answer(
-        call,
-        ("variables",),
-        lambda state: state.variables.values(),
-        wanted=lambda row: row.path.startswith(options.prefix) and options.sees(row.namespace),
-        render=lambda _: lambda row: to_wire(metadata_of(row)),
+    def listing(view: View) -> Listing[EncryptedVariable]:
+        return (
+            view.of(VariableRows).of_namespace(options.namespace).where(lambda row: row.path.startswith(options.prefix))
+        )
+
+    return await list_rows(
+        call, (VariableRows,), listing, render=lambda _: lambda row: to_wire(metadata_of(row)),
         key=lambda row: (row.namespace, row.path),
-    )
+    )  # fmt: skip
 
 
 async def read(call: Call) -> web.Response:
     """GET /v1/var/:path."""
     key = (call.options.namespace, _path(call))
-
-    def index_of(state: Snapshot) -> int:
-        row = state.variables.get(key)
-        return state.variables.index if row is None else row.modify_index
-
-    state, index = await changed_state(call, [("variables", key)], index_of)
-    row = state.variables.get(key)
-    if row is None:
-        return object_missing(call, "variable not found", index)
-    return read_answer(call, call.server.variables.open(row), index)
+    variables = call.operations.variables
+    return await one_row(
+        call, VariableRows, key, render=lambda row, _: variables.open(row), missing="variable not found"
+    )
 
 
 def _path(call: Call) -> str:
@@ -92,7 +88,7 @@ def _operation(call: Call) -> str:
 
 async def _put(call: Call, namespace: str, body: VariableBody) -> Variable:
     lock_id = body.lock.id if body.lock is not None else ""
-    return await call.server.variables.put(
+    return await call.operations.variables.put(
         namespace, body.path, body.items, check_index=_check_index(call), lock_id=lock_id
     )
 
@@ -100,15 +96,15 @@ async def _put(call: Call, namespace: str, body: VariableBody) -> Variable:
 async def _acquire(call: Call, namespace: str, body: VariableBody) -> Variable:
     given = body.lock or LockView()
     lock = checked_lock(_duration(given.ttl), _duration(given.lock_delay))
-    return await call.server.variables.acquire(namespace, body.path, replace(lock, id=given.id), body.items)
+    return await call.operations.variables.acquire(namespace, body.path, replace(lock, id=given.id), body.items)
 
 
 async def _renew(call: Call, namespace: str, body: VariableBody) -> Any:
-    return await call.server.variables.renew(namespace, body.path, _lock_id(body))
+    return await call.operations.variables.renew(namespace, body.path, _lock_id(body))
 
 
 async def _release(call: Call, namespace: str, body: VariableBody) -> Variable:
-    return await call.server.variables.release(namespace, body.path, _lock_id(body))
+    return await call.operations.variables.release(namespace, body.path, _lock_id(body))
 
 
 _OPERATIONS: Mapping[str, Callable[[Call, str, VariableBody], Awaitable[Any]]] = {
@@ -164,7 +160,7 @@ async def delete(call: Call) -> web.Response:
     """DELETE /v1/var/:path."""
     path = _path(call)
     try:
-        index = await call.server.variables.delete(call.options.namespace, path, check_index=_check_index(call))
+        index = await call.operations.variables.delete(call.options.namespace, path, check_index=_check_index(call))
     except VariableConflict as error:
         return _conflict(call, error)
     return web.Response(status=204, headers={"X-Nomad-Index": str(index)})

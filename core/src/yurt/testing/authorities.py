@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from yurt.access import ANYWHERE, Actor, Capability, Decision, Need, Scope
-from yurt.access.needs import AnyInNamespace, InNamespace, Leaf, satisfied
+from yurt.access.needs import AnyInNamespace, InNamespace, Leaf, OnVariable, VariableCapability, satisfied
 
 
 class Grants:
     """Everybody has some capabilities in one namespace, and what `elsewhere` names, and nothing else."""
 
-    def __init__(self, namespace: str, *capabilities: Capability) -> None:
+    def __init__(self, namespace: str, *capabilities: Capability | VariableCapability) -> None:
         self.namespace = namespace
         self.capabilities = frozenset(capabilities)
         self.elsewhere: frozenset[Leaf] = frozenset()
-        """Needs that are satisfied whatever they are about: a level on nodes, a capability on variables."""
+        """Needs that are satisfied whatever they are about: a level on nodes for example."""
         self.is_on = True
         """False: everything is allowed, while a test makes what it needs."""
 
@@ -27,6 +27,8 @@ class Grants:
                 return False
             if isinstance(leaf, InNamespace):
                 return not self.capabilities.isdisjoint(leaf.capabilities)
+            if isinstance(leaf, OnVariable):
+                return leaf.capability in self.capabilities
             return isinstance(leaf, AnyInNamespace)
 
         return Decision(is_allowed=satisfied(need, holds, has_row=scope != ANYWHERE), reason="the only grant")

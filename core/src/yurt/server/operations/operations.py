@@ -19,6 +19,8 @@ from yurt.server.operations.operator import (
     SystemOperations,
 )
 from yurt.server.operations.scheduling import AllocationOperations, DeploymentOperations, EvaluationOperations
+from yurt.server.operations.services import ServiceOperations
+from yurt.server.operations.variables import VariableOperations
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
@@ -52,6 +54,16 @@ class Operations:
     def nodes(self) -> NodeOperations:
         """Nodes."""
         return NodeOperations(self._server.nodes, self._server.writer, self._access)
+
+    @property
+    def services(self) -> ServiceOperations:
+        """Service registrations."""
+        return ServiceOperations(self._server.services, self._access)
+
+    @property
+    def variables(self) -> VariableOperations:
+        """Variables."""
+        return VariableOperations(self._server.variables, self._access)
 
     @property
     def evaluations(self) -> EvaluationOperations:

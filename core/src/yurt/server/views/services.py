@@ -1,0 +1,13 @@
+"""Service registrations."""
+
+from __future__ import annotations
+
+from yurt.server.views.rows import InNamespace
+from yurt.structs.service import ServiceRegistration
+
+
+class ServiceRows(InNamespace[str, ServiceRegistration]):
+    """Registered instances of services; indexed by `name`, `job`, `alloc` and `node`."""
+
+    __slots__ = ()
+    name = "services"

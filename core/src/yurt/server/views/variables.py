@@ -1,0 +1,19 @@
+"""Variables, sealed as they are stored."""
+
+from __future__ import annotations
+
+from yurt.access import Scope
+from yurt.server.views.rows import InNamespace
+from yurt.structs.variable import EncryptedVariable
+
+
+class VariableRows(InNamespace[tuple[str, str], EncryptedVariable]):
+    """Variables by namespace and path; a policy may grant single paths of a namespace."""
+
+    __slots__ = ()
+    name = "variables"
+
+    @staticmethod
+    def scope_of(row: EncryptedVariable) -> Scope:
+        """The path in its namespace."""
+        return Scope(namespace=row.namespace, variable=row.path)
