@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, Final
 
+import msgspec
 import pytest
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import AnyCommand
@@ -20,9 +21,11 @@ APPEND_S, STEP_S = 0.005, 0.001
 class DiskLog(MemoryLog):
     """Takes as long as a disk: what a burst asks for is decided before any of it is applied, if it is decided early."""
 
-    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+    async def append(
+        self, first_index: int, commands: Sequence[AnyCommand], encoded: Sequence[msgspec.Raw] = ()
+    ) -> None:
         await asyncio.sleep(APPEND_S)
-        await super().append(first_index, commands)
+        await super().append(first_index, commands, encoded)
 
 
 @pytest.fixture(name="api")

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from yurt.fsm.snapshot import digest
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
@@ -39,12 +40,14 @@ class FailingLog(MemoryLog):
         self.failure: Exception | None = None
         self.sizes: list[int] = []
 
-    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+    async def append(
+        self, first_index: int, commands: Sequence[AnyCommand], encoded: Sequence[msgspec.Raw] = ()
+    ) -> None:
         if self.failure is not None:
             raise self.failure
         await asyncio.sleep(0)
         self.sizes.append(len(commands))
-        await super().append(first_index, commands)
+        await super().append(first_index, commands, encoded)
 
 
 class FlappingLog(MemoryLog):

@@ -47,19 +47,23 @@ class SlowLog(MemoryLog):
         self.go.set()
         self.batches: list[tuple[AnyCommand, ...]] = []
 
-    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+    async def append(
+        self, first_index: int, commands: Sequence[AnyCommand], encoded: Sequence[msgspec.Raw] = ()
+    ) -> None:
         await self.go.wait()
         self.batches.append(tuple(commands))
-        await super().append(first_index, commands)
+        await super().append(first_index, commands, encoded)
 
 
 class BoundedLog(SlowLog):
     """A log that refuses large entries, as the one on etcd does."""
 
-    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+    async def append(
+        self, first_index: int, commands: Sequence[AnyCommand], encoded: Sequence[msgspec.Raw] = ()
+    ) -> None:
         if (size := len(msgspec.msgpack.encode(commands))) > 1_048_576:
             raise Invalid(f"{size} bytes are too many")
-        await super().append(first_index, commands)
+        await super().append(first_index, commands, encoded)
 
 
 def job_of(name: str, *, cpu: int, count: int = 1) -> Job:
@@ -291,6 +295,12 @@ def submission_of(size: int) -> RegisterJob:
     return RegisterJob(job=factories.job(), submission=JobSubmission(source="x" * size))
 
 
+def prepared(command: AnyCommand) -> Prepared:
+    """The command on its way to the log, whatever its size."""
+    data = msgspec.msgpack.encode(command)
+    return Prepared(command, command, len(data), msgspec.Raw(data))
+
+
 async def test_an_entry_of_the_log_is_bounded_whatever_waits() -> None:
     log = SlowLog()
     await run_writer(log, [submission_of(300_000) for _ in range(10)], (), [submission_of(1000)] * 2000)
@@ -308,7 +318,7 @@ async def test_a_command_that_the_log_refuses_ends_neither_the_term_nor_other_co
     writer = LogWriter(BoundedLog(), on_applied=lambda *_: None, on_batch=lambda _: None, on_failed=lambda: None)
     writer.open()
     sizes = (1000, 2_000_000, 1000)
-    written = [writer.enqueue([Prepared(each, each, size)]) for size in sizes for each in (submission_of(size),)]
+    written = [writer.enqueue([prepared(submission_of(size))]) for size in sizes]
     run = asyncio.create_task(writer.run())
     first, refused, last = await asyncio.gather(*written, return_exceptions=True)
     assert isinstance(refused, Invalid)

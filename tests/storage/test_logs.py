@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Unavailable
@@ -70,6 +71,12 @@ async def test_entries_come_back_in_order_with_their_indexes(log: CommandLog) ->
         Entry(first_index=1, commands=(command(1),)),
         Entry(first_index=2, commands=(command(2), command(3))),
     ]
+
+
+async def test_commands_that_the_caller_encoded_are_stored_as_the_engine_would_encode_them(log: CommandLog) -> None:
+    commands = [command(1), command(2)]
+    await log.append(1, commands, [msgspec.Raw(msgspec.msgpack.encode(each)) for each in commands])
+    assert await read(log) == [Entry(first_index=1, commands=tuple(commands))]
 
 
 @pytest.mark.parametrize(("after", "first"), [(0, 1), (1, 2), (2, 2), (3, 4), (4, None), (9, None)])

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -53,6 +54,20 @@ async def test_a_reopened_log_holds_all_and_goes_on(tmp_path: Path, count: int) 
     await log.append(count + 1, [command(count + 1)])
     await log.close()
     assert await numbers(path) == list(range(1, count + 2))
+
+
+async def test_a_row_holds_the_same_bytes_whether_the_caller_encoded_the_commands_or_not(tmp_path: Path) -> None:
+    commands = [command(1), command(2)]
+    encoded = [msgspec.Raw(msgspec.msgpack.encode(each)) for each in commands]
+    rows = []
+    for path, given in ((tmp_path / "a" / "log.db", ()), (tmp_path / "b" / "log.db", encoded)):
+        log = SqliteLog(path)
+        await log.open()
+        await log.append(1, commands, given)
+        await log.close()
+        with closing(log_rows.read_only(path)) as connection:
+            rows.append(connection.execute("SELECT * FROM entries").fetchall())
+    assert rows[0] == rows[1]
 
 
 async def test_a_second_opener_is_refused_until_the_first_closes(tmp_path: Path) -> None:

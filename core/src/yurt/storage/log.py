@@ -12,6 +12,8 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Protocol
 
+import msgspec
+
 from yurt.sdk.errors import Conflict, Unavailable
 from yurt.sdk.value import Value
 from yurt.structs.commands import AnyCommand
@@ -83,8 +85,12 @@ class CommandLog(Protocol):
         """Take the log; raises Conflict when it is in use, broken or of another format version."""
         ...
 
-    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+    async def append(
+        self, first_index: int, commands: Sequence[AnyCommand], encoded: Sequence[msgspec.Raw] = ()
+    ) -> None:
         """Make the commands durable, all or none.
+
+        `encoded` holds the MessagePack of each command where the caller has it: then an engine does not encode again.
 
         Raises Conflict when `first_index` is not the next one or another server leads by now, Invalid for what no entry
         can hold, LogFull while there is no room: nothing was stored, and after Invalid and LogFull the term goes on.

@@ -6,6 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 
+import msgspec
+
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState, LogTrimmed, WithoutQuota
 from yurt.structs.commands import AnyCommand
@@ -32,7 +34,9 @@ class MemoryLog(WithoutQuota):
             snapshot_index=self._snapshot[0] if self._snapshot else 0,
         )
 
-    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+    async def append(
+        self, first_index: int, commands: Sequence[AnyCommand], encoded: Sequence[msgspec.Raw] = ()
+    ) -> None:
         """Keep the commands."""
         if self._closed.is_set():
             raise Conflict("the command log is closed")

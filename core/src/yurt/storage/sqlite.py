@@ -63,14 +63,16 @@ class SqliteLog(WithoutQuota):
         self._last = Mark(index=rows.last, chain=rows.chain) if rows.last >= snapshot else Mark(index=snapshot)
         return LogState(last_index=self._last.index, first_index=rows.first, snapshot_index=snapshot)
 
-    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+    async def append(
+        self, first_index: int, commands: Sequence[AnyCommand], encoded: Sequence[msgspec.Raw] = ()
+    ) -> None:
         """Make the commands durable, all or none; raises Conflict when `first_index` is not the next one.
 
         Raises LogBroken when the disk failed: the outcome is unknown and the log takes nothing more.
         """
         if not commands:
             return
-        data = _encoder.encode(commands)
+        data = _encoder.encode(encoded or commands)
 
         def insert(connection: sqlite3.Connection) -> None:
             last = self._last

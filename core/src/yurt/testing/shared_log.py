@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Sequence
 from enum import Enum
 
+import msgspec
+
 from yurt.sdk.errors import Conflict, Unavailable
 from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState, LogTrimmed, WithoutQuota
 from yurt.structs.commands import AnyCommand
@@ -119,7 +121,9 @@ class LogView(WithoutQuota):
             snapshot_index=self.snapshot[0] if self.snapshot else 0,
         )
 
-    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+    async def append(
+        self, first_index: int, commands: Sequence[AnyCommand], encoded: Sequence[msgspec.Raw] = ()
+    ) -> None:
         """Store the commands when this server leads, or do as the next outcome says."""
         await self.go.wait()
         await asyncio.sleep(0)

@@ -53,6 +53,8 @@ PLACEMENT_WORK: Final = 256
 """Bytes of an ordinary command whose application takes as long as that of a placement."""
 COMMAND_WORK: Final = 512
 """What an entry's command counts when nobody knows its size."""
+NOT_ENCODED: Final = msgspec.Raw()
+"""What an entry's command has that came from the log."""
 LOST_APPEND_S: Final = 5.0
 """How long an append may go on after leadership was lost; then its outcome is unknown, and read from the log."""
 
@@ -108,6 +110,8 @@ class Prepared(NamedTuple):
     command: AnyCommand
     stored: AnyCommand
     size: int
+    encoded: msgspec.Raw
+    """`stored` in MessagePack: the log takes it as it is."""
 
 
 class _Item(NamedTuple):
@@ -116,6 +120,7 @@ class _Item(NamedTuple):
     command: AnyCommand
     stored: AnyCommand
     size: int
+    encoded: msgspec.Raw = NOT_ENCODED
     proposal: _Proposal | None = None
 
 
@@ -215,7 +220,7 @@ class LogWriter:
 
     def prepare(self, commands: Sequence[AnyCommand]) -> list[Prepared]:
         """Pack and measure commands; raises Invalid for a job that no entry of the log can hold."""
-        return [Prepared(command, stored, self._size(stored)) for command in commands for stored in (_stored(command),)]
+        return [self._prepared(command) for command in commands]
 
     def enqueue(self, commands: Sequence[AnyCommand | Prepared]) -> asyncio.Future[tuple[Committed, ...]]:
         """As `propose_all`, for a caller that waits later: commands are stored in the order of the calls."""
@@ -234,11 +239,13 @@ class LogWriter:
         self._wake.set()
         return answer
 
-    def _size(self, command: AnyCommand) -> int:
-        size = len(self._encoder.encode(command))
+    def _prepared(self, command: AnyCommand) -> Prepared:
+        stored = _stored(command)
+        data = self._encoder.encode(stored)
+        size = len(data)
         if size > ENTRY_BYTES and isinstance(command, RegisterJob):
             raise Invalid(f"the job takes {size} bytes in the command log, {ENTRY_BYTES} are possible; make it smaller")
-        return size
+        return Prepared(command, stored, size, msgspec.Raw(data))
 
     async def replay(self) -> int:
         """Apply what the log holds beyond the present state, before anybody looks at it; how many commands it was."""
@@ -314,7 +321,8 @@ class LogWriter:
         self._idle.clear()
         try:
             async with asyncio.timeout(None) as self._append_limit:
-                await self._log.append(self.state.index + 1, [item.stored for item in batch])
+                commands, encoded = [item.stored for item in batch], [item.encoded for item in batch]
+                await self._log.append(self.state.index + 1, commands, encoded)
         except (Invalid, LogFull) as error:  # nothing was stored; what is too large is alone in its batch
             _fail(batch, error)
         except Exception as error:

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.storage.etcd.client import EtcdClient, NoSpace
 from yurt.storage.etcd.keys import Keys, encode_entry, encode_head, get, is_value, put
@@ -22,7 +24,13 @@ UNKNOWN: Final = "it may or may not be stored"
 
 
 async def append(
-    term: Term, first_index: int, commands: Sequence[AnyCommand], *, client: EtcdClient, keys: Keys, leading: Leading
+    term: Term,
+    first_index: int,
+    commands: Sequence[AnyCommand | msgspec.Raw],
+    *,
+    client: EtcdClient,
+    keys: Keys,
+    leading: Leading,
 ) -> None:
     """Store the commands in a term of this server.
 

@@ -136,7 +136,9 @@ def decode_head(value: bytes) -> Mark:
     return Mark(index=int(index), digest=digest)
 
 
-def encode_entry(first_index: int, commands: Sequence[AnyCommand], before: str = "") -> tuple[bytes, Mark]:
+def encode_entry(
+    first_index: int, commands: Sequence[AnyCommand | msgspec.Raw], before: str = ""
+) -> tuple[bytes, Mark]:
     """An entry's value, and where it ends; raises Invalid when it is too large."""
     data = _commands_out.encode(commands)
     if len(data) > ENTRY_BYTES_MAX:

@@ -108,7 +108,9 @@ class EtcdLog:
             self._background.start(work.__name__, work)
         return state
 
-    async def append(self, first_index: int, commands: Sequence[AnyCommand]) -> None:
+    async def append(
+        self, first_index: int, commands: Sequence[AnyCommand], encoded: Sequence[msgspec.Raw] = ()
+    ) -> None:
         """Make the commands durable, all or none.
 
         Raises Conflict when `first_index` is not the next one, or this server does not lead, LogFull when etcd has no
@@ -123,7 +125,8 @@ class EtcdLog:
             if first_index != term.head.index + 1:
                 raise Conflict(f"the next index of the command log is {term.head.index + 1}, not {first_index}")
             if commands:
-                await append(term, first_index, commands, client=self._client, keys=self._keys, leading=self._leading)
+                stored = encoded or commands
+                await append(term, first_index, stored, client=self._client, keys=self._keys, leading=self._leading)
                 self._reader.has_applied(term.head)
 
     async def entries(self, after: int) -> AsyncIterator[Entry]:
