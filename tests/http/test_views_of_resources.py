@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from uuid import uuid4
 
 import pytest
 from yurt.access import Capability, needs
 from yurt.access.needs import VariableCapability
+from yurt.sdk.value import UnixNano
+from yurt.structs.commands import PutHostVolume, UpsertVolumes
+from yurt.structs.csi_volume import CSIVolume
+from yurt.structs.host_volume import HostVolume
 from yurt.testing import factories
 from yurt.testing.authorities import Grants
 from yurt.testing.http_api import NODE_ID, Api, add_ready_node, job_document, serving
@@ -136,3 +141,53 @@ async def test_scaling_policies_elsewhere_are_not_seen(granted: tuple[Api, Grant
     assert [row["ID"] for row in listed.json] == [ids[OWN]] and "X-Nomad-NextToken" not in listed.headers
     assert (await api.get(f"/v1/scaling/policy/{ids[OWN]}?namespace={OTHER}")).status == 200
     assert (await api.get(f"/v1/scaling/policy/{ids[OTHER]}?namespace={OWN}")).status == 404
+
+
+def host_volume(namespace: str) -> HostVolume:
+    return HostVolume(
+        id=str(uuid4()),
+        name=f"data-{namespace}",
+        namespace=namespace,
+        node_id=NODE_ID,
+        plugin_id="mkdir",
+        host_path="/data",
+    )
+
+
+async def test_host_volumes_elsewhere_are_not_seen_and_not_changed(granted: tuple[Api, Grants]) -> None:
+    api, grants = granted
+    own, other = host_volume(OWN), host_volume(OTHER)
+    for volume in (own, other):
+        await api.server.propose(PutHostVolume(volume=volume, now=UnixNano(1)))
+    listed, hidden = "/v1/volumes?type=host&namespace=*&per_page=1", f"/v1/volume/host/{other.id}"
+    grants.capabilities = frozenset({Capability.LIST_JOBS})
+    assert (await api.get(listed)).json == []
+    grants.capabilities = frozenset({Capability.HOST_VOLUME_READ, Capability.HOST_VOLUME_WRITE})
+    answer = await api.get(listed)
+    assert [row["ID"] for row in answer.json] == [own.id] and "X-Nomad-NextToken" not in answer.headers
+    assert (await api.get(f"/v1/volume/host/{own.id}?namespace={OWN}")).status == 200
+    for namespace in (OWN, OTHER, "*"):
+        assert (await api.get(f"{hidden}?namespace={namespace}")).status == 404
+        assert (await api.call("DELETE", f"{hidden}/delete?namespace={namespace}")).status == 404
+    body = {"Volume": {"Name": "more", "Namespace": OTHER, "PluginID": "mkdir"}}
+    assert (await api.put("/v1/volume/host/create", body)).status == 403
+    assert {row.id for row in api.server.state.host_volumes.values()} == {own.id, other.id}
+
+
+async def test_csi_volumes_elsewhere_are_not_seen_and_not_changed(granted: tuple[Api, Grants]) -> None:
+    api, grants = granted
+    grants.elsewhere = frozenset({needs.PLUGIN_READ})
+    volumes = tuple(CSIVolume(id="data", namespace=name, external_id="x", plugin_id="ebs") for name in (OWN, OTHER))
+    await api.server.propose(UpsertVolumes(volumes=volumes, now=UnixNano(1)))
+    listed, hidden = "/v1/volumes?type=csi&namespace=*&per_page=1", f"/v1/volume/csi/data?namespace={OTHER}"
+    grants.capabilities = frozenset({Capability.HOST_VOLUME_READ})
+    assert (await api.get(listed)).json == []
+    grants.capabilities = frozenset({Capability.CSI_READ_VOLUME, Capability.CSI_WRITE_VOLUME})
+    answer = await api.get(listed)
+    assert [row["Namespace"] for row in answer.json] == [OWN] and "X-Nomad-NextToken" not in answer.headers
+    assert (await api.get(f"/v1/volume/csi/data?namespace={OWN}")).status == 200
+    assert (await api.get(hidden)).status == 403
+    assert (await api.call("DELETE", hidden)).status == 403
+    body = {"Volumes": [{"ID": "data", "Namespace": OTHER, "ExternalID": "y", "PluginID": "ebs"}]}
+    assert (await api.put(f"/v1/volumes?namespace={OWN}", body)).status == 403
+    assert api.server.state.csi_volumes[OTHER, "data"].external_id == "x"

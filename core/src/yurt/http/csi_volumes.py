@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from aiohttp import web
@@ -12,20 +11,23 @@ from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.stubs import alloc_stub
 from yurt.http import routes
-from yurt.http.call import Call, changed_state, empty_answer, json_answer, object_missing, read_answer
+from yurt.http.answers import changed_view, kinds_index, list_rows
+from yurt.http.call import Call, empty_answer, json_answer, object_missing, read_answer
 from yurt.http.errors import Refused, failed_call
-from yurt.http.lists import list_answer, tables_index
 from yurt.http.query import flag
 from yurt.http.routes import BODY, QUERY
 from yurt.sdk.value import Value, replace
-from yurt.server.resources.csi_volumes import CsiVolumes
-from yurt.state.claims import Claim, claims
-from yurt.state.csi_plugins import TABLES, csi_plugin, csi_plugins, plugin_allocs
-from yurt.state.store import Snapshot
+from yurt.server.views import Listing, View
+from yurt.server.views.cluster import NodeRows
+from yurt.server.views.jobs import JobRows
+from yurt.server.views.scheduling import AllocationRows
+from yurt.server.views.volumes import Claim, CsiVolumeRows
 from yurt.structs.csi_volume import CSIPlugin, CSIVolume, without_secrets
 
 NO_TIME = "0001-01-01T00:00:00Z"
-VOLUME_TABLES = ("csi_volumes", *TABLES)
+PLUGIN_KINDS = (NodeRows, JobRows, AllocationRows)
+"""What plugins follow from."""
+VOLUME_KINDS = (CsiVolumeRows, *PLUGIN_KINDS)
 _STUB = ("ID", "Namespace", "Name", "ExternalID", "Topologies", "PluginID", "CreateIndex", "ModifyIndex", "CreateTime",
          "ModifyTime")  # fmt: skip
 _COUNTS = ("ControllerRequired", "ControllersHealthy", "ControllersExpected", "NodesHealthy", "NodesExpected")
@@ -43,36 +45,21 @@ async def list_volumes(call: Call) -> web.Response:
     """GET /v1/volumes?type=csi."""
     plugin_id, node_id, prefix = (call.query.get(name, "") for name in ("plugin_id", "node_id", "prefix"))
 
-    def rows(state: Snapshot) -> Iterable[CSIVolume]:
-        used = _Used(state)
-        return (
-            volume
-            for volume in state.csi_volumes.values()
-            if call.options.sees(volume.namespace)
-            and volume.id.startswith(prefix)
-            and plugin_id in ("", volume.plugin_id)
-            and (not node_id or any(claim.node_id == node_id for claim in used.of(volume)))
-        )
+    def listing(view: View) -> Listing[CSIVolume]:
+        rows = view.of(CsiVolumeRows)
 
-    def render(state: Snapshot) -> Any:
-        used, plugins = _Used(state), csi_plugins(state)
-        return lambda volume: _stub(volume, used.of(volume), plugins.get(volume.plugin_id))
+        def wanted(volume: CSIVolume) -> bool:
+            is_named = volume.id.startswith(prefix) and plugin_id in ("", volume.plugin_id)
+            return is_named and (not node_id or any(claim.node_id == node_id for claim in rows.claims(volume)))
 
-    return await list_answer(call, VOLUME_TABLES, rows, render=render)
+        return rows.listed(call.options.namespace).where(wanted)
 
+    def render(view: View) -> Any:
+        rows = view.of(CsiVolumeRows)
+        plugins = rows.plugins()
+        return lambda volume: _stub(volume, rows.claims(volume), plugins.get(volume.plugin_id))
 
-class _Used:
-    """The claims of a state, worked out once a namespace."""
-
-    def __init__(self, state: Snapshot) -> None:
-        self._state = state
-        self._known: dict[str, dict[str, list[Claim]]] = {}
-
-    def of(self, volume: CSIVolume) -> list[Claim]:
-        namespace = volume.namespace
-        if namespace not in self._known:
-            self._known[namespace] = claims(self._state, namespace)
-        return self._known[namespace].get(volume.id, [])
+    return await list_rows(call, VOLUME_KINDS, listing, render=render)
 
 
 def _use(volume: CSIVolume, used: list[Claim], plugin: CSIPlugin | None) -> dict[str, Any]:
@@ -93,32 +80,29 @@ def _stub(volume: CSIVolume, used: list[Claim], plugin: CSIPlugin | None) -> dic
     return {name: wire[name] for name in _STUB} | _use(volume, used, plugin) | counts
 
 
-def _shown(volume: CSIVolume, state: Snapshot) -> dict[str, Any]:
+def _shown(volume: CSIVolume, rows: CsiVolumeRows) -> dict[str, Any]:
     """A volume as a whole; its secrets by their names only."""
-    used = claims(state, volume.namespace).get(volume.id, [])
-    plugin = csi_plugin(state, volume.plugin_id)
-    allocs = {claim.alloc_id: state.allocs[claim.alloc_id] for claim in used}
+    used = rows.claims(volume)
+    plugin = rows.plugin(volume.plugin_id)
     wire: dict[str, Any] = to_wire(without_secrets(volume))
     return wire | _use(volume, used, plugin) | {
         "ProviderVersion": plugin.version if plugin is not None else "",
         "ReadAllocs": {claim.alloc_id: None for claim in used if claim.read_only},
         "WriteAllocs": {claim.alloc_id: None for claim in used if not claim.read_only},
-        "Allocations": [alloc_stub(alloc) for alloc in allocs.values()],
+        "Allocations": list(map(alloc_stub, rows.allocations(used))),
     }  # fmt: skip
 
 
 async def read_volume(call: Call) -> web.Response:
     """GET /v1/volume/csi/:id."""
     key = (call.options.namespace, call.part("id"))
-
-    def index_of(state: Snapshot) -> int:
-        return tables_index(state, VOLUME_TABLES)
-
-    state, index = await changed_state(call, [(table,) for table in VOLUME_TABLES], index_of)
-    volume: CSIVolume | None = state.csi_volumes.get(key)
+    watched = [kind.watched() for kind in VOLUME_KINDS]
+    view, index = await changed_view(call, watched, lambda view: kinds_index(view, VOLUME_KINDS))
+    rows = view.of(CsiVolumeRows)
+    volume = rows.get(key)
     if volume is None:
         return object_missing(call, "volume not found", index)
-    return read_answer(call, _shown(volume, state), index)
+    return read_answer(call, _shown(volume, rows), index)
 
 
 async def register(call: Call) -> web.Response:
@@ -128,7 +112,7 @@ async def register(call: Call) -> web.Response:
     if named and any(volume.id != named for volume in body.volumes):
         raise Refused(400, f'the volumes of the body must have the id "{named}" of the path')
     wanted = tuple(_placed(call, volume) for volume in body.volumes)
-    index = await failed_call(CsiVolumes(call.server).register(wanted))
+    index = await failed_call(call.operations.csi_volumes.register(wanted))
     return json_answer(call, {}, index=index)
 
 
@@ -143,7 +127,7 @@ def _placed(call: Call, volume: CSIVolume) -> CSIVolume:
 async def deregister(call: Call) -> web.Response:
     """DELETE /v1/volume/csi/:id."""
     force = flag(call.query, "force")
-    volumes = CsiVolumes(call.server)
+    volumes = call.operations.csi_volumes
     index = await failed_call(volumes.deregister(call.options.namespace, call.part("id"), force=force))
     return empty_answer(index=index)
 
@@ -154,11 +138,8 @@ async def detach(call: Call) -> web.Response:
     if not node_id:
         raise Refused(400, "detach requires node ID")
 
-    async def check() -> None:
-        CsiVolumes(call.server).detach(call.options.namespace, call.part("id"), node_id)
-
-    await failed_call(check())
-    return empty_answer(index=call.read_state().index)
+    await failed_call(call.operations.csi_volumes.detach(call.options.namespace, call.part("id"), node_id))
+    return empty_answer(index=call.view().index)
 
 
 async def list_csi_plugins(call: Call) -> web.Response:
@@ -166,28 +147,27 @@ async def list_csi_plugins(call: Call) -> web.Response:
     if call.query.get("type", "csi") not in ("", "csi"):
         raise Refused(404, "resource not found")
 
-    def rows(state: Snapshot) -> Iterable[CSIPlugin]:
-        return (plugin for plugin in csi_plugins(state).values() if plugin.id.startswith(call.options.prefix))
+    def listing(view: View) -> Listing[CSIPlugin]:
+        plugins = view.of(CsiVolumeRows).plugins()
+        return Listing(plugins.values(), lambda plugin: plugin.id.startswith(call.options.prefix))
 
     def stub(plugin: CSIPlugin) -> dict[str, Any]:
         wire = to_wire(plugin)
         return {name: wire[name] for name in _PLUGIN_STUB}
 
-    return await list_answer(call, TABLES, rows, render=lambda _: stub)
+    return await list_rows(call, PLUGIN_KINDS, listing, render=lambda _: stub)
 
 
 async def read_csi_plugin(call: Call) -> web.Response:
     """GET /v1/plugin/csi/:id."""
-
-    def index_of(state: Snapshot) -> int:
-        return tables_index(state, TABLES)
-
-    state, index = await changed_state(call, [(table,) for table in TABLES], index_of)
-    plugin = csi_plugin(state, call.part("id"))
+    watched = [kind.watched() for kind in PLUGIN_KINDS]
+    view, index = await changed_view(call, watched, lambda view: kinds_index(view, PLUGIN_KINDS))
+    rows = view.of(CsiVolumeRows)
+    plugin = rows.plugin(call.part("id"))
     if plugin is None:
         return object_missing(call, "plugin not found", index)
-    visible = (alloc for alloc in plugin_allocs(state, plugin.id))
-    return read_answer(call, to_wire(plugin) | {"Allocations": [alloc_stub(alloc) for alloc in visible]}, index)
+    allocs = list(map(alloc_stub, rows.plugin_allocations(plugin.id)))
+    return read_answer(call, to_wire(plugin) | {"Allocations": allocs}, index)
 
 
 async def not_made_here(call: Call) -> web.Response:

@@ -1,36 +1,20 @@
-"""What list routes and lookups share: blocking on a table, paging, and ids that are UUIDs or prefixes of them."""
+"""What list routes and lookups share: paging, and ids that are UUIDs or prefixes of them."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
 
-from yurt.api.page import STEP, Key, Pager, by_index
+from yurt.api.page import STEP, Pager
 from yurt.api.pieces import JsonList
-from yurt.http.call import Call, changed_state, object_missing, read_answer, read_headers
+from yurt.http.call import Call, read_headers
 from yurt.http.errors import Refused
 from yurt.http.pieces import body_of
-from yurt.state.store import Snapshot
 
 UUID_LENGTH = 36
 _HEX = frozenset("0123456789abcdefABCDEF")
-
-
-async def list_answer(
-    call: Call,
-    tables: tuple[str, ...],
-    rows: Callable[[Snapshot], Iterable[Any]],
-    *,
-    render: Callable[[Snapshot], Callable[[Any], dict[str, Any]]],
-    key: Callable[[Any], Key] = by_index,
-    wanted: Callable[[Any], bool] | None = None,
-) -> web.Response:
-    """A page of those of the rows that are wanted; blocks on the tables."""
-    state, index = await changed_state(call, [(table,) for table in tables], lambda s: tables_index(s, tables))
-    pager = Pager(rows(state), render(state), key=key, options=call.options, wanted=wanted)
-    return await page_answer(call, pager, index)
 
 
 Write = Callable[[JsonList, list[dict[str, Any]]], Awaitable[None]]
@@ -41,7 +25,7 @@ async def page_answer(call: Call, pager: Pager[Any], index: int, *, write: Write
 
     `write` adds rows to the answer where that takes turns of its own.
     """
-    written, turns, is_done = JsonList(pretty=call.options.pretty), call.server.writer.turns, False
+    written, turns, is_done = JsonList(pretty=call.options.pretty), call.turns, False
     while not is_done:
         is_done = pager.step(STEP)
         rows = pager.take()
@@ -55,27 +39,6 @@ async def page_answer(call: Call, pager: Pager[Any], index: int, *, write: Write
         await turns.next()
     headers = read_headers(call, index) | ({"X-Nomad-NextToken": pager.next_token} if pager.next_token else {})
     return web.Response(body=body_of(written.taken()), content_type="application/json", headers=headers)
-
-
-async def object_answer(
-    call: Call, table: str, key: Any, *, render: Callable[[Any, Snapshot], Any], missing: str
-) -> web.Response:
-    """One row; 404 with `missing` when it is not there. Blocks on the row."""
-
-    def index_of(state: Snapshot) -> int:
-        row = state.table(table).get(key)
-        return state.table(table).index if row is None else int(row.modify_index)
-
-    state, index = await changed_state(call, [(table, key)], index_of)
-    row = state.table(table).get(key)
-    if row is None:
-        return object_missing(call, missing, index)
-    return read_answer(call, render(row, state), index)
-
-
-def tables_index(state: Snapshot, tables: Iterable[str]) -> int:
-    """The newest write among some tables."""
-    return max(state.table(table).index for table in tables)
 
 
 def check_uuid(text: str, kind: str) -> str:

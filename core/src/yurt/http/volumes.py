@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 from aiohttp import web
@@ -12,15 +11,15 @@ from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.stubs import alloc_stub
 from yurt.http import csi_volumes, routes
+from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, empty_answer, json_answer, read_answer
 from yurt.http.errors import Refused, failed_call
-from yurt.http.lists import list_answer, object_answer
 from yurt.http.query import flag
 from yurt.http.routes import BODY, QUERY, ROW
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import Value, replace
-from yurt.state.host_volumes import users
-from yurt.state.store import Snapshot
+from yurt.server.views import Listing, View
+from yurt.server.views.volumes import HostVolumeClaimRows, HostVolumeRows
 from yurt.structs.host_volume import HostVolume, HostVolumeStub, TaskGroupHostVolumeClaim
 
 
@@ -44,23 +43,21 @@ async def list_volumes(call: Call) -> web.Response:
     if kind == "csi":
         return await csi_volumes.list_volumes(call)
     if not kind:
-        return read_answer(call, [], call.read_state().index)
+        return read_answer(call, [], call.view().index)
     if kind != "host":
         raise Refused(404, "resource not found")
     asked = {"node_id": call.query.get("node_id", ""), "node_pool": call.query.get("node_pool", ""),
              "plugin_id": call.query.get("plugin_id", "")}  # fmt: skip
     prefix = call.options.prefix
 
-    def rows(state: Snapshot) -> Iterable[HostVolume]:
-        return (
-            volume
-            for volume in state.host_volumes.values()
-            if call.options.sees(volume.namespace)
-            and (volume.id.startswith(prefix) or volume.name.startswith(prefix))
-            and all(value in ("", getattr(volume, name)) for name, value in asked.items())
-        )
+    def wanted(volume: HostVolume) -> bool:
+        is_named = volume.id.startswith(prefix) or volume.name.startswith(prefix)
+        return is_named and all(value in ("", getattr(volume, name)) for name, value in asked.items())
 
-    return await list_answer(call, ("host_volumes",), rows, render=lambda _: lambda volume: to_wire(_stub(volume)))
+    def listing(view: View) -> Listing[HostVolume]:
+        return view.of(HostVolumeRows).listed(call.options.namespace).where(wanted)
+
+    return await list_rows(call, (HostVolumeRows,), listing, render=lambda _: lambda volume: to_wire(_stub(volume)))
 
 
 def _stub(volume: HostVolume) -> HostVolumeStub:
@@ -70,25 +67,24 @@ def _stub(volume: HostVolume) -> HostVolumeStub:
 async def read(call: Call) -> web.Response:
     """GET /v1/volume/host/:id."""
 
-    def shown(volume: HostVolume, state: Snapshot) -> dict[str, Any]:
+    def shown(volume: HostVolume, view: View) -> dict[str, Any]:
         if not call.options.sees(volume.namespace):
             raise NotFound("volume not found")
-        allocs = {alloc.id: alloc for alloc, _ in users(state, volume)}
         wire: dict[str, Any] = to_wire(volume)
-        return wire | {"Allocations": [alloc_stub(alloc) for alloc in allocs.values()]}
+        return wire | {"Allocations": list(map(alloc_stub, view.of(HostVolumeRows).allocations(volume)))}
 
-    return await object_answer(call, "host_volumes", call.part("id"), render=shown, missing="volume not found")
+    return await one_row(call, HostVolumeRows, call.part("id"), render=shown, missing="volume not found")
 
 
 async def create(call: Call) -> web.Response:
     """PUT /v1/volume/host/create."""
-    stored, index = await failed_call(call.server.host_volumes.create(await _asked(call)))
+    stored, index = await failed_call(call.operations.host_volumes.create(await _asked(call)))
     return json_answer(call, HostVolumeAnswer(volume=stored), index=index)
 
 
 async def register(call: Call) -> web.Response:
     """PUT /v1/volume/host/register."""
-    stored, index = await failed_call(call.server.host_volumes.register(await _asked(call)))
+    stored, index = await failed_call(call.operations.host_volumes.register(await _asked(call)))
     return json_answer(call, HostVolumeAnswer(volume=stored), index=index)
 
 
@@ -105,11 +101,11 @@ async def _asked(call: Call) -> HostVolume:
 async def delete(call: Call) -> web.Response:
     """DELETE /v1/volume/host/:id/delete."""
     force = flag(call.query, "force")
-    volumes, volume_id = call.server.host_volumes, call.part("id")
-    known = call.read_state().host_volumes.get(volume_id)
+    volume_id = call.part("id")
+    known = call.view().of(HostVolumeRows).get(volume_id)
     if known is None or not call.options.sees(known.namespace):
         raise Refused(404, "volume not found")
-    index = await failed_call(volumes.delete(known.namespace, volume_id, force=force))
+    index = await failed_call(call.operations.host_volumes.delete(known.namespace, volume_id, force=force))
     return json_answer(call, {}, index=index)
 
 
@@ -118,24 +114,22 @@ async def list_claims(call: Call) -> web.Response:
     names = {"job_id": "job_id", "task_group": "task_group_name", "volume_name": "volume_name"}
     asked = {field: call.query.get(name, "") for name, field in names.items()}
 
-    def rows(state: Snapshot) -> Iterable[TaskGroupHostVolumeClaim]:
-        return (
-            claim
-            for claim in state.host_volume_claims.values()
-            if call.options.sees(claim.namespace)
-            and claim.id.startswith(call.options.prefix)
-            and all(value in ("", getattr(claim, field)) for field, value in asked.items())
-        )
+    def wanted(claim: TaskGroupHostVolumeClaim) -> bool:
+        is_named = claim.id.startswith(call.options.prefix)
+        return is_named and all(value in ("", getattr(claim, field)) for field, value in asked.items())
 
-    return await list_answer(call, ("host_volume_claims",), rows, render=lambda _: to_wire)
+    def listing(view: View) -> Listing[TaskGroupHostVolumeClaim]:
+        return view.of(HostVolumeClaimRows).of_namespace(call.options.namespace).where(wanted)
+
+    return await list_rows(call, (HostVolumeClaimRows,), listing, render=lambda _: to_wire)
 
 
 async def delete_claim(call: Call) -> web.Response:
     """DELETE /v1/volumes/claim/:id."""
-    known = call.read_state().host_volume_claims.get(call.part("id"))
+    known = call.view().of(HostVolumeClaimRows).get(call.part("id"))
     if known is None or not call.options.sees(known.namespace):
         raise Refused(404, "host volume claim not found")
-    return empty_answer(index=await failed_call(call.server.host_volumes.delete_claim(known.namespace, known.id)))
+    return empty_answer(index=await failed_call(call.operations.host_volumes.delete_claim(known.namespace, known.id)))
 
 
 LIST_VOLUMES = needs.any_of(

@@ -21,6 +21,8 @@ from yurt.server.operations.operator import (
 from yurt.server.operations.scheduling import AllocationOperations, DeploymentOperations, EvaluationOperations
 from yurt.server.operations.services import ServiceOperations
 from yurt.server.operations.variables import VariableOperations
+from yurt.server.operations.volumes import CsiVolumeOperations, HostVolumeOperations
+from yurt.server.resources.csi_volumes import CsiVolumes
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
@@ -64,6 +66,16 @@ class Operations:
     def variables(self) -> VariableOperations:
         """Variables."""
         return VariableOperations(self._server.variables, self._access)
+
+    @property
+    def host_volumes(self) -> HostVolumeOperations:
+        """Dynamic host volumes and the claims of sticky ones."""
+        return HostVolumeOperations(self._server.host_volumes, self._access)
+
+    @property
+    def csi_volumes(self) -> CsiVolumeOperations:
+        """CSI volumes."""
+        return CsiVolumeOperations(CsiVolumes(self._server), self._access)
 
     @property
     def evaluations(self) -> EvaluationOperations:
