@@ -191,3 +191,16 @@ async def test_csi_volumes_elsewhere_are_not_seen_and_not_changed(granted: tuple
     body = {"Volumes": [{"ID": "data", "Namespace": OTHER, "ExternalID": "y", "PluginID": "ebs"}]}
     assert (await api.put(f"/v1/volumes?namespace={OWN}", body)).status == 403
     assert api.server.state.csi_volumes[OTHER, "data"].external_id == "x"
+
+
+async def test_a_search_finds_what_the_caller_may_list_of_each_context(granted: tuple[Api, Grants]) -> None:
+    api, grants = granted
+    allocs = {alloc.namespace: alloc.id for alloc in api.server.state.allocs.values()}
+    asked = {"Prefix": "", "Context": "all"}
+    found = (await api.put("/v1/search?namespace=*", asked)).json["Matches"]
+    assert (found["allocs"], found["namespaces"], "nodes" in found) == ([allocs[OWN]], [OWN], False)
+    fuzzy = (await api.put("/v1/search/fuzzy?namespace=*", {"Text": "web", "Context": "jobs"})).json["Matches"]
+    assert fuzzy == {"jobs": [{"ID": "web", "Scope": None}]}
+    grants.capabilities = frozenset({Capability.CSI_READ_VOLUME})
+    found = (await api.put("/v1/search?namespace=*", asked)).json["Matches"]
+    assert not {"allocs", "jobs", "evals", "deployment"} & set(found)

@@ -15,23 +15,18 @@ from yurt.http.call import Call, read_answer
 from yurt.http.errors import Refused
 from yurt.http.routes import ROW
 from yurt.sdk.value import Value
-from yurt.state import TABLES, Snapshot
-from yurt.state.csi_plugins import csi_plugins
+from yurt.server.views import View
+from yurt.server.views.search import CONTEXTS as SEARCHED
+from yurt.server.views.search import SHOWN_BY_NAME, WITH_UUIDS, SearchView
 
 MATCHES_MAX = 20
 FUZZY_TEXT_MIN = 2
-_TABLES: Final = {table.search.name: name for name, table in TABLES.items() if table.search is not None}
-"""The table of a context."""
-_SEARCHED: Final = {table.search.name: table.search for table in TABLES.values() if table.search is not None}
-"""How the rows of a context are found."""
 _OF_NOMAD: Final = (
     "allocs", "deployment", "evals", "jobs", "nodes", "node_pools", "namespaces", "quotas", "recommendations",
     "scaling_policy", "plugins", "volumes", "vars",
 )  # fmt: skip
 """The contexts in the order in which Nomad names them; plugins follow from other tables, and some are always empty."""
-_WITH_UUIDS: Final = frozenset(name for name, each in _SEARCHED.items() if each.has_uuids)
-_SHOWN_BY_NAME: Final = frozenset(name for name, each in _SEARCHED.items() if each.is_shown_by_name)
-CONTEXTS: Final = (*_OF_NOMAD, *(name for name in _SEARCHED if name not in _OF_NOMAD))
+CONTEXTS: Final = (*_OF_NOMAD, *(name for name in SEARCHED if name not in _OF_NOMAD))
 ALL: Final = "all"
 
 
@@ -49,14 +44,6 @@ class FuzzySearchBody(Value):
     context: str = ""
 
 
-def _rows(state: Snapshot, context: str) -> Iterable[tuple[str, str, str]]:
-    """(namespace, id, name) of all objects of a context; the namespace is "" where they have none."""
-    if context == "plugins":
-        return (("", plugin_id, "") for plugin_id in csi_plugins(state))
-    searched = _SEARCHED.get(context)
-    return () if searched is None else map(searched.entry, state.table(_TABLES[context]).values())
-
-
 def _contexts(context: str) -> Iterable[str]:
     if context not in ("", ALL, *CONTEXTS):
         raise Refused(500, f'there is no context "{context[:64]}"; it must be one of {", ".join(CONTEXTS)} or {ALL}')
@@ -64,15 +51,16 @@ def _contexts(context: str) -> Iterable[str]:
 
 
 async def _found(
-    call: Call, state: Snapshot, context: str, is_hit: Callable[[str, str], bool]
+    call: Call, view: View, context: str, is_hit: Callable[[str, str], bool]
 ) -> tuple[list[tuple[str, str]], bool]:
     """(id, name) of the first of those of a context that fit, by id, and whether there are more."""
     first: list[tuple[str, str]] = []
     sees, is_cut = call.options.sees, False
-    async for part in call.server.writer.turns.slices(_rows(state, context)):
+    listing = view.of(SearchView).of_context(context)
+    async for part in call.turns.slices(listing.rows):
         first.extend(
             (row_id, name)
-            for namespace, row_id, name in part
+            for namespace, row_id, name in listing.among(part)
             if is_hit(row_id, name) and (not namespace or sees(namespace))
         )
         if len(first) > MATCHES_MAX:
@@ -83,17 +71,17 @@ async def _found(
 async def search(call: Call) -> web.Response:
     """PUT /v1/search."""
     body = await call.body(SearchBody)
-    state = call.read_state()
+    view = call.view()
     matches: dict[str, list[str]] = {}
     truncations: dict[str, bool] = {}
     for context in _contexts(body.context):
-        prefix = body.prefix.lower() if context in _WITH_UUIDS else body.prefix
-        found, is_cut = await _found(call, state, context, partial(_has_prefix, prefix))
+        prefix = body.prefix.lower() if context in WITH_UUIDS else body.prefix
+        found, is_cut = await _found(call, view, context, partial(_has_prefix, prefix))
         if found or context == body.context:
             matches[context] = [row_id for row_id, _ in found]
         truncations[context] = is_cut
-    answer = {"Index": state.index, "Matches": matches, "Truncations": truncations}
-    return read_answer(call, answer | {"KnownLeader": True, "LastContact": 0, "NextToken": ""}, state.index)
+    answer = {"Index": view.index, "Matches": matches, "Truncations": truncations}
+    return read_answer(call, answer | {"KnownLeader": True, "LastContact": 0, "NextToken": ""}, view.index)
 
 
 async def fuzzy(call: Call) -> web.Response:
@@ -102,17 +90,17 @@ async def fuzzy(call: Call) -> web.Response:
     text = body.text.lower()
     if len(text) < FUZZY_TEXT_MIN:
         raise Refused(500, f"fuzzy search query must be at least {FUZZY_TEXT_MIN} characters, got {len(text)}")
-    state = call.read_state()
+    view = call.view()
     matches: dict[str, list[dict[str, Any]]] = {}
     truncations: dict[str, bool] = {}
     for context in _contexts(body.context):
-        fits = _begins_with if context in _WITH_UUIDS - _SHOWN_BY_NAME else _has_in_it
-        found, is_cut = await _found(call, state, context, partial(fits, text))
+        fits = _begins_with if context in WITH_UUIDS - SHOWN_BY_NAME else _has_in_it
+        found, is_cut = await _found(call, view, context, partial(fits, text))
         if found:
             matches[context] = [_fuzzy_match(context, row_id, name) for row_id, name in dict(found).items()]
         truncations[context] = is_cut
-    answer = {"Index": state.index, "Matches": matches, "Truncations": truncations}
-    return read_answer(call, answer | {"KnownLeader": True, "LastContact": 0, "NextToken": ""}, state.index)
+    answer = {"Index": view.index, "Matches": matches, "Truncations": truncations}
+    return read_answer(call, answer | {"KnownLeader": True, "LastContact": 0, "NextToken": ""}, view.index)
 
 
 def _has_prefix(prefix: str, row_id: str, _name: str) -> bool:
@@ -129,7 +117,7 @@ def _has_in_it(text: str, row_id: str, name: str) -> bool:
 
 def _fuzzy_match(context: str, row_id: str, name: str) -> dict[str, Any]:
     """Objects with a name of their own are shown by it, with the id as scope."""
-    if context in _SHOWN_BY_NAME:
+    if context in SHOWN_BY_NAME:
         return {"ID": name, "Scope": [row_id]}
     return {"ID": row_id, "Scope": None}
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 from yurt.access import Access, Need
-from yurt.server.views.rows import Rows
 from yurt.state.store import Snapshot
 
-V = TypeVar("V", bound=Rows[Any, Any])
+V = TypeVar("V")
 
 
 class View:
@@ -29,6 +29,6 @@ class View:
         """The same state where one part of an answer needs something else than its route says."""
         return View(self._state, self._access.narrowed(need))
 
-    def of(self, kind: type[V]) -> V:
+    def of(self, kind: Callable[[Snapshot, Access], V]) -> V:
         """The rows of a kind that the caller may see."""
         return kind(self._state, self._access)

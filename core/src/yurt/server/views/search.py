@@ -1,0 +1,74 @@
+"""What a search finds: the objects of each context, as far as the caller may list them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from yurt.access import Access, Capability, Need, Scope, needs
+from yurt.access.needs import NodePoolCapability, VariableCapability
+from yurt.server.views.rows import Listing
+from yurt.state import TABLES, Snapshot
+from yurt.state.csi_plugins import csi_plugins
+
+Entry = tuple[str, str, str]
+"""(namespace, id, name) of an object; the namespace is "" where it has none."""
+PLUGINS: Final = "plugins"
+"""A context without a table: plugins follow from nodes and jobs."""
+_TABLES: Final = {table.search.name: name for name, table in TABLES.items() if table.search is not None}
+"""The table of a context."""
+_SEARCHED: Final = {table.search.name: table.search for table in TABLES.values() if table.search is not None}
+"""How the rows of a context are found."""
+CONTEXTS: Final = (*_SEARCHED, PLUGINS)
+WITH_UUIDS: Final = frozenset(name for name, each in _SEARCHED.items() if each.has_uuids)
+SHOWN_BY_NAME: Final = frozenset(name for name, each in _SEARCHED.items() if each.is_shown_by_name)
+_READ_JOB: Final = needs.namespace(Capability.READ_JOB)
+_NEEDS: Final[Mapping[str, Need]] = {
+    "allocs": _READ_JOB,
+    "deployment": _READ_JOB,
+    "evals": _READ_JOB,
+    "jobs": needs.namespace(Capability.READ_JOB, Capability.LIST_JOBS),
+    "namespaces": needs.ANY_CAPABILITY,
+    "node_pools": needs.node_pool(NodePoolCapability.READ),
+    "nodes": needs.NODE_READ,
+    PLUGINS: needs.PLUGIN_LIST,
+    "vars": needs.variable(VariableCapability.LIST),
+    "volumes": needs.namespace(Capability.CSI_LIST_VOLUME, Capability.CSI_READ_VOLUME),
+}
+"""What each context needs; the route's need only lets through who may search in one of them."""
+
+
+class SearchView:
+    """The objects of all contexts as one caller may find them."""
+
+    __slots__ = ("_access", "_state")
+
+    def __init__(self, state: Snapshot, access: Access) -> None:
+        self._state = state
+        self._access = access
+
+    def of_context(self, context: str) -> Listing[Entry]:
+        """The objects of a context; a context without a need of its own is for management."""
+        access = self._access.narrowed(_NEEDS.get(context, needs.MANAGEMENT))
+        if access.sees_all:
+            return Listing(self._entries(context))
+        return Listing(self._entries(context), lambda entry: access.allows(_scope(context, entry)))
+
+    def _entries(self, context: str) -> Iterable[Entry]:
+        if context == PLUGINS:
+            return (("", plugin_id, "") for plugin_id in csi_plugins(self._state))
+        searched = _SEARCHED.get(context)
+        return () if searched is None else map(searched.entry, self._state.table(_TABLES[context]).values())
+
+
+def _scope(context: str, entry: Entry) -> Scope:
+    """Where an object lies."""
+    namespace, row_id, _ = entry
+    match context:
+        case "namespaces":
+            return Scope(namespace=row_id)
+        case "node_pools":
+            return Scope(node_pool=row_id)
+        case "vars":
+            return Scope(namespace=namespace, variable=row_id)
+    return Scope(namespace=namespace or None)
