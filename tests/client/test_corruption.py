@@ -81,8 +81,25 @@ async def left_behind(root: Path) -> World:
         for alloc in allocs[:-1]:
             await eventually(lambda alloc=alloc: server.status_of(alloc.id) == CLIENT_RUNNING)
         await eventually(lambda: server.status_of(allocs[-1].id) == CLIENT_COMPLETE)
-        shutil.copytree(root / "client", root / "killed")
+        await copy_at_rest(root / "client", root / "killed")
         return World(root, root / "killed", client.node_id, tuple(known(alloc, server) for alloc in allocs))
+
+
+async def copy_at_rest(source: Path, target: Path) -> None:
+    """Copy files as a kill leaves them: all of one moment, although the database's thread may still write."""
+    for _ in range(100):
+        before = written(source)
+        shutil.copytree(source, target)
+        if written(source) == before:
+            return
+        shutil.rmtree(target)
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"{source} does not come to rest")
+
+
+def written(folder: Path) -> dict[str, tuple[int, int]]:
+    found = {path.name: path.stat() for path in folder.iterdir() if path.is_file()}
+    return {name: (stat.st_mtime_ns, stat.st_size) for name, stat in found.items()}
 
 
 def cases(names: list[str]) -> Iterator[tuple[Damage, ...]]:

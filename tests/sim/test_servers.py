@@ -159,7 +159,9 @@ def leader_of(group: ServerGroup) -> Server:
 @pytest.fixture(autouse=True)
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real clock matters here only to those who wait for a leader."""
-    for place in ("leader_calls.LEADER_WAIT_S", "leader_calls.LOOK_S", "node_service.KNOWN_LIMIT_S"):
+    for place in (
+        "leadership.leader_calls.LEADER_WAIT_S", "leadership.leader_calls.LOOK_S", "clients.node_service.KNOWN_LIMIT_S",
+    ):  # fmt: skip
         monkeypatch.setattr(f"yurt.server.{place}", 0.01)
     monkeypatch.setattr("yurt.server.scheduling.worker.INDEX_WAIT_S", 0.01)
     monkeypatch.setattr("yurt.server.scheduling.work_sources.BATCH", 2)

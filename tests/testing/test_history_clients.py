@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from yurt.sdk.errors import ERROR_HEADER, Reason
 from yurt.testing.claims import quiet_port
 from yurt.testing.histories.clients import Clients, Shape, new_session
 from yurt.testing.histories.history import Answer, Operation, Request
@@ -28,6 +29,8 @@ ANSWERS = {
     "open": (500, "the change may or may not be stored: timed out"),
     "ending": (500, "the server is shutting down"),
 }
+REASONS = {"leaderless": Reason.NO_LEADER, "open": Reason.OUTCOME_UNKNOWN, "ending": Reason.SHUTTING_DOWN}
+"""What the header of an answer gives as its reason; the text alone says nothing."""
 
 
 async def _answer(request: web.Request) -> web.Response:
@@ -36,7 +39,8 @@ async def _answer(request: web.Request) -> web.Response:
         assert request.transport is not None
         request.transport.close()
     status, text = ANSWERS.get(name, (200, ""))
-    return web.Response(status=status, text=text, headers={"X-Nomad-Index": "9"})
+    reason = {ERROR_HEADER: REASONS[name].value} if name in REASONS else {}
+    return web.Response(status=status, text=text, headers={"X-Nomad-Index": "9", **reason})
 
 
 @pytest.fixture(name="address")
