@@ -43,7 +43,7 @@ TARGETS: dict[str, Target] = {
     "body": Target("ports", ("yurt.api", "yurt.sdk")),
     "query": Target("ports", ("yurt.http.query", "yurt.api.times")),
     "filter": Target("ports", ("yurt.api.filter",)),
-    "hosts": Target("ports", ("yurt.http.hosts",)),
+    "hosts": Target("ports", ("yurt.http.edge.hosts",)),
     "greeting": Target("ports", ("yurt.rpc",)),
     "messages": Target("ports", ("yurt.rpc",)),
     "cron": Target("schedules", ("yurt.rules.cron",)),

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from yurt.api.decode import decode_job, decode_json
 from yurt.api.filter import compile_filter
-from yurt.http.hosts import Policy, is_own_host, is_own_origin, place_of
+from yurt.http.edge.hosts import Policy, is_own_host, is_own_origin, place_of
 from yurt.http.query import read_options
 from yurt.rpc import frames
 from yurt.rpc.frames import Answer, Ask, Cancel, End, Failure, Grant, Hello, Item

@@ -9,8 +9,9 @@ from typing import NamedTuple
 from yurt.access.needs import describe
 from yurt.api.decode import BLOCKS_MAX, VALUES_MAX
 from yurt.api.filter import PATTERNS_MAX, TERMS_MAX
-from yurt.http import app, fixed
+from yurt.http import app
 from yurt.http import table as routes
+from yurt.http.cluster_routes import unavailable as fixed
 from yurt.http.query import WAIT_DEFAULT_S, WAIT_MAX_S
 from yurt.http.routes import Handler, Route
 

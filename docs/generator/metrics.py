@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import yurt
-from yurt.http import metrics
+from yurt.http.agent_routes import metrics
 from yurt.server import stats
 from yurt.structs.summary import TaskGroupSummary
 

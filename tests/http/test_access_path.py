@@ -20,7 +20,7 @@ INSIDE = {
     "at_leader": "finds the server that leads",
     "call": "makes views and operations from the server",
     "connections": "its `server` is aiohttp's",
-    "forwarding": "passes requests on before any route is asked",
+    "forward": "passes requests on before any route is asked",
     "protocol": "its `writer` is aiohttp's",
     "regions": "decides which region answers",
     "routing": "makes the call",
@@ -51,11 +51,11 @@ def is_forbidden(module: str) -> bool:
 
 
 def found_in(name: str) -> list[str]:
-    return sorted(set(findings(ast.parse((FOLDER / f"{name}.py").read_text()))))
+    return sorted(set(findings(ast.parse(next(FOLDER.rglob(f"{name}.py")).read_text()))))
 
 
 def names() -> list[str]:
-    return sorted(path.stem for path in FOLDER.glob("*.py") if path.stem != "__init__")
+    return sorted(path.stem for path in FOLDER.rglob("*.py") if path.stem != "__init__")
 
 
 def test_no_handler_goes_past_its_view_and_its_operations() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from yurt.cli.main import main
-from yurt.http.hosts import Policy, is_host, is_own_host, is_own_origin
+from yurt.http.edge.hosts import Policy, is_host, is_own_host, is_own_origin
 from yurt.http.table import ROUTES
 from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, Api, job_document, serving
 

@@ -14,8 +14,8 @@ from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
-from yurt.http.forwarded_sockets import ask_socket, handshake
-from yurt.http.forwarding import ApiPart, ApiRequest, OwnApi
+from yurt.http.forwarding.forward import ApiPart, ApiRequest, OwnApi
+from yurt.http.forwarding.forwarded_sockets import ask_socket, handshake
 from yurt.sdk.errors import Invalid, Unavailable
 
 PATH = "/v1/client/allocation/00000000-0000-0000-0000-000000000000/exec?task=main"

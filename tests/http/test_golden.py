@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from yurt.http.events import events_of
+from yurt.http.resources.events import events_of
 from yurt.testing.every_table import DEPLOYMENT, every_table
 from yurt.testing.factories import number_id
 from yurt.testing.http_api import Api

@@ -12,8 +12,8 @@ import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
-from yurt.http.forwarding import ApiPort, OwnApi
-from yurt.http.marks import BY_SERVER, FORWARDED
+from yurt.http.forwarding.forward import ApiPort, OwnApi
+from yurt.http.forwarding.marks import BY_SERVER, FORWARDED
 from yurt.rpc.peer import ConnectionLost
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Unavailable
@@ -116,7 +116,7 @@ async def test_a_blocking_query_at_a_follower_wakes_when_the_leader_stores(agent
 async def test_a_request_is_held_until_there_is_a_leader_and_then_refused(
     agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("yurt.http.at_leader.HOLD_S", 60.0)
+    monkeypatch.setattr("yurt.http.forwarding.at_leader.HOLD_S", 60.0)
     agents.group.log.elect("")
     await eventually(lambda: not any(server.leader_name for server in agents.group.servers.values()))
     async with asyncio.TaskGroup() as group:
@@ -127,7 +127,7 @@ async def test_a_request_is_held_until_there_is_a_leader_and_then_refused(
     assert [each.result().status for each in held] == [200, 200, 200]
     agents.group.log.elect("")
     await eventually(lambda: not any(server.leader_name for server in agents.group.servers.values()))
-    monkeypatch.setattr("yurt.http.at_leader.HOLD_S", 0.05)
+    monkeypatch.setattr("yurt.http.forwarding.at_leader.HOLD_S", 0.05)
     for answer in (await agents[FIRST].get("/v1/jobs"), await agents[SECOND].register("late")):
         assert (answer.status, answer.text) == (500, "No cluster leader")
     stale = await agents[FIRST].get("/v1/jobs?stale")
@@ -137,7 +137,7 @@ async def test_a_request_is_held_until_there_is_a_leader_and_then_refused(
 async def test_servers_that_take_each_other_for_the_leader_do_not_toss_a_request_about(
     agents: Agents, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("yurt.http.at_leader.HOLD_S", 0.3)
+    monkeypatch.setattr("yurt.http.forwarding.at_leader.HOLD_S", 0.3)
     view = agents.group.view(SECOND)
     await lead(agents, THIRD)
     view.news.clear()
@@ -148,7 +148,7 @@ async def test_servers_that_take_each_other_for_the_leader_do_not_toss_a_request
     answer = await agents[SECOND].get("/v1/jobs")
     assert (answer.status, answer.text) == (500, "No cluster leader")
     view.news.set()
-    monkeypatch.setattr("yurt.http.at_leader.HOLD_S", 60.0)
+    monkeypatch.setattr("yurt.http.forwarding.at_leader.HOLD_S", 60.0)
     assert (await agents[SECOND].get("/v1/jobs")).status == 200
     own = await agents[SECOND].get("/v1/jobs", headers={FORWARDED: BY_SERVER})
     assert (own.status, own.headers["X-Yurt-Not-Leading"]) == (500, "true")
@@ -345,7 +345,7 @@ async def test_a_refusal_is_told_only_by_a_server_that_leads_for_certain(
     async def unconfirmed() -> None:
         raise Unavailable("No cluster leader")
 
-    monkeypatch.setattr("yurt.http.at_leader.HOLD_S", 0.2)
+    monkeypatch.setattr("yurt.http.forwarding.at_leader.HOLD_S", 0.2)
     assert (await agents[FIRST].call(method, path, body)).status in (404, 409, 500)
     monkeypatch.setattr(agents.group[FIRST], "confirm", unconfirmed)
     answer = await agents[FIRST].call(method, path, body)

@@ -12,10 +12,10 @@ from aiohttp.abc import AbstractStreamWriter
 from yurt.api.encode import encode_builtins
 from yurt.api.page import STEP, by_name, make_page
 from yurt.api.stubs import job_stub
-from yurt.http.events import CHANGES_A_SLICE
-from yurt.http.jobs import ALLOCS_A_SLICE
 from yurt.http.pieces import PiecesBody
 from yurt.http.query import read_options
+from yurt.http.resources.events import CHANGES_A_SLICE
+from yurt.http.resources.jobs import ALLOCS_A_SLICE
 from yurt.runtime.turns import SLICE, Turns
 from yurt.sdk.value import replace
 from yurt.server.log.event_buffer import Event

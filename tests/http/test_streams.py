@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
-from yurt.http.events import TYPE_OF_COMMAND, Wanted, events_of, parse_topics
+from yurt.http.resources.events import TYPE_OF_COMMAND, Wanted, events_of, parse_topics
 from yurt.sdk.errors import NotFound
 from yurt.state.store import Change
 from yurt.structs.commands import AnyCommand

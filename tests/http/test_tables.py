@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from yurt.api.encode import encode_builtins
-from yurt.http.events import TOPICS, TYPE_OF_COMMAND, Wanted, events_of, parse_topics
+from yurt.http.resources.events import TOPICS, TYPE_OF_COMMAND, Wanted, events_of, parse_topics
 from yurt.state import TABLES, Change, Snapshot
 from yurt.testing.filled import filled
 from yurt.testing.http_api import Api

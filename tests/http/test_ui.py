@@ -10,8 +10,8 @@ from html.parser import HTMLParser
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from yurt.access import Access, Capability
-from yurt.http import ui
 from yurt.http.agent_info import AgentInfo
+from yurt.http.agent_routes import ui
 from yurt.http.app import make_app
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.views import View

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.http.events import TYPE_OF_COMMAND
+from yurt.http.resources.events import TYPE_OF_COMMAND
 from yurt.server.log.event_buffer import UNTOLD, Event, EventBuffer
 from yurt.state import Changes, Snapshot
 from yurt.state.store import Change

@@ -16,7 +16,7 @@ from yurt.agent.addresses import bracketed
 from yurt.agent.cluster.settings import OWN_ETCD, SERF_PORT, ClusterSettings, cluster_problems, cluster_settings
 from yurt.agent.config_check import NOT_AVAILABLE, merge
 from yurt.api.times import parse_duration
-from yurt.http.hosts import is_host
+from yurt.http.edge.hosts import is_host
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, Value, no_entries
 from yurt.structs.node import NodeResources

@@ -32,12 +32,12 @@ from yurt.client.fingerprint.chosen import FINGERPRINTS
 from yurt.client.options import DriverChoice
 from yurt.client.ports import ServerPort
 from yurt.client.servers.node_token import identified
+from yurt.http.agent_routes.plugins import PLUGINS
 from yurt.http.app import make_app
 from yurt.http.cluster import CLUSTER
-from yurt.http.connections import Connections, Site
-from yurt.http.plugins import PLUGINS
-from yurt.http.regions import REGIONS
-from yurt.http.strangers import STRANGERS
+from yurt.http.edge.connections import Connections, Site
+from yurt.http.edge.strangers import STRANGERS
+from yurt.http.forwarding.regions import REGIONS
 from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginStatus
 from yurt.runtime.env import Env
 from yurt.sdk.driver import AgentPaths, PluginContext

@@ -17,27 +17,27 @@ from aiohttp import hdrs, web
 
 from yurt.access.authority import ALLOW_ALL
 from yurt.http.agent_info import AgentInfo
-from yurt.http.at_leader import PLACES, Places, ServerApis
-from yurt.http.browsers import policy_of, refusal
 from yurt.http.call import AUTHORITY, CONTEXT, Context
 from yurt.http.cluster import CLUSTER, LoneServer
+from yurt.http.edge.browsers import policy_of, refusal
+from yurt.http.edge.hosts import Policy
+from yurt.http.edge.inert import make_inert
+from yurt.http.edge.protocol import ApiProtocol, HalfSent
+from yurt.http.edge.strangers import STRANGERS, Strangers
 from yurt.http.errors import NoServer, NotLed, headers_of, told_error
-from yurt.http.hosts import Policy
-from yurt.http.inert import make_inert
-from yurt.http.marks import NOT_LEADING
+from yurt.http.forwarding.at_leader import PLACES, Places, ServerApis
+from yurt.http.forwarding.marks import NOT_LEADING
+from yurt.http.forwarding.regions import OtherRegion, answer_from, wanted_region
 from yurt.http.node_routes import check_node_route
 from yurt.http.pieces import PiecesBody
-from yurt.http.protocol import ApiProtocol, HalfSent
-from yurt.http.regions import OtherRegion, answer_from, wanted_region
 from yurt.http.routing import CORS_PREFIXES, has_effect_on_get
-from yurt.http.strangers import STRANGERS, Strangers
 from yurt.http.table import add_all_routes
 from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.errors import ERROR_HEADER, NO_ERROR, Reason, YurtError, reason_of_status
 
 if TYPE_CHECKING:
     from yurt.client.client import Client
-    from yurt.http.forwarding import ApiPort
+    from yurt.http.forwarding.forward import ApiPort
     from yurt.server.server import Server
 
 log = logging.getLogger(__name__)
@@ -189,7 +189,7 @@ async def _where_it_belongs(request: web.Request, handler: _Handler) -> web.Stre
             return await answer_from(request, other.region)
         if context.servers is None:
             raise
-    from yurt.http.forwarding import forward
+    from yurt.http.forwarding.forward import forward
 
     return await forward(request, context.servers)
 
@@ -205,7 +205,7 @@ async def _in_region(request: web.Request, handler: _Handler) -> web.StreamRespo
     except NoServer:
         if servers is None:
             raise
-    from yurt.http.forwarding import forward
+    from yurt.http.forwarding.forward import forward
 
     return await forward(request, servers)
 

@@ -78,7 +78,7 @@ class Route:
     from_nodes: bool = False
     """The connection of a node carries it, for users of that agent's API (`yurt.http.node_routes`)."""
     has_effect_on_get: bool = False
-    """GET changes something, as Nomad's SDKs expect it; browsers are refused (`yurt.http.browsers`)."""
+    """GET changes something, as Nomad's SDKs expect it; browsers are refused (`yurt.http.edge.browsers`)."""
     wrong_method: int = WRONG_METHOD
     """The status for a method that no route of the path takes."""
 

@@ -4,38 +4,25 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from yurt.http import (
-    agent,
-    agent_debug,
-    alloc_exec,
+from yurt.http.agent_routes import agent, agent_debug, alloc_exec, client_fs, client_node, metrics, monitor, plugins, ui
+from yurt.http.cluster_routes import autopilot, introduction, keyring, operator, raft, snapshot
+from yurt.http.cluster_routes import status as status_routes
+from yurt.http.cluster_routes import unavailable as fixed
+from yurt.http.resources import (
     allocations,
-    autopilot,
-    client_fs,
-    client_node,
     csi_volumes,
     deployments,
     evaluations,
     events,
     explain,
-    fixed,
-    introduction,
     job,
     jobs,
-    keyring,
-    metrics,
-    monitor,
     namespaces,
     node_pools,
     nodes,
-    operator,
-    plugins,
-    raft,
     scaling,
     search,
     services,
-    snapshot,
-    status_routes,
-    ui,
     variables,
     volumes,
 )

@@ -18,7 +18,7 @@ from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.http.call import AUTHORITY
 from yurt.http.cluster import CLUSTER, Cluster
-from yurt.http.regions import REGIONS, RegionApis
+from yurt.http.forwarding.regions import REGIONS, RegionApis
 from yurt.runtime.env import RealEnv
 from yurt.server.config import ServerConfig
 from yurt.server.server import Server

@@ -1,0 +1,1 @@
+"""Routes that an agent answers about itself, its client and its tasks."""

@@ -1,0 +1,239 @@
+"""The agent itself: its configuration, members, health, schedulers and log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from yurt.access import needs
+from yurt.api.encode import encode_builtins
+from yurt.api.times import rfc3339
+from yurt.http import routes
+from yurt.http.call import Call, empty_answer, json_answer
+from yurt.http.cluster_routes.status import leader_address
+from yurt.http.errors import Refused, failed_call
+from yurt.http.routes import AGENT
+from yurt.server.views.cluster import NodeRows
+from yurt.structs import status
+from yurt.structs.member import FAILED, LEFT, Member
+
+ADDRESSES_MAX = 64
+"""Addresses that one request may join."""
+
+
+def member_row(member: Member) -> dict[str, Any]:
+    """A server as a member of the cluster."""
+    host, port = _parts(member.address)
+    rpc_host, rpc_port = _parts(member.rpc_addr)
+    tags = {
+        "build": member.version,
+        "dc": member.datacenter,
+        "http_addr": member.http_addr,
+        "port": str(rpc_port),
+        "raft_vsn": "3",
+        "region": member.region,
+        "role": "nomad",
+        "rpc_addr": rpc_host,
+        "vsn": "1",
+    }
+    if member.expect:
+        tags["expect"] = str(member.expect)
+    if member.expect == 1:
+        tags["bootstrap"] = "1"
+    return {
+        "Addr": host,
+        "DelegateCur": 4,
+        "DelegateMax": 5,
+        "DelegateMin": 2,
+        "Name": member.name,
+        "Port": port,
+        "ProtocolCur": 2,
+        "ProtocolMax": 5,
+        "ProtocolMin": 1,
+        "Status": member.status,
+        "Tags": tags,
+    }
+
+
+def _parts(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port) if port.isdigit() else 0
+
+
+async def self(call: Call) -> web.Response:
+    """GET /v1/agent/self."""
+    answer = {
+        "config": dict(call.agent.config),
+        "member": member_row(_own(call)) if call.has_server else {},
+        "stats": await _stats(call),
+    }
+    return json_answer(call, answer)
+
+
+def _own(call: Call) -> Member:
+    name = f"{call.agent.name}.{call.agent.region}"
+    return next(each for each in call.cluster.members() if each.name == name)
+
+
+async def _stats(call: Call) -> dict[str, dict[str, str]]:
+    stats: dict[str, dict[str, str]] = {"nomad": {"server": str(call.has_server).lower()}}
+    if call.has_server:
+        server = call.server_facts
+        members = call.cluster.members()
+        stats["nomad"] |= {
+            "leader": str(server.is_leader).lower(),
+            "leader_addr": leader_address(call),
+            "bootstrap": str(_own(call).expect == 1).lower(),
+            "known_regions": str(len({each.region for each in members})),
+        }
+        stats["raft"] = {
+            "applied_index": str(server.index),
+            "last_log_index": str(server.index),
+            "state": "Leader" if server.is_leader else "Follower",
+        }
+        stats["serf"] = {
+            "failed": str(sum(each.status == FAILED for each in members)),
+            "left": str(sum(each.status == LEFT for each in members)),
+            "members": str(len(members)),
+        }
+    if call.client is not None:
+        stats["client"] = {"node_id": call.client.node_id}
+    return stats
+
+
+async def members(call: Call) -> web.Response:
+    """GET /v1/agent/members."""
+    call.need_server()
+    agent = call.agent
+    answer = {
+        "Members": [member_row(each) for each in call.cluster.members()],
+        "ServerDC": agent.datacenter,
+        "ServerName": agent.name,
+        "ServerRegion": agent.region,
+    }
+    return json_answer(call, answer)
+
+
+async def health(call: Call) -> web.Response:
+    """GET /v1/agent/health: 500 with the same JSON when a part that was asked for is not well."""
+    asked = call.query.getall("type", ["client", "server"])
+    answer: dict[str, Any] = {}
+    if "client" in asked:
+        answer["client"] = _client_health(call)
+    if "server" in asked:
+        answer["server"] = _server_health(call)
+    if "type" not in call.query:
+        answer = {part: found for part, found in answer.items() if found["message"] not in _NOT_ENABLED}
+    if all(part["ok"] for part in answer.values()):
+        return json_answer(call, answer)
+    return web.Response(status=500, body=encode_builtins(answer), content_type="text/plain", charset="utf-8")
+
+
+_NOT_ENABLED = ("client not enabled", "server not enabled")
+
+
+def _client_health(call: Call) -> dict[str, Any]:
+    client = call.client
+    if client is None:
+        return {"message": "client not enabled", "ok": False}
+    if not (_is_stored_as_ready(call, client.node_id) if call.has_server else client.is_ready):
+        return {"message": "no known servers", "ok": False}
+    return {"message": "ok", "ok": True}
+
+
+def _is_stored_as_ready(call: Call, node_id: str) -> bool:
+    """Whether the server in this agent knows the node as ready."""
+    node = call.known_view().of(NodeRows).get(node_id)
+    return node is not None and node.status == status.NODE_READY
+
+
+def _server_health(call: Call) -> dict[str, Any]:
+    if not call.has_server:
+        return {"message": "server not enabled", "ok": False}
+    return {"message": "ok", "ok": True} if call.server_facts.leader_name else {"message": "no leader", "ok": False}
+
+
+async def servers(call: Call) -> web.Response:
+    """GET /v1/agent/servers: the servers that this client knows; PUT sends it to others."""
+    if call.client is None:
+        raise Refused(501, "Invalid method")
+    if call.request.method == "GET":
+        return json_answer(call, list(call.client.servers) or [call.agent.rpc_addr])
+    addresses = tuple(call.query.getall("address", []))
+    if not addresses:
+        raise Refused(400, "missing server address")
+    if call.has_server:
+        raise Refused(400, "this agent's client belongs to the server in the same agent and goes to no other one")
+    call.client.set_servers(addresses[:ADDRESSES_MAX])
+    return web.Response()
+
+
+async def schedulers(call: Call) -> web.Response:
+    """GET /v1/agent/schedulers."""
+    if not call.has_server:
+        raise Refused(400, "Server only endpoint")
+    enabled = [*status.JOB_TYPES, status.JOB_CORE]
+    server = call.server_facts
+    busy = server.outstanding_evals
+    rows = [
+        {
+            "enabled_schedulers": enabled,
+            "id": f"{call.agent.name}-{number}",
+            "started": rfc3339(server.started_at),
+            "status": "Running" if server.is_leader else "Paused",
+            "workload_status": "Scheduling" if number < busy else "WaitingToDequeue",
+        }
+        for number in range(call.settings.num_schedulers)
+    ]
+    return json_answer(call, {"schedulers": rows, "server_id": call.agent.name})
+
+
+async def schedulers_config(call: Call) -> web.Response:
+    """GET /v1/agent/schedulers/config."""
+    if not call.has_server:
+        raise Refused(400, "Server only endpoint")
+    answer = {
+        "enabled_schedulers": [*status.JOB_TYPES, status.JOB_CORE],
+        "num_schedulers": call.settings.num_schedulers,
+        "server_id": call.agent.name,
+    }
+    return json_answer(call, answer)
+
+
+async def join(call: Call) -> web.Response:
+    """PUT /v1/agent/join: make the servers at some addresses known to this one, and to each other."""
+    if not call.has_server:
+        raise Refused(501, "Invalid method")
+    addresses = tuple(call.query.getall("address", []))
+    if not addresses:
+        raise Refused(400, "missing address to join")
+    joined = await call.cluster.join(addresses[:ADDRESSES_MAX])
+    error = ""
+    if joined.problems:
+        error = "\n".join([f"{len(joined.problems)} error(s) occurred:", *(f"* {each}" for each in joined.problems)])
+    return json_answer(call, {"error": error, "num_joined": joined.count, "warning": ""})
+
+
+async def force_leave(call: Call) -> web.Response:
+    """PUT /v1/agent/force-leave: put out a server that is gone; with `prune` it is forgotten at once."""
+    if not call.has_server:
+        raise Refused(501, "Invalid method")
+    name = call.query.get("node", "")
+    if not name:
+        raise Refused(400, "missing node to force leave")
+    await failed_call(call.cluster.force_leave(name, forget="prune" in call.query))
+    return empty_answer()
+
+
+ROUTES = (
+    routes.write("/v1/agent/join", join, needs=needs.AGENT_WRITE, answered_by=AGENT),
+    routes.write("/v1/agent/force-leave", force_leave, needs=needs.AGENT_WRITE, answered_by=AGENT),
+    routes.get("/v1/agent/self", self, needs=needs.AGENT_READ, answered_by=AGENT),
+    routes.get("/v1/agent/members", members, needs=needs.NODE_READ, answered_by=AGENT, from_nodes=True),
+    routes.get("/v1/agent/health", health, needs=needs.ANONYMOUS, answered_by=AGENT),
+    routes.get("/v1/agent/servers", servers, needs=needs.AGENT_READ, answered_by=AGENT),
+    routes.write("/v1/agent/servers", servers, needs=needs.AGENT_WRITE, answered_by=AGENT),
+    routes.get("/v1/agent/schedulers", schedulers, needs=needs.AGENT_READ, answered_by=AGENT),
+    routes.get("/v1/agent/schedulers/config", schedulers_config, needs=needs.AGENT_READ, answered_by=AGENT),
+)

@@ -1,0 +1,1 @@
+"""Routes of the servers as a whole, for operators."""

@@ -1,0 +1,130 @@
+"""How the servers mind themselves: what operators have set, and whether all are well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from yurt.access import needs
+from yurt.api.decode import decode_value
+from yurt.api.encode import to_wire
+from yurt.api.times import parse_duration, rfc3339
+from yurt.http import routes
+from yurt.http.call import Call, json_answer
+from yurt.http.cluster import ServerView
+from yurt.http.cluster_routes.raft import is_leader
+from yurt.http.errors import Refused
+from yurt.http.query import number
+from yurt.lifecycle.durations import duration_text
+from yurt.sdk.errors import ERROR_HEADER, Conflict, Reason, Unavailable
+from yurt.sdk.value import NANOSECONDS, replace
+from yurt.server.views.operator import AutopilotConfigurationRows
+from yurt.structs.cluster import AutopilotConfiguration
+from yurt.structs.member import ALIVE
+
+DURATIONS = ("LastContactThreshold", "ServerStabilizationTime")
+ENTERPRISE = ("enable_redundancy_zones", "enable_custom_upgrades")
+
+
+async def read_configuration(call: Call) -> web.Response:
+    """GET /v1/operator/autopilot/configuration; durations are texts, as nowhere else."""
+    config = to_wire(call.view().of(AutopilotConfigurationRows).current)
+    return json_answer(call, config | {name: duration_text(config[name]) for name in DURATIONS})
+
+
+async def set_configuration(call: Call) -> web.Response:
+    """PUT /v1/operator/autopilot/configuration; with `cas` false when it was changed meanwhile."""
+    body = await call.document()
+    if not isinstance(body, dict):
+        raise Refused(400, "the body must be an object")
+    for name in DURATIONS:
+        if isinstance(body.get(name), str):
+            body[name] = _nanoseconds(name, body[name])
+    given, _ = decode_value(body, AutopilotConfiguration, name="AutopilotConfiguration")
+    _check(given)
+    config = replace(given, create_index=0, modify_index=0)
+    check_index = number(call.query, "cas")
+    try:
+        index = await call.operations.system.set_autopilot_config(config, check_index=check_index)
+    except Conflict:
+        return json_answer(call, False, index=call.server_facts.index)
+    return json_answer(call, True, index=index)
+
+
+def _nanoseconds(name: str, text: str) -> int:
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise Refused(400, f"{name}: {error}") from None
+
+
+def _check(config: AutopilotConfiguration) -> None:
+    if any(getattr(config, name) for name in ENTERPRISE):
+        raise Refused(400, "redundancy zones and custom upgrades are features of Nomad Enterprise")
+    if min(config.max_trailing_logs, config.min_quorum, *_times(config)) < 0:
+        raise Refused(400, "numbers and durations of the autopilot configuration must not be negative")
+
+
+def _times(config: AutopilotConfiguration) -> tuple[int, int]:
+    return config.last_contact_threshold, config.server_stabilization_time
+
+
+async def health(call: Call) -> web.Response:
+    """GET /v1/operator/autopilot/health: of all servers of the region; 429 when one is not well."""
+    try:
+        peers = {peer.name: peer for peer in await call.cluster.log_peers()}
+    except Unavailable:
+        peers = {}
+    config, rows = call.known_view().of(AutopilotConfigurationRows).current, []
+    for view in call.cluster.views():
+        peer = peers.get(view.member.name)
+        row = _row(call, view, config) | {"ID": peer.id if peer else view.member.name, "Voter": peer is not None}
+        rows.append(row | {"Leader": peer is not None and is_leader(call, peer)})
+    voters = [row for row in rows if row["Voter"]]
+    healthy = sum(row["Healthy"] for row in voters)
+    is_healthy = bool(voters) and healthy == len(voters) == len(peers) and bool(call.server_facts.leader_name)
+    answer = {
+        "FailureTolerance": max(0, healthy - len(peers) // 2 - 1),
+        "Healthy": is_healthy,
+        "Leader": next((row["ID"] for row in rows if row["Leader"]), ""),
+        "OptimisticFailureTolerance": 0,
+        "ReadReplicas": None,
+        "RedundancyZones": None,
+        "Servers": rows,
+        "Upgrade": None,
+        "Voters": [row["ID"] for row in voters],
+    }
+    response = json_answer(call, answer, status=200 if is_healthy else Reason.UNHEALTHY.status)
+    if not is_healthy:
+        response.headers[ERROR_HEADER] = Reason.UNHEALTHY
+    return response
+
+
+def _row(call: Call, view: ServerView, config: AutopilotConfiguration) -> dict[str, Any]:
+    member, server = view.member, call.server_facts
+    is_own = member.rpc_addr == call.agent.rpc_addr
+    overdue_ns = round(view.overdue_s * NANOSECONDS)
+    is_well = (
+        member.status == ALIVE
+        and overdue_ns <= config.last_contact_threshold
+        and view.trailing <= config.max_trailing_logs
+    )
+    return {
+        "Address": member.rpc_addr,
+        "Healthy": server.leader_name != "" and server.is_restored if is_own else is_well,
+        "LastContact": duration_text(overdue_ns),
+        "LastIndex": server.index if is_own else view.index,
+        "LastTerm": server.term_number,
+        "Name": member.name,
+        "SerfStatus": member.status,
+        "StableSince": rfc3339(call.context.env.now() - round(view.stable_s * NANOSECONDS)),
+        "Version": member.version,
+    }
+
+
+ROUTES = (
+    routes.get("/v1/operator/autopilot/configuration", read_configuration, needs=needs.OPERATOR_READ, wrong_method=404),
+    routes.put("/v1/operator/autopilot/configuration", set_configuration, needs=needs.OPERATOR_WRITE, wrong_method=404),
+    routes.get("/v1/operator/autopilot/health", health, needs=needs.OPERATOR_READ, wrong_method=404),
+)

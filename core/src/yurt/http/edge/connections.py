@@ -1,0 +1,160 @@
+"""How many connections one address may have to the HTTP API, and whose place a further one takes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from yurt.http.edge.protocol import ApiProtocol, Pace
+from yurt.http.edge.strangers import Strangers
+
+BACKLOG = 1024
+TOO_MANY = b"too many connections from one address (limits.http_max_conns_per_client); close some, or use them again\n"
+REFUSAL = b"HTTP/1.1 429 Too Many Requests\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n"
+
+
+class OwnSockets:
+    """The connections of an agent to its own API, which carry the requests that other agents pass on.
+
+    They count to nobody's limit: the agents bound what they pass on.
+    """
+
+    def __init__(self) -> None:
+        self._places: set[tuple[str, int]] = set()
+
+    def make(self, address: tuple[Any, ...]) -> socket.socket:
+        """A socket to an address of this machine (one of getaddrinfo's), known before it is connected."""
+        family, kind, protocol, _, place = address
+        made = socket.socket(family, kind, protocol)
+        try:
+            made.setblocking(False)
+            made.bind((place[0], 0))
+        except OSError:
+            made.close()
+            raise
+        self._places.add(made.getsockname()[:2])
+        return made
+
+    def take(self, place: tuple[str, int]) -> bool:
+        """Whether the connection from there is one of these; asked once for each."""
+        is_own = place in self._places
+        self._places.discard(place)
+        return is_own
+
+
+class Connections:
+    """The connections by address, over all addresses at which the agent listens.
+
+    A connection that is too many takes the place of one of the same address on which nothing is done: first one whose
+    request is not there yet, the oldest of them, then an idle one. So whoever sends half a request, or none, holds no
+    place that another one behind the same address needs. Where all are at work, the further one is refused.
+    """
+
+    def __init__(
+        self, per_address_max: int = 0, own: OwnSockets | None = None, *, pace: Pace | None = None,
+        strangers: Strangers | None = None, options: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        """`per_address_max` 0: without limit. `options`: those of aiohttp's RequestHandler."""
+        self.pace = pace or Pace()
+        self.strangers = strangers or Strangers()
+        self.refused = 0
+        self._own = own or OwnSockets()
+        self._per_address_max = per_address_max
+        self._options = dict(options or {})
+        self._places: dict[str, dict[ApiProtocol, None]] = {}
+        """By address, in the order in which they came or began their last request."""
+
+    @property
+    def at_work(self) -> int:
+        """Connections with a request that is being answered."""
+        return sum(each.is_at_work for found in self._places.values() for each in found)
+
+    def make(self, server: web.Server) -> ApiProtocol:
+        """What serves a new connection."""
+        return ApiProtocol(server, self, **self._options)
+
+    def enter(self, protocol: ApiProtocol, transport: asyncio.Transport) -> bool:
+        """Count a connection, and end it or another one where there are too many; whether its pace is watched."""
+        place = transport.get_extra_info("peername")
+        protocol.peer = str(place[0]) if isinstance(place, tuple) else ""
+        if isinstance(place, tuple) and self._own.take(place[:2]):
+            return False
+        found = self._places.setdefault(protocol.peer, {})
+        found[protocol] = None
+        if not 0 < self._per_address_max < len(found):
+            return True
+        evicted = _least_useful(each for each in found if each is not protocol)
+        if evicted is not None:
+            self.leave(evicted)
+            self.strangers.evict(protocol.peer)
+            evicted.end()
+            return True
+        self.refused += 1
+        self.strangers.refuse_connection(protocol.peer)
+        transport.write(REFUSAL + b"Content-Length: %d\r\n\r\n" % len(TOO_MANY) + TOO_MANY)
+        transport.close()
+        return False
+
+    def is_watched(self, protocol: ApiProtocol) -> bool:
+        """Whether it is a stranger's: agents that pass requests on wait for those who sent them."""
+        return protocol in self._places.get(protocol.peer, ())
+
+    def put_last(self, protocol: ApiProtocol) -> None:
+        """A connection begins a request: it is the youngest of those that have."""
+        found = self._places.get(protocol.peer, {})
+        if found.pop(protocol, self) is None:
+            found[protocol] = None
+
+    def leave(self, protocol: ApiProtocol) -> None:
+        """A connection has ended."""
+        found = self._places.get(protocol.peer)
+        if found is None:
+            return
+        found.pop(protocol, None)
+        if not found:
+            del self._places[protocol.peer]
+
+
+def _least_useful(others: Iterable[ApiProtocol]) -> ApiProtocol | None:
+    """Whose place a further connection takes; None where all are at work."""
+    found = [each for each in others if not each.is_at_work]
+    return min(found, key=lambda each: (not each.is_head_awaited, not each.is_body_awaited), default=None)
+
+
+class Site(web.BaseSite):
+    """One address at which the API is served."""
+
+    def __init__(
+        self, runner: web.AppRunner, listening: socket.socket, connections: Connections, *,
+        tls: ssl.SSLContext | None, handshake_s: float,
+    ) -> None:  # fmt: skip
+        """`handshake_s` 0: as long as it takes."""
+        super().__init__(runner, ssl_context=tls, backlog=BACKLOG)
+        self._connections = connections
+        self._listening = listening
+        self._handshake_s = handshake_s
+
+    @property
+    def name(self) -> str:
+        """Where it is."""
+        host, port = self._listening.getsockname()[:2]
+        return f"{'https' if self._ssl_context else 'http'}://{host}:{port}"
+
+    async def start(self) -> None:
+        """Take connections."""
+        await super().start()
+        server = self._runner.server
+        assert server is not None
+        tls: dict[str, Any] = {}
+        if self._ssl_context is not None:
+            tls = {"ssl": self._ssl_context, "ssl_handshake_timeout": self._handshake_s or None}
+        make = partial(self._connections.make, server)
+        self._server = await asyncio.get_running_loop().create_server(
+            make, sock=self._listening, backlog=self._backlog, **tls
+        )

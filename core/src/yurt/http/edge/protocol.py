@@ -1,0 +1,198 @@
+"""One connection to the HTTP API: what may come on it, and in which time.
+
+A connection is idle, has begun a request, or is at work on one. A request that has begun must go on: its head has to be
+there within `head_s`, and its body must keep up `body_bytes_per_s` on average after `body_grace_s`, but for the time in
+which this end does not read. Otherwise it is answered with 408, or closed where there is nobody to answer. A connection
+on which nothing came yet counts as one that has begun.
+
+What is not HTTP is answered with 400 and closed. Neither leaves a traceback: that a stranger sends nonsense is no
+defect (`yurt.http.edge.strangers`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from aiohttp import web
+from aiohttp.http import HttpProcessingError, RawRequestMessage
+from aiohttp.streams import StreamReader
+
+from yurt.sdk.value import Value
+
+if TYPE_CHECKING:
+    from yurt.http.edge.connections import Connections
+
+LOOK_S = 1.0
+"""How often a body under way is looked at."""
+LAST_LOOK_S = 0.05
+"""How long after its time a head may still be read."""
+BAD_REQUEST = "Bad request: what was sent is not valid HTTP/1.1"
+TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+class Pace(Value):
+    """How long a request may take to arrive."""
+
+    head_s: float = 10.0
+    """From the connection, or the first byte of a further request, to the end of its head."""
+    body_grace_s: float = 10.0
+    body_bytes_per_s: int = 1024
+
+
+class HalfSent(web.RequestPayloadError):
+    """The rest of a request's body did not come in time."""
+
+
+class ApiProtocol(web.RequestHandler):
+    """The requests of one connection."""
+
+    def __init__(self, server: web.Server, connections: Connections, **options: Any) -> None:
+        super().__init__(server, loop=asyncio.get_running_loop(), **options)
+        self.peer = ""
+        self._connections = connections
+        self._pace = connections.pace
+        self._is_at_work = False
+        self._has_more = False
+        """Something came behind the request at work: perhaps a part of a further one."""
+        self._body: StreamReader | None = None
+        self._received = 0
+        self._begun_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_at_work(self) -> bool:
+        """A request that has come whole is being answered, or about to be."""
+        return (self._is_at_work or bool(self._messages)) and not self.is_body_awaited
+
+    @property
+    def is_head_awaited(self) -> bool:
+        """A request has begun, or its connection has, and what is asked is not known yet."""
+        return self._timer is not None and self._body is None
+
+    @property
+    def is_body_awaited(self) -> bool:
+        """A request is known, and a part of its body has not come yet."""
+        return self._body is not None and not self._body.is_eof()
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It stands, the handshake of TLS included."""
+        super().connection_made(transport)
+        if self._connections.enter(self, cast(asyncio.Transport, transport)):  # uvloop's are no subclass of it
+            self._await_head()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """It has ended."""
+        self._stop_timer()
+        self._connections.leave(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Something came."""
+        if self._is_at_work:
+            self._has_more = self._has_more or not self.is_body_awaited
+        elif self._timer is None and not self.is_body_awaited:
+            self._await_head()
+        self._received += len(data)
+        try:
+            super().data_received(data)
+        except Exception as error:
+            self._connections.strangers.refuse_request(self.peer, f"it cannot be read: {type(error).__name__}")
+            self.end()
+            return
+        if self._messages and self._body is None:
+            self._stop_timer()  # a head is there; its handler begins in a later turn
+        if self._body is not None and self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
+            self._body.set_exception(web.RequestPayloadError("the body is not valid HTTP"))
+
+    # What requests tell.
+
+    def begin(self, content: StreamReader) -> None:
+        """A request is known; its body may be under way."""
+        self._stop_timer()
+        self._is_at_work, self._body, self._has_more = True, None, False
+        if not content.is_eof() and self._connections.is_watched(self):
+            self._body, self._received, self._begun_s = content, 0, self._loop.time()
+            self._timer = self._loop.call_later(LOOK_S, self._look)
+
+    def finish(self) -> None:
+        """The request is answered."""
+        self._stop_timer()
+        self._is_at_work = False
+        if self.is_body_awaited:
+            return  # aiohttp waits for the rest of it, and closes.
+        self._body = None
+        if self._has_more:
+            self._await_head()
+
+    def end(self) -> None:
+        """End the connection at once."""
+        self._stop_timer()
+        if self.transport is not None:
+            self.transport.abort()
+
+    # Time.
+
+    def _await_head(self) -> None:
+        if not self._connections.is_watched(self):
+            return
+        self._connections.put_last(self)
+        self._begun_s, self._received = self._loop.time(), 0
+        self._timer = self._loop.call_later(self._pace.head_s, self._look_once_more)
+
+    def _look_once_more(self) -> None:
+        """The time is over. A loop that stood still may not have read yet what has come: it gets a turn to do so."""
+        self._timer = self._loop.call_later(LAST_LOOK_S, self._give_up)
+
+    def _give_up(self) -> None:
+        """The head did not come in time."""
+        self._timer = None
+        if self.transport is None:
+            return
+        if self._received:
+            self._connections.strangers.time_out(self.peer, "the head of a request did not come in time")
+            self.transport.write(TOO_SLOW)
+        self.force_close()
+
+    def _look(self) -> None:
+        """Whether the body still comes, and fast enough."""
+        self._timer = None
+        body, now = self._body, self._loop.time()
+        if body is None or body.is_eof() or self.transport is None:
+            return
+        if not self.transport.is_reading():
+            self._begun_s += LOOK_S
+        late_s = now - self._begun_s - self._pace.body_grace_s
+        if late_s > 0 and self._received < late_s * self._pace.body_bytes_per_s:
+            self._connections.strangers.time_out(self.peer, "the body of a request did not come in time")
+            body.set_exception(HalfSent("the body did not come in time"))
+            return
+        self._timer = self._loop.call_later(LOOK_S, self._look)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # What aiohttp would log with a traceback.
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        """The answer to what could not be read: a head that is not HTTP, or a header that cannot even be quoted."""
+        if not isinstance(exc, HttpProcessingError | UnicodeError):
+            return super().handle_error(request, status, exc, message)
+        self._connections.strangers.refuse_request(self.peer, BAD_REQUEST)
+        if request.writer.output_size > 0:
+            raise ConnectionError("an answer has begun")
+        response = web.Response(status=400, text=BAD_REQUEST)
+        response.force_close()
+        return response
+
+    def log_exception(self, *args: Any, **kwargs: Any) -> None:
+        """A failure outside of a handler; what came of a broken body is none."""
+        if isinstance(kwargs.get("exc_info"), web.RequestPayloadError | HttpProcessingError | ConnectionError):
+            return
+        super().log_exception(*args, **kwargs)

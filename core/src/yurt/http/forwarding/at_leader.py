@@ -1,0 +1,191 @@
+"""Which server answers a request: the one that it reached, or the one that leads.
+
+A route declares who answers it (`routes.AnsweredBy`). What is about this agent, or about a client's node, is answered
+where it arrives, and so is a read that may be stale.
+Everything else is the leader's: there a read waits until the log has confirmed that the server leads still, and so does
+the refusal of a write. While nobody leads, a request is held for a moment; then it fails with Nomad's words. A request
+that was passed on by a server is answered or refused, never passed on again: two servers that believe each other to
+lead cannot toss it about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Final, Protocol
+
+from aiohttp import web
+
+from yurt.http.errors import NotLed, Refused
+from yurt.http.forwarding.marks import BY_SERVER, FORWARDED
+from yurt.http.query import is_stale
+from yurt.http.routes import AnsweredBy
+from yurt.http.routing import endpoint_of
+from yurt.rpc.peer import ConnectionLost
+from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable
+from yurt.server.leadership.failures import NO_LEADER, is_no_leader, log_broken, no_leader
+from yurt.server.leadership.retries import LeaderMoved
+
+if TYPE_CHECKING:
+    from yurt.http.forwarding.forward import ApiPort
+    from yurt.server.leadership.term import Term
+    from yurt.server.server import Server
+
+Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+HOLD_S: Final = 5.0
+"""How long a request waits for a leader."""
+LOOK_S: Final = 0.1
+"""A leader that was found but refuses is asked again after this."""
+LAST_WORD_S: Final = 1.0
+"""How long a server that no longer leads may take to say what became of a change."""
+MAYBE: Final = "the server that led does not answer any more: the change may or may not have been made"
+PASSED_ON_MAX: Final = 1_000
+"""Requests that may be on their way to the leader at once; calls of clients share the connection."""
+READS: Final = ("GET", "HEAD")
+REFUSALS: Final = (Refused, NotFound, Conflict, Invalid, PermissionDenied)
+"""What a write that was not carried out raises."""
+
+
+class ServerApis(Protocol):
+    """The HTTP APIs of the other servers."""
+
+    def api(self, name: str) -> ApiPort:
+        """That of one server; raises ConnectionLost while it cannot be reached."""
+        ...
+
+
+class Places:
+    """Finds the place where a request is answered, on an agent with a server."""
+
+    def __init__(self, server: Server, others: ServerApis | None) -> None:
+        self._server = server
+        self._others = others
+        self._slots = asyncio.Semaphore(PASSED_ON_MAX)
+
+    async def answer(self, request: web.Request, handle: Handle, begun: Callable[[], bool]) -> web.StreamResponse:
+        """Answer here, or as the leader does; `begun` says whether an answer is on its way to the caller already."""
+        if is_answered_here(request):
+            return await handle(request)
+        roles, loop = self._server.roles, asyncio.get_running_loop()
+        end_s = loop.time() + HOLD_S
+        while True:
+            seen = roles.news
+            try:
+                return await self._try(request, handle, begun)
+            except NotLed:
+                left_s = end_s - loop.time()
+                if begun() or left_s <= 0 or is_from_server(request):
+                    raise
+            await roles.wait_news(seen, min(left_s, LOOK_S) if roles.leader_name else left_s)
+
+    async def _try(self, request: web.Request, handle: Handle, begun: Callable[[], bool]) -> web.StreamResponse:
+        if self._server.is_leader:
+            return await (self._read(request, handle) if request.method in READS else self._write(request, handle))
+        if self._server.writer.broken:
+            raise log_broken(self._server.writer.broken)
+        name = self._server.leader_name
+        if not name or name == self._server.config.name or self._others is None or is_from_server(request):
+            raise NotLed(NO_LEADER)
+        is_read = request.method in READS
+        grace_s = 0.0 if is_read else LAST_WORD_S
+        try:
+            async with self._server.roles.while_led_by(name, lambda: not begun(), grace_s=grace_s):
+                return await self.pass_on(request, name)
+        except LeaderMoved:
+            raise (NotLed(NO_LEADER) if is_read else Unavailable(MAYBE, reason=Reason.OUTCOME_UNKNOWN)) from None
+
+    async def _read(self, request: web.Request, handle: Handle) -> web.StreamResponse:
+        try:
+            await self._server.confirm()
+            return await handle(request)
+        except Unavailable as error:
+            if is_no_leader(error):
+                raise NotLed(NO_LEADER) from None
+            raise
+
+    async def _write(self, request: web.Request, handle: Handle) -> web.StreamResponse:
+        """Carry out a write; what was refused is told only by a server that leads for certain.
+
+        What refuses may have read the state before `apply` would, and a server that was cut off or frozen may hold an
+        old one. It led all the time when the log confirms the term in which it read: then that state was the newest.
+        """
+        term = self._server.term
+        try:
+            response = await handle(request)
+        except REFUSALS:
+            await self._confirm_refusal(request, term)
+            raise
+        if response.status >= 400:
+            await self._confirm_refusal(request, term)
+        return response
+
+    async def _confirm_refusal(self, request: web.Request, term: Term | None) -> None:
+        """Raises NotLed where the request can be carried out anew by whoever leads now, else Unavailable."""
+        from yurt.http.forwarding.forward import is_kept
+
+        try:
+            await self._server.confirm()
+        except Unavailable:
+            confirmed = False
+        else:
+            confirmed = self._server.term is term
+        if not confirmed:
+            raise (NotLed(NO_LEADER) if is_kept(request) else no_leader())
+
+    def other(self, request: web.Request, wanted: str) -> str:
+        """The server that a `server_id` names: by its name, with the region or without, or `leader`.
+
+        "" for this one; raises Refused (404) for one that is not known.
+        """
+        own = self._server.config.name
+        if not wanted or is_from_server(request):
+            return ""
+        if wanted == "leader":
+            name = self._server.leader_name
+            if not name:
+                raise no_leader()
+        else:
+            known = (own, *self._server.peers.names)
+            name = next((each for each in known if wanted in (each, each.rpartition(".")[0])), "")
+            if not name:
+                raise Refused(404, f'Unknown server "{wanted[:128]}"; `yurt server members` lists them')
+        return "" if name == own else name
+
+    async def pass_on(self, request: web.Request, name: str) -> web.StreamResponse:
+        """Answer as another server does; raises Unavailable."""
+        from yurt.http.forwarding.forward import forward, is_kept
+
+        if self._others is None:
+            raise Unavailable(f"No path to server {name}")
+        if self._slots.locked():
+            raise Refused(429, "Too many requests wait for the leader already: try again later, or ask it directly")
+        try:
+            api = self._others.api(name)
+        except ConnectionLost:
+            raise NotLed(NO_LEADER) from None
+        async with self._slots:
+            try:
+                return await forward(request, api, by=BY_SERVER)
+            except NotLed:
+                raise (NotLed(NO_LEADER) if is_kept(request) else no_leader()) from None
+            except ConnectionLost:
+                if request.method in READS:
+                    raise NotLed(NO_LEADER) from None
+                raise Unavailable(MAYBE, reason=Reason.OUTCOME_UNKNOWN) from None
+
+
+def is_answered_here(request: web.Request) -> bool:
+    """Whether a request is for the server that it reached, whoever leads."""
+    endpoint = endpoint_of(request)
+    if endpoint is None or endpoint.answered_by is not AnsweredBy.LEADER:
+        return True
+    return request.method in READS and is_stale(request.query)
+
+
+def is_from_server(request: web.Request) -> bool:
+    """A server that does not lead has passed the request on."""
+    return request.headers.get(FORWARDED) == BY_SERVER
+
+
+PLACES: web.AppKey[Places] = web.AppKey("yurt_places", Places)

@@ -1,0 +1,193 @@
+"""Requests that another agent answers: passed on over a connection between agents, by whoever cannot answer them.
+
+The far end puts a request to its own HTTP API, so the answer is exactly its own, streams included. An agent without a
+server passes on to its server, and a server to the one that leads. Nothing is passed on further than that: a request
+says how far it has come. Websockets are passed on too (`yurt.http.forwarding.forwarded_sockets`).
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Protocol
+
+import aiohttp
+from aiohttp import hdrs, web
+from yarl import URL
+
+from yurt.http.call import CONTEXT
+from yurt.http.edge.browsers import is_of_browser
+from yurt.http.edge.connections import OwnSockets
+from yurt.http.errors import NotLed
+from yurt.http.forwarding.marks import (
+    BY_CLIENT,
+    BY_REGION,
+    BY_SERVER,
+    FORWARDED,
+    FROM_NODE,
+    FROM_REGION,
+    NOT_LEADING,
+    OWN_HEADERS,
+)
+from yurt.sdk.errors import Invalid, Unavailable
+from yurt.sdk.value import Value, no_entries, replace
+from yurt.server.leadership.failures import NO_LEADER
+
+PIECE_BYTES = 64 * 1024
+KEPT_BYTES = 8 * 1024 * 1024
+"""A body up to this is read as a whole before it is passed on."""
+NO_SERVERS = "No known servers: this agent runs no server"
+_OWN_HOP = frozenset({
+    "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host", "content-length",
+    "proxy-authenticate", "proxy-authorization", "date", "server",
+})  # fmt: skip
+
+
+class ApiRequest(Value):
+    """A request as it was received: its path with the query, undecoded; the body travels beside it.
+
+    With `is_socket` it asks for a websocket, and the body is what its caller sends there, as frames.
+    """
+
+    method: str
+    path: str
+    headers: Mapping[str, str] = no_entries()
+    has_body: bool = False
+    is_socket: bool = False
+
+
+class ApiPart(Value):
+    """A part of an answer: first the status and the headers, then pieces of the body."""
+
+    status: int = 0
+    headers: Mapping[str, str] = no_entries()
+    data: bytes = b""
+
+
+class ApiPort(Protocol):
+    """The HTTP API of a server, seen from another agent."""
+
+    def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
+        """The answer in parts; raises Unavailable when there is none."""
+        ...
+
+
+class OwnApi:
+    """The API of this agent, for those who are connected to it."""
+
+    def __init__(self, address: str, tls: ssl.SSLContext | None = None, sockets: OwnSockets | None = None) -> None:
+        self._address = address
+        self._tls = tls
+        self._sockets = sockets or OwnSockets()
+        self._session: aiohttp.ClientSession | None = None
+
+    async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
+        """Put the request to the agent's own HTTP address."""
+        if not request.path.startswith("/"):
+            raise Invalid(f"{request.path[:64]!r} is no path of the API")
+        if request.is_socket:
+            from yurt.http.forwarding.forwarded_sockets import ask_socket
+
+            headers = {FORWARDED: BY_CLIENT} | _passed(request.headers)
+            async with aclosing(ask_socket(self._address, self._tls, replace(request, headers=headers), body)) as parts:
+                async for part in parts:
+                    yield part
+            return
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, socket_factory=self._sockets.make),
+                timeout=aiohttp.ClientTimeout(total=None),
+                auto_decompress=False,
+                skip_auto_headers=(hdrs.ACCEPT_ENCODING, hdrs.USER_AGENT, hdrs.CONTENT_TYPE),
+            )
+        headers = {FORWARDED: BY_CLIENT} | _passed(request.headers)
+        try:
+            async with self._session.request(
+                request.method,
+                URL(f"{self._address}{request.path}", encoded=True),
+                headers=headers,
+                data=body if request.has_body else None,
+                allow_redirects=False,
+                ssl=self._tls or True,
+            ) as answer:
+                yield ApiPart(status=answer.status, headers=_passed(dict(answer.headers)))
+                async for piece in answer.content.iter_chunked(PIECE_BYTES):
+                    yield ApiPart(data=piece)
+        except aiohttp.ClientError as error:
+            raise Unavailable(f"the server's own API does not answer: {error}") from None
+
+    async def close(self) -> None:
+        """Free the connections."""
+        if self._session is not None:
+            await self._session.close()
+
+
+class NodeApi:
+    """The API of this agent for the agent of one node: as far as `yurt.http.node_routes` allows."""
+
+    def __init__(self, api: ApiPort, check: Callable[[], Awaitable[None]]) -> None:
+        """`check` raises a YurtError while the node may ask nothing."""
+        self._api = api
+        self._check = check
+
+    async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
+        """Put the request to the agent's own HTTP address, marked as one that came over a node's connection."""
+        await self._check()
+        headers = {name: text for name, text in request.headers.items() if not name.lower().startswith(OWN_HEADERS)}
+        marked = replace(request, headers=headers | {FROM_NODE: "true"})
+        async with aclosing(self._api.ask(marked, body)) as parts:
+            async for part in parts:
+                yield part
+
+
+async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT) -> web.StreamResponse:
+    """Answer as another agent does; raises Unavailable when it cannot be reached or the request came too far."""
+    if by != BY_REGION and request.headers.get(FORWARDED) in (by, BY_SERVER):
+        raise NotLed(NO_SERVERS if by == BY_CLIENT else NO_LEADER)
+    headers = _passed(dict(request.headers)) | {FORWARDED: by} | ({FROM_REGION: "1"} if by == BY_REGION else {})
+    asked = ApiRequest(method=request.method, path=request.raw_path, headers=headers, has_body=request.body_exists)
+    if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
+        from yurt.http.forwarding.forwarded_sockets import forward_socket
+
+        return await forward_socket(request, api, asked, request.app[CONTEXT].env)
+    response: web.StreamResponse | None = None
+    async with aclosing(api.ask(asked, _body(request))) as parts:
+        async for part in parts:
+            if response is None:
+                response = await _begin(request, part)
+            else:
+                await response.write(part.data)
+    if response is None:
+        raise Unavailable("the server ended its answer before it began")
+    await response.write_eof()
+    return response
+
+
+async def _begin(request: web.Request, first: ApiPart) -> web.StreamResponse:
+    if any(name.lower() == NOT_LEADING.lower() for name in first.headers):
+        raise NotLed(NO_LEADER)
+    response = web.StreamResponse(status=first.status, headers=first.headers)
+    await response.prepare(request)
+    return response
+
+
+def is_kept(request: web.Request) -> bool:
+    """Whether the body is kept while it is passed on, so that the request can be passed on once more."""
+    return not request.body_exists or (request.content_length is not None and request.content_length <= KEPT_BYTES)
+
+
+async def _body(request: web.Request) -> AsyncGenerator[bytes]:
+    """The body in pieces; one that is not large is kept, so that it can be sent once more."""
+    if is_kept(request):
+        whole = await request.read()
+        for start in range(0, len(whole), PIECE_BYTES):
+            yield whole[start : start + PIECE_BYTES]
+        return
+    async for piece in request.content.iter_chunked(PIECE_BYTES):
+        yield piece
+
+
+def _passed(headers: Mapping[str, str]) -> dict[str, str]:
+    """The headers that travel; what says whose page a browser shows was judged where the request arrived."""
+    return {name: value for name, value in headers.items() if name.lower() not in _OWN_HOP and not is_of_browser(name)}

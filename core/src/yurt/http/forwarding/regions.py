@@ -1,0 +1,80 @@
+"""Requests for another region: answered as a server of that region answers.
+
+A request names its region in its query, or a job does in the body. What every region has alike, namespaces and node
+pools, is changed in the authoritative region only, from where the others copy it. A request that another region passed
+on is answered or refused, never passed on again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from aiohttp import web
+
+from yurt.http.errors import Refused
+from yurt.http.forwarding.at_leader import READS
+from yurt.http.forwarding.marks import BY_REGION, FROM_REGION
+from yurt.rpc.peer import ConnectionLost
+from yurt.sdk.errors import NotFound
+
+if TYPE_CHECKING:
+    from yurt.http.call import Call
+    from yurt.http.forwarding.forward import ApiPort
+
+LOCAL = ("/v1/agent/", "/v1/metrics", "/v1/regions", "/ui")
+"""Beginnings of the paths that are about the agent itself, whatever region is named."""
+SHARED = ("/v1/namespace", "/v1/node/pool")
+"""Beginnings of the paths of what every region has alike."""
+NO_PATH = "No path to region"
+
+
+class RegionApis(Protocol):
+    """The HTTP APIs of the other regions."""
+
+    def api(self, region: str) -> ApiPort:
+        """That of some server of a region; raises NotFound for a region that has none."""
+        ...
+
+
+REGIONS: web.AppKey[RegionApis] = web.AppKey("yurt_regions", RegionApis)
+
+
+class OtherRegion(Refused):
+    """Another region answers this; the text is for whoever asks where none can be reached."""
+
+    def __init__(self, region: str) -> None:
+        super().__init__(500, NO_PATH)
+        self.region = region
+
+
+def wanted_region(request: web.Request, authority: str) -> str:
+    """The region that a request names, or "" for the one reached; a change of what all share is the authority's.
+
+    So what reaches the authority by way of the region that was named is not sent back there.
+    """
+    if request.path.startswith(LOCAL):
+        return ""
+    named = request.query.get("region", "")
+    is_shared = request.method not in READS and request.path.startswith(SHARED)
+    return authority if named and authority and is_shared else named
+
+
+async def answer_from(request: web.Request, region: str) -> web.StreamResponse:
+    """Answer as a region does; raises Refused with Nomad's words when there is no way to it."""
+    from yurt.http.forwarding.forward import forward
+
+    if REGIONS not in request.app or FROM_REGION in request.headers:
+        raise OtherRegion(region)
+    try:
+        return await forward(request, request.app[REGIONS].api(region), by=BY_REGION)
+    except NotFound:
+        raise OtherRegion(region) from None
+    except ConnectionLost as error:
+        raise Refused(500, f"{NO_PATH}: {error}") from None
+
+
+def need_authority(call: Call) -> None:
+    """Leave a change to the region that decides for all of them; raises OtherRegion outside of it."""
+    authority = call.server.config.authoritative_region
+    if authority and authority != call.agent.region:
+        raise OtherRegion(authority)

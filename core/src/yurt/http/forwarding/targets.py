@@ -1,0 +1,74 @@
+"""What a request is about: the job of its path, and the client node that answers it.
+
+The node is the one of an allocation, the one named by `node_id`, or the agent's own. `server_id` names a server
+instead.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from yurt.http.call import Call
+from yurt.http.errors import Refused
+from yurt.http.forwarding.at_leader import PLACES
+from yurt.http.lists import check_uuid
+from yurt.sdk.errors import NotFound, Reason, Unavailable
+from yurt.server.views.cluster import NodeRows
+from yurt.server.views.scheduling import AllocationRows
+
+if TYPE_CHECKING:
+    from yurt.server.ports import NodePort
+
+
+def job_key(call: Call) -> tuple[str, str]:
+    """(namespace, id) of the job in the path."""
+    return (call.options.namespace, call.part("job_id"))
+
+
+def node_of_alloc(call: Call, alloc_id: str) -> tuple[str, NodePort]:
+    """The allocation's id and the node that runs it; 404 when it is unknown or its node is not connected."""
+    alloc_id = check_uuid(alloc_id, "alloc")
+    if call.client is not None and call.client.has_alloc(alloc_id):
+        return alloc_id, call.client
+    alloc = call.known_view().of(AllocationRows).get(alloc_id)
+    if alloc is None:
+        raise Refused(404, f'Unknown allocation "{alloc_id}"', reason=Reason.UNKNOWN_ALLOCATION)
+    return alloc_id, _connected(call, alloc.node_id)
+
+
+def node_of_query(call: Call) -> NodePort:
+    """The node named by `node_id`, or the agent's own client."""
+    return node_of_id(call, call.query.get("node_id", ""))
+
+
+def node_of_id(call: Call, node_id: str) -> NodePort:
+    """The node of an id, or without one the agent's own client."""
+    if not node_id or (call.client is not None and node_id == call.client.node_id):
+        return _own_client(call)
+    if node_id not in call.known_view().of(NodeRows):
+        raise Refused(404, f'Unknown node "{node_id[:64]}"', reason=Reason.UNKNOWN_NODE)
+    return _connected(call, node_id)
+
+
+def other_server(call: Call) -> str:
+    """The server that `server_id` names; "" for this agent."""
+    wanted = call.query.get("server_id", "")
+    if not wanted:
+        return ""
+    call.need_server()
+    return call.request.app[PLACES].other(call.request, wanted)
+
+
+def _own_client(call: Call) -> NodePort:
+    if call.client is None:
+        raise Refused(400, "No local Node and node_id not provided")
+    return call.client
+
+
+def _connected(call: Call, node_id: str) -> NodePort:
+    if call.client is not None and call.client.node_id == node_id:
+        return call.client
+    try:
+        return call.node_port(node_id)
+    except (NotFound, Unavailable):
+        raise Refused(404, "No path to node", reason=Reason.NO_PATH_TO_NODE) from None

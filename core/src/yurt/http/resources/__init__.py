@@ -1,0 +1,1 @@
+"""Routes of jobs, allocations, nodes and the other objects of the state."""

@@ -1,0 +1,156 @@
+"""Allocations: lists, one, stopping it, and the routes that its client node answers."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from yurt.access import needs
+from yurt.access.needs import Capability
+from yurt.api.encode import to_wire
+from yurt.api.stubs import AllocWriter, alloc_stub
+from yurt.http import routes
+from yurt.http.answers import list_rows, one_row
+from yurt.http.call import Call, empty_answer, json_answer
+from yurt.http.errors import Refused
+from yurt.http.forwarding.targets import node_of_alloc
+from yurt.http.lists import check_prefix, check_uuid
+from yurt.http.query import flag
+from yurt.http.routes import NODE, QUERY, ROW
+from yurt.sdk.value import Value
+from yurt.server.views import Listing, View
+from yurt.server.views.scheduling import AllocationRows
+from yurt.structs.alloc import Allocation
+
+
+class AllocRestartBody(Value):
+    """PUT /v1/client/allocation/:id/restart."""
+
+    task_name: str = ""
+    all_tasks: bool = False
+
+
+class AllocSignalBody(Value):
+    """PUT /v1/client/allocation/:id/signal."""
+
+    signal: str = ""
+    task: str = ""
+
+
+async def list_allocations(call: Call) -> web.Response:
+    """GET /v1/allocations."""
+    options = call.options
+    prefix = check_prefix(options.prefix, "alloc")
+    resources = flag(call.query, "resources")
+    task_states = flag(call.query, "task_states", default=True)
+
+    def listing(view: View) -> Listing[Allocation]:
+        found = view.of(AllocationRows).of_namespace(options.namespace)
+        return found.where((lambda row: row.id.startswith(prefix)) if prefix else None)
+
+    return await list_rows(
+        call, (AllocationRows,), listing,
+        render=lambda _: lambda alloc: alloc_stub(alloc, task_states=task_states, resources=resources),
+    )  # fmt: skip
+
+
+async def read(call: Call) -> web.Response:
+    """GET /v1/allocation/:id."""
+    alloc_id = check_uuid(call.part("id"), "alloc")
+    return await one_row(
+        call, AllocationRows, alloc_id, render=lambda row, _: AllocWriter()(row), missing="alloc not found"
+    )
+
+
+async def stop(call: Call) -> web.Response:
+    """PUT /v1/allocation/:id/stop."""
+    alloc_id = check_uuid(call.part("id"), "alloc")
+    if alloc_id not in call.view().of(AllocationRows):
+        raise Refused(404, "allocation not found")
+    no_shutdown_delay = flag(call.query, "no_shutdown_delay")
+    reschedule = flag(call.query, "reschedule")
+    done = await call.operations.allocations.stop(alloc_id, no_shutdown_delay=no_shutdown_delay, reschedule=reschedule)
+    return json_answer(call, {"EvalID": done.eval_id, "Index": done.index}, index=done.index)
+
+
+async def stats(call: Call) -> web.Response:
+    """GET /v1/client/allocation/:id/stats."""
+    alloc_id, node = node_of_alloc(call, call.part("id"))
+    return json_answer(call, await node.alloc_stats(alloc_id, call.query.get("task", "")))
+
+
+async def restart(call: Call) -> web.Response:
+    """PUT /v1/client/allocation/:id/restart."""
+    body = await call.body(AllocRestartBody, optional=True)
+    alloc_id, node = node_of_alloc(call, call.part("id"))
+    if body.task_name and body.all_tasks:
+        raise Refused(400, "cannot set TaskName and AllTasks at the same time: leave one of them out")
+    _check_task(call, alloc_id, body.task_name)
+    await node.restart_alloc(alloc_id, task=body.task_name, all_tasks=body.all_tasks)
+    return json_answer(call, {})
+
+
+async def signal(call: Call) -> web.Response:
+    """PUT /v1/client/allocation/:id/signal."""
+    body = await call.body(AllocSignalBody)
+    alloc_id, node = node_of_alloc(call, call.part("id"))
+    _check_task(call, alloc_id, body.task)
+    await node.signal_alloc(alloc_id, task=body.task, signal=body.signal)
+    return json_answer(call, {})
+
+
+def _check_task(call: Call, alloc_id: str, task: str) -> None:
+    alloc = call.known_view().of(AllocationRows).get(alloc_id) if call.has_server else None
+    group = alloc.job.group(alloc.task_group) if alloc is not None and alloc.job is not None else None
+    if task and group is not None and group.task(task) is None:
+        raise Refused(500, f'Could not find task named "{task[:64]}" in allocation {alloc_id[:8]}')
+
+
+async def collect(call: Call) -> web.Response:
+    """PUT /v1/client/allocation/:id/gc, and GET, which Nomad's SDKs send."""
+    alloc_id, node = node_of_alloc(call, call.part("id"))
+    await node.collect_garbage(alloc_id)
+    return empty_answer()
+
+
+async def checks(call: Call) -> web.Response:
+    """GET /v1/client/allocation/:id/checks: what the checks of its services said last, by their ids."""
+    alloc_id, node = node_of_alloc(call, call.part("id"))
+    return json_answer(call, {check.id: to_wire(check) for check in await node.alloc_checks(alloc_id)})
+
+
+READ_JOB = needs.namespace(Capability.READ_JOB)
+ALLOC_LIFECYCLE = needs.namespace(Capability.ALLOC_LIFECYCLE)
+GC_ALLOCATION = needs.namespace(Capability.SUBMIT_JOB, Capability.GC_ALLOCATION)
+
+ROUTES = (
+    routes.get("/v1/allocations", list_allocations, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/allocation/{id}", read, needs=READ_JOB, scope=ROW, from_nodes=True),
+    routes.write("/v1/allocation/{id}/stop", stop, needs=ALLOC_LIFECYCLE, scope=ROW, from_nodes=True),
+    routes.get("/v1/client/allocation/{id}/stats", stats, needs=READ_JOB, scope=ROW, answered_by=NODE, from_nodes=True),
+    routes.write(
+        "/v1/client/allocation/{id}/restart",
+        restart,
+        needs=ALLOC_LIFECYCLE,
+        scope=ROW,
+        answered_by=NODE,
+        from_nodes=True,
+    ),
+    routes.write(
+        "/v1/client/allocation/{id}/signal", signal, needs=ALLOC_LIFECYCLE, scope=ROW, answered_by=NODE, from_nodes=True
+    ),
+    routes.get(
+        "/v1/client/allocation/{id}/gc",
+        collect,
+        needs=GC_ALLOCATION,
+        scope=ROW,
+        answered_by=NODE,
+        from_nodes=True,
+        has_effect_on_get=True,
+    ),
+    routes.write(
+        "/v1/client/allocation/{id}/gc", collect, needs=GC_ALLOCATION, scope=ROW, answered_by=NODE, from_nodes=True
+    ),
+    routes.get(
+        "/v1/client/allocation/{id}/checks", checks, needs=READ_JOB, scope=ROW, answered_by=NODE, from_nodes=True
+    ),
+)

@@ -1,0 +1,297 @@
+"""One job: `/v1/job/:id` and what hangs below it. The id may hold slashes, so routes go by the end of the path."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Final, TypeVar
+
+from aiohttp import web
+
+from yurt.access import needs
+from yurt.access.needs import Capability
+from yurt.api.encode import to_wire
+from yurt.api.stubs import alloc_stub
+from yurt.http import routes
+from yurt.http.answers import changed_view, list_page_newest_first, one_row
+from yurt.http.call import Call, object_missing, read_answer
+from yurt.http.errors import Refused
+from yurt.http.forwarding.targets import job_key
+from yurt.http.query import flag, number
+from yurt.http.resources import job_actions, job_exec, job_tags, services
+from yurt.http.resources.jobs import register_job
+from yurt.http.routes import BODY, QUERY
+from yurt.rules.bounds import is_costly
+from yurt.rules.diff import job_diff
+from yurt.server.views import Rows, Stored, View
+from yurt.server.views.jobs import JobRows, JobSummaryRows, JobVersionRows, ScalingEventRows
+from yurt.server.views.scheduling import AllocationRows, DeploymentRows, EvaluationRows
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.deployment import Deployment
+from yurt.structs.job import Job
+from yurt.structs.questions import is_terminal
+
+_MODIFY_INDEX: Final = attrgetter("modify_index")
+JobKey = tuple[str, str]
+R = TypeVar("R", bound=Stored)
+
+
+async def read(call: Call) -> web.Response:
+    """GET /v1/job/:id."""
+    return await one_row(call, JobRows, job_key(call), render=lambda job, _: job, missing="job not found")
+
+
+async def update(call: Call) -> web.Response:
+    """PUT /v1/job/:id."""
+    return await register_job(call, job_id=call.part("job_id"))
+
+
+async def summary(call: Call) -> web.Response:
+    """GET /v1/job/:id/summary."""
+    return await one_row(call, JobSummaryRows, job_key(call), render=lambda row, _: row, missing="job not found")
+
+
+async def versions(call: Call) -> web.Response:
+    """GET /v1/job/:id/versions: newest first, with the difference of each to the one before it when asked."""
+    key, wants_diffs = job_key(call), flag(call.query, "diffs")
+    base_version, base_tag = number(call.query, "diff_version"), call.query.get("diff_tag", "")
+    watched = [JobVersionRows.watched_where("job", key)]
+    view, index = await changed_view(call, watched, lambda view: view.of(JobVersionRows).index_of_job(key))
+    found = view.of(JobVersionRows).newest_first(key)
+    if not found:
+        return object_missing(call, "job versions not found", index)
+    if base_tag:
+        base_version = _tagged(found, base_tag).version
+
+    def answer() -> web.Response:
+        diffs = _version_diffs(found, base_version) if wants_diffs else None
+        return read_answer(call, {"Diffs": diffs, "Versions": found}, index)
+
+    return await asyncio.to_thread(answer) if any(map(is_costly, found)) else answer()
+
+
+def _tagged(found: list[Job], name: str) -> Job:
+    job = next((job for job in found if job.version_tag is not None and job.version_tag.name == name), None)
+    if job is None:
+        raise Refused(404, f'tag "{name[:64]}" not found')
+    return job
+
+
+def _version_diffs(found: list[Job], base_version: int | None) -> list[Any]:
+    if base_version is not None:
+        base = next((job for job in found if job.version == base_version), None)
+        if base is None:
+            raise Refused(404, f"job version {base_version} not found")
+        return [job_diff(base, job) for job in found if job.version != base_version]
+    return [job_diff(old, new) for new, old in itertools.pairwise(found)]
+
+
+async def allocations(call: Call) -> web.Response:
+    """GET /v1/job/:id/allocations; `all` includes those of earlier jobs with the same id."""
+    key, wants_all = job_key(call), flag(call.query, "all")
+    job = call.view().of(JobRows).get(key)
+
+    def wanted(alloc: Allocation) -> bool:
+        return wants_all or job is None or alloc.job is None or alloc.job.create_index == job.create_index
+
+    return await _list_below(call, AllocationRows, alloc_stub, wanted)
+
+
+async def evaluations(call: Call) -> web.Response:
+    """GET /v1/job/:id/evaluations."""
+    return await _list_below(call, EvaluationRows, to_wire)
+
+
+async def deployments(call: Call) -> web.Response:
+    """GET /v1/job/:id/deployments."""
+    key, wants_all = job_key(call), flag(call.query, "all")
+    job = call.view().of(JobRows).get(key)
+
+    def wanted(deployment: Deployment) -> bool:
+        return wants_all or job is None or deployment.job_create_index == job.create_index
+
+    return await _list_below(call, DeploymentRows, to_wire, wanted)
+
+
+async def _list_below(
+    call: Call,
+    kind: type[Rows[str, R]],
+    render: Callable[[R], dict[str, Any]],
+    wanted: Callable[[R], bool] | None = None,
+) -> web.Response:
+    """Those of the job's rows of a kind that are wanted, the newest first."""
+    key = job_key(call)
+    if call.options.index:
+        view, index = await changed_view(call, [kind.watched_where("job", key)], lambda view: _newest(view, kind, key))
+    else:
+        view = call.view()
+        index = await _newest_in_slices(call, view, kind, key)
+    rows = view.of(kind)
+    return await list_page_newest_first(
+        call, rows.each_where("job", key).where(wanted), index or rows.index, render=render
+    )
+
+
+def _newest(view: View, kind: type[Rows[str, R]], key: JobKey) -> int:
+    """When a row of the job of a kind changed last; 0 when there is none."""
+    return max(map(_MODIFY_INDEX, view.of(kind).each_where("job", key)), default=0)
+
+
+async def _newest_in_slices(call: Call, view: View, kind: type[Rows[str, R]], key: JobKey) -> int:
+    """The same for a read that waits for nothing."""
+    newest = 0
+    async for part in call.turns.slices(view.of(kind).each_where("job", key)):
+        newest = max(newest, *map(_MODIFY_INDEX, part))
+    return newest
+
+
+async def deployment(call: Call) -> web.Response:
+    """GET /v1/job/:id/deployment: the newest one, or null."""
+    key = job_key(call)
+
+    def index_of(view: View) -> int:
+        rows = view.of(DeploymentRows)
+        latest = rows.newest_of(key)
+        return rows.index if latest is None else latest.modify_index
+
+    view, index = await changed_view(call, [DeploymentRows.watched_where("job", key)], index_of)
+    return read_answer(call, view.of(DeploymentRows).newest_of(key), index)
+
+
+async def submission(call: Call) -> web.Response:
+    """GET /v1/job/:id/submission: the text that a version was submitted as."""
+    text = call.query.get("version", "")
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise Refused(400, "Unable to parse job submission version parameter")
+    key = (*job_key(call), int(text))
+    watched = [JobRows.watched_submission(key)]
+    view, index = await changed_view(call, watched, lambda view: view.of(JobRows).submissions_index)
+    row = view.of(JobRows).submission(key)
+    if row is None:
+        return object_missing(call, "job source not found", index)
+    return read_answer(call, row, index)
+
+
+async def scale_status(call: Call) -> web.Response:
+    """GET /v1/job/:id/scale."""
+    key = job_key(call)
+
+    def index_of(view: View) -> int:
+        events = view.of(ScalingEventRows).get(key)
+        scaled = events.modify_index if events is not None else 0
+        newest = _newest(view, AllocationRows, key) if call.options.index else 0
+        return max(view.of(JobRows).index_of(key), scaled, newest)
+
+    watched = [JobRows.watched(key), AllocationRows.watched_where("job", key), ScalingEventRows.watched(key)]
+    view, index = await changed_view(call, watched, index_of)
+    job = view.of(JobRows).get(key)
+    newest = 0 if call.options.index else await _newest_in_slices(call, view, AllocationRows, key)
+    if job is None:
+        return object_missing(call, "job not found", max(index, newest))
+    return read_answer(call, await _scale_wire(call, view, job), max(index, newest))
+
+
+async def _scale_wire(call: Call, view: View, job: Job) -> dict[str, Any]:
+    groups: dict[str, dict[str, Any]] = {
+        group.name: {"Desired": group.count, "Events": None, "Healthy": 0, "Placed": 0, "Running": 0, "Unhealthy": 0}
+        for group in job.task_groups
+    }
+    recorded = view.of(ScalingEventRows).get(job.key)
+    for name, events in (recorded.scaling_events if recorded is not None else {}).items():
+        if name in groups:
+            groups[name]["Events"] = [to_wire(event) for event in events]
+    async for part in call.turns.slices(view.of(AllocationRows).each_where("job", job.key)):
+        for alloc in part:
+            if alloc.task_group in groups and not is_terminal(alloc):
+                _count(groups[alloc.task_group], alloc)
+    return {
+        "JobCreateIndex": job.create_index,
+        "JobID": job.id,
+        "JobModifyIndex": job.job_modify_index,
+        "JobStopped": job.stop,
+        "Namespace": job.namespace,
+        "TaskGroups": groups,
+    }
+
+
+def _count(counts: dict[str, Any], alloc: Allocation) -> None:
+    healthy = alloc.deployment_status.healthy if alloc.deployment_status is not None else None
+    counts["Placed"] += 1
+    counts["Running"] += alloc.client_status == status.CLIENT_RUNNING
+    counts["Healthy"] += healthy is True
+    counts["Unhealthy"] += healthy is False
+
+
+async def actions(call: Call) -> web.Response:
+    """GET /v1/job/:id/actions."""
+
+    def render(job: Job, _: View) -> list[dict[str, str]]:
+        return [
+            {"Name": action.name, "TaskGroupName": group.name, "TaskName": task.name}
+            for group in job.task_groups
+            for task in group.tasks
+            for action in task.actions
+        ]
+
+    return await one_row(call, JobRows, job_key(call), render=render, missing="job not found")
+
+
+READ_JOB = needs.namespace(Capability.READ_JOB)
+REGISTER_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.REGISTER_JOB)
+DEREGISTER_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.DEREGISTER_JOB, Capability.PURGE_JOB)
+DISPATCH_JOB = needs.namespace(Capability.DISPATCH_JOB)
+FORCE_PERIODIC_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.DISPATCH_JOB, Capability.FORCE_PERIODIC_JOB)
+ALLOC_EXEC = needs.namespace(Capability.ALLOC_EXEC)
+EVALUATE_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.EVALUATE_JOB)
+PLAN_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.PLAN_JOB)
+REVERT_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.REVERT_JOB)
+READ_SCALE = needs.namespace(Capability.READ_JOB, Capability.READ_JOB_SCALING)
+SCALE_JOB = needs.namespace(Capability.SCALE_JOB, Capability.SUBMIT_JOB)
+STABLE_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.STABLE_JOB)
+TAG_JOB_VERSION = needs.namespace(Capability.SUBMIT_JOB, Capability.TAG_JOB_VERSION)
+
+ROUTES = (
+    routes.get("/v1/job/{job_id}", read, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.write("/v1/job/{job_id}", update, needs=REGISTER_JOB, scope=BODY, from_nodes=True),
+    routes.delete("/v1/job/{job_id}", job_actions.deregister, needs=DEREGISTER_JOB, scope=QUERY, from_nodes=True),
+    routes.write(
+        "/v1/job/{job_id}/dispatch/payload",
+        job_actions.dispatch_payload,
+        needs=DISPATCH_JOB,
+        scope=QUERY,
+        from_nodes=True,
+    ),
+    routes.write(
+        "/v1/job/{job_id}/periodic/force",
+        job_actions.force_periodic,
+        needs=FORCE_PERIODIC_JOB,
+        scope=QUERY,
+        from_nodes=True,
+    ),
+    routes.get("/v1/job/{job_id}/action", job_exec.run_action, needs=ALLOC_EXEC, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/actions", actions, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/allocations", allocations, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/deployment", deployment, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/deployments", deployments, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.write("/v1/job/{job_id}/dispatch", job_actions.dispatch, needs=DISPATCH_JOB, scope=QUERY, from_nodes=True),
+    routes.write("/v1/job/{job_id}/evaluate", job_actions.evaluate, needs=EVALUATE_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/evaluations", evaluations, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.write("/v1/job/{job_id}/plan", job_actions.plan, needs=PLAN_JOB, scope=BODY, from_nodes=True),
+    routes.write("/v1/job/{job_id}/revert", job_actions.revert, needs=REVERT_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/scale", scale_status, needs=READ_SCALE, scope=QUERY, from_nodes=True),
+    routes.write("/v1/job/{job_id}/scale", job_actions.scale, needs=SCALE_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/services", services.of_job, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.write("/v1/job/{job_id}/stable", job_actions.set_stability, needs=STABLE_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/submission", submission, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/summary", summary, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/job/{job_id}/versions", versions, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.write(
+        "/v1/job/{job_id}/versions/{tag}/tag", job_tags.apply, needs=TAG_JOB_VERSION, scope=QUERY, from_nodes=True
+    ),
+    routes.delete(
+        "/v1/job/{job_id}/versions/{tag}/tag", job_tags.unset, needs=TAG_JOB_VERSION, scope=QUERY, from_nodes=True
+    ),
+)

@@ -1,0 +1,92 @@
+"""`/v1/job/:id/action`: a websocket between a user's terminal and a command that a task's job declares for it.
+
+Frames are those of `/v1/client/allocation/:id/exec`. Which allocation runs it says `allocID`, else it is the newest of
+the job that runs, of `group` where that is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from yurt.http.agent_routes.alloc_exec import converse
+from yurt.http.call import Call
+from yurt.http.errors import Refused
+from yurt.http.forwarding.targets import job_key, node_of_alloc
+from yurt.http.lists import check_uuid
+from yurt.http.query import flag
+from yurt.server.views.jobs import JobRows
+from yurt.server.views.scheduling import AllocationRows
+from yurt.structs.exec import ExecRequest
+from yurt.structs.status import CLIENT_RUNNING
+
+if TYPE_CHECKING:
+    from yurt.structs.alloc import Allocation
+    from yurt.structs.task import Action
+
+NAMES_MAX = 20
+"""So many names an error tells."""
+
+
+async def run_action(call: Call) -> web.StreamResponse:
+    """GET /v1/job/:id/action."""
+    name = call.query.get("action", "")
+    if not name:
+        raise Refused(400, "missing parameter: action")
+    alloc = _allocation(call)
+    task, action = _declared(alloc, name, call.query.get("task", ""))
+    alloc_id, node = node_of_alloc(call, alloc.id)
+    request = ExecRequest(
+        alloc_id=alloc_id,
+        task=task,
+        command=(action.command, *action.args),
+        tty=flag(call.query, "tty"),
+        is_action=True,
+    )
+    return await converse(call, node, request)
+
+
+def _allocation(call: Call) -> Allocation:
+    """The allocation that was asked for, or the newest of the job that runs."""
+    view, key, group = call.view(), job_key(call), call.query.get("group", "")
+    allocations = view.of(AllocationRows)
+    if key not in view.of(JobRows):
+        raise Refused(404, "job not found")
+    wanted = call.query.get("allocID", "")
+    if wanted:
+        found = allocations.get(check_uuid(wanted, "alloc"))
+        if found is None or (found.namespace, found.job_id) != key or (group and found.task_group != group):
+            of_group = f' of its group "{group[:128]}"' if group else ""
+            raise Refused(404, f'The job has no allocation "{wanted}"{of_group}')
+        return found
+    running = [
+        alloc
+        for alloc in allocations.where("job", key)
+        if alloc.client_status == CLIENT_RUNNING and group in ("", alloc.task_group)
+    ]
+    if not running:
+        raise Refused(404, f'No allocation of the group "{group[:128]}" runs' if group else "No allocation runs")
+    return max(running, key=lambda alloc: (alloc.create_index, alloc.id))
+
+
+def _declared(alloc: Allocation, name: str, task: str) -> tuple[str, Action]:
+    """The task and its action; a task that is not named is the only one with an action of that name."""
+    known = [(owner, action) for owner, action in _actions(alloc) if task in ("", owner)]
+    found = [(owner, action) for owner, action in known if action.name == name]
+    if len(found) > 1:
+        raise Refused(400, f"missing parameter: task; {', '.join(owner for owner, _ in found)} have this action")
+    if not found:
+        names = sorted({action.name for _, action in known})[:NAMES_MAX]
+        where = f'The task "{task[:128]}"' if task else f'The group "{alloc.task_group}"'
+        raise Refused(404, f'{where} has no action "{name[:128]}"; it has {", ".join(names) or "none"}')
+    return found[0]
+
+
+def _actions(alloc: Allocation) -> Iterator[tuple[str, Action]]:
+    """The actions of the job's version that the allocation runs, with their tasks."""
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    for task in group.tasks if group is not None else ():
+        for action in task.actions:
+            yield task.name, action

@@ -1,0 +1,73 @@
+"""Namespaces."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from yurt.access import needs
+from yurt.api.encode import to_wire
+from yurt.http import routes
+from yurt.http.answers import list_rows, one_row
+from yurt.http.call import Call, empty_answer
+from yurt.http.errors import Refused, failed_call
+from yurt.http.forwarding.regions import need_authority
+from yurt.http.routes import ROW
+from yurt.rules.validation.job import NAMESPACE as NAME
+from yurt.server.views.cluster import NamespaceRows
+from yurt.structs.cluster import Namespace
+
+DESCRIPTION_MAX = 256
+
+
+async def list_namespaces(call: Call) -> web.Response:
+    """GET /v1/namespaces."""
+    prefix = call.options.prefix
+    return await list_rows(
+        call, (NamespaceRows,),
+        lambda view: view.of(NamespaceRows).all().where(lambda row: row.name.startswith(prefix)),
+        render=lambda _: to_wire, key=lambda row: (row.name, ""),
+    )  # fmt: skip
+
+
+async def read(call: Call) -> web.Response:
+    """GET /v1/namespace/:name."""
+    name = call.part("name")
+    return await one_row(call, NamespaceRows, name, render=lambda row, _: row, missing="Namespace not found")
+
+
+async def upsert(call: Call) -> web.Response:
+    """PUT /v1/namespace and /v1/namespace/:name."""
+    need_authority(call)
+    namespace = await call.body(Namespace)
+    in_path = call.request.match_info.get("name", namespace.name)
+    if not namespace.name:
+        raise Refused(400, "Missing Namespace Name")
+    if namespace.name != in_path:
+        raise Refused(400, "Namespace name does not match request path")
+    if not NAME.match(namespace.name):
+        raise Refused(500, f'invalid name "{namespace.name[:64]}". Must match regex ^[a-zA-Z0-9-]{{1,128}}$')
+    if len(namespace.description) > DESCRIPTION_MAX:
+        raise Refused(500, f"description longer than {DESCRIPTION_MAX}")
+    return empty_answer(index=await failed_call(call.operations.namespaces.upsert(namespace)))
+
+
+async def delete(call: Call) -> web.Response:
+    """DELETE /v1/namespace/:name: only an empty one."""
+    need_authority(call)
+    name = call.part("name")
+    if name == "default":
+        raise Refused(500, "can not delete default namespace")
+    if name not in call.view().of(NamespaceRows):
+        raise Refused(404, "Namespace not found")
+    return empty_answer(index=await failed_call(call.operations.namespaces.delete(name)))
+
+
+LIST_NAMESPACES = needs.each_row(needs.ANY_CAPABILITY)
+
+ROUTES = (
+    routes.get("/v1/namespaces", list_namespaces, needs=LIST_NAMESPACES, scope=ROW, from_nodes=True),
+    routes.write("/v1/namespace", upsert, needs=needs.MANAGEMENT, from_nodes=True),
+    routes.get("/v1/namespace/{name}", read, needs=needs.ANY_CAPABILITY, scope=ROW, from_nodes=True),
+    routes.write("/v1/namespace/{name}", upsert, needs=needs.MANAGEMENT, from_nodes=True),
+    routes.delete("/v1/namespace/{name}", delete, needs=needs.MANAGEMENT, from_nodes=True),
+)

@@ -1,0 +1,118 @@
+"""Node pools, and the nodes and jobs in them. `default` and `all` always exist and never change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from yurt.access import needs
+from yurt.access.needs import Capability, NodePoolCapability
+from yurt.api.encode import to_wire
+from yurt.api.page import by_name
+from yurt.api.stubs import job_stub
+from yurt.http import routes
+from yurt.http.answers import list_rows, one_row
+from yurt.http.call import Call, empty_answer
+from yurt.http.errors import Refused, failed_call
+from yurt.http.forwarding.regions import need_authority
+from yurt.http.query import flag
+from yurt.http.resources.nodes import list_some
+from yurt.http.routes import BODY, ROW
+from yurt.rules.validation.job import NODE_POOL
+from yurt.server.views import Listing, View
+from yurt.server.views.cluster import NodePoolRows
+from yurt.server.views.jobs import JobRows, JobSummaryRows
+from yurt.structs.cluster import NodePool
+from yurt.structs.job import Job
+
+BUILT_IN = ("all", "default")
+
+
+async def list_pools(call: Call) -> web.Response:
+    """GET /v1/node/pools."""
+    prefix = call.options.prefix
+    return await list_rows(
+        call, (NodePoolRows,), lambda view: view.of(NodePoolRows).all().where(lambda row: row.name.startswith(prefix)),
+        render=lambda _: to_wire, key=lambda row: (row.name, ""),
+    )  # fmt: skip
+
+
+async def read(call: Call) -> web.Response:
+    """GET /v1/node/pool/:name."""
+    name = call.part("name")
+    return await one_row(call, NodePoolRows, name, render=lambda row, _: row, missing="node pool not found")
+
+
+async def upsert(call: Call) -> web.Response:
+    """PUT /v1/node/pools and /v1/node/pool/:name."""
+    need_authority(call)
+    pool = await call.body(NodePool)
+    if pool.name != call.request.match_info.get("name", pool.name):
+        raise Refused(400, "Node pool name does not match request path")
+    if pool.name in BUILT_IN:
+        raise Refused(400, f'modifying node pool "{pool.name}" is not allowed')
+    if not NODE_POOL.match(pool.name):
+        raise Refused(400, f'invalid name "{pool.name[:64]}", must match regex ^[a-zA-Z0-9-_]{{1,128}}$')
+    return empty_answer(index=await failed_call(call.operations.node_pools.upsert(pool)))
+
+
+async def delete(call: Call) -> web.Response:
+    """DELETE /v1/node/pool/:name: only one without nodes and jobs."""
+    need_authority(call)
+    name = call.part("name")
+    if name in BUILT_IN:
+        raise Refused(400, f'deleting node pool "{name}" is not allowed')
+    if name not in call.view().of(NodePoolRows):
+        raise Refused(404, "node pool not found")
+    return empty_answer(index=await failed_call(call.operations.node_pools.delete(name)))
+
+
+async def nodes(call: Call) -> web.Response:
+    """GET /v1/node/pool/:name/nodes."""
+    name = _known_pool(call)
+    return await list_some(call, lambda node: name in ("all", node.node_pool))
+
+
+async def jobs(call: Call) -> web.Response:
+    """GET /v1/node/pool/:name/jobs."""
+    name, options, meta = _known_pool(call), call.options, flag(call.query, "meta")
+
+    def listing(view: View) -> Listing[Job]:
+        return view.of(JobRows).of_namespace(options.namespace).where(lambda job: job.node_pool == name)
+
+    def render(view: View) -> Callable[[Job], dict[str, Any]]:
+        summaries = view.of(JobSummaryRows)
+        return lambda job: job_stub(job, summaries.get(job.key), meta=meta)
+
+    return await list_rows(call, (JobRows, JobSummaryRows), listing, key=by_name, render=render)
+
+
+def _known_pool(call: Call) -> str:
+    if call.options.prefix:
+        raise Refused(400, "prefix argument not allowed")
+    name = call.part("name")
+    if name not in call.view().of(NodePoolRows) and name not in BUILT_IN:
+        raise Refused(404, "node pool not found")
+    return name
+
+
+LIST_POOLS = needs.each_row(needs.node_pool(NodePoolCapability.READ))
+WRITE_POOL = needs.node_pool(NodePoolCapability.WRITE)
+READ_POOL = needs.node_pool(NodePoolCapability.READ)
+DELETE_POOL = needs.node_pool(NodePoolCapability.DELETE)
+READ_POOL_NODES = needs.all_of(needs.NODE_READ, needs.node_pool(NodePoolCapability.READ))
+READ_POOL_JOBS = needs.all_of(
+    needs.node_pool(NodePoolCapability.READ), needs.each_row(needs.namespace(Capability.LIST_JOBS))
+)
+
+ROUTES = (
+    routes.get("/v1/node/pools", list_pools, needs=LIST_POOLS, scope=ROW, from_nodes=True),
+    routes.write("/v1/node/pools", upsert, needs=WRITE_POOL, scope=BODY, from_nodes=True),
+    routes.get("/v1/node/pool/{name}", read, needs=READ_POOL, scope=ROW, from_nodes=True),
+    routes.write("/v1/node/pool/{name}", upsert, needs=WRITE_POOL, scope=BODY, from_nodes=True),
+    routes.delete("/v1/node/pool/{name}", delete, needs=DELETE_POOL, scope=ROW, from_nodes=True),
+    routes.get("/v1/node/pool/{name}/nodes", nodes, needs=READ_POOL_NODES, scope=ROW, from_nodes=True),
+    routes.get("/v1/node/pool/{name}/jobs", jobs, needs=READ_POOL_JOBS, scope=ROW, from_nodes=True),
+)

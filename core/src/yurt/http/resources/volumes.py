@@ -1,0 +1,160 @@
+"""Volumes: lists of either type, dynamic host volumes, and the claims of sticky ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from yurt.access import needs
+from yurt.access.needs import Capability
+from yurt.api.encode import to_wire
+from yurt.api.stubs import alloc_stub
+from yurt.http import routes
+from yurt.http.answers import list_rows, one_row
+from yurt.http.call import Call, empty_answer, json_answer, read_answer
+from yurt.http.errors import Refused, failed_call
+from yurt.http.query import flag
+from yurt.http.resources import csi_volumes
+from yurt.http.routes import BODY, QUERY, ROW
+from yurt.sdk.errors import NotFound
+from yurt.sdk.value import Value, replace
+from yurt.server.views import Listing, View
+from yurt.server.views.volumes import HostVolumeClaimRows, HostVolumeRows
+from yurt.structs.host_volume import HostVolume, HostVolumeStub, TaskGroupHostVolumeClaim
+
+
+class HostVolumeBody(Value):
+    """What creates or registers a volume."""
+
+    volume: HostVolume | None = None
+    policy_override: bool = False
+
+
+class HostVolumeAnswer(Value):
+    """The volume as it is stored."""
+
+    volume: HostVolume
+    warnings: str = ""
+
+
+async def list_volumes(call: Call) -> web.Response:
+    """GET /v1/volumes: of the type that is asked for."""
+    kind = call.query.get("type", "")
+    if kind == "csi":
+        return await csi_volumes.list_volumes(call)
+    if not kind:
+        return read_answer(call, [], call.view().index)
+    if kind != "host":
+        raise Refused(404, "resource not found")
+    asked = {"node_id": call.query.get("node_id", ""), "node_pool": call.query.get("node_pool", ""),
+             "plugin_id": call.query.get("plugin_id", "")}  # fmt: skip
+    prefix = call.options.prefix
+
+    def wanted(volume: HostVolume) -> bool:
+        is_named = volume.id.startswith(prefix) or volume.name.startswith(prefix)
+        return is_named and all(value in ("", getattr(volume, name)) for name, value in asked.items())
+
+    def listing(view: View) -> Listing[HostVolume]:
+        return view.of(HostVolumeRows).listed(call.options.namespace).where(wanted)
+
+    return await list_rows(call, (HostVolumeRows,), listing, render=lambda _: lambda volume: to_wire(_stub(volume)))
+
+
+def _stub(volume: HostVolume) -> HostVolumeStub:
+    return HostVolumeStub(**{name: getattr(volume, name) for name in HostVolumeStub.__struct_fields__})
+
+
+async def read(call: Call) -> web.Response:
+    """GET /v1/volume/host/:id."""
+
+    def shown(volume: HostVolume, view: View) -> dict[str, Any]:
+        if not call.options.sees(volume.namespace):
+            raise NotFound("volume not found")
+        wire: dict[str, Any] = to_wire(volume)
+        return wire | {"Allocations": list(map(alloc_stub, view.of(HostVolumeRows).allocations(volume)))}
+
+    return await one_row(call, HostVolumeRows, call.part("id"), render=shown, missing="volume not found")
+
+
+async def create(call: Call) -> web.Response:
+    """PUT /v1/volume/host/create."""
+    stored, index = await failed_call(call.operations.host_volumes.create(await _asked(call)))
+    return json_answer(call, HostVolumeAnswer(volume=stored), index=index)
+
+
+async def register(call: Call) -> web.Response:
+    """PUT /v1/volume/host/register."""
+    stored, index = await failed_call(call.operations.host_volumes.register(await _asked(call)))
+    return json_answer(call, HostVolumeAnswer(volume=stored), index=index)
+
+
+async def _asked(call: Call) -> HostVolume:
+    body = await call.body(HostVolumeBody)
+    if body.volume is None:
+        raise Refused(400, "volume definition is required")
+    namespace = body.volume.namespace
+    if call.query.get("namespace") and not call.options.is_all_namespaces and namespace == "default":
+        namespace = call.options.namespace
+    return replace(body.volume, namespace=namespace or "default")
+
+
+async def delete(call: Call) -> web.Response:
+    """DELETE /v1/volume/host/:id/delete."""
+    force = flag(call.query, "force")
+    volume_id = call.part("id")
+    known = call.view().of(HostVolumeRows).get(volume_id)
+    if known is None or not call.options.sees(known.namespace):
+        raise Refused(404, "volume not found")
+    index = await failed_call(call.operations.host_volumes.delete(known.namespace, volume_id, force=force))
+    return json_answer(call, {}, index=index)
+
+
+async def list_claims(call: Call) -> web.Response:
+    """GET /v1/volumes/claims."""
+    names = {"job_id": "job_id", "task_group": "task_group_name", "volume_name": "volume_name"}
+    asked = {field: call.query.get(name, "") for name, field in names.items()}
+
+    def wanted(claim: TaskGroupHostVolumeClaim) -> bool:
+        is_named = claim.id.startswith(call.options.prefix)
+        return is_named and all(value in ("", getattr(claim, field)) for field, value in asked.items())
+
+    def listing(view: View) -> Listing[TaskGroupHostVolumeClaim]:
+        return view.of(HostVolumeClaimRows).of_namespace(call.options.namespace).where(wanted)
+
+    return await list_rows(call, (HostVolumeClaimRows,), listing, render=lambda _: to_wire)
+
+
+async def delete_claim(call: Call) -> web.Response:
+    """DELETE /v1/volumes/claim/:id."""
+    known = call.view().of(HostVolumeClaimRows).get(call.part("id"))
+    if known is None or not call.options.sees(known.namespace):
+        raise Refused(404, "host volume claim not found")
+    return empty_answer(index=await failed_call(call.operations.host_volumes.delete_claim(known.namespace, known.id)))
+
+
+LIST_VOLUMES = needs.any_of(
+    needs.namespace(
+        Capability.CSI_LIST_VOLUME, Capability.CSI_READ_VOLUME, Capability.CSI_MOUNT_VOLUME, Capability.LIST_JOBS
+    ),
+    needs.each_row(needs.namespace(Capability.HOST_VOLUME_READ)),
+)
+WRITE_CSI_VOLUME = needs.all_of(needs.namespace(Capability.CSI_WRITE_VOLUME), needs.PLUGIN_READ)
+LIST_CLAIMS = needs.each_row(needs.namespace(Capability.HOST_VOLUME_READ))
+DELETE_CLAIM = needs.namespace(Capability.HOST_VOLUME_DELETE)
+CREATE_HOST_VOLUME = needs.namespace(Capability.HOST_VOLUME_CREATE, Capability.HOST_VOLUME_WRITE)
+REGISTER_HOST_VOLUME = needs.namespace(Capability.HOST_VOLUME_REGISTER, Capability.HOST_VOLUME_WRITE)
+READ_HOST_VOLUME = needs.namespace(Capability.HOST_VOLUME_READ)
+DELETE_HOST_VOLUME = needs.namespace(Capability.HOST_VOLUME_DELETE, Capability.HOST_VOLUME_WRITE)
+
+ROUTES = (
+    routes.get("/v1/volumes", list_volumes, needs=LIST_VOLUMES, scope=QUERY, from_nodes=True),
+    routes.write("/v1/volumes", csi_volumes.register, needs=WRITE_CSI_VOLUME, scope=BODY, from_nodes=True),
+    routes.get("/v1/volumes/claims", list_claims, needs=LIST_CLAIMS, scope=QUERY, from_nodes=True),
+    routes.delete("/v1/volumes/claim/{id}", delete_claim, needs=DELETE_CLAIM, scope=ROW, from_nodes=True),
+    routes.write("/v1/volume/host/create", create, needs=CREATE_HOST_VOLUME, scope=BODY, from_nodes=True),
+    routes.write("/v1/volume/host/register", register, needs=REGISTER_HOST_VOLUME, scope=BODY, from_nodes=True),
+    routes.get("/v1/volume/host/{id}", read, needs=READ_HOST_VOLUME, scope=ROW, from_nodes=True),
+    routes.delete("/v1/volume/host/{id}/delete", delete, needs=DELETE_HOST_VOLUME, scope=ROW, from_nodes=True),
+)
+"""Order matters: `create` and `register` are no ids."""
