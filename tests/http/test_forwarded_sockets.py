@@ -16,7 +16,7 @@ from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.http.forwarding.forward import ApiPart, ApiRequest, OwnApi
 from yurt.http.forwarding.forwarded_sockets import ask_socket, handshake
-from yurt.sdk.errors import Invalid, Unavailable
+from yurt.sdk.errors import ERROR_HEADER, Invalid, Unavailable
 
 PATH = "/v1/client/allocation/00000000-0000-0000-0000-000000000000/exec?task=main"
 LIMIT_S = 60.0
@@ -33,7 +33,7 @@ class Far:
     async def exec(self, request: web.Request) -> web.StreamResponse:
         self.headers = dict(request.headers)
         if request.query.get("task") == "other":
-            return web.Response(status=404, text="unknown task name")
+            return web.Response(status=404, text="unknown task name", headers={ERROR_HEADER: "unknown-allocation"})
         peer = web.WebSocketResponse(timeout=10 * LIMIT_S)  # so long it waits for the answer to its close
         await peer.prepare(request)
         async for message in peer:
@@ -97,6 +97,7 @@ async def test_a_refusal_is_the_servers_own_answer() -> None:
         }  # fmt: skip
         async with client.get(PATH.replace("main", "other"), headers=headers) as answer:
             assert (answer.status, await answer.text()) == (404, "unknown task name")
+            assert answer.headers[ERROR_HEADER] == "unknown-allocation"
 
 
 async def test_a_page_of_another_host_is_refused_here_and_one_of_this_host_passes() -> None:

@@ -39,6 +39,14 @@ def test_a_restart_starts_the_time_anew():
     assert again.machine.is_healthy is None and again.wake_at == at(18)
 
 
+def test_a_clock_that_was_set_back_delays_the_verdict():
+    first = advance(watched(), WEB, running(1), checks_pass=True, now=at(2))
+
+    earlier = advance(first.machine, WEB, running(1), checks_pass=True, now=at(-60))
+
+    assert earlier.machine.is_healthy is None and earlier.wake_at == at(12)
+
+
 def test_a_failed_task_is_unhealthy_at_once():
     dead = {"web": TaskState(state=TASK_DEAD, failed=True)}
 

@@ -43,6 +43,13 @@ def test_the_count_starts_anew_only_after_the_window():
     assert isinstance(anew, Restart) and anew.window.count == 1
 
 
+def test_a_clock_that_was_set_back_begins_a_window():
+    anew = after(RestartWindow(start=T0, count=2), -3600)
+
+    assert isinstance(anew, Restart)
+    assert (anew.window.start, anew.window.count) == (T0 - seconds(3600), 1)
+
+
 def test_mode_delay_waits_exactly_for_the_end_of_the_window():
     policy = RestartPolicy(attempts=1, interval=seconds(60), delay=seconds(5), mode="delay")
     first = after(RestartWindow(), 0, policy=policy)

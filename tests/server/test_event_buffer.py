@@ -42,5 +42,21 @@ async def test_deleted_allocations_go_from_the_buffer_and_other_rows_stay() -> N
     assert await buffered(buffer, 2) == [Event(1, (job,), "RegisterJob"), Event(2, (job,), "RegisterJob")]
 
 
+async def test_what_a_reader_has_not_taken_yet_stays() -> None:
+    buffer, (alloc, _) = EventBuffer(), changes()
+    events = [Event(index, (alloc,), "RegisterJob") for index in (1, 2)]
+    for event in events:
+        buffer.add(event)
+    reader = buffer.subscribe()
+    assert await anext(reader) == events[0]
+
+    buffer.forget(Snapshot.empty())
+
+    assert await anext(reader) == events[1]
+    await reader.aclose()
+    buffer.forget(Snapshot.empty())
+    assert await buffered(buffer, 2) == [Event(1, (), "RegisterJob"), Event(2, (), "RegisterJob")]
+
+
 def test_only_what_readers_are_never_told_is_left_out() -> None:
     assert not UNTOLD & TYPE_OF_COMMAND.keys()

@@ -60,7 +60,6 @@ def advance(
     if broken:
         return HealthStep(replace(machine, is_healthy=False, reasons=broken), UnixNano(0))
     machine = replace(machine, good_since=_good_since(machine, all_roles, states, checks_pass=checks_pass, now=now))
-    assert machine.good_since <= now, "healthy since a time to come"
     healthy_at = UnixNano(machine.good_since + machine.min_healthy_time) if machine.good_since else UnixNano(0)
     if healthy_at and healthy_at <= min(now, machine.deadline):
         return HealthStep(replace(machine, is_healthy=True), UnixNano(0))

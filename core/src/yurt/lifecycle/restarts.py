@@ -72,10 +72,10 @@ def decide(
     if policy.attempts <= 0:
         return NoRestart(window, True, REASON_NO_RESTARTS)
     end = window.start + policy.interval
-    if window.start == 0 or now > end:
+    # The clock may have been set back to before the window: then it says nothing about how long ago the starts were.
+    if window.start == 0 or not window.start <= now <= end:
         window, end = RestartWindow(start=now), now + policy.interval
     window = RestartWindow(start=window.start, count=window.count + 1)
-    assert window.start <= now <= end, "the window that counts is the one that is open now"
     if window.count <= policy.attempts:
         delay = policy.delay + int(policy.delay * JITTER_SHARE * chance)
         return Restart(window, Duration(delay), REASON_WITHIN_POLICY)

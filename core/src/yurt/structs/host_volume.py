@@ -8,11 +8,11 @@ from typing import Final, Literal
 from yurt.sdk.value import Value, no_entries
 from yurt.structs.constraint import Constraint
 
-VolumeState = Literal["pending", "ready", "unavailable"]
+VolumeState = Literal["", "pending", "ready", "unavailable"]
 PENDING: Final = "pending"
 READY: Final = "ready"
 UNAVAILABLE: Final = "unavailable"
-"""States of a volume: asked for, offered by its node, not offered by it at present."""
+"""States of a volume: asked for, offered by its node, not offered by it at present. Requests may leave it empty."""
 
 READER_ONLY, WRITER = "single-node-reader-only", "single-node-writer"
 SINGLE_WRITER, MULTI_WRITER = "single-node-single-writer", "single-node-multi-writer"

@@ -30,7 +30,7 @@ from yurt.http.forwarding.marks import (
     NOT_LEADING,
     OWN_HEADERS,
 )
-from yurt.sdk.errors import Invalid, Unavailable
+from yurt.sdk.errors import Invalid, Reason, Unavailable
 from yurt.sdk.value import Value, no_entries, replace
 from yurt.server.leadership.failures import NO_LEADER
 
@@ -144,7 +144,7 @@ class NodeApi:
 async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT) -> web.StreamResponse:
     """Answer as another agent does; raises Unavailable when it cannot be reached or the request came too far."""
     if by != BY_REGION and request.headers.get(FORWARDED) in (by, BY_SERVER):
-        raise NotLed(NO_SERVERS if by == BY_CLIENT else NO_LEADER)
+        raise NotLed(NO_SERVERS, reason=Reason.UNAVAILABLE) if by == BY_CLIENT else NotLed(NO_LEADER)
     headers = _passed(dict(request.headers)) | {FORWARDED: by} | ({FROM_REGION: "1"} if by == BY_REGION else {})
     asked = ApiRequest(method=request.method, path=request.raw_path, headers=headers, has_body=request.body_exists)
     if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":

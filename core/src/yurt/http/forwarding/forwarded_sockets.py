@@ -21,7 +21,7 @@ from yurt.http.agent_routes.alloc_exec import CLOSE_LIMIT_S, FRAME_BYTES_MAX, cl
 from yurt.http.errors import Refused
 from yurt.http.forwarding.forward import PIECE_BYTES, ApiPart, ApiPort, ApiRequest
 from yurt.runtime.env import Env
-from yurt.sdk.errors import Invalid, Unavailable, YurtError
+from yurt.sdk.errors import ERROR_HEADER, Invalid, Unavailable, YurtError
 from yurt.sdk.value import replace
 
 SWITCHED = 101
@@ -30,6 +30,8 @@ REFUSAL_BYTES_MAX = 1024 * 1024
 OPEN_LIMIT_S = 30.0
 NO_MASK = b"\0\0\0\0"
 """Masks guard proxies that cache; here an agent speaks to itself."""
+KEPT = ("content-type", ERROR_HEADER.lower())
+"""Headers of a refusal that go back to the caller."""
 KINDS = {WSMsgType.TEXT: TEXT, WSMsgType.BINARY: BINARY}
 
 
@@ -199,5 +201,5 @@ async def read_head(reader: asyncio.StreamReader) -> Head:
 
 
 def _kept(headers: Mapping[str, str]) -> dict[str, str]:
-    """Of a refusal's headers: its type."""
-    return {name: value for name, value in headers.items() if name == "content-type"}
+    """Of a refusal's headers: its type, and the reason by which callers decide."""
+    return {name: value for name, value in headers.items() if name in KEPT}

@@ -23,6 +23,15 @@ class Event(NamedTuple):
     command: str
 
 
+class _Place:
+    """Where a subscriber is: the index of the next event that it wants."""
+
+    __slots__ = ("next_index",)
+
+    def __init__(self, next_index: int) -> None:
+        self.next_index = next_index
+
+
 class EventBuffer:
     """The newest events; a subscriber that falls behind the buffer goes on at its oldest one."""
 
@@ -31,6 +40,7 @@ class EventBuffer:
         self._arrived: asyncio.Event | None = None
         """Made by the first who waits: where nobody does, a command costs nothing."""
         self._times_broken = 0
+        self._places: list[_Place] = []
 
     def break_off(self) -> None:
         """Events are missing from here on: those who follow are told, and begin anew if they like."""
@@ -44,8 +54,14 @@ class EventBuffer:
         self._wake()
 
     def forget(self, state: Snapshot) -> None:
-        """Let go of evaluations and allocations that are deleted: 100 events may hold a hundred thousand of them."""
+        """Let go of evaluations and allocations that are deleted: 100 events may hold a hundred thousand of them.
+
+        What a subscriber has not taken yet stays.
+        """
+        wanted = min((place.next_index for place in self._places), default=None)
         for position, event in enumerate(self._events):
+            if wanted is not None and event.index >= wanted:
+                break
             kept = tuple(change for change in event.changes if not _is_deleted(change, state))
             if len(kept) < len(event.changes):
                 self._events[position] = event._replace(changes=kept)
@@ -60,17 +76,23 @@ class EventBuffer:
 
         Raises Conflict when this server took over the state of another one, and has not seen what happened between.
         """
-        next_index, times_broken = from_index, self._times_broken
-        while True:
-            if self._times_broken != times_broken:
-                raise Conflict("this server fetched its state from another one: events are missing, subscribe again")
-            found = [event for event in self._events if event.index >= next_index]
-            for event in found:
-                next_index = event.index + 1
-                yield event
-            if not found:
-                self._arrived = self._arrived or asyncio.Event()
-                await self._arrived.wait()
+        place, times_broken = _Place(from_index), self._times_broken
+        self._places.append(place)
+        try:
+            while True:
+                if self._times_broken != times_broken:
+                    raise Conflict(
+                        "this server fetched its state from another one: events are missing, subscribe again"
+                    )
+                found = [event for event in self._events if event.index >= place.next_index]
+                for event in found:
+                    place.next_index = event.index + 1
+                    yield event
+                if not found:
+                    self._arrived = self._arrived or asyncio.Event()
+                    await self._arrived.wait()
+        finally:
+            self._places.remove(place)
 
 
 def _is_deleted(change: Change, state: Snapshot) -> bool:
