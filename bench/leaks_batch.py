@@ -27,7 +27,7 @@ ALLOWED = 1.10
 
 
 def measure(count: int) -> None:
-    """Run so many allocations in jobs of `EACH`, and print a table."""
+    """Run `count` allocations in jobs of `EACH` allocations, and print a table."""
     with tempfile.TemporaryDirectory(prefix="yurt-bench-", ignore_cleanup_errors=True) as name:
         agent = Agent(Path(name), data_dir=None, name="leaks")
         agent.start()

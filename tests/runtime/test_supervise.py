@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from yurt.runtime.supervise import outcome_of
+from yurt.runtime.supervise import outcome_of, supervised
 
 
 async def made() -> int:
@@ -27,3 +27,18 @@ async def test_work_that_is_cancelled_has_no_outcome() -> None:
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+async def test_a_failing_handler_of_a_failure_ends_no_sibling(caplog: pytest.LogCaptureFixture) -> None:
+    def handler(error: Exception) -> None:
+        raise RuntimeError("the handler fails as well")
+
+    async def work() -> None:
+        await fails()
+
+    async with asyncio.TaskGroup() as group:
+        supervised(group, "work", work(), on_error=handler)
+        sibling = group.create_task(made())
+
+    assert sibling.result() == 7
+    assert "so did the handling of its failure" in caplog.text

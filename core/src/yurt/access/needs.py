@@ -223,13 +223,13 @@ def operator(capability: OperatorCapability) -> AsOperator:
 
 def any_of(*needs: Need) -> AnyOf:
     """At least one of the needs."""
-    assert len(needs) > 1, "one need alone is no choice"
+    assert len(needs) > 1, "a choice has at least two needs"
     return AnyOf(needs=needs)
 
 
 def all_of(*needs: Need) -> AllOf:
     """Each of the needs."""
-    assert len(needs) > 1, "one need alone is no combination"
+    assert len(needs) > 1, "a combination has at least two needs"
     return AllOf(needs=needs)
 
 

@@ -126,7 +126,7 @@ class EvalBroker:
         del self._outstanding[eval_id]
         self._deliveries.pop(eval_id, None)
         self._release(held.evaluation)
-        assert not self.place(eval_id), "what was acked is gone before it may be queued anew"
+        assert not self.place(eval_id), "an acknowledged evaluation leaves its place before it is queued again"
         if held.requeued is not None:
             self.enqueue(held.requeued, now=now)
         return True
@@ -304,7 +304,7 @@ class EvalBroker:
         evaluation = held.evaluation
         del self._outstanding[evaluation.id]
         count = self._deliveries.get(evaluation.id, 0)
-        assert count > 0, "what was never delivered cannot come back"
+        assert count > 0, "only a delivered evaluation can be returned"
         if count >= DELIVERY_LIMIT:
             self._admit(evaluation, FAILED_QUEUE)
         else:

@@ -21,19 +21,29 @@ def supervised(
     *,
     on_error: Callable[[Exception], None] | None = None,
 ) -> asyncio.Task[None]:
-    """Run work that may fail alone; an exception is logged and given to `on_error`, cancellation passes through."""
+    """Run work that may fail alone; an exception is logged and given to `on_error`, cancellation passes through.
+
+    An `on_error` that fails is logged too: the siblings of failed work live on whatever handles the failure.
+    """
 
     async def run() -> None:
         try:
             await coroutine
         except Exception as error:
             log.exception("%s failed", name)
-            if on_error is not None:
-                on_error(error)
+            _handle(name, error, on_error)
 
     task = group.create_task(run(), name=name)
     task.add_done_callback(lambda _: coroutine.close())  # cancelled before its first turn, it would never be awaited
     return task
+
+
+def _handle(name: str, error: Exception, on_error: Callable[[Exception], None] | None) -> None:
+    try:
+        if on_error is not None:
+            on_error(error)
+    except Exception:
+        log.exception("%s failed, and so did the handling of its failure", name)
 
 
 async def outcome_of(work: Awaitable[T]) -> T | Exception:
