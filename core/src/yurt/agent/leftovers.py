@@ -13,6 +13,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Final, Literal
 
 from yurt.agent.config import AgentConfig
 from yurt.agent.parts import network_settings
@@ -29,7 +30,10 @@ from yurt.storage.data_dir import LOCK_NAME
 
 ASK_LIMIT_S = 30.0
 REMOVE_LIMIT_S = 120.0
-FOUND, REMOVED, STAYS = "found", "removed", "stays"
+State = Literal["found", "removed", "stays"]
+FOUND: Final = "found"
+REMOVED: Final = "removed"
+STAYS: Final = "stays"
 
 Remove = Callable[[], Awaitable[None]]
 Looked = AsyncIterator[tuple[Leftover, Remove]]
@@ -41,7 +45,7 @@ class Outcome(Value):
     kind: str
     name: str
     detail: str = ""
-    state: str = FOUND
+    state: State = FOUND
     problem: str = ""
 
 
@@ -90,7 +94,7 @@ async def _removed(found: Outcome, remove: Remove) -> Outcome:
     return _with(found, STAYS if problem else REMOVED, problem)
 
 
-def _with(found: Outcome, state: str, problem: str) -> Outcome:
+def _with(found: Outcome, state: State, problem: str) -> Outcome:
     return Outcome(kind=found.kind, name=found.name, detail=found.detail, state=state, problem=problem)
 
 

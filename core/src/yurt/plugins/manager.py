@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import pluggy
@@ -31,9 +31,10 @@ from yurt.sdk.value import Value, no_entries, replace
 
 log = logging.getLogger(__name__)
 
-OK = "ok"
-SKIPPED = "skipped"
-FAILED = "failed"
+PluginState = Literal["ok", "skipped", "failed"]
+OK: Final = "ok"
+SKIPPED: Final = "skipped"
+FAILED: Final = "failed"
 PLUGIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
 Part = Driver | DevicePlugin | TemplateProvider
@@ -45,7 +46,7 @@ class PluginStatus(Value):
     """How a plugin fares: `state` is ok, skipped or failed; `reason` is set for the latter two."""
 
     name: str
-    state: str
+    state: PluginState
     reason: str = ""
     distribution: str = ""
     version: str = ""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -27,6 +27,8 @@ FALSE_WORDS = ("false", "0")
 SCALARS = ("string", "number", "bool")
 DIGEST_BYTES = 16
 SUGGESTION_CUTOFF = 0.6
+
+BlockKind = Literal["single", "list", "map"]
 
 
 class Attribute(Value):
@@ -43,7 +45,7 @@ class Block(Value):
 
     name: str
     body: Schema
-    kind: str = "single"
+    kind: BlockKind = "single"
     required: bool = False
 
 
@@ -90,8 +92,9 @@ def struct_schema(info: inspect.StructType) -> Schema:
     attributes: list[Attribute] = []
     blocks: list[Block] = []
     for field in info.fields:
-        kind, body = block_kind(field.type)
-        if body is not None:
+        block = block_kind(field.type)
+        if block is not None:
+            kind, body = block
             labels = ("name",) if kind == "map" else ()
             inner = msgspec.structs.replace(struct_schema(body), labels=labels)
             blocks.append(Block(name=field.encode_name, kind=kind, required=field.required, body=inner))
@@ -125,8 +128,8 @@ def item_of(info: inspect.Type) -> inspect.Type | None:
     return info.item_type if isinstance(info, inspect.ListType | inspect.VarTupleType) else None
 
 
-def block_kind(info: inspect.Type) -> tuple[str, inspect.StructType | None]:
-    """Whether a field is a block, and of which kind."""
+def block_kind(info: inspect.Type) -> tuple[BlockKind, inspect.StructType] | None:
+    """The kind and the type of a field that is a block; None for an attribute."""
     plain = without_none(info)
     item = item_of(plain)
     if isinstance(plain, inspect.StructType):
@@ -135,7 +138,7 @@ def block_kind(info: inspect.Type) -> tuple[str, inspect.StructType | None]:
         return "list", item
     if isinstance(plain, inspect.DictType) and isinstance(plain.value_type, inspect.StructType):
         return "map", plain.value_type
-    return "", None
+    return None
 
 
 def attribute_type(info: inspect.Type) -> str:

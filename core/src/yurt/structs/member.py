@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final, Literal
+
 from yurt.sdk.value import Value
 
-ALIVE, FAILED, LEFT, LEAVING = "alive", "failed", "left", "leaving"
+MemberStatus = Literal["alive", "failed", "left", "leaving"]
+ALIVE: Final = "alive"
+FAILED: Final = "failed"
+LEFT: Final = "left"
+LEAVING: Final = "leaving"
 
 
 class Member(Value):
@@ -25,7 +31,7 @@ class Member(Value):
     http_addr: str
     etcd_addr: str = ""
     """Where its own etcd member is reached by the others; "" with an etcd that stands by itself."""
-    status: str = ALIVE
+    status: MemberStatus = ALIVE
     incarnation: int = 0
     expect: int = 0
     has_data: bool = False
