@@ -20,7 +20,7 @@ LOGS_CHANGES = "logs a lasting failure again only when its text changes"
 EDGES: dict[str, str] = {
     "core/src/yurt/rpc/link.py::_tell_problem": LOGS_CHANGES,
     "core/src/yurt/agent/cluster/minding.py::run": LOGS_CHANGES,
-    "core/src/yurt/server/leadership/region_replication.py::_forever": LOGS_CHANGES,
+    "core/src/yurt/server/resources/region_replication.py::_forever": LOGS_CHANGES,
     "core/src/yurt/client/csi/volumes.py::_claimed": LOGS_CHANGES,
     "core/src/yurt/agent/cluster/joining.py::_try": "shows the address once, whoever named it",
     "drivers/docker/src/yurt_driver_docker/images.py::_pull_with_auth": "Docker tells a refused login in words only",

@@ -11,8 +11,8 @@ from yurt.broker import Delivery
 from yurt.fsm.snapshot import digest
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import Conflict, Reason, Unavailable, YurtError
-from yurt.server.leadership.peers import PeerPort
-from yurt.server.scheduling.work_sources import SCHEDULER_VERSION, FarWork, LeaderWork, PlanReply
+from yurt.server.peers import PeerPort, PlanReply
+from yurt.server.scheduling.work_sources import SCHEDULER_VERSION, FarWork, LeaderWork
 from yurt.server.server import Server
 from yurt.state import Snapshot
 from yurt.structs.plan import Outcome, Plan

@@ -10,8 +10,8 @@ import pytest
 from yurt.fsm import snapshot as snapshots
 from yurt.fsm.snapshot import digest
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
-from yurt.server.leadership.peers import SnapshotPart
 from yurt.server.log.catch_up import fetch_snapshot, send_snapshot
+from yurt.server.peers import SnapshotPart
 from yurt.server.server import Server
 from yurt.state import Snapshot
 from yurt.structs.commands import AllocUpdate, KeepAlive, RegisterJob

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from yurt.sdk.errors import Unavailable
-from yurt.server.leadership.region_replication import BUILT_IN, Pulled, Replication, difference
+from yurt.server.resources.region_replication import BUILT_IN, Pulled, Replication, difference
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands import UpsertNamespaces
 from yurt.testing import factories

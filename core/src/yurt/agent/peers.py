@@ -25,7 +25,7 @@ from yurt.rpc.proxy import Terms, far_port
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.server.clients.node_ports import found_port
-from yurt.server.leadership.peers import LeaderPort, PeerPort
+from yurt.server.peers import LeaderPort, PeerPort
 from yurt.server.ports import Directory, NodePort
 from yurt.server.server import Server
 from yurt.structs.member import ALIVE, LEFT, Member

@@ -25,8 +25,8 @@ from yurt.rpc.proxy import far_port
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Invalid, NotFound, Unavailable
-from yurt.server.leadership.region_replication import Pulled
 from yurt.server.ports import Directory
+from yurt.server.resources.region_replication import Pulled
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.member import ALIVE
 

@@ -20,7 +20,7 @@ from yurt.http.query import ReadOptions
 from yurt.runtime.env import Env
 from yurt.runtime.turns import Turns
 from yurt.server.facts import ServerFacts
-from yurt.server.leadership.failures import no_leader
+from yurt.server.failures import no_leader
 from yurt.server.operations import Operations
 from yurt.server.views import View
 

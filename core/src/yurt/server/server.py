@@ -21,13 +21,12 @@ from yurt.server.clients.node_identities import NodeIdentities
 from yurt.server.clients.node_ports import NodePorts
 from yurt.server.clients.node_service import KNOWN_LIMIT_S, NodeService
 from yurt.server.config import ServerConfig
+from yurt.server.failures import no_leader
 from yurt.server.keys.identities import Identities
 from yurt.server.keys.keyring import Keyring
 from yurt.server.keys.root_keys import RootKeys
-from yurt.server.leadership.failures import no_leader
 from yurt.server.leadership.leader_calls import LeaderCalls
 from yurt.server.leadership.peer_calls import PeerCalls
-from yurt.server.leadership.peers import NoPeers, PeerPort, Peers
 from yurt.server.leadership.roles import Roles
 from yurt.server.log.catch_up import fetch_snapshot
 from yurt.server.log.decisions import Contention, Decision, decide
@@ -38,6 +37,7 @@ from yurt.server.log.log_writer import Committed, LogWriter
 from yurt.server.log.snapshots import Snapshotter
 from yurt.server.log.state_waits import StateWaiter
 from yurt.server.metrics import Metrics
+from yurt.server.peers import NoPeers, PeerPort, Peers
 from yurt.server.ports import NodePort
 from yurt.server.python_collector import HeapKeeper
 from yurt.server.resources.allocs import Allocs
@@ -76,8 +76,8 @@ from yurt.structs.service import ServiceRegistration
 
 if TYPE_CHECKING:
     from yurt.scheduler.capacity.limits import LimitsOf
-    from yurt.server.leadership.region_replication import Authority
     from yurt.server.leadership.term import Term
+    from yurt.server.resources.region_replication import Authority
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any
 from yurt.rpc.peer import ConnectionLost
 from yurt.runtime.env import Env
 from yurt.server.config import ServerConfig
-from yurt.server.leadership.peers import LeaderPort, PeerPort
+from yurt.server.peers import LeaderPort, PeerPort
 from yurt.server.ports import NodePort
 from yurt.server.server import Server
 from yurt.testing.shared_log import LogView, SharedLog

@@ -31,7 +31,7 @@ from yurt.http.cluster import Joined, LogPeer, ServerView
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
-from yurt.server.leadership.failures import no_leader
+from yurt.server.failures import no_leader
 from yurt.server.server import Server
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member

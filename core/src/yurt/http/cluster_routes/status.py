@@ -8,7 +8,7 @@ from yurt.access import needs
 from yurt.http import routes
 from yurt.http.call import Call, json_answer
 from yurt.http.routes import AGENT
-from yurt.server.leadership.failures import no_leader
+from yurt.server.failures import no_leader
 from yurt.structs.member import LEFT
 
 

@@ -23,8 +23,7 @@ from yurt.http.routes import AnsweredBy
 from yurt.http.routing import endpoint_of
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable
-from yurt.server.leadership.failures import NO_LEADER, is_no_leader, log_broken, no_leader
-from yurt.server.leadership.retries import LeaderMoved
+from yurt.server.failures import NO_LEADER, LeaderMoved, is_no_leader, log_broken, no_leader
 
 if TYPE_CHECKING:
     from yurt.http.forwarding.forward import ApiPort

@@ -32,7 +32,7 @@ from yurt.http.forwarding.marks import (
 )
 from yurt.sdk.errors import Invalid, Reason, Unavailable
 from yurt.sdk.value import Value, no_entries, replace
-from yurt.server.leadership.failures import NO_LEADER
+from yurt.server.failures import NO_LEADER
 
 PIECE_BYTES = 64 * 1024
 KEPT_BYTES = 8 * 1024 * 1024

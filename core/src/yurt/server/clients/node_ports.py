@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from yurt.rpc.contract import Method, contract_of
 from yurt.sdk.errors import Reason, Unavailable, YurtError
-from yurt.server.leadership.peers import Peers
+from yurt.server.peers import Peers
 from yurt.server.ports import NodePort
 
 LOOK_LIMIT_S: Final = 3.0

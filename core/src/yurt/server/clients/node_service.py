@@ -20,7 +20,7 @@ from yurt.fsm.nodes import WRONG_SECRET
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.server.clients.heartbeats import Heartbeats
-from yurt.server.leadership.failures import no_leader, shutting_down
+from yurt.server.failures import no_leader, shutting_down
 from yurt.server.log.decisions import ATTEMPTS_MAX
 from yurt.server.log.log_writer import ENTRY_BYTES, Committed, LogWriter, Stale
 from yurt.server.log.state_waits import StateWaiter

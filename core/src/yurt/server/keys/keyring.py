@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
-from yurt.sdk.value import Value
+from yurt.server.peers import RootKey
 from yurt.storage.checked import checked, read_checked
 
 log = logging.getLogger(__name__)
@@ -34,22 +34,9 @@ KEY_BITS: Final = 2048
 SECRET_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 SUFFIX: Final = ".key.json"
-VERSION: Final = 1
 KEY_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 SHOWN_MAX: Final = 64
 """Characters of a malformed id that a message shows."""
-
-
-class RootKey(Value):
-    """A root key; `pem` is the RSA half."""
-
-    key_id: str
-    secret: bytes
-    pem: bytes
-    version: int = VERSION
-
-    def __repr__(self) -> str:
-        return f"RootKey({self.key_id})"
 
 
 class Keyring:

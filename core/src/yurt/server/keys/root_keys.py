@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
-from yurt.server.keys.keyring import RootKey, is_key_id
+from yurt.server.failures import no_leader
+from yurt.server.keys.keyring import is_key_id
 from yurt.server.keys.sealing import sealed_again
-from yurt.server.leadership.failures import no_leader
 from yurt.server.log.log_writer import Stale
 from yurt.server.log.state_waits import wait_for
+from yurt.server.peers import RootKey
 from yurt.structs.commands import DeleteRootKeys, Expectation, PutRootKey, RekeyVariables
 from yurt.structs.variable import KEY_ACTIVE, KEY_INACTIVE, KEY_PREPUBLISHED, KEY_REKEYING, KeyState, RootKeyMeta
 

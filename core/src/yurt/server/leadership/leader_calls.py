@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from yurt.rpc.proxy import NoAnswer
 from yurt.sdk.errors import Unavailable
 from yurt.server.clients.agent_processes import AgentProcesses
-from yurt.server.leadership.failures import is_passing, no_leader
-from yurt.server.leadership.peers import LeaderPort
-from yurt.server.leadership.retries import LeaderMoved
+from yurt.server.failures import LeaderMoved, is_passing, no_leader
+from yurt.server.peers import LeaderPort
 from yurt.server.resources.csi_volumes import CsiVolumes
 from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.rpc import (

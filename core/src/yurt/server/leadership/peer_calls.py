@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from yurt.broker import Delivery
 from yurt.sdk.errors import Conflict, Reason
-from yurt.server.keys.keyring import RootKey
-from yurt.server.leadership.failures import no_leader
-from yurt.server.leadership.peers import PeerStatus, SnapshotPart
+from yurt.server.failures import no_leader
 from yurt.server.log.catch_up import send_snapshot
-from yurt.server.scheduling.work_sources import OTHER_SCHEDULER, POLL_S, SCHEDULER_VERSION, LeaderWork, PlanReply
+from yurt.server.peers import PeerStatus, PlanReply, RootKey, SnapshotPart
+from yurt.server.scheduling.work_sources import OTHER_SCHEDULER, POLL_S, SCHEDULER_VERSION, LeaderWork
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.packed import unpacked
 from yurt.structs.plan import Outcome, Plan

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from yurt.runtime.supervise import attempted, supervised
 from yurt.sdk.errors import YurtError
 from yurt.sdk.value import replace
-from yurt.server.leadership.retries import LeaderMoved
+from yurt.server.failures import LeaderMoved
 from yurt.server.leadership.term import Term
 from yurt.server.log.catch_up import fetch_snapshot
 from yurt.storage.log import CommandLog, Leadership, LogTrimmed

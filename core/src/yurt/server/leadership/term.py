@@ -12,10 +12,10 @@ from yurt.runtime.supervise import keep_running, supervised
 from yurt.sdk.value import seconds
 from yurt.server.clients.heartbeats import Heartbeats
 from yurt.server.keys.root_key_gc import RootKeyCollector
-from yurt.server.leadership.region_replication import Replication
 from yurt.server.resources.deployment_watcher import DeploymentWatcher
 from yurt.server.resources.drain import Drainer
 from yurt.server.resources.periodic import PeriodicDispatcher
+from yurt.server.resources.region_replication import Replication
 from yurt.server.scheduling.eval_queue import EvalQueue
 from yurt.server.scheduling.plan_applier import PlanApplier
 from yurt.server.scheduling.work_sources import BATCH, LeaderWork

@@ -18,7 +18,7 @@ from typing import IO, Final
 
 from yurt.fsm import snapshot as snapshots
 from yurt.sdk.errors import Invalid, Unavailable, YurtError
-from yurt.server.leadership.peers import Peers, SnapshotPart
+from yurt.server.peers import Peers, SnapshotPart
 from yurt.state import Snapshot
 from yurt.storage.log import CommandLog
 

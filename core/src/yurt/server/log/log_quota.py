@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from yurt.sdk.errors import YurtError
-from yurt.server.leadership.peers import Peers
+from yurt.server.peers import Peers
 from yurt.storage.log import CommandLog
 
 log = logging.getLogger(__name__)

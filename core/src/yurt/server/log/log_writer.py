@@ -28,7 +28,7 @@ from yurt.fsm import apply
 from yurt.runtime.turns import Turns
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable, YurtError
 from yurt.sdk.value import replace
-from yurt.server.leadership.failures import SHUTTING_DOWN, log_broken, no_leader, outcome_unknown, shutting_down
+from yurt.server.failures import SHUTTING_DOWN, log_broken, no_leader, outcome_unknown, shutting_down
 from yurt.state import Changes, Snapshot
 from yurt.storage.log import CommandLog, Entry, LogBroken, LogFull
 from yurt.structs.commands import (

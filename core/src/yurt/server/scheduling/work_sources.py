@@ -15,11 +15,12 @@ from yurt.broker import Delivery
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of
 from yurt.sdk.errors import Conflict, YurtError
-from yurt.sdk.value import Value, replace
-from yurt.server.leadership.failures import is_no_leader, is_passing
-from yurt.server.leadership.retries import repeated
+from yurt.sdk.value import replace
+from yurt.server.failures import is_no_leader, is_passing
 from yurt.server.log.log_writer import Committed, LogWriter, error_of
+from yurt.server.peers import PeerPort, PlanReply
 from yurt.server.scheduling.plan_applier import PlanApplier, outcome_evaluations
+from yurt.server.scheduling.retries import repeated
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.commands import Rejected, UpsertEvaluations
@@ -29,7 +30,6 @@ from yurt.structs.packed import packed
 from yurt.structs.plan import Outcome, Plan, PlanResult
 
 if TYPE_CHECKING:
-    from yurt.server.leadership.peers import PeerPort
     from yurt.server.scheduling.eval_queue import EvalQueue
 
 QUEUES: Final = status.JOB_TYPES
@@ -49,14 +49,6 @@ class View(NamedTuple):
     state: Snapshot
     ahead: int
     after: str = ""
-
-
-class PlanReply(Value):
-    """What became of a plan: whether all of it, or nothing, was accepted; a state to look at when it was not all."""
-
-    is_full: bool
-    is_empty: bool = False
-    refresh_index: int = 0
 
 
 class Made(NamedTuple):

@@ -25,9 +25,10 @@ from yurt.sdk.errors import Reason, YurtError
 from yurt.sdk.value import replace
 from yurt.server.log.state_waits import StateWaiter
 from yurt.server.metrics import Metrics
+from yurt.server.peers import PlanReply
 from yurt.server.scheduling.plan_applier import outcome_evaluations
 from yurt.server.scheduling.replay import ATTEMPTS_KEPT
-from yurt.server.scheduling.work_sources import Made, PlanReply, View, Work, evaluation_size
+from yurt.server.scheduling.work_sources import Made, View, Work, evaluation_size
 from yurt.state import Snapshot
 from yurt.structs.evaluation import AttemptRecord, Evaluation
 from yurt.structs.plan import Outcome

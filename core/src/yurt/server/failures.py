@@ -16,6 +16,10 @@ MAY_REPEAT: Final = frozenset({
 """Reasons for which a call that may be carried out twice is made again."""
 
 
+class LeaderMoved(Exception):
+    """Another server leads than the one that was asked."""
+
+
 def no_leader() -> Unavailable:
     """No server leads; the request was not carried out."""
     return Unavailable(NO_LEADER, reason=Reason.NO_LEADER)

@@ -12,9 +12,7 @@ from typing import Protocol
 from yurt.broker import Delivery
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import Value
-from yurt.server.keys.keyring import RootKey
 from yurt.server.ports import NodePort
-from yurt.server.scheduling.work_sources import PlanReply
 from yurt.storage.log import LogRoom
 from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.evaluation import Evaluation
@@ -29,6 +27,26 @@ from yurt.structs.rpc import (
     UpdateAllocsRequest,
 )
 from yurt.structs.service import ServiceRegistration
+
+
+class RootKey(Value):
+    """A root key of the cluster; `pem` is the RSA half. It never enters the state, the log or a snapshot."""
+
+    key_id: str
+    secret: bytes
+    pem: bytes
+    version: int = 1
+
+    def __repr__(self) -> str:
+        return f"RootKey({self.key_id})"
+
+
+class PlanReply(Value):
+    """What became of a plan: whether all of it, or nothing, was accepted; a state to look at when it was not all."""
+
+    is_full: bool
+    is_empty: bool = False
+    refresh_index: int = 0
 
 
 class PeerStatus(Value):

@@ -1,4 +1,4 @@
-"""Makes a worker's call to the leader again while it fails in a way that passes (`yurt.server.leadership.failures`)."""
+"""Makes a worker's call to the leader again while it fails in a way that passes (`yurt.server.failures`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,6 @@ RETRY_FIRST_S, RETRY_MAX_S = 0.5, 10.0
 """Pauses between tries of a worker's call (semantics, section 3)."""
 RETRY_LIMIT_S: Final = 60.0
 """How long a worker tries: then its delivery is no longer its own."""
-
-
-class LeaderMoved(Exception):
-    """Another server leads than the one that was asked."""
 
 
 async def repeated(call: Callable[[], Awaitable[T]], env: Env, *, while_: Callable[[Exception], bool]) -> T:
