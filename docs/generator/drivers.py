@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager
 from yurt.sdk.driver import AgentPaths, Driver, PluginContext
-from yurt.sdk.hooks import ENTRY_POINT_GROUP
+from yurt.sdk.plugin import ENTRY_POINT_GROUP
 from yurt.sdk.schema import Schema, schema_of
 
 from docs.generator.driver_notes import ABOUT, NOTES

@@ -12,7 +12,7 @@ from yurt.plugins import LoadedPlugins, PluginManager
 from yurt.sdk.driver import PluginContext
 
 GOOD = """
-from yurt.sdk.hooks import hookimpl
+from yurt.sdk.plugin import plugin_function
 from yurt_driver_mock.config import PluginOptions
 from yurt_driver_mock.driver import MockDriver
 
@@ -23,18 +23,18 @@ class Mine(MockDriver):
         Mine.closed = True
         {close}
 
-@hookimpl
+@plugin_function
 def yurt_task_drivers(context):
     return [Mine(PluginOptions())]
 """
 SKIPPED = """
-from yurt.sdk.hooks import PluginSkipped, hookimpl
-@hookimpl
+from yurt.sdk.plugin import PluginSkipped, plugin_function
+@plugin_function
 def yurt_task_drivers(context):
     raise PluginSkipped("no socket at /run/engine.sock")
 """
 PROVIDER = """
-from yurt.sdk.hooks import hookimpl
+from yurt.sdk.plugin import plugin_function
 from yurt.sdk.templates import TemplateAnswer
 class Provider:
     name = "{name}"
@@ -45,7 +45,7 @@ class Provider:
         yield TemplateAnswer(data=ask.function)
     async def close(self):
         pass
-@hookimpl
+@plugin_function
 def yurt_template_providers(context):
     return [Provider(context.config)]
 """
@@ -180,10 +180,10 @@ async def test_the_installed_drivers_are_found_by_their_entry_points() -> None:
 
 
 DEVICES = """
-from yurt.sdk.hooks import hookimpl
+from yurt.sdk.plugin import plugin_function
 from yurt.testing.fake_devices import FakeDevices
 
-@hookimpl
+@plugin_function
 def yurt_device_plugins(context):
     made = FakeDevices(*context.config.get("ids", ()), name="{name}")
     {change}

@@ -13,7 +13,7 @@ import pytest
 from yurt.sdk.device import MPS, SLICE, ClaimedDevices, DeviceClaim, DeviceFingerprint
 from yurt.sdk.driver import AgentPaths, PluginContext
 from yurt.sdk.errors import DriverError, Invalid
-from yurt.sdk.hooks import PluginSkipped
+from yurt.sdk.plugin import PluginSkipped
 from yurt.sdk.value import UnixNano
 from yurt.testing.agent import wait_for
 from yurt.testing.device_suite import Bench, DeviceCases, DeviceFactory, DeviceSuite, is_healthy

@@ -19,7 +19,7 @@ from yurt.plugins import code
 from yurt.plugins.manager import OK, PluginFailed, PluginManager, PluginStatus
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.errors import Conflict, Invalid, NotFound
-from yurt.sdk.hooks import PluginSkipped
+from yurt.sdk.plugin import PluginSkipped
 from yurt.structs.plugins import PluginReloaded
 
 log = logging.getLogger(__name__)

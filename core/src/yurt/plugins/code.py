@@ -10,7 +10,7 @@ import sys
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
 
-from yurt.sdk import hooks
+from yurt.sdk import plugin as declarations
 from yurt.sdk.errors import Invalid, NotFound
 
 SHARED = frozenset({"yurt", "yurt_jobspec"})
@@ -21,7 +21,7 @@ Modules = dict[str, ModuleType]
 def find(name: str) -> EntryPoint:
     """The plugin of that name as it is installed now; raises NotFound."""
     importlib.invalidate_caches()
-    for each in entry_points(group=hooks.ENTRY_POINT_GROUP):
+    for each in entry_points(group=declarations.ENTRY_POINT_GROUP):
         if each.name == name:
             return each
     raise NotFound(f'no plugin "{name}" is installed any more')

@@ -1,6 +1,6 @@
 """Loads every installed plugin apart from the others, and says of each how that went.
 
-Each plugin gets a pluggy manager of its own: a plugin that cannot be imported, has a misspelt hook or fails when it
+Each plugin gets a pluggy manager of its own: a plugin that cannot be imported, has a misspelt function or fails when it
 is called becomes a status, and the next one is loaded all the same. The name of a driver has one owner, that of a
 device plugin, of a template provider and of a template's function too; who comes second is refused. Plugins are taken
 in the order of their names, so that the same machine always has the same owner.
@@ -22,7 +22,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 import pluggy
 
-from yurt.sdk import hooks
+from yurt.sdk import plugin as declarations
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.errors import Invalid
@@ -113,7 +113,7 @@ def failures_told(name: str) -> Iterator[None]:
     """Run code of a plugin: whatever it raises, save that it has nothing to offer, becomes PluginFailed."""
     try:
         yield
-    except hooks.PluginSkipped:
+    except declarations.PluginSkipped:
         raise
     except (Exception, SystemExit) as error:
         log.warning("plugin %s failed: %s", name, describe(error))
@@ -139,7 +139,7 @@ class PluginManager:
     def load(self, context_for: Callable[[str], PluginContext], *, configs: Configs | None = None) -> LoadedPlugins:
         """Load every plugin; `context_for` gives each its context by name, `configs` its configuration by label."""
         self._configs = configs or {}
-        found = entry_points(group=hooks.ENTRY_POINT_GROUP) if self._found is None else self._found
+        found = entry_points(group=declarations.ENTRY_POINT_GROUP) if self._found is None else self._found
         statuses: list[PluginStatus] = []
         for entry_point in sorted(found, key=lambda each: each.name):
             statuses.append(self._load_one(entry_point, context_for, taken={each.name for each in statuses}))
@@ -174,7 +174,7 @@ class PluginManager:
                 self._check(made.drivers)
                 self._check_devices(made.devices)
                 self._check_providers(made.providers)
-        except hooks.PluginSkipped as reason:
+        except declarations.PluginSkipped as reason:
             return msgspec.structs.replace(status, state=SKIPPED, reason=str(reason))
         except PluginFailed as error:
             return msgspec.structs.replace(status, state=FAILED, reason=str(error))
@@ -208,7 +208,7 @@ class PluginManager:
         self._replaced += [driver for driver in made.drivers if getattr(driver, "name", "") in refused]
         left = made._replace(drivers=tuple(each for each in made.drivers if getattr(each, "name", "") not in refused))
         if not left.all:
-            raise hooks.PluginSkipped("; ".join(f"driver {name}: {reason}" for name, reason in refused.items()))
+            raise declarations.PluginSkipped("; ".join(f"driver {name}: {reason}" for name, reason in refused.items()))
         return left
 
     def drivers_of(self, status: PluginStatus) -> dict[str, Driver]:
@@ -291,25 +291,25 @@ class PluginManager:
 
 
 def make_parts(entry_point: EntryPoint, context: PluginContext) -> Made:
-    """Import a plugin, check its hooks and ask for what it makes."""
-    hook = hooks_of(entry_point)
+    """Import a plugin, check its functions and ask for what it makes."""
+    functions = functions_of(entry_point)
     return Made(
-        drivers=tuple(each for found in hook.yurt_task_drivers(context=context) for each in found or ()),
-        devices=tuple(each for found in hook.yurt_device_plugins(context=context) for each in found or ()),
-        providers=tuple(each for found in hook.yurt_template_providers(context=context) for each in found or ()),
+        drivers=tuple(each for found in functions.yurt_task_drivers(context=context) for each in found or ()),
+        devices=tuple(each for found in functions.yurt_device_plugins(context=context) for each in found or ()),
+        providers=tuple(each for found in functions.yurt_template_providers(context=context) for each in found or ()),
     )
 
 
 def options_of(entry_point: EntryPoint) -> type[msgspec.Struct] | None:
     """The options of a plugin's block in the agent's configuration, when the plugin tells them."""
-    found: type[msgspec.Struct] | None = hooks_of(entry_point).yurt_plugin_config()
+    found: type[msgspec.Struct] | None = functions_of(entry_point).yurt_plugin_config()
     return found
 
 
-def hooks_of(entry_point: EntryPoint) -> pluggy.HookRelay:
-    """The hooks of a plugin, which is imported and checked."""
-    manager = pluggy.PluginManager(hooks.PROJECT)
-    manager.add_hookspecs(hooks)
+def functions_of(entry_point: EntryPoint) -> pluggy.HookRelay:
+    """The plugin functions of a plugin, which is imported and checked."""
+    manager = pluggy.PluginManager(declarations.PROJECT)
+    manager.add_hookspecs(declarations)
     manager.register(entry_point.load(), name=entry_point.name)
     manager.check_pending()
     return manager.hook

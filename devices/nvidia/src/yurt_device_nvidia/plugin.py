@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import PluginContext
-from yurt.sdk.hooks import PluginSkipped, hookimpl
+from yurt.sdk.plugin import PluginSkipped, plugin_function
 
 from yurt_device_nvidia.nvml import has_card, has_library
 from yurt_device_nvidia.options import settings_of
 
 
-@hookimpl
+@plugin_function
 def yurt_device_plugins(context: PluginContext) -> list[DevicePlugin]:
     """The GPUs of this machine; one that has a card, but no driver, says so for as long as that lasts."""
     settings = settings_of(context)

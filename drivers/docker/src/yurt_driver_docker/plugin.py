@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import msgspec
 from yurt.sdk.driver import Driver, PluginContext
-from yurt.sdk.hooks import hookimpl
+from yurt.sdk.plugin import plugin_function
 
 from yurt_driver_docker.config import PluginOptions, plugin_config
 from yurt_driver_docker.driver import DockerDriver
 
 
-@hookimpl
+@plugin_function
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
     """The driver; where no engine answers it reports so, with the way to install one."""
     return [DockerDriver(plugin_config(context), clock=context.now)]
 
 
-@hookimpl
+@plugin_function
 def yurt_plugin_config() -> type[msgspec.Struct]:
     """The options of the plugin's block."""
     return PluginOptions

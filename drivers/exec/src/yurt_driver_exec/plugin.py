@@ -5,19 +5,19 @@ from __future__ import annotations
 import msgspec
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.executor import ContainerExecutor
-from yurt.sdk.hooks import hookimpl
+from yurt.sdk.plugin import plugin_function
 
 from yurt_driver_exec.config import PluginConfig
 from yurt_driver_exec.driver import exec_driver
 
 
-@hookimpl
+@plugin_function
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
     """The driver; where it cannot work it reports itself as unhealthy, with the reason and the fix."""
     return [exec_driver(context, ContainerExecutor.from_context(context))]
 
 
-@hookimpl
+@plugin_function
 def yurt_plugin_config() -> type[msgspec.Struct]:
     """The options of the plugin's block."""
     return PluginConfig

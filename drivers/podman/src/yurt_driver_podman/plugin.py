@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from yurt.sdk.driver import Driver, PluginContext
-from yurt.sdk.hooks import hookimpl
+from yurt.sdk.plugin import plugin_function
 
 from yurt_driver_podman.config import plugin_config
 from yurt_driver_podman.driver import PodmanDriver
 
 
-@hookimpl
+@plugin_function
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
     """The driver; where no engine answers it reports so, with the way to start one."""
     return [PodmanDriver(plugin_config(context), clock=context.now)]

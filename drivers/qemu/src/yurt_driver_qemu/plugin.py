@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import msgspec
 from yurt.sdk.driver import Driver, PluginContext
-from yurt.sdk.hooks import hookimpl
+from yurt.sdk.plugin import plugin_function
 
 from yurt_driver_qemu.config import PluginConfig
 from yurt_driver_qemu.driver import QemuDriver
 
 
-@hookimpl
+@plugin_function
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
     """The driver; without an emulator it reports itself as undetected, with the way to install one."""
     return [QemuDriver(context)]
 
 
-@hookimpl
+@plugin_function
 def yurt_plugin_config() -> type[msgspec.Struct]:
     """The options of the plugin's block."""
     return PluginConfig

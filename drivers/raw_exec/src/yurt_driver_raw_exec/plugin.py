@@ -5,20 +5,20 @@ from __future__ import annotations
 import msgspec
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.executor import ProcessExecutor
-from yurt.sdk.hooks import hookimpl
+from yurt.sdk.plugin import plugin_function
 
 from yurt_driver_raw_exec.config import PluginOptions, plugin_config
 from yurt_driver_raw_exec.driver import raw_exec_driver
 
 
-@hookimpl
+@plugin_function
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
     """The driver; when it is not enabled it reports itself as unhealthy, with the way to enable it."""
     executor = ProcessExecutor.from_context(context)
     return [raw_exec_driver(plugin_config(context), executor)]
 
 
-@hookimpl
+@plugin_function
 def yurt_plugin_config() -> type[msgspec.Struct]:
     """The options of the plugin's block."""
     return PluginOptions

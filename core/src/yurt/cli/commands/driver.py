@@ -140,7 +140,7 @@ def find_plugin(name: str) -> EntryPoint:
     """The installed plugin that has the driver; raises CliError that names those that there are."""
     from importlib.metadata import entry_points
 
-    from yurt.sdk.hooks import ENTRY_POINT_GROUP
+    from yurt.sdk.plugin import ENTRY_POINT_GROUP
 
     found = {each.name: each for each in entry_points(group=ENTRY_POINT_GROUP)}
     short = name.removesuffix("_driver")
@@ -172,7 +172,7 @@ def make_driver(name: str, plugin: EntryPoint, folder: str, config: Mapping[str,
     from yurt.plugins.manager import make_parts
     from yurt.sdk.driver import AgentPaths, PluginContext
     from yurt.sdk.errors import DriverError
-    from yurt.sdk.hooks import PluginSkipped
+    from yurt.sdk.plugin import PluginSkipped
 
     paths = AgentPaths(state_dir=folder, run_dir=folder)
     try:

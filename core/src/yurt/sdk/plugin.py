@@ -1,6 +1,8 @@
-"""The hooks that a plugin may implement; the markers are pluggy's.
+"""The functions by which a plugin registers what it offers.
 
-A plugin is a module (or object) named by an entry point of the group `yurt.plugins.v1`.
+A plugin is a module (or object) named by an entry point of the group `yurt.plugins.v1`. Its plugin functions are those
+marked with `@plugin_function` whose names stand here. pluggy calls them hooks; in Yurt a hook is a step of an
+allocation or a task (`yurt.sdk.hooks`).
 """
 
 from __future__ import annotations
@@ -17,33 +19,33 @@ from yurt.sdk.templates import TemplateProvider
 PROJECT = "yurt"
 ENTRY_POINT_GROUP = "yurt.plugins.v1"
 
-hookspec = pluggy.HookspecMarker(PROJECT)
-hookimpl = pluggy.HookimplMarker(PROJECT)
+declared = pluggy.HookspecMarker(PROJECT)
+plugin_function = pluggy.HookimplMarker(PROJECT)
 
 
 class PluginSkipped(Exception):
     """A plugin raises this to say why it has nothing to offer on this machine; that is no failure."""
 
 
-@hookspec
+@declared
 def yurt_task_drivers(context: PluginContext) -> Sequence[Driver]:
     """Make the plugin's task drivers; raise PluginSkipped with the reason when there are none."""
     raise NotImplementedError
 
 
-@hookspec
+@declared
 def yurt_device_plugins(context: PluginContext) -> Sequence[DevicePlugin]:
     """Make the plugin's device plugins; raise PluginSkipped with the reason when there are none."""
     raise NotImplementedError
 
 
-@hookspec
+@declared
 def yurt_template_providers(context: PluginContext) -> Sequence[TemplateProvider]:
     """Make the plugin's template providers; raise PluginSkipped with the reason when there are none."""
     raise NotImplementedError
 
 
-@hookspec(firstresult=True)
+@declared(firstresult=True)
 def yurt_plugin_config() -> type[msgspec.Struct]:
     """The struct that the `config` of the agent's plugin block decodes to; whoever offers the plugin to others asks."""
     raise NotImplementedError
