@@ -1,7 +1,7 @@
 """Containers under `yurt agent -dev`, beside the engine's own command line doing the same on the same machine.
 
-The engines are our own (`yurt.testing.engines`), so it needs root and their packages; one that is absent is left out
-with its reason. The containers have no network and sleep. Run it with `python -m bench containers`.
+The engines are our own (`yurt.testing.services.engines`), so it needs root and their packages; one that is absent is
+left out with its reason. The containers have no network and sleep. Run it with `python -m bench containers`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 from yurt.testing.agent import Agent, raw_exec_job, register
-from yurt.testing.engines import DockerEngine, PodmanEngine, missing
+from yurt.testing.services.engines import DockerEngine, PodmanEngine, missing
 
 from bench.agent import memory_mb, stop, timed
 from bench.table import Row, print_table

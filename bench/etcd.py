@@ -18,9 +18,9 @@ from typing import NamedTuple
 from yurt.runtime.env import RealEnv
 from yurt.storage.etcd.log import EtcdLog
 from yurt.testing.agent import wait_for
-from yurt.testing.etcd import LocalEtcd, local_etcd, member_configs
 from yurt.testing.log_process import LogProcess, log_processes
 from yurt.testing.log_server import LogServer, running, wait_leader
+from yurt.testing.services.etcd import LocalEtcd, local_etcd, member_configs
 
 from bench.table import Row, print_table
 

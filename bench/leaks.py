@@ -6,8 +6,8 @@
 A life is placed, given a template's file and secrets, started, read, measured, worked in (`alloc exec`), stopped and
 forgotten; every second round's groups have a network and a mapped port of their own. After a warm-up of 200 the agent's
 holdings are counted, after the next 1,000 again, and after another 1,000 once more, and at the end the containers that
-the engines still have, and what podman runs beside them. The container engines are our own (`yurt.testing.engines`),
-where their programs are. BENCH_LEAKS_LIVES=200 makes it shorter.
+the engines still have, and what podman runs beside them. The container engines are our own
+(`yurt.testing.services.engines`), where their programs are. BENCH_LEAKS_LIVES=200 makes it shorter.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from yurt.testing.agent import Agent, stop_jobs, wait_for
-from yurt.testing.engines import DockerEngine, PodmanEngine, missing
 from yurt.testing.leaks import CONFIGS, Holdings, Lives, has_bridge, usable_drivers
+from yurt.testing.services.engines import DockerEngine, PodmanEngine, missing
 
 from bench import leaks_batch
 from bench.table import Row, print_table

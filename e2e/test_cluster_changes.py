@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from yurt.testing.agent import YURT, ApiFailure, raw_exec_job, register, wait_for
-from yurt.testing.load import Load
+from yurt.testing.faults.load import Load
 from yurt.testing.real_cluster import LEADERLESS, RealCluster, ServerAgent, real_cluster
 
 QUOTA_BYTES = 16 * 1024**2

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from yurt.testing.agent import ApiFailure, pid_is_alive, raw_exec_job, register, wait_for
-from yurt.testing.load import Load
-from yurt.testing.network import Network
+from yurt.testing.faults.load import Load
 from yurt.testing.real_cluster import RealCluster, ServerAgent, real_cluster
+from yurt.testing.services.network import Network
 
 ROUNDS = int(os.environ.get("YURT_KILLS", "6"))
 """How often the leader is killed; 20 give the figures of the README."""

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import pytest
 from yurt.testing.agent import Agent, ApiFailure, register, running_agent, wait_for
-from yurt.testing.engines import DockerEngine, PodmanEngine, missing
 from yurt.testing.nightly import is_nightly
+from yurt.testing.services.engines import DockerEngine, PodmanEngine, missing
 from yurt_jobspec import parse_job
 
 CORPUS = Path(__file__).resolve().parent.parent.parent / "shared" / "corpus" / "jobspecs"

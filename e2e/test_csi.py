@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from yurt.testing.agent import Agent, raw_exec_job, register, running_agent, wait_for
-from yurt.testing.engines import DockerEngine, missing
 from yurt.testing.leaks import data_dir_of
+from yurt.testing.services.engines import DockerEngine, missing
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the plugin mounts folders, which takes root")
 
@@ -32,7 +32,7 @@ capability {{
 
 def plugin_job(storage: Path) -> dict[str, Any]:
     """A job that runs the plugin on every node."""
-    job = raw_exec_job("plugin", sys.executable, "-m", "yurt.testing.csi_plugin", str(storage), kind="system")
+    job = raw_exec_job("plugin", sys.executable, "-m", "yurt.testing.services.csi_plugin", str(storage), kind="system")
     job["TaskGroups"][0]["Tasks"][0] |= {
         "CSIPluginConfig": {"ID": "folders", "Type": "node"},
         "Resources": {"CPU": 10, "MemoryMB": 256},

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from yurt.testing.agent import Agent, pid_is_alive, raw_exec_job, register, running_agent, wait_for
-from yurt.testing.engines import PodmanEngine, missing
+from yurt.testing.services.engines import PodmanEngine, missing
 
 fake = pytest.importorskip("yurt_device_nvidia.fake", reason="the NVIDIA plugin is not installed")
 

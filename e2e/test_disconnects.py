@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 
 import pytest
 from yurt.testing.agent import pid_is_alive, raw_exec_job, register, wait_for
-from yurt.testing.network import Network
+from yurt.testing.faults.skewed import skewed_command
 from yurt.testing.real_cluster import ClientAgent, Place, RealCluster, ServerAgent
-from yurt.testing.skewed import skewed_command
+from yurt.testing.services.network import Network
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="network namespaces need root"),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from yurt.testing.agent import Agent, raw_exec_job, register, running_agent, wait_for
-from yurt.testing.engines import DockerEngine, missing
+from yurt.testing.services.engines import DockerEngine, missing
 
 REASON = missing("dockerd", "containerd", "docker", "busybox", "ip")
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)

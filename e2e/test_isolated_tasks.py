@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 from yurt.testing.agent import Agent, pid_is_alive, register, running_agent, wait_for
-from yurt.testing.guest import find_parts, initramfs
+from yurt.testing.services.guest import find_parts, initramfs
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="isolation takes root on Linux"),

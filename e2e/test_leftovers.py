@@ -16,7 +16,7 @@ from yurt.client.networks.settings import CNI_PATHS
 from yurt.sdk.mounting import points_below
 from yurt.testing.agent import Agent, pid_is_alive, register, wait_for
 from yurt.testing.claims import own_subnet
-from yurt.testing.engines import DockerEngine, missing
+from yurt.testing.services.engines import DockerEngine, missing
 
 REASON = missing("dockerd", "containerd", "docker", "busybox", "ip", "runc", "iptables")
 pytestmark = [

@@ -16,7 +16,7 @@ import pytest
 from yurt.client.networks.settings import CNI_PATHS
 from yurt.testing.agent import Agent, register, running_agent, wait_for
 from yurt.testing.claims import free_ports, own_subnet
-from yurt.testing.engines import DockerEngine, PodmanEngine, missing
+from yurt.testing.services.engines import DockerEngine, PodmanEngine, missing
 
 PLUGINS = next((folder for folder in CNI_PATHS if Path(folder, "bridge").exists()), "")
 pytestmark = [

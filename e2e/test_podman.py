@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from yurt.testing.agent import Agent, raw_exec_job, register, running_agent, wait_for
-from yurt.testing.engines import PodmanEngine, missing
+from yurt.testing.services.engines import PodmanEngine, missing
 
 REASON = missing("podman", "runc", "conmon", "busybox")
 pytestmark = pytest.mark.skipif(bool(REASON), reason=REASON)

@@ -21,14 +21,6 @@ EXCUSES: dict[str, str] = {
 """`path::function` or `path`: why it may break a rule."""
 
 MAX_MODULES = 25
-CROWDED: dict[str, int] = {
-    "core/src/yurt/executor": 28,
-    "core/src/yurt/structs": 29,
-    "core/src/yurt/testing": 46,
-    "jobspec/src/yurt_jobspec": 31,
-}
-"""Folders with more modules than that, and the most that each may have; ADR 0020 splits them, so they only shrink."""
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 NESTS = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.With, ast.AsyncWith, ast.Try, ast.TryStar, ast.Match)
 
@@ -138,9 +130,8 @@ def test_no_package_is_empty() -> None:
 
 def test_no_folder_is_crowded() -> None:
     counts = {folder.relative_to(ROOT).as_posix(): len(modules_in(folder)) for folder in packages()}
-    crowded = {name: count for name, count in counts.items() if count > CROWDED.get(name, MAX_MODULES)}
+    crowded = {name: count for name, count in counts.items() if count > MAX_MODULES}
     assert not crowded, f"at most {MAX_MODULES} modules in a folder: {crowded}"
-    assert not {name for name in CROWDED if counts.get(name, 0) <= MAX_MODULES}, "excuses without a finding"
 
 
 def test_an_empty_package_is_seen(tmp_path: Path) -> None:

@@ -30,7 +30,6 @@ from yurt_jobspec import (
     Inputs,
     JobspecError,
     format_source,
-    lines,
     parse_body,
     parse_job,
     parse_job_with_findings,
@@ -40,10 +39,11 @@ from yurt_jobspec import (
 )
 from yurt_jobspec.diagnostics import EvaluationError, Source
 from yurt_jobspec.evaluator import Evaluator, Scope
-from yurt_jobspec.expressions import ExpressionParser, SyntaxProblem
-from yurt_jobspec.lexer import tokenize_template
-from yurt_jobspec.parser import parse_expression, parse_tokens
-from yurt_jobspec.templates import parse_template
+from yurt_jobspec.syntax import lines
+from yurt_jobspec.syntax.expressions import ExpressionParser, SyntaxProblem
+from yurt_jobspec.syntax.lexer import tokenize_template
+from yurt_jobspec.syntax.parser import parse_expression, parse_tokens
+from yurt_jobspec.syntax.templates import parse_template
 
 NAME = "fuzz.hcl"
 FOLDER = Path(__file__).parent

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from yurt_jobspec.diagnostics import EvaluationError, JobspecError, Problem, Source
 from yurt_jobspec.evaluator import Evaluator, Scope
-from yurt_jobspec.expressions import ExpressionParser, SyntaxProblem
 from yurt_jobspec.functions.registry import Function, FunctionError, Parameter, lookup
-from yurt_jobspec.lexer import tokenize_template
-from yurt_jobspec.parser import parse_expression
-from yurt_jobspec.templates import parse_template
+from yurt_jobspec.syntax.expressions import ExpressionParser, SyntaxProblem
+from yurt_jobspec.syntax.lexer import tokenize_template
+from yurt_jobspec.syntax.parser import parse_expression
+from yurt_jobspec.syntax.templates import parse_template
 from yurt_jobspec.values import ListValue, MapValue, Null, equal, make_set, type_of
 
 CASES = Path(__file__).resolve().parents[3] / "shared" / "corpus" / "hcl-expressions" / "cases.jsonl"

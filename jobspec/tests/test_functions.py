@@ -13,7 +13,7 @@ from yurt_jobspec.evaluator import Evaluator, Scope
 from yurt_jobspec.functions.encoding import json_text
 from yurt_jobspec.functions.hashing import _crypt
 from yurt_jobspec.functions.registry import TABLE, lookup
-from yurt_jobspec.parser import parse_expression
+from yurt_jobspec.syntax.parser import parse_expression
 
 CALLS = r"""
 chomp("line\n\n")                                       => "line"

@@ -11,7 +11,7 @@ from yurt_jobspec import JobspecError, parse_body, parse_job, parse_job_with_fin
 from yurt_jobspec.diagnostics import EvaluationError, Source
 from yurt_jobspec.evaluator import Evaluator, Scope
 from yurt_jobspec.functions.encoding import json_text
-from yurt_jobspec.parser import parse_expression
+from yurt_jobspec.syntax.parser import parse_expression
 
 NAMES: dict[str, Any] = {
     "fruits": ("apple", "pear", "plum"),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from yurt_jobspec import JobspecError, lines
+from yurt_jobspec import JobspecError
 from yurt_jobspec.diagnostics import Source
-from yurt_jobspec.lexer import MAX_NESTING
-from yurt_jobspec.nodes import Body
-from yurt_jobspec.parser import parse_tokens
+from yurt_jobspec.syntax import lines
+from yurt_jobspec.syntax.lexer import MAX_NESTING
+from yurt_jobspec.syntax.nodes import Body
+from yurt_jobspec.syntax.parser import parse_tokens
 
 KNOWN = {
     "a text": 'a = "text with $ and % and $$"',

@@ -29,7 +29,7 @@ from yurt.structs.rpc import FileInfo, RegisterNodeRequest
 from yurt.testing import factories
 from yurt.testing.claims import free_ports
 from yurt.testing.fakes import eventually
-from yurt.testing.servers import NAMES, ServerGroup
+from yurt.testing.simulation.servers import NAMES, ServerGroup
 
 FIRST, SECOND, THIRD = NAMES
 

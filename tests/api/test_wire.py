@@ -29,8 +29,8 @@ from yurt.structs.task import Task
 FIELDS: dict[str, list[str]] = json.loads(Path(__file__).with_name("api_fields.json").read_text())
 """Wire fields by type, of the public `api` package of Nomad 2.0."""
 MODULES = (
-    "alloc", "cluster", "constraint", "deployment", "diff", "evaluation", "job", "metrics", "network", "node",
-    "policies", "resources", "rpc", "service", "summary", "task", "volume",
+    "alloc", "cluster", "constraint", "deployment", "evaluation", "explain.diff", "explain.metrics", "job", "network",
+    "node", "policies", "resources", "rpc", "service", "summary", "task", "volumes.request",
 )  # fmt: skip
 OWN = {
     "AllocatedDeviceResource": {"Compute", "MemoryMB", "Share"},

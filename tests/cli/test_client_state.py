@@ -14,7 +14,7 @@ import pytest
 from yurt.sdk.driver import TaskHandle
 from yurt.storage.client_db import ClientDatabase, DynamicMeta, HostVolumeRecord, NodeIdentity, TaskRecord
 from yurt.structs.alloc import TaskState
-from yurt.structs.host_volume import HostVolume
+from yurt.structs.volumes.host import HostVolume
 from yurt.testing import factories
 
 HANDLE = TaskHandle(driver="exec", task_id="a/web/2", pid=17, state={"cgroup": "/x"})

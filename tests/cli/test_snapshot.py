@@ -10,8 +10,8 @@ import pytest
 from yurt.sdk.value import replace
 from yurt.state import Snapshot, Tables
 from yurt.storage.archive import write_archive
-from yurt.structs.csi_volume import CSIVolume
 from yurt.structs.variable import EncryptedVariable, VariableLock
+from yurt.structs.volumes.csi import CSIVolume
 from yurt.testing import factories
 
 

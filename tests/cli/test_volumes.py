@@ -8,7 +8,7 @@ import pytest
 from yurt.cli.commands.volume.examples import EXAMPLES
 from yurt.cli.commands.volume.specification import parse_size, read_spec
 from yurt.cli.errors import CliError
-from yurt.structs.csi_volume import CSIVolume
+from yurt.structs.volumes.csi import CSIVolume
 
 
 def written(folder: Path, name: str, text: str) -> str:

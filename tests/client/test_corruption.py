@@ -20,8 +20,8 @@ from yurt.sdk.value import UnixNano, replace
 from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_RUNNING, TASK_DEAD
 from yurt.testing import factories
-from yurt.testing.corruption import Damage, damages
 from yurt.testing.fakes import FakeServerPort, eventually
+from yurt.testing.faults.corruption import Damage, damages
 from yurt.testing.real_agent import agent_client, shell_alloc
 
 plugin = pytest.importorskip("yurt_driver_raw_exec.plugin", reason="the raw_exec driver is not installed")

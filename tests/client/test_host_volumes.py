@@ -13,8 +13,8 @@ from yurt.client.volumes.registered_folders import RegisteredFolders
 from yurt.sdk.errors import Conflict, Invalid, NotFound
 from yurt.sdk.value import replace
 from yurt.storage.client_db import ClientDatabase
-from yurt.structs.host_volume import HostVolume
 from yurt.structs.node import HostVolumeInfo, Node
+from yurt.structs.volumes.host import HostVolume
 from yurt.testing import factories
 
 VOLUME = HostVolume(id=factories.number_id(1, kind=5), name="data", plugin_id="mkdir", node_id="n")

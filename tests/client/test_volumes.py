@@ -18,7 +18,7 @@ from yurt.sdk.value import replace
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import HostVolumeInfo
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED
-from yurt.structs.volume import VolumeMount, VolumeRequest
+from yurt.structs.volumes.request import VolumeMount, VolumeRequest
 from yurt.testing import factories
 from yurt.testing.client_objects import placed
 from yurt.testing.fakes import FakeDriver, FakeServerPort, eventually

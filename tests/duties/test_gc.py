@@ -21,9 +21,9 @@ from yurt.structs.commands import (
     UpsertEvaluations,
 )
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.host_volume import HostVolume
 from yurt.structs.job import Job
 from yurt.structs.plan import Plan
+from yurt.structs.volumes.host import HostVolume
 from yurt.testing import factories
 
 LATER = UnixNano(factories.NOW + seconds(3600))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from yurt.executor.allowance import (
+from yurt.executor.oci.allowance import (
     CAPABILITIES,
     DEFAULT_CAPABILITIES,
     UserRules,

@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from yurt.executor import runc
-from yurt.executor.bundle import ContainerSpec
 from yurt.executor.container_executor import (
     ContainerExecutor,
     device_file,
@@ -17,6 +15,8 @@ from yurt.executor.container_executor import (
     is_spared,
     kernel_version,
 )
+from yurt.executor.oci import runc
+from yurt.executor.oci.bundle import ContainerSpec
 from yurt.executor.spec import ProcessSpec
 from yurt.sdk.driver import AgentPaths, DeviceNode, PluginContext
 from yurt.sdk.errors import DriverError

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from yurt.executor import syscalls
-from yurt.executor.seccomp import ALLOW, encoded, profile
+from yurt.executor.oci import syscalls
+from yurt.executor.oci.seccomp import ALLOW, encoded, profile
 
 KERNEL = (6, 1)
 NEVER = (

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
-from yurt.executor import secret_paths
-from yurt.executor.bundle import Bind
-from yurt.executor.secret_paths import hidden_paths
+from yurt.executor.oci import secret_paths
+from yurt.executor.oci.bundle import Bind
+from yurt.executor.oci.secret_paths import hidden_paths
 from yurt.sdk.errors import DriverError
 
 EVERYTHING = ("CAP_DAC_OVERRIDE",)

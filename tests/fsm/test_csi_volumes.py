@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from yurt.sdk.value import replace
 from yurt.structs.commands import DeregisterJob, RegisterJob, UpsertVolumes
-from yurt.structs.csi_volume import CSIVolume
 from yurt.structs.task import TaskCSIPluginConfig
+from yurt.structs.volumes.csi import CSIVolume
 from yurt.testing import factories
 from yurt.testing.replica import Replica
 

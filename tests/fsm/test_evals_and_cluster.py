@@ -22,7 +22,7 @@ from yurt.structs.commands import (
     UpsertNodePools,
 )
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.metrics import AllocationMetric
+from yurt.structs.explain.metrics import AllocationMetric
 from yurt.testing import factories
 from yurt.testing.replica import Replica
 

@@ -15,7 +15,7 @@ from yurt.fsm import snapshot
 from yurt.fsm.restore import unframed
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
-from yurt.testing.every_table import every_table
+from yurt.testing.rows.every_table import every_table
 
 FILE = Path(__file__).parent / "golden" / "snapshot-2.bin.gz"
 ORDER = (

@@ -20,8 +20,8 @@ from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, Applied, decode_command, encode_command
 from yurt.structs.questions import is_client_terminal, is_deployment_active, is_eval_terminal, is_terminal
-from yurt.testing.random_commands import CommandMaker, random_history
 from yurt.testing.replica import Replica
+from yurt.testing.rows.random_commands import CommandMaker, random_history
 
 histories = settings(
     max_examples=25,
@@ -251,7 +251,7 @@ def test_a_command_read_from_the_log_does_what_the_original_did(seed: int) -> No
 PROGRAM = """
 from random import Random
 from yurt.fsm import snapshot
-from yurt.testing.random_commands import random_history
+from yurt.testing.rows.random_commands import random_history
 for seed in range(4):
     *_, last = random_history(Random(seed), 150)
     changed = [(change.table, change.key) for change in last.changes]

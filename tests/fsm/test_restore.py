@@ -22,9 +22,9 @@ from yurt.structs.commands import (
     StageRestore,
 )
 from yurt.testing import factories
-from yurt.testing.every_table import every_table
-from yurt.testing.random_commands import random_history
 from yurt.testing.replica import Replica
+from yurt.testing.rows.every_table import every_table
+from yurt.testing.rows.random_commands import random_history
 
 
 def archive(state: Snapshot) -> bytes:

@@ -12,8 +12,8 @@ from yurt.fsm.restore import framed
 from yurt.state import TABLES, Snapshot
 from yurt.state.schema import OnRestore
 from yurt.structs.commands import FinishRestore, StageRestore
-from yurt.testing.filled import filled
 from yurt.testing.replica import Replica
+from yurt.testing.rows.filled import filled
 
 ALL = pytest.mark.parametrize("name", TABLES)
 

@@ -18,8 +18,8 @@ from yurt.structs.variable import (
     RootKeyMeta,
     VariableLock,
 )
-from yurt.testing.random_commands import random_history
 from yurt.testing.replica import Replica
+from yurt.testing.rows.random_commands import random_history
 
 KEY = ("default", "app/db")
 

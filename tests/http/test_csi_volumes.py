@@ -12,7 +12,7 @@ from yurt.sdk.value import replace
 from yurt.structs.node import CSIControllerInfo, CSIInfo, CSINodeInfo
 from yurt.structs.rpc import RegisterNodeRequest
 from yurt.structs.task import TaskCSIPluginConfig
-from yurt.structs.volume import VolumeRequest
+from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
 from yurt.testing.fakes import eventually
 from yurt.testing.http_api import NODE_ID, Api

@@ -19,7 +19,7 @@ from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.sdk.errors import Unavailable
 from yurt.testing.fakes import eventually
-from yurt.testing.wires import joined_peers
+from yurt.testing.simulation.wires import joined_peers
 
 
 class Ends:

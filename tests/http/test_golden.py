@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from yurt.http.resources.events import events_of
-from yurt.testing.every_table import DEPLOYMENT, every_table
 from yurt.testing.factories import number_id
 from yurt.testing.http_api import Api
+from yurt.testing.rows.every_table import DEPLOYMENT, every_table
 
 SERVICE = f"_nomad-task-{number_id(2)}-group-web"
 NODE, FIRST, SECOND, EVALUATION, VOLUME = map(number_id, (1, 2, 3, 6, 9))

@@ -21,7 +21,7 @@ from yurt.structs.rpc import FileInfo, RegisterNodeRequest
 from yurt.testing import factories
 from yurt.testing.fakes import eventually
 from yurt.testing.http_api import Answer, Api, job_document, ready_node
-from yurt.testing.servers import NAMES, ServerGroup
+from yurt.testing.simulation.servers import NAMES, ServerGroup
 
 FIRST, SECOND, THIRD = NAMES
 

@@ -18,8 +18,8 @@ from yurt.http.resources.events import TYPE_OF_COMMAND, Wanted, events_of, parse
 from yurt.sdk.errors import NotFound
 from yurt.state.store import Change
 from yurt.structs.commands import AnyCommand
-from yurt.structs.host_volume import HostVolume
 from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, StreamFrame
+from yurt.structs.volumes.host import HostVolume
 from yurt.testing.http_api import NODE_ID, Api
 
 FILES = {"alloc/logs/main.stdout.0": b"hello\n", "local/page.html": b"<script>"}

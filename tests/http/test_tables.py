@@ -10,8 +10,8 @@ import pytest
 from yurt.api.encode import encode_builtins
 from yurt.http.resources.events import TOPICS, TYPE_OF_COMMAND, Wanted, events_of, parse_topics
 from yurt.state import TABLES, Change, Snapshot
-from yurt.testing.filled import filled
 from yurt.testing.http_api import Api
+from yurt.testing.rows.filled import filled
 
 WITH_TOPIC = [name for name, table in TABLES.items() if table.topic is not None]
 WITH_CONTEXT = [name for name, table in TABLES.items() if table.search is not None]

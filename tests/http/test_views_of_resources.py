@@ -10,8 +10,8 @@ from yurt.access import Capability, needs
 from yurt.access.needs import VariableCapability
 from yurt.sdk.value import UnixNano
 from yurt.structs.commands import PutHostVolume, UpsertVolumes
-from yurt.structs.csi_volume import CSIVolume
-from yurt.structs.host_volume import HostVolume
+from yurt.structs.volumes.csi import CSIVolume
+from yurt.structs.volumes.host import HostVolume
 from yurt.testing import factories
 from yurt.testing.authorities import Grants
 from yurt.testing.http_api import NODE_ID, Api, add_ready_node, job_document, serving

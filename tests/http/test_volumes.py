@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from yurt.sdk.value import replace
-from yurt.structs.host_volume import HostVolume, HostVolumeMade
 from yurt.structs.rpc import RegisterNodeRequest
+from yurt.structs.volumes.host import HostVolume, HostVolumeMade
 from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, Api
 
 CAPABILITY = {"AccessMode": "single-node-writer", "AttachmentMode": "file-system"}

@@ -15,7 +15,7 @@ from yurt.rpc.proxy import far_port
 from yurt.sdk.errors import Invalid, NotFound, Unavailable
 from yurt.sdk.value import Value
 from yurt.testing.fakes import eventually
-from yurt.testing.wires import wire_pair
+from yurt.testing.simulation.wires import wire_pair
 
 
 class Thing(Value):

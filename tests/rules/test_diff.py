@@ -7,7 +7,7 @@ from typing import Any
 from yurt.rules.diff import job_diff
 from yurt.sdk.value import replace
 from yurt.structs.constraint import Constraint
-from yurt.structs.diff import JobDiff
+from yurt.structs.explain.diff import JobDiff
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.network import NetworkResource, Port
 from yurt.structs.policies import UpdateStrategy

@@ -25,7 +25,7 @@ from yurt.structs.questions import is_client_terminal, is_server_terminal
 from yurt.structs.status import TRIGGER_NODE_UPDATE
 from yurt.testing import factories
 from yurt.testing.nightly import cases
-from yurt.testing.random_commands import random_history
+from yurt.testing.rows.random_commands import random_history
 
 NOW = UnixNano(factories.NOW + 3_600_000_000_000)
 CASES = cases(2_000)

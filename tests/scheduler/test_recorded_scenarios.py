@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from yurt.sdk.value import seconds
 from yurt.testing.factories import number_id
-from yurt.testing.old_records import (
+from yurt.testing.rows.old_records import (
     AT,
     MIGRATE,
     ZERO,
@@ -27,7 +27,7 @@ from yurt.testing.old_records import (
     old_node,
     old_record,
 )
-from yurt.testing.recorded import run
+from yurt.testing.rows.recorded import run
 
 Scenario = tuple[str, Data, Data]
 

@@ -9,11 +9,11 @@ from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.sdk.value import replace
 from yurt.server.resources.csi_volumes import CsiVolumes
 from yurt.structs.commands import AllocUpdate
-from yurt.structs.csi_volume import CSIClaimQuery, CSIVolume, CSIVolumeCapability
 from yurt.structs.job import Job
 from yurt.structs.node import CSIControllerInfo, CSIInfo, Node
 from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
-from yurt.structs.volume import CSIMountOptions, VolumeRequest
+from yurt.structs.volumes.csi import CSIClaimQuery, CSIVolume, CSIVolumeCapability
+from yurt.structs.volumes.request import CSIMountOptions, VolumeRequest
 from yurt.testing import factories
 
 EBS, WRITER, FILES = "ebs", "single-node-writer", "file-system"

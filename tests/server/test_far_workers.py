@@ -19,7 +19,7 @@ from yurt.structs.plan import Outcome, Plan
 from yurt.structs.rpc import RegisterNodeRequest
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv, eventually, settle
-from yurt.testing.servers import NAMES, ServerGroup
+from yurt.testing.simulation.servers import NAMES, ServerGroup
 
 FIRST, SECOND, THIRD = NAMES
 

@@ -18,8 +18,8 @@ from yurt.server.leadership.roles import Roles
 from yurt.server.resources.periodic import PeriodicDispatcher
 from yurt.structs.commands import KeepAlive
 from yurt.testing.fakes import FakeEnv, eventually
-from yurt.testing.servers import NAMES, ServerGroup
-from yurt.testing.shared_log import Outcome
+from yurt.testing.simulation.servers import NAMES, ServerGroup
+from yurt.testing.simulation.shared_log import Outcome
 
 SLOW_TURNS = 30
 BOUND_S = 30.0

@@ -19,8 +19,8 @@ from yurt.structs.node import Node
 from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv, eventually, settle
-from yurt.testing.servers import NAMES, LocalPeers, ServerGroup
-from yurt.testing.shared_log import Outcome
+from yurt.testing.simulation.servers import NAMES, LocalPeers, ServerGroup
+from yurt.testing.simulation.shared_log import Outcome
 
 FIRST, SECOND, THIRD = NAMES
 

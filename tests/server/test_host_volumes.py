@@ -9,9 +9,9 @@ from yurt.sdk.errors import Conflict, Invalid, NotFound, Unavailable
 from yurt.sdk.value import replace
 from yurt.structs.commands import PutHostVolume
 from yurt.structs.constraint import Constraint
-from yurt.structs.host_volume import HostVolume, HostVolumeCapability, HostVolumeMade
 from yurt.structs.node import HostVolumeInfo, Node
 from yurt.structs.rpc import RegisterNodeRequest
+from yurt.structs.volumes.host import HostVolume, HostVolumeCapability, HostVolumeMade
 
 CAPABILITY = HostVolumeCapability(access_mode="single-node-writer", attachment_mode="file-system")
 ASKED = HostVolume(name="data", plugin_id="mkdir", requested_capabilities=(CAPABILITY,))

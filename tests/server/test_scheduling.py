@@ -9,10 +9,10 @@ from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import replace, seconds
 from yurt.structs.alloc import AllocDeploymentStatus
 from yurt.structs.commands import AllocUpdate, UpsertVolumes
-from yurt.structs.csi_volume import CSIVolume, CSIVolumeCapability
 from yurt.structs.policies import DisconnectStrategy, ReschedulePolicy
 from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
-from yurt.structs.volume import VolumeRequest
+from yurt.structs.volumes.csi import CSIVolume, CSIVolumeCapability
+from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
 from yurt.testing.fakes import eventually
 

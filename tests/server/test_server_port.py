@@ -18,7 +18,6 @@ from yurt.server.config import IntroductionConfig
 from yurt.server.server import Server
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate
-from yurt.structs.csi_volume import CSIClaimQuery
 from yurt.structs.node import Node, NodeEvent
 from yurt.structs.rpc import (
     HeldIdentity,
@@ -29,10 +28,11 @@ from yurt.structs.rpc import (
     UpdateAllocsRequest,
 )
 from yurt.structs.service import ServiceRegistration
+from yurt.structs.volumes.csi import CSIClaimQuery
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv, eventually
-from yurt.testing.servers import NAMES, ServerGroup
-from yurt.testing.wires import joined_peers
+from yurt.testing.simulation.servers import NAMES, ServerGroup
+from yurt.testing.simulation.wires import joined_peers
 
 LEADER, FOLLOWER, _ = NAMES
 OTHER = "33333333-2222-4333-8444-555555555555"

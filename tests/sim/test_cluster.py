@@ -19,7 +19,7 @@ from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.structs.questions import is_terminal
 from yurt.testing.fakes import FakeEnv, settle
-from yurt.testing.simulation import Cluster, check_calm, is_healthy
+from yurt.testing.simulation.models import Cluster, check_calm, is_healthy
 
 STEPS, SEEDS = 40, 4
 CALM_S = 700.0

@@ -27,10 +27,10 @@ from yurt.structs.questions import is_client_terminal, is_ready, is_terminal
 from yurt.structs.rpc import AllocPull
 from yurt.testing import factories
 from yurt.testing.nightly import is_nightly
-from yurt.testing.node_life import NotKnown, Refused, World, with_count
-from yurt.testing.node_life_clients import Client
 from yurt.testing.replica import Replica
-from yurt.testing.watchers import Watchers, row_watcher, table_watcher
+from yurt.testing.simulation.node_life import NotKnown, Refused, World, with_count
+from yurt.testing.simulation.node_life_clients import Client
+from yurt.testing.simulation.watchers import Watchers, row_watcher, table_watcher
 
 NODES = 4
 STEP_COUNT, EXAMPLES = 60, 150

@@ -20,9 +20,9 @@ from yurt.structs import status
 from yurt.structs.commands import RegisterJob
 from yurt.testing.fakes import FakeEnv, eventually, settle
 from yurt.testing.nightly import is_nightly
-from yurt.testing.servers import NAMES, ServerGroup
-from yurt.testing.shared_log import Outcome
-from yurt.testing.simulation import Cluster, check_calm
+from yurt.testing.simulation.models import Cluster, check_calm
+from yurt.testing.simulation.servers import NAMES, ServerGroup
+from yurt.testing.simulation.shared_log import Outcome
 
 STEPS, SEEDS = 30, 200 if is_nightly() else 2
 CALM_S = 400.0

@@ -20,7 +20,7 @@ from yurt.storage.sqlite import SqliteLog
 from yurt.structs.cluster import Namespace
 from yurt.structs.commands import AnyCommand, UpsertNamespaces
 from yurt.testing import factories
-from yurt.testing.corruption import Damage, damages
+from yurt.testing.faults.corruption import Damage, damages
 
 IS_NIGHTLY = bool(os.environ.get("YURT_NIGHTLY"))
 LOG_CASES, KEY_CASES = (1000, 200) if IS_NIGHTLY else (50, 20)

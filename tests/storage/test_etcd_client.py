@@ -23,7 +23,7 @@ from yurt.storage.etcd.messages import FILE, message
 from yurt.storage.etcd.settings import EtcdSecurity
 from yurt.testing.agent import wait_for
 from yurt.testing.claims import free_ports
-from yurt.testing.etcd import LocalEtcd, local_etcd, missing
+from yurt.testing.services.etcd import LocalEtcd, local_etcd, missing
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing() or "there is etcd"),

@@ -19,10 +19,10 @@ from yurt.storage.etcd.keys import Keys
 from yurt.storage.etcd.reading import Cursor, LogReader
 from yurt.storage.etcd.waits import Interrupt
 from yurt.testing.agent import wait_for
-from yurt.testing.etcd import member_configs, missing
 from yurt.testing.log_process import REGION, LogProcess, log_processes
 from yurt.testing.log_server import number_of
 from yurt.testing.nightly import cases
+from yurt.testing.services.etcd import member_configs, missing
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is etcd")
 ROUNDS = 6

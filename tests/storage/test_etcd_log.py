@@ -23,8 +23,8 @@ from yurt.storage.etcd.reading import LogReader
 from yurt.storage.etcd.waits import Interrupt
 from yurt.storage.log import Entry, Leadership, LogTrimmed
 from yurt.testing.agent import wait_for
-from yurt.testing.etcd import LocalEtcd, local_etcd, missing
 from yurt.testing.log_server import LogServer, command, running, wait_leader
+from yurt.testing.services.etcd import LocalEtcd, local_etcd, missing
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing() or "there is etcd"),

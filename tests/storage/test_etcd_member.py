@@ -26,9 +26,9 @@ from yurt.storage.etcd.member import EtcdMember, check_version, has_member_data
 from yurt.storage.etcd.members import add_member, list_members, member_status, remove_member
 from yurt.storage.etcd.settings import EtcdMemberConfig, EtcdSecurity, etcd_arguments
 from yurt.testing.agent import wait_for
-from yurt.testing.etcd import member_configs, missing
 from yurt.testing.log_server import LogServer, wait_leader
 from yurt.testing.log_server import running as log_running
+from yurt.testing.services.etcd import member_configs, missing
 
 needs_etcd = pytest.mark.skipif(bool(missing()), reason=missing() or "there is etcd")
 

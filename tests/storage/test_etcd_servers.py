@@ -25,8 +25,8 @@ from yurt.storage.etcd.members import list_members, member_status
 from yurt.storage.etcd.reading import Cursor, LogReader
 from yurt.storage.etcd.waits import Interrupt
 from yurt.storage.log import LogTrimmed
-from yurt.testing.etcd import LocalEtcd, LocalMember, local_etcd, missing
 from yurt.testing.log_server import LogServer, command, number_of, running, wait_equal, wait_leader
+from yurt.testing.services.etcd import LocalEtcd, LocalMember, local_etcd, missing
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing() or "there is etcd"),

@@ -19,8 +19,8 @@ from yurt.storage.etcd.messages import message
 from yurt.storage.etcd.turns import Turns
 from yurt.storage.log import LogFull, LogRoom
 from yurt.testing.agent import wait_for
-from yurt.testing.etcd import LocalMember, local_etcd, missing
 from yurt.testing.log_server import LogServer, running, wait_equal, wait_leader
+from yurt.testing.services.etcd import LocalMember, local_etcd, missing
 
 pytestmark = [
     pytest.mark.skipif(bool(missing()), reason=missing() or "there is etcd"),

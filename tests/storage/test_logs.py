@@ -17,7 +17,7 @@ from yurt.storage.log import KEPT_ENTRIES, CommandLog, Entry, LogState
 from yurt.storage.memory import MemoryLog
 from yurt.storage.sqlite import SqliteLog
 from yurt.structs.commands import AnyCommand, RecordPeriodicLaunch
-from yurt.testing.etcd import LocalEtcd, local_etcd, missing
+from yurt.testing.services.etcd import LocalEtcd, local_etcd, missing
 
 
 def command(number: int) -> AnyCommand:

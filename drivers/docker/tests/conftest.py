@@ -9,8 +9,8 @@ from pathlib import Path
 
 import docker  # noqa: F401 - drivers import it in a thread, which would go on behind the end of a test
 import pytest
-from yurt.testing.engines import DockerEngine, missing
-from yurt.testing.registry import Registry, running_registry
+from yurt.testing.services.engines import DockerEngine, missing
+from yurt.testing.services.registry import Registry, running_registry
 
 IMAGE = "yurt-test/busybox:1"
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.executor.seccomp import LOADERS_32BIT
+from yurt.executor.oci.seccomp import LOADERS_32BIT
 from yurt.sdk.errors import DriverError
 from yurt.sdk.value import replace, seconds
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import podman.api.client  # noqa: F401 - drivers import it in a thread, which would go on behind the end of a test
 import pytest
-from yurt.testing.engines import PodmanEngine, missing
-from yurt.testing.registry import Registry, running_registry
+from yurt.testing.services.engines import PodmanEngine, missing
+from yurt.testing.services.registry import Registry, running_registry
 
 
 @pytest.fixture(scope="session")

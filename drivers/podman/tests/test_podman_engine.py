@@ -20,7 +20,7 @@ from yurt.sdk.value import replace, seconds
 from yurt.testing.claims import quiet_port
 from yurt.testing.driver_suite import Bench
 from yurt.testing.driver_suite.bench import eventually
-from yurt.testing.engines import PodmanEngine
+from yurt.testing.services.engines import PodmanEngine
 from yurt_driver_podman.config import plugin_config
 from yurt_driver_podman.driver import PodmanDriver
 from yurt_driver_podman.ended import pids, read

@@ -15,8 +15,8 @@ from yurt.sdk.containers.background import Background
 from yurt.sdk.driver import AgentPaths, PluginContext, TaskDirs, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.schema import decode_config
-from yurt.testing.engines import PodmanEngine
-from yurt.testing.registry import PASSWORD, USER, Registry
+from yurt.testing.services.engines import PodmanEngine
+from yurt.testing.services.registry import PASSWORD, USER, Registry
 from yurt_driver_podman.config import TaskConfig, plugin_config
 from yurt_driver_podman.engine import new_engine
 from yurt_driver_podman.images import Images

@@ -21,7 +21,7 @@ from yurt.sdk.value import replace, seconds
 from yurt.testing.agent import wait_for
 from yurt.testing.claims import free_ports
 from yurt.testing.driver_suite import Bench
-from yurt.testing.engines import PodmanEngine, missing
+from yurt.testing.services.engines import PodmanEngine, missing
 from yurt_driver_podman.config import plugin_config
 from yurt_driver_podman.driver import PodmanDriver
 

@@ -18,7 +18,7 @@ from yurt.sdk.driver import ExecResult, TaskHandle
 from yurt.sdk.errors import DriverError
 from yurt.sdk.exec import ExecOutput
 from yurt.sdk.value import seconds
-from yurt.testing import guest
+from yurt.testing.services import guest
 from yurt_driver_qemu import guest_agent
 from yurt_driver_qemu.guest_agent import GuestAgent
 

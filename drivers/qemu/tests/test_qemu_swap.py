@@ -17,8 +17,8 @@ from test_qemu_machine import Machines, machines, write_disk
 from yurt.sdk import mounting
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.value import replace, seconds
+from yurt.testing.faults.swapping import exchange
 from yurt.testing.rights import may_mount
-from yurt.testing.swapping import exchange
 from yurt_driver_qemu.driver import QemuDriver
 from yurt_driver_qemu.images import Site, look_at
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 from .budget import BudgetExhausted
 from .diagnostics import EvaluationError, fail
 from .functions.registry import Function, FunctionError, lookup, suggestion
-from .nodes import Call, Expr, Parentheses, place
+from .syntax.nodes import Call, Expr, Parentheses, place
 from .types import read_type
 from .values import ConversionError, Value, convert, entries_of, is_null, items_of
 

@@ -20,9 +20,9 @@ from .diagnostics import EvaluationError, Near, Problem, Source, fail
 from .durations import parse_duration
 from .evaluator import Evaluator, Scope
 from .findings import Findings
-from .nodes import Attribute, Block, Body, Expr, Label, Literal, Variable, place
 from .plain import to_driver_config
 from .schema import BlockSchema, Child, Field, schema_of
+from .syntax.nodes import Attribute, Block, Body, Expr, Label, Literal, Variable, place
 from .values import ConversionError, Value, convert, entries_of, is_null, pairs_of, type_name, type_of
 
 _BITS = {

@@ -19,7 +19,7 @@ from . import calls, numbers
 from .budget import Budget, BudgetExhausted
 from .diagnostics import EvaluationError, Near, Problem, fail
 from .functions.registry import Function
-from .nodes import (
+from .syntax.nodes import (
     Access,
     Attr,
     Binary,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .diagnostics import Problem
-from .nodes import Block
+from .syntax.nodes import Block
 
 if TYPE_CHECKING:
     from .decode import Decoder

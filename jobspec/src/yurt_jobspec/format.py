@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .diagnostics import Source, character_count
-from .lexer import (
+from .syntax.lexer import (
     CLOSE_HEREDOC,
     CLOSE_QUOTE,
     DIRECTIVE,
@@ -30,7 +30,7 @@ from .lexer import (
     TEXT,
     tokenize,
 )
-from .parser import parse_file
+from .syntax.parser import parse_file
 
 _INDENT = "  "
 _TEMPLATE = (TEXT, LINE, CLOSE_QUOTE, CLOSE_HEREDOC)
@@ -77,7 +77,7 @@ def format_source(source: str) -> str:
 def _format_json(source: str) -> str:
     import json
 
-    from .jsonsyntax import read_json
+    from .syntax.jsonsyntax import read_json
 
     read_json(Source("", source))
     text = json.dumps(json.loads(source), indent=2, ensure_ascii=False)

@@ -14,9 +14,9 @@ from .diagnostics import EvaluationError, Source
 from .evaluator import Evaluator, Scope
 from .findings import Findings
 from .job import Path_, Positions
-from .nodes import Body, Literal
-from .parser import parse_file, too_deep
 from .plain import to_plain
+from .syntax.nodes import Body, Literal
+from .syntax.parser import parse_file, too_deep
 
 _NOWHERE = Literal(None, 0, 0)
 
@@ -43,7 +43,7 @@ def parse_body_with_positions(source: str, *, filename: str) -> tuple[dict[str, 
 
 def _read(source: Source) -> Body:
     if source.text.lstrip("\ufeff \t\r\n").startswith("{"):
-        from .jsonsyntax import parse_json_body
+        from .syntax.jsonsyntax import parse_json_body
 
         return parse_json_body(source)
     return parse_file(source, is_lenient=True)

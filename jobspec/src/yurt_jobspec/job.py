@@ -16,9 +16,9 @@ from .diagnostics import Diagnostic, EvaluationError, Near, Problem, Source, Sou
 from .evaluator import Evaluator, Scope
 from .files import Files
 from .findings import Findings
-from .nodes import Block, Body
-from .parser import parse_file, too_deep
 from .schema import schema_of
+from .syntax.nodes import Block, Body
+from .syntax.parser import parse_file, too_deep
 from .variables import Inputs, Locals, VariableReader
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def _decode(decoder: Decoder, body: Body, block: Block, values: dict[str, Any]) 
 
 def _read(source: Source) -> Body:
     if source.text.lstrip("\ufeff \t\r\n").startswith("{"):
-        from .jsonsyntax import parse_json_job
+        from .syntax.jsonsyntax import parse_json_job
 
         return parse_json_job(source)
     return parse_file(source)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .diagnostics import JobspecError, Source
 from .job import Path_, Positions
-from .jsonsyntax import JsonList, JsonNode, JsonObject, read_json
+from .syntax.jsonsyntax import JsonList, JsonNode, JsonObject, read_json
 
 
 def json_positions(source: str, *, filename: str) -> Positions | None:

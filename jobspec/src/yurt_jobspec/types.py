@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from .diagnostics import fail
-from .nodes import Call, Expr, Literal, ObjectOf, TupleOf, Variable, place
+from .syntax.nodes import Call, Expr, Literal, ObjectOf, TupleOf, Variable, place
 from .values import PRIMITIVES, Type
 
 SUMMARY = "Invalid type specification"

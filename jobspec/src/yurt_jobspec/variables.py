@@ -15,8 +15,8 @@ from .budget import BudgetExhausted
 from .diagnostics import Diagnostic, EvaluationError, JobspecError, Problem, Severity, Source, fail
 from .evaluator import Evaluator, Namespace, Scope
 from .findings import Findings
-from .nodes import Attribute, Block, Body, Expr, place
-from .parser import MAX_SOURCE_CHARACTERS, parse_expression, parse_file
+from .syntax.nodes import Attribute, Block, Body, Expr, place
+from .syntax.parser import MAX_SOURCE_CHARACTERS, parse_expression, parse_file
 from .types import read_type
 from .values import ConversionError, Type, Value, convert, entries_of, is_null, items_of, type_of
 
@@ -337,7 +337,7 @@ def read_source(path: Path) -> Source:
 
 def _parse_var_file(source: Source) -> Body:
     if source.text.lstrip().startswith("{"):
-        from .jsonsyntax import parse_json_body
+        from .syntax.jsonsyntax import parse_json_body
 
         return parse_json_body(source)
     return parse_file(source)

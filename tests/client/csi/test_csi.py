@@ -16,14 +16,14 @@ from yurt.sdk.driver import Capabilities, TaskRequest
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import replace, seconds
 from yurt.structs.alloc import Allocation
-from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_RUNNING, DESIRED_STOP
 from yurt.structs.task import TaskCSIPluginConfig
-from yurt.structs.volume import CSIMountOptions, VolumeMount, VolumeRequest
+from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
+from yurt.structs.volumes.request import CSIMountOptions, VolumeMount, VolumeRequest
 from yurt.testing import factories
 from yurt.testing.client_objects import placed
-from yurt.testing.csi_plugin import NAME, VERSION, FakeCsiPlugin
 from yurt.testing.fakes import FakeDriver, FakeServerPort, eventually
+from yurt.testing.services.csi_plugin import NAME, VERSION, FakeCsiPlugin
 
 PLUGIN = "folders"
 CLAIMED = CSIClaimed(

@@ -13,7 +13,7 @@ from yurt.state import Snapshot, Tables
 from yurt.state.columns import CPU, MEMORY, Columns
 from yurt.structs import commands as c
 from yurt.testing import factories
-from yurt.testing.random_commands import random_history
+from yurt.testing.rows.random_commands import random_history
 
 
 def test_columns_of_a_kept_snapshot_never_change() -> None:

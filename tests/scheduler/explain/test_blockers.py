@@ -13,7 +13,7 @@ from yurt.scheduler.explain import why_not
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs.constraint import Constraint
-from yurt.structs.explain import GroupExplanation
+from yurt.structs.explain.explanation import GroupExplanation
 from yurt.structs.job import Job
 from yurt.structs.network import NetworkResource, Port
 from yurt.structs.node import (
@@ -28,10 +28,10 @@ from yurt.structs.node import (
 from yurt.structs.plan import Placement
 from yurt.structs.resources import EphemeralDisk, NUMAResource, RequestedDevice, Resources
 from yurt.structs.task import TaskLifecycle
-from yurt.structs.volume import VolumeRequest
+from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
 from yurt.testing.nightly import cases
-from yurt.testing.waiting import ETH0, run, state_of
+from yurt.testing.simulation.pending_jobs import ETH0, run, state_of
 
 CASES = cases(400)
 HEALTHY, SICK = DriverInfo(detected=True, healthy=True), DriverInfo(detected=True, healthy=False)

@@ -11,13 +11,13 @@ from yurt.scheduler.explain.edits import joined, numbered, text_of
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs.constraint import Constraint
-from yurt.structs.explain import Edit, SmallestChange
+from yurt.structs.explain.explanation import Edit, SmallestChange
 from yurt.structs.job import Job
 from yurt.structs.policies import Gang
 from yurt.structs.resources import EphemeralDisk, Resources
 from yurt.testing import factories
 from yurt.testing.nightly import cases
-from yurt.testing.waiting import node, placed_with, smaller_than, state_of
+from yurt.testing.simulation.pending_jobs import node, placed_with, smaller_than, state_of
 
 CASES = min(cases(200), 4_000)
 """Each takes some fifty attempts."""

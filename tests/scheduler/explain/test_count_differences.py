@@ -19,15 +19,15 @@ from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, DesiredTransition
-from yurt.structs.explain import GroupExplanation
+from yurt.structs.explain.explanation import GroupExplanation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.policies import DisconnectStrategy, Gang, ReschedulePolicy
 from yurt.structs.resources import Resources
 from yurt.testing import factories
-from yurt.testing.cluster import Cluster
 from yurt.testing.nightly import cases
-from yurt.testing.random_commands import random_history
+from yurt.testing.rows.random_commands import random_history
+from yurt.testing.simulation.cluster import Cluster
 
 CASES = cases(300)
 NEVER = ReschedulePolicy(attempts=0, unlimited=False)

@@ -13,7 +13,7 @@ from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.constraint import Constraint
-from yurt.structs.explain import GroupExplanation
+from yurt.structs.explain.explanation import GroupExplanation
 from yurt.structs.job import Job
 from yurt.structs.network import NetworkResource, Port
 from yurt.structs.node import (
@@ -26,14 +26,14 @@ from yurt.structs.node import (
 from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.policies import Gang
 from yurt.structs.resources import RequestedDevice, Resources
-from yurt.structs.volume import VolumeRequest
+from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
 from yurt.testing.limits import quotas
-from yurt.testing.waiting import node as _node
-from yurt.testing.waiting import placed_with
-from yurt.testing.waiting import run as _run
-from yurt.testing.waiting import state_of as _state
-from yurt.testing.waiting import with_gpus as _with_gpus
+from yurt.testing.simulation.pending_jobs import node as _node
+from yurt.testing.simulation.pending_jobs import placed_with
+from yurt.testing.simulation.pending_jobs import run as _run
+from yurt.testing.simulation.pending_jobs import state_of as _state
+from yurt.testing.simulation.pending_jobs import with_gpus as _with_gpus
 
 PREEMPTING = SchedulerConfiguration(preemption_config=PreemptionConfig(service_scheduler_enabled=True))
 ETH0 = NetworkResource(mode="host", device="eth0", ip="10.0.0.1")

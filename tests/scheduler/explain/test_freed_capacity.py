@@ -12,12 +12,12 @@ from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
 from yurt.structs.constraint import Constraint
-from yurt.structs.explain import GroupExplanation
+from yurt.structs.explain.explanation import GroupExplanation
 from yurt.structs.job import Job
 from yurt.structs.policies import UpdateStrategy
 from yurt.structs.resources import Resources
 from yurt.testing import factories
-from yurt.testing.waiting import node, run, state_of
+from yurt.testing.simulation.pending_jobs import node, run, state_of
 
 PREEMPTING = SchedulerConfiguration(preemption_config=PreemptionConfig(service_scheduler_enabled=True))
 ALONE = Constraint(operand="distinct_hosts")

@@ -12,12 +12,20 @@ from yurt.scheduler.explain.edits import text_of
 from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
-from yurt.structs.explain import GroupExplanation
+from yurt.structs.explain.explanation import GroupExplanation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.resources import Resources
 from yurt.testing import factories
 from yurt.testing.nightly import cases
-from yurt.testing.waiting import node, placed_with, random_job, random_node, run, smaller_than, state_of
+from yurt.testing.simulation.pending_jobs import (
+    node,
+    placed_with,
+    random_job,
+    random_node,
+    run,
+    smaller_than,
+    state_of,
+)
 
 CASES = cases(2_000)
 JobMaker = Callable[[Random], Job]

@@ -13,10 +13,10 @@ from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.host_volume import HostVolume, HostVolumeCapability
 from yurt.structs.job import Job
 from yurt.structs.node import HostVolumeInfo, Node
-from yurt.structs.volume import VolumeRequest
+from yurt.structs.volumes.host import HostVolume, HostVolumeCapability
+from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
 
 

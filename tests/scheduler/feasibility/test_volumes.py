@@ -14,11 +14,11 @@ from yurt.scheduler.attempts import Attempt
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c
-from yurt.structs.csi_volume import CSIVolume, CSIVolumeCapability
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import CSIInfo, CSINodeInfo, CSITopology, HostVolumeInfo, Node
-from yurt.structs.volume import VolumeRequest
+from yurt.structs.volumes.csi import CSIVolume, CSIVolumeCapability
+from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
 
 EBS = "ebs"

@@ -32,7 +32,7 @@ from yurt.structs.node import (
     NodeReservedResources,
 )
 from yurt.structs.resources import RequestedDevice, Resources
-from yurt.structs.volume import VolumeRequest
+from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
 
 ETH0 = NetworkResource(mode="host", device="eth0", ip="10.0.0.1")

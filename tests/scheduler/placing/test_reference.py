@@ -22,8 +22,8 @@ from yurt.structs import commands as c
 from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
 from yurt.structs.constraint import Affinity, Constraint, Spread, SpreadTarget
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job
-from yurt.structs.metrics import AllocationMetric
 from yurt.structs.node import Node
 from yurt.structs.resources import Resources
 from yurt.testing import factories

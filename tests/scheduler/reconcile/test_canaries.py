@@ -14,7 +14,7 @@ from yurt.structs.alloc import Allocation, DesiredTransition
 from yurt.structs.job import Job
 from yurt.structs.policies import DisconnectStrategy
 from yurt.testing import factories
-from yurt.testing.cluster import Cluster
+from yurt.testing.simulation.cluster import Cluster
 
 
 def _service(count: int, cpu: int = 100, **changes: Any) -> Job:

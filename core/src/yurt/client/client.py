@@ -59,11 +59,11 @@ from yurt.sdk.value import replace, seconds
 from yurt.storage.client_db import AllocRecord, ClientDatabase, DynamicMeta
 from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.commands import AllocUpdate
-from yurt.structs.host_volume import HostVolume, HostVolumeMade
 from yurt.structs.node import Node, NodeEvent
 from yurt.structs.questions import is_client_terminal, is_server_terminal
 from yurt.structs.rpc import HostStats, NodeEventsRequest, NodeMeta
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_UNKNOWN, NODE_READY, ClientStatus
+from yurt.structs.volumes.host import HostVolume, HostVolumeMade
 
 FIRST_FINGERPRINT_S = 2.0
 NODE_CHANGE_GATHER_S = 0.2

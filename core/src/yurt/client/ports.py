@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
-from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -20,6 +19,7 @@ from yurt.structs.rpc import (
     UpdateAllocsRequest,
 )
 from yurt.structs.service import ServiceRegistration
+from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
 
 class ServerPort(Protocol):

@@ -1,6 +1,7 @@
 """Zygote and shim: processes that outlive the agent, plain or isolated by runc."""
 
-from yurt.executor.allowance import (
+from yurt.executor.container_executor import Abilities, ContainerExecutor, check_task_user, host_binds
+from yurt.executor.oci.allowance import (
     DEFAULT_CAPABILITIES,
     DEFAULT_USER,
     UserRules,
@@ -12,8 +13,7 @@ from yurt.executor.allowance import (
     namespace_mode,
     parse_ranges,
 )
-from yurt.executor.bundle import Bind, ContainerSpec, IdMap, Rights
-from yurt.executor.container_executor import Abilities, ContainerExecutor, check_task_user, host_binds
+from yurt.executor.oci.bundle import Bind, ContainerSpec, IdMap, Rights
 from yurt.executor.process_driver import ProcessDriver
 from yurt.executor.process_executor import ProcessExecutor
 from yurt.executor.program import FoundProgram, Program

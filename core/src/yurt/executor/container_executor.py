@@ -26,13 +26,13 @@ from typing import Any
 
 import msgspec
 
-from yurt.executor import runc, seccomp
-from yurt.executor.allowance import UserRules, check_user
-from yurt.executor.bundle import CHROOT, HOST, Bind, ContainerSpec, DeviceFile, Machine, container_id, oci_config
 from yurt.executor.exec_session import DEFAULT_TERM, ProcessSession, run_to_end
+from yurt.executor.oci import runc, seccomp
+from yurt.executor.oci.allowance import UserRules, check_user
+from yurt.executor.oci.bundle import CHROOT, HOST, Bind, ContainerSpec, DeviceFile, Machine, container_id, oci_config
+from yurt.executor.oci.secret_paths import hidden_paths
 from yurt.executor.process_executor import ProcessExecutor
 from yurt.executor.processes import signal_number
-from yurt.executor.secret_paths import hidden_paths
 from yurt.executor.spec import ProcessHandle, ProcessSpec, UserIds, candidates
 from yurt.executor.surroundings import check_spec, look_up_user
 from yurt.executor.waiting import until

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from yurt.executor import cgroups, processes, runc
+from yurt.executor import cgroups, processes
+from yurt.executor.oci import runc
 from yurt.executor.process_executor import CGROUP_PARENT
 from yurt.executor.spec import ProcessHandle
 from yurt.executor.start_files import StartFiles

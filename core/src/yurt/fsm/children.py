@@ -13,10 +13,10 @@ from yurt.fsm.evals import put_job_evaluation
 from yurt.fsm.jobs import registration_denied, store_job
 from yurt.fsm.periodic import record_launch
 from yurt.fsm.reject import conflict, invalid, not_found
+from yurt.rules.child_jobs import dispatch_problem, dispatched_child, periodic_child
 from yurt.sdk.value import replace
 from yurt.state import Tables
 from yurt.structs import status
-from yurt.structs.child_jobs import dispatch_problem, dispatched_child, periodic_child
 from yurt.structs.commands import DispatchJob, LaunchPeriodicJob, Rejected
 from yurt.structs.job import Job
 

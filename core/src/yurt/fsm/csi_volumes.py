@@ -9,7 +9,7 @@ from yurt.state import Tables
 from yurt.state.claims import claims
 from yurt.state.csi_plugins import csi_plugins
 from yurt.structs.commands import DeleteVolumes, Rejected, UpsertVolumes
-from yurt.structs.csi_volume import CSIVolume
+from yurt.structs.volumes.csi import CSIVolume
 
 LASTING = ("external_id", "plugin_id")
 """What a volume that is used keeps."""

@@ -17,7 +17,7 @@ import msgspec
 import msgspec.inspect
 
 from yurt.sdk.value import WHEN_SET
-from yurt.structs.diff import FieldDiff, JobDiff, ObjectDiff, TaskDiff, TaskGroupDiff
+from yurt.structs.explain.diff import FieldDiff, JobDiff, ObjectDiff, TaskDiff, TaskGroupDiff
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.task import Task
 

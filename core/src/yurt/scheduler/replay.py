@@ -18,7 +18,7 @@ from yurt.scheduler.capacity.limits import LimitsOf, no_limits
 from yurt.sdk.value import replace
 from yurt.state.store import Snapshot
 from yurt.structs.evaluation import AttemptRecord, Evaluation
-from yurt.structs.explain import ReplayedAttempt
+from yurt.structs.explain.explanation import ReplayedAttempt
 from yurt.structs.plan import Plan
 
 CHAIN_MAX = 64

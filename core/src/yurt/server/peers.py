@@ -14,7 +14,6 @@ from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import Value
 from yurt.server.ports import NodePort
 from yurt.storage.log import LogRoom
-from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Outcome, Plan
 from yurt.structs.rpc import (
@@ -27,6 +26,7 @@ from yurt.structs.rpc import (
     UpdateAllocsRequest,
 )
 from yurt.structs.service import ServiceRegistration
+from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
 
 class RootKey(Value):

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any, Protocol
 
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
-from yurt.structs.host_volume import HostVolume, HostVolumeMade
 from yurt.structs.member import Member
 from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, NodeMeta, StreamFrame
+from yurt.structs.volumes.host import HostVolume, HostVolumeMade
 
 
 class NodePort(Protocol):

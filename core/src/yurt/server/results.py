@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from yurt.sdk.value import Timestamp, Value, no_entries
-from yurt.structs.diff import JobDiff
 from yurt.structs.evaluation import Evaluation, PlanAnnotations
-from yurt.structs.metrics import AllocationMetric
+from yurt.structs.explain.diff import JobDiff
+from yurt.structs.explain.metrics import AllocationMetric
 
 
 class JobRegistered(Value):

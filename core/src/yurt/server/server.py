@@ -57,8 +57,7 @@ from yurt.state import Changes, Snapshot
 from yurt.state.watch import Watches, WatchKey
 from yurt.storage.log import CommandLog, LogTrimmed
 from yurt.structs.commands import AnyCommand, FinishRestore
-from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
-from yurt.structs.explain import Replay
+from yurt.structs.explain.explanation import Replay
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -73,6 +72,7 @@ from yurt.structs.rpc import (
     UpdateAllocsRequest,
 )
 from yurt.structs.service import ServiceRegistration
+from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
 if TYPE_CHECKING:
     from yurt.scheduler.capacity.limits import LimitsOf

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from yurt.state.store import Snapshot
 from yurt.state.usage import is_using
-from yurt.structs.csi_volume import MULTI_WRITER, READERS_ONLY, SINGLE_NODE, CSIVolume
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.questions import CSI, alloc_index
-from yurt.structs.volume import VolumeRequest
+from yurt.structs.volumes.csi import MULTI_WRITER, READERS_ONLY, SINGLE_NODE, CSIVolume
+from yurt.structs.volumes.request import VolumeRequest
 
 
 class Claim(NamedTuple):

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
-from yurt.structs.csi_volume import CONTROLLER, MONOLITH, NODE, CSIPlugin
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import CSIInfo, Node
 from yurt.structs.questions import is_terminal
 from yurt.structs.task import TaskCSIPluginConfig
+from yurt.structs.volumes.csi import CONTROLLER, MONOLITH, NODE, CSIPlugin
 
 TABLES = ("nodes", "jobs", "allocs")
 """What plugins follow from."""

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from yurt.state.claims import source_of
 from yurt.state.store import Snapshot
 from yurt.state.usage import is_using
-from yurt.structs import host_volume as modes
 from yurt.structs.alloc import Allocation
-from yurt.structs.host_volume import HostVolume, TaskGroupHostVolumeClaim
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.questions import alloc_index
-from yurt.structs.volume import VolumeRequest
+from yurt.structs.volumes import host as modes
+from yurt.structs.volumes.host import HostVolume, TaskGroupHostVolumeClaim
+from yurt.structs.volumes.request import VolumeRequest
 
 HOST = "host"
 

@@ -18,8 +18,8 @@ from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
 from yurt.state.table import Table, TableEditor
 from yurt.structs.alloc import AllocatedResources, Allocation
+from yurt.structs.explain.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.job import Job
-from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
 
 CHUNK_ROWS: Final = 1_000
 JOBS, RESOURCES, METRICS, PARTS, SCORES = "*jobs", "*resources", "*metrics", "*parts", "*scores"

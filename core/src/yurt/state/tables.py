@@ -21,10 +21,8 @@ from yurt.structs.cluster import (
     RestoreChunk,
     SchedulerConfiguration,
 )
-from yurt.structs.csi_volume import CSIVolume, without_secrets
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.host_volume import HostVolume, TaskGroupHostVolumeClaim
 from yurt.structs.job import JobScalingEvents, JobSubmission
 from yurt.structs.node import Node
 from yurt.structs.plan import StagedPlan
@@ -32,6 +30,8 @@ from yurt.structs.questions import asks_csi, is_eval_terminal, is_terminal, runs
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.summary import JobSummary
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta
+from yurt.structs.volumes.csi import CSIVolume, without_secrets
+from yurt.structs.volumes.host import HostVolume, TaskGroupHostVolumeClaim
 
 JobKey = tuple[str, str]
 VersionKey = tuple[str, str, int]

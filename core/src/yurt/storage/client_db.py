@@ -29,7 +29,7 @@ from yurt.storage.commit_index import CommitIndex, Mark
 from yurt.storage.data_dir import FORMAT, DataDir
 from yurt.storage.sqlite_worker import SqliteWorker
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskState
-from yurt.structs.host_volume import HostVolume
+from yurt.structs.volumes.host import HostVolume
 
 log = logging.getLogger(__name__)
 

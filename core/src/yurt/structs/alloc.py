@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from yurt.sdk.value import OWN, Duration, Timestamp, UnixNano, Value, no_entries, spelled
+from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job
-from yurt.structs.metrics import AllocationMetric
 from yurt.structs.network import DNSConfig, NetworkResource, PortMapping
 from yurt.structs.status import ClientStatus, DesiredStatus, TaskStatus
 

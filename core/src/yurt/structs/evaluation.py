@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Annotated
 
 from yurt.sdk.value import INTERNAL, Duration, Timestamp, UnixNano, Value, no_entries, spelled
-from yurt.structs.metrics import AllocationMetric
+from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.status import EvalStatus, EvalType, NotGiven, Trigger
 
 

@@ -19,7 +19,7 @@ from yurt.structs.policies import (
 from yurt.structs.resources import EphemeralDisk
 from yurt.structs.service import Service
 from yurt.structs.task import Consul, ScalingPolicy, Task
-from yurt.structs.volume import VolumeRequest
+from yurt.structs.volumes.request import VolumeRequest
 
 
 class TaskGroup(Value):

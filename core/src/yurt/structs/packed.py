@@ -18,7 +18,7 @@ from typing import Final
 
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import replace
-from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
+from yurt.structs.explain.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.plan import ExhaustedFrom, Placement, PlacementBlock, Plan
 from yurt.structs.questions import alloc_name
 

@@ -14,7 +14,7 @@ from yurt.sdk.value import Timestamp, UnixNano, Value, no_entries
 from yurt.structs.alloc import AllocatedResources, AllocDeploymentStatus, RescheduleTracker
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation, PlanAnnotations
-from yurt.structs.metrics import AllocationMetric
+from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.status import ClientStatus, DeploymentStatus, DesiredStatus, NotGiven
 
 QUOTA_REFUSAL: Final = "quota "

@@ -10,7 +10,7 @@ from yurt.structs.constraint import Affinity, Constraint
 from yurt.structs.policies import RestartPolicy
 from yurt.structs.resources import LogConfig, Resources
 from yurt.structs.service import Service, WorkloadIdentity
-from yurt.structs.volume import VolumeMount
+from yurt.structs.volumes.request import VolumeMount
 
 
 class TaskLifecycle(Value):

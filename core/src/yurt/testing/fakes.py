@@ -29,7 +29,6 @@ from yurt.sdk.errors import NotFound, YurtError
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate
-from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.node import Node
 from yurt.structs.rpc import (
     AllocBatch,
@@ -46,6 +45,7 @@ from yurt.structs.rpc import (
 )
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.status import NODE_INIT, NODE_READY
+from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
 START_NS = 1_700_000_000 * NANOSECONDS
 SETTLE_ROUNDS = 200

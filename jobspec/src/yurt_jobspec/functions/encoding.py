@@ -12,8 +12,8 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import quote_plus
 
-from yurt_jobspec.expressions import normalize
 from yurt_jobspec.numbers import Number, from_decimal, to_text
+from yurt_jobspec.syntax.expressions import normalize
 from yurt_jobspec.values import ListValue, Value, entries_of, is_null, items_of
 
 from .registry import FunctionError

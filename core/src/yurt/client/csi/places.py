@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 from yurt.sdk.driver import Driver, Mount
 from yurt.sdk.errors import Invalid
-from yurt.structs.csi_volume import CONTROLLER
 from yurt.structs.task import TaskCSIPluginConfig
+from yurt.structs.volumes.csi import CONTROLLER
 
 ENDPOINT = "CSI_ENDPOINT"
 """The variable that tells a plugin where to listen."""

@@ -19,10 +19,10 @@ from yurt.sdk.driver import Driver
 from yurt.sdk.errors import YurtError
 from yurt.sdk.value import NANOSECONDS, replace
 from yurt.structs.alloc import Allocation
-from yurt.structs.csi_volume import CONTROLLER, NODE
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import CSIInfo, Node
 from yurt.structs.task import TaskCSIPluginConfig
+from yurt.structs.volumes.csi import CONTROLLER, NODE
 
 if TYPE_CHECKING:
     from yurt.client.csi.service import CsiService

@@ -13,8 +13,8 @@ import grpc.aio
 from yurt.client.csi.messages import Message, enum_name, message_class, methods
 from yurt.sdk.errors import DriverError, RecoverableError, Unavailable
 from yurt.sdk.value import Value
-from yurt.structs.csi_volume import CSIClaimed
 from yurt.structs.node import CSIControllerInfo, CSINodeInfo, CSITopology
+from yurt.structs.volumes.csi import CSIClaimed
 
 PROBE_LIMIT_S: Final = 10.0
 MOUNT_LIMIT_S: Final = 120.0

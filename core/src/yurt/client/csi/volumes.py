@@ -27,8 +27,8 @@ from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import DriverError, Invalid, PermissionDenied, RecoverableError, Unavailable, YurtError
 from yurt.storage.client_db import ClientDatabase, CsiUse
 from yurt.structs.alloc import Allocation
-from yurt.structs.csi_volume import BLOCK_DEVICE, CSIClaimed, CSIClaimQuery
 from yurt.structs.job import TaskGroup
+from yurt.structs.volumes.csi import BLOCK_DEVICE, CSIClaimed, CSIClaimQuery
 
 CSI = "csi"
 PLUGIN_LIMIT_S = 60.0

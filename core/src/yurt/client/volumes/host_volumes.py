@@ -23,8 +23,8 @@ from yurt.client.volumes.volume_programs import find_programs
 from yurt.sdk.errors import Conflict, Invalid, NotFound, YurtError
 from yurt.sdk.value import replace
 from yurt.storage.client_db import ClientDatabase, HostVolumeRecord
-from yurt.structs.host_volume import HostVolume, HostVolumeMade
 from yurt.structs.node import HostVolumeInfo, Node
+from yurt.structs.volumes.host import HostVolume, HostVolumeMade
 
 MKDIR = "mkdir"
 MKDIR_VERSION = "0.1.0"

@@ -15,7 +15,7 @@ from yurt.structs.job import TaskGroup
 from yurt.structs.node import HostVolumeInfo
 from yurt.structs.questions import alloc_index
 from yurt.structs.task import Task
-from yurt.structs.volume import VolumeMount, VolumeRequest
+from yurt.structs.volumes.request import VolumeMount, VolumeRequest
 
 CSI = "csi"
 PROPAGATION = ("private", "host-to-task", "bidirectional")

@@ -15,8 +15,8 @@ import msgspec
 
 from yurt.sdk.errors import Invalid, YurtError
 from yurt.sdk.trust import distrust
-from yurt.structs.host_volume import HostVolume, HostVolumeMade
 from yurt.structs.node import Node
+from yurt.structs.volumes.host import HostVolume, HostVolumeMade
 
 PLUGIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 FINGERPRINT_LIMIT_S = 10.0

@@ -36,9 +36,9 @@ from yurt.server.views.jobs import JobRows, JobSummaryRows
 from yurt.server.views.scheduling import AllocationRows, DeploymentRows, EvaluationRows
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job
 from yurt.structs.member import Member
-from yurt.structs.metrics import AllocationMetric
 from yurt.structs.node import Node
 from yurt.structs.questions import is_client_terminal
 from yurt.structs.status import EVAL_BLOCKED

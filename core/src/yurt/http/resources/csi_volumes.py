@@ -22,7 +22,7 @@ from yurt.server.views.cluster import NodeRows
 from yurt.server.views.jobs import JobRows
 from yurt.server.views.scheduling import AllocationRows
 from yurt.server.views.volumes import Claim, CsiVolumeRows
-from yurt.structs.csi_volume import CSIPlugin, CSIVolume, without_secrets
+from yurt.structs.volumes.csi import CSIPlugin, CSIVolume, without_secrets
 
 NO_TIME = "0001-01-01T00:00:00Z"
 PLUGIN_KINDS = (NodeRows, JobRows, AllocationRows)

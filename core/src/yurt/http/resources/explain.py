@@ -18,10 +18,10 @@ from yurt.http.errors import Refused
 from yurt.http.lists import check_uuid
 from yurt.http.resources.jobs import read_job
 from yurt.http.routes import BODY, ROW
+from yurt.rules.child_jobs import instance_of
 from yurt.rules.problems import multi_error
 from yurt.sdk.value import Value, replace
 from yurt.server.resources.admission import admitted
-from yurt.structs.child_jobs import instance_of
 from yurt.structs.job import Job
 
 

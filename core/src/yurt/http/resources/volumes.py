@@ -21,7 +21,7 @@ from yurt.sdk.errors import NotFound
 from yurt.sdk.value import Value, replace
 from yurt.server.views import Listing, View
 from yurt.server.views.volumes import HostVolumeClaimRows, HostVolumeRows
-from yurt.structs.host_volume import HostVolume, HostVolumeStub, TaskGroupHostVolumeClaim
+from yurt.structs.volumes.host import HostVolume, HostVolumeStub, TaskGroupHostVolumeClaim
 
 
 class HostVolumeBody(Value):

@@ -29,9 +29,15 @@ from yurt.scheduler.placing.group_placer import GroupPlacer
 from yurt.sdk.value import UnixNano, replace
 from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
-from yurt.structs.explain import AllocationExplanation, Blocker, GroupExplanation, JobExplanation, NodeScore
+from yurt.structs.explain.explanation import (
+    AllocationExplanation,
+    Blocker,
+    GroupExplanation,
+    JobExplanation,
+    NodeScore,
+)
+from yurt.structs.explain.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.questions import alloc_index
 from yurt.structs.status import CLIENT_TERMINAL, JOB_SYSBATCH, JOB_SYSTEM, SERVER_TERMINAL
 

@@ -15,7 +15,7 @@ from yurt.scheduler.explain.edits import joined, numbered, text_of, with_numbers
 from yurt.scheduler.explain.minimal_change import amount_of, disk_min, least_of
 from yurt.scheduler.explain.minimization import Edits, Minimizer
 from yurt.sdk.value import replace
-from yurt.structs.explain import Edit, GroupExplanation, SmallestChange
+from yurt.structs.explain.explanation import Edit, GroupExplanation, SmallestChange
 from yurt.structs.job import TaskGroup
 from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
 

@@ -18,7 +18,7 @@ from yurt.scheduler.job_types.system import SystemAttempt
 from yurt.sdk.value import UnixNano
 from yurt.state import Tables
 from yurt.state.store import Snapshot
-from yurt.structs.explain import Edit, SmallestChange
+from yurt.structs.explain.explanation import Edit, SmallestChange
 from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.plan import Placement, Plan

@@ -12,7 +12,7 @@ from yurt.scheduler.constraints.operators import DISTINCT_HOSTS, DISTINCT_PROPER
 from yurt.scheduler.feasibility.distinct import limit_of
 from yurt.sdk.value import replace
 from yurt.structs.constraint import Constraint
-from yurt.structs.explain import Edit
+from yurt.structs.explain.explanation import Edit
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.network import NetworkResource, Port
 from yurt.structs.node import DriverInfo, HostVolumeInfo, Node

@@ -17,8 +17,8 @@ from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job
-from yurt.structs.metrics import AllocationMetric
 from yurt.structs.plan import AllocStop
 
 

@@ -22,7 +22,7 @@ from yurt.scheduler.feasibility.masks import text_of_constraint
 from yurt.state.columns import CPU
 from yurt.state.held import NOTHING_HELD
 from yurt.structs.constraint import Constraint
-from yurt.structs.explain import Edit
+from yurt.structs.explain.explanation import Edit
 from yurt.structs.job import TaskGroup
 from yurt.structs.task import Task
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from yurt.scheduler.explain.edits import with_numbers
-from yurt.structs.explain import Edit
+from yurt.structs.explain.explanation import Edit
 
 Edits = tuple[Edit, ...]
 

@@ -18,7 +18,7 @@ from yurt.scheduler.explain.node_shortage import node_shortages
 from yurt.scheduler.feasibility.masks import BoolArray
 from yurt.scheduler.placing.terms.term import FloatArray
 from yurt.state.arrays import IntArray
-from yurt.structs.explain import NearMiss, SmallestChange
+from yurt.structs.explain.explanation import NearMiss, SmallestChange
 
 NEAR_MISSES = 5
 MEASURED = frozenset({"cpu", "memory", "disk", "cores", "device"})

@@ -18,7 +18,7 @@ from yurt.scheduler.explain.missing_requirements import (
 from yurt.state.columns import ALLOCS
 from yurt.state.usage import Usage, is_using
 from yurt.structs.constraint import Constraint
-from yurt.structs.explain import Shortfall
+from yurt.structs.explain.explanation import Shortfall
 from yurt.structs.node import DriverInfo, Node
 
 _NAMES = {"cpu": "CPU", "memory": "memory", "disk": "disk"}

@@ -16,12 +16,12 @@ from yurt.state.csi_plugins import csi_plugin
 from yurt.state.host_volumes import access_mode, claim_of, has_other_writer, host_requests
 from yurt.state.host_volumes import refusal as refusal_of_host
 from yurt.state.store import Snapshot
-from yurt.structs.csi_volume import CSIVolume
-from yurt.structs.host_volume import SINGLE_WRITER, HostVolume
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.questions import alloc_name
-from yurt.structs.volume import VolumeRequest
+from yurt.structs.volumes.csi import CSIVolume
+from yurt.structs.volumes.host import SINGLE_WRITER, HostVolume
+from yurt.structs.volumes.request import VolumeRequest
 
 
 class VolumeClaims:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 from yurt.scheduler.ids import SeededIds
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job
-from yurt.structs.metrics import AllocationMetric
 from yurt.structs.plan import Outcome
 from yurt.structs.status import (
     EVAL_BLOCKED,

@@ -27,8 +27,8 @@ from yurt.state.usage import Usage, is_using
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, RescheduleTracker
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import DesiredUpdates, Evaluation, PlanAnnotations
+from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.metrics import AllocationMetric
 from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Outcome, Placement, Plan
 from yurt.structs.questions import alloc_index
 from yurt.structs.status import (

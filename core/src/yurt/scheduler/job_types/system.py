@@ -40,8 +40,8 @@ from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import DesiredUpdates, Evaluation, PlanAnnotations
+from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.metrics import AllocationMetric
 from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Outcome, Placement, Plan
 from yurt.structs.questions import is_for_node, is_of_version, is_ready

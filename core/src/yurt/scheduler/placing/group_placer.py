@@ -38,8 +38,8 @@ from yurt.scheduler.placing.top_k import IMPOSSIBLE, best_rows
 from yurt.sdk.value import replace
 from yurt.state.columns import CPU, DISK, MEMORY, SHAPE
 from yurt.structs.alloc import Allocation
+from yurt.structs.explain.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.resources import Resources
 
 

@@ -28,8 +28,8 @@ from yurt.scheduler.placing.terms.term import UNIT, FloatArray, TermContext
 from yurt.scheduler.placing.top_k import IMPOSSIBLE, best_rows
 from yurt.state.arrays import IntArray, numbered
 from yurt.state.columns import ALLOCS, CPU, USED_WIDTH, Chunk
+from yurt.structs.explain.metrics import NodeScoreMeta
 from yurt.structs.job import Job, TaskGroup
-from yurt.structs.metrics import NodeScoreMeta
 
 SCORES_KEPT = 5
 WINDOW_MIN, WINDOW_MAX = 16, 256

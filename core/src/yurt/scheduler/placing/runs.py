@@ -27,7 +27,7 @@ from yurt.scheduler.placing.terms.term import UNIT, FloatArray
 from yurt.scheduler.placing.top_k import IMPOSSIBLE, best_rows, nth_highest
 from yurt.state.arrays import IntArray
 from yurt.state.columns import ALLOCS
-from yurt.structs.metrics import NodeScoreMeta
+from yurt.structs.explain.metrics import NodeScoreMeta
 
 CELLS_MAX = 1 << 15
 """Scores looked at in one go: many nodes a few placements deep, or few nodes deeper."""

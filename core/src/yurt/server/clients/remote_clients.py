@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Reason, Unavailable
 from yurt.sdk.value import replace
 from yurt.server.clients.introduction import Introductions
-from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -32,6 +31,7 @@ from yurt.structs.rpc import (
     UpdateAllocsRequest,
 )
 from yurt.structs.service import ServiceRegistration
+from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
 if TYPE_CHECKING:
     from yurt.server.server import Server

@@ -17,7 +17,6 @@ from yurt.server.clients.agent_processes import AgentProcesses
 from yurt.server.failures import LeaderMoved, is_passing, no_leader
 from yurt.server.peers import LeaderPort
 from yurt.server.resources.csi_volumes import CsiVolumes
-from yurt.structs.csi_volume import CSIClaimed, CSIClaimQuery
 from yurt.structs.rpc import (
     HeldIdentity,
     IdentityQuery,
@@ -28,6 +27,7 @@ from yurt.structs.rpc import (
     UpdateAllocsRequest,
 )
 from yurt.structs.service import ServiceRegistration
+from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
 if TYPE_CHECKING:
     from yurt.server.server import Server

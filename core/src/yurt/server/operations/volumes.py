@@ -5,8 +5,8 @@ from __future__ import annotations
 from yurt.access import Access, Scope
 from yurt.server.resources.csi_volumes import CsiVolumes
 from yurt.server.resources.host_volumes import HostVolumes
-from yurt.structs.csi_volume import CSIVolume
-from yurt.structs.host_volume import HostVolume
+from yurt.structs.volumes.csi import CSIVolume
+from yurt.structs.volumes.host import HostVolume
 
 
 class HostVolumeOperations:

@@ -12,8 +12,8 @@ from yurt.state.csi_plugins import csi_plugin
 from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeleteVolumes, UpsertVolumes
-from yurt.structs.csi_volume import ACCESS_MODES, ATTACHMENT_MODES, CSIClaimed, CSIClaimQuery, CSIVolume
 from yurt.structs.questions import CSI, alloc_index, is_client_terminal
+from yurt.structs.volumes.csi import ACCESS_MODES, ATTACHMENT_MODES, CSIClaimed, CSIClaimQuery, CSIVolume
 
 if TYPE_CHECKING:
     from yurt.server.server import Server

@@ -19,11 +19,11 @@ from yurt.sdk.value import replace
 from yurt.server.log.log_writer import Committed, Stale
 from yurt.state.host_volumes import users
 from yurt.state.store import Snapshot
-from yurt.structs import host_volume as modes
 from yurt.structs.commands import DeleteHostVolume, DeleteHostVolumeClaim, Expectation, PutHostVolume
-from yurt.structs.host_volume import HostVolume, HostVolumeMade
 from yurt.structs.node import Node
 from yurt.structs.questions import is_ready
+from yurt.structs.volumes import host as modes
+from yurt.structs.volumes.host import HostVolume, HostVolumeMade
 
 if TYPE_CHECKING:
     from yurt.server.server import Server

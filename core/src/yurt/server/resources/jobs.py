@@ -13,6 +13,7 @@ from yurt.fsm.basis import expectation
 from yurt.fsm.eval_triggers import Mint, asked_evaluation
 from yurt.fsm.jobs import REGISTRATION_DISABLED, enforced_index_conflict
 from yurt.rules.bounds import is_costly
+from yurt.rules.child_jobs import dispatch_id, instance_of, periodic_child_id
 from yurt.rules.diff import job_diff
 from yurt.rules.periodic import next_launch
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason
@@ -28,7 +29,6 @@ from yurt.state import Snapshot
 from yurt.state.tables import JobKey
 from yurt.structs import status
 from yurt.structs.alloc import Allocation, DesiredTransition
-from yurt.structs.child_jobs import dispatch_id, instance_of, periodic_child_id
 from yurt.structs.commands import (
     DeregisterJob,
     DispatchJob,
@@ -39,8 +39,8 @@ from yurt.structs.commands import (
     SetDesiredTransitions,
     SetJobStability,
 )
-from yurt.structs.diff import JobDiff
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.explain.diff import JobDiff
 from yurt.structs.job import Job, JobSubmission, ScalingEvent
 from yurt.structs.questions import is_client_terminal
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from yurt.sdk.value import replace
-from yurt.structs.diff import FieldDiff, JobDiff, TaskDiff, TaskGroupDiff
 from yurt.structs.evaluation import DesiredUpdates, PlanAnnotations
+from yurt.structs.explain.diff import FieldDiff, JobDiff, TaskDiff, TaskGroupDiff
 
 CREATE: Final = "forces create"
 DESTROY: Final = "forces destroy"

@@ -20,7 +20,7 @@ from yurt.sdk.errors import Conflict, NotFound
 from yurt.state import Snapshot
 from yurt.structs.commands import AnyCommand, ApplyPlan, StagePlan
 from yurt.structs.evaluation import AttemptRecord, Evaluation
-from yurt.structs.explain import Replay, ReplayedAttempt
+from yurt.structs.explain.explanation import Replay, ReplayedAttempt
 from yurt.structs.packed import unpacked
 from yurt.structs.plan import Plan
 

@@ -12,8 +12,8 @@ from yurt.state.csi_plugins import csi_plugin, csi_plugins, plugin_allocs
 from yurt.state.host_volumes import users
 from yurt.state.store import Snapshot
 from yurt.structs.alloc import Allocation
-from yurt.structs.csi_volume import CSIPlugin, CSIVolume
-from yurt.structs.host_volume import HostVolume, TaskGroupHostVolumeClaim
+from yurt.structs.volumes.csi import CSIPlugin, CSIVolume
+from yurt.structs.volumes.host import HostVolume, TaskGroupHostVolumeClaim
 
 __all__ = ["Claim", "CsiVolumeRows", "HostVolumeClaimRows", "HostVolumeRows"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from yurt.sdk.value import UnixNano
 from yurt.structs.commands.base import Command
-from yurt.structs.csi_volume import CSIVolume
-from yurt.structs.host_volume import HostVolume
+from yurt.structs.volumes.csi import CSIVolume
+from yurt.structs.volumes.host import HostVolume
 
 
 class PutHostVolume(Command, tag=True):

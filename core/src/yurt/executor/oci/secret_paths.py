@@ -13,7 +13,7 @@ import os
 import stat
 from collections.abc import Iterable, Iterator
 
-from yurt.executor.bundle import Bind
+from yurt.executor.oci.bundle import Bind
 from yurt.sdk.errors import DriverError
 
 KNOWN = (

@@ -13,7 +13,7 @@ from yurt.server.config import ServerConfig
 from yurt.server.peers import LeaderPort, PeerPort
 from yurt.server.ports import NodePort
 from yurt.server.server import Server
-from yurt.testing.shared_log import LogView, SharedLog
+from yurt.testing.simulation.shared_log import LogView, SharedLog
 
 NAMES = ("srv1.global", "srv2.global", "srv3.global")
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from yurt.executor.syscalls import BY_CAPABILITY, OF_32BIT, OTHER_PROCESSES, USUAL
+from yurt.executor.oci.syscalls import BY_CAPABILITY, OF_32BIT, OTHER_PROCESSES, USUAL
 
 ALLOW, REFUSE = "SCMP_ACT_ALLOW", "SCMP_ACT_ERRNO"
 EQUAL, BELOW, ABOVE, MASKED = "SCMP_CMP_EQ", "SCMP_CMP_LT", "SCMP_CMP_GT", "SCMP_CMP_MASKED_EQ"

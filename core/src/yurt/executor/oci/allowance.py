@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from yurt.executor.bundle import HOST, PRIVATE, IdMap, Rights
+from yurt.executor.oci.bundle import HOST, PRIVATE, IdMap, Rights
 from yurt.executor.spec import UserIds
 from yurt.sdk.errors import DriverError, Invalid
 from yurt.sdk.value import Value

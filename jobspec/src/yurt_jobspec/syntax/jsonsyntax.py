@@ -16,14 +16,15 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple, NoReturn
 
-from .diagnostics import JobspecError, Problem, Source
+from yurt_jobspec.diagnostics import JobspecError, Problem, Source
+from yurt_jobspec.findings import Findings
+from yurt_jobspec.numbers import parse_number
+from yurt_jobspec.schema import BlockSchema, Child, schema_of
+
 from .expressions import ExpressionParser, SyntaxProblem, normalize
-from .findings import Findings
 from .lexer import MAX_NESTING, SURROGATE, tokenize_template
 from .nodes import Attribute, Block, Body, Embedded, Expr, Label, Literal, ObjectOf, TupleOf
-from .numbers import parse_number
 from .parser import all_problems, check_size
-from .schema import BlockSchema, Child, schema_of
 from .templates import parse_template
 
 _SPACE = re.compile(r"[ \t\r\n]*")

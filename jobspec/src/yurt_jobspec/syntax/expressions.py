@@ -13,8 +13,10 @@ import unicodedata
 from decimal import Decimal
 from typing import NoReturn
 
+from yurt_jobspec.diagnostics import Problem
+from yurt_jobspec.numbers import parse_number
+
 from . import lexer
-from .diagnostics import Problem
 from .lexer import (
     CLOSE_QUOTE,
     END,
@@ -47,7 +49,6 @@ from .nodes import (
     Unary,
     Variable,
 )
-from .numbers import parse_number
 
 _WHOLE_VALUES = frozenset((STRING, NUMBER, IDENT))
 _AFTER_VALUE = frozenset((NEWLINE, ",", "]", "}", ")", SEQUENCE_END, END))

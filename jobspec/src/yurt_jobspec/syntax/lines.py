@@ -17,6 +17,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import NamedTuple
 
+from yurt_jobspec.numbers import parse_number
+
 from .bodies import BodyParser
 from .expressions import KEYWORDS, SyntaxProblem, normalize
 from .lexer import MAX_NESTING, SURROGATE, start_of, tokenize_item
@@ -35,7 +37,6 @@ from .nodes import (
     Variable,
     Wrap,
 )
-from .numbers import parse_number
 
 _NAME = r"[A-Za-z_][A-Za-z0-9_-]*+"
 _REFERENCE = rf"{_NAME}(?:\.{_NAME})*+"

@@ -6,7 +6,8 @@ and the parser goes on with the next line of the same body, so that a file's mis
 
 from __future__ import annotations
 
-from .diagnostics import Problem
+from yurt_jobspec.diagnostics import Problem
+
 from .expressions import ExpressionParser, SyntaxProblem, normalize
 from .lexer import (
     CLOSE_QUOTE,

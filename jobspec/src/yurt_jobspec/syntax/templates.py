@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .diagnostics import Problem
+from yurt_jobspec.diagnostics import Problem
+
 from .expressions import ExpressionParser, SyntaxProblem, normalize
 from .lexer import (
     CLOSE_HEREDOC,

@@ -19,7 +19,7 @@ from bisect import bisect_left
 from functools import lru_cache
 from typing import NamedTuple
 
-from .diagnostics import Problem
+from yurt_jobspec.diagnostics import Problem
 
 MAX_NESTING = 100
 """Brackets, strings and sequences inside one another; far above any real file, far below Python's own limit."""

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from yurt.testing.claims import quiet_port
-from yurt.testing.engines import START_LIMIT_S, DockerEngine, PodmanEngine, busybox_archive
+from yurt.testing.services.engines import START_LIMIT_S, DockerEngine, PodmanEngine, busybox_archive
 
 USER, PASSWORD = "user", "secret"
 USERS = "user:$2b$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW"

@@ -17,7 +17,7 @@ from yurt.structs.policies import DisconnectStrategy
 from yurt.structs.questions import is_client_terminal
 from yurt.structs.rpc import AllocPull
 from yurt.structs.status import ClientStatus, NodeStatus, TaskStatus
-from yurt.testing.node_life import NotKnown, Refused, World
+from yurt.testing.simulation.node_life import NotKnown, Refused, World
 
 
 class Rules(Protocol):

@@ -1,5 +1,5 @@
-"""Records of evaluations in their old form, see `yurt.testing.recorded`: complete ones, of which a test changes a few
-fields. Names are those of the records, and nulls stand where a record has nulls.
+"""Records of evaluations in their old form, see `yurt.testing.rows.recorded`: complete ones, of which a test changes a
+few fields. Names are those of the records, and nulls stand where a record has nulls.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from yurt.sdk.value import Value, no_entries, replace
 from yurt.structs.node import CSIInfo, CSITopology
-from yurt.structs.volume import CSIMountOptions
+from yurt.structs.volumes.request import CSIMountOptions
 
 READERS_ONLY = frozenset({"single-node-reader-only", "multi-node-reader-only"})
 MULTI_WRITER = "multi-node-multi-writer"

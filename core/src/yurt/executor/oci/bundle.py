@@ -19,7 +19,7 @@ import hashlib
 import re
 from typing import Any
 
-from yurt.executor import seccomp
+from yurt.executor.oci import seccomp
 from yurt.executor.spec import DEFAULT_PATH, ProcessSpec, UserIds
 from yurt.sdk.driver import DeviceNode, Mount, TaskRequest
 from yurt.sdk.value import Value, replace

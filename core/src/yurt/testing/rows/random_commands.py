@@ -27,10 +27,9 @@ from yurt.structs.alloc import (
     TaskState,
 )
 from yurt.structs.cluster import AutopilotConfiguration, Namespace, NodePool, SchedulerConfiguration
-from yurt.structs.csi_volume import CSIVolume
 from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.host_volume import PENDING, UNAVAILABLE, HostVolume
+from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import (
     Job,
     JobSubmission,
@@ -39,13 +38,14 @@ from yurt.structs.job import (
     PeriodicConfig,
     ScalingEvent,
 )
-from yurt.structs.metrics import AllocationMetric
 from yurt.structs.node import DrainStrategy, HostVolumeInfo, NodeEvent
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Placement, Plan
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.status import ClientStatus, DeploymentStatus, Eligibility, EvalStatus, NodeStatus
 from yurt.structs.variable import KEY_ACTIVE, KEY_PREPUBLISHED, EncryptedVariable, RootKeyMeta, VariableLock
-from yurt.structs.volume import VolumeRequest
+from yurt.structs.volumes.csi import CSIVolume
+from yurt.structs.volumes.host import PENDING, UNAVAILABLE, HostVolume
+from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
 
 T = TypeVar("T")

@@ -26,13 +26,13 @@ from yurt.state.store import Snapshot
 from yurt.state.tables import AnyTable
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import SchedulerConfiguration
-from yurt.structs.csi_volume import ATTACHMENT_MODES, CSIVolume, CSIVolumeCapability
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.plan import AllocStop, Outcome
 from yurt.structs.questions import eval_type
 from yurt.structs.status import EVAL_BLOCKED, JOB_SERVICE, JOB_SYSBATCH, JOB_SYSTEM
+from yurt.structs.volumes.csi import ATTACHMENT_MODES, CSIVolume, CSIVolumeCapability
 
 Data = dict[str, Any]
 T = TypeVar("T")

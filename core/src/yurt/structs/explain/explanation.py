@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from yurt.sdk.value import Timestamp, Value, no_entries
 from yurt.structs.constraint import Constraint
-from yurt.structs.metrics import AllocationMetric
+from yurt.structs.explain.metrics import AllocationMetric
 
 
 class Blocker(Value):

@@ -14,7 +14,7 @@ from yurt.state import Snapshot
 from yurt.structs import commands as c
 from yurt.structs.constraint import Constraint, Spread
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.explain import Edit
+from yurt.structs.explain.explanation import Edit
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.network import NetworkResource, Port
 from yurt.structs.node import (
@@ -27,7 +27,7 @@ from yurt.structs.node import (
 )
 from yurt.structs.questions import eval_type
 from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
-from yurt.structs.volume import VolumeRequest
+from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
 
 ETH0 = NetworkResource(mode="host", device="eth0", ip="10.0.0.1")

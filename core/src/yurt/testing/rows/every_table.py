@@ -21,14 +21,14 @@ from yurt.structs.cluster import (
     RestoreChunk,
     SchedulerConfiguration,
 )
-from yurt.structs.csi_volume import CSIVolume, CSIVolumeCapability
-from yurt.structs.host_volume import HostVolume, TaskGroupHostVolumeClaim
+from yurt.structs.explain.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.job import Job, JobScalingEvents, JobSubmission, ScalingEvent
-from yurt.structs.metrics import AllocationMetric, NodeScoreMeta
 from yurt.structs.node import Node
 from yurt.structs.plan import Plan, StagedPlan
 from yurt.structs.summary import JobSummary, TaskGroupSummary
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta, VariableLock
+from yurt.structs.volumes.csi import CSIVolume, CSIVolumeCapability
+from yurt.structs.volumes.host import HostVolume, TaskGroupHostVolumeClaim
 from yurt.testing import factories
 
 T = TypeVar("T", bound=Value)

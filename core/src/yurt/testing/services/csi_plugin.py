@@ -1,7 +1,7 @@
 """A CSI plugin for tests: a real gRPC server at a socket, with volumes that are folders.
 
-`python -m yurt.testing.csi_plugin FOLDER` serves at `$CSI_ENDPOINT` with bind mounts, as a task does; in a test without
-root a volume is shown by a symbolic link instead. It answers as CSI demands: each call may come again.
+`python -m yurt.testing.services.csi_plugin FOLDER` serves at `$CSI_ENDPOINT` with bind mounts, as a task does; in a
+test without root a volume is shown by a symbolic link instead. It answers as CSI demands: each call may come again.
 """
 
 from __future__ import annotations

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+from yurt_jobspec.diagnostics import JobspecError, Problem, Source
+from yurt_jobspec.findings import Findings
+
 from . import lines
 from .bodies import BodyParser
-from .diagnostics import JobspecError, Problem, Source
 from .expressions import ExpressionParser, SyntaxProblem
-from .findings import Findings
 from .lexer import END, Tokens, tokenize
 from .nodes import Body, Expr
 

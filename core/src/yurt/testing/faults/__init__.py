@@ -1,0 +1,1 @@
+"""Faults that tests inject: damaged files, wrong clocks, exchanged links, writes during server deaths."""

@@ -1,0 +1,1 @@
+"""Rows for every table and record: filled, random and recorded ones."""
