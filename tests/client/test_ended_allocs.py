@@ -148,7 +148,7 @@ async def test_a_record_answers_as_the_runner_did(
     async with run_client() as client:
         alloc = await run_to_end(client, server, driver, factories.job(type=JOB_BATCH))
 
-        assert client.has_alloc(alloc.id)
+        assert client.alloc_namespace(alloc.id) == alloc.namespace
         assert (await client.alloc_stats(alloc.id, "")).tasks == {}
         assert await client.alloc_checks(alloc.id) == ()
         assert {info.name for info in await client.list_files(alloc.id, "/")} >= {"alloc", "web"}

@@ -90,7 +90,9 @@ async def test_files_of_a_client_are_read_by_this_rule(tmp_path: Path) -> None:
     context: Any = SimpleNamespace(config=SimpleNamespace(alloc_dir=str(tmp_path)), env=RealEnv(), drivers=DRIVERS)
 
     table = AllocTable(context.env)
-    table.ended[alloc.id] = EndedAlloc(id=alloc.id, finished_at=UnixNano(1), users=task_users(alloc))
+    table.ended[alloc.id] = EndedAlloc(
+        id=alloc.id, namespace=alloc.namespace, finished_at=UnixNano(1), users=task_users(alloc)
+    )
 
     own = AllocFiles(context, table)
     assert (await own.stat_file(alloc.id, "alloc/data/file")).size == 1

@@ -17,7 +17,7 @@ SECRET = "s3cr3t-of-the-agent"
 
 @pytest.fixture
 async def debug_api() -> AsyncIterator[Api]:
-    async with serving(enable_debug=True) as found:
+    async with serving(facts={"enable_debug": True}) as found:
         yield found
 
 

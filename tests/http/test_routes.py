@@ -104,3 +104,24 @@ async def test_the_dispatcher_refuses_before_the_body_is_read() -> None:
             await api.call("POST", "/v1/job/x/scale?namespace=b", {"nonsense": 1}),
         ):
             assert (answer.status, answer.text) == (403, "Permission denied")
+
+
+async def test_pages_may_ask_first_only_where_a_route_says_so() -> None:
+    async with serving() as api:
+        assert (await api.call("OPTIONS", "/v1/client/stats")).status == 204
+        assert (await api.call("HEAD", "/v1/client/allocation/x/stats")).status != 405
+        for method in ("OPTIONS", "HEAD"):
+            assert (await api.call(method, "/v1/jobs")).status == 405
+
+
+async def test_a_bad_index_is_told_in_the_words_of_the_route() -> None:
+    async with serving() as api:
+        assert (await api.get("/v1/jobs?index=x")).text == "Invalid index"
+        assert (await api.get("/v1/event/stream?index=x")).text.startswith("Unable to parse index")
+
+
+def test_the_routes_for_pages_are_those_of_clients() -> None:
+    beginnings = tuple(f"/v1/client/{name}" for name in ("fs/", "stats", "allocation/", "metadata", "identity"))
+    assert {each.path for each in ROUTES if each.cors} == {
+        each.path for each in ROUTES if each.path.startswith(beginnings)
+    }

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import ClassVar, cast
 from uuid import uuid4
 
 import pytest
-from yurt.access import Capability, needs
+from yurt.access import Access, Capability, needs
 from yurt.access.needs import VariableCapability
+from yurt.client.client import Client
 from yurt.sdk.value import UnixNano
+from yurt.server.views import View
+from yurt.server.views.scheduling import AllocationRows
 from yurt.structs.commands import PutHostVolume, UpsertVolumes
+from yurt.structs.rpc import FileInfo
 from yurt.structs.volumes.csi import CSIVolume
 from yurt.structs.volumes.host import HostVolume
 from yurt.testing import factories
 from yurt.testing.authorities import Grants
-from yurt.testing.http_api import NODE_ID, Api, add_ready_node, job_document, serving
+from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, Api, add_ready_node, job_document, serving
 
 OWN, OTHER = "own", "other"
+READ_JOB = needs.namespace(Capability.READ_JOB)
 
 
 @pytest.fixture
@@ -126,6 +132,28 @@ async def test_variables_elsewhere_are_not_seen_and_not_changed(granted: tuple[A
     assert api.server.state.variables[OTHER, "secret"] == before
 
 
+async def test_a_writer_without_read_sees_no_items(granted: tuple[Api, Grants]) -> None:
+    api, grants = granted
+    grants.capabilities |= {VariableCapability.WRITE, VariableCapability.DESTROY}
+    path, body = f"/v1/var/secret?namespace={OWN}", {"Items": {"user": "anna"}}
+    written = await api.put(path, body)
+    assert (written.status, written.json.get("Items"), written.json["Path"]) == (200, None, "secret")
+    locked = await api.put(f"{path}&lock-acquire", {})
+    assert locked.status == 200 and "Items" not in locked.json and locked.json["Lock"]["ID"]
+    for refused in (await api.put(f"{path}&cas=1", body), await api.call("DELETE", f"{path}&cas=1")):
+        assert (refused.status, refused.json["Path"], "Items" in refused.json) == (409, "secret", False)
+    grants.capabilities |= {VariableCapability.READ}
+    assert (await api.put(f"{path}&cas=1", body)).json["Items"] == {"user": "anna"}
+
+
+async def test_a_write_may_name_its_namespace_in_the_body_alone(granted: tuple[Api, Grants]) -> None:
+    api, grants = granted
+    grants.capabilities |= {VariableCapability.WRITE}
+    answers = [await api.put("/v1/var/x", {"Namespace": name, "Items": {"a": "b"}}) for name in (OWN, OTHER)]
+    assert [answer.status for answer in answers] == [200, 403]
+    assert (OTHER, "x") not in api.server.state.variables
+
+
 async def test_scaling_policies_elsewhere_are_not_seen(granted: tuple[Api, Grants]) -> None:
     api, grants = granted
     grants.is_on = False
@@ -165,7 +193,8 @@ async def test_host_volumes_elsewhere_are_not_seen_and_not_changed(granted: tupl
     grants.capabilities = frozenset({Capability.HOST_VOLUME_READ, Capability.HOST_VOLUME_WRITE})
     answer = await api.get(listed)
     assert [row["ID"] for row in answer.json] == [own.id] and "X-Nomad-NextToken" not in answer.headers
-    assert (await api.get(f"/v1/volume/host/{own.id}?namespace={OWN}")).status == 200
+    for namespace in (OWN, OTHER):
+        assert (await api.get(f"/v1/volume/host/{own.id}?namespace={namespace}")).status == 200
     for namespace in (OWN, OTHER, "*"):
         assert (await api.get(f"{hidden}?namespace={namespace}")).status == 404
         assert (await api.call("DELETE", f"{hidden}/delete?namespace={namespace}")).status == 404
@@ -204,3 +233,32 @@ async def test_a_search_finds_what_the_caller_may_list_of_each_context(granted: 
     grants.capabilities = frozenset({Capability.CSI_READ_VOLUME})
     found = (await api.put("/v1/search?namespace=*", asked)).json["Matches"]
     assert not {"allocs", "jobs", "evals", "deployment"} & set(found)
+
+
+async def test_a_count_leaves_out_what_the_caller_may_not_see(granted: tuple[Api, Grants]) -> None:
+    api, _ = granted
+    allocations = View(api.server.state, Access(need=READ_JOB, authority=granted[1])).of(AllocationRows)
+    assert (allocations.count_where("node", NODE_ID), len(allocations.where("node", NODE_ID))) == (1, 1)
+    assert [allocations.count_of_job((namespace, "web")) for namespace in (OWN, OTHER)] == [1, 0]
+
+
+class OwnClient:
+    """The client of the same agent, with two allocations that the servers have forgotten."""
+
+    node_id = NODE_ID
+    namespaces: ClassVar = {"aaaaaaaa-2222-4333-8444-555555555555": OWN, "bbbbbbbb-2222-4333-8444-555555555555": OTHER}
+
+    def alloc_namespace(self, alloc_id: str) -> str | None:
+        return self.namespaces.get(alloc_id)
+
+    async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
+        return ()
+
+
+async def test_the_agents_own_client_shows_files_of_the_callers_namespace_alone() -> None:
+    grants = Grants(OWN, Capability.READ_FS)
+    async with serving(authority=grants, client=cast(Client, OwnClient())) as api:
+        answers = [await api.get(f"/v1/client/fs/ls/{alloc_id}?namespace={OWN}") for alloc_id in OwnClient.namespaces]
+        unknown = await api.get(f"/v1/client/fs/ls/{UNKNOWN_ID}")
+    assert [answer.status for answer in answers] == [200, 404]
+    assert answers[1].text.startswith("Unknown allocation") and unknown.text.startswith("Unknown allocation")

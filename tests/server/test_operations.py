@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import msgspec
 import pytest
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.sdk.schema import Attribute, Schema
-from yurt.sdk.value import seconds
+from yurt.sdk.value import replace, seconds
 from yurt.server.config import GcThresholds
 from yurt.server.requests import DispatchRequest, Kept
 from yurt.server.stats import gauges
+from yurt.state import Snapshot
 from yurt.storage.memory import MemoryLog
 from yurt.structs.alloc import AllocDeploymentStatus
 from yurt.structs.cluster import SchedulerConfiguration
-from yurt.structs.commands import AllocUpdate, StoreSchema
+from yurt.structs.commands import AllocUpdate, RegisterNode, StoreSchema
 from yurt.structs.job import Job, ParameterizedJobConfig, PeriodicConfig, ScalingEvent
 from yurt.structs.node import DrainSpec
 from yurt.structs.resources import Resources
@@ -250,6 +252,33 @@ async def test_an_ineligible_node_takes_nothing_new(bench: Any) -> None:
     assert bench.live() == []
     await bench.server.nodes.set_eligibility(node.id, "eligible")
     await bench.until(lambda: len(bench.live()) == 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda nodes, node_id, check: nodes.set_eligibility(node_id, "ineligible", check=check),
+        lambda nodes, node_id, check: nodes.evaluate(node_id, check=check),
+        lambda nodes, node_id, check: nodes.purge(node_id, check=check),
+        lambda nodes, node_id, check: nodes.drain(node_id, DrainSpec(), mark_eligible=False, check=check),
+    ],
+)
+async def test_a_node_that_leaves_the_pool_of_a_decision_is_decided_about_again(bench: Any, change: Any) -> None:
+    node = await bench.add_node()
+    pools: list[str] = []
+
+    def check(state: Snapshot) -> None:
+        pools.append(state.nodes[node.id].node_pool)
+        if pools[-1] != "default":
+            raise NotFound("node not found")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(bench.server.propose(RegisterNode(node=replace(node, node_pool="gpu"))))
+        await asyncio.sleep(0)
+        with pytest.raises(NotFound, match="node not found"):
+            await change(bench.server.nodes, node.id, check)
+    assert pools == ["default", "gpu"]
+    assert bench.server.state.nodes[node.id].scheduling_eligibility == "eligible"
 
 
 async def test_a_drained_node_ends_empty_and_ineligible(bench: Any) -> None:

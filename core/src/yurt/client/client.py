@@ -167,9 +167,9 @@ class Client:
         """A server can be reached again: the node makes itself known at once."""
         self._connection.server_found()
 
-    def has_alloc(self, alloc_id: str) -> bool:
-        """The allocation is this node's."""
-        return alloc_id in self.allocs
+    def alloc_namespace(self, alloc_id: str) -> str | None:
+        """The namespace of an allocation of this node; None for one that this node does not run."""
+        return self.allocs.namespace_of(alloc_id)
 
     async def run(self, *, ready: asyncio.Event) -> None:
         """Run until cancelled; `ready` is set once the servers have accepted the node as ready. Tasks survive."""

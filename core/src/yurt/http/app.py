@@ -30,7 +30,7 @@ from yurt.http.forwarding.marks import NOT_LEADING
 from yurt.http.forwarding.regions import OtherRegion, answer_from, wanted_region
 from yurt.http.node_routes import check_node_route
 from yurt.http.pieces import PiecesBody
-from yurt.http.routing import CORS_PREFIXES, has_effect_on_get
+from yurt.http.routing import has_cors, has_effect_on_get
 from yurt.http.table import add_all_routes
 from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.errors import ERROR_HEADER, NO_ERROR, Reason, YurtError, reason_of_status
@@ -237,6 +237,6 @@ async def _add_headers(request: web.Request, response: web.StreamResponse) -> No
     if response.status >= NO_ERROR:
         response.headers.setdefault(ERROR_HEADER, reason_of_status(response.status))
     make_inert(request, response)
-    if hdrs.ACCESS_CONTROL_ALLOW_ORIGIN in response.headers and request.path.startswith(CORS_PREFIXES):
+    if hdrs.ACCESS_CONTROL_ALLOW_ORIGIN in response.headers and has_cors(request):
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_METHODS] = "HEAD, GET"
         response.headers[hdrs.ACCESS_CONTROL_ALLOW_HEADERS] = "*"

@@ -12,6 +12,7 @@ WAIT_DEFAULT_S = 300.0
 WAIT_MAX_S = 300.0
 INDEX_MAX = (1 << 63) - 1
 PER_PAGE_MAX = (1 << 31) - 1
+INDEX_ERROR = "Invalid index"
 _TRUE = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
@@ -45,7 +46,7 @@ NO_OPTIONS = ReadOptions()
 """What a request without a query asks for."""
 
 
-def read_options(query: Mapping[str, str], *, index_error: str = "Invalid index") -> ReadOptions:
+def read_options(query: Mapping[str, str], *, index_error: str = INDEX_ERROR) -> ReadOptions:
     """The options in a query; raises Refused (400) with Nomad's text."""
     if not query:
         return NO_OPTIONS

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 from aiohttp import web
 
 from yurt.access.needs import Need, is_scoped
+from yurt.http.query import INDEX_ERROR
 
 if TYPE_CHECKING:
     from yurt.http.call import Call
@@ -63,6 +64,8 @@ class Facts(TypedDict, total=False):
     from_nodes: bool
     has_effect_on_get: bool
     wrong_method: int
+    cors: bool
+    index_error: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +84,10 @@ class Route:
     """GET changes something, as Nomad's SDKs expect it; browsers are refused (`yurt.http.edge.browsers`)."""
     wrong_method: int = WRONG_METHOD
     """The status for a method that no route of the path takes."""
+    cors: bool = False
+    """HEAD and OPTIONS are answered too, for pages of the origins to which the operator has opened reads."""
+    index_error: str = INDEX_ERROR
+    """The text of the answer to an `index` that is not a number."""
 
     def __post_init__(self) -> None:
         """A declaration that contradicts itself does not import."""

@@ -24,12 +24,6 @@ from yurt.http.errors import Refused
 from yurt.http.query import read_options
 from yurt.http.routes import QUERY, AnsweredBy, Route
 
-CORS_PREFIXES = (
-    "/v1/client/fs/", "/v1/client/stats", "/v1/client/allocation/", "/v1/client/metadata", "/v1/client/identity",
-)  # fmt: skip
-"""Where HEAD and OPTIONS are answered too, for pages of the origins to which the operator has opened reads."""
-INDEX_ERRORS = {"/v1/event/stream": "Unable to parse index: it must be a number, 0 or more"}
-"""Routes with a text of their own for a bad `index`."""
 JOB: Final = "/v1/job/{job_id}"
 """How the paths of one job begin."""
 
@@ -40,6 +34,7 @@ class Endpoint(Protocol):
     answered_by: AnsweredBy
     from_nodes: bool
     has_effect_on_get: bool
+    cors: bool
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer as the route of the request's method does."""
@@ -60,23 +55,24 @@ class Methods:
         self.from_nodes = first.from_nodes
         self.has_effect_on_get = any(each.has_effect_on_get for each in routes)
         self._by_method = {method: each for each in routes for method in each.methods}
+        self.cors = first.cors
         self._wrong_method = first.wrong_method
         for each in routes:
-            if (each.answered_by, each.from_nodes, each.wrong_method) != (
-                first.answered_by, first.from_nodes, first.wrong_method,
+            if (each.answered_by, each.from_nodes, each.wrong_method, each.cors) != (
+                first.answered_by, first.from_nodes, first.wrong_method, first.cors,
             ):  # fmt: skip
                 raise TypeError(f"{each.path}: its routes disagree about who answers, or about other methods")
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer as the route of the request's method does."""
-        if request.method == "OPTIONS" and request.path.startswith(CORS_PREFIXES):
+        if request.method == "OPTIONS" and self.cors:
             return web.Response(status=204)
         return await _carry_out(self.route_of(request), request)
 
     def route_of(self, request: web.Request) -> Route:
         """The route of the request's method; raises Refused."""
         found = self._by_method.get(request.method)
-        if found is None and request.method == "HEAD" and request.path.startswith(CORS_PREFIXES):
+        if found is None and request.method == "HEAD" and self.cors:
             found = self._by_method.get("GET")
         if found is None:
             raise Refused(self._wrong_method, "Invalid method")
@@ -102,9 +98,10 @@ class JobPaths:
         self._patterns = tuple((_pattern(ending), each) for ending, each in found.items() if "{" in ending)
         self.answered_by = self._job.answered_by
         self.from_nodes = self._job.from_nodes
-        self.has_effect_on_get = False
+        self.has_effect_on_get = self.cors = False
         assert all(
-            (each.answered_by, each.from_nodes, each.has_effect_on_get) == (self.answered_by, self.from_nodes, False)
+            (each.answered_by, each.from_nodes, each.has_effect_on_get, each.cors)
+            == (self.answered_by, self.from_nodes, False, False)
             for each in found.values()
         ), "the routes of a job are found by their ending only after it is known who answers"
 
@@ -159,9 +156,15 @@ def has_effect_on_get(request: web.Request) -> bool:
     return endpoint is not None and endpoint.has_effect_on_get
 
 
+def has_cors(request: web.Request) -> bool:
+    """Whether pages of the origins to which the operator has opened reads may ask for the path."""
+    endpoint = endpoint_of(request)
+    return endpoint is not None and endpoint.cors
+
+
 async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
     """Let the handler answer, once the authority allows what the route needs."""
-    options = read_options(request.query, index_error=INDEX_ERRORS.get(request.path, "Invalid index"))
+    options = read_options(request.query, index_error=route.index_error)
     access = Access(actor_of(request), route.needs, request.app[AUTHORITY])
     if not access.sees_all:
         access.require(_scope(route, request, options.namespace))

@@ -78,6 +78,12 @@ class Variable(Value):
     lock: Annotated[LockView | None, OWN] = None
 
 
+def without_items(variable: Variable) -> VariableMetadata:
+    """What somebody may see of a variable who may not read its items."""
+    fields = VariableMetadata.__struct_fields__
+    return VariableMetadata(**{name: getattr(variable, name) for name in fields})
+
+
 class RootKeyMeta(Value):
     """What the cluster knows of a root key; the key itself lies in the servers' keystores. Times in unix ns."""
 

@@ -14,6 +14,7 @@ import aiohttp
 from aiohttp.test_utils import TestClient, TestServer
 
 from yurt.access.authority import ALLOW_ALL, Authority
+from yurt.client.client import Client
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.http.call import AUTHORITY
@@ -110,34 +111,32 @@ async def serving(
     *,
     cluster: Cluster | None = None,
     regions: RegionApis | None = None,
-    enable_debug: bool = False,
     facts: Mapping[str, Any] | None = None,
     log: CommandLog | None = None,
+    client: Client | None = None,
     authority: Authority = ALLOW_ALL,
     **settings: Any,
 ) -> AsyncIterator[Api]:
     """The application over a leading server without nodes, with these settings, among these servers and regions.
 
-    `facts`: fields of its `AgentInfo`. `authority`: who decides about requests.
+    `facts`: fields of its `AgentInfo`. `client`: the one in the same agent. `authority`: who decides about requests.
     """
     server = Server(ServerConfig(name="test", **settings), env=RealEnv(), log=log or MemoryLog())
     ready = asyncio.Event()
     plugins = ({"name": "raw_exec", "status": "ok"},)
-    agent = AgentInfo(
-        version="0.1.0", name="test", dev=True, enable_debug=enable_debug, plugins=plugins, **(facts or {})
-    )
+    agent = AgentInfo(version="0.1.0", name="test", dev=True, plugins=plugins, **(facts or {}))
     async with asyncio.TaskGroup() as group:
         running = group.create_task(server.run(ready=ready))
         async with asyncio.timeout(START_LIMIT_S):
             await ready.wait()
-        app = make_app(server, None, agent)
+        app = make_app(server, client, agent)
         app[AUTHORITY] = authority
         if cluster is not None:
             app[CLUSTER] = cluster
         if regions is not None:
             app[REGIONS] = regions
-        async with TestClient(TestServer(app), timeout=aiohttp.ClientTimeout(30)) as client:
-            yield Api(client, server)
+        async with TestClient(TestServer(app), timeout=aiohttp.ClientTimeout(30)) as requests:
+            yield Api(requests, server)
         await server.stop()
         running.cancel()
 

@@ -31,6 +31,7 @@ class EndedAlloc(Value):
     """
 
     id: str
+    namespace: str
     finished_at: UnixNano
     users: tuple[TaskUser, ...]
     """Its tasks."""
@@ -54,6 +55,14 @@ class AllocTable:
 
     def __contains__(self, alloc_id: str) -> bool:
         return alloc_id in self.live or alloc_id in self.ended
+
+    def namespace_of(self, alloc_id: str) -> str | None:
+        """The namespace of an allocation; None for one that is not in the table."""
+        runner = self.live.get(alloc_id)
+        if runner is not None:
+            return runner.alloc.namespace
+        ended = self.ended.get(alloc_id)
+        return None if ended is None else ended.namespace
 
     def set_restored(self) -> None:
         """What an earlier agent ran is in the table."""
@@ -101,4 +110,10 @@ class AllocTable:
 
 def _record_of(runner: AllocRunner) -> EndedAlloc:
     """What is remembered of an allocation that is over."""
-    return EndedAlloc(id=runner.id, finished_at=runner.finished_at, users=runner.users, checks=runner.check_statuses())
+    return EndedAlloc(
+        id=runner.id,
+        namespace=runner.alloc.namespace,
+        finished_at=runner.finished_at,
+        users=runner.users,
+        checks=runner.check_statuses(),
+    )

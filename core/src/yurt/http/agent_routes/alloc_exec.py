@@ -203,6 +203,12 @@ ALLOC_EXEC = needs.namespace(Capability.ALLOC_EXEC)
 
 ROUTES = (
     routes.get(
-        "/v1/client/allocation/{id}/exec", exec_in_task, needs=ALLOC_EXEC, scope=ROW, answered_by=NODE, from_nodes=True
+        "/v1/client/allocation/{id}/exec",
+        exec_in_task,
+        needs=ALLOC_EXEC,
+        scope=ROW,
+        answered_by=NODE,
+        from_nodes=True,
+        cors=True,
     ),
 )

@@ -124,11 +124,13 @@ READ_LOGS = needs.namespace(Capability.READ_LOGS, Capability.READ_FS)
 
 def _route(path: str, handler: Handler) -> routes.Route:
     need = READ_LOGS if handler is logs else READ_FS
-    return routes.get(path, handler, needs=need, scope=ROW, answered_by=NODE, from_nodes=True)
+    return routes.get(path, handler, needs=need, scope=ROW, answered_by=NODE, from_nodes=True, cors=True)
 
 
 ROUTES = (
     *(_route(f"/v1/client/fs/{name}/{{id:[^/]*}}", handler) for name, handler in _BELOW.items()),
     *(_route(f"/v1/client/fs/{name}", handler) for name, handler in _BELOW.items()),
-    routes.any_method("/v1/client/fs/{path:.*}", unknown, needs=needs.ANONYMOUS, answered_by=NODE, from_nodes=True),
+    routes.any_method(
+        "/v1/client/fs/{path:.*}", unknown, needs=needs.ANONYMOUS, answered_by=NODE, from_nodes=True, cors=True
+    ),
 )

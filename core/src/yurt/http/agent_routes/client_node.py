@@ -68,12 +68,21 @@ async def collect(call: Call) -> web.Response:
 
 
 ROUTES = (
-    routes.get("/v1/client/stats", stats, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True),
-    routes.get("/v1/client/metadata", read_meta, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True),
-    routes.write("/v1/client/metadata", apply_meta, needs=needs.NODE_WRITE, answered_by=NODE, from_nodes=True),
-    routes.get("/v1/client/identity", read_identity, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True),
+    routes.get("/v1/client/stats", stats, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True, cors=True),
+    routes.get("/v1/client/metadata", read_meta, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True, cors=True),
     routes.write(
-        "/v1/client/identity/renew", renew_identity, needs=needs.NODE_WRITE, answered_by=NODE, from_nodes=True
+        "/v1/client/metadata", apply_meta, needs=needs.NODE_WRITE, answered_by=NODE, from_nodes=True, cors=True
+    ),
+    routes.get(
+        "/v1/client/identity", read_identity, needs=needs.NODE_READ, answered_by=NODE, from_nodes=True, cors=True
+    ),
+    routes.write(
+        "/v1/client/identity/renew",
+        renew_identity,
+        needs=needs.NODE_WRITE,
+        answered_by=NODE,
+        from_nodes=True,
+        cors=True,
     ),
     routes.get(
         "/v1/client/gc", collect, needs=needs.NODE_WRITE, answered_by=NODE, from_nodes=True, has_effect_on_get=True

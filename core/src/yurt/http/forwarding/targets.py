@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from yurt.access import Scope
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.forwarding.at_leader import PLACES
@@ -28,11 +29,15 @@ def job_key(call: Call) -> tuple[str, str]:
 def node_of_alloc(call: Call, alloc_id: str) -> tuple[str, NodePort]:
     """The allocation's id and the node that runs it; 404 when it is unknown or its node is not connected."""
     alloc_id = check_uuid(alloc_id, "alloc")
-    if call.client is not None and call.client.has_alloc(alloc_id):
+    unknown = Refused(404, f'Unknown allocation "{alloc_id}"', reason=Reason.UNKNOWN_ALLOCATION)
+    if call.client is not None and (namespace := call.client.alloc_namespace(alloc_id)) is not None:
+        # The client knows where its allocations lie, also those that the servers have forgotten.
+        if not call.access.allows(Scope(namespace=namespace)):
+            raise unknown
         return alloc_id, call.client
     alloc = call.known_view().of(AllocationRows).get(alloc_id)
     if alloc is None:
-        raise Refused(404, f'Unknown allocation "{alloc_id}"', reason=Reason.UNKNOWN_ALLOCATION)
+        raise unknown
     return alloc_id, _connected(call, alloc.node_id)
 
 

@@ -126,7 +126,15 @@ ROUTES = (
     routes.get("/v1/allocations", list_allocations, needs=READ_JOB, scope=QUERY, from_nodes=True),
     routes.get("/v1/allocation/{id}", read, needs=READ_JOB, scope=ROW, from_nodes=True),
     routes.write("/v1/allocation/{id}/stop", stop, needs=ALLOC_LIFECYCLE, scope=ROW, from_nodes=True),
-    routes.get("/v1/client/allocation/{id}/stats", stats, needs=READ_JOB, scope=ROW, answered_by=NODE, from_nodes=True),
+    routes.get(
+        "/v1/client/allocation/{id}/stats",
+        stats,
+        needs=READ_JOB,
+        scope=ROW,
+        answered_by=NODE,
+        from_nodes=True,
+        cors=True,
+    ),
     routes.write(
         "/v1/client/allocation/{id}/restart",
         restart,
@@ -134,9 +142,16 @@ ROUTES = (
         scope=ROW,
         answered_by=NODE,
         from_nodes=True,
+        cors=True,
     ),
     routes.write(
-        "/v1/client/allocation/{id}/signal", signal, needs=ALLOC_LIFECYCLE, scope=ROW, answered_by=NODE, from_nodes=True
+        "/v1/client/allocation/{id}/signal",
+        signal,
+        needs=ALLOC_LIFECYCLE,
+        scope=ROW,
+        answered_by=NODE,
+        from_nodes=True,
+        cors=True,
     ),
     routes.get(
         "/v1/client/allocation/{id}/gc",
@@ -145,12 +160,25 @@ ROUTES = (
         scope=ROW,
         answered_by=NODE,
         from_nodes=True,
+        cors=True,
         has_effect_on_get=True,
     ),
     routes.write(
-        "/v1/client/allocation/{id}/gc", collect, needs=GC_ALLOCATION, scope=ROW, answered_by=NODE, from_nodes=True
+        "/v1/client/allocation/{id}/gc",
+        collect,
+        needs=GC_ALLOCATION,
+        scope=ROW,
+        answered_by=NODE,
+        from_nodes=True,
+        cors=True,
     ),
     routes.get(
-        "/v1/client/allocation/{id}/checks", checks, needs=READ_JOB, scope=ROW, answered_by=NODE, from_nodes=True
+        "/v1/client/allocation/{id}/checks",
+        checks,
+        needs=READ_JOB,
+        scope=ROW,
+        answered_by=NODE,
+        from_nodes=True,
+        cors=True,
     ),
 )

@@ -191,4 +191,6 @@ STREAM = needs.each_row(
     )
 )
 
-ROUTES = (routes.get("/v1/event/stream", stream, needs=STREAM, scope=ROW, from_nodes=True),)
+BAD_INDEX = "Unable to parse index: it must be a number, 0 or more"
+
+ROUTES = (routes.get("/v1/event/stream", stream, needs=STREAM, scope=ROW, from_nodes=True, index_error=BAD_INDEX),)

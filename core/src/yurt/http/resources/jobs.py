@@ -271,7 +271,7 @@ class _StatusWriter:
             key = (row["Namespace"], row["ID"])
             if row["ChildStatuses"] is not None:
                 row["ChildStatuses"] = await self._child_statuses(key)
-            count = self._allocations.count_where("job", key)
+            count = self._allocations.count_of_job(key)
             if count > STEP or self._allocs + count > ALLOCS_A_SLICE:
                 rows.add(small)
                 small, self._allocs = [], 0

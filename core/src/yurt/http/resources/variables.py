@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -16,15 +15,15 @@ from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused
 from yurt.http.query import number
-from yurt.http.routes import QUERY, ROW
+from yurt.http.routes import BODY, QUERY, ROW
 from yurt.sdk.value import Duration, Value, no_entries, replace
 from yurt.server.resources.variables import VariableConflict, checked_lock, metadata_of
 from yurt.server.views import Listing, View
 from yurt.server.views.variables import VariableRows
-from yurt.structs.variable import EncryptedVariable, LockView, Variable
+from yurt.structs.variable import EncryptedVariable, LockView, Variable, VariableMetadata
 
 ACQUIRE, RENEW, RELEASE = "lock-acquire", "lock-renew", "lock-release"
-T = TypeVar("T")
+Shown = Variable | VariableMetadata
 
 
 class VariableBody(Value):
@@ -86,28 +85,28 @@ def _operation(call: Call) -> str:
     return asked[0] if asked else ""
 
 
-async def _put(call: Call, namespace: str, body: VariableBody) -> Variable:
+async def _put(call: Call, namespace: str, body: VariableBody) -> Shown:
     lock_id = body.lock.id if body.lock is not None else ""
     return await call.operations.variables.put(
         namespace, body.path, body.items, check_index=_check_index(call), lock_id=lock_id
     )
 
 
-async def _acquire(call: Call, namespace: str, body: VariableBody) -> Variable:
+async def _acquire(call: Call, namespace: str, body: VariableBody) -> Shown:
     given = body.lock or LockView()
     lock = checked_lock(_duration(given.ttl), _duration(given.lock_delay))
     return await call.operations.variables.acquire(namespace, body.path, replace(lock, id=given.id), body.items)
 
 
-async def _renew(call: Call, namespace: str, body: VariableBody) -> Any:
+async def _renew(call: Call, namespace: str, body: VariableBody) -> Shown:
     return await call.operations.variables.renew(namespace, body.path, _lock_id(body))
 
 
-async def _release(call: Call, namespace: str, body: VariableBody) -> Variable:
+async def _release(call: Call, namespace: str, body: VariableBody) -> Shown:
     return await call.operations.variables.release(namespace, body.path, _lock_id(body))
 
 
-_OPERATIONS: Mapping[str, Callable[[Call, str, VariableBody], Awaitable[Any]]] = {
+_OPERATIONS: Mapping[str, Callable[[Call, str, VariableBody], Awaitable[Shown]]] = {
     "": _put,
     ACQUIRE: _acquire,
     RENEW: _renew,
@@ -137,13 +136,13 @@ def _check_index(call: Call) -> int | None:
     return found
 
 
-async def _answered(call: Call, work: Awaitable[T]) -> web.Response:
-    """What was written, or 409 with the variable as it is."""
+async def _answered(call: Call, work: Awaitable[Shown]) -> web.Response:
+    """What was written, or 409 with the variable as it is; without its items for a caller who may not read them."""
     try:
         done = await work
     except VariableConflict as error:
         return _conflict(call, error)
-    return json_answer(call, done, index=getattr(done, "modify_index", 0))
+    return json_answer(call, done, index=done.modify_index)
 
 
 def _conflict(call: Call, error: VariableConflict) -> web.Response:
@@ -174,6 +173,6 @@ DESTROY_VARIABLE = needs.variable(VariableCapability.DESTROY)
 ROUTES = (
     routes.get("/v1/vars", list_variables, needs=LIST_VARIABLES, scope=ROW, from_nodes=True),
     routes.get("/v1/var/{path:.*}", read, needs=READ_VARIABLE, scope=QUERY, from_nodes=True, wrong_method=400),
-    routes.write("/v1/var/{path:.*}", write, needs=WRITE_VARIABLE, scope=QUERY, from_nodes=True, wrong_method=400),
+    routes.write("/v1/var/{path:.*}", write, needs=WRITE_VARIABLE, scope=BODY, from_nodes=True, wrong_method=400),
     routes.delete("/v1/var/{path:.*}", delete, needs=DESTROY_VARIABLE, scope=QUERY, from_nodes=True, wrong_method=400),
 )

@@ -17,7 +17,6 @@ from yurt.http.errors import Refused, failed_call
 from yurt.http.query import flag
 from yurt.http.resources import csi_volumes
 from yurt.http.routes import BODY, QUERY, ROW
-from yurt.sdk.errors import NotFound
 from yurt.sdk.value import Value, replace
 from yurt.server.views import Listing, View
 from yurt.server.views.volumes import HostVolumeClaimRows, HostVolumeRows
@@ -69,8 +68,6 @@ async def read(call: Call) -> web.Response:
     """GET /v1/volume/host/:id."""
 
     def shown(volume: HostVolume, view: View) -> dict[str, Any]:
-        if not call.options.sees(volume.namespace):
-            raise NotFound("volume not found")
         wire: dict[str, Any] = to_wire(volume)
         return wire | {"Allocations": list(map(alloc_stub, view.of(HostVolumeRows).allocations(volume)))}
 
@@ -104,7 +101,7 @@ async def delete(call: Call) -> web.Response:
     force = flag(call.query, "force")
     volume_id = call.part("id")
     known = call.view().of(HostVolumeRows).get(volume_id)
-    if known is None or not call.options.sees(known.namespace):
+    if known is None:
         raise Refused(404, "volume not found")
     index = await failed_call(call.operations.host_volumes.delete(known.namespace, volume_id, force=force))
     return json_answer(call, {}, index=index)
@@ -128,7 +125,7 @@ async def list_claims(call: Call) -> web.Response:
 async def delete_claim(call: Call) -> web.Response:
     """DELETE /v1/volumes/claim/:id."""
     known = call.view().of(HostVolumeClaimRows).get(call.part("id"))
-    if known is None or not call.options.sees(known.namespace):
+    if known is None:
         raise Refused(404, "host volume claim not found")
     return empty_answer(index=await failed_call(call.operations.host_volumes.delete_claim(known.namespace, known.id)))
 

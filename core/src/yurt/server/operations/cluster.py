@@ -8,8 +8,9 @@ from yurt.access import Access, Scope
 from yurt.sdk.errors import Conflict, NotFound
 from yurt.sdk.value import replace
 from yurt.server.log.log_writer import LogWriter
-from yurt.server.resources.nodes import Nodes
+from yurt.server.resources.nodes import Check, Nodes
 from yurt.server.results import NodeUpdated
+from yurt.state import Snapshot
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands import DeleteNamespaces, DeleteNodePools, UpsertNamespaces, UpsertNodePools
 from yurt.structs.node import DrainSpec
@@ -67,37 +68,39 @@ class NodePoolOperations:
 class NodeOperations:
     """Operations on nodes for one caller; each raises NotFound also for one that the caller may not see."""
 
-    __slots__ = ("_access", "_nodes", "_writer")
+    __slots__ = ("_access", "_nodes")
 
-    def __init__(self, nodes: Nodes, writer: LogWriter, access: Access) -> None:
+    def __init__(self, nodes: Nodes, access: Access) -> None:
         self._nodes = nodes
-        self._writer = writer
         self._access = access
 
     async def set_eligibility(self, node_id: str, eligibility: str) -> NodeUpdated:
         """Allow or forbid new allocations on a node."""
-        self._require(node_id)
-        return await self._nodes.set_eligibility(node_id, eligibility)
+        return await self._nodes.set_eligibility(node_id, eligibility, check=self._check(node_id))
 
     async def evaluate(self, node_id: str) -> NodeUpdated:
         """Have the jobs of a node scheduled again."""
-        self._require(node_id)
-        return await self._nodes.evaluate(node_id)
+        return await self._nodes.evaluate(node_id, check=self._check(node_id))
 
     async def purge(self, node_id: str) -> NodeUpdated:
         """Forget a node; its jobs are scheduled again."""
-        self._require(node_id)
-        return await self._nodes.purge(node_id)
+        return await self._nodes.purge(node_id, check=self._check(node_id))
 
     async def drain(
         self, node_id: str, spec: DrainSpec | None, *, mark_eligible: bool, meta: Mapping[str, str] | None = None
     ) -> NodeUpdated:
         """Start or change a node's drain, or end it when `spec` is None."""
-        self._require(node_id)
-        return await self._nodes.drain(node_id, spec, mark_eligible=mark_eligible, meta=meta)
+        return await self._nodes.drain(
+            node_id, spec, mark_eligible=mark_eligible, meta=meta, check=self._check(node_id)
+        )
 
-    def _require(self, node_id: str) -> None:
-        node = self._writer.state.nodes.get(node_id)
-        # An unknown node is left to `apply`, which has the newest state.
-        if node is not None and not self._access.allows(Scope(node_pool=node.node_pool)):
-            raise NotFound("node not found")
+    def _check(self, node_id: str) -> Check:
+        """Refuses a node in a pool where the caller has no right, in the state that the command is based on."""
+
+        def check(state: Snapshot) -> None:
+            node = state.nodes.get(node_id)
+            # An unknown node is left to `apply`.
+            if node is not None and not self._access.allows(Scope(node_pool=node.node_pool)):
+                raise NotFound("node not found")
+
+        return check

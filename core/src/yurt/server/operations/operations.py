@@ -55,7 +55,7 @@ class Operations:
     @property
     def nodes(self) -> NodeOperations:
         """Nodes."""
-        return NodeOperations(self._server.nodes, self._server.writer, self._access)
+        return NodeOperations(self._server.nodes, self._access)
 
     @property
     def services(self) -> ServiceOperations:

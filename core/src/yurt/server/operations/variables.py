@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Final
 
-from yurt.access import Access, Scope
-from yurt.server.resources.variables import Variables
-from yurt.structs.variable import EncryptedVariable, Variable, VariableLock, VariableMetadata
+from yurt.access import Access, Scope, needs
+from yurt.access.needs import VariableCapability
+from yurt.server.resources.variables import VariableConflict, Variables
+from yurt.structs.variable import EncryptedVariable, Variable, VariableLock, VariableMetadata, without_items
+
+READ: Final = needs.variable(VariableCapability.READ)
 
 
 class VariableOperations:
@@ -25,30 +30,53 @@ class VariableOperations:
 
     async def put(
         self, namespace: str, path: str, items: Mapping[str, str], *, check_index: int | None, lock_id: str
-    ) -> Variable:
+    ) -> Variable | VariableMetadata:
         """Store items; raises Invalid, NotFound (namespace) or VariableConflict."""
-        self._require(namespace, path)
-        return await self._variables.put(namespace, path, items, check_index=check_index, lock_id=lock_id)
+        put = partial(self._variables.put, namespace, path, items, check_index=check_index, lock_id=lock_id)
+        return await self._write(namespace, path, put)
 
     async def delete(self, namespace: str, path: str, *, check_index: int | None) -> int:
         """Forget a variable; the index at which it is gone. Raises Invalid or VariableConflict."""
         self._require(namespace, path)
-        return await self._variables.delete(namespace, path, check_index=check_index)
+        try:
+            return await self._variables.delete(namespace, path, check_index=check_index)
+        except VariableConflict as error:
+            raise self._conflict(error) from None
 
-    async def acquire(self, namespace: str, path: str, lock: VariableLock, items: Mapping[str, str]) -> Variable:
+    async def acquire(
+        self, namespace: str, path: str, lock: VariableLock, items: Mapping[str, str]
+    ) -> Variable | VariableMetadata:
         """Lock a variable, which is made when it is not there; the answer bears the lock's id."""
-        self._require(namespace, path)
-        return await self._variables.acquire(namespace, path, lock, items)
+        return await self._write(namespace, path, partial(self._variables.acquire, namespace, path, lock, items))
 
-    async def renew(self, namespace: str, path: str, lock_id: str) -> VariableMetadata:
+    async def renew(self, namespace: str, path: str, lock_id: str) -> Variable | VariableMetadata:
         """Give a lock its whole time again; raises NotFound or VariableConflict."""
-        self._require(namespace, path)
-        return await self._variables.renew(namespace, path, lock_id)
+        return await self._write(namespace, path, partial(self._variables.renew, namespace, path, lock_id))
 
-    async def release(self, namespace: str, path: str, lock_id: str) -> Variable:
+    async def release(self, namespace: str, path: str, lock_id: str) -> Variable | VariableMetadata:
         """End a lock; raises NotFound or VariableConflict."""
+        return await self._write(namespace, path, partial(self._variables.release, namespace, path, lock_id))
+
+    async def _write(
+        self, namespace: str, path: str, work: Callable[[], Awaitable[Variable | VariableMetadata]]
+    ) -> Variable | VariableMetadata:
+        """Carry out a write; its answer and its refusal hold no items for a caller who may only write."""
         self._require(namespace, path)
-        return await self._variables.release(namespace, path, lock_id)
+        try:
+            return self._shown(await work())
+        except VariableConflict as error:
+            raise self._conflict(error) from None
+
+    def _conflict(self, error: VariableConflict) -> VariableConflict:
+        """The same refusal with what the caller may see of the variable."""
+        held = None if error.held is None else self._shown(error.held)
+        return VariableConflict(str(error), held, index=error.index)
+
+    def _shown(self, variable: Variable | VariableMetadata) -> Variable | VariableMetadata:
+        scope = Scope(namespace=variable.namespace, variable=variable.path)
+        if isinstance(variable, VariableMetadata) or self._access.narrowed(READ).allows(scope):
+            return variable
+        return without_items(variable)
 
     def _require(self, namespace: str, path: str) -> None:
         self._access.require(Scope(namespace=namespace, variable=path))

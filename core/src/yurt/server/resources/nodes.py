@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from yurt.duties.drain import drain_strategy
@@ -15,52 +15,83 @@ from yurt.server.log.log_writer import Committed
 from yurt.server.results import NodeUpdated
 from yurt.state import Snapshot
 from yurt.structs import status
-from yurt.structs.commands import DeleteNodes, EvalSeed, EvaluateNode, SetNodeDrain, SetNodeEligibility
+from yurt.structs.commands import DeleteNodes, EvalSeed, EvaluateNode, Expectation, SetNodeDrain, SetNodeEligibility
 from yurt.structs.node import DrainMetadata, DrainSpec, DrainStrategy, Node, NodeEvent
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
 
 
+Check = Callable[[Snapshot], None]
+"""Raises NotFound where the caller may not change the node, as a state has it."""
+
+
+def _anybody(state: Snapshot) -> None:
+    """The servers themselves ask."""
+
+
 class Nodes:
-    """Operations on nodes."""
+    """Operations on nodes.
+
+    What `check` decides depends on the node, for example on its pool. Each command is therefore based on the node's
+    row: `apply` rejects the command when the row has changed, and the decision is made again.
+    """
 
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    async def set_eligibility(self, node_id: str, eligibility: str) -> NodeUpdated:
+    async def set_eligibility(self, node_id: str, eligibility: str, *, check: Check = _anybody) -> NodeUpdated:
         """Allow or forbid new allocations on a node; what becomes eligible is looked at by the jobs that it is for."""
         known = status.ELIGIBILITIES.get(eligibility)
         if known is None:
             raise Invalid(f'invalid scheduling eligibility "{eligibility}"')
         mint = self._mint()
         seed = mint.seed()
-        command = SetNodeEligibility(
-            node_id=node_id,
-            eligibility=known,
-            event=cluster_event(f"Node marked as {eligibility} for scheduling", mint.now),
-            seed=seed,
-        )
-        return _updated(await self._server.propose(command), seed, node_id)
+        event = cluster_event(f"Node marked as {eligibility} for scheduling", mint.now)
 
-    async def evaluate(self, node_id: str) -> NodeUpdated:
+        async def decision(state: Snapshot) -> SetNodeEligibility:
+            check(state)
+            return SetNodeEligibility(
+                node_id=node_id, eligibility=known, event=event, seed=seed, based_on=_basis(state, node_id)
+            )
+
+        return _updated(await self._server.decide(decision), seed, node_id)
+
+    async def evaluate(self, node_id: str, *, check: Check = _anybody) -> NodeUpdated:
         """Have the jobs of a node scheduled again."""
         seed = self._mint().seed()
-        return _updated(await self._server.propose(EvaluateNode(node_id=node_id, seed=seed)), seed, node_id)
 
-    async def purge(self, node_id: str) -> NodeUpdated:
+        async def decision(state: Snapshot) -> EvaluateNode:
+            check(state)
+            return EvaluateNode(node_id=node_id, seed=seed, based_on=_basis(state, node_id))
+
+        return _updated(await self._server.decide(decision), seed, node_id)
+
+    async def purge(self, node_id: str, *, check: Check = _anybody) -> NodeUpdated:
         """Forget a node; its jobs are scheduled again."""
         seed = self._mint().seed()
-        return _updated(await self._server.propose(DeleteNodes(node_ids=(node_id,), seed=seed)), seed, node_id)
+
+        async def decision(state: Snapshot) -> DeleteNodes:
+            check(state)
+            return DeleteNodes(node_ids=(node_id,), seed=seed, based_on=_basis(state, node_id))
+
+        return _updated(await self._server.decide(decision), seed, node_id)
 
     async def drain(
-        self, node_id: str, spec: DrainSpec | None, *, mark_eligible: bool, meta: Mapping[str, str] | None = None
+        self,
+        node_id: str,
+        spec: DrainSpec | None,
+        *,
+        mark_eligible: bool,
+        meta: Mapping[str, str] | None = None,
+        check: Check = _anybody,
     ) -> NodeUpdated:
         """Start or change a node's drain, or end it when `spec` is None."""
         mint = self._mint()
         seed = mint.seed()
 
         async def decision(state: Snapshot) -> SetNodeDrain:
+            check(state)
             node = state.nodes.get(node_id)
             if node is None:
                 raise NotFound("node not found")
@@ -72,13 +103,18 @@ class Nodes:
                 last_drain=_last_drain(node, strategy, mint.now, meta or {}),
                 event=_drain_event(strategy is not None, mint),
                 seed=seed,
-                based_on=(expectation(state, "nodes", node_id),),
+                based_on=_basis(state, node_id),
             )
 
         return _updated(await self._server.decide(decision), seed, node_id)
 
     def _mint(self) -> Mint:
         return Mint(self._server.env.now(), self._server.env.uuid)
+
+
+def _basis(state: Snapshot, node_id: str) -> tuple[Expectation, ...]:
+    """The node's row as it is in a state that a command was decided on."""
+    return (expectation(state, "nodes", node_id),)
 
 
 def _last_drain(

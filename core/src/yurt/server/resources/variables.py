@@ -45,7 +45,7 @@ DELAY_DEFAULT = seconds(15)
 class VariableConflict(Conflict):
     """The variable is not what the caller takes it for; `held` is what it is at `index`, or None when there is none."""
 
-    def __init__(self, message: str, held: Variable | None, *, index: int) -> None:
+    def __init__(self, message: str, held: Variable | VariableMetadata | None, *, index: int) -> None:
         super().__init__(message)
         self.held = held
         self.index = index

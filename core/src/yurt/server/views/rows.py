@@ -130,8 +130,10 @@ class Rows(Generic[K, R]):
         return Listing(self._table.each_where(column, value), self._seen)
 
     def count_where(self, column: str, value: object) -> int:
-        """How many there are; all lie in one scope, which the caller may see."""
-        return self._table.count_where(column, value)
+        """How many of them the caller may see; looks at each of them for a caller who may not see all."""
+        if self._access.sees_all:
+            return self._table.count_where(column, value)
+        return sum(1 for _ in self.each_where(column, value))
 
     @property
     def _seen(self) -> Callable[[R], bool] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from yurt.access import Scope
 from yurt.fsm.evals import why_evaluation_stays
 from yurt.server.views.rows import InNamespace
 from yurt.state.tables import JobKey
@@ -15,6 +16,10 @@ class AllocationRows(InNamespace[str, Allocation]):
 
     __slots__ = ()
     name = "allocs"
+
+    def count_of_job(self, key: JobKey) -> int:
+        """How many allocations a job has; they lie in its namespace, so one decision is enough for all."""
+        return self._table.count_where("job", key) if self._access.allows(Scope(namespace=key[0])) else 0
 
 
 class EvaluationRows(InNamespace[str, Evaluation]):
