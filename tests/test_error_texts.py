@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from yurt.server.leadership import failures
+from yurt.server import failures
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("core/src", "jobspec/src", "drivers", "devices")
