@@ -19,7 +19,6 @@ WIDE: dict[str, tuple[int, int]] = {
     "Client": (49, 35),
     "Connection": (13, 19),
     "DriverService": (29, 7),
-    "Edit": (26, 8),
     "EtcdLog": (27, 20),
     "GenericAttempt": (37, 28),
     "GroupPlacer": (30, 16),

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from yurt.fsm import snapshot
-from yurt.fsm.edit import SUMMARY_FIELDS
+from yurt.fsm.bookkeeping.summary_changes import SUMMARY_FIELDS
 from yurt.state import TABLES, Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation

@@ -131,10 +131,10 @@ def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) 
         version_tag=None,
     )
     if existing is not None:
-        edit.count_child(existing, -1)
+        edit.summaries.count_child(existing, -1)
     edit.put_job(stored)
-    edit.add_summary(stored)
-    edit.count_child(stored, 1)
+    edit.summaries.add(stored)
+    edit.summaries.count_child(stored, 1)
     if submission is not None:
         edit.tx.put(Tables.job_submissions, (stored.namespace, stored.id, stored.version), submission)
     return None
@@ -218,7 +218,7 @@ def _versions(edit: Edit, key: JobKey) -> list[Job]:
 
 
 def _delete(edit: Edit, job: Job) -> None:
-    edit.count_child(job, -1)
+    edit.summaries.count_child(job, -1)
     for version in _version_keys(edit, job.key):
         edit.tx.delete(Tables.job_versions, version)
         edit.tx.delete(Tables.job_submissions, version)

@@ -13,7 +13,8 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Final
 
-from yurt.fsm.edit import SUMMARY_FIELDS, Edit
+from yurt.fsm.bookkeeping.summary_changes import SUMMARY_FIELDS
+from yurt.fsm.edit import Edit
 from yurt.fsm.host_volumes import claim_volumes, taken_by_writer
 from yurt.fsm.jobs import update_deployment
 from yurt.fsm.reject import conflict, invalid, stale

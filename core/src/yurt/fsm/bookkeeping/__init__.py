@@ -1,0 +1,1 @@
+"""What follows from the rows that a command changes: counters of summaries and of deployments."""

@@ -1,0 +1,106 @@
+"""What a command adds to the progress of deployments: placed, healthy and unhealthy allocations of each group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from yurt.sdk.value import replace
+from yurt.state import Tables, Transaction
+from yurt.structs.alloc import Allocation
+from yurt.structs.deployment import Deployment, DeploymentState
+
+
+class GroupProgress:
+    """What one command adds to a group's deployment state."""
+
+    __slots__ = ("canaries", "healthy", "healthy_at", "placed", "placed_at", "unhealthy")
+
+    def __init__(self) -> None:
+        self.placed = 0
+        self.placed_at = 0
+        self.healthy = 0
+        self.healthy_at = 0
+        self.unhealthy = 0
+        self.canaries: list[str] = []
+
+
+class DeploymentProgress:
+    """The progress that one command makes, by deployment and group."""
+
+    def __init__(self) -> None:
+        self._by_group: dict[tuple[str, str], GroupProgress] = {}
+
+    def note(self, before: Allocation | None, after: Allocation) -> None:
+        """An allocation of a deployment was placed, or its health changed."""
+        is_new = before is None or before.deployment_id != after.deployment_id
+        was = None if is_new or before is None or before.deployment_status is None else before.deployment_status.healthy
+        health = after.deployment_status
+        now = None if health is None else health.healthy
+        is_canary = health is not None and health.canary
+        if not is_new and was == now:
+            return
+        progress = self._by_group.setdefault((after.deployment_id, after.task_group), GroupProgress())
+        if is_new:
+            progress.placed += 1
+            progress.placed_at = progress.placed_at or after.modify_time
+            if is_canary:
+                progress.canaries.append(after.id)
+        if was != now and now is not None and health is not None:
+            progress.healthy += (1 if now else 0) - (1 if was else 0)
+            progress.unhealthy += 0 if now else 1
+            if now:
+                progress.healthy_at = max(progress.healthy_at, health.timestamp)
+
+    def note_placed(self, group: Sequence[Allocation]) -> None:
+        """Allocations of one group of one deployment were placed; most plans place none with a health of its own."""
+        first = group[0]
+        plain = sum(1 for alloc in group if alloc.deployment_status is None)
+        for alloc in group if plain < len(group) else (first,):
+            self.note(None, alloc)
+        if plain == len(group):
+            self._by_group[(first.deployment_id, first.task_group)].placed += plain - 1
+
+    def changed(self, tx: Transaction, index: int) -> Iterator[Deployment]:
+        """Each deployment with one group's progress added; write each before the next is asked for."""
+        for (deployment_id, group), progress in self._by_group.items():
+            assert progress.placed >= 0 and progress.unhealthy >= 0, "an allocation is placed, or found bad, once"
+            assert progress.placed >= len(progress.canaries), "canaries are placed allocations"
+            deployment: Deployment | None = tx.get(Tables.deployments, deployment_id)
+            state = deployment.task_groups.get(group) if deployment is not None else None
+            if deployment is not None and state is not None:
+                yield _with_group(deployment, group, _advanced(state, progress), index=index)
+
+
+def _advanced(state: DeploymentState, progress: GroupProgress) -> DeploymentState:
+    return replace(
+        state,
+        placed_allocs=state.placed_allocs + progress.placed,
+        healthy_allocs=state.healthy_allocs + progress.healthy,
+        unhealthy_allocs=state.unhealthy_allocs + progress.unhealthy,
+        placed_canaries=_with_new(state.placed_canaries, progress.canaries),
+        require_progress_by=_progress_by(state, progress),
+    )
+
+
+def _progress_by(state: DeploymentState, progress: GroupProgress) -> int:
+    """The first placement starts the deadline, and each newly healthy allocation extends it."""
+    deadline = state.require_progress_by
+    if not state.progress_deadline:
+        return deadline
+    if progress.placed and not deadline:
+        deadline = progress.placed_at + state.progress_deadline
+    if progress.healthy > 0:
+        deadline = max(deadline, progress.healthy_at + state.progress_deadline)
+    assert deadline >= state.require_progress_by, "a deadline moves on, never back"
+    return deadline
+
+
+def _with_new(known: tuple[str, ...], added: list[str]) -> tuple[str, ...]:
+    """The known ids and then those of the added ones that are new."""
+    return (*known, *(one for one in added if one not in known)) if added else known
+
+
+def _with_group(deployment: Deployment, group: str, state: DeploymentState, *, index: int) -> Deployment:
+    """A copy with one group's state changed."""
+    groups = {**deployment.task_groups, group: state}
+    return replace(deployment, task_groups=groups, modify_index=index)

@@ -1,0 +1,124 @@
+"""What a command changes in the summaries of jobs: counts of allocations, queued placements and children.
+
+A summary counts the allocations that are in the table and belong to the present registration of the job. A job that
+was purged and registered again has another create index, and allocations of the older registration are not counted.
+Counts are gathered while a command runs and written once, so that a plan of 200 allocations writes one summary.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from yurt.sdk.value import replace
+from yurt.state import Tables, Transaction
+from yurt.state.tables import JobKey
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.job import Job
+from yurt.structs.summary import JobChildrenSummary, JobSummary, TaskGroupSummary
+
+SUMMARY_FIELDS: Final = {
+    status.CLIENT_PENDING: "starting",
+    status.CLIENT_RUNNING: "running",
+    status.CLIENT_COMPLETE: "complete",
+    status.CLIENT_FAILED: "failed",
+    status.CLIENT_LOST: "lost",
+    status.CLIENT_UNKNOWN: "unknown",
+}
+"""The counter of a group's summary that an allocation of a client status belongs to."""
+
+CHILD_FIELDS: Final = {status.JOB_PENDING: "pending", status.JOB_RUNNING: "running", status.JOB_DEAD: "dead"}
+"""The counter of a parent's summary that a child of a status belongs to."""
+
+
+class SummaryChanges:
+    """The changes of one command's transaction."""
+
+    def __init__(self, tx: Transaction, index: int) -> None:
+        self._tx = tx
+        self._index = index
+        self._counts: dict[JobKey, dict[tuple[str, str], int]] = {}
+        self._queued: dict[JobKey, dict[str, int]] = {}
+        self._registrations: dict[JobKey, int | None] = {}
+        """The create index of the job that a summary counts for; None without a summary."""
+
+    def add(self, job: Job) -> None:
+        """Make sure that a job has a summary with all its groups."""
+        summary: JobSummary | None = self._tx.get(Tables.job_summaries, job.key)
+        if summary is None:
+            summary = JobSummary(job_id=job.id, namespace=job.namespace, create_index=job.create_index)
+        if summary.children is None:
+            summary = replace(summary, children=self._children(job))
+        self._registrations.pop(job.key, None)
+        missing = {group.name: TaskGroupSummary() for group in job.task_groups if group.name not in summary.summary}
+        self._tx.put(
+            Tables.job_summaries,
+            job.key,
+            replace(summary, summary={**summary.summary, **missing}, modify_index=self._index),
+        )
+
+    def count_child(self, job: Job, amount: int) -> None:
+        """Add a child to its parent's summary, or with a negative amount remove it."""
+        key = (job.namespace, job.parent_id)
+        summary: JobSummary | None = self._tx.get(Tables.job_summaries, key)
+        if not job.parent_id or summary is None:
+            return
+        children = summary.children or JobChildrenSummary()
+        field = CHILD_FIELDS[job.status]
+        count = getattr(children, field) + amount
+        assert count >= 0, (key, field, count)
+        children = replace(children, **{field: count})
+        self._tx.put(Tables.job_summaries, key, replace(summary, children=children, modify_index=self._index))
+
+    def count(self, key: JobKey, alloc: Allocation, amount: int) -> None:
+        """Count allocations that agree with this one in job, group and client status."""
+        if alloc.job is None or alloc.job.create_index != self._registration(key):
+            return
+        counts = self._counts.setdefault(key, {})
+        cell = (alloc.task_group, SUMMARY_FIELDS[alloc.client_status])
+        counts[cell] = counts.get(cell, 0) + amount
+
+    def note_queued(self, key: JobKey, queued: Mapping[str, int]) -> None:
+        """An evaluation of the job left so many placements of each group queued."""
+        self._queued.setdefault(key, {}).update(queued)
+
+    def write(self) -> None:
+        """Write each summary that changed once."""
+        for key in {**dict.fromkeys(self._counts), **dict.fromkeys(self._queued)}:
+            self._write(key)
+
+    def _write(self, key: JobKey) -> None:
+        summary: JobSummary | None = self._tx.get(Tables.job_summaries, key)
+        if summary is None:
+            return
+        changed: dict[str, dict[str, int]] = {}
+        for (group, field), amount in self._counts.get(key, {}).items():
+            if amount:
+                now = getattr(summary.summary.get(group, TaskGroupSummary()), field) + amount
+                assert now >= 0, (key, group, field, now)
+                changed.setdefault(group, {})[field] = now
+        for group, queued in self._queued.get(key, {}).items():
+            known = summary.summary.get(group)
+            if known is not None and known.queued != queued:
+                changed.setdefault(group, {})["queued"] = queued
+        if changed:
+            groups = dict(summary.summary)
+            for group, fields in changed.items():
+                groups[group] = replace(groups.get(group, TaskGroupSummary()), **fields)
+            self._tx.put(Tables.job_summaries, key, replace(summary, summary=groups, modify_index=self._index))
+
+    def _registration(self, key: JobKey) -> int | None:
+        if key not in self._registrations:
+            summary: JobSummary | None = self._tx.get(Tables.job_summaries, key)
+            self._registrations[key] = None if summary is None else summary.create_index
+        return self._registrations[key]
+
+    def _children(self, job: Job) -> JobChildrenSummary | None:
+        """Children that are there already: a parent that was purged may be registered again."""
+        keys = self._tx.keys_where(Tables.jobs, "parent", job.key)
+        if not keys and not job.is_template:
+            return None
+        counts = Counter(CHILD_FIELDS[child.status] for child in self._tx.rows(Tables.jobs, keys))
+        return JobChildrenSummary(**counts)
