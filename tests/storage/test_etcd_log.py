@@ -15,8 +15,9 @@ from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.storage.etcd import appending, candidacy
 from yurt.storage.etcd.client import Compacted, EtcdClient, WentBack
+from yurt.storage.etcd.confirmation import Confirmation
 from yurt.storage.etcd.keys import Keys, Mark, StoredEntry, digest_of, encode_entry, encode_head
-from yurt.storage.etcd.leading import Leading
+from yurt.storage.etcd.leading import Candidate, Leading
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.messages import Message
 from yurt.storage.etcd.reading import LogReader
@@ -330,7 +331,7 @@ async def test_who_reads_without_applying_is_not_taken_to_have_caught_up(
 async def test_closing_ends_a_confirmation_that_etcd_does_not_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("yurt.storage.etcd.leading.CONFIRM_LIMIT_S", 60.0)
+    monkeypatch.setattr("yurt.storage.etcd.confirmation.CONFIRM_LIMIT_S", 60.0)
     with local_etcd() as etcd:
         log = make_log(etcd, "global", tmp_path)
         await log.open()
@@ -495,7 +496,14 @@ class CountingClient(EtcdClient):
 
 
 def make_leading(client: EtcdClient, region: str, name: str = "srv1") -> Leading:
-    return Leading(client, Keys(region), name=name, own_endpoint="", env=RealEnv(), position=lambda: 0)
+    return Leading(
+        client,
+        Keys(region),
+        candidate=Candidate(name=name),
+        env=RealEnv(),
+        position=lambda: 0,
+        on_no_space=lambda: None,
+    )
 
 
 @pytest.mark.usefixtures("patient")
@@ -503,12 +511,13 @@ async def test_all_who_wait_share_one_confirming_read(etcd: LocalEtcd, region: s
     client = CountingClient(etcd.endpoints)
     leading = make_leading(client, region)
     await leading.campaign("vacant")
-    answering = asyncio.ensure_future(leading.answer_confirms())
-    await asyncio.gather(*(leading.confirm() for _ in range(100)))
+    confirmation = Confirmation(client, Keys(region), leading=leading)
+    answering = asyncio.ensure_future(confirmation.answer_confirms())
+    await asyncio.gather(*(confirmation.confirm() for _ in range(100)))
     first_reads = client.reads
-    late = [asyncio.ensure_future(leading.confirm())]
+    late = [asyncio.ensure_future(confirmation.confirm())]
     await asyncio.sleep(0)
-    late.append(asyncio.ensure_future(leading.confirm()))
+    late.append(asyncio.ensure_future(confirmation.confirm()))
     await asyncio.gather(*late)
     assert first_reads == 1
     assert client.reads in (2, 3)
@@ -517,7 +526,7 @@ async def test_all_who_wait_share_one_confirming_read(etcd: LocalEtcd, region: s
     await other.look()
     await other.campaign("own member")
     with pytest.raises(Unavailable, match="does not lead"):
-        await leading.confirm()
+        await confirmation.confirm()
     answering.cancel()
     await client.close()
 
@@ -527,7 +536,7 @@ async def test_a_slow_reader_of_the_campaign_sees_the_end_of_its_term_and_the_pr
     region: str, client: EtcdClient
 ) -> None:
     mine, other = make_leading(client, region), make_leading(client, region, "srv2")
-    levels = mine.levels()
+    levels = mine.levels.follow()
     await mine.campaign("vacant")
     assert await anext(levels) == Leadership(is_leader=True, epoch=1, leader="srv1")
     for _ in range(20):

@@ -16,13 +16,14 @@ from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
 from yurt.sdk.value import NANOSECONDS
 from yurt.storage.etcd import appending, candidacy
-from yurt.storage.etcd.appending import append
+from yurt.storage.etcd.appending import Appender
 from yurt.storage.etcd.client import EtcdClient
 from yurt.storage.etcd.keys import Keys, Report
-from yurt.storage.etcd.leading import Leading, Term
+from yurt.storage.etcd.leading import Candidate, Leading, Term
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.members import list_members, member_status
 from yurt.storage.etcd.reading import Cursor, LogReader
+from yurt.storage.etcd.room import Rooms
 from yurt.storage.etcd.waits import Interrupt
 from yurt.storage.log import LogTrimmed
 from yurt.testing.log_server import LogServer, command, number_of, running, wait_equal, wait_leader
@@ -279,7 +280,20 @@ class Stale:
         self.keys = Keys(region)
         self.client = EtcdClient((etcd.members[number].endpoint,))
         self.leading = Leading(
-            self.client, self.keys, name=f"srv{number}", own_endpoint="", env=RealEnv(), position=lambda: 0
+            self.client,
+            self.keys,
+            candidate=Candidate(name=f"srv{number}"),
+            env=RealEnv(),
+            position=lambda: 0,
+            on_no_space=lambda: None,
+        )
+        self.appender = Appender(
+            self.client,
+            self.keys,
+            leading=self.leading,
+            reader=LogReader(self.client, self.keys, env=RealEnv(), closing=Interrupt()),
+            rooms=Rooms(0, name=f"srv{number}"),
+            on_no_space=lambda: None,
         )
         self.believed: Term | None = None
 
@@ -294,9 +308,7 @@ class Stale:
         assert term is not None
         self.leading.term, term.end = term, Interrupt()
         try:
-            await append(
-                term, term.head.index + 1, [command(number)], client=self.client, keys=self.keys, leading=self.leading
-            )
+            await self.appender.append_in(term, term.head.index + 1, [command(number)])
         except Conflict:
             return False
         return True

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Unavailable
-from yurt.storage.etcd import room, space
+from yurt.storage.etcd import compaction, exhausted_quota, room
 from yurt.storage.etcd.client import Compacted, EtcdClient
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.members import member_status, no_space_alarms
@@ -46,7 +46,7 @@ async def fill(server: LogServer) -> int:
 async def test_an_exhausted_quota_is_told_and_ends_when_a_snapshot_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_own: bool
 ) -> None:
-    monkeypatch.setattr(space, "ROOM_PAUSE_S", 0.3)
+    monkeypatch.setattr(exhausted_quota, "PAUSE_S", 0.3)
     with local_etcd(quota_bytes=QUOTA_BYTES) as etcd:
         (member,) = etcd.members
         log = EtcdLog(
@@ -229,7 +229,7 @@ async def wait_room(client: EtcdClient, quota_bytes: int = QUOTA_BYTES) -> None:
 
 
 async def test_revisions_are_forgotten_while_a_server_leads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space, "COMPACT_EVERY_S", 0.3)
+    monkeypatch.setattr(compaction, "COMPACT_EVERY_S", 0.3)
     with local_etcd() as etcd:
         (member,) = etcd.members
         log = EtcdLog(
@@ -253,8 +253,8 @@ async def test_forgetting_a_part_of_a_long_log_needs_no_room_for_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Old values between entries are taken out as the log grows, not all at once, which would write it all anew."""
-    monkeypatch.setattr(space, "LOOK_S", 0.05)
-    monkeypatch.setattr(space, "LOOK_CROWDED_S", 0.05)
+    monkeypatch.setattr(room, "LOOK_S", 0.05)
+    monkeypatch.setattr(room, "LOOK_CROWDED_S", 0.05)
     with local_etcd(quota_bytes=LARGE_QUOTA_BYTES) as etcd:
         (member,) = etcd.members
         log = crowded_log(member, tmp_path)

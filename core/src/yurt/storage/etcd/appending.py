@@ -7,7 +7,7 @@ whether it is stored: the term ends, and the next one begins with reading the lo
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -15,49 +15,88 @@ import msgspec
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.storage.etcd.client import EtcdClient, NoSpace
 from yurt.storage.etcd.keys import Keys, encode_entry, encode_head, get, is_value, put
-from yurt.storage.etcd.leading import Leading, Term
+from yurt.storage.etcd.leading import CLOSED, NO_LEADER, Leading, Term
+from yurt.storage.etcd.reading import LogReader
+from yurt.storage.etcd.room import Rooms
 from yurt.storage.etcd.waits import Interrupted
+from yurt.storage.log import LogFull
 from yurt.structs.commands import AnyCommand
 
 APPEND_LIMIT_S: Final = 5.0
 UNKNOWN: Final = "it may or may not be stored"
 
 
-async def append(
-    term: Term,
-    first_index: int,
-    commands: Sequence[AnyCommand | msgspec.Raw],
-    *,
-    client: EtcdClient,
-    keys: Keys,
-    leading: Leading,
-) -> None:
-    """Store the commands in a term of this server.
+class Appender:
+    """Appends for one server, one entry at a time; whoever needs the log at rest holds `lock`."""
 
-    Raises Conflict when the term has ended, Invalid when they are too large, LogFull when etcd has no room for them:
-    nothing was stored. Raises Unavailable when the outcome is unknown; the term has ended then.
-    """
-    value, head = encode_entry(first_index, commands, term.head.digest)
-    leading.check_room(len(value))
-    store = [put(keys.entry(first_index), value), put(keys.head, encode_head(head))]
-    compare = [leading.fence(term), is_value(keys.head, encode_head(term.head))]
-    look = get(keys.lead, keys.lead_end)
-    try:
-        answer = await term.end.guard(client.txn(compare, store, [look], timeout_s=APPEND_LIMIT_S))
-    except asyncio.CancelledError:
-        leading.lose(term, f"an append was cancelled, {UNKNOWN}")
-        raise
-    except Interrupted:
-        raise Unavailable(f"the term ended during an append, {UNKNOWN}") from None
-    except YurtError as error:
-        if isinstance(error, NoSpace):
-            leading.on_no_space()
-        leading.lose(term, f"an append failed, {UNKNOWN}: {error}")
-        raise Unavailable(f"an append failed, {UNKNOWN}: {error}") from error
-    if not answer.succeeded:
-        leading.lose(term, "another one has begun")
-        leading.learn(answer.responses[0].response_range.kvs)
-        raise Conflict("another server leads by now, nothing was stored")
-    term.head = head
-    leading.on_stored(answer.header.revision, len(value))
-    leading.answered()
+    def __init__(
+        self,
+        client: EtcdClient,
+        keys: Keys,
+        *,
+        leading: Leading,
+        reader: LogReader,
+        rooms: Rooms,
+        on_no_space: Callable[[], None],
+    ) -> None:
+        self.lock = asyncio.Lock()
+        self._client = client
+        self._keys = keys
+        self._leading = leading
+        self._reader = reader
+        self._rooms = rooms
+        self._on_no_space = on_no_space
+
+    async def append(self, first_index: int, commands: Sequence[AnyCommand | msgspec.Raw]) -> None:
+        """Store the commands in this server's term; raises as `append_in`, and Conflict when the index is not next."""
+        async with self.lock:
+            term = self._leading.term
+            if term is None:
+                raise Conflict(CLOSED if self._leading.levels.is_closed else f"{NO_LEADER}, nothing was stored")
+            if first_index != term.head.index + 1:
+                raise Conflict(f"the next index of the command log is {term.head.index + 1}, not {first_index}")
+            if commands:
+                await self.append_in(term, first_index, commands)
+                self._reader.has_applied(term.head)
+
+    async def append_in(self, term: Term, first_index: int, commands: Sequence[AnyCommand | msgspec.Raw]) -> None:
+        """Store the commands in a term of this server.
+
+        Raises Conflict when the term has ended, Invalid when they are too large, LogFull when etcd has no room for
+        them: nothing was stored. Raises Unavailable when the outcome is unknown; the term has ended then.
+        """
+        value, head = encode_entry(first_index, commands, term.head.digest)
+        self._check_room(len(value))
+        store = [put(self._keys.entry(first_index), value), put(self._keys.head, encode_head(head))]
+        compare = [self._leading.fence(term), is_value(self._keys.head, encode_head(term.head))]
+        look = get(self._keys.lead, self._keys.lead_end)
+        try:
+            answer = await term.end.guard(self._client.txn(compare, store, [look], timeout_s=APPEND_LIMIT_S))
+        except asyncio.CancelledError:
+            self._leading.lose(term, f"an append was cancelled, {UNKNOWN}")
+            raise
+        except Interrupted:
+            raise Unavailable(f"the term ended during an append, {UNKNOWN}") from None
+        except YurtError as error:
+            if isinstance(error, NoSpace):
+                self._on_no_space()
+            self._leading.lose(term, f"an append failed, {UNKNOWN}: {error}")
+            raise Unavailable(f"an append failed, {UNKNOWN}: {error}") from error
+        if not answer.succeeded:
+            self._leading.lose(term, "another one has begun")
+            self._leading.learn(answer.responses[0].response_range.kvs)
+            raise Conflict("another server leads by now, nothing was stored")
+        term.head = head
+        self._rooms.appended.add(answer.header.revision, len(value))
+        self._leading.answered()
+
+    def _check_room(self, size: int) -> None:
+        """Raises LogFull when an entry of so many bytes is not to be appended."""
+        quota, now = self._rooms.quota_bytes, self._leading.env.monotonic()
+        if quota and self._rooms.is_full(size, now):
+            self._rooms.refused(size)
+            taken, server = self._rooms.largest(now)
+            raise LogFull(
+                f"etcd is nearly full ({taken} bytes of {quota} at {server}, compaction needs "
+                f"{self._rooms.reserve(now)}), nothing was stored; room is being made"
+            )

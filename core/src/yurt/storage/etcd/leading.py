@@ -3,15 +3,14 @@
 A term is a write of the key `epoch`; its revision is the fence. Every append compares that revision, so that nothing of
 an older term can be stored once a new one has begun, whatever its leader believes. A leader that learns of a later
 epoch, that gets no answer for an append, or that etcd does not answer for some seconds, leads no more; it may try
-again, with a new epoch. What this module tells is a level, not a queue: whoever reads it slowly sees the present.
+again, with a new epoch.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -22,9 +21,10 @@ from yurt.sdk.value import Value, replace
 from yurt.storage.etcd.candidacy import Candidacy, Reason, Sight
 from yurt.storage.etcd.client import Compacted, EtcdClient, NoSpace, WentBack
 from yurt.storage.etcd.keys import Epoch, Keys, Mark, decode_head, get, is_at, put
+from yurt.storage.etcd.leadership_levels import LeadershipLevels
 from yurt.storage.etcd.members import member_status
 from yurt.storage.etcd.messages import Message
-from yurt.storage.etcd.waits import Interrupt, Interrupted
+from yurt.storage.etcd.waits import Interrupt
 from yurt.storage.log import Leadership
 
 log = logging.getLogger(__name__)
@@ -35,13 +35,23 @@ ALIVE_S: Final = 0.2
 ALIVE_LIMIT_S: Final = 1.0
 ANSWER_S: Final = 3.0
 """A leader whom etcd has not answered for this long leads no more."""
-CONFIRM_LIMIT_S: Final = 2.0
 STATUS_LIMIT_S: Final = 1.0
 FORGOTTEN_S: Final = 2.0
 """A leader silent for this long is no longer told as one."""
 RETRY_PAUSE_S: Final = 0.2
 NO_LEADER: Final = "this server does not lead"
 CLOSED: Final = "the command log is closed"
+
+
+class Candidate(Value, rename=None):
+    """A server that may lead: its name, the endpoint of the etcd member beside it ("": none), and its patience.
+
+    A leader must be silent `patience` times longer than usual before this server campaigns.
+    """
+
+    name: str
+    own_endpoint: str = ""
+    patience: float = 1
 
 
 class Seen(Value, rename=None):
@@ -52,6 +62,17 @@ class Seen(Value, rename=None):
     head: Mark = Mark()
     head_revision: int = 0
     alive_revision: int = 0
+
+    def with_row(self, row: Message, keys: Keys) -> Seen:
+        """With a row that was read or watched; an older one changes nothing. Raises ValueError for unreadable rows."""
+        revision = row.mod_revision
+        if row.key == keys.epoch and revision > self.epoch_revision:
+            return replace(self, epoch=msgspec.json.decode(row.value, type=Epoch), epoch_revision=revision)
+        if row.key == keys.head and revision > self.head_revision:
+            return replace(self, head=decode_head(row.value), head_revision=revision)
+        if row.key == keys.alive and revision > self.alive_revision:
+            return replace(self, alive_revision=revision)
+        return self
 
 
 class Term:
@@ -66,44 +87,35 @@ class Term:
 
 
 class Leading:
-    """Campaigns for one server, keeps its term, and tells who leads."""
+    """Campaigns for one server, keeps its term, and tells who leads: `levels`.
+
+    `position` is the last index that this server has applied; `on_no_space` is called when etcd has no space left.
+    """
 
     def __init__(
         self,
         client: EtcdClient,
         keys: Keys,
         *,
-        name: str,
-        own_endpoint: str,
+        candidate: Candidate,
         env: Env,
         position: Callable[[], int],
+        on_no_space: Callable[[], None],
     ) -> None:
-        self.name = name
-        self.own_endpoint = own_endpoint
+        self.name = candidate.name
+        self.own_endpoint = candidate.own_endpoint
         self.seen = Seen()
         self.term: Term | None = None
-        self.on_no_space: Callable[[], None] = lambda: None
-        self.check_room: Callable[[int], None] = lambda _: None
-        """Raises LogFull when an entry of so many bytes is not to be appended."""
-        self.on_stored: Callable[[int, int], None] = lambda _, __: None
-        """Told of each entry that was appended: etcd's revision, and its bytes."""
+        self.levels = LeadershipLevels()
         self._client = client
         self._keys = keys
         self.env = env
         self._position = position
-        self._candidacy = Candidacy(name)
+        self._on_no_space = on_no_space
+        self._candidacy = Candidacy(candidate.name, patience=candidate.patience)
         self._heard_at = env.monotonic()
         self._answered_at = 0.0
         self._head_before = 0
-        self._level: Leadership | None = None
-        self._listeners: set[asyncio.Event] = set()
-        self._waiting: list[asyncio.Future[None]] = []
-        self._is_wanted = asyncio.Event()
-        self._is_closed = False
-
-    def be_patient(self, patience: float) -> None:
-        """Bear a leader's silence so many times longer."""
-        self._candidacy.patience = patience
 
     def fence(self, term: Term) -> Message:
         """Compare: the term has not ended."""
@@ -118,7 +130,7 @@ class Leading:
         seen = self.seen
         for row in rows:
             try:
-                seen = self._newer(seen, row)
+                seen = seen.with_row(row, self._keys)
             except (msgspec.DecodeError, ValueError) as error:
                 raise Conflict(f"the key {row.key.decode()} in etcd can not be read: {error}") from error
         if seen is self.seen:
@@ -128,16 +140,6 @@ class Leading:
         if self.term is not None and seen.epoch_revision > self.term.revision:
             self.lose(self.term, f"{seen.epoch.server or 'nobody'} leads from now on")
         self._tell()
-
-    def _newer(self, seen: Seen, row: Message) -> Seen:
-        revision = row.mod_revision
-        if row.key == self._keys.epoch and revision > seen.epoch_revision:
-            return replace(seen, epoch=msgspec.json.decode(row.value, type=Epoch), epoch_revision=revision)
-        if row.key == self._keys.head and revision > seen.head_revision:
-            return replace(seen, head=decode_head(row.value), head_revision=revision)
-        if row.key == self._keys.alive and revision > seen.alive_revision:
-            return replace(seen, alive_revision=revision)
-        return seen
 
     def lose(self, term: Term, reason: str) -> None:
         """The term is over; nothing happens when another one has begun."""
@@ -151,31 +153,10 @@ class Leading:
 
     def close(self) -> None:
         """End the streams and the waits."""
-        self._is_closed = True
         if self.term is not None:
             self.term.end.raise_()
             self.term = None
-        self._answer(self._waiting, Unavailable(CLOSED))
-        self._wake()
-
-    async def levels(self) -> AsyncIterator[Leadership]:
-        """What holds now, and again when it changed; the end of a term always shows before the next one."""
-        changed = asyncio.Event()
-        self._listeners.add(changed)
-        told: Leadership | None = None
-        try:
-            while not self._is_closed:
-                level = self._level
-                if told is not None and level is not None and told.is_leader and level.is_leader and told != level:
-                    level = Leadership(is_leader=False, epoch=told.epoch)
-                if level is not None and level != told:
-                    told = level
-                    yield level
-                    continue
-                await changed.wait()
-                changed.clear()
-        finally:
-            self._listeners.discard(changed)
+        self.levels.close()
 
     async def look(self) -> int:
         """Read what all servers watch; the revision of etcd at which it was so."""
@@ -202,7 +183,7 @@ class Leading:
                 else:
                     await self._lead(self.term)
             except NoSpace:
-                self.on_no_space()
+                self._on_no_space()
             except YurtError as error:
                 log.debug("etcd: %s", error)
             await self.env.sleep(POLL_S)
@@ -231,30 +212,6 @@ class Leading:
             self.term = Term(epoch.number, answer.header.revision, head=self.seen.head)
             log.info("this server leads, term %d, from index %d (%s)", epoch.number, self.seen.head.index, reason)
             self._tell()
-
-    async def answer_confirms(self) -> None:
-        """One read for all who wait when it begins, until cancelled."""
-        while True:
-            await self._is_wanted.wait()
-            self._is_wanted.clear()
-            waiting, self._waiting = self._waiting, []
-            outcome: YurtError | None = Unavailable(CLOSED)
-            try:
-                await self._confirm()
-                outcome = None
-            except YurtError as error:
-                outcome = error
-            finally:
-                self._answer(waiting, outcome)
-
-    async def confirm(self) -> None:
-        """Return when this server is known to lead still, after this call; raises Unavailable."""
-        if self.term is None:
-            raise Unavailable(NO_LEADER)
-        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(answer)
-        self._is_wanted.set()
-        await answer
 
     async def vacate(self, term: Term, heir: str) -> bool:
         """Give the term up for another server; whether it still was this server's to give."""
@@ -314,25 +271,11 @@ class Leading:
         except YurtError:
             return False
         if any("NOSPACE" in error for error in status.errors):
-            self.on_no_space()
+            self._on_no_space()
         return status.is_leader
 
-    async def _confirm(self) -> None:
-        term = self.term
-        if term is None:
-            raise Unavailable(NO_LEADER)
-        try:
-            found = await term.end.guard(self._client.range(self._keys.epoch, timeout_s=CONFIRM_LIMIT_S))
-        except Interrupted:
-            raise Unavailable(CLOSED if self._is_closed else NO_LEADER) from None
-        except Conflict as error:
-            raise Unavailable(str(error)) from error
-        self.learn(found.kvs)
-        if self.term is not term or not found.kvs or found.kvs[0].mod_revision != term.revision:
-            raise Unavailable(NO_LEADER)
-
     def _tell(self) -> None:
-        """Compute the level, and wake who waits for another one."""
+        """Compute the level: who leads, as far as this server knows."""
         epoch = self.seen.epoch
         if self.term is not None:
             level = Leadership(is_leader=True, epoch=self.term.number, leader=self.name)
@@ -340,19 +283,4 @@ class Leading:
             is_heard = self.env.monotonic() - self._heard_at <= FORGOTTEN_S
             leader = epoch.server if is_heard and epoch.server != self.name else ""
             level = Leadership(is_leader=False, epoch=epoch.number, leader=leader)
-        if level != self._level:
-            self._level = level
-            self._wake()
-
-    def _wake(self) -> None:
-        for listener in self._listeners:
-            listener.set()
-
-    def _answer(self, waiting: list[asyncio.Future[None]], error: YurtError | None) -> None:
-        for answer in waiting:
-            if answer.done():
-                continue
-            if error is None:
-                answer.set_result(None)
-            else:
-                answer.set_exception(error)
+        self.levels.set(level)

@@ -44,13 +44,24 @@ class Cursor:
 class LogReader:
     """Reads the log for this server, and knows how far the one that applies it has come."""
 
-    def __init__(self, client: EtcdClient, keys: Keys, *, env: Env, closing: Interrupt) -> None:
+    def __init__(
+        self,
+        client: EtcdClient,
+        keys: Keys,
+        *,
+        env: Env,
+        closing: Interrupt,
+        on_read: Callable[[int, int], None] = lambda _, __: None,
+        on_applied: Callable[[Mark], None] = lambda _: None,
+    ) -> None:
+        """`on_read` is told of each entry that was read: etcd's revision where it was stored, and its bytes.
+
+        `on_applied` is told where each entry ends that this server has the state of.
+        """
         self.position = 0
         """The last index that this server has applied: who follows is done with it, or it was appended here."""
-        self.on_read: Callable[[int, int], None] = lambda _, __: None
-        """Told of each entry that was read: etcd's revision where it was stored, and its bytes."""
-        self.on_applied: Callable[[Mark], None] = lambda _: None
-        """Told where each entry ends that this server has the state of."""
+        self._on_read = on_read
+        self._on_applied = on_applied
         self._marks: deque[Mark] = deque(maxlen=MARKS_KEPT)
         self._client = client
         self._keys = keys
@@ -65,7 +76,7 @@ class LogReader:
         """This server has the state at the end of an entry."""
         self._marks.append(mark)
         self.has_reached(mark.index)
-        self.on_applied(mark)
+        self._on_applied(mark)
 
     def cursor(self, after: int) -> Cursor:
         """A cursor behind an index; what it reads must continue the history that this server has applied."""
@@ -192,7 +203,7 @@ class LogReader:
             self.has_applied(found.mark)
 
     def _entry(self, row: Message) -> FoundEntry:
-        self.on_read(row.mod_revision, len(row.value))
+        self._on_read(row.mod_revision, len(row.value))
         return decode_entry(self._keys.first_index(row.key), row.value)
 
     async def _missing(self, index: int) -> Conflict:

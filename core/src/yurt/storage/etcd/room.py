@@ -43,6 +43,8 @@ COMPACT_FULL_S: Final = 2.0
 SETTLE_S: Final = 0.6
 """After this a compaction shows in the sizes of the files."""
 MARKS_MAX: Final = 4_096
+LOOK_S, LOOK_CROWDED_S = 0.5, 0.2
+"""Seconds between two looks at the member beside: usually, and when room may run short."""
 
 
 class Appended:
@@ -163,6 +165,10 @@ class Rooms:
     def is_near(self, now: float) -> bool:
         """Whether room is short, or may be soon."""
         return self.largest(now)[0] >= CROWDED * self.quota_bytes or self.is_full(self._refused, now)
+
+    def look_pause_s(self, now: float) -> float:
+        """How long to wait until the next look."""
+        return LOOK_CROWDED_S if self.is_near(now) else LOOK_S
 
     def refused(self, size: int) -> None:
         """An entry of so many bytes was not appended: room is to be made for it."""

@@ -1,0 +1,108 @@
+"""Deletes entries of the log that a majority of servers has in snapshots, and has etcd forget old revisions."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from yurt.sdk.errors import Conflict, YurtError
+from yurt.storage.etcd.client import Compacted, EtcdClient
+from yurt.storage.etcd.keys import Keys, remove
+from yurt.storage.etcd.leading import Leading, Term
+from yurt.storage.etcd.reading import LogReader
+from yurt.storage.etcd.room import Rooms
+from yurt.storage.etcd.snapshot_reports import SnapshotReports
+
+log = logging.getLogger(__name__)
+
+TRIM_INDEXES: Final = 5_000
+"""Indexes deleted in one transaction, so that appends get their turn."""
+COMPACT_EVERY_S: Final = 300.0
+RETRY_PAUSE_S: Final = 15.0
+
+
+class Compaction:
+    """Trims the log and compacts etcd, for one server."""
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        keys: Keys,
+        *,
+        reader: LogReader,
+        leading: Leading,
+        reports: SnapshotReports,
+        rooms: Rooms,
+    ) -> None:
+        self._client = client
+        self._keys = keys
+        self._reader = reader
+        self._leading = leading
+        self._reports = reports
+        self._rooms = rooms
+        self._env = leading.env
+
+    async def trim(self, below: int, *, keep: int) -> None:
+        """Delete what lies more than `keep` below an index and below what a majority has; only the leader does."""
+        term = self._leading.term
+        if term is None:
+            return
+        revision = await self._delete_below(min(below - keep, await self._reports.majority_index()), term)
+        if revision:
+            await self._compact(revision)
+
+    async def trim_all(self) -> None:
+        """Delete all that a majority has and wait for a compaction of all revisions: what any server may do."""
+        await self._delete_below(await self._reports.majority_index(), None)
+        await self._compact(await self._revision(), is_waited_for=True)
+
+    async def compact_at_times(self) -> None:
+        """While this server leads, forget revisions of etcd that are some minutes old; until cancelled."""
+        while True:
+            try:
+                before = await self._revision()
+                await self._env.sleep(COMPACT_EVERY_S)
+                if self._leading.term is not None:
+                    await self._compact(before)
+            except YurtError as error:
+                log.debug("etcd was not compacted: %s", error)
+                await self._env.sleep(RETRY_PAUSE_S)
+
+    async def compact_as_it_grows(self) -> None:
+        """While this server leads, have etcd forget old revisions step by step; until cancelled."""
+        while self._rooms.quota_bytes:
+            revision = self._rooms.next_compaction(self._env.monotonic())
+            if revision and self._leading.term is None:
+                self._rooms.compacted(revision, now=self._env.monotonic())  # the leader has it done
+            elif revision:
+                try:
+                    await self._compact(revision)
+                except YurtError as error:
+                    log.debug("etcd was not compacted: %s", error)
+            await self._env.sleep(self._rooms.look_pause_s(self._env.monotonic()))
+
+    async def _revision(self) -> int:
+        return int((await self._client.range(self._keys.format)).header.revision)
+
+    async def _delete_below(self, bound: int, term: Term | None) -> int:
+        """Delete the entries that end below an index; the revision after it, 0 when there was nothing to do."""
+        first = await self._reader.first_index()
+        if not first or first >= bound:
+            return 0
+        last_key = await self._reader.entry_key(bound)
+        last, revision = self._keys.first_index(last_key), 0
+        compare = [] if term is None else [self._leading.fence(term)]
+        for edge in range(first + TRIM_INDEXES, last + TRIM_INDEXES, TRIM_INDEXES):
+            end = self._keys.entry(min(edge, last))
+            answer = await self._client.txn(compare, [remove(self._keys.log, end)])
+            if not answer.succeeded:
+                raise Conflict("another server leads by now, the log is trimmed there")
+            revision = answer.header.revision
+        return revision
+
+    async def _compact(self, revision: int, *, is_waited_for: bool = False) -> None:
+        try:
+            await self._client.compact(revision, is_waited_for=is_waited_for)
+        except Compacted as error:
+            log.debug("%s", error)
+        self._rooms.compacted(revision, now=self._env.monotonic())

@@ -1,0 +1,80 @@
+"""Confirms that this server still leads, as Raft's ReadIndex does: one read of the epoch answers all who waited for it.
+
+A confirmation holds only from the call on that asked for it, so callers that come during a read wait for the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from yurt.sdk.errors import Conflict, Unavailable, YurtError
+from yurt.storage.etcd.client import EtcdClient
+from yurt.storage.etcd.keys import Keys
+from yurt.storage.etcd.leading import CLOSED, NO_LEADER, Leading
+from yurt.storage.etcd.waits import Interrupted
+
+CONFIRM_LIMIT_S: Final = 2.0
+
+
+class Confirmation:
+    """Batches the callers of one server."""
+
+    def __init__(self, client: EtcdClient, keys: Keys, *, leading: Leading) -> None:
+        self._client = client
+        self._keys = keys
+        self._leading = leading
+        self._waiting: list[asyncio.Future[None]] = []
+        self._is_wanted = asyncio.Event()
+
+    async def confirm(self) -> None:
+        """Return when this server is known to lead still, after this call; raises Unavailable."""
+        if self._leading.term is None:
+            raise Unavailable(NO_LEADER)
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(answer)
+        self._is_wanted.set()
+        await answer
+
+    async def answer_confirms(self) -> None:
+        """One read for all who wait when it begins, until cancelled."""
+        while True:
+            await self._is_wanted.wait()
+            self._is_wanted.clear()
+            waiting, self._waiting = self._waiting, []
+            outcome: YurtError | None = Unavailable(CLOSED)
+            try:
+                await self._read()
+                outcome = None
+            except YurtError as error:
+                outcome = error
+            finally:
+                _answer(waiting, outcome)
+
+    def close(self) -> None:
+        """Fail who waits."""
+        _answer(self._waiting, Unavailable(CLOSED))
+
+    async def _read(self) -> None:
+        term = self._leading.term
+        if term is None:
+            raise Unavailable(NO_LEADER)
+        try:
+            found = await term.end.guard(self._client.range(self._keys.epoch, timeout_s=CONFIRM_LIMIT_S))
+        except Interrupted:
+            raise Unavailable(CLOSED if self._leading.levels.is_closed else NO_LEADER) from None
+        except Conflict as error:
+            raise Unavailable(str(error)) from error
+        self._leading.learn(found.kvs)
+        if self._leading.term is not term or not found.kvs or found.kvs[0].mod_revision != term.revision:
+            raise Unavailable(NO_LEADER)
+
+
+def _answer(waiting: list[asyncio.Future[None]], error: YurtError | None) -> None:
+    for answer in waiting:
+        if answer.done():
+            continue
+        if error is None:
+            answer.set_result(None)
+        else:
+            answer.set_exception(error)

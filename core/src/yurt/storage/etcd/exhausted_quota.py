@@ -1,0 +1,57 @@
+"""What a server does when etcd's quota is exhausted: etcd stores nothing then, but still deletes and compacts.
+
+It is not to come to that (see `file_size`), but the etcd may be another one's, or the quota smaller than before. Each
+server makes room in the member beside it, or in all members where etcd stands by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from yurt.sdk.errors import YurtError
+from yurt.storage.etcd.client import EtcdClient
+from yurt.storage.etcd.compaction import Compaction
+from yurt.storage.etcd.leading import Leading
+from yurt.storage.etcd.members import defragment, no_space_alarms
+
+log = logging.getLogger(__name__)
+
+PAUSE_S: Final = 15.0
+"""Seconds between two attempts to make room."""
+
+
+class ExhaustedQuota:
+    """Makes room for one server whenever `alarm` is set."""
+
+    def __init__(self, client: EtcdClient, *, leading: Leading, compaction: Compaction, alarm: asyncio.Event) -> None:
+        self._client = client
+        self._own_endpoint, self._env = leading.own_endpoint, leading.env
+        self._compaction = compaction
+        self._alarm = alarm
+
+    async def make_room_when_full(self) -> None:
+        """When the quota is exhausted, delete, compact, defragment and take the alarm back; until cancelled."""
+        while True:
+            await self._alarm.wait()
+            log.error(
+                "etcd's quota is exhausted, it stores nothing more; room is made by deleting what a majority has in "
+                "snapshots. When this comes again, give etcd a larger quota or its disk more space"
+            )
+            try:
+                await self._make_room()
+            except YurtError as error:
+                log.error("no room could be made in etcd, it is tried again: %s", error)
+            await self._env.sleep(PAUSE_S)
+            self._alarm.clear()
+
+    async def _make_room(self) -> None:
+        await self._compaction.trim_all()
+        endpoints = (self._own_endpoint,) if self._own_endpoint else self._client.endpoints
+        own_ids = set()
+        for endpoint in endpoints:
+            own_ids.add(await defragment(self._client, endpoint))
+        for alarm in await no_space_alarms(self._client):
+            if not self._own_endpoint or alarm.memberID in own_ids:
+                await self._client.disarm(alarm)

@@ -1,0 +1,124 @@
+"""Watches the size of the file of the etcd member beside this server, and has it defragmented in turn.
+
+When etcd's quota is exhausted it stores nothing, neither a new term nor how far a snapshot reaches; so it is not to
+come to that. From half of the quota on every server saves snapshots and the log is kept as short as they allow; space
+that is free inside a member's file is given back to the disk, by one server at a time and by the leading one last.
+Appends are refused when a tenth of the quota is left in any member's file (see `room`), until there is room again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from yurt.sdk.errors import YurtError
+from yurt.storage.etcd.client import EtcdClient, NoSpace
+from yurt.storage.etcd.handover import Handover
+from yurt.storage.etcd.keys import Keys
+from yurt.storage.etcd.leading import Leading
+from yurt.storage.etcd.members import defragment, member_status
+from yurt.storage.etcd.room import Rooms
+from yurt.storage.etcd.turns import Turns
+
+log = logging.getLogger(__name__)
+
+LAST_WAIT_S: Final = 10.0
+"""For so long at most a leading server lets the others go first with rewriting their files."""
+TURN_S, TURN_BYTES_PER_S = 5.0, 32 * 1024 * 1024
+"""How long a rewriting may take: some seconds, and as the quota is large."""
+
+
+class FileSize:
+    """The file of the member beside one server. `is_crowded` is set while it nears the quota."""
+
+    def __init__(
+        self,
+        client: EtcdClient,
+        keys: Keys,
+        *,
+        leading: Leading,
+        rooms: Rooms,
+        handover: Handover,
+        alarm: asyncio.Event,
+    ) -> None:
+        """`alarm` is set when the quota is exhausted."""
+        self.is_crowded = asyncio.Event()
+        self._client = client
+        self._leading = leading
+        self._own_endpoint, self._env = leading.own_endpoint, leading.env
+        self._rooms = rooms
+        self._handover = handover
+        self._alarm = alarm
+        limit_s = TURN_S + rooms.quota_bytes / TURN_BYTES_PER_S
+        self._turns = Turns(client, keys.turn, name=leading.name, limit_s=limit_s, env=leading.env)
+        self._loose_since: float | None = None
+
+    async def watch_room(self) -> None:
+        """Look how full the member beside is, and have it give back what is free in its file; until cancelled."""
+        was_full = False
+        while self._rooms.quota_bytes:
+            try:
+                await self._look()
+                was_full = self._tell_full(was_full)
+                await self._rewrite_in_turn()
+            except NoSpace:
+                self._alarm.set()
+            except YurtError as error:
+                log.debug("etcd does not tell its size: %s", error)
+            await self._pause()
+
+    async def wait_rooms_wanted(self) -> None:
+        """Return when the others are to be asked how large their files are; never without a quota."""
+        if not self._rooms.quota_bytes:
+            await asyncio.Event().wait()
+        while not self._rooms.is_asking_due(self._env.monotonic()):
+            await self._pause()
+        self._rooms.asked(self._env.monotonic())
+
+    async def _pause(self) -> None:
+        await self._env.sleep(self._rooms.look_pause_s(self._env.monotonic()))
+
+    async def _look(self) -> None:
+        self._rooms.look(await member_status(self._client, self._own_endpoint))
+        if self._rooms.is_crowded:
+            self.is_crowded.set()
+        else:
+            self.is_crowded.clear()
+
+    def _tell_full(self, was_full: bool) -> bool:
+        """Say it once when room is running out; whether it is."""
+        now = self._env.monotonic()
+        taken, server = self._rooms.largest(now)
+        is_full = self._rooms.is_full(0, now)
+        if is_full and not was_full:
+            log.error(
+                "etcd is nearly full, nothing more is appended until there is room: %d bytes of %d at %s; "
+                "when this comes again, give it more (etcd { quota_bytes = ... })",
+                taken,
+                self._rooms.quota_bytes,
+                server,
+            )
+        return is_full
+
+    async def _rewrite_in_turn(self) -> None:
+        """Give free space back to the disk, apart from the other servers, and not while this one leads."""
+        if not self._rooms.is_loose:
+            self._loose_since = None
+            return
+        now = self._env.monotonic()
+        if self._loose_since is None:
+            self._loose_since = now
+        leads_on = self._rooms.is_another_loose(now) and now - self._loose_since < LAST_WAIT_S
+        if self._leading.term is not None and leads_on:
+            return
+        async with self._turns.turn() as is_own:
+            if is_own:
+                await self._rewrite()
+
+    async def _rewrite(self) -> None:
+        if self._leading.term is not None:
+            await self._handover.resign()
+        self._rooms.rewrite()
+        await defragment(self._client, self._own_endpoint)
+        await self._look()

@@ -1,0 +1,100 @@
+"""The folder of one server: a lock, its snapshots, the cluster that it belongs to, and what it knows of the log.
+
+Every method blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from yurt.sdk.errors import Conflict
+from yurt.storage import snapshot_files
+from yurt.storage.checked import read_checked, write_checked
+from yurt.storage.data_dir import DataDir
+from yurt.storage.etcd.keys import Format, Mark
+from yurt.storage.etcd.witness import Witness
+
+CLUSTER_FILE: Final = "cluster"
+HISTORY_FILE: Final = "history"
+"""In the folder: the id of the cluster, and where the log stood when the newest snapshot was made."""
+
+
+class ServerFolder:
+    """One server's folder; locked from `lock` to `close`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.witness = Witness(path)
+        self._snapshots = path / "snapshots"
+        self._lock: DataDir | None = None
+
+    def lock(self) -> None:
+        """Raises Conflict when another process has it."""
+        assert self._lock is None, "the log is open already"
+        self._lock = DataDir(self.path)
+
+    def close(self) -> None:
+        """Give the folder up; calling it again does nothing."""
+        self.witness.close()
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def newest_snapshot(self) -> int:
+        """The index of the newest snapshot, 0 without one."""
+        return snapshot_files.newest_index(self._snapshots)
+
+    def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
+        """Store the state at an index."""
+        snapshot_files.save(self._snapshots, index, chunks)
+
+    def load_snapshot(self, up_to: int | None = None) -> tuple[int, Iterable[bytes]] | None:
+        """The newest snapshot whose digest fits."""
+        return snapshot_files.load(self._snapshots, up_to)
+
+    def damaged_snapshots(self) -> list[Path]:
+        """Snapshots whose digest does not fit."""
+        return snapshot_files.damaged(self._snapshots)
+
+    def check_cluster(self, found: Format) -> None:
+        """Raises Conflict when the folder belongs to another cluster; a new folder belongs to this one from now on."""
+        if (self.path / "log.db").exists():
+            raise Conflict(
+                f"{self.path} holds the log of a single server, which the cluster would not have; save a snapshot "
+                "with that server (operator snapshot save), start with an empty data_dir, and restore it"
+            )
+        path = self.path / CLUSTER_FILE
+        try:
+            known = read_checked(path).decode("utf-8", "replace").strip() if path.exists() else ""
+        except (OSError, ValueError) as error:
+            raise Conflict(
+                f"{path} is damaged: {error}; it says which cluster this folder belongs to. When that is the one that "
+                f"etcd holds ({found.id}), remove the file"
+            ) from error
+        if not known and path.exists():
+            raise Conflict(f"{path} is empty; when this folder belongs to the cluster {found.id}, remove the file")
+        if not known:
+            write_checked(path, found.id.encode())
+        elif known != found.id:
+            raise Conflict(
+                f"{self.path} belongs to another cluster ({known[:40]}) than the one in etcd ({found.id}); "
+                "choose another data_dir, or move this one away to join the cluster as a new server"
+            )
+
+    def write_history(self, mark: Mark) -> None:
+        """Keep the digest of the log up to a snapshot, by which this server knows the log again at its next start."""
+        write_checked(self.path / HISTORY_FILE, msgspec.json.encode(mark))
+
+    def read_history(self) -> Mark | None:
+        """What was kept; None in a new folder. Raises Conflict when the file is damaged."""
+        path = self.path / HISTORY_FILE
+        try:
+            return msgspec.json.decode(read_checked(path), type=Mark)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, msgspec.DecodeError) as error:
+            raise Conflict(f"{path} is damaged: {error}; move it away to go on without what it checks") from error

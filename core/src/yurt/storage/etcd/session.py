@@ -1,0 +1,103 @@
+"""What one server has of the log between `open` and `close`, put together: its parts live and end with each other."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from yurt.runtime.background import Work
+from yurt.runtime.env import Env
+from yurt.sdk.value import Value
+from yurt.storage.etcd.appending import Appender
+from yurt.storage.etcd.client import EtcdClient
+from yurt.storage.etcd.compaction import Compaction
+from yurt.storage.etcd.confirmation import Confirmation
+from yurt.storage.etcd.exhausted_quota import ExhaustedQuota
+from yurt.storage.etcd.file_size import FileSize
+from yurt.storage.etcd.handover import Handover
+from yurt.storage.etcd.keys import Keys
+from yurt.storage.etcd.leading import Candidate, Leading
+from yurt.storage.etcd.reading import LogReader
+from yurt.storage.etcd.room import Rooms
+from yurt.storage.etcd.settings import EtcdSecurity
+from yurt.storage.etcd.snapshot_reports import SnapshotReports
+from yurt.storage.etcd.waits import Interrupt
+from yurt.storage.etcd.witness import Witness
+
+
+class SessionSettings(Value, rename=None):
+    """How a server reaches etcd. `quota_bytes` is that of the member beside; 0: unknown."""
+
+    endpoints: tuple[str, ...]
+    candidate: Candidate
+    security: EtcdSecurity | None = None
+    quota_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class EtcdSession:
+    """The parts. Nothing is connected before the first call."""
+
+    client: EtcdClient
+    closing: Interrupt
+    reader: LogReader
+    leading: Leading
+    confirmation: Confirmation
+    appender: Appender
+    reports: SnapshotReports
+    compaction: Compaction
+    handover: Handover
+    rooms: Rooms
+    file_size: FileSize
+    exhausted_quota: ExhaustedQuota
+
+    @property
+    def loops(self) -> Mapping[str, Work]:
+        """What runs while the log is open, by name."""
+        return {
+            "watch": self.leading.watch,
+            "run": self.leading.run,
+            "answer_confirms": self.confirmation.answer_confirms,
+            "compact_at_times": self.compaction.compact_at_times,
+            "compact_as_it_grows": self.compaction.compact_as_it_grows,
+            "make_room_when_full": self.exhausted_quota.make_room_when_full,
+            "report_snapshots": self.reports.report_snapshots,
+            "watch_room": self.file_size.watch_room,
+        }
+
+    def interrupt(self) -> None:
+        """End all waits and streams."""
+        self.closing.raise_()
+        self.leading.close()
+        self.confirmation.close()
+
+
+def start_session(settings: SessionSettings, keys: Keys, *, env: Env, witness: Witness) -> EtcdSession:
+    """Make the parts of a session."""
+    client = EtcdClient(settings.endpoints, security=settings.security)
+    candidate = settings.candidate
+    rooms = Rooms(settings.quota_bytes if candidate.own_endpoint else 0, name=candidate.name)
+    closing, alarm = Interrupt(), asyncio.Event()
+    reader = LogReader(client, keys, env=env, closing=closing, on_read=rooms.appended.add, on_applied=witness.record)
+    leading = Leading(
+        client, keys, candidate=candidate, env=env, position=lambda: reader.position, on_no_space=alarm.set
+    )
+    appender = Appender(client, keys, leading=leading, reader=reader, rooms=rooms, on_no_space=alarm.set)
+    reports = SnapshotReports(client, keys, candidate=candidate, env=env)
+    compaction = Compaction(client, keys, reader=reader, leading=leading, reports=reports, rooms=rooms)
+    handover = Handover(client, leading=leading, appender=appender, reports=reports)
+    return EtcdSession(
+        client=client,
+        closing=closing,
+        reader=reader,
+        leading=leading,
+        confirmation=Confirmation(client, keys, leading=leading),
+        appender=appender,
+        reports=reports,
+        compaction=compaction,
+        handover=handover,
+        rooms=rooms,
+        file_size=FileSize(client, keys, leading=leading, rooms=rooms, handover=handover, alarm=alarm),
+        exhausted_quota=ExhaustedQuota(client, leading=leading, compaction=compaction, alarm=alarm),
+    )

@@ -1,0 +1,87 @@
+"""How far each server's snapshots reach, as the servers report it in etcd: only what a majority has may be deleted.
+
+A server that lags behind what was deleted gets a snapshot from a peer, so at least a majority must have one: then a
+server that has it is always among those that can form a cluster.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import msgspec
+
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Conflict, YurtError
+from yurt.sdk.value import NANOSECONDS
+from yurt.storage.etcd.client import EtcdClient
+from yurt.storage.etcd.keys import Keys, Report
+from yurt.storage.etcd.leading import Candidate
+from yurt.storage.etcd.members import list_members
+from yurt.storage.etcd.messages import Message
+
+log = logging.getLogger(__name__)
+
+REPORT_PAUSE_S: Final = 1.0
+REPORT_EVERY_S: Final = 600.0
+GONE_S: Final = 24 * 3600
+"""A server that has said nothing for so long is waited for no more, where nobody says who the servers are."""
+
+
+class SnapshotReports:
+    """Reports for one server, and reads the others' reports; `index` is what that one has on its own disk."""
+
+    def __init__(self, client: EtcdClient, keys: Keys, *, candidate: Candidate, env: Env) -> None:
+        self.index = 0
+        self._client = client
+        self._keys = keys
+        self._candidate = candidate
+        self._env = env
+        self._reported_index, self._reported_at = -1, 0.0
+
+    async def servers(self) -> tuple[str, ...]:
+        """The servers that count: those of etcd's members, or with an etcd that stands by itself all that were there
+        within a day. A member that has not run yet has no name, and counts.
+        """
+        if self._candidate.own_endpoint:
+            return tuple(peer.name for peer in await list_members(self._client) if not peer.is_learner)
+        now = self._env.now()
+        reports = await self._reports()
+        return tuple(sorted(server for server, report in reports.items() if now - report.at < GONE_S * NANOSECONDS))
+
+    async def majority_index(self) -> int:
+        """The highest index up to which a majority of servers has the state on disk."""
+        reports, nothing = await self._reports(), Report(index=0, at=0)
+        reached = sorted((reports.get(server, nothing).index for server in await self.servers()), reverse=True)
+        return reached[len(reached) // 2] if reached else 0
+
+    async def report(self) -> None:
+        """Say how far this server's snapshot reaches; raises Unavailable."""
+        index = self.index
+        text = msgspec.json.encode(Report(index=index, at=self._env.now()))
+        await self._client.put(self._keys.snapshot(self._candidate.name), text)
+        self._reported_index, self._reported_at = index, self._env.monotonic()
+
+    async def report_snapshots(self) -> None:
+        """Say it at first, at times, and whenever it could not be said at once; until cancelled."""
+        while True:
+            is_old = self._env.monotonic() - self._reported_at > REPORT_EVERY_S
+            if is_old or self._reported_index != self.index:
+                try:
+                    await self.report()
+                except YurtError as error:
+                    log.debug("the snapshot's index is told later: %s", error)
+            await self._env.sleep(REPORT_PAUSE_S)
+
+    async def _reports(self) -> dict[str, Report]:
+        found = await self._client.range(self._keys.snapshots, self._keys.snapshots_end)
+        told = {row.key[len(self._keys.snapshots) :].decode(): _report_of(row) for row in found.kvs}
+        return told | {self._candidate.name: Report(index=self.index, at=self._env.now())}
+
+
+def _report_of(row: Message) -> Report:
+    """Raises Conflict where somebody wrote what is none: a majority can not be made out without it."""
+    try:
+        return msgspec.json.decode(row.value, type=Report)
+    except msgspec.DecodeError as error:
+        raise Conflict(f"the key {row.key.decode()} in etcd can not be read: {error}") from error
