@@ -23,6 +23,7 @@ class Scope(NamedTuple):
     namespace: str | None = None
     node_pool: str | None = None
     variable: str | None = None
+    host_volume: str | None = None
 
 
 ANYWHERE = Scope()

@@ -82,6 +82,13 @@ class NodePoolCapability(StrEnum):
     DELETE = "delete"
 
 
+class HostVolumeCapability(StrEnum):
+    """What a policy may grant on host volumes of a name."""
+
+    MOUNT_READONLY = "mount-readonly"
+    MOUNT_READWRITE = "mount-readwrite"
+
+
 class OperatorCapability(StrEnum):
     """What a policy may grant to operators apart from the levels read and write."""
 
@@ -144,6 +151,16 @@ class InNodePool(Value):
     capability: NodePoolCapability
 
 
+class OnHostVolume(Value):
+    """One of these capabilities on host volumes of the name."""
+
+    capabilities: tuple[HostVolumeCapability, ...]
+
+
+class AsWorkload(Value):
+    """The workload identity of a task or service in the namespace of the object; no policy grants it."""
+
+
 class AtLevel(Value):
     """A level in an area of the cluster."""
 
@@ -183,6 +200,8 @@ Leaf = (
     | AnyInNamespace
     | OnVariable
     | InNodePool
+    | OnHostVolume
+    | AsWorkload
     | AtLevel
     | AsOperator
 )
@@ -192,6 +211,7 @@ ANONYMOUS = Anonymous()
 AUTHENTICATED = Authenticated()
 MANAGEMENT = Management()
 ANY_CAPABILITY = AnyInNamespace()
+WORKLOAD = AsWorkload()
 NODE_READ, NODE_WRITE = AtLevel(area=Area.NODE, level=Level.READ), AtLevel(area=Area.NODE, level=Level.WRITE)
 AGENT_READ, AGENT_WRITE = AtLevel(area=Area.AGENT, level=Level.READ), AtLevel(area=Area.AGENT, level=Level.WRITE)
 OPERATOR_READ = AtLevel(area=Area.OPERATOR, level=Level.READ)
@@ -214,6 +234,12 @@ def variable(capability: VariableCapability) -> OnVariable:
 def node_pool(capability: NodePoolCapability) -> InNodePool:
     """A capability on the node pool."""
     return InNodePool(capability=capability)
+
+
+def host_volume(*capabilities: HostVolumeCapability) -> OnHostVolume:
+    """One of the capabilities on host volumes of the name."""
+    assert capabilities, "a need on a host volume names a capability"
+    return OnHostVolume(capabilities=capabilities)
 
 
 def operator(capability: OperatorCapability) -> AsOperator:
@@ -252,7 +278,7 @@ def satisfied(need: Need, holds: Callable[[Leaf], bool], *, has_row: bool) -> bo
             return True
         case (
             Authenticated() | Management() | InNamespace() | AnyInNamespace() | OnVariable() | InNodePool()
-            | AtLevel() | AsOperator()
+            | OnHostVolume() | AsWorkload() | AtLevel() | AsOperator()
         ):  # fmt: skip
             return holds(need)
         case _:
@@ -260,13 +286,13 @@ def satisfied(need: Need, holds: Callable[[Leaf], bool], *, has_row: bool) -> bo
 
 
 def is_scoped(need: Need) -> bool:
-    """Whether the answer depends on a namespace, a variable's path or a node pool."""
+    """Whether the answer depends on a namespace, a variable's path, a node pool or a host volume."""
     match need:
         case AnyOf(needs=parts) | AllOf(needs=parts):
             return any(map(is_scoped, parts))
         case EachRow(need=inner):
             return is_scoped(inner)
-        case InNamespace() | AnyInNamespace() | OnVariable() | InNodePool():
+        case InNamespace() | AnyInNamespace() | OnVariable() | InNodePool() | OnHostVolume() | AsWorkload():
             return True
         case Anonymous() | Authenticated() | Management() | AtLevel() | AsOperator():
             return False
@@ -297,6 +323,10 @@ def describe(need: Need) -> str:
             return f"variables:{capability}"
         case InNodePool(capability=capability):
             return f"node_pool:{capability}"
+        case OnHostVolume(capabilities=capabilities):
+            return " or ".join(f"host_volume:{each}" for each in capabilities)
+        case AsWorkload():
+            return "workload identity of the namespace"
         case AtLevel(area=area, level=level):
             return f"{area}:{level}"
         case AsOperator(capability=capability):

@@ -1,0 +1,93 @@
+"""A set of policies made into tables, once, for all decisions about it.
+
+Blocks of the same label in several policies are united; where one of them denies, the label denies. A denial counts for
+its label only: the label that decides about a name is the name itself or the nearest glob (`yurt.acl.globs`), and
+labels are never united with each other. A label that grants nothing still hides the globs behind it.
+
+Two results differ from Nomad's, where a denial of one policy may lose to a grant of another: a denied path of variables
+and a denied capability of operators stay denied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from yurt.access.needs import Area
+from yurt.acl.globs import Labels
+from yurt.acl.policy import AreaLevel, Granted, Policy, Rule
+from yurt.acl.vocabulary import DENY, RANKS
+
+SEPARATOR: Final = "\0"
+"""Between the namespace and the path in the label of a path: it stands in neither."""
+
+
+class Grants(NamedTuple):
+    """What the policies say under one label."""
+
+    label: str
+    capabilities: frozenset[str]
+    """Exactly `deny` where one of them denies."""
+    by: Granted
+    rule: Rule
+    """A rule with this label, which also counts when it grants nothing."""
+
+
+class CompiledPolicies:
+    """What a set of policies says; read-only."""
+
+    __slots__ = ("areas", "host_volumes", "is_empty", "namespaces", "node_pools", "operator", "variables")
+
+    def __init__(self, policies: Iterable[Policy]) -> None:
+        # The order decides which of several policies is named as the reason, never what is decided.
+        policies = sorted(policies, key=lambda policy: policy.name)
+        self.namespaces = _labels((each.label, each.granted, each.rule) for all in policies for each in all.namespaces)
+        self.node_pools = _labels((each.label, each.granted, each.rule) for all in policies for each in all.node_pools)
+        self.host_volumes = _labels(
+            (each.label, each.granted, each.rule) for all in policies for each in all.host_volumes
+        )
+        self.variables = _labels(
+            (path_label(each.namespace, each.path), each.granted, each.rule)
+            for all in policies
+            for each in all.variables
+        )
+        self.areas = _highest(level for each in policies for level in each.levels)
+        self.operator = _united(granted for each in policies for granted in each.operator)
+        self.is_empty = not policies
+
+
+def path_label(namespace: str, path: str) -> str:
+    """A path in a namespace as one label; it is a glob when either part is."""
+    return f"{namespace}{SEPARATOR}{path}"
+
+
+def _labels(blocks: Iterable[tuple[str, Granted, Rule]]) -> Labels[Grants]:
+    gathered: dict[str, tuple[list[Granted], Rule]] = {}
+    for label, granted, rule in blocks:
+        gathered.setdefault(label, ([], rule))[0].append(granted)
+    return Labels({label: _grants(label, granted, rule) for label, (granted, rule) in gathered.items()})
+
+
+def _grants(label: str, granted: Iterable[Granted], rule: Rule) -> Grants:
+    by = _united(granted)
+    return Grants(label, frozenset(by), by, rule)
+
+
+def _united(granted: Iterable[Granted]) -> Granted:
+    by: dict[str, Rule] = {}
+    for each in granted:
+        for capability, rule in each.items():
+            by.setdefault(capability, rule)
+    return {DENY: by[DENY]} if DENY in by else by
+
+
+def _highest(levels: Iterable[AreaLevel]) -> Mapping[Area, AreaLevel]:
+    """The level that holds in each area: a denial before the others."""
+    found: dict[Area, AreaLevel] = {}
+    for each in levels:
+        if each.level not in RANKS or each.area not in set(Area):
+            continue
+        area = Area(each.area)
+        if area not in found or RANKS[each.level] > RANKS[found[area].level]:
+            found[area] = each
+    return found

@@ -1,0 +1,286 @@
+"""Reads the text of a policy, in native syntax or JSON.
+
+All mistakes are found together, each with its file, line and column, and with the name that was probably meant. A
+strict reading, which a policy has to pass when it is written, also refuses unknown names inside of blocks, which Nomad
+ignores: a misspelled `capabilities` would silently lose a denial. A lenient reading is for policies that are stored
+already, perhaps by a newer version: it ignores names that it does not know, which grants nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from yurt_jobspec import JobspecError
+from yurt_jobspec.diagnostics import Near, Problem, Source
+from yurt_jobspec.documents import read_document
+from yurt_jobspec.findings import Findings
+from yurt_jobspec.syntax.jsonsyntax import JsonList, JsonNode, JsonObject, JsonScalar
+from yurt_jobspec.syntax.nodes import Label
+
+from yurt.acl.policy import AreaLevel, Block, Granted, PathBlock, Policy, PolicyError, Rule
+from yurt.acl.vocabulary import (
+    AREAS,
+    BLOCKS,
+    CAPABILITIES,
+    DENY,
+    GRANTABLE,
+    HOST_VOLUME,
+    INCLUDED,
+    LABELLED,
+    LEVELS,
+    NAMESPACE,
+    NODE_POOL,
+    PATH,
+    POLICY,
+    VARIABLES,
+)
+
+RULES_CHARACTERS_MAX: Final = 512 * 1024
+"""A policy longer than this is refused before it is read."""
+_LABELS: Final = {
+    NAMESPACE: r"[a-zA-Z0-9\-*]{1,128}",
+    NODE_POOL: r"[a-zA-Z0-9\-_*]{1,128}",
+    HOST_VOLUME: r"[a-zA-Z0-9\-*]{1,128}",
+}
+_TITLES: Final = {NODE_POOL: "node pool", HOST_VOLUME: "host volume", PATH: "variable"}
+"""Blocks whose name in messages is not that of the block."""
+_NOWHERE: Final = Rule("", 0, 0, "")
+
+
+def parse_policy(name: str, text: str, *, filename: str = "rules", is_strict: bool = True) -> Policy:
+    """The policy; raises PolicyError with all that is wrong with its text. An empty text is an empty policy."""
+    if not text:
+        return Policy(name)
+    source = Source(filename, text)
+    findings = Findings()
+    try:
+        if len(text) > RULES_CHARACTERS_MAX:
+            detail = f"A policy may hold {RULES_CHARACTERS_MAX} characters at most; this one holds {len(text)}."
+            findings.add(source, Problem("Policy too large", detail, 0, 0))
+            findings.raise_errors()
+        policy = _Parser(name, source, findings, is_strict).policy(read_document(source))
+        findings.raise_errors()
+    except JobspecError as error:
+        raise PolicyError(error.diagnostics) from None
+    return policy
+
+
+class _Parser:
+    """Reads one policy; what is wrong goes into the findings, and the reading goes on."""
+
+    def __init__(self, name: str, source: Source, findings: Findings, is_strict: bool) -> None:
+        self._name = name
+        self._source = source
+        self._findings = findings
+        self._is_strict = is_strict
+
+    def policy(self, root: JsonObject) -> Policy:
+        """The policy in a file."""
+        found: dict[str, list[Block]] = {name: [] for name in LABELLED}
+        paths: list[PathBlock] = []
+        levels: dict[str, AreaLevel] = {}
+        operator: dict[str, Granted] = {}
+        known = [member for member in root.members if member[0].text in BLOCKS]
+        for name, value in root.members:
+            if name.text in LABELLED:
+                for label, content in self._labelled(name, value):
+                    found[name.text].append(self._labelled_block(name.text, label, content))
+                    if name.text == NAMESPACE:
+                        paths.extend(self._variables(label, content))
+            elif name.text in AREAS:
+                for content in self._objects(value, name.text):
+                    if name.text in levels and self._is_strict:
+                        self._add("Invalid or duplicate policy keys", f'"{name.text}" may stand once.', name)
+                    level, granted = self._area(name, content)
+                    levels[name.text] = level
+                    operator[name.text] = granted
+            elif self._is_strict:
+                detail = f'"{name.text}" is no block of a policy.'
+                self._add("Invalid or duplicate policy keys", detail, name, Near(name.text, BLOCKS))
+        if not known and self._is_strict:
+            detail = f"it has no rules: write a block such as {NAMESPACE}, {NODE_POOL}, node or agent."
+            self._add("Invalid policy", detail, Label("", 0, 0))
+        return Policy(
+            name=self._name,
+            namespaces=tuple(found[NAMESPACE]),
+            node_pools=tuple(found[NODE_POOL]),
+            host_volumes=tuple(found[HOST_VOLUME]),
+            variables=tuple(paths),
+            levels=tuple(level for level in levels.values() if level.level),
+            operator=tuple(granted for area, granted in operator.items() if area == "operator" and granted),
+        )
+
+    # Blocks.
+
+    def _labelled(self, name: Label, value: JsonNode) -> Iterator[tuple[Label, JsonObject]]:
+        """The blocks of a kind with their labels."""
+        for group in self._objects(value, name.text):
+            for label, content in group.members:
+                title = _TITLES.get(name.text, name.text)
+                if isinstance(content, JsonScalar) or not self._is_of_objects(content):
+                    detail = f'write a label: {name.text} "default" {{ ... }}.'
+                    self._add(f"Invalid {title} name", detail, label)
+                    continue
+                if not re.fullmatch(_LABELS[name.text], label.text):
+                    others = ', "_"' if name.text == NODE_POOL else ""
+                    detail = f'"{label.text[:64]}" must have 1 to 128 letters, digits, "-"{others} or "*".'
+                    self._add(f"Invalid {title} name", detail, label)
+                for each in self._objects(content, name.text):
+                    yield label, each
+
+    def _labelled_block(self, kind: str, label: Label, content: JsonObject) -> Block:
+        names = (POLICY, CAPABILITIES, VARIABLES) if kind == NAMESPACE else (POLICY, CAPABILITIES)
+        members = self._members(content, names)
+        head = f'{kind} "{label.text}"'
+        granted: dict[str, Rule] = {}
+        self._read_level(kind, members, head, granted)
+        self._read_capabilities(kind, members, head, granted)
+        return Block(label.text, _closed(kind, granted), self._rule(label, f"{head} {{ }}"))
+
+    def _variables(self, namespace: Label, content: JsonObject) -> Iterator[PathBlock]:
+        for name, value in content.members:
+            if name.text != VARIABLES:
+                continue
+            has_path = False
+            for group in self._objects(value, VARIABLES):
+                for member, paths in group.members:
+                    if member.text == PATH:
+                        for each in self._paths(namespace, paths):
+                            has_path = True
+                            yield each
+                    elif self._is_strict:
+                        detail = f'"{member.text}" is no name in a variables block.'
+                        self._add("Invalid variable policy", detail, member, Near(member.text, (PATH,)))
+            if not has_path:
+                self._add("Invalid variable policy", f"no variable paths in namespace {namespace.text}", name)
+
+    def _paths(self, namespace: Label, value: JsonNode) -> Iterator[PathBlock]:
+        for group in self._objects(value, PATH):
+            for label, content in group.members:
+                if isinstance(content, JsonScalar) or not self._is_of_objects(content):
+                    self._add("Invalid missing variable path", f"in namespace {namespace.text}", label)
+                    continue
+                if not label.text:
+                    self._add("Invalid missing variable path", f"in namespace {namespace.text}", label)
+                if label.text.startswith("/"):
+                    detail = f"\"{label.text[:64]}\" in namespace {namespace.text}: cannot start with a leading '/'"
+                    self._add("Invalid variable path", detail, label)
+                for each in self._objects(content, PATH):
+                    yield self._path(namespace, label, each)
+
+    def _path(self, namespace: Label, label: Label, content: JsonObject) -> PathBlock:
+        head = f'{NAMESPACE} "{namespace.text}" {{ {VARIABLES} {{ {PATH} "{label.text}"'
+        granted: dict[str, Rule] = {}
+        self._read_capabilities(PATH, self._members(content, (CAPABILITIES,)), head, granted)
+        return PathBlock(namespace.text, label.text, _closed(PATH, granted), self._rule(label, f"{head} {{ }}"))
+
+    def _area(self, name: Label, content: JsonObject) -> tuple[AreaLevel, Granted]:
+        """The level and the capabilities of a block without a label."""
+        area = name.text
+        names = (POLICY, CAPABILITIES) if area in GRANTABLE else (POLICY,)
+        members = self._members(content, names)
+        granted: dict[str, Rule] = {}
+        level, rule = self._read_level(area, members, area, granted)
+        if area in GRANTABLE:
+            self._read_capabilities(area, members, area, granted)
+        elif not level and POLICY not in members:
+            self._add(f"Invalid {area} policy", f"it needs a level: policy = {_choice(AREAS[area])}", name)
+        return AreaLevel(area, level, rule), _closed(area, granted)
+
+    # Attributes.
+
+    def _members(self, content: JsonObject, names: Sequence[str]) -> dict[str, tuple[Label, JsonNode]]:
+        """The attributes of a block by name; a repeated one is a mistake, because only one of them could count."""
+        found: dict[str, tuple[Label, JsonNode]] = {}
+        for name, value in content.members:
+            if name.text not in names:
+                if self._is_strict:
+                    detail = f'"{name.text}" is not expected here.'
+                    self._add("Unknown name in a policy", detail, name, Near(name.text, tuple(names)))
+            elif name.text in found and name.text != VARIABLES:
+                self._add("Attribute redefined", f'"{name.text}" may be set once in a block.', name)
+            else:
+                found[name.text] = (name, value)
+        return found
+
+    def _read_level(
+        self, kind: str, members: Mapping[str, tuple[Label, JsonNode]], head: str, granted: dict[str, Rule]
+    ) -> tuple[str, Rule]:
+        """The level of a block, "" without one; what it stands for goes into `granted`."""
+        if POLICY not in members:
+            return "", _NOWHERE
+        name, value = members[POLICY]
+        known = AREAS.get(kind) or tuple(LEVELS[kind])
+        level = value.value if isinstance(value, JsonScalar) else None
+        if not isinstance(level, str) or level not in known:
+            if level == "" and kind not in AREAS:
+                return "", _NOWHERE
+            shown = f'"{level[:64]}"' if isinstance(level, str) else "this"
+            near = Near(level, known) if isinstance(level, str) else None
+            title = _TITLES.get(kind, kind)
+            self._add(f"Invalid {title} policy", f"{shown} is no level; write {_choice(known)}.", value, near)
+            return "", _NOWHERE
+        rule = self._rule(name, f'{head} {{ policy = "{level}" }}')
+        for capability in LEVELS.get(kind, {}).get(level, ()):
+            granted.setdefault(str(capability), rule)
+        return level, rule
+
+    def _read_capabilities(
+        self, kind: str, members: Mapping[str, tuple[Label, JsonNode]], head: str, granted: dict[str, Rule]
+    ) -> None:
+        """The capabilities that a block names, and those that they include."""
+        name, value = members.get(CAPABILITIES, (None, None))
+        if name is None or value is None:
+            return
+        title = _TITLES.get(kind, kind)
+        if not isinstance(value, JsonList):
+            self._add(f"Invalid {title} capability", f'write a list: {CAPABILITIES} = ["..."].', value)
+            return
+        known = GRANTABLE[kind]
+        for item in value.items:
+            text = item.value if isinstance(item, JsonScalar) else None
+            if not isinstance(text, str) or text not in known:
+                shown = f'"{text[:64]}"' if isinstance(text, str) else "this"
+                is_level = isinstance(text, str) and text in LEVELS.get(kind, {})
+                otherwise = f'"{text}" is a level: policy = "{text}".' if is_level else None
+                near = Near(text, known, otherwise) if isinstance(text, str) else None
+                self._add(f"Invalid {title} capability", f"{shown} is no capability of this block.", item, near)
+                continue
+            rule = self._rule(item, f'{head} {{ capabilities = ["{text}"] }}')
+            for each in (text, *INCLUDED.get(kind, {}).get(text, ())):
+                granted.setdefault(str(each), rule)
+
+    # Shapes and places.
+
+    def _objects(self, value: JsonNode, name: str) -> Iterator[JsonObject]:
+        """The objects that a block's name stands for: one, or those of a list as JSON has it."""
+        if isinstance(value, JsonObject):
+            yield value
+        elif isinstance(value, JsonList) and self._is_of_objects(value):
+            for item in value.items:
+                yield from self._objects(item, name)
+        else:
+            self._add("Invalid policy", f'"{name}" is a block: {name} {{ ... }}.', value)
+
+    def _is_of_objects(self, value: JsonNode) -> bool:
+        return isinstance(value, JsonObject) or (
+            isinstance(value, JsonList) and all(isinstance(item, JsonObject) for item in value.items)
+        )
+
+    def _rule(self, at: Label | JsonNode, text: str) -> Rule:
+        line, column = self._source.position(at.start)
+        return Rule(self._name, line, column, text)
+
+    def _add(self, summary: str, detail: str, at: Label | JsonNode, near: Near | None = None) -> None:
+        self._findings.add(self._source, Problem(summary, detail, at.start, at.end, near))
+
+
+def _closed(kind: str, granted: dict[str, Rule]) -> Granted:
+    """A denial leaves nothing beside it."""
+    return {DENY: granted[DENY]} if DENY in granted else granted
+
+
+def _choice(names: Sequence[str]) -> str:
+    return " or ".join(f'"{name}"' for name in names)

@@ -1,0 +1,74 @@
+"""A policy as it was read: what it grants or denies where, each with the rule that says so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from yurt_jobspec import Diagnostic
+
+from yurt.sdk.errors import Invalid
+
+
+class Rule(NamedTuple):
+    """One place of a policy that grants or denies something."""
+
+    policy: str
+    line: int
+    column: int
+    text: str
+    """The rule in the words of the language: `namespace "prod-*" { policy = "write" }`."""
+
+    def __str__(self) -> str:
+        return f'{self.text} (policy "{self.policy}", line {self.line})'
+
+
+Granted = Mapping[str, Rule]
+"""The rule that grants each capability; of a denial the only key is `deny`."""
+
+
+class Block(NamedTuple):
+    """What a policy says about the objects of one label."""
+
+    label: str
+    granted: Granted
+    rule: Rule
+    """The block itself, which also counts where it grants nothing."""
+
+
+class PathBlock(NamedTuple):
+    """What a policy says about paths of variables in the namespaces of a label."""
+
+    namespace: str
+    path: str
+    granted: Granted
+    rule: Rule
+
+
+class AreaLevel(NamedTuple):
+    """The level that a policy gives in an area of the cluster."""
+
+    area: str
+    level: str
+    rule: Rule
+
+
+class Policy(NamedTuple):
+    """One policy; several blocks may have the same label."""
+
+    name: str
+    namespaces: tuple[Block, ...] = ()
+    node_pools: tuple[Block, ...] = ()
+    host_volumes: tuple[Block, ...] = ()
+    variables: tuple[PathBlock, ...] = ()
+    levels: tuple[AreaLevel, ...] = ()
+    operator: tuple[Granted, ...] = ()
+    """Capabilities of operators, by block."""
+
+
+class PolicyError(Invalid):
+    """A policy cannot be used; `diagnostics` holds every finding with its place."""
+
+    def __init__(self, diagnostics: tuple[Diagnostic, ...]) -> None:
+        self.diagnostics = diagnostics
+        super().__init__("\n".join(f"{each} {each.hint}" if each.hint else str(each) for each in diagnostics))
