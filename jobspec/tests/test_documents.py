@@ -42,7 +42,9 @@ def test_parts_come_in_the_order_of_the_file_with_their_places() -> None:
     assert source.position(tree.members[1][1].start) == (2, 5)
 
 
-@pytest.mark.parametrize("text", ["a = b", 'a = "${b}"', "a = 1 + 2", 'a = f("x")', "a = { (b) = 1 }", "a = [for x in y : x]"])
+@pytest.mark.parametrize(
+    "text", ["a = b", 'a = "${b}"', "a = 1 + 2", 'a = f("x")', "a = { (b) = 1 }", "a = [for x in y : x]"]
+)
 def test_an_expression_is_refused_with_its_place(text: str) -> None:
     with pytest.raises(JobspecError, match=r"^f:1:\d+: Expressions are not allowed"):
         read_document(Source("f", text))
