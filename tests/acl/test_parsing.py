@@ -154,9 +154,8 @@ def test_a_mistake_is_told_with_its_place(text: str, problem: str) -> None:
 
 def test_all_mistakes_are_told_at_once() -> None:
     text = 'namespace "a" {\n  policy = "raed"\n  capabilities = ["x", "read-jobs"]\n}\nnods {\n  policy = "read"\n}\n'
-    assert [each.split(" ")[0] for each in problems(text)] == [
-        "rules:2:12:", "rules:3:19:", "rules:3:24:", "rules:5:1:", "rules:1:1:",
-    ][:4]  # fmt: skip
+    places = {each.split(" ")[0] for each in problems(text)}
+    assert places == {"rules:2:12:", "rules:3:19:", "rules:3:24:", "rules:5:1:"}
 
 
 def test_a_place_names_the_file() -> None:

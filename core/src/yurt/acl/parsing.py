@@ -19,6 +19,7 @@ from yurt_jobspec.findings import Findings
 from yurt_jobspec.syntax.jsonsyntax import JsonList, JsonNode, JsonObject, JsonScalar
 from yurt_jobspec.syntax.nodes import Label
 
+from yurt.access.needs import Area
 from yurt.acl.policy import AreaLevel, Block, Granted, PathBlock, Policy, PolicyError, Rule
 from yurt.acl.vocabulary import (
     AREAS,
@@ -78,39 +79,41 @@ class _Parser:
 
     def policy(self, root: JsonObject) -> Policy:
         """The policy in a file."""
-        found: dict[str, list[Block]] = {name: [] for name in LABELLED}
-        paths: list[PathBlock] = []
-        levels: dict[str, AreaLevel] = {}
-        operator: dict[str, Granted] = {}
-        known = [member for member in root.members if member[0].text in BLOCKS]
-        for name, value in root.members:
-            if name.text in LABELLED:
-                for label, content in self._labelled(name, value):
-                    found[name.text].append(self._labelled_block(name.text, label, content))
-                    if name.text == NAMESPACE:
-                        paths.extend(self._variables(label, content))
-            elif name.text in AREAS:
-                for content in self._objects(value, name.text):
-                    if name.text in levels and self._is_strict:
-                        self._add("Invalid or duplicate policy keys", f'"{name.text}" may stand once.', name)
-                    level, granted = self._area(name, content)
-                    levels[name.text] = level
-                    operator[name.text] = granted
-            elif self._is_strict:
-                detail = f'"{name.text}" is no block of a policy.'
-                self._add("Invalid or duplicate policy keys", detail, name, Near(name.text, BLOCKS))
-        if not known and self._is_strict:
-            detail = f"it has no rules: write a block such as {NAMESPACE}, {NODE_POOL}, node or agent."
-            self._add("Invalid policy", detail, Label("", 0, 0))
+        blocks = {
+            kind: [each for name, value in root.members if name.text == kind for each in self._labelled(name, value)]
+            for kind in LABELLED
+        }
+        areas = self._areas(root)
+        if self._is_strict:
+            self._find_unknown(root)
         return Policy(
             name=self._name,
-            namespaces=tuple(found[NAMESPACE]),
-            node_pools=tuple(found[NODE_POOL]),
-            host_volumes=tuple(found[HOST_VOLUME]),
-            variables=tuple(paths),
-            levels=tuple(level for level in levels.values() if level.level),
-            operator=tuple(granted for area, granted in operator.items() if area == "operator" and granted),
+            namespaces=tuple(self._labelled_block(NAMESPACE, *each) for each in blocks[NAMESPACE]),
+            node_pools=tuple(self._labelled_block(NODE_POOL, *each) for each in blocks[NODE_POOL]),
+            host_volumes=tuple(self._labelled_block(HOST_VOLUME, *each) for each in blocks[HOST_VOLUME]),
+            variables=tuple(path for each in blocks[NAMESPACE] for path in self._variables(*each)),
+            levels=tuple(level for level, _ in areas.values() if level.level),
+            operator=tuple(granted for area, (_, granted) in areas.items() if area == Area.OPERATOR and granted),
         )
+
+    def _find_unknown(self, root: JsonObject) -> None:
+        for name, _ in root.members:
+            if name.text not in BLOCKS:
+                detail = f'"{name.text}" is no block of a policy.'
+                self._add("Invalid or duplicate policy keys", detail, name, Near(name.text, BLOCKS))
+        if not any(name.text in BLOCKS for name, _ in root.members):
+            detail = f"it has no rules: write a block such as {NAMESPACE}, {NODE_POOL}, node or agent."
+            self._add("Invalid policy", detail, Label("", 0, 0))
+
+    def _areas(self, root: JsonObject) -> Mapping[str, tuple[AreaLevel, Granted]]:
+        """The blocks without a label; of two in a stored policy the last counts."""
+        found: dict[str, tuple[AreaLevel, Granted]] = {}
+        for name, value in root.members:
+            for content in self._objects(value, name.text) if name.text in AREAS else ():
+                if name.text in found and self._is_strict:
+                    self._add("Invalid or duplicate policy keys", f'"{name.text}" may stand once.', name)
+                found[name.text] = self._area(name, content)
+        return found
 
     # Blocks.
 
@@ -143,18 +146,19 @@ class _Parser:
         for name, value in content.members:
             if name.text != VARIABLES:
                 continue
-            has_path = False
-            for group in self._objects(value, VARIABLES):
-                for member, paths in group.members:
-                    if member.text == PATH:
-                        for each in self._paths(namespace, paths):
-                            has_path = True
-                            yield each
-                    elif self._is_strict:
-                        detail = f'"{member.text}" is no name in a variables block.'
-                        self._add("Invalid variable policy", detail, member, Near(member.text, (PATH,)))
-            if not has_path:
+            groups = self._objects(value, VARIABLES)
+            paths = [path for group in groups for path in self._paths_of_group(namespace, group)]
+            if not paths:
                 self._add("Invalid variable policy", f"no variable paths in namespace {namespace.text}", name)
+            yield from paths
+
+    def _paths_of_group(self, namespace: Label, group: JsonObject) -> Iterator[PathBlock]:
+        for name, value in group.members:
+            if name.text == PATH:
+                yield from self._paths(namespace, value)
+            elif self._is_strict:
+                detail = f'"{name.text}" is no name in a variables block.'
+                self._add("Invalid variable policy", detail, name, Near(name.text, (PATH,)))
 
     def _paths(self, namespace: Label, value: JsonNode) -> Iterator[PathBlock]:
         for group in self._objects(value, PATH):
