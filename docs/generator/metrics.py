@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import yurt
-from yurt.http.agent_routes import metrics
+from yurt.http.agent_routes.figures import DEVICE_PREFIX, PREFIX
 from yurt.server import stats
 from yurt.structs.summary import TaskGroupSummary
 
@@ -85,7 +85,7 @@ def page_text() -> str:
     require("times", counted("time"), TIMES)
     require("gauges", set(re.findall(r'"([a-z_]+\.[a-z_]+)":? ?', inspect.getsource(stats.gauges))), GAUGES)
     states = ", ".join(code(name) for name in TaskGroupSummary.__struct_fields__)
-    prefix = metrics.PREFIX
+    prefix = PREFIX
     gauges = [(code(prefix + name), text) for name, text in GAUGES.items()]
     gauges += [(code(prefix + name), text) for name, text in notes(LABELLED).items()]
     gauges.append(
@@ -93,13 +93,13 @@ def page_text() -> str:
     )
     labels = "labels `node_id`, `datacenter`, `device` (vendor/type/name), `device_id`"
     gauges += [
-        (code(f"{metrics.DEVICE_PREFIX}healthy"), f"1 for a device that tasks may get, else 0; {labels}."),
+        (code(f"{DEVICE_PREFIX}healthy"), f"1 for a device that tasks may get, else 0; {labels}."),
         (
-            code(f"{metrics.DEVICE_PREFIX}<figure>"),
+            code(f"{DEVICE_PREFIX}<figure>"),
             f"Each figure of `node status -stats` in lower case, such as `gpu_utilization`; {labels}.",
         ),
         (
-            code(f"{metrics.DEVICE_PREFIX}<figure>.limit"),
+            code(f"{DEVICE_PREFIX}<figure>.limit"),
             f"The whole that a figure is a part of: memory in all, highest power; {labels}.",
         ),
     ]

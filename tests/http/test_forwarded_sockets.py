@@ -13,8 +13,9 @@ from aiohttp import WSMsgType, web
 from aiohttp.test_utils import TestClient, TestServer
 from yarl import URL
 from yurt.http.agent_info import AgentInfo
+from yurt.http.api_port import ApiPart, ApiRequest
 from yurt.http.app import make_app
-from yurt.http.forwarding.forward import ApiPart, ApiRequest, OwnApi
+from yurt.http.forwarding.forward import OwnApi
 from yurt.http.forwarding.forwarded_sockets import ask_socket, handshake
 from yurt.sdk.errors import ERROR_HEADER, Invalid, Unavailable
 

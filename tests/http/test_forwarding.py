@@ -12,8 +12,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 from yurt.http.agent_info import AgentInfo
+from yurt.http.api_port import ApiPart, ApiPort, ApiRequest
 from yurt.http.app import make_app
-from yurt.http.forwarding.forward import ApiPart, ApiPort, ApiRequest, OwnApi
+from yurt.http.forwarding.forward import OwnApi
 from yurt.rpc.contract import contract_of
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port

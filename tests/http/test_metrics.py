@@ -10,7 +10,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from yurt.access import Access
 from yurt.api.encode import encode_builtins
-from yurt.http.agent_routes.metrics import Figures, Gauge, json_pieces
+from yurt.http.agent_routes.figures import Figures, Gauge
+from yurt.http.agent_routes.metrics import json_pieces
 from yurt.http.agent_routes.prometheus import WRITTEN_TOGETHER, text_pieces
 from yurt.server.metrics import Timing
 from yurt.server.views import View

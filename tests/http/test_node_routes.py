@@ -12,8 +12,8 @@ from yurt.agent.config import AgentConfig
 from yurt.agent.far import FarClients
 from yurt.agent.tls import TlsSettings
 from yurt.client.ports import ServerPort
-from yurt.http.forwarding.forward import ApiPort, ApiRequest
-from yurt.http.forwarding.marks import FORWARDED, FROM_NODE
+from yurt.http.api_port import ApiPort, ApiRequest
+from yurt.http.marks import FORWARDED, FROM_NODE
 from yurt.http.table import ROUTES
 from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import Hello

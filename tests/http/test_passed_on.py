@@ -11,9 +11,10 @@ import aiohttp
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from yurt.http.agent_info import AgentInfo
+from yurt.http.api_port import ApiPort
 from yurt.http.app import make_app
-from yurt.http.forwarding.forward import ApiPort, OwnApi
-from yurt.http.forwarding.marks import BY_SERVER, FORWARDED
+from yurt.http.forwarding.forward import OwnApi
+from yurt.http.marks import BY_SERVER, FORWARDED
 from yurt.rpc.peer import ConnectionLost
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Unavailable

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
-from yurt.http.forwarding.forward import ApiPart, ApiPort, ApiRequest
-from yurt.http.forwarding.marks import FROM_REGION
+from yurt.http.api_port import ApiPart, ApiPort, ApiRequest
+from yurt.http.marks import FROM_REGION
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import NotFound
 from yurt.testing.http_api import Api, job_document, serving

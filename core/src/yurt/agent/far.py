@@ -18,8 +18,9 @@ from yurt.agent.peers import OfferedToServers
 from yurt.agent.tls import TlsSettings, dialling, own_http_context, server_credentials
 from yurt.client.client import Client
 from yurt.client.ports import ServerPort
+from yurt.http.api_port import ApiPort
 from yurt.http.edge.connections import OwnSockets
-from yurt.http.forwarding.forward import ApiPort, NodeApi, OwnApi
+from yurt.http.forwarding.forward import NodeApi, OwnApi
 from yurt.rpc import certificates
 from yurt.rpc.certificates import role_name
 from yurt.rpc.contract import contract_of

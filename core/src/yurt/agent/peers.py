@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from yurt import __version__
 from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings, dialling
-from yurt.http.forwarding.forward import ApiPort
+from yurt.http.api_port import ApiPort
 from yurt.rpc.certificates import SERVER as SERVER_ROLE
 from yurt.rpc.certificates import role_name
 from yurt.rpc.contract import contract_of

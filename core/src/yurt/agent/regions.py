@@ -15,8 +15,8 @@ from yurt.agent.config import AgentConfig
 from yurt.agent.peers import API
 from yurt.agent.tls import TlsSettings, dialling
 from yurt.api.decode import decode_json, decode_value
-from yurt.http.forwarding.forward import ApiPart, ApiPort, ApiRequest
-from yurt.http.forwarding.marks import BY_REGION, FORWARDED
+from yurt.http.api_port import ApiPart, ApiPort, ApiRequest
+from yurt.http.marks import BY_REGION, FORWARDED
 from yurt.rpc.certificates import SERVER, role_name
 from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import Hello

@@ -26,8 +26,8 @@ from yurt.http.edge.protocol import ApiProtocol, HalfSent
 from yurt.http.edge.strangers import STRANGERS, Strangers
 from yurt.http.errors import NoServer, NotLed, headers_of, told_error
 from yurt.http.forwarding.at_leader import PLACES, Places, ServerApis
-from yurt.http.forwarding.marks import NOT_LEADING
 from yurt.http.forwarding.regions import OtherRegion, answer_from, wanted_region
+from yurt.http.marks import NOT_LEADING
 from yurt.http.node_routes import check_node_route
 from yurt.http.pieces import PiecesBody
 from yurt.http.routing import has_cors, has_effect_on_get
@@ -37,7 +37,7 @@ from yurt.sdk.errors import ERROR_HEADER, NO_ERROR, Reason, YurtError, reason_of
 
 if TYPE_CHECKING:
     from yurt.client.client import Client
-    from yurt.http.forwarding.forward import ApiPort
+    from yurt.http.api_port import ApiPort
     from yurt.server.server import Server
 
 log = logging.getLogger(__name__)

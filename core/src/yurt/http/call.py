@@ -26,7 +26,7 @@ from yurt.server.views import View
 
 if TYPE_CHECKING:
     from yurt.client.client import Client
-    from yurt.http.forwarding.forward import ApiPort
+    from yurt.http.api_port import ApiPort
     from yurt.server.config import ServerConfig
     from yurt.server.ports import NodePort
     from yurt.server.server import Server

@@ -7,7 +7,7 @@ from typing import Final
 from aiohttp import web
 
 from yurt.access import Actor, Origin, Through
-from yurt.http.forwarding.marks import FORWARDED, FROM_NODE
+from yurt.http.marks import FORWARDED, FROM_NODE
 
 _PASSED_ON: Final = {each.value: each for each in (Through.CLIENT, Through.SERVER, Through.REGION)}
 

@@ -9,6 +9,7 @@ from aiohttp import web
 from yurt.http.agent_info import AgentInfo
 from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import Value
+from yurt.server.facts import ServerFacts
 from yurt.server.ports import Directory
 from yurt.structs.member import Member
 
@@ -73,6 +74,14 @@ class Cluster(Directory, Protocol):
     async def gauges(self) -> dict[str, float]:
         """Figures by name."""
         ...
+
+
+def leader_address(cluster: Cluster, server: ServerFacts, agent: AgentInfo) -> str:
+    """The leader's `host:port` for other agents, as far as this server knows; "" for none."""
+    if server.is_leader:
+        return agent.rpc_addr
+    name = server.leader_name
+    return next((each.rpc_addr for each in cluster.members() if each.name == name), "")
 
 
 class LoneServer:

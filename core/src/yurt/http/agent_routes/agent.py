@@ -11,7 +11,7 @@ from yurt.api.encode import encode_builtins
 from yurt.api.times import rfc3339
 from yurt.http import routes
 from yurt.http.call import Call, empty_answer, json_answer
-from yurt.http.cluster_routes.status import leader_address
+from yurt.http.cluster import leader_address
 from yurt.http.errors import Refused, failed_call
 from yurt.http.routes import AGENT
 from yurt.server.views.cluster import NodeRows
@@ -83,7 +83,7 @@ async def _stats(call: Call) -> dict[str, dict[str, str]]:
         members = call.cluster.members()
         stats["nomad"] |= {
             "leader": str(server.is_leader).lower(),
-            "leader_addr": leader_address(call),
+            "leader_addr": leader_address(call.cluster, call.server_facts, call.agent),
             "bootstrap": str(_own(call).expect == 1).lower(),
             "known_regions": str(len({each.region for each in members})),
         }

@@ -1,100 +1,34 @@
-"""`/v1/client/allocation/:id/exec`: a websocket between a user's terminal and a command inside a task.
-
-Frames are JSON texts, bytes in base64. To the command: `{"stdin": {"data", "close"}}`, `{"tty_size": {"height",
-"width"}}`, and `{}` as a sign of life. From it: `{"stdout": {"data", "close"}}`, `{"stderr": ...}`, and last
-`{"exited": true, "result": {"exit_code"}}`, after which the socket closes with code 1000. What can be refused is
-refused before the socket opens, as a plain answer.
-"""
+"""`/v1/client/allocation/:id/exec`: a command inside a task, over a websocket (`yurt.http.exec_sockets`)."""
 
 from __future__ import annotations
 
-import asyncio
-import base64
-import contextlib
-import socket
-from collections.abc import AsyncIterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
-from aiohttp import WSCloseCode, WSMsgType, web
+from aiohttp import web
 
 from yurt.access import needs
 from yurt.access.needs import Capability
-from yurt.api.encode import encode_builtins
 from yurt.http import routes
 from yurt.http.call import Call
 from yurt.http.errors import Refused
+from yurt.http.exec_sockets import converse
 from yurt.http.forwarding.targets import node_of_alloc
 from yurt.http.query import flag
 from yurt.http.routes import NODE, ROW
-from yurt.runtime.env import Env
-from yurt.sdk.errors import YurtError
-from yurt.sdk.exec import TerminalSize
-from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
+from yurt.structs.exec import ExecRequest
 
 if TYPE_CHECKING:
-    from yurt.server.ports import NodePort
+    pass
 
-FRAME_BYTES_MAX = 4 * 1024 * 1024
 ARGUMENTS_MAX = 4096
-HANDSHAKE_LIMIT_S = 10.0
-CLOSE_LIMIT_S = 2.0
-LOOK_S = 1.0
-LOOKS_A_PING = 4
-"""A ping goes out each four looks: a peer that has gone without a word makes it fail."""
-TCP_ESTABLISHED = 1
-CODE_BASE = 4000
-"""Close codes of an application: 4000 and the HTTP status that a plain answer would have."""
-REASON_BYTES_MAX = 120
-
-
-class InputPart(msgspec.Struct):
-    """Bytes for the command's input, or its end."""
-
-    data: bytes = b""
-    close: bool = False
-
-
-class InputSize(msgspec.Struct):
-    """The size of the caller's terminal."""
-
-    height: int = 0
-    width: int = 0
-
-
-class InputFrame(msgspec.Struct):
-    """What a caller sends."""
-
-    stdin: InputPart | None = None
-    tty_size: InputSize | None = None
 
 
 async def exec_in_task(call: Call) -> web.StreamResponse:
     """GET /v1/client/allocation/:id/exec."""
     alloc_id, node = node_of_alloc(call, call.part("id"))
     return await converse(call, node, read_request(call.query, alloc_id))
-
-
-async def converse(call: Call, node: NodePort, request: ExecRequest) -> web.StreamResponse:
-    """Open the websocket once the command runs, and pass on what either side sends."""
-    peer = web.WebSocketResponse(max_msg_size=FRAME_BYTES_MAX, compress=False, timeout=CLOSE_LIMIT_S)
-    is_opened = asyncio.Event()
-    inputs = read_inputs(peer, is_opened, has_handshake=flag(call.query, "ws_handshake"))
-    if not peer.can_prepare(call.request).ok:
-        raise Refused(400, "this route speaks websocket: ask for an upgrade")
-    async with contextlib.aclosing(node.exec_task(request, inputs)) as frames:
-        await anext(frames)
-        await peer.prepare(call.request)
-        is_opened.set()
-        async with asyncio.TaskGroup() as group:
-            work = [
-                group.create_task(send_frames(frames, peer), name="frames of exec"),
-                group.create_task(watch_peer(call.context.env, call.request, peer), name="peer of exec"),
-            ]
-            await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
-            for task in work:
-                task.cancel()
-    return peer
 
 
 def read_request(query: Mapping[str, str], alloc_id: str) -> ExecRequest:
@@ -109,94 +43,6 @@ def read_request(query: Mapping[str, str], alloc_id: str) -> ExecRequest:
     if not command or not command[0] or len(command) > ARGUMENTS_MAX:
         raise Refused(400, f"parameter command must name a program, with at most {ARGUMENTS_MAX - 1} arguments")
     return ExecRequest(alloc_id=alloc_id, task=task, command=command, tty=flag(query, "tty"))
-
-
-async def read_inputs(
-    peer: web.WebSocketResponse, is_opened: asyncio.Event, *, has_handshake: bool
-) -> AsyncIterator[ExecInput]:
-    """What the caller sends, until it is gone or sends what cannot be understood."""
-    await is_opened.wait()
-    if has_handshake:
-        with contextlib.suppress(TimeoutError):
-            await peer.receive(HANDSHAKE_LIMIT_S)
-    async for message in peer:
-        if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
-            return
-        try:
-            frame = msgspec.json.decode(message.data, type=InputFrame)
-        except msgspec.DecodeError as error:
-            await peer.close(code=WSCloseCode.INVALID_TEXT, message=shortened(f"no frame of exec: {error}"))
-            return
-        yield input_of(frame)
-
-
-def input_of(frame: InputFrame) -> ExecInput:
-    """A frame in our terms."""
-    part, size = frame.stdin or InputPart(), frame.tty_size
-    return ExecInput(
-        data=part.data,
-        is_last=part.close,
-        size=TerminalSize(width=size.width, height=size.height) if size else None,
-    )
-
-
-async def send_frames(frames: AsyncIterator[ExecFrame], peer: web.WebSocketResponse) -> None:
-    """Send what the command gives, as fast as it is taken, and close."""
-    code, reason = int(WSCloseCode.OK), b""
-    try:
-        async for frame in frames:
-            await peer.send_str(frame_text(frame))
-    except YurtError as error:
-        code, reason = close_code(error), shortened(str(error))
-    except ConnectionError:
-        return
-    with contextlib.suppress(ConnectionError):
-        await peer.close(code=code, message=reason)
-
-
-async def watch_peer(env: Env, request: web.Request, peer: web.WebSocketResponse) -> None:
-    """End when nobody is there any more, also while the command takes no input and the peer is not read."""
-    looks = 0
-    while request.transport is not None and not request.transport.is_closing() and not has_left(request):
-        await env.sleep(LOOK_S)
-        looks += 1
-        if looks % LOOKS_A_PING == 0:
-            with contextlib.suppress(ConnectionError):
-                await peer.ping()
-
-
-def has_left(request: web.Request) -> bool:
-    """Whether the peer has closed its side, which nobody notices who does not read; known on Linux and TCP alone."""
-    connection = request.transport.get_extra_info("socket") if request.transport is not None else None
-    if connection is None or not hasattr(socket, "TCP_INFO"):
-        return False
-    try:
-        state: int = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-    except OSError:
-        return False
-    return state != TCP_ESTABLISHED
-
-
-def frame_text(frame: ExecFrame) -> str:
-    """A frame as JSON."""
-    if frame.exit_code is not None:
-        return encode_builtins({"exited": True, "result": {"exit_code": frame.exit_code}}).decode()
-    part: dict[str, Any] = {}
-    if frame.data:
-        part["data"] = base64.b64encode(frame.data).decode()
-    if frame.is_last:
-        part["close"] = True
-    return encode_builtins({frame.stream: part} if frame.stream else {}).decode()
-
-
-def close_code(error: YurtError) -> int:
-    """The close code of a failure after the peer has opened."""
-    return int(WSCloseCode.INTERNAL_ERROR) if error.status == 500 else CODE_BASE + error.status
-
-
-def shortened(text: str) -> bytes:
-    """A reason that fits into a close frame."""
-    return text.encode()[:REASON_BYTES_MAX].decode(errors="ignore").encode()
 
 
 ALLOC_EXEC = needs.namespace(Capability.ALLOC_EXEC)

@@ -9,7 +9,7 @@ from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 
 from yurt.api.pieces import Pieces
-from yurt.http.agent_routes.metrics import PREFIX, Figures, Gauge
+from yurt.http.agent_routes.figures import PREFIX, Figures, Gauge
 
 WRITTEN_TOGETHER: Final = 500
 """Gauges of a family that are kept as objects before they become text."""

@@ -26,7 +26,7 @@ from yurt.api.commands import why_not_hint
 from yurt.http import routes
 from yurt.http.agent_info import AgentInfo
 from yurt.http.call import Call
-from yurt.http.cluster_routes.status import leader_address
+from yurt.http.cluster import leader_address
 from yurt.http.errors import Refused
 from yurt.http.routes import AGENT, QUERY, ROW
 from yurt.sdk.value import NANOSECONDS, UnixNano
@@ -307,7 +307,8 @@ async def _answer(call: Call, title: str, parts: Callable[[], list[Part]], *, st
 
 async def start(call: Call) -> web.Response:
     """GET /ui/: jobs, nodes and servers, each where the caller could list them in the API too."""
-    view, members, leader = call.known_view(), call.cluster.members(), leader_address(call)
+    view, members = call.known_view(), call.cluster.members()
+    leader = leader_address(call.cluster, call.server_facts, call.agent)
     parts: list[Callable[[], Part]] = [partial(jobs_part, view.narrowed(LIST_JOBS))]
     if call.access.narrowed(needs.NODE_READ).allows(ANYWHERE):
         nodes = view.narrowed(needs.NODE_READ)

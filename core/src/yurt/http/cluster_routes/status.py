@@ -7,6 +7,7 @@ from aiohttp import web
 from yurt.access import needs
 from yurt.http import routes
 from yurt.http.call import Call, json_answer
+from yurt.http.cluster import leader_address
 from yurt.http.routes import AGENT
 from yurt.server.failures import no_leader
 from yurt.structs.member import LEFT
@@ -14,19 +15,10 @@ from yurt.structs.member import LEFT
 
 async def leader(call: Call) -> web.Response:
     """GET /v1/status/leader: where the leader is reached by other agents."""
-    address = leader_address(call)
+    address = leader_address(call.cluster, call.server_facts, call.agent)
     if not address:
         raise no_leader()
     return json_answer(call, address)
-
-
-def leader_address(call: Call) -> str:
-    """The leader's `host:port` for other agents, as far as this server knows; "" for none."""
-    server = call.server_facts
-    if server.is_leader:
-        return call.agent.rpc_addr
-    name = server.leader_name
-    return next((each.rpc_addr for each in call.cluster.members() if each.name == name), "")
 
 
 async def peers(call: Call) -> web.Response:

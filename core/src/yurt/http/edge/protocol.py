@@ -12,16 +12,14 @@ defect (`yurt.http.edge.strangers`).
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 from aiohttp import web
 from aiohttp.http import HttpProcessingError, RawRequestMessage
 from aiohttp.streams import StreamReader
 
+from yurt.http.edge.strangers import Strangers
 from yurt.sdk.value import Value
-
-if TYPE_CHECKING:
-    from yurt.http.edge.connections import Connections
 
 LOOK_S = 1.0
 """How often a body under way is looked at."""
@@ -44,10 +42,33 @@ class HalfSent(web.RequestPayloadError):
     """The rest of a request's body did not come in time."""
 
 
+class Places(Protocol):
+    """The connections among which one has its place (`yurt.http.edge.connections`)."""
+
+    pace: Pace
+    strangers: Strangers
+
+    def enter(self, protocol: ApiProtocol, transport: asyncio.Transport) -> bool:
+        """Count a connection; whether its pace is watched."""
+        ...
+
+    def is_watched(self, protocol: ApiProtocol) -> bool:
+        """Whether it is a stranger's."""
+        ...
+
+    def put_last(self, protocol: ApiProtocol) -> None:
+        """It begins a request."""
+        ...
+
+    def leave(self, protocol: ApiProtocol) -> None:
+        """It has ended."""
+        ...
+
+
 class ApiProtocol(web.RequestHandler):
     """The requests of one connection."""
 
-    def __init__(self, server: web.Server, connections: Connections, **options: Any) -> None:
+    def __init__(self, server: web.Server, connections: Places, **options: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self.peer = ""
         self._connections = connections

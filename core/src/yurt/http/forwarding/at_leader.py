@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from aiohttp import web
 
 from yurt.http.errors import NotLed, Refused
-from yurt.http.forwarding.marks import BY_SERVER, FORWARDED
+from yurt.http.marks import BY_SERVER, FORWARDED
 from yurt.http.query import is_stale
 from yurt.http.routes import AnsweredBy
 from yurt.http.routing import endpoint_of
@@ -26,7 +26,7 @@ from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reaso
 from yurt.server.failures import NO_LEADER, LeaderMoved, is_no_leader, log_broken, no_leader
 
 if TYPE_CHECKING:
-    from yurt.http.forwarding.forward import ApiPort
+    from yurt.http.api_port import ApiPort
     from yurt.server.leadership.term import Term
     from yurt.server.server import Server
 

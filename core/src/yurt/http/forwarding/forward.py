@@ -10,17 +10,17 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
-from typing import Protocol
 
 import aiohttp
 from aiohttp import hdrs, web
 from yarl import URL
 
+from yurt.http.api_port import PIECE_BYTES, ApiPart, ApiPort, ApiRequest
 from yurt.http.call import CONTEXT
 from yurt.http.edge.browsers import is_of_browser
 from yurt.http.edge.connections import OwnSockets
 from yurt.http.errors import NotLed
-from yurt.http.forwarding.marks import (
+from yurt.http.marks import (
     BY_CLIENT,
     BY_REGION,
     BY_SERVER,
@@ -31,10 +31,9 @@ from yurt.http.forwarding.marks import (
     OWN_HEADERS,
 )
 from yurt.sdk.errors import Invalid, Reason, Unavailable
-from yurt.sdk.value import Value, no_entries, replace
+from yurt.sdk.value import replace
 from yurt.server.failures import NO_LEADER
 
-PIECE_BYTES = 64 * 1024
 KEPT_BYTES = 8 * 1024 * 1024
 """A body up to this is read as a whole before it is passed on."""
 NO_SERVERS = "No known servers: this agent runs no server"
@@ -42,35 +41,6 @@ _OWN_HOP = frozenset({
     "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host", "content-length",
     "proxy-authenticate", "proxy-authorization", "date", "server",
 })  # fmt: skip
-
-
-class ApiRequest(Value):
-    """A request as it was received: its path with the query, undecoded; the body travels beside it.
-
-    With `is_socket` it asks for a websocket, and the body is what its caller sends there, as frames.
-    """
-
-    method: str
-    path: str
-    headers: Mapping[str, str] = no_entries()
-    has_body: bool = False
-    is_socket: bool = False
-
-
-class ApiPart(Value):
-    """A part of an answer: first the status and the headers, then pieces of the body."""
-
-    status: int = 0
-    headers: Mapping[str, str] = no_entries()
-    data: bytes = b""
-
-
-class ApiPort(Protocol):
-    """The HTTP API of a server, seen from another agent."""
-
-    def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
-        """The answer in parts; raises Unavailable when there is none."""
-        ...
 
 
 class OwnApi:

@@ -17,9 +17,9 @@ from aiohttp import WSCloseCode, WSMsgType, web
 from yarl import URL
 
 from yurt.api.websocket import BINARY, CLOSE, NORMAL, TEXT, BrokenFrame, Frames, Message, accept_of, encode, new_key
-from yurt.http.agent_routes.alloc_exec import CLOSE_LIMIT_S, FRAME_BYTES_MAX, close_code, shortened, watch_peer
+from yurt.http.api_port import PIECE_BYTES, ApiPart, ApiPort, ApiRequest
 from yurt.http.errors import Refused
-from yurt.http.forwarding.forward import PIECE_BYTES, ApiPart, ApiPort, ApiRequest
+from yurt.http.websockets import CLOSE_LIMIT_S, FRAME_BYTES_MAX, close_code, shortened, watch_peer
 from yurt.runtime.env import Env
 from yurt.sdk.errors import ERROR_HEADER, Invalid, Unavailable, YurtError
 from yurt.sdk.value import replace

@@ -13,13 +13,13 @@ from aiohttp import web
 
 from yurt.http.errors import Refused
 from yurt.http.forwarding.at_leader import READS
-from yurt.http.forwarding.marks import BY_REGION, FROM_REGION
+from yurt.http.marks import BY_REGION, FROM_REGION
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import NotFound
 
 if TYPE_CHECKING:
+    from yurt.http.api_port import ApiPort
     from yurt.http.call import Call
-    from yurt.http.forwarding.forward import ApiPort
 
 LOCAL = ("/v1/agent/", "/v1/metrics", "/v1/regions", "/ui")
 """Beginnings of the paths that are about the agent itself, whatever region is named."""

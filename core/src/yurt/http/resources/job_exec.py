@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from yurt.http.agent_routes.alloc_exec import converse
 from yurt.http.call import Call
 from yurt.http.errors import Refused
+from yurt.http.exec_sockets import converse
 from yurt.http.forwarding.targets import job_key, node_of_alloc
 from yurt.http.lists import check_uuid
 from yurt.http.query import flag

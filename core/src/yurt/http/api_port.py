@@ -1,0 +1,40 @@
+"""The HTTP API of another agent as a port: a request goes there in parts, and so does its answer come back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Final, Protocol
+
+from yurt.sdk.value import Value, no_entries
+
+PIECE_BYTES: Final = 64 * 1024
+"""A body travels in pieces of this size."""
+
+
+class ApiRequest(Value):
+    """A request as it was received: its path with the query, undecoded; the body travels beside it.
+
+    With `is_socket` it asks for a websocket, and the body is what its caller sends there, as frames.
+    """
+
+    method: str
+    path: str
+    headers: Mapping[str, str] = no_entries()
+    has_body: bool = False
+    is_socket: bool = False
+
+
+class ApiPart(Value):
+    """A part of an answer: first the status and the headers, then pieces of the body."""
+
+    status: int = 0
+    headers: Mapping[str, str] = no_entries()
+    data: bytes = b""
+
+
+class ApiPort(Protocol):
+    """The HTTP API of a server, seen from another agent."""
+
+    def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
+        """The answer in parts; raises Unavailable when there is none."""
+        ...

@@ -1,0 +1,130 @@
+"""A websocket between a user's terminal and a command inside a task.
+
+Frames are JSON texts, bytes in base64. To the command: `{"stdin": {"data", "close"}}`, `{"tty_size": {"height",
+"width"}}`, and `{}` as a sign of life. From it: `{"stdout": {"data", "close"}}`, `{"stderr": ...}`, and last
+`{"exited": true, "result": {"exit_code"}}`, after which the socket closes with code 1000. What can be refused is
+refused before the socket opens, as a plain answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from yurt.api.encode import encode_builtins
+from yurt.http.call import Call
+from yurt.http.errors import Refused
+from yurt.http.query import flag
+from yurt.http.websockets import CLOSE_LIMIT_S, FRAME_BYTES_MAX, close_code, shortened, watch_peer
+from yurt.sdk.errors import YurtError
+from yurt.sdk.exec import TerminalSize
+from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
+
+if TYPE_CHECKING:
+    from yurt.server.ports import NodePort
+
+HANDSHAKE_LIMIT_S = 10.0
+
+
+class InputPart(msgspec.Struct):
+    """Bytes for the command's input, or its end."""
+
+    data: bytes = b""
+    close: bool = False
+
+
+class InputSize(msgspec.Struct):
+    """The size of the caller's terminal."""
+
+    height: int = 0
+    width: int = 0
+
+
+class InputFrame(msgspec.Struct):
+    """What a caller sends."""
+
+    stdin: InputPart | None = None
+    tty_size: InputSize | None = None
+
+
+async def converse(call: Call, node: NodePort, request: ExecRequest) -> web.StreamResponse:
+    """Open the websocket once the command runs, and pass on what either side sends."""
+    peer = web.WebSocketResponse(max_msg_size=FRAME_BYTES_MAX, compress=False, timeout=CLOSE_LIMIT_S)
+    is_opened = asyncio.Event()
+    inputs = read_inputs(peer, is_opened, has_handshake=flag(call.query, "ws_handshake"))
+    if not peer.can_prepare(call.request).ok:
+        raise Refused(400, "this route speaks websocket: ask for an upgrade")
+    async with contextlib.aclosing(node.exec_task(request, inputs)) as frames:
+        await anext(frames)
+        await peer.prepare(call.request)
+        is_opened.set()
+        async with asyncio.TaskGroup() as group:
+            work = [
+                group.create_task(send_frames(frames, peer), name="frames of exec"),
+                group.create_task(watch_peer(call.context.env, call.request, peer), name="peer of exec"),
+            ]
+            await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            for task in work:
+                task.cancel()
+    return peer
+
+
+async def read_inputs(
+    peer: web.WebSocketResponse, is_opened: asyncio.Event, *, has_handshake: bool
+) -> AsyncIterator[ExecInput]:
+    """What the caller sends, until it is gone or sends what cannot be understood."""
+    await is_opened.wait()
+    if has_handshake:
+        with contextlib.suppress(TimeoutError):
+            await peer.receive(HANDSHAKE_LIMIT_S)
+    async for message in peer:
+        if message.type not in (WSMsgType.TEXT, WSMsgType.BINARY):
+            return
+        try:
+            frame = msgspec.json.decode(message.data, type=InputFrame)
+        except msgspec.DecodeError as error:
+            await peer.close(code=WSCloseCode.INVALID_TEXT, message=shortened(f"no frame of exec: {error}"))
+            return
+        yield input_of(frame)
+
+
+def input_of(frame: InputFrame) -> ExecInput:
+    """A frame in our terms."""
+    part, size = frame.stdin or InputPart(), frame.tty_size
+    return ExecInput(
+        data=part.data,
+        is_last=part.close,
+        size=TerminalSize(width=size.width, height=size.height) if size else None,
+    )
+
+
+async def send_frames(frames: AsyncIterator[ExecFrame], peer: web.WebSocketResponse) -> None:
+    """Send what the command gives, as fast as it is taken, and close."""
+    code, reason = int(WSCloseCode.OK), b""
+    try:
+        async for frame in frames:
+            await peer.send_str(frame_text(frame))
+    except YurtError as error:
+        code, reason = close_code(error), shortened(str(error))
+    except ConnectionError:
+        return
+    with contextlib.suppress(ConnectionError):
+        await peer.close(code=code, message=reason)
+
+
+def frame_text(frame: ExecFrame) -> str:
+    """A frame as JSON."""
+    if frame.exit_code is not None:
+        return encode_builtins({"exited": True, "result": {"exit_code": frame.exit_code}}).decode()
+    part: dict[str, Any] = {}
+    if frame.data:
+        part["data"] = base64.b64encode(frame.data).decode()
+    if frame.is_last:
+        part["close"] = True
+    return encode_builtins({frame.stream: part} if frame.stream else {}).decode()
