@@ -9,10 +9,11 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
-from yurt.client.client import Client
+from yurt.client.client import Client, Surroundings
 from yurt.client.config import ClientConfig
 from yurt.client.networks.offered import Offered
 from yurt.client.networks.settings import NetworkSettings
+from yurt.client.servers.node_token import identified
 from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver
@@ -62,7 +63,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
         dev: bool = True,
         providers: Mapping[str, TemplateProvider] | None = None,
     ) -> AsyncIterator[Client]:
-        chosen = with_driver or driver
+        chosen, env = with_driver or driver, env or RealEnv()
         client = Client(
             ClientConfig(
                 state_dir=str(tmp_path / "state"),
@@ -70,14 +71,16 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
                 dev=dev,
                 template_providers=providers or {},
             ),
-            env=env or RealEnv(),
-            server=server,
-            drivers={chosen.name: chosen},
-            plugin_attributes={},
-            database=database,
+            env,
+            Surroundings(
+                identity=await identified(database, env),
+                server=server,
+                database=database,
+                drivers={chosen.name: chosen},
+                devices=devices or {},
+                find_networks=no_networks,
+            ),
         )
-        client.devices.add(devices or {})
-        client.networks.find = no_networks
         ready = asyncio.Event()
         running = asyncio.ensure_future(client.run(ready=ready))
         try:

@@ -278,9 +278,9 @@ async def test_users_restart_and_signal_tasks(run_client, server: FakeServerPort
         alloc = placed(client.node_id)
         await running(server, alloc)
 
-        await client.signal_alloc(alloc.id, task="", signal="SIGHUP")
+        await client.calls.signal_alloc(alloc.id, task="", signal="SIGHUP")
         assert driver.host.tasks[f"{alloc.id}/web/0"].signals == ["SIGHUP"]
-        await client.restart_alloc(alloc.id, task="web", all_tasks=False)
+        await client.calls.restart_alloc(alloc.id, task="web", all_tasks=False)
 
         await eventually(lambda: driver.host.starts == [f"{alloc.id}/web/0", f"{alloc.id}/web/1"])
         await eventually(lambda: server.last_update(alloc.id).task_states["web"].restarts == 1)
@@ -293,15 +293,15 @@ async def test_wrong_requests_say_what_is_wrong(run_client, server: FakeServerPo
         await running(server, alloc)
 
         with pytest.raises(NotFound, match="Could not find task 'api'"):
-            await client.restart_alloc(alloc.id, task="api", all_tasks=False)
+            await client.calls.restart_alloc(alloc.id, task="api", all_tasks=False)
         with pytest.raises(NotFound, match="Unknown allocation"):
-            await client.signal_alloc("other", task="", signal="SIGHUP")
+            await client.calls.signal_alloc("other", task="", signal="SIGHUP")
         with pytest.raises(Conflict, match="stop it first"):
-            await client.collect_garbage(alloc.id)
+            await client.calls.collect_garbage(alloc.id)
         driver.finish(f"{alloc.id}/web/0")
         await eventually(lambda: alloc.id in client.allocs.ended)
         with pytest.raises(Invalid, match="no task"):
-            await client.signal_alloc(alloc.id, task="", signal="SIGHUP")
+            await client.calls.signal_alloc(alloc.id, task="", signal="SIGHUP")
 
 
 async def test_a_deployment_allocation_becomes_healthy(run_client, server: FakeServerPort):
@@ -391,18 +391,18 @@ async def test_too_many_ended_allocations_lose_their_directories_oldest_first(ru
         client.config = replace(
             client.config, gc_max_allocs=1, gc_disk_usage_threshold=101, gc_inode_usage_threshold=101
         )
-        client._garbage._config = client.config
+        client.calls.garbage._config = client.config
         allocs = [placed(client.node_id, job=batch(id=f"b{number}")) for number in range(3)]
         for alloc in allocs:
             await running(server, alloc)
             driver.finish(f"{alloc.id}/web/0")
             await eventually(lambda alloc=alloc: alloc.id in client.allocs.ended)
 
-        await client._garbage.collect_excess()
+        await client.calls.garbage.collect_excess()
 
         left = [(tmp_path / "alloc" / alloc.id).exists() for alloc in allocs]
         assert left == [False, False, True]
-        await client.collect_garbage(None)
+        await client.calls.collect_garbage(None)
         assert not (tmp_path / "alloc" / allocs[2].id).exists()
 
 
@@ -485,7 +485,7 @@ async def test_restarting_all_tasks_runs_finished_prestart_tasks_again_first(run
         await eventually(lambda: f"{alloc.id}/web/0" in driver.host.starts)
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
 
-        await client.restart_alloc(alloc.id, task="", all_tasks=True)
+        await client.calls.restart_alloc(alloc.id, task="", all_tasks=True)
 
         await eventually(lambda: driver.host.starts[2:] == [f"{alloc.id}/init/1"])
         driver.finish(f"{alloc.id}/init/1")

@@ -14,6 +14,7 @@ from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.client import Client
 from yurt.sdk.errors import Conflict, Invalid, NotFound
 from yurt.sdk.value import replace, seconds
+from yurt.storage.client_db import ClientDatabase
 from yurt.structs.alloc import Allocation
 from yurt.structs.exec import ExecInput, ExecRequest
 from yurt.structs.job import Job
@@ -130,7 +131,7 @@ async def test_nothing_is_kept_of_an_allocation_that_the_servers_have_forgotten(
         for alloc in allocs:
             server.drop_alloc(alloc.id)
 
-        reporter = client._reporter
+        reporter = client.alloc_service.reporter
         await eventually(lambda: not client.allocs.ended)
         assert not (client.allocs.live or reporter._last or reporter._acked or reporter._pending)
         assert not [each for each in allocs if each.id in client.allocs]
@@ -149,19 +150,19 @@ async def test_a_record_answers_as_the_runner_did(
         alloc = await run_to_end(client, server, driver, factories.job(type=JOB_BATCH))
 
         assert client.alloc_namespace(alloc.id) == alloc.namespace
-        assert (await client.alloc_stats(alloc.id, "")).tasks == {}
-        assert await client.alloc_checks(alloc.id) == ()
-        assert {info.name for info in await client.list_files(alloc.id, "/")} >= {"alloc", "web"}
+        assert (await client.calls.alloc_stats(alloc.id, "")).tasks == {}
+        assert await client.calls.alloc_checks(alloc.id) == ()
+        assert {info.name for info in await client.calls.list_files(alloc.id, "/")} >= {"alloc", "web"}
         with pytest.raises(NotFound, match='task "api" is not in'):
-            await client.alloc_stats(alloc.id, "api")
+            await client.calls.alloc_stats(alloc.id, "api")
         with pytest.raises(Conflict, match="has ended; it cannot be restarted"):
-            await client.restart_alloc(alloc.id, task="", all_tasks=True)
+            await client.calls.restart_alloc(alloc.id, task="", all_tasks=True)
         with pytest.raises(Invalid, match="'web' is not running; only a running task"):
-            await client.signal_alloc(alloc.id, task="web", signal="SIGHUP")
+            await client.calls.signal_alloc(alloc.id, task="web", signal="SIGHUP")
         with pytest.raises(NotFound, match="Could not find task 'api'"):
-            await client.signal_alloc(alloc.id, task="api", signal="SIGHUP")
+            await client.calls.signal_alloc(alloc.id, task="api", signal="SIGHUP")
         request = ExecRequest(alloc_id=alloc.id, task="web", command=("true",))
-        async with aclosing(client.exec_task(request, no_inputs())) as frames:
+        async with aclosing(client.calls.exec_task(request, no_inputs())) as frames:
             with pytest.raises(Invalid, match='Task "web" is not running: it is dead'):
                 await anext(frames)
 
@@ -179,20 +180,23 @@ async def test_an_ended_allocation_is_not_taken_for_a_new_one(
 
 
 async def test_thousands_of_removals_are_a_few_at_once(
-    run_client: MakeClient, server: FakeServerPort, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+    run_client: MakeClient,
+    server: FakeServerPort,
+    driver: FakeDriver,
+    database: ClientDatabase,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    most = 0
+    most, delete = 0, database.delete_alloc
+
+    async def counted(alloc_id: str) -> None:
+        nonlocal most
+        most = max(most, sum("removal" in task.get_name() for task in asyncio.all_tasks()))
+        await delete(alloc_id)
+
+    monkeypatch.setattr(removals, "AT_ONCE", 2)
+    monkeypatch.setattr(database, "delete_alloc", counted)
     async with run_client() as client:
         allocs = [await run_to_end(client, server, driver, factories.job(type=JOB_BATCH)) for _ in range(5)]
-        monkeypatch.setattr(removals, "AT_ONCE", 2)
-        delete = client._store.delete_alloc
-
-        async def counted(alloc_id: str) -> None:
-            nonlocal most
-            most = max(most, sum("removal" in task.get_name() for task in asyncio.all_tasks()))
-            await delete(alloc_id)
-
-        monkeypatch.setattr(client._store, "delete_alloc", counted)
         server.allocs.clear()
         server.put_alloc(placed(client.node_id))
 

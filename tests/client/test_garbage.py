@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.client.allocations.removals import Removals
 from yurt.client.client import Client
 from yurt.structs.status import CLIENT_RUNNING, JOB_BATCH
 from yurt.testing import factories
@@ -32,16 +31,15 @@ class SlowDriver(FakeDriver):
 
 
 async def collect_one(client: Client, alloc_id: str) -> None:
-    await client.collect_garbage(alloc_id)
+    await client.calls.collect_garbage(alloc_id)
 
 
 async def collect_all(client: Client, _: str) -> None:
-    await client.collect_garbage(None)
+    await client.calls.collect_garbage(None)
 
 
 async def forget(client: Client, alloc_id: str) -> None:
-    forgotten = client._reporter.forget
-    await Removals(client.allocs, client._context, group=client._group, forget=forgotten).remove(alloc_id)
+    await client.alloc_service.removals.remove(alloc_id)
 
 
 @pytest.mark.parametrize("remove", [collect_one, collect_all, forget])

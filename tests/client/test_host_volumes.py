@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from yurt.client.config import ClientConfig
+from yurt.client.node.local_node import LocalNode
 from yurt.client.volumes import registered_folders, volume_programs
 from yurt.client.volumes.host_volumes import HostVolumes
 from yurt.client.volumes.registered_folders import RegisteredFolders
@@ -37,7 +38,7 @@ async def opened(folder: Path, database: ClientDatabase, *listed: str) -> HostVo
         host_volume_plugin_dir=str(folder / "plugins"),
         host_volume_register_dirs=tuple(str(folder / each) for each in listed),
     )
-    made = HostVolumes(config, database, lambda: NODE)
+    made = HostVolumes(config, database, LocalNode(NODE))
     await made.open()
     return made
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,14 +86,14 @@ async def test_files_of_a_client_are_read_by_this_rule(tmp_path: Path) -> None:
     build_alloc_dir(str(tmp_path), alloc.id)
     data = tmp_path / alloc.id / "alloc/data"
     (data / "file").write_text("1")
-    context: Any = SimpleNamespace(config=SimpleNamespace(alloc_dir=str(tmp_path)), env=RealEnv(), drivers=DRIVERS)
+    env = RealEnv()
 
-    table = AllocTable(context.env)
+    table = AllocTable(env)
     table.ended[alloc.id] = EndedAlloc(
         id=alloc.id, namespace=alloc.namespace, finished_at=UnixNano(1), users=task_users(alloc)
     )
 
-    own = AllocFiles(context, table)
+    own = AllocFiles(str(tmp_path), env, allocs=table, drivers=DRIVERS)
     assert (await own.stat_file(alloc.id, "alloc/data/file")).size == 1
     os.link(data / "file", data / "second")
     for reading in (

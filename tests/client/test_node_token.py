@@ -23,7 +23,7 @@ async def test_an_identity_is_shown_and_outlives_the_agent(run_client, server: F
     server.identity = token()
     async with run_client() as client:
         assert server.held[0] is not None and server.held[0].key_id == ""
-        assert (await client.node_identity())["jti"] == 1
+        assert (await client.calls.node_identity())["jti"] == 1
         await eventually(lambda: server.held[-1].key_id == "key-1")
         assert (server.held[-1].issued_at, server.held[-1].expires_at) == (1, 10)
     server.held.clear()
@@ -37,12 +37,12 @@ async def test_a_renewal_is_asked_for_at_once_and_only_until_it_came(run_client,
     async with run_client() as client:
         await eventually(lambda: server.held[-1].key_id == "key-1")
         server.held.clear()
-        await client.renew_node_identity()
+        await client.calls.renew_node_identity()
         await eventually(lambda: server.held and server.held[-1].must_renew)
         server.identity = token(2)
-        await client.renew_node_identity()
-        await eventually(lambda: client._connection.token.token == token(2))
-        assert not client._connection.token.held(client.node).must_renew
+        await client.calls.renew_node_identity()
+        await eventually(lambda: client.calls.token.token == token(2))
+        assert not client.calls.token.held(client.node).must_renew
 
 
 async def test_a_node_that_moved_asks_for_another_one(run_client, server: FakeServerPort):
@@ -50,8 +50,8 @@ async def test_a_node_that_moved_asks_for_another_one(run_client, server: FakeSe
     async with run_client() as client:
         await eventually(lambda: server.held[-1].must_renew)
         server.identity = token(2)
-        await client.renew_node_identity()
-        await eventually(lambda: not client._connection.token.held(client.node).must_renew)
+        await client.calls.renew_node_identity()
+        await eventually(lambda: not client.calls.token.held(client.node).must_renew)
 
 
 async def test_what_is_no_token_is_not_taken(run_client, server: FakeServerPort, caplog: pytest.LogCaptureFixture):
@@ -67,7 +67,7 @@ async def test_a_node_without_an_identity_says_so_after_it_has_asked(
     monkeypatch.setattr(node_token, "ASK_LIMIT_S", 0.1)
     async with run_client() as client:
         with pytest.raises(NotFound, match="has no identity"):
-            await client.node_identity()
+            await client.calls.node_identity()
         assert server.held[-1].must_renew
 
 

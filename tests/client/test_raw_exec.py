@@ -53,7 +53,7 @@ async def test_a_real_task_runs_with_its_environment_and_its_output_can_be_read(
         server.put_alloc(alloc)
 
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_COMPLETE)
-        stream = client.stream_logs(alloc.id, "web", kind="stdout", offset=0, origin="start", follow=True)
+        stream = client.calls.stream_logs(alloc.id, "web", kind="stdout", offset=0, origin="start", follow=True)
         assert b"".join([frame.data async for frame in stream]) == b"web hi sh\n"
 
 
@@ -64,10 +64,10 @@ async def test_use_of_a_real_task_is_measured(tmp_path: Path):
         server.put_alloc(alloc)
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
 
-        usage = await client.alloc_stats(alloc.id, "web")
+        usage = await client.calls.alloc_stats(alloc.id, "web")
 
         assert usage.tasks["web"].resource_usage.memory_stats.rss > 0
-        assert (await client.host_stats()).memory["Total"] > 0
+        assert (await client.calls.host_stats()).memory["Total"] > 0
         await client.stop_all()
 
 

@@ -83,7 +83,7 @@ async def test_reports_that_were_refused_leave_again_as_soon_as_the_node_is_hear
         server.put_alloc(alloc)
         await env.advance(1)
         is_lost = False
-        client._tell_again(0)
+        client.alloc_service.readiness.lose(0)
 
         await env.advance(0.5)
 

@@ -143,17 +143,17 @@ async def test_checks_are_run_and_told(run_client, server: FakeServerPort, site:
 
         async def told(status: str) -> bool:
             async with asyncio.timeout(60):
-                while [check.status for check in await client.alloc_checks(alloc.id)] != [status]:  # noqa: ASYNC110 - polled
+                while [check.status for check in await client.calls.alloc_checks(alloc.id)] != [status]:  # noqa: ASYNC110 - polled
                     await asyncio.sleep(0.005)
             return True
 
         assert await told("success")
-        (check,) = await client.alloc_checks(alloc.id)
+        (check,) = await client.calls.alloc_checks(alloc.id)
         assert (check.check, check.service, check.task, check.status_code) == ("alive", "web", "web", 200)
         assert site.asked[0] == "/health"
         site.status = 503
         assert await told("failure")
-        assert (await client.alloc_checks(alloc.id))[0].output == "I am ill"
+        assert (await client.calls.alloc_checks(alloc.id))[0].output == "I am ill"
 
 
 async def test_a_deployment_waits_for_checks(run_client, server: FakeServerPort, site: Site):

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
-from yurt.client import client as client_module
 from yurt.client.allocations import alloc_table
 from yurt.client.client import Client
+from yurt.client.drivers import driver_manager
 from yurt.sdk.driver import Fingerprint
 from yurt.sdk.errors import NotFound, Unavailable
 from yurt.structs.alloc import Allocation
@@ -20,7 +20,7 @@ from yurt.testing.fakes import FakeDriver, FakeEnv, FakeServerPort, eventually, 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client waits for its drivers as long as a test does."""
-    monkeypatch.setattr(client_module, "FIRST_FINGERPRINT_S", 1000.0)
+    monkeypatch.setattr(driver_manager, "FIRST_FINGERPRINT_S", 1000.0)
 
 
 class SlowDriver(FakeDriver):
@@ -47,7 +47,7 @@ async def alloc(run_client, server: FakeServerPort) -> Allocation:
 
 
 async def first_log(client: Client, alloc: Allocation) -> None:
-    frames = client.stream_logs(alloc.id, "web", kind="stdout", offset=0, origin="start", follow=True)
+    frames = client.calls.stream_logs(alloc.id, "web", kind="stdout", offset=0, origin="start", follow=True)
     await anext(frames)
     await frames.aclose()
 
@@ -58,15 +58,15 @@ async def command(client: Client, alloc: Allocation) -> None:
         yield
 
     request = ExecRequest(alloc_id=alloc.id, task="web", command=("true",))
-    async for _ in client.exec_task(request, no_input()):
+    async for _ in client.calls.exec_task(request, no_input()):
         pass
 
 
 QUESTIONS = {
     "logs": first_log,
-    "files": lambda client, alloc: client.list_files(alloc.id, "/"),
-    "checks": lambda client, alloc: client.alloc_checks(alloc.id),
-    "a signal": lambda client, alloc: client.signal_alloc(alloc.id, task="web", signal="SIGHUP"),
+    "files": lambda client, alloc: client.calls.list_files(alloc.id, "/"),
+    "checks": lambda client, alloc: client.calls.alloc_checks(alloc.id),
+    "a signal": lambda client, alloc: client.calls.signal_alloc(alloc.id, task="web", signal="SIGHUP"),
     "exec": command,
 }
 
@@ -87,7 +87,7 @@ async def test_a_question_waits_until_the_allocation_is_taken_up(run_client, dri
 async def test_an_allocation_that_is_not_among_those_taken_up_is_unknown(run_client, driver, alloc: Allocation):
     slow = SlowDriver(driver)
     async with run_client(with_driver=slow, wait_ready=False) as client:
-        asked = asyncio.ensure_future(client.alloc_checks(placed("other").id))
+        asked = asyncio.ensure_future(client.calls.alloc_checks(placed("other").id))
         await settle()
         slow.may_speak.set()
 
@@ -98,7 +98,7 @@ async def test_an_allocation_that_is_not_among_those_taken_up_is_unknown(run_cli
 async def test_a_question_does_not_wait_for_ever(run_client, driver, alloc: Allocation):
     env = FakeEnv()
     async with run_client(with_driver=SlowDriver(driver), env=env, wait_ready=False) as client:
-        asked = asyncio.ensure_future(client.alloc_checks(alloc.id))
+        asked = asyncio.ensure_future(client.calls.alloc_checks(alloc.id))
         await env.advance(alloc_table.RESTORE_LIMIT_S + 1)
 
         with pytest.raises(Unavailable, match="try again in a moment"):

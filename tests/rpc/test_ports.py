@@ -7,11 +7,11 @@ import inspect
 from pathlib import Path
 from typing import Any
 
-from yurt.client.allocations.alloc_operations import AllocOperations
-from yurt.client.client import Client
+from yurt.client.client import Client, Surroundings
 from yurt.client.config import ClientConfig
-from yurt.client.files.alloc_files import AllocFiles
+from yurt.client.node_calls import NodeCalls
 from yurt.client.ports import ServerPort
+from yurt.client.servers.node_token import identified
 from yurt.rpc.contract import contract_of
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
@@ -42,8 +42,7 @@ def test_every_call_of_a_client_is_offered_to_clients_elsewhere_and_held_against
 
 def test_every_call_of_a_server_is_carried_out_by_a_client() -> None:
     for name in contract_of(NodePort):
-        owner = next(each for each in (Client, AllocFiles, AllocOperations) if hasattr(each, name))
-        assert parameters(owner, name) == parameters(NodePort, name), name
+        assert parameters(NodeCalls, name) == parameters(NodePort, name), name
 
 
 def always(peer: Peer) -> Any:
@@ -54,18 +53,20 @@ def always(peer: Peer) -> Any:
 
 
 async def test_a_client_runs_an_allocation_over_the_codec_and_is_asked_back(tmp_path: Path) -> None:
-    server, driver, database = FakeServerPort(), FakeDriver(), ClientDatabase(None)
+    server, driver, database, env = FakeServerPort(), FakeDriver(), ClientDatabase(None), RealEnv()
     serves: dict[str, Served] = {}
     async with joined_peers(serves, {"server": Served(contract_of(ServerPort), server)}) as (near, far):
         client = Client(
             ClientConfig(state_dir=str(tmp_path / "state"), alloc_dir=str(tmp_path / "alloc"), dev=True),
-            env=RealEnv(),
-            server=far_port(contract_of(ServerPort), "server", always(near)),
-            drivers={driver.name: driver},
-            plugin_attributes={},
-            database=database,
+            env,
+            Surroundings(
+                identity=await identified(database, env),
+                server=far_port(contract_of(ServerPort), "server", always(near)),
+                database=database,
+                drivers={driver.name: driver},
+            ),
         )
-        serves["node"] = Served(contract_of(NodePort), client)
+        serves["node"] = Served(contract_of(NodePort), client.calls)
         node: NodePort = far_port(contract_of(NodePort), "node", always(far))
         ready = asyncio.Event()
         running = asyncio.ensure_future(client.run(ready=ready))

@@ -206,8 +206,8 @@ async def test_figures_stand_in_the_statistics_of_the_node_and_of_the_holder(
         alloc = given(placed(client.node_id), "f0")
         server.put_alloc(alloc)
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
-        of_alloc = await client.alloc_stats(alloc.id, "")
-        of_node = await client.host_stats()
+        of_alloc = await client.calls.alloc_stats(alloc.id, "")
+        of_node = await client.calls.host_stats()
 
     assert list(of_node.device_stats[0].instance_stats) == ["f0", "f1"]
     assert list(of_alloc.resource_usage.device_stats[0].instance_stats) == ["f0"]

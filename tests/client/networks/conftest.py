@@ -12,12 +12,17 @@ from typing import Any
 import pytest
 from yurt.client.networks import namespaces
 from yurt.client.networks.cni import NetworkConfig
+from yurt.client.networks.construction import Construction
+from yurt.client.networks.makers import NamespaceMakers
 from yurt.client.networks.manager import Networks
 from yurt.client.networks.offered import Offered
-from yurt.client.networks.records import RecordFolder
+from yurt.client.networks.offers import Offers
+from yurt.client.networks.records import RecordFolder, owner_of
 from yurt.client.networks.settings import NetworkSettings
+from yurt.client.node.local_node import LocalNode
 from yurt.runtime.env import RealEnv
 from yurt.sdk.driver import Driver
+from yurt.structs import node as nodes
 from yurt.testing.fakes import FakeDriver
 
 AS_ROOT = pytest.mark.skipif(
@@ -99,19 +104,16 @@ class Node:
 
     async def networks(self, *, allocs: tuple[str, ...] = (), drivers: dict[str, Driver] | None = None) -> Networks:
         """The networks of a new agent."""
-        made = Networks(
-            NetworkSettings(cni_paths=(str(self.plugins.folder),)),
-            env=RealEnv(),
-            drivers=drivers if drivers is not None else {self.driver.name: self.driver},
-            state_dir=str(self.folder),
-            is_dev=False,
-            folder=self.records,
-        )
+        settings, env = NetworkSettings(cni_paths=(str(self.plugins.folder),)), RealEnv()
 
         async def find(settings: NetworkSettings) -> Offered:
             return Offered(networks={"bridge": self.config()}, has_namespaces=True)
 
-        made.find = find
+        offers = Offers(settings, env, node=LocalNode(nodes.Node()), find=find)
+        await offers.open()
+        makers = NamespaceMakers(drivers if drivers is not None else {self.driver.name: self.driver})
+        construction = Construction(settings, env, makers=makers, folder=self.records)
+        made = Networks(offers, construction, env, owner=owner_of(str(self.folder), is_dev=False))
         await made.open(set(allocs))
         return made
 

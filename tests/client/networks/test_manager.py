@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.client.networks import manager, namespaces
+from yurt.client.networks import construction, manager, namespaces
 from yurt.client.networks.settings import NetworkSettings
 from yurt.sdk.driver import Capabilities, Mount
 from yurt.sdk.errors import DriverError, RecoverableError
@@ -29,7 +29,7 @@ DELETED = [("second", "DEL"), ("first", "DEL")]
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "RETRY_S", 0.01)
+    monkeypatch.setattr(construction, "RETRY_S", 0.01)
 
 
 def asking(mode: str = "bridge", **changes: Any) -> tuple[Allocation, TaskGroup]:
@@ -83,7 +83,7 @@ async def test_a_failure_is_undone_tried_again_and_told(node: Node, plugins: Plu
     mark = plugins.fail("second", "ADD")
     with pytest.raises(RecoverableError, match='CNI plugin "second" of network "net" failed to ADD: refused: by the'):
         await networks.join(alloc, group, grouped(node.driver))
-    assert plugins.asked == (ADDED + DELETED) * manager.ATTEMPTS
+    assert plugins.asked == (ADDED + DELETED) * construction.ATTEMPTS
     assert not list(node.records.folder.iterdir()) and not list((node.folder / "netns").iterdir())
     mark.unlink()
     assert (await networks.join(alloc, group, grouped(node.driver))).namespace
@@ -131,7 +131,7 @@ async def test_what_allocations_left_that_nobody_knows_goes_at_the_next_start(no
     made = await first.join(alloc, group, grouped(node.driver))
 
     second = await node.networks(allocs=())
-    await until_idle(second.keep_house(), lambda: not list(node.records.folder.iterdir()))
+    await until_idle(second.run(), lambda: not list(node.records.folder.iterdir()))
     assert plugins.asked == ADDED + DELETED and not namespaces.identity(made.namespace)
 
 
@@ -149,9 +149,9 @@ async def test_what_a_dead_agent_left_goes_with_an_agent_of_the_same_network_nam
 
     second = await node.networks()
     if is_elsewhere:
-        assert second._left == {}
+        assert second._leftover == {}
     else:
-        await until_idle(second.keep_house(), lambda: not list(node.records.folder.iterdir()))
+        await until_idle(second.run(), lambda: not list(node.records.folder.iterdir()))
         assert plugins.asked == ADDED + DELETED
 
 
@@ -172,11 +172,11 @@ async def test_a_network_that_cannot_be_taken_away_is_left_to_the_next_agent(nod
     mark = plugins.fail("first", "DEL")
     await networks.release(alloc.id)
     assert not namespaces.identity(made.namespace) and node.records.read(alloc.id) is not None
-    assert plugins.asked == ADDED + DELETED * manager.ATTEMPTS
+    assert plugins.asked == ADDED + DELETED * construction.ATTEMPTS
     mark.unlink()
 
     after = await node.networks()
-    await until_idle(after.keep_house(), lambda: not list(node.records.folder.iterdir()))
+    await until_idle(after.run(), lambda: not list(node.records.folder.iterdir()))
     assert plugins.asked[-2:] == DELETED
 
 
@@ -263,17 +263,17 @@ async def test_tasks_of_the_host_network_that_start_together_share_one_resolver_
 
 
 async def test_what_a_driver_made_waits_for_that_driver(node: Node, plugins: Plugins, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(manager, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(manager, "CLEAR_EVERY_S", 0.01)
     maker = Maker(node.folder / "made")
     first, (alloc, group) = await node.networks(drivers={"fake": maker}), asking()
     await first.join(alloc, group, maker)
 
     without = await node.networks(drivers={})
-    await until_idle(without.keep_house(), lambda: plugins.asked.count(("first", "DEL")) >= 3)
+    await until_idle(without.run(), lambda: plugins.asked.count(("first", "DEL")) >= 3)
     assert node.records.read(alloc.id) is not None and maker.destroyed == []
 
     after = await node.networks(drivers={"fake": maker})
-    await until_idle(after.keep_house(), lambda: not list(node.records.folder.iterdir()))
+    await until_idle(after.run(), lambda: not list(node.records.folder.iterdir()))
     assert maker.destroyed == [alloc.id]
     namespaces.remove_folder(maker.folder)
 
@@ -281,7 +281,7 @@ async def test_what_a_driver_made_waits_for_that_driver(node: Node, plugins: Plu
 async def test_a_network_that_was_made_again_is_not_taken_away_with_what_failed_before(
     node: Node, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(manager, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(manager, "CLEAR_EVERY_S", 0.01)
     networks, (alloc, group) = await node.networks(), asking()
     marks = plugins.fail("second", "ADD"), plugins.fail("first", "DEL")
     with pytest.raises(RecoverableError):
@@ -296,5 +296,5 @@ async def test_a_network_that_was_made_again_is_not_taken_away_with_what_failed_
         return ()
 
     monkeypatch.setattr(manager, "folders_mark", look)
-    await until_idle(networks.keep_house(), lambda: len(looks) > 2 * manager.LOOKS_BEFORE_CLEARING)
+    await until_idle(networks.run(), lambda: len(looks) > 2 * manager.LOOKS_BEFORE_CLEARING)
     assert namespaces.identity(made.namespace) and networks.status(alloc.id) == made.status

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from yurt.client.fingerprint.cni import with_networks
 from yurt.client.fingerprint.network import NetworkFacts, host_networks, node_networks
 from yurt.client.networks import offered
+from yurt.client.networks.description import with_networks
 from yurt.client.networks.offered import Offered, find_offered, folders_mark, packet_filter, version_told
 from yurt.client.networks.settings import NetworkSettings
 from yurt.sdk.errors import Invalid

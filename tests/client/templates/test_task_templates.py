@@ -384,7 +384,7 @@ async def test_a_task_that_had_ended_renders_anew_when_its_group_starts_again(
     before = rendered(driver)
     driver.finish(driver.host.starts[0])
     await eventually(lambda: len(driver.host.starts) == 2)
-    await client.restart_alloc(alloc.id, task="", all_tasks=True)
+    await client.calls.restart_alloc(alloc.id, task="", all_tasks=True)
     await eventually(lambda: len(driver.host.starts) == 3)
     assert driver.host.starts[2].startswith(f"{alloc.id}/first/")
     assert rendered(driver) != before

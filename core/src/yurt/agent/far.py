@@ -175,10 +175,13 @@ class FarServers:
         self.api: ApiPort = far_port(_API, API, self._link.peer)
 
     def join(self, client: Client) -> None:
-        """Offer the client's node to the servers, and follow what they say of each other."""
-        self._serves[NODE] = Served(_NODE, client)
-        client.follow_servers(lambda given: self._link.learn(tuple(with_port(each, RPC_PORT) for each in given)))
+        """Offer the client's node to the servers."""
+        self._serves[NODE] = Served(_NODE, client.calls)
         self._link.on_open = client.server_found
+
+    def learn(self, addresses: tuple[str, ...]) -> None:
+        """Connect to these servers from now on, as a server has named them."""
+        self._link.learn(tuple(with_port(each, RPC_PORT) for each in addresses))
 
     @property
     def problem(self) -> str:

@@ -17,8 +17,9 @@ from typing import Final, Literal
 
 from yurt.agent.config import AgentConfig
 from yurt.agent.parts import network_settings
-from yurt.client.networks.manager import Networks
-from yurt.client.networks.records import NetworkRecord
+from yurt.client.networks.construction import Construction
+from yurt.client.networks.makers import NamespaceMakers
+from yurt.client.networks.records import NetworkRecord, RecordFolder, owner_of
 from yurt.executor import leftovers as tasks
 from yurt.plugins.manager import OK, SKIPPED, PluginManager
 from yurt.runtime.env import RealEnv
@@ -179,17 +180,17 @@ async def _of_drivers(drivers: Mapping[str, Driver]) -> Looked:
 
 
 async def _networks(config: AgentConfig, places: Places, drivers: Mapping[str, Driver]) -> Looked:
-    networks = Networks(
-        network_settings(config.client), env=RealEnv(), drivers=drivers, state_dir=str(places.client), is_dev=False
-    )
-    for record in await asyncio.to_thread(networks.leftovers):
+    folder = RecordFolder.of_machine(str(places.client))
+    makers = NamespaceMakers(drivers)
+    construction = Construction(network_settings(config.client), RealEnv(), makers=makers, folder=folder)
+    for record in await asyncio.to_thread(folder.owned_by, owner_of(str(places.client), is_dev=False)):
         detail = " ".join(filter(None, (record.namespace, record.status.address if record.status else "")))
         found = Leftover(kind="network", name=record.alloc_id, detail=detail)
-        yield found, partial(_disconnect, networks, record)
+        yield found, partial(_disconnect, construction, record)
 
 
-async def _disconnect(networks: Networks, record: NetworkRecord) -> None:
-    problem = await networks.remove_leftover(record)
+async def _disconnect(construction: Construction, record: NetworkRecord) -> None:
+    problem = await construction.undo(record)
     if problem:
         raise DriverError(problem)
 

@@ -27,7 +27,7 @@ from yurt.agent.log_engine import log_engine, make_log
 from yurt.agent.parts import agent_info, client_config, client_folder, server_config
 from yurt.agent.reload import PluginReloader
 from yurt.agent.tls import TlsSettings, http_context, tls_settings
-from yurt.client.client import Client
+from yurt.client.client import Client, Surroundings
 from yurt.client.fingerprint.chosen import FINGERPRINTS
 from yurt.client.options import DriverChoice
 from yurt.client.ports import ServerPort
@@ -54,6 +54,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HTTP_CLOSE_LIMIT_S = 0.5
+
+
+def ignored(_: tuple[str, ...]) -> None:
+    """A client of the server in its own agent goes to no other one."""
 
 
 class Parts:
@@ -223,17 +227,18 @@ async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
 
             servers = FarServers(config, identity=identity, env=env, tls=tls)
             port = servers.server
-        client = Client(
-            replace(client_config(config, data), template_providers=loaded.providers),
-            env=env,
+        given = Surroundings(
+            identity=identity,
             server=port,
-            drivers=loaded.drivers,
-            plugin_attributes=loaded.attributes(),
             database=database,
+            drivers=loaded.drivers,
+            devices=loaded.devices,
+            plugin_attributes=loaded.attributes(),
+            learn_servers=servers.learn if servers is not None else ignored,
         )
-        client.devices.add(loaded.devices)
+        client = Client(replace(client_config(config, data), template_providers=loaded.providers), env, given)
         if server is not None:
-            server.attach_node(identity.node_id, client)
+            server.attach_node(identity.node_id, client.calls)
         elif servers is not None:
             servers.join(client)
     info = agent_info(config, tuple(plugin_facts(status) for status in loaded.statuses))

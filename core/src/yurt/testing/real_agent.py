@@ -10,8 +10,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from yurt.client.client import Client
+from yurt.client.client import Client, Surroundings
 from yurt.client.config import ClientConfig
+from yurt.client.servers.node_token import identified
 from yurt.runtime.env import RealEnv
 from yurt.sdk.driver import AgentPaths, Driver, PluginContext
 from yurt.sdk.value import replace
@@ -50,13 +51,12 @@ async def agent_client(
     paths = AgentPaths(state_dir=str(root / "plugins"), run_dir=str(root / "run"))
     driver = make_driver(PluginContext(options={"driver.raw_exec.enable": "1"}, paths=paths))
     database = ClientDatabase(root / "client" / "client.db")
+    env = RealEnv()
+    identity = await identified(database, env)
     client = Client(
         ClientConfig(state_dir=str(root / "state"), alloc_dir=str(root / "alloc"), dev=True, **config),
-        env=RealEnv(),
-        server=server,
-        drivers={driver.name: driver},
-        plugin_attributes={},
-        database=database,
+        env,
+        Surroundings(identity=identity, server=server, database=database, drivers={driver.name: driver}),
     )
     ready = asyncio.Event()
     async with asyncio.TaskGroup() as group:

@@ -9,13 +9,14 @@ from contextlib import aclosing
 from yurt.client.allocations import migration
 from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.allocations.alloc_table import AllocTable, EndedAlloc
-from yurt.client.context import ClientContext
+from yurt.client.allocations.usage import UsageMeter
+from yurt.client.config import ClientConfig
 from yurt.client.files.link_owners import link_owners
-from yurt.client.stats import UsageMeter
 from yurt.client.tasks.exec_sessions import ExecSessions
 from yurt.client.tasks.task_runner import TaskRunner
 from yurt.lifecycle import task as machine
 from yurt.lifecycle.allocation import POSTSTOP
+from yurt.sdk.driver import Driver
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied
 from yurt.sdk.value import replace
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
@@ -29,15 +30,24 @@ END_LIMIT_S = 30.0
 class AllocOperations:
     """Questions and orders for one allocation each; unknown ones raise NotFound, or Unavailable at the start."""
 
-    def __init__(self, table: AllocTable, context: ClientContext, execs: ExecSessions) -> None:
+    def __init__(
+        self,
+        table: AllocTable,
+        config: ClientConfig,
+        *,
+        drivers: Mapping[str, Driver],
+        meter: UsageMeter,
+        execs: ExecSessions,
+    ) -> None:
         self._table = table
-        self._context = context
+        self._config = config
+        self._drivers = drivers
+        self._meter = meter
         self._execs = execs
-        self._meter = UsageMeter(context.env, context.devices)
 
     async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
         """Use of an allocation; of one task when `task` is not empty."""
-        return await self._meter.alloc_usage(await self._table.find(alloc_id), task, self._context.node())
+        return await self._meter.alloc_usage(await self._table.find(alloc_id), task)
 
     async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
         """What the checks of an allocation's services said last."""
@@ -79,7 +89,7 @@ class AllocOperations:
 
     async def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
         """Run a command in a running task; all that comes from elsewhere, actions too, passes here."""
-        if self._context.config.disable_remote_exec:
+        if self._config.disable_remote_exec:
             raise PermissionDenied(
                 "Permission denied: this node runs no commands in its tasks for others "
                 "(client { disable_remote_exec = true })"
@@ -106,8 +116,8 @@ class AllocOperations:
                     await alloc.wait_over()
             except TimeoutError:
                 raise Conflict(f"allocation {alloc_id} still runs; its data moves when it has ended") from None
-        root, names = self._context.config.alloc_dir, tuple(task.name for task in users)
-        owners = await asyncio.to_thread(link_owners, users, self._context.drivers)
+        root, names = self._config.alloc_dir, tuple(task.name for task in users)
+        owners = await asyncio.to_thread(link_owners, users, self._drivers)
         async with aclosing(migration.pack(root, alloc_id, names, owners=owners)) as pieces:
             async for piece in pieces:
                 yield piece

@@ -12,9 +12,11 @@ from collections.abc import Iterator
 
 from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.files.link_owners import TaskUser
+from yurt.client.tasks.task_runner import TaskRunner
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle.task import DEAD
 from yurt.runtime.env import Env
+from yurt.sdk.driver import TaskHandle
 from yurt.sdk.errors import NotFound, Reason, Unavailable
 from yurt.sdk.value import UnixNano, Value
 from yurt.structs.rpc import AllocCheckStatus
@@ -82,6 +84,22 @@ class AllocTable:
         """The task runs no more, and will not start again."""
         runner = self.live.get(alloc_id)
         return runner is None or runner.tasks[task].machine.phase == DEAD
+
+    def unfinished_tasks(self) -> Iterator[TaskRunner]:
+        """Every task that runs or may run again."""
+        for runner in self.live.values():
+            for task in runner.tasks.values():
+                if not runner.is_over and task.machine.phase != DEAD:
+                    yield task
+
+    def held_handles(self) -> dict[str, list[TaskHandle]]:
+        """What each driver holds for tasks."""
+        found: dict[str, list[TaskHandle]] = {}
+        for runner in self.live.values():
+            for task in runner.tasks.values():
+                if task.held_handle is not None:
+                    found.setdefault(task.task.driver, []).append(task.held_handle)
+        return found
 
     def over(self) -> Iterator[EndedAlloc]:
         """Records of all that have ended, those included whose drivers still free something."""

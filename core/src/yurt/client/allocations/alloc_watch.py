@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 
 from yurt.client.ports import ServerPort
 from yurt.client.waiting import value_unless, wait_or_sleep
 from yurt.lifecycle.alloc_list import AllocList, Changes
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Unavailable, YurtError
-from yurt.storage.client_db import ClientDatabase
+from yurt.storage.client_db import AllocRecord, ClientDatabase
 from yurt.structs.alloc import Allocation
 from yurt.structs.rpc import AllocPull
 
@@ -31,7 +31,9 @@ log = logging.getLogger(__name__)
 class AllocWatch:
     """Follows the servers' list of this node's allocations."""
 
-    def __init__(self, server: ServerPort, env: Env, store: ClientDatabase, *, node_id: str, is_dev: bool) -> None:
+    def __init__(
+        self, server: ServerPort, env: Env, store: ClientDatabase, *, node_id: str, is_dev: bool = False
+    ) -> None:
         self._server = server
         self._env = env
         self._store = store
@@ -42,9 +44,9 @@ class AllocWatch:
         self.fresh = asyncio.Event()
         """A list has been taken over that is as new as the last one that was asked for."""
 
-    def know(self, alloc_ids: Mapping[str, int]) -> None:
-        """Allocations that are here from an earlier run, with the index they were stored at."""
-        self._list.know(alloc_ids)
+    def know(self, records: Iterable[AllocRecord]) -> None:
+        """Allocations that are here from an earlier run, at the index that their records hold."""
+        self._list.know({record.id: record.alloc.alloc_modify_index for record in records if record.alloc is not None})
 
     def look_again(self, least_index: int) -> None:
         """Ask at once, whatever is waited for, and take nothing that is older than `least_index`."""

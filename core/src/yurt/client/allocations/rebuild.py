@@ -19,7 +19,6 @@ from yurt.sdk.errors import NotFound, YurtError
 from yurt.sdk.value import replace
 from yurt.storage.client_db import AllocRecord, ClientDatabase, TaskRecord
 from yurt.structs.alloc import TaskState
-from yurt.structs.node import NodeEvent
 from yurt.structs.status import TASK_DEAD, TASK_RUNNING
 
 log = logging.getLogger(__name__)
@@ -72,11 +71,6 @@ class LostRecords:
             log.warning("directories of allocations that the servers do not know are left, and what may run of them: "
                         "allocations=%s", ",".join(sorted(self._ids)))  # fmt: skip
         self._ids.clear()
-
-
-def damage_event(damage: str, env: Env) -> NodeEvent:
-    """What the servers are told of a database that was damaged."""
-    return NodeEvent(message=f"Client state damaged: {damage}", subsystem="Storage", timestamp=env.now())
 
 
 async def find_run(driver: Driver | None, ids: tuple[str, ...], env: Env) -> int | None:

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
-from yurt.client.allocations.alloc_dir import remove_alloc_dir
 from yurt.client.allocations.alloc_table import AllocTable
-from yurt.client.context import ClientContext
 from yurt.runtime.supervise import attempted, supervised
 
 AT_ONCE = 8
 """Ended allocations that are removed together: a task of its own for each of thousands takes 4 KB each."""
 
+Release = Callable[[str], Awaitable[None]]
+"""Gives back something that an allocation holds, by the allocation's id."""
+
 
 class Removals:
-    """Removes allocations of one client. `forget` is called when nothing of an allocation is left."""
+    """Removes allocations of one client.
+
+    `releases` run one after the other, the record of the allocation last: a crash before it leaves an allocation that
+    the next agent removes again. `forget` is called when nothing is left.
+    """
 
     def __init__(
         self,
         allocs: AllocTable,
-        context: ClientContext,
+        releases: Sequence[Release],
         *,
         group: asyncio.TaskGroup,
         forget: Callable[[str], None],
     ) -> None:
         self._allocs = allocs
-        self._context = context
+        self._releases = releases
         self._group = group
         self._forget = forget
 
@@ -47,16 +52,13 @@ class Removals:
             await attempted(f"removal of {alloc_id[:8]}", self.remove(alloc_id))
 
     async def remove(self, alloc_id: str) -> None:
-        """End an allocation, remove its directory and its record."""
+        """End an allocation and remove all that is left of it."""
         runner = self._allocs.live.get(alloc_id)
         if runner is not None:
             runner.stop()
             await runner.wait_over()
             await runner.wait_cleaned()
-        context = self._context
-        await context.networks.release(alloc_id)
-        await context.csi.volumes.release(alloc_id)
-        await asyncio.to_thread(remove_alloc_dir, context.config.alloc_dir, alloc_id)
-        await context.store.delete_alloc(alloc_id)
+        for release in self._releases:
+            await release(alloc_id)
         self._allocs.forget(alloc_id)
         self._forget(alloc_id)

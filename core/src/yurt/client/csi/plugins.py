@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.client.csi.places import Places
+from yurt.client.node.local_node import LocalNode
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.driver import Driver
@@ -52,21 +53,18 @@ class PluginTask(NamedTuple):
 
 
 class Plugins:
-    """The plugins of this node; `on_change` is called when the node is another for what they say."""
+    """The plugins of this node, which it describes by them."""
 
-    def __init__(self, env: Env, places: Places, drivers: Mapping[str, Driver]) -> None:
+    def __init__(
+        self, env: Env, places: Places, drivers: Mapping[str, Driver], *, node: LocalNode, group: asyncio.TaskGroup
+    ) -> None:
         self._env, self._places, self._drivers = env, places, drivers
+        self._node, self._group = node, group
         self._tasks: dict[Key, PluginTask] = {}
         self._looks: dict[Key, asyncio.Task[None]] = {}
         self._found: dict[Key, CSIInfo] = {}
-        self._group: asyncio.TaskGroup | None = None
-        self.on_change: Callable[[], None] = lambda: None
         self.changed = asyncio.Event()
         """Set, and replaced, whenever a plugin has become healthy or is one no longer."""
-
-    def begin(self, group: asyncio.TaskGroup) -> None:
-        """Plugins are looked after as long as the group lives."""
-        self._group = group
 
     def follow(self, alloc: Allocation, group: TaskGroup, starts: Mapping[str, int], restart: Restart) -> None:
         """The tasks of an allocation that run, with the times of their starts."""
@@ -84,7 +82,6 @@ class Plugins:
     def _watch(self, key: Key, block: TaskCSIPluginConfig, driver: Driver, started_at: int, restart: Restart) -> None:
         from yurt.client.csi.service import CsiService  # gRPC is loaded on nodes that run a plugin, and on no others
 
-        assert self._group is not None
         service = CsiService(self._places.socket(*key))
         self._tasks[key] = PluginTask(block, driver, started_at, service, restart)
         self._looks[key] = supervised(self._group, f"CSI plugin {block.id}", self._look_after(key))
@@ -152,7 +149,7 @@ class Plugins:
     def _tell(self) -> None:
         changed, self.changed = self.changed, asyncio.Event()
         changed.set()
-        self.on_change()
+        self._node.change(self.applied)
 
     def applied(self, node: Node) -> Node:
         """The node with the plugins that it has."""

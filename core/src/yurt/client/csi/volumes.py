@@ -44,10 +44,17 @@ class CsiVolumes:
     """Mounts volumes for allocations, and unmounts them."""
 
     def __init__(
-        self, env: Env, places: Places, plugins: Plugins, *, store: ClientDatabase, server: ServerPort
+        self,
+        plugins: Plugins,
+        places: Places,
+        env: Env,
+        *,
+        store: ClientDatabase,
+        server: ServerPort,
+        group: asyncio.TaskGroup,
     ) -> None:
         self._env, self._places, self._plugins = env, places, plugins
-        self._store, self._server = store, server
+        self._store, self._server, self._group = store, server, group
         self._uses: dict[tuple[str, str], CsiUse] = {}
         self._locks: WeakValueDictionary[tuple[str, str], asyncio.Lock] = WeakValueDictionary()
 
@@ -60,11 +67,11 @@ class CsiVolumes:
         """Whether a volume is mounted for an allocation, or about to be."""
         return any(use.alloc_id == alloc_id for use in self._uses.values())
 
-    async def open(self, group: asyncio.TaskGroup, living: set[str]) -> None:
+    async def open(self, living: set[str]) -> None:
         """Take up what an earlier agent mounted; what is not for one of the `living` allocations is unmounted."""
         self._uses = {(use.alloc_id, use.volume): use for use in await self._store.csi_uses()}
         for alloc_id in {use.alloc_id for use in self._uses.values()} - living:
-            supervised(group, f"CSI volumes of {alloc_id[:8]}", self.release(alloc_id))
+            supervised(self._group, f"CSI volumes of {alloc_id[:8]}", self.release(alloc_id))
 
     async def publish(self, alloc: Allocation, group: TaskGroup, note: Callable[[str], None]) -> Mapping[str, str]:
         """The folders of the host where the group's volumes are, by the names that the group gives them.

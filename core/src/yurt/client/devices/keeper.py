@@ -1,20 +1,17 @@
-"""Joins the devices of a client with its tasks: who holds what, who must hear of a bad device, who takes too much."""
+"""Watches the holders of devices: plugins hear who holds what, and tasks beyond their share are stopped."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-from yurt.client.allocations.alloc_runner import AllocRunner
-from yurt.client.devices.claims import claim_of
-from yurt.client.devices.manager import DeviceManager, HealthChange
+from yurt.client.devices.holders import DeviceHolders
+from yurt.client.devices.manager import DeviceManager
 from yurt.client.devices.overruns import find_overruns, has_slices
 from yurt.client.devices.owners import LiveTask, Owners
-from yurt.client.devices.wire import key_of
-from yurt.client.tasks.task_runner import TaskRunner
 from yurt.lifecycle import events
-from yurt.lifecycle.task import DEAD, RUNNING
+from yurt.lifecycle.task import RUNNING
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.device import DeviceClaim, DeviceUse
@@ -27,25 +24,26 @@ log = logging.getLogger(__name__)
 
 
 class DeviceKeeper:
-    """Watches the holders of a client's devices."""
+    """Compares the claims of tasks with the plugins' knowledge and with the use of the devices."""
 
-    def __init__(self, manager: DeviceManager, env: Env, runners: Callable[[], Mapping[str, AllocRunner]]) -> None:
+    def __init__(self, manager: DeviceManager, holders: DeviceHolders, env: Env, *, group: asyncio.TaskGroup) -> None:
         self._manager = manager
+        self._holders = holders
         self._env = env
-        self._runners = runners
+        self._group = group
         self._told: tuple[tuple[DeviceClaim, ...], int] | None = None
 
-    async def run(self, group: asyncio.TaskGroup) -> None:
+    async def run(self) -> None:
         """Tell the plugins who holds their devices, and stop those that take more than their share; for ever.
 
         A look that fails costs only itself; the next one begins a second later.
         """
         while self._manager.plugins:
-            await asyncio.wait({supervised(group, "holders of devices", self._look())})
+            await asyncio.wait({supervised(self._group, "holders of devices", self._look())})
             await self._env.sleep(INTERVAL_S)
 
     async def _look(self) -> None:
-        claims = tuple(claim for _, claim in self._holders())
+        claims = tuple(claim for _, claim in self._holders.each())
         now = (claims, self._manager.reservations)
         if now != self._told:
             try:
@@ -56,37 +54,13 @@ class DeviceKeeper:
         if has_slices(claims):
             await self._stop_overruns(claims)
 
-    def _holders(self) -> Iterator[tuple[TaskRunner, DeviceClaim]]:
-        """Every task that may still run and was given devices."""
-        for runner in self._runners().values():
-            for name, task in runner.tasks.items():
-                claim = claim_of(runner.alloc, name)
-                if not runner.is_over and task.machine.phase != DEAD and claim.devices:
-                    yield task, claim
-
-    def tell_health(self, changes: Iterable[HealthChange]) -> None:
-        """Let the tasks that hold a device know that it has become bad, or well again."""
-        by_device = {(change.group, change.id): change for change in changes}
-        for task, claim in tuple(self._holders()):
-            held = ((key_of(devices), device) for devices in claim.devices for device in devices.ids)
-            for change in [by_device[each] for each in held if each in by_device]:
-                task.note(events.device(change.text))
-
     async def _stop_overruns(self, claims: tuple[DeviceClaim, ...]) -> None:
         uses = await self._manager.uses()
-        found = await asyncio.to_thread(overruns_of, claims, uses, tuple(self._live()))
-        for task, claim in tuple(self._holders()):
+        found = await asyncio.to_thread(overruns_of, claims, uses, tuple(self._holders.live()))
+        for task, claim in tuple(self._holders.each()):
             over = found.get((claim.alloc_id, claim.task_name))
             if over and task.machine.phase == RUNNING:
                 await task.end_run(events.device(over))
-
-    def _live(self) -> Iterator[LiveTask]:
-        for runner in self._runners().values():
-            for name, task in runner.tasks.items():
-                if task.handle is not None and task.machine.phase == RUNNING:
-                    yield LiveTask(
-                        alloc_id=runner.alloc.id, task_name=name, task_id=task.handle.task_id, pid=task.handle.pid
-                    )
 
 
 def overruns_of(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 from yurt.client.devices.wire import GroupKey, group_name, group_stats, key_of, node_group
+from yurt.client.node.local_node import LocalNode
 from yurt.client.waiting import wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
@@ -66,35 +67,40 @@ class _Uses(NamedTuple):
 
 
 class DeviceManager:
-    """The devices of one client."""
+    """The devices of one client; `on_health` hears of every change of the health of one."""
 
-    def __init__(self, env: Env) -> None:
-        self.plugins: dict[str, DevicePlugin] = {}
-        self.on_change: Callable[[tuple[HealthChange, ...]], None] = lambda changes: None
+    def __init__(
+        self,
+        plugins: Mapping[str, DevicePlugin],
+        env: Env,
+        *,
+        node: LocalNode,
+        group: asyncio.TaskGroup,
+        on_health: Callable[[tuple[HealthChange, ...]], None],
+    ) -> None:
+        self.plugins = plugins
+        self.reservations = 0
+        """How often a task has been given devices."""
         self._env = env
+        self._node = node
+        self._group = group
+        self._on_health = on_health
         self._found: dict[str, DeviceFingerprint] = {}
         self._owners: dict[GroupKey, str] = {}
-        self._first: dict[str, asyncio.Event] = {}
+        self._first = {name: asyncio.Event() for name in plugins}
         self._uses: dict[str, _Uses] = {}
         self._measuring = asyncio.Lock()
-        self.reservations = 0
-        self._group: asyncio.TaskGroup | None = None
+        self._has_begun = False
 
     # What is there.
 
-    def add(self, plugins: Mapping[str, DevicePlugin]) -> None:
-        """Take these plugins, before the client runs."""
-        self.plugins |= plugins
-        self._first |= {name: asyncio.Event() for name in plugins}
-
-    def begin(self, group: asyncio.TaskGroup) -> None:
+    def begin(self) -> None:
         """Follow every plugin until the group is cancelled."""
-        self._group = group
+        self._has_begun = True
         for name in self.plugins:
             self._begin_following(name)
 
     def _begin_following(self, name: str, delay_s: float = 0.0) -> None:
-        assert self._group is not None
         following = self._follow(name, delay_s)
         supervised(self._group, f"devices of {name}", following, on_error=lambda error: self._broke(name, error))
 
@@ -127,7 +133,8 @@ class DeviceManager:
         )
         for change in changes:
             log.log(logging.INFO if change.is_healthy else logging.WARNING, "%s", change.text)
-        self.on_change(changes)
+        self._node.change(self.applied)
+        self._on_health(changes)
 
     def _own(self, name: str, groups: Iterable[DeviceGroup]) -> Iterable[DeviceGroup]:
         """The groups that no other plugin offers: two plugins would give one device twice."""
@@ -240,7 +247,7 @@ class DeviceManager:
         async with self._measuring:
             for name, plugin in self.plugins.items():
                 last = self._uses.get(name)
-                if self._group is not None and (last is None or self._env.monotonic() - last.at_s >= STATS_AGE_MAX_S):
+                if self._has_begun and (last is None or self._env.monotonic() - last.at_s >= STATS_AGE_MAX_S):
                     self._uses[name] = _Uses(self._env.monotonic(), {})
                     await asyncio.wait({supervised(self._group, f"figures of {name}", self._measure(name, plugin))})
         return self.last_uses

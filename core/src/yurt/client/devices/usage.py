@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Mapping
 
 from yurt.client.devices.claims import claim_of
+from yurt.client.devices.holders import HoldingTask
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.devices.owners import LiveTask, Owners
 from yurt.client.devices.wire import group_stats
-from yurt.client.tasks.task_runner import TaskRunner
 from yurt.sdk.device import MIG, WHOLE, DeviceClaim, DeviceUse, Stat
 from yurt.sdk.value import replace
 from yurt.structs.rpc import DeviceGroupStats
@@ -22,7 +22,7 @@ MIB = 1024 * 1024
 OWN_MEMORY = "Memory of the task's processes / memory that it booked"
 
 
-async def task_device_stats(manager: DeviceManager, runner: TaskRunner) -> tuple[DeviceGroupStats, ...]:
+async def task_device_stats(manager: DeviceManager, runner: HoldingTask) -> tuple[DeviceGroupStats, ...]:
     """Use of the devices that a task holds."""
     claim = claim_of(runner.alloc, runner.name)
     if not claim.devices:

@@ -3,35 +3,56 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from yurt.client.allocations.alloc_dir import alloc_path
 from yurt.client.files import browse as files
 from yurt.client.files import streams
-from yurt.client.files.link_owners import link_owners
+from yurt.client.files.link_owners import TaskUser, link_owners
 from yurt.client.files.streams import LogSelection, Source
+from yurt.runtime.env import Env
+from yurt.sdk.driver import Driver
 from yurt.sdk.errors import NotFound
+from yurt.structs.rpc import FileInfo, StreamFrame
 
-if TYPE_CHECKING:
-    from yurt.client.allocations.alloc_table import AllocTable
-    from yurt.client.context import ClientContext
-    from yurt.structs.rpc import FileInfo, StreamFrame
+
+class FilesOwner(Protocol):
+    """An allocation, as far as its files are concerned."""
+
+    @property
+    def users(self) -> tuple[TaskUser, ...]:
+        """Its tasks, by who may own their files."""
+        ...
+
+
+class Allocs(Protocol):
+    """The allocations of the client."""
+
+    async def find(self, alloc_id: str) -> FilesOwner:
+        """An allocation; raises NotFound, or Unavailable at the start."""
+        ...
+
+    def is_task_dead(self, alloc_id: str, task: str) -> bool:
+        """The task runs no more, and will not start again."""
+        ...
 
 
 class AllocFiles:
     """Files and logs of allocations; unknown ones raise NotFound, or Unavailable at the start."""
 
-    def __init__(self, context: ClientContext, table: AllocTable) -> None:
-        self._context = context
-        self._table = table
+    def __init__(self, alloc_dir: str, env: Env, *, allocs: Allocs, drivers: Mapping[str, Driver]) -> None:
+        self._alloc_dir = alloc_dir
+        self._env = env
+        self._allocs = allocs
+        self._drivers = drivers
 
     async def _source(self, alloc_id: str) -> Source:
         """Where the allocation's files lie, and who may own those of several names."""
-        alloc = await self._table.find(alloc_id)
-        owners = await asyncio.to_thread(link_owners, alloc.users, self._context.drivers)
-        return Source(str(alloc_path(self._context.config.alloc_dir, alloc_id)), self._context.env, owners)
+        alloc = await self._allocs.find(alloc_id)
+        owners = await asyncio.to_thread(link_owners, alloc.users, self._drivers)
+        return Source(str(alloc_path(self._alloc_dir, alloc_id)), self._env, owners)
 
     async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
         """A directory inside the allocation's directory, sorted by name."""
@@ -65,11 +86,11 @@ class AllocFiles:
         self, alloc_id: str, task: str, *, kind: str, offset: int, origin: str, follow: bool
     ) -> AsyncGenerator[StreamFrame]:
         """Frames of a task's stdout or stderr over all rotated files."""
-        names = [user.name for user in (await self._table.find(alloc_id)).users]
+        names = [user.name for user in (await self._allocs.find(alloc_id)).users]
         if task not in names:
             raise NotFound(f'unknown task name "{task}"; allocation {alloc_id} has {", ".join(names)}')
         source = await self._source(alloc_id)
-        selection = LogSelection(task, kind, lambda: self._table.is_task_dead(alloc_id, task))
+        selection = LogSelection(task, kind, lambda: self._allocs.is_task_dead(alloc_id, task))
         async with aclosing(
             streams.stream_logs(source, selection, offset=offset, origin=origin, follow=follow)
         ) as frames:

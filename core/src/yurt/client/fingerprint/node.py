@@ -1,7 +1,4 @@
-"""The node as it is registered.
-
-Host facts, the operator's configuration, and what the drivers said. Blocking parts are named.
-"""
+"""The node as this machine and the operator's configuration describe it; blocking parts are named."""
 
 from __future__ import annotations
 
@@ -9,24 +6,18 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from yurt.client.artifacts.confinement import isolation
 from yurt.client.config import ClientConfig
 from yurt.client.fingerprint.chosen import without_excluded
 from yurt.client.fingerprint.host import CpuFacts, cpu_facts, host_attributes, host_name, memory_bytes
 from yurt.client.fingerprint.network import host_networks, network_facts, node_networks
-from yurt.sdk.driver import HEALTHY, UNDETECTED, Driver, Fingerprint
 from yurt.sdk.errors import Invalid
 from yurt.sdk.landlock import availability
-from yurt.sdk.schema import schema_of
-from yurt.sdk.value import UnixNano, replace
+from yurt.sdk.value import replace
 from yurt.storage.client_db import NodeIdentity
 from yurt.structs.network import NetworkResource
 from yurt.structs.node import (
-    DriverInfo,
     Node,
     NodeCpuResources,
     NodeDiskResources,
@@ -140,34 +131,3 @@ def _mount_point(path: Path) -> Path:
     while not os.path.ismount(path):
         path = path.parent
     return path
-
-
-def with_driver(node: Node, name: str, found: Fingerprint, now: UnixNano) -> Node:
-    """The node after a driver said how it is."""
-    prefix = f"driver.{name}"
-    is_detected = found.health != UNDETECTED
-    attributes = {
-        key: value for key, value in node.attributes.items() if key != prefix and not key.startswith(f"{prefix}.")
-    }
-    if is_detected:
-        attributes |= found.attributes
-    if found.health == HEALTHY:
-        attributes[prefix] = "1"
-    text = found.description or ("Healthy" if found.health == HEALTHY else "")
-    info = DriverInfo(
-        attributes=found.attributes,
-        detected=is_detected,
-        healthy=found.health == HEALTHY,
-        health_description=f"{text}; {found.fix}" if found.fix else text,
-        update_time=now,
-    )
-    return replace(node, attributes=attributes, drivers={**node.drivers, name: info})
-
-
-def driver_schemas(drivers: Mapping[str, Driver]) -> dict[str, Mapping[str, Any]]:
-    """The option schema of every driver, by digest."""
-    schemas: dict[str, Mapping[str, Any]] = {}
-    for name, driver in drivers.items():
-        schema = schema_of(driver.task_config)
-        schemas[schema.digest] = {"driver": name, "schema": msgspec.to_builtins(schema)}
-    return schemas

@@ -129,6 +129,14 @@ class RecordFolder:
         found = (self.read(name) for name in names)
         return tuple(record for record in found if record is not None)
 
+    def owned_by(self, owner: Owner) -> tuple[NetworkRecord, ...]:
+        """The records of an agent's own networks, and of those that agents left that never come back."""
+        return tuple(
+            record
+            for record in self.all()
+            if record.owner.state_dir == owner.state_dir or record.owner.leaves_to(owner)
+        )
+
     def remove(self, alloc_id: str) -> None:
         """Forget an allocation."""
         shutil.rmtree(self.folder / component(alloc_id), ignore_errors=True)

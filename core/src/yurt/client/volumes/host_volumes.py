@@ -14,10 +14,11 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from yurt.client.config import ClientConfig
+from yurt.client.node.local_node import LocalNode
 from yurt.client.volumes.registered_folders import RegisteredFolders
 from yurt.client.volumes.volume_programs import find_programs
 from yurt.sdk.errors import Conflict, Invalid, NotFound, YurtError
@@ -111,9 +112,9 @@ def mkdir_parameters(given: Mapping[str, str]) -> tuple[int, tuple[int, int]]:
 
 
 class HostVolumes:
-    """The dynamic host volumes of the node; `on_change` is called when another set is offered."""
+    """The dynamic host volumes of the node, which it describes by them."""
 
-    def __init__(self, config: ClientConfig, store: ClientDatabase, node: Callable[[], Node]) -> None:
+    def __init__(self, config: ClientConfig, store: ClientDatabase, node: LocalNode) -> None:
         self._config, self._store, self._node = config, store, node
         own = (config.state_dir, config.alloc_dir, config.host_volumes_dir, config.host_volume_plugin_dir)
         self._folders = RegisteredFolders(config.host_volume_register_dirs, own=own)
@@ -121,7 +122,6 @@ class HostVolumes:
         self._records: dict[str, HostVolumeRecord] = {}
         self._offered: dict[str, HostVolumeInfo] = {}
         self._lock = asyncio.Lock()
-        self.on_change: Callable[[], None] = lambda: None
 
     async def open(self) -> None:
         """Find the plugins, and the volumes that were here before; what cannot be found again is not offered."""
@@ -130,6 +130,7 @@ class HostVolumes:
         self._plugins = {**programs, **self._plugins}
         self._records = {record.volume.id: record for record in await self._store.host_volumes()}
         await asyncio.gather(*(self._take_up(record) for record in self._records.values()))
+        self._node.change(self.applied)
 
     async def _take_up(self, record: HostVolumeRecord) -> None:
         volume = record.volume
@@ -171,14 +172,14 @@ class HostVolumes:
     async def _drop(self, record: HostVolumeRecord) -> None:
         volume = record.volume
         offered = self._offered.pop(volume.name, None)
-        self.on_change()
+        self._node.change(self.applied)
         try:
             if not record.is_registered:
-                await self._plugin(volume).delete(volume, self._node())
+                await self._plugin(volume).delete(volume, self._node.value)
         except YurtError:
             if offered is not None:
                 self._offered[volume.name] = offered
-                self.on_change()
+                self._node.change(self.applied)
             raise
         rest = {key: each for key, each in self._records.items() if key != volume.id}
         await self._store.put_host_volumes(tuple(rest.values()))
@@ -190,7 +191,7 @@ class HostVolumes:
         await self._store.put_host_volumes(tuple(records.values()))
         self._records = records
         self._offered[volume.name] = HostVolumeInfo(path=made.path, id=volume.id)
-        self.on_change()
+        self._node.change(self.applied)
         return made
 
     def _check_name(self, volume: HostVolume) -> None:
@@ -209,12 +210,12 @@ class HostVolumes:
 
     async def _make(self, volume: HostVolume) -> HostVolumeMade:
         plugin = self._plugin(volume)
-        made = await plugin.create(volume, self._node())
+        made = await plugin.create(volume, self._node.value)
         try:
             await self._check_folder(made.path)
         except Invalid:
             if volume.id not in self._records:
-                await plugin.delete(replace(volume, host_path=made.path), self._node())
+                await plugin.delete(replace(volume, host_path=made.path), self._node.value)
             raise
         return made
 

@@ -34,7 +34,7 @@ def node_of_alloc(call: Call, alloc_id: str) -> tuple[str, NodePort]:
         # The client knows where its allocations lie, also those that the servers have forgotten.
         if not call.access.allows(Scope(namespace=namespace)):
             raise unknown
-        return alloc_id, call.client
+        return alloc_id, call.client.calls
     alloc = call.known_view().of(AllocationRows).get(alloc_id)
     if alloc is None:
         raise unknown
@@ -67,12 +67,12 @@ def other_server(call: Call) -> str:
 def _own_client(call: Call) -> NodePort:
     if call.client is None:
         raise Refused(400, "No local Node and node_id not provided")
-    return call.client
+    return call.client.calls
 
 
 def _connected(call: Call, node_id: str) -> NodePort:
     if call.client is not None and call.client.node_id == node_id:
-        return call.client
+        return call.client.calls
     try:
         return call.node_port(node_id)
     except (NotFound, Unavailable):

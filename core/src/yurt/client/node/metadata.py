@@ -1,17 +1,57 @@
-"""A node's metadata as its configuration says and as operators changed it while it runs; pure."""
+"""A node's metadata: what its configuration says, and what operators changed while it ran."""
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Mapping
 
+from yurt.client.node.local_node import LocalNode
 from yurt.sdk.errors import Invalid
+from yurt.sdk.value import replace
+from yurt.storage.client_db import ClientDatabase, DynamicMeta
+from yurt.structs.node import Node
 from yurt.structs.rpc import NodeMeta
 
 KEYS_MAX = 256
 KEY_LENGTH_MAX = 128
 VALUE_LENGTH_MAX = 4096
 KEY = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.\-/]*$")
+
+
+class Metadata:
+    """The metadata of one node; changes are on disk before they take effect."""
+
+    def __init__(self, static: Mapping[str, str], *, store: ClientDatabase, node: LocalNode) -> None:
+        self._store = store
+        self._node = node
+        self._value = combined(static, {})
+        self._turn = asyncio.Lock()
+
+    @property
+    def value(self) -> NodeMeta:
+        """The present metadata, with the parts that it is made of."""
+        return self._value
+
+    async def load(self) -> None:
+        """Apply the changes that operators made while an earlier agent ran."""
+        self._apply(combined(self._value.static, (await self._store.node_meta()).values))
+
+    async def change(self, changes: Mapping[str, str | None]) -> NodeMeta:
+        """Set these values; None removes one. Raises Invalid."""
+        async with self._turn:
+            meta = changed(self._value, changes)
+            await self._store.put_node_meta(DynamicMeta(values=meta.dynamic))
+            self._apply(meta)
+            return meta
+
+    def _apply(self, meta: NodeMeta) -> None:
+        self._value = meta
+        self._node.change(self.applied)
+
+    def applied(self, node: Node) -> Node:
+        """The node with its metadata."""
+        return replace(node, meta=self._value.meta)
 
 
 def combined(static: Mapping[str, str], dynamic: Mapping[str, str | None]) -> NodeMeta:

@@ -1,0 +1,56 @@
+"""The allocations of this node, from the servers' list to the reports: the parts of this package, composed."""
+
+from __future__ import annotations
+
+import asyncio
+
+from yurt.client.allocations.alloc_dir import remove_alloc_dir
+from yurt.client.allocations.alloc_table import AllocTable
+from yurt.client.allocations.alloc_watch import AllocWatch
+from yurt.client.allocations.assignments import Assignments
+from yurt.client.allocations.readiness import Readiness
+from yurt.client.allocations.rebuild import LostRecords
+from yurt.client.allocations.removals import Removals
+from yurt.client.allocations.reports import DEV_RETRY_S, RETRY_S, Reporter
+from yurt.client.allocations.runners import Runners
+from yurt.client.context import ClientContext
+
+
+class AllocService:
+    """Runs what the servers assign to the node, and what an earlier agent ran."""
+
+    def __init__(self, table: AllocTable, context: ClientContext, *, node_id: str, group: asyncio.TaskGroup) -> None:
+        config, env, store, server = context.config, context.env, context.store, context.server
+        self._context = context
+        self._lost = LostRecords(store, config.alloc_dir)
+        self.reporter = Reporter(server, env, node_id=node_id, retry_s=DEV_RETRY_S if config.dev else RETRY_S)
+        self.watch = AllocWatch(server, env, store, node_id=node_id, is_dev=config.dev)
+        self.readiness = Readiness(table, self.watch, self.reporter)
+        self.runners = Runners(table, context, group=group, reporter=self.reporter, lost=self._lost)
+        self.removals = Removals(
+            table,
+            (context.networks.release, context.csi.volumes.release, self._remove_dir, store.delete_alloc),
+            group=group,
+            forget=self.reporter.forget,
+        )
+        self._assignments = Assignments(
+            table, self.runners, removals=self.removals, reporter=self.reporter, lost=self._lost
+        )
+
+    async def _remove_dir(self, alloc_id: str) -> None:
+        await asyncio.to_thread(remove_alloc_dir, self._context.config.alloc_dir, alloc_id)
+
+    async def restore(self, fingerprinted: asyncio.Task[None]) -> None:
+        """Continue what an earlier agent ran, once the node is fingerprinted; its networks are read meanwhile."""
+        context = self._context
+        records = await asyncio.to_thread(self._lost.sort, await context.store.allocs())
+        known = {record.id for record in records} | self._lost.ids
+        await context.networks.open(known)
+        await fingerprinted
+        self.watch.know(records)
+        self._assignments.restore(records)
+        await context.csi.volumes.open(known)
+
+    async def follow(self, least_index: int) -> None:
+        """Follow the servers' list, for ever; the first one must not be older than `least_index`."""
+        await self.watch.run(least_index=least_index, apply=self._assignments.apply)

@@ -1,0 +1,64 @@
+"""The allocations that the servers assign to this node: begun, changed and removed as their list says.
+
+What a list means is decided in `lifecycle.alloc_list`; here its changes are carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from yurt.client.allocations.alloc_table import AllocTable
+from yurt.client.allocations.rebuild import LostRecords
+from yurt.client.allocations.removals import Removals
+from yurt.client.allocations.reports import Reporter
+from yurt.client.allocations.runners import Runners
+from yurt.lifecycle.alloc_list import Changes
+from yurt.storage.client_db import AllocRecord
+from yurt.structs.alloc import Allocation
+from yurt.structs.questions import is_client_terminal, is_server_terminal
+from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_UNKNOWN
+
+
+class Assignments:
+    """Brings what runs here into line with what the servers list."""
+
+    def __init__(
+        self, table: AllocTable, runners: Runners, *, removals: Removals, reporter: Reporter, lost: LostRecords
+    ) -> None:
+        self._table = table
+        self._runners = runners
+        self._removals = removals
+        self._reporter = reporter
+        self._lost = lost
+
+    def restore(self, records: Iterable[AllocRecord]) -> None:
+        """Continue what an earlier agent ran; questions about allocations are answered from now on."""
+        for record in records:
+            assert record.alloc is not None, record.id
+            self._runners.begin(record.alloc, record)
+        self._table.set_restored()
+
+    async def apply(self, changes: Changes) -> None:
+        """Carry out the changes of a list; reports may leave from now on."""
+        for alloc in changes.fetched:
+            self._take(alloc)
+        self._lost.unclaimed()
+        self._removals.begin(changes.gone)
+        self._reporter.open()
+
+    def _take(self, alloc: Allocation) -> None:
+        runner = self._table.live.get(alloc.id)
+        if runner is not None:
+            runner.take_over(alloc)
+        if alloc.id in self._table:
+            if alloc.client_status == CLIENT_UNKNOWN:
+                self._reporter.resend(alloc.id)
+        elif is_client_terminal(alloc):
+            return
+        elif is_server_terminal(alloc) and alloc.id not in self._lost.ids:
+            self._runners.report_end(alloc.id, CLIENT_COMPLETE, "Stopped before it started on this client")
+        elif alloc.job is None or alloc.job.group(alloc.task_group) is None:
+            text = f"the servers sent no group {alloc.task_group!r} with allocation {alloc.id}"
+            self._runners.report_end(alloc.id, CLIENT_FAILED, text)
+        else:
+            self._runners.begin(alloc)

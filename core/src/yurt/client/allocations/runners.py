@@ -1,0 +1,113 @@
+"""The runners of a client: begun, watched until their allocations are over, and retired to records."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import weakref
+from collections.abc import Mapping, Sequence
+
+from yurt.client.allocations.alloc_log_lines import life_line
+from yurt.client.allocations.alloc_runner import AllocRunner
+from yurt.client.allocations.alloc_table import AllocTable
+from yurt.client.allocations.rebuild import LostRecords
+from yurt.client.allocations.reports import Reporter
+from yurt.client.context import ClientContext
+from yurt.client.csi.manager import is_plugin
+from yurt.runtime.supervise import supervised
+from yurt.storage.client_db import AllocRecord
+from yurt.structs.alloc import Allocation, TaskState
+from yurt.structs.commands import AllocUpdate
+from yurt.structs.status import CLIENT_FAILED, ClientStatus
+
+log = logging.getLogger(__name__)
+
+
+class Runners:
+    """Runs the allocations of a table; a runner that fails costs its own allocation."""
+
+    def __init__(
+        self,
+        table: AllocTable,
+        context: ClientContext,
+        *,
+        group: asyncio.TaskGroup,
+        reporter: Reporter,
+        lost: LostRecords,
+    ) -> None:
+        self._table = table
+        self._context = context
+        self._group = group
+        self._reporter = reporter
+        self._lost = lost
+
+    def begin(self, alloc: Allocation, record: AllocRecord | None = None) -> None:
+        """Run an allocation; a record continues what an earlier agent ran."""
+        runner = AllocRunner(alloc, self._context, group=self._group, report=self.report)
+        after = self._predecessors(alloc)
+        self._table.live[alloc.id] = runner
+        supervised(
+            self._group,
+            f"allocation {alloc.id[:8]}",
+            self._until_retired(runner, record, after=after, is_rebuilt=self._lost.take(alloc.id)),
+            on_error=lambda error: self._broke(runner, error),
+        )
+
+    def _predecessors(self, alloc: Allocation) -> tuple[weakref.ref[AllocRunner], ...]:
+        """The runners of this node whose allocations end in favour of this one."""
+        live = self._table.live
+        ids = (alloc.previous_allocation, *alloc.preempted_allocations)
+        return tuple(weakref.ref(live[each]) for each in ids if each in live)
+
+    async def _until_retired(
+        self,
+        runner: AllocRunner,
+        record: AllocRecord | None,
+        *,
+        after: Sequence[weakref.ref[AllocRunner]],
+        is_rebuilt: bool,
+    ) -> None:
+        """Run an allocation until nothing of it is left but a record."""
+        await runner.run(record, after=after, is_rebuilt=is_rebuilt)
+        while not await runner.wait_cleaned():
+            log.warning("drivers still free what ended tasks held: allocation=%s", runner.id)
+        self._table.retire(runner)
+
+    def _broke(self, runner: AllocRunner, error: Exception) -> None:
+        runner.end()
+        self.report_end(runner.id, CLIENT_FAILED, f"running the allocation failed: {error}")
+
+    def report(self, update: AllocUpdate) -> None:
+        """Report an allocation to the servers; what becomes of it is logged."""
+        runner = self._table.live.get(update.id)
+        line = life_line(runner.alloc.name if runner else "", self._reporter.status_of(update.id), update)
+        if line:
+            log.info("%s", line)
+        self._reporter.offer(update)
+
+    def report_end(self, alloc_id: str, status: ClientStatus, description: str) -> None:
+        """Report the end of an allocation that no runner reports: it was never begun, or its runner failed."""
+        runner = self._table.live.get(alloc_id)
+        states: Mapping[str, TaskState] = runner.states if runner is not None else {}
+        self.report(
+            AllocUpdate(
+                id=alloc_id,
+                node_id=self._context.node().id,
+                client_status=status,
+                client_description=description,
+                task_states=states,
+            )
+        )
+
+    async def stop_all(self) -> None:
+        """Kill every task and wait for the ends, those of plugins last: the others may use their volumes."""
+        for is_last in (False, True):
+            ending = [runner for runner in self._table.live.values() if is_plugin(runner.task_group) == is_last]
+            for runner in ending:
+                runner.stop_at_once()
+            for runner in ending:
+                await runner.wait_over()
+
+    async def finish_cleaning(self) -> None:
+        """Wait, within a bound, until the drivers have freed what ended tasks held: a container, say."""
+        await asyncio.gather(*(runner.wait_cleaned() for runner in self._table.live.values()))

@@ -1,0 +1,90 @@
+"""The tasks that hold devices, and what they are told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
+
+from yurt.client.devices.claims import claim_of
+from yurt.client.devices.manager import HealthChange
+from yurt.client.devices.owners import LiveTask
+from yurt.client.devices.wire import group_name, key_of
+from yurt.client.node.node_events import NodeEvents
+from yurt.lifecycle import events
+from yurt.lifecycle.task import RUNNING, TaskMachine
+from yurt.sdk.device import DeviceClaim
+from yurt.sdk.driver import TaskHandle
+from yurt.structs.alloc import Allocation, TaskEvent
+
+
+class HoldingTask(Protocol):
+    """A task that may hold devices."""
+
+    @property
+    def name(self) -> str:
+        """Its name in the job."""
+        ...
+
+    @property
+    def alloc(self) -> Allocation:
+        """Its allocation."""
+        ...
+
+    @property
+    def machine(self) -> TaskMachine:
+        """Its present state."""
+        ...
+
+    @property
+    def handle(self) -> TaskHandle | None:
+        """What its driver knows it by, once it has started."""
+        ...
+
+    def note(self, event: TaskEvent) -> None:
+        """Add an event to its history."""
+        ...
+
+    async def end_run(self, why: TaskEvent) -> None:
+        """End its run as failed."""
+        ...
+
+
+class DeviceHolders:
+    """Answers who holds devices; `tasks` are all tasks that may still run."""
+
+    def __init__(self, tasks: Callable[[], Iterable[HoldingTask]]) -> None:
+        self._tasks = tasks
+
+    def each(self) -> Iterator[tuple[HoldingTask, DeviceClaim]]:
+        """Every task that may still run and was given devices."""
+        for task in self._tasks():
+            claim = claim_of(task.alloc, task.name)
+            if claim.devices:
+                yield task, claim
+
+    def live(self) -> Iterator[LiveTask]:
+        """The tasks that run, with or without devices: a process is looked up among all of them."""
+        for task in self._tasks():
+            if task.handle is not None and task.machine.phase == RUNNING:
+                yield LiveTask(
+                    alloc_id=task.alloc.id, task_name=task.name, task_id=task.handle.task_id, pid=task.handle.pid
+                )
+
+
+class HealthNotices:
+    """Tells the servers and the holders of a device that it has become unhealthy, or healthy again."""
+
+    def __init__(self, holders: DeviceHolders, node_events: NodeEvents) -> None:
+        self._holders = holders
+        self._node_events = node_events
+
+    def tell(self, changes: Iterable[HealthChange]) -> None:
+        """Send an event of the node for each change, and one of the task to each holder."""
+        by_device = {(change.group, change.id): change for change in changes}
+        for change in by_device.values():
+            details = {"device": change.id, "group": group_name(change.group)}
+            self._node_events.emit("Device", change.text, details)
+        for task, claim in tuple(self._holders.each()) if by_device else ():
+            held = ((key_of(devices), device) for devices in claim.devices for device in devices.ids)
+            for change in [by_device[each] for each in held if each in by_device]:
+                task.note(events.device(change.text))

@@ -1,0 +1,57 @@
+"""The node of this client as it is at present: every part that finds something out changes it here.
+
+A change that the servers do not know makes a heartbeat due, and the node is registered again instead of it. Parts
+describe the node by a pure function from node to node, so that the order in which they find something out does not
+matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from yurt.structs.node import Node
+
+Schemas = Mapping[str, Mapping[str, Any]]
+"""The option schemas of the drivers, by digest."""
+
+
+class LocalNode:
+    """Holds the node, and knows whether it differs from what was registered last."""
+
+    def __init__(self, node: Node, *, visible: Callable[[Node], Node] = lambda node: node) -> None:
+        """`visible` takes away what the operator excludes from the fingerprints."""
+        self.value = node
+        self.schemas: Schemas = {}
+        self.is_changed = False
+        self._visible = visible
+        self.beat_due = asyncio.Event()
+        """Set when the servers are to hear from the node before its next heartbeat is due."""
+
+    @property
+    def id(self) -> str:
+        """The node's id, which never changes."""
+        return self.value.id
+
+    def current(self) -> Node:
+        """The node as it is now."""
+        return self.value
+
+    def change(self, change: Callable[[Node], Node]) -> None:
+        """Describe the node anew; the servers hear of it when it differs."""
+        new = self._visible(change(self.value))
+        assert new.id == self.value.id, (new.id, self.value.id)
+        if new != self.value:
+            self.value = new
+            self._tell()
+
+    def change_schemas(self, schemas: Schemas) -> None:
+        """The drivers have these options."""
+        if schemas != self.schemas:
+            self.schemas = schemas
+            self._tell()
+
+    def _tell(self) -> None:
+        self.is_changed = True
+        self.beat_due.set()

@@ -1,0 +1,130 @@
+"""What servers ask of this node (`yurt.server.ports.NodePort`): each call, given to the part that answers it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from yurt.client.allocations.alloc_operations import AllocOperations
+from yurt.client.allocations.garbage import GarbageCollector
+from yurt.client.files.alloc_files import AllocFiles
+from yurt.client.node.host_usage import HostUsage
+from yurt.client.node.metadata import Metadata
+from yurt.client.servers.node_token import NodeToken
+from yurt.client.volumes.host_volumes import HostVolumes
+from yurt.runtime.insides import insides
+from yurt.runtime.log_tap import log_texts
+from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
+from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, NodeMeta, StreamFrame
+from yurt.structs.volumes.host import HostVolume, HostVolumeMade
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCalls:
+    """The node as servers and the agent's own HTTP API see it."""
+
+    files: AllocFiles
+    operations: AllocOperations
+    garbage: GarbageCollector
+    usage: HostUsage
+    metadata: Metadata
+    token: NodeToken
+    host_volumes: HostVolumes
+    is_debug: bool
+
+    async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
+        """A directory inside the allocation's directory, sorted by name."""
+        return await self.files.list_files(alloc_id, path)
+
+    async def stat_file(self, alloc_id: str, path: str) -> FileInfo:
+        """One entry."""
+        return await self.files.stat_file(alloc_id, path)
+
+    def read_file(self, alloc_id: str, path: str, *, offset: int, limit: int) -> AsyncGenerator[bytes]:
+        """The bytes from `offset`, at most `limit` (0: all)."""
+        return self.files.read_file(alloc_id, path, offset=offset, limit=limit)
+
+    def stream_file(
+        self, alloc_id: str, path: str, *, offset: int, origin: str, follow: bool
+    ) -> AsyncGenerator[StreamFrame]:
+        """Frames of a file, following it; an empty frame is a heartbeat."""
+        return self.files.stream_file(alloc_id, path, offset=offset, origin=origin, follow=follow)
+
+    def stream_logs(
+        self, alloc_id: str, task: str, *, kind: str, offset: int, origin: str, follow: bool
+    ) -> AsyncGenerator[StreamFrame]:
+        """Frames of a task's stdout or stderr over all rotated files."""
+        return self.files.stream_logs(alloc_id, task, kind=kind, offset=offset, origin=origin, follow=follow)
+
+    async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
+        """Use of an allocation; of one task when `task` is not empty."""
+        return await self.operations.alloc_stats(alloc_id, task)
+
+    async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
+        """What the checks of an allocation's services said last."""
+        return await self.operations.alloc_checks(alloc_id)
+
+    async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
+        """Restart one task, or the running ones, or all of them."""
+        await self.operations.restart_alloc(alloc_id, task=task, all_tasks=all_tasks)
+
+    async def signal_alloc(self, alloc_id: str, *, task: str, signal: str) -> None:
+        """Send a signal to one task, or to all when `task` is empty."""
+        await self.operations.signal_alloc(alloc_id, task=task, signal=signal)
+
+    def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
+        """Run a command in a task; closing the frames, or the end of the inputs, ends it."""
+        return self.operations.exec_task(request, inputs)
+
+    def pack_disk(self, alloc_id: str) -> AsyncGenerator[bytes]:
+        """The data of an allocation that has ended, for its successor elsewhere."""
+        return self.operations.pack_disk(alloc_id)
+
+    async def collect_garbage(self, alloc_id: str | None) -> None:
+        """Remove the directory of one terminal allocation, or of all of them."""
+        await self.garbage.collect(alloc_id)
+
+    async def host_stats(self) -> HostStats:
+        """Use of the host."""
+        return await self.usage.stats()
+
+    async def node_meta(self) -> NodeMeta:
+        """The node's metadata."""
+        return self.metadata.value
+
+    async def apply_node_meta(self, changes: Mapping[str, str | None]) -> NodeMeta:
+        """Change the node's metadata; None removes a value."""
+        return await self.metadata.change(changes)
+
+    async def node_identity(self) -> Mapping[str, Any]:
+        """The claims of the node's identity; raises NotFound when it has none."""
+        return await self.token.claims()
+
+    async def agent_process(self) -> str:
+        """The process of this agent, as it registers with the servers."""
+        return self.token.process
+
+    async def renew_node_identity(self) -> None:
+        """Have the node's identity replaced with its next heartbeat."""
+        self.token.renew()
+
+    def monitor(self, *, level: str, as_json: bool) -> AsyncGenerator[str]:
+        """The log of the agent as it is written, at a level; an empty text is a heartbeat."""
+        return log_texts(level=level, as_json=as_json)
+
+    def agent_insides(self, *, what: str, options: Mapping[str, str]) -> AsyncGenerator[bytes]:
+        """Profiles and tables of the agent (`yurt.runtime.insides`); an empty piece is a heartbeat."""
+        return insides(what, options, is_debug=self.is_debug)
+
+    async def create_host_volume(self, volume: HostVolume) -> HostVolumeMade:
+        """Have a plugin make a volume and offer it; the same id again changes it."""
+        return await self.host_volumes.create(volume)
+
+    async def register_host_volume(self, volume: HostVolume) -> HostVolumeMade:
+        """Offer a folder of the node as a volume."""
+        return await self.host_volumes.register(volume)
+
+    async def delete_host_volume(self, volume: HostVolume) -> None:
+        """Offer a volume no longer, and have its plugin remove it."""
+        await self.host_volumes.delete(volume)

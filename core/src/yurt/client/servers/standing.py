@@ -1,0 +1,107 @@
+"""What the servers take this node for: unknown, initializing or ready.
+
+    unknown -registered-> initializing -allowed, and a server agrees-> ready
+    ready -a server disagrees, or does not know the node-> initializing, everything is fetched and reported again
+
+The client allows ready once its allocations have been fetched, restored and reported (invariant E1). A server that has
+lost sight of the node takes that back: the client then repeats all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from yurt.lifecycle import heartbeats
+from yurt.lifecycle.heartbeats import Contact
+from yurt.rpc.peer import ConnectionLost
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Unavailable, YurtError
+from yurt.structs.rpc import NodeReply
+from yurt.structs.status import NODE_INIT, NODE_READY
+
+REFUSALS_MAX = 1
+"""After more refusals in a row the client asks for ready with its next heartbeat, not at once."""
+
+
+class Standing:
+    """The state of one node's registration; `on_lost` is called with the index from which on to report again."""
+
+    def __init__(
+        self, env: Env, *, beat_due: asyncio.Event, on_lost: Callable[[int], None], is_dev: bool = False
+    ) -> None:
+        self.contact = Contact(is_dev=is_dev, last_ok_s=env.monotonic())
+        self.status = NODE_INIT
+        self.registered_index = 0
+        self.registered = asyncio.Event()
+        self.ready = asyncio.Event()
+        """Set for good once the servers have taken the node for ready."""
+        self._env = env
+        self._beat_due = beat_due
+        self._on_lost = on_lost
+        self._is_allowed = False
+        self._is_forgotten = False
+        self._refusals = 0
+
+    @property
+    def wanted(self) -> str:
+        """The status that the next heartbeat asks for."""
+        return NODE_READY if self._is_allowed else NODE_INIT
+
+    @property
+    def is_behind(self) -> bool:
+        """The client is ready, and the servers have not been asked to agree."""
+        return self._is_allowed and self.status == NODE_INIT
+
+    def allow_ready(self) -> None:
+        """All allocations have been fetched, restored and reported: ask for ready at once."""
+        self._is_allowed = True
+        if self._refusals <= REFUSALS_MAX:
+            self._beat_due.set()
+
+    def answered(self, reply: NodeReply) -> None:
+        """A server has answered."""
+        self.contact = heartbeats.answered(self.contact, ttl_s=reply.heartbeat_ttl_s, now_s=self._env.monotonic())
+
+    def take_registration(self, reply: NodeReply) -> None:
+        """A server has registered the node."""
+        self.registered_index = reply.index
+        self.registered.set()
+        if self._is_forgotten:
+            self._is_forgotten = False
+            self._start_again(reply.index)
+        if reply.node_status != self.status:
+            self._beat_due.set()
+
+    def forget(self) -> None:
+        """A server does not know the node: after its next registration everything is reported again."""
+        self._is_forgotten = True
+
+    def take_beat(self, wanted: str, reply: NodeReply) -> None:
+        """A server has answered a heartbeat that asked for a status."""
+        status = reply.node_status or wanted
+        if wanted == NODE_READY and status != NODE_READY:
+            self._refusals += 1
+            self._start_again(reply.index)
+        elif status == NODE_READY:
+            self._refusals = 0
+            self.status = NODE_READY
+            self.ready.set()
+
+    def _start_again(self, index: int) -> None:
+        self.status = NODE_INIT
+        self._is_allowed = False
+        self._on_lost(index)
+
+    def registration_retry_s(self) -> float:
+        """How long to wait after a registration that failed."""
+        return heartbeats.register_retry(self.contact, self._env.random())
+
+    def beat_retry_s(self, error: YurtError) -> float:
+        """How long to wait after a heartbeat that failed; servers without a leader are asked again soon."""
+        return heartbeats.heartbeat_retry(
+            self.contact,
+            has_leader=isinstance(error, ConnectionLost) or not isinstance(error, Unavailable),
+            now_s=self._env.monotonic(),
+            chance=self._env.random(),
+        )
