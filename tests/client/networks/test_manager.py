@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from yurt.client.networks import construction, manager, namespaces
-from yurt.client.networks.settings import NetworkSettings
 from yurt.sdk.driver import Capabilities, Mount
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.value import replace
@@ -281,7 +280,6 @@ async def test_what_a_driver_made_waits_for_that_driver(node: Node, plugins: Plu
 async def test_a_network_that_was_made_again_is_not_taken_away_with_what_failed_before(
     node: Node, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(manager, "CLEAR_EVERY_S", 0.01)
     networks, (alloc, group) = await node.networks(), asking()
     marks = plugins.fail("second", "ADD"), plugins.fail("first", "DEL")
     with pytest.raises(RecoverableError):
@@ -289,12 +287,12 @@ async def test_a_network_that_was_made_again_is_not_taken_away_with_what_failed_
     for mark in marks:
         mark.unlink()
     made = await networks.join(alloc, group, grouped(node.driver))
-    looks: list[None] = []
+    pauses: list[float] = []
 
-    def look(settings: NetworkSettings) -> tuple[tuple[str, int, int], ...]:
-        looks.append(None)
-        return ()
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        await asyncio.sleep(0)
 
-    monkeypatch.setattr(manager, "folders_mark", look)
-    await until_idle(networks.run(), lambda: len(looks) > 2 * manager.LOOKS_BEFORE_CLEARING)
+    monkeypatch.setattr(networks._env, "sleep", pause)
+    await until_idle(networks.run(), lambda: len(pauses) > 2)
     assert namespaces.identity(made.namespace) and networks.status(alloc.id) == made.status

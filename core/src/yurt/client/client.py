@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -61,7 +61,6 @@ from yurt.runtime.supervise import supervised
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver
 from yurt.sdk.errors import Unavailable
-from yurt.sdk.value import no_entries
 from yurt.storage.client_db import ClientDatabase, NodeIdentity
 from yurt.structs.node import Node
 from yurt.structs.status import NODE_READY
@@ -83,8 +82,8 @@ class Surroundings:
     server: ServerPort
     database: ClientDatabase
     drivers: Mapping[str, Driver]
-    devices: Mapping[str, DevicePlugin] = no_entries()
-    plugin_attributes: Mapping[str, str] = no_entries()
+    devices: Mapping[str, DevicePlugin] = field(default_factory=dict)
+    plugin_attributes: Mapping[str, str] = field(default_factory=dict)
     learn_servers: Callable[[Addresses], None] = lambda _: None
     """Called with the addresses of the servers whenever they are named anew."""
     find_networks: Finder = find_offered
@@ -118,11 +117,9 @@ class Client:
         self.alloc_service = AllocService(self.allocs, context, node_id=node.id, group=group)
         on_lost = self.alloc_service.readiness.lose
         self._standing = standing = Standing(env, beat_due=node.beat_due, on_lost=on_lost, is_dev=config.dev)
-        self._servers = KnownServers(given.learn_servers)
         token = NodeToken(given.database, env, wake=node.beat_due.set)
-        self._connection = Connection(
-            given.server, env, node=node, token=token, standing=standing, servers=self._servers
-        )
+        servers = KnownServers(given.learn_servers)
+        self._connection = Connection(given.server, env, node=node, token=token, standing=standing, servers=servers)
         self.calls = self._calls(context, token)
         self._loops = self._compose_loops(context, holders, offers)
 
@@ -204,11 +201,11 @@ class Client:
     @property
     def servers(self) -> Addresses:
         """The servers, as the last one that answered named them."""
-        return self._servers.addresses
+        return self._connection.servers.addresses
 
     def set_servers(self, addresses: Addresses) -> None:
         """Use these servers, until one that answers names others."""
-        self._servers.replace(addresses)
+        self._connection.servers.replace(addresses)
 
     def server_found(self) -> None:
         """A server can be reached again: the node makes itself known at once."""

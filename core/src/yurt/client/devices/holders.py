@@ -82,8 +82,7 @@ class HealthNotices:
         """Send an event of the node for each change, and one of the task to each holder."""
         by_device = {(change.group, change.id): change for change in changes}
         for change in by_device.values():
-            details = {"device": change.id, "group": group_name(change.group)}
-            self._node_events.emit("Device", change.text, details)
+            self._node_events.emit("Device", change.text, device=change.id, group=group_name(change.group))
         for task, claim in tuple(self._holders.each()) if by_device else ():
             held = ((key_of(devices), device) for devices in claim.devices for device in devices.ids)
             for change in [by_device[each] for each in held if each in by_device]:

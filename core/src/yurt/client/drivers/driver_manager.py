@@ -94,7 +94,7 @@ class DriverManager:
             self._tell(name, told.health_description or ("Healthy" if told.healthy else "Unhealthy"))
 
     def _tell(self, name: str, text: str) -> None:
-        self._events.emit("Driver", f"Driver {name}: {text}", {"driver": name})
+        self._events.emit("Driver", f"Driver {name}: {text}", driver=name)
 
 
 def with_driver(node: Node, name: str, found: Fingerprint, now: UnixNano) -> Node:

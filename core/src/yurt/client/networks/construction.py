@@ -41,7 +41,7 @@ class Construction:
         self._at_once = asyncio.Semaphore(AT_ONCE)
 
     async def make(self, plan: NetworkRecord, network: NetworkResource) -> NetworkRecord:
-        """Make a network, a few times over when that fails; raises DriverError, after which the plan is to be undone."""
+        """Make a network, in several attempts; raises DriverError, after which the plan is to be undone."""
         for _ in range(ATTEMPTS - 1):
             try:
                 return await self._make_once(plan, network)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 
 from yurt.client.node.local_node import LocalNode
 from yurt.client.ports import ServerPort
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
-from yurt.sdk.value import no_entries
 from yurt.structs.node import NodeEvent
 from yurt.structs.rpc import NodeEventsRequest
 
@@ -23,7 +21,7 @@ class NodeEvents:
         self._node = node
         self._group = group
 
-    def emit(self, subsystem: str, message: str, details: Mapping[str, str] = no_entries()) -> None:
+    def emit(self, subsystem: str, message: str, **details: str) -> None:
         """Send an event of a subsystem of the client: Driver, Device, Storage."""
         event = NodeEvent(message=message, subsystem=subsystem, details=details, timestamp=self._env.now())
         request = NodeEventsRequest(node_id=self._node.id, events=(event,))

@@ -35,12 +35,12 @@ class Connection:
         standing: Standing,
         servers: KnownServers,
     ) -> None:
+        self.servers = servers
         self._server = server
         self._env = env
         self._node = node
         self._token = token
         self._standing = standing
-        self._servers = servers
         self._beat_due = node.beat_due
         self._reachable = asyncio.Event()
 
@@ -81,7 +81,7 @@ class Connection:
     def _take(self, reply: NodeReply) -> None:
         self._standing.answered(reply)
         if reply.servers:
-            self._servers.replace(reply.servers)
+            self.servers.replace(reply.servers)
 
     async def _beat(self) -> None:
         """Beat until the node has to be registered again: it is unknown, or it changed."""
