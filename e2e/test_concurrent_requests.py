@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 from yurt.testing.agent import Agent, ApiFailure, wait_for
-from yurt.testing.histories.clients import Shape
+from yurt.testing.histories.clients import LoadShape
 from yurt.testing.histories.deployment_requests import CanaryKind
 from yurt.testing.histories.drains import LoadedNodeKind
 from yurt.testing.histories.faults import leader_faults
-from yurt.testing.histories.programs import Program, run_program
+from yurt.testing.histories.programs import RequestProgram, run_program
 from yurt.testing.nightly import is_nightly, seed
 from yurt.testing.real_cluster import RealCluster, real_cluster
 
@@ -27,8 +27,8 @@ ON_THREE_SERVERS = 50_000 if is_nightly() else 3_000
 WITH_NODES = 10_000 if is_nightly() else 1_000
 """Operations; on two cores an agent answers 400 to 800 a second, three servers 300."""
 FAULT_EVERY_S = 10.0
-WIDE = Shape(lanes=12, width=6, bursts=10)
-LONG = Shape(lanes=6, width=5, bursts=20)
+WIDE = LoadShape(lanes=12, width=6, bursts=10)
+LONG = LoadShape(lanes=6, width=5, bursts=20)
 """It takes some requests until there is a canary."""
 UNLIMITED = {"limits": {"http_max_conns_per_client": 0}}
 """All requests come from one address, and those that a frozen server has pile up."""
@@ -63,7 +63,7 @@ def _leads(agent: Agent) -> bool:
 
 
 async def test_an_agent_in_memory_answers_as_if_requests_came_one_by_one(dev_agent: Agent) -> None:
-    program = Program(seed=seed(17), operations=IN_MEMORY, node_id=dev_agent.get("/v1/nodes")[0]["ID"])
+    program = RequestProgram(seed=seed(17), operations=IN_MEMORY, node_id=dev_agent.get("/v1/nodes")[0]["ID"])
 
     report = await run_program(program, [dev_agent.address])
 
@@ -72,7 +72,7 @@ async def test_an_agent_in_memory_answers_as_if_requests_came_one_by_one(dev_age
 
 
 async def test_a_server_with_a_log_on_disk_answers_as_if_requests_came_one_by_one(server: Agent) -> None:
-    program = Program(seed=seed(18), operations=ON_DISK)
+    program = RequestProgram(seed=seed(18), operations=ON_DISK)
 
     report = await run_program(program, [server.address], settle=lambda: _kill_and_start(server))
 
@@ -81,7 +81,7 @@ async def test_a_server_with_a_log_on_disk_answers_as_if_requests_came_one_by_on
 
 
 async def test_three_servers_answer_as_one_while_their_leader_is_killed_and_frozen(tmp_path: Path) -> None:
-    program = Program(seed=seed(19), operations=ON_THREE_SERVERS, shape=WIDE)
+    program = RequestProgram(seed=seed(19), operations=ON_THREE_SERVERS, shape=WIDE)
 
     with real_cluster(tmp_path, settings=UNLIMITED) as cluster, leader_faults(cluster, every_s=FAULT_EVERY_S) as faults:
         addresses = [each.address for each in cluster.servers]
@@ -105,7 +105,7 @@ async def test_canaries_and_drains_of_loaded_nodes_outlive_leaders(tmp_path: Pat
     ) as cluster:
         nodes = {each["Datacenter"]: each["ID"] for each in cluster.wait_leader().answer("/v1/nodes")}
         kinds = (CanaryKind("cli1"), LoadedNodeKind(nodes["cli2"], "cli2"), LoadedNodeKind(nodes["cli3"], "cli3"))
-        program = Program(seed=seed(20), operations=WITH_NODES, shape=LONG, kinds=kinds)
+        program = RequestProgram(seed=seed(20), operations=WITH_NODES, shape=LONG, kinds=kinds)
         with leader_faults(cluster, every_s=FAULT_EVERY_S) as faults:
             report = await run_program(program, [each.address for each in cluster.servers])
 

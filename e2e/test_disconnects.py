@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 from yurt.testing.agent import pid_is_alive, raw_exec_job, register, wait_for
 from yurt.testing.faults.skewed import skewed_command
-from yurt.testing.real_cluster import ClientAgent, Place, RealCluster, ServerAgent
+from yurt.testing.real_cluster import AgentHost, ClientAgent, RealCluster, ServerAgent
 from yurt.testing.services.network import Network
 
 pytestmark = [
@@ -203,10 +203,10 @@ def add_client(cluster: RealCluster, network: Network, skew_s: int) -> ClientAge
     return client
 
 
-def machine(network: Network) -> Place:
+def machine(network: Network) -> AgentHost:
     """One more machine, which keeps the mounts of this one: cgroups among them."""
     place = network.machine()
-    return Place(place.address, ("nsenter", f"--net=/run/netns/{place.before[-1]}"))
+    return AgentHost(place.address, ("nsenter", f"--net=/run/netns/{place.before[-1]}"))
 
 
 @pytest.fixture(scope="module")

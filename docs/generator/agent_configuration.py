@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 from yurt.agent.config import make_config
-from yurt.agent.config_keys import ABSENT, ACCEPTED, ROOT, USED, Block, Key
-from yurt.agent.data_dir import DataDir
+from yurt.agent.config_keys import ABSENT, ACCEPTED, ROOT, USED, ConfigBlock, Key
+from yurt.agent.data_dir import AgentDataDir
 from yurt.agent.far import server_addresses
 from yurt.agent.limits import http_limits, rpc_limits
 from yurt.agent.node import plugin_context
@@ -75,7 +75,7 @@ class Found(NamedTuple):
     key: Key
 
 
-def keys(block: Block, path: tuple[str, ...] = ()) -> Iterator[Found]:
+def keys(block: ConfigBlock, path: tuple[str, ...] = ()) -> Iterator[Found]:
     """Every key; a labelled block has `name` in the path."""
     for name, entry in block.entries.items():
         here = (*path, name)
@@ -95,7 +95,7 @@ def outcome(data: Mapping[str, Any], folder: OwnedFolder, root: Path) -> dict[st
         "bind_addr": "127.0.0.1",
     }
     config = make_config({}, merged(base, data), is_dev=False)
-    directory = DataDir(root, is_temporary=False, owned=folder)
+    directory = AgentDataDir(root, is_temporary=False, owned=folder)
     parts = {
         "server": server_config(config, directory),
         "client": client_config(config, directory),

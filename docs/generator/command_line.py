@@ -7,7 +7,7 @@ import inspect
 import re
 
 from yurt.cli import main
-from yurt.cli.command import CLIENT_FLAGS, Command
+from yurt.cli.command import CLIENT_FLAGS, CliCommand
 from yurt.cli.flags import BOOL, MAYBE_BOOL, Flag
 from yurt.cli.tree import ALIASES, command, command_names, group_names
 from yurt.cli.views import monitor
@@ -94,7 +94,7 @@ def environment() -> str:
     return "## Environment\n\nFlags win.\n\n" + table(("Variable", ""), rows)
 
 
-def section(shown: Command) -> str:
+def section(shown: CliCommand) -> str:
     """One shown."""
     usage = f"yurt {shown.name} [options] {shown.usage}".rstrip()
     aliases = [f"yurt {alias}" for alias, target in ALIASES.items() if target == shown.name]
@@ -122,7 +122,7 @@ def without_effect() -> str:
     return f"{head}\n\n" + table(("Option", "Commands"), rows)
 
 
-def follows(command: Command) -> bool:
+def follows(command: CliCommand) -> bool:
     """The command ends with following an evaluation."""
     module = ast.parse(inspect.getsource(inspect.getmodule(command.run) or main))
     functions = {node.name: node for node in module.body if isinstance(node, ast.FunctionDef)}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from yurt.api.decode import decode_job
 from yurt.api.encode import to_wire
 from yurt.structs.status import JOB_TYPES
-from yurt_jobspec.schema import BlockSchema, Child, schema_of
+from yurt_jobspec.schema import BlockSchema, ChildBlock, schema_of
 
 from docs.generator import functions, job_bounds, job_unavailable, job_values
 from docs.generator.job_notes import NOTES
@@ -83,7 +83,7 @@ def collect(block: str, data: Any, found: dict[str, Any]) -> None:
             collect(child.block, first(data.get(child.field), child), found)
 
 
-def first(value: Any, child: Child) -> Any:
+def first(value: Any, child: ChildBlock) -> Any:
     """The one object that `sample` made."""
     if child.kind == "blocks":
         return value[0] if value else None

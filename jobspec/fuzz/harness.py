@@ -37,8 +37,8 @@ from yurt_jobspec import (
     to_sarif,
     write_job,
 )
-from yurt_jobspec.diagnostics import EvaluationError, Source
-from yurt_jobspec.evaluator import Evaluator, Scope
+from yurt_jobspec.diagnostics import EvaluationError, SourceText
+from yurt_jobspec.evaluator import Evaluator, NameScope
 from yurt_jobspec.syntax import lines
 from yurt_jobspec.syntax.expressions import ExpressionParser, SyntaxProblem
 from yurt_jobspec.syntax.lexer import tokenize_template
@@ -118,7 +118,7 @@ def template(text: str) -> None:
     try:
         node = parse_template(parser)
         if not tokens.problems and not parser.problems:
-            Evaluator(text).evaluate(node, Scope({"var": {"a": "x", "n": 3, "l": ("a", 1), "o": {"k": True}}}))
+            Evaluator(text).evaluate(node, NameScope({"var": {"a": "x", "n": 3, "l": ("a", 1), "o": {"k": True}}}))
     except (SyntaxProblem, EvaluationError):
         return
 
@@ -126,8 +126,8 @@ def template(text: str) -> None:
 def expression(text: str) -> None:
     """An expression with something to refer to."""
     try:
-        node = parse_expression(Source(NAME, text))
-        Evaluator(text).evaluate(node, Scope({"var": {"a": "x", "n": 3, "l": ("a", 1), "o": {"k": True}}}))
+        node = parse_expression(SourceText(NAME, text))
+        Evaluator(text).evaluate(node, NameScope({"var": {"a": "x", "n": 3, "l": ("a", 1), "o": {"k": True}}}))
     except JobspecError as error:
         told(error, text)
     except EvaluationError as error:
@@ -139,7 +139,7 @@ def lines_and_tokens(text: str) -> None:
     for is_lenient in (False, True):
         found = lines.read_body(text, is_lenient=is_lenient)
         try:
-            wanted = parse_tokens(Source(NAME, text), is_lenient=is_lenient)
+            wanted = parse_tokens(SourceText(NAME, text), is_lenient=is_lenient)
         except JobspecError as error:
             assert found is None, error
         else:

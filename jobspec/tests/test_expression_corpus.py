@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt_jobspec.diagnostics import EvaluationError, JobspecError, Problem, Source
-from yurt_jobspec.evaluator import Evaluator, Scope
-from yurt_jobspec.functions.registry import Function, FunctionError, Parameter, lookup
+from yurt_jobspec.diagnostics import EvaluationError, JobspecError, OffsetDiagnostic, SourceText
+from yurt_jobspec.evaluator import Evaluator, NameScope
+from yurt_jobspec.functions.registry import FunctionError, FunctionSpec, Parameter, lookup
 from yurt_jobspec.syntax.expressions import ExpressionParser, SyntaxProblem
 from yurt_jobspec.syntax.lexer import tokenize_template
 from yurt_jobspec.syntax.parser import parse_expression
@@ -75,18 +75,18 @@ assert upper is not None
 ANYTHING = Parameter("x", "any", True)
 FUNCTIONS = {
     "foo::upper": upper,
-    "negate": Function((Parameter("n", "number"),), None, 1, lambda args: -args[0]),
-    "misbehave": Function((), ANYTHING, 0, misbehave),
-    "argerrorexpand": Function((), ANYTHING, 0, blame_second),
+    "negate": FunctionSpec((Parameter("n", "number"),), None, 1, lambda args: -args[0]),
+    "misbehave": FunctionSpec((), ANYTHING, 0, misbehave),
+    "argerrorexpand": FunctionSpec((), ANYTHING, 0, blame_second),
 }
 
 
 def outcome(case: dict[str, Any]) -> tuple[Any, list[tuple[int, int]]]:
     """The value, and where the errors begin."""
     text = case["input"]
-    source = Source("case", text)
-    scope = Scope({name: value_from(item["type"], item["value"]) for name, item in case["variables"].items()})
-    problems: list[Problem] = []
+    source = SourceText("case", text)
+    scope = NameScope({name: value_from(item["type"], item["value"]) for name, item in case["variables"].items()})
+    problems: list[OffsetDiagnostic] = []
     try:
         if case["kind"] == "template":
             tokens = tokenize_template(text)

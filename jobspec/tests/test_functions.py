@@ -8,8 +8,8 @@ import re
 import pytest
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from yurt_jobspec.diagnostics import EvaluationError, Source
-from yurt_jobspec.evaluator import Evaluator, Scope
+from yurt_jobspec.diagnostics import EvaluationError, SourceText
+from yurt_jobspec.evaluator import Evaluator, NameScope
 from yurt_jobspec.functions.encoding import json_text
 from yurt_jobspec.functions.hashing import _crypt
 from yurt_jobspec.functions.registry import TABLE, lookup
@@ -117,7 +117,7 @@ LINES = [re.split(r"\s+=> ", line, maxsplit=1) for line in CALLS.strip().splitli
 
 
 def evaluate(text: str) -> str:
-    return json_text(Evaluator(text).evaluate(parse_expression(Source("test", text)), Scope({})))
+    return json_text(Evaluator(text).evaluate(parse_expression(SourceText("test", text)), NameScope({})))
 
 
 @pytest.mark.parametrize(("call", "result"), LINES)
@@ -148,7 +148,7 @@ def test_a_cast_of_another_language_gets_a_hint() -> None:
 
 
 def call(text: str, **variables: str) -> str:
-    return str(Evaluator(text).evaluate(parse_expression(Source("test", text)), Scope({"var": variables})))
+    return str(Evaluator(text).evaluate(parse_expression(SourceText("test", text)), NameScope({"var": variables})))
 
 
 def test_bcrypt_makes_a_hash_that_the_password_fits() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from yurt_jobspec import JobspecError, parse_body, parse_job, parse_job_with_findings
-from yurt_jobspec.diagnostics import EvaluationError, Source
-from yurt_jobspec.evaluator import Evaluator, Scope
+from yurt_jobspec.diagnostics import EvaluationError, SourceText
+from yurt_jobspec.evaluator import Evaluator, NameScope
 from yurt_jobspec.functions.encoding import json_text
 from yurt_jobspec.syntax.parser import parse_expression
 
@@ -22,7 +22,7 @@ NAMES: dict[str, Any] = {
 
 
 def evaluate(text: str) -> Any:
-    return Evaluator(text).evaluate(parse_expression(Source("test", text)), Scope(NAMES))
+    return Evaluator(text).evaluate(parse_expression(SourceText("test", text)), NameScope(NAMES))
 
 
 def as_json(text: str) -> str:
@@ -115,7 +115,7 @@ def test_an_unknown_root_stands_for_its_own_text(text: str) -> None:
 def test_a_failing_expression_is_blamed_at_its_place(text: str, column: int) -> None:
     with pytest.raises(EvaluationError) as caught:
         evaluate(text)
-    assert Source("test", text).position(caught.value.problems[0].start) == (1, column)
+    assert SourceText("test", text).position(caught.value.problems[0].start) == (1, column)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_failing_expression_is_blamed_at_its_place(text: str, column: int) -> 
 )
 def test_a_broken_expression_is_a_syntax_error(text: str) -> None:
     with pytest.raises(JobspecError) as caught:
-        parse_expression(Source("test", text))
+        parse_expression(SourceText("test", text))
     assert caught.value.diagnostics
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from yurt_jobspec import JobspecError
-from yurt_jobspec.diagnostics import Source
+from yurt_jobspec.diagnostics import SourceText
 from yurt_jobspec.syntax import lines
 from yurt_jobspec.syntax.lexer import MAX_NESTING
 from yurt_jobspec.syntax.nodes import Body
@@ -64,7 +64,7 @@ TEXTS = st.lists(st.one_of(PIECES, LINES), max_size=12).map("".join)
 def by_tokens(text: str, *, is_lenient: bool = False) -> Body | None:
     """What the tokens say; None for a mistake."""
     try:
-        return parse_tokens(Source("a.hcl", text), is_lenient=is_lenient)
+        return parse_tokens(SourceText("a.hcl", text), is_lenient=is_lenient)
     except JobspecError:
         return None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from yurt.agent.binaries import Binaries, plugin_folder
 from yurt.agent.config import make_config
-from yurt.agent.data_dir import DataDir
+from yurt.agent.data_dir import AgentDataDir
 from yurt.goplugin.driver import BinaryDriver, DriverFacts
 from yurt.goplugin.hclspec import spec_from_schema
 from yurt.goplugin.host import LoadedBinary
@@ -67,7 +67,7 @@ def test_plugin_dir_is_given_or_lies_in_the_data_directory(tmp_path: Path) -> No
     def folder_of(data: dict[str, Any], *, is_dev: bool = False) -> Path | None:
         config = make_config(data, {}, is_dev=is_dev)
         owned = OwnedFolder(tmp_path)
-        directory = DataDir(tmp_path, is_temporary=False, owned=owned)
+        directory = AgentDataDir(tmp_path, is_temporary=False, owned=owned)
         owned.close()
         return plugin_folder(config, directory)
 

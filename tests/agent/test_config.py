@@ -11,7 +11,7 @@ import pytest
 from yurt.agent.config import AgentConfig, make_config
 from yurt.agent.config_check import check
 from yurt.agent.config_files import read_files
-from yurt.agent.config_keys import ABSENT, ROOT, Block, Entry, Key
+from yurt.agent.config_keys import ABSENT, ROOT, ConfigBlock, Entry, Key
 from yurt.agent.data_dir import open_data_dir
 from yurt.agent.parts import (
     SECRETS,
@@ -260,9 +260,9 @@ def test_every_key_of_the_agents_own_that_is_named_for_a_secret_is_blanked_or_kn
     """Durations, names of files and switches that stand near a secret; all else must be in SECRETS."""
     harmless = {"allowed_metadata_keys_in_metrics", "license_env"}
 
-    def named(table: Block) -> Iterator[str]:
+    def named(table: ConfigBlock) -> Iterator[str]:
         for name, entry in table.entries.items():
-            if isinstance(entry, Block):
+            if isinstance(entry, ConfigBlock):
                 yield from named(entry)
             elif is_secret_name(name) and entry.type != "bool":
                 yield name
@@ -295,11 +295,11 @@ def test_a_file_in_the_way_of_the_data_directory_is_told(tmp_path: Path) -> None
 
 
 def test_every_key_of_the_table_has_a_known_type() -> None:
-    def keys(block: Block) -> list[tuple[str, Key]]:
+    def keys(block: ConfigBlock) -> list[tuple[str, Key]]:
         found: list[tuple[str, Key]] = []
         for name, entry in block.entries.items():
             item: Entry = entry
-            found += keys(item) if isinstance(item, Block) else [(name, item)]
+            found += keys(item) if isinstance(item, ConfigBlock) else [(name, item)]
         return found
 
     known = {"string", "bool", "int", "float", "list", "map", "duration", "any"}

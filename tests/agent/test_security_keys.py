@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from yurt.agent.config_check import NOT_AVAILABLE, check
-from yurt.agent.config_keys import ABSENT, ACCEPTED, ROOT, USED, Block, Key
+from yurt.agent.config_keys import ABSENT, ACCEPTED, ROOT, USED, ConfigBlock, Key
 
 ROOT_FOLDER = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT_FOLDER.parent / "shared" / "reference" / "agent-config.md"
@@ -138,7 +138,7 @@ def test_a_protection_that_is_enforced_is_read_and_tested(path: str) -> None:
     assert files
 
 
-def keys_of(table: Block, path: str = "") -> Iterator[tuple[str, str]]:
+def keys_of(table: ConfigBlock, path: str = "") -> Iterator[tuple[str, str]]:
     """Every key with what the table says of it."""
     for name, entry in table.entries.items():
         where = f"{path}{name}"
@@ -184,5 +184,5 @@ def test_the_reference_names_no_other_protection() -> None:
 def _support(path: str) -> str:
     entry: Any = ROOT
     for step in path.split("."):
-        entry = entry.entries.get(step) if isinstance(entry, Block) else None
-    return entry.support if isinstance(entry, Key) else ABSENT if isinstance(entry, Block) else ""
+        entry = entry.entries.get(step) if isinstance(entry, ConfigBlock) else None
+    return entry.support if isinstance(entry, Key) else ABSENT if isinstance(entry, ConfigBlock) else ""

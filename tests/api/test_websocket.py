@@ -11,8 +11,8 @@ from yurt.api.websocket import (
     PING,
     TEXT,
     BrokenFrame,
-    Frames,
     Message,
+    WebSocketFrames,
     accept_of,
     encode,
     masked,
@@ -44,7 +44,7 @@ def test_a_mask_taken_twice_changes_nothing(data: bytes, mask: bytes) -> None:
 def test_messages_come_out_however_the_bytes_are_cut(messages: list[tuple[int, bytes]], data: st.DataObject) -> None:
     whole = b"".join(as_server(kind, body) for kind, body in messages)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=5)))
-    frames, found = Frames(), []
+    frames, found = WebSocketFrames(), []
     for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
         found += frames.feed(whole[start:end])
     assert found == [Message(kind, body) for kind, body in messages]
@@ -52,7 +52,7 @@ def test_messages_come_out_however_the_bytes_are_cut(messages: list[tuple[int, b
 
 def test_a_message_may_come_in_parts_with_a_ping_between() -> None:
     parts = as_server(TEXT, b"one ", is_last=False) + as_server(PING, b"?") + as_server(0, b"two")
-    assert Frames().feed(parts) == [Message(PING, b"?"), Message(TEXT, b"one two")]
+    assert WebSocketFrames().feed(parts) == [Message(PING, b"?"), Message(TEXT, b"one two")]
 
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536])
@@ -65,7 +65,7 @@ def test_a_client_masks_frames_of_every_size(size: int) -> None:
 @pytest.mark.parametrize("data", [encode(TEXT, b"masked", mask=MASK), b"\xf1\x01x", b"\x81\x7f" + b"\xff" * 8])
 def test_what_no_server_may_send_is_refused(data: bytes) -> None:
     with pytest.raises(BrokenFrame):
-        Frames().feed(data)
+        WebSocketFrames().feed(data)
 
 
 def test_the_accept_of_the_rfc() -> None:

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from yurt.cli.api.client import ApiClient, Connection
+from yurt.cli.api.client import AgentAddress, ApiClient
 from yurt.cli.api.frames import FileSource, LogSource
-from yurt.cli.commands.alloc.following import Begin, Bounds, other_servers, print_source
+from yurt.cli.commands.alloc.following import Bounds, StartPosition, other_servers, print_source
 from yurt.cli.errors import BrokenOff
 from yurt.client.files.streams import LogFile, place_at
 
@@ -141,7 +141,7 @@ def serve() -> Iterator[Serve]:
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler_of(node))
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
-        api = ApiClient(Connection(address=f"http://127.0.0.1:{server.server_address[1]}"))
+        api = ApiClient(AgentAddress(address=f"http://127.0.0.1:{server.server_address[1]}"))
         running.append((server, thread, api, node))
         return api
 
@@ -161,7 +161,7 @@ FILE = FileSource(ALLOC, "x")
 def test_a_log_goes_on_where_it_broke_off(serve: Serve, capfdbinary: Any) -> None:
     node = Node(b"the first file, whole\n", b"the second, begun\n")
     node.breaks = [2, 3, 0, None]
-    print_source(serve(node), LOG, Begin(), follow=True, bounds=FAST)
+    print_source(serve(node), LOG, StartPosition(), follow=True, bounds=FAST)
     shown, said = capfdbinary.readouterr()
     assert shown == node.written
     assert said.count(b"Following goes on where an agent answers") == 3 == said.count(b"Following again, through ")
@@ -180,7 +180,7 @@ def test_whatever_is_written_and_rotated_meanwhile_is_shown_once(serve: Serve, c
 
     node.before_stream = goes_on
     node.breaks = [chance.randrange(6) for _ in range(12)]
-    print_source(serve(node), LOG, Begin(), follow=True, bounds=FAST)
+    print_source(serve(node), LOG, StartPosition(), follow=True, bounds=FAST)
     assert capfdbinary.readouterr()[0] == node.written
 
 
@@ -195,7 +195,7 @@ def test_a_file_that_goes_between_listing_and_answer_makes_no_gap(serve: Serve, 
             node.remove_oldest()
 
     node.before_stream = goes
-    print_source(serve(node), LOG, Begin(), follow=True, bounds=FAST)
+    print_source(serve(node), LOG, StartPosition(), follow=True, bounds=FAST)
     shown, said = capfdbinary.readouterr()
     assert (shown, len(went)) == (node.written, 3)
     assert b"missing" not in said
@@ -205,7 +205,7 @@ def test_what_was_removed_meanwhile_is_said_to_be_missing(serve: Serve, capfdbin
     node = Node(b"0123456789", b"abcdefg")
     node.breaks = [1, 0, None]
     node.before_stream = lambda: node.remove_oldest() if len(node.breaks) == 1 else None
-    print_source(serve(node), LOG, Begin(), follow=True, bounds=FAST)
+    print_source(serve(node), LOG, StartPosition(), follow=True, bounds=FAST)
     shown, said = capfdbinary.readouterr()
     assert shown == b"0123456abcdefg"
     assert b"may be missing: the file that was read has been removed" in said
@@ -218,7 +218,7 @@ def test_another_server_goes_on_when_the_one_asked_is_dead(serve: Serve, capfdbi
     other = serve(second)
     first.members = [other.connection.address.removeprefix("http://")]
     bounds = FAST._replace(silence_s=0.3)
-    print_source(serve(first), LOG, Begin(), follow=True, bounds=bounds)
+    print_source(serve(first), LOG, StartPosition(), follow=True, bounds=bounds)
     shown, said = capfdbinary.readouterr()
     assert shown == b"one, two, three\n"
     assert b"did not answer in time" in said
@@ -236,16 +236,19 @@ def test_a_file_that_was_cut_short_meanwhile_begins_again(serve: Serve, capfdbin
         return whole(offset)
 
     node.file_frames = frames  # type: ignore[method-assign]
-    print_source(api, FILE, Begin(), follow=True, bounds=FAST)
+    print_source(api, FILE, StartPosition(), follow=True, bounds=FAST)
     assert capfdbinary.readouterr()[0] == b"0123456new"
 
 
 @pytest.mark.parametrize("follow", [True, False])
 @pytest.mark.parametrize(("begin", "wanted"), [
-    (Begin(lines=0), b""), (Begin(lines=2), b"8\n9\n"), (Begin(lines=300), b"".join(b"%d\n" % n for n in range(10))),
-    (Begin(characters=3), b"\n9\n"), (Begin(characters=500), b"".join(b"%d\n" % n for n in range(10))),
+    (StartPosition(lines=0), b""), (StartPosition(lines=2), b"8\n9\n"),
+    (StartPosition(lines=300), b"".join(b"%d\n" % n for n in range(10))),
+    (StartPosition(characters=3), b"\n9\n"), (StartPosition(characters=500), b"".join(b"%d\n" % n for n in range(10))),
 ])  # fmt: skip
-def test_the_end_is_cut_exactly(serve: Serve, capfdbinary: Any, begin: Begin, wanted: bytes, follow: bool) -> None:
+def test_the_end_is_cut_exactly(
+    serve: Serve, capfdbinary: Any, begin: StartPosition, wanted: bytes, follow: bool
+) -> None:
     node = Node(b"0\n1\n2\n3\n", b"", b"4\n5\n6\n", b"7\n8\n9\n")
     node.breaks = [0, 1]
     print_source(serve(node), LOG, begin, follow=follow, bounds=FAST)
@@ -254,7 +257,7 @@ def test_the_end_is_cut_exactly(serve: Serve, capfdbinary: Any, begin: Begin, wa
 
 def test_many_lines_are_cut_over_many_frames(serve: Serve, capfdbinary: Any) -> None:
     node = Node(b"".join(b"%04d\n" % number for number in range(400)), b"x" * 300 + b"\nlast")
-    print_source(serve(node), LOG, Begin(lines=3), follow=True, bounds=FAST)
+    print_source(serve(node), LOG, StartPosition(lines=3), follow=True, bounds=FAST)
     assert capfdbinary.readouterr()[0] == b"0399\n" + b"x" * 300 + b"\nlast"
 
 
@@ -271,7 +274,7 @@ def test_following_is_given_up_when_nobody_goes_on(serve: Serve, capfdbinary: An
 
     node.before_stream = once
     with pytest.raises(BrokenOff, match=r"Nobody went on for 0\.05 s"):
-        print_source(api, LOG, Begin(), follow=True, bounds=FAST._replace(patience_s=0.05))
+        print_source(api, LOG, StartPosition(), follow=True, bounds=FAST._replace(patience_s=0.05))
     assert capfdbinary.readouterr()[0] == b"0123456"
 
 
@@ -285,4 +288,4 @@ def test_servers_of_other_regions_and_on_other_loopbacks_are_not_asked(serve: Se
     east = ApiClient(near.connection._replace(region="east"))
     assert other_servers(east) == []
     east.close()
-    assert other_servers(ApiClient(Connection(address="unix:///nowhere"))) == []
+    assert other_servers(ApiClient(AgentAddress(address="unix:///nowhere"))) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.cli.api.client import ApiClient, Connection
+from yurt.cli.api.client import AgentAddress, ApiClient
 from yurt.cli.errors import ApiError, BrokenOff, Unreachable
 from yurt.sdk.errors import Reason
 from yurt.testing.claims import quiet_port
@@ -17,7 +17,7 @@ from yurt.testing.claims import quiet_port
 
 def test_token_namespace_region_and_query_are_sent(api: Any) -> None:
     api.answers["/v1/jobs"] = []
-    client = ApiClient(Connection(address=api.address, token="secret", namespace="ns", region="eu", http_auth="u:p"))
+    client = ApiClient(AgentAddress(address=api.address, token="secret", namespace="ns", region="eu", http_auth="u:p"))
 
     answer = client.read("/v1/jobs", {"prefix": "a b", "all": True, "none": None}, index=5, wait_s=1.0)
     client.close()
@@ -31,7 +31,7 @@ def test_token_namespace_region_and_query_are_sent(api: Any) -> None:
 
 def test_an_error_of_the_agent_is_its_text(api: Any) -> None:
     api.answers["/v1/jobs"] = (500, "No cluster leader")
-    client = ApiClient(Connection(address=api.address))
+    client = ApiClient(AgentAddress(address=api.address))
 
     with pytest.raises(ApiError, match="No cluster leader") as caught:
         client.get("/v1/jobs")
@@ -41,7 +41,7 @@ def test_an_error_of_the_agent_is_its_text(api: Any) -> None:
 
 
 def test_nobody_there_says_how_to_start_an_agent() -> None:
-    client = ApiClient(Connection(address=f"http://127.0.0.1:{quiet_port()}"))
+    client = ApiClient(AgentAddress(address=f"http://127.0.0.1:{quiet_port()}"))
 
     with pytest.raises(Unreachable, match="Start one with `yurt agent -dev`"):
         client.get("/v1/jobs")
@@ -49,7 +49,7 @@ def test_nobody_there_says_how_to_start_an_agent() -> None:
 
 def test_a_kept_connection_that_was_closed_is_opened_again(api: Any) -> None:
     api.answers["/v1/jobs"] = []
-    client = ApiClient(Connection(address=api.address))
+    client = ApiClient(AgentAddress(address=api.address))
     client.get("/v1/jobs")
     kept = client._open
     assert kept is not None and kept.sock is not None
@@ -73,7 +73,7 @@ def test_an_agent_behind_a_unix_socket_is_reached(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=serve)
         thread.start()
-        client = ApiClient(Connection(address=f"unix://{path}"))
+        client = ApiClient(AgentAddress(address=f"unix://{path}"))
         assert client.get("/v1/jobs") == []
         client.close()
         thread.join(timeout=5)
@@ -81,7 +81,7 @@ def test_an_agent_behind_a_unix_socket_is_reached(tmp_path: Path) -> None:
 
 def test_an_address_of_another_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="must begin with http://"):
-        ApiClient(Connection(address="ftp://x"))
+        ApiClient(AgentAddress(address="ftp://x"))
 
 
 def test_files_for_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
@@ -89,10 +89,10 @@ def test_files_for_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     empty.write_text("no certificate")
     address = "https://127.0.0.1:1"
     for settings, wanted in (
-        (Connection(address=address, ca_cert=nothing), f"-ca-cert {nothing}: No such file"),
-        (Connection(address=address, ca_cert=str(empty)), "it holds no certificate"),
-        (Connection(address=address, client_cert=nothing), f"-client-cert {nothing}"),
-        (Connection(address=address, client_cert=str(empty)), "no certificate with its key"),
+        (AgentAddress(address=address, ca_cert=nothing), f"-ca-cert {nothing}: No such file"),
+        (AgentAddress(address=address, ca_cert=str(empty)), "it holds no certificate"),
+        (AgentAddress(address=address, client_cert=nothing), f"-client-cert {nothing}"),
+        (AgentAddress(address=address, client_cert=str(empty)), "no certificate with its key"),
     ):
         with pytest.raises(Unreachable, match=re.escape(wanted)):
             ApiClient(settings).read("/v1/jobs")
@@ -109,7 +109,7 @@ def test_an_answer_that_ends_before_its_end_is_not_taken_for_whole() -> None:
 
         serving = threading.Thread(target=answer)
         serving.start()
-        client = ApiClient(Connection(address=f"http://127.0.0.1:{listener.getsockname()[1]}"))
+        client = ApiClient(AgentAddress(address=f"http://127.0.0.1:{listener.getsockname()[1]}"))
         pieces = client.stream("/v1/agent/monitor")
         assert next(pieces) == b"abc"
         with pytest.raises(BrokenOff, match="ended its answer before the end"):
@@ -127,7 +127,7 @@ def test_the_header_names_the_reason_and_without_it_the_status_does(
     api: Any, answer: tuple[Any, ...], reason: Reason
 ) -> None:
     api.answers["/v1/nodes"] = answer
-    client = ApiClient(Connection(address=api.address))
+    client = ApiClient(AgentAddress(address=api.address))
     with pytest.raises(ApiError) as caught:
         client.get("/v1/nodes")
     client.close()

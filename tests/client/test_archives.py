@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yurt.client.archives import tar
 from yurt.client.archives.links import leads_inside
-from yurt.client.archives.tar import FILE, FOLDER, HARD_LINK, LINK, Entry, TarReader, pax_values
+from yurt.client.archives.tar import FILE, FOLDER, HARD_LINK, LINK, TarEntry, TarReader, pax_values
 from yurt.client.archives.tree import Attributes, TreeWriter
 from yurt.sdk.errors import Invalid
 
@@ -35,7 +35,7 @@ class Unlimited:
         """One more folder."""
 
 
-def entries_of(data: bytes) -> list[tuple[Entry, bytes]]:
+def entries_of(data: bytes) -> list[tuple[TarEntry, bytes]]:
     """All entries with their content."""
     reader = TarReader(io.BytesIO(data))
     return [(entry, b"".join(reader.data())) for entry in reader.entries()]

@@ -10,7 +10,7 @@ from yurt.client.drivers.driver_exchange import exchange
 from yurt.client.drivers.driver_table import DriverTable, passage, wait_end
 from yurt.sdk.driver import ExitResult, Fingerprint, TaskHandle
 from yurt.sdk.errors import Conflict, NotFound
-from yurt.testing.driver_suite import Bench
+from yurt.testing.driver_suite import DriverBench
 from yurt_driver_mock.config import PluginOptions
 from yurt_driver_mock.driver import MockDriver
 
@@ -32,12 +32,12 @@ class Sick(MockDriver):
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Bench:
+def bench(tmp_path: Path) -> DriverBench:
     """A mock driver and tasks for it."""
-    return Bench(lambda context: MockDriver(PluginOptions()), tmp_path)
+    return DriverBench(lambda context: MockDriver(PluginOptions()), tmp_path)
 
 
-async def test_a_wait_goes_on_at_the_new_driver(bench: Bench) -> None:
+async def test_a_wait_goes_on_at_the_new_driver(bench: DriverBench) -> None:
     table = DriverTable({"mock_driver": bench.driver})
     handle = await bench.start({"run_for": "1h"})
     waiting = asyncio.ensure_future(wait_end(table, "mock_driver", handle.task_id))
@@ -53,7 +53,7 @@ async def test_a_wait_goes_on_at_the_new_driver(bench: Bench) -> None:
     assert (await asyncio.wait_for(waiting, LIMIT_S)).signal == 9
 
 
-async def test_work_that_comes_meanwhile_waits_for_the_new_driver(bench: Bench) -> None:
+async def test_work_that_comes_meanwhile_waits_for_the_new_driver(bench: DriverBench) -> None:
     table = DriverTable({"mock_driver": bench.driver})
     seen: list[object] = []
 
@@ -72,7 +72,7 @@ async def test_work_that_comes_meanwhile_waits_for_the_new_driver(bench: Bench) 
 
 
 @pytest.mark.parametrize(("broken", "reason"), [(Forgetful, "who?"), (Sick, "no disk")])
-async def test_the_old_code_goes_on(bench: Bench, broken: type[MockDriver], reason: str) -> None:
+async def test_the_old_code_goes_on(bench: DriverBench, broken: type[MockDriver], reason: str) -> None:
     table = DriverTable({"mock_driver": bench.driver})
     handle = await bench.start({"run_for": "1h"})
     waiting = asyncio.ensure_future(wait_end(table, "mock_driver", handle.task_id))

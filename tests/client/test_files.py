@@ -15,7 +15,7 @@ import pytest
 from yurt.client.allocations import alloc_dir
 from yurt.client.files import browse as files
 from yurt.client.files import safe_files, streams
-from yurt.client.files.streams import LogSelection, Source
+from yurt.client.files.streams import LogSelection, StreamRoot
 from yurt.client.tasks.secrets_dir import mount_secrets, unmount_secrets
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied
@@ -93,8 +93,8 @@ async def test_a_pipe_does_not_block_the_reader(root: Path):
             await files.stat_file(str(root), "web/local/pipe")
 
 
-def source(root: Path) -> Source:
-    return Source(str(root), RealEnv())
+def source(root: Path) -> StreamRoot:
+    return StreamRoot(str(root), RealEnv())
 
 
 async def test_a_followed_file_gives_what_is_added_and_tells_of_truncation_and_removal(root: Path):
@@ -331,7 +331,9 @@ async def test_a_second_name_of_another_user_s_file_is_not_read(root: Path):
         files.stat_file(str(root), path, owners=OTHERS),
         files.list_files(str(root), path, owners=OTHERS),
         anext(files.read_file(str(root), path, offset=0, limit=0, owners=OTHERS)),
-        anext(streams.stream_file(Source(str(root), RealEnv(), OTHERS), path, offset=0, origin="start", follow=False)),
+        anext(
+            streams.stream_file(StreamRoot(str(root), RealEnv(), OTHERS), path, offset=0, origin="start", follow=False)
+        ),
     ):
         with pytest.raises(PermissionDenied, match="2 names"):
             await attempt
@@ -358,7 +360,7 @@ async def test_files_of_several_names_of_the_task_s_own_user_are_read(root: Path
 @needs_root
 async def test_a_log_that_is_a_second_name_of_a_host_s_file_is_not_read(root: Path):
     os.link(root.parent.parent / "outside" / "passwd", root / "alloc" / "logs" / "web.stdout.0")
-    where = Source(str(root), RealEnv(), OTHERS)
+    where = StreamRoot(str(root), RealEnv(), OTHERS)
     log = LogSelection("web", "stdout", lambda: True)
 
     with pytest.raises(PermissionDenied, match="2 names"):

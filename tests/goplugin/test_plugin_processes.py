@@ -34,7 +34,7 @@ from yurt.sdk.errors import DriverError, Invalid, RecoverableError
 from yurt.sdk.exec import STDOUT
 from yurt.sdk.schema import decode_config
 from yurt.sdk.value import replace, seconds
-from yurt.testing.driver_suite import Bench
+from yurt.testing.driver_suite import DriverBench
 
 LIMIT_S = 60.0
 SLEEP = {"command": "sleep", "args": ["1000"]}
@@ -316,7 +316,7 @@ async def test_what_a_plugin_tells_before_a_start_is_heard(
         make_plugin(make_script("teller", f"#!/bin/sh\nexec {sys.executable} {program} {tmp_path}\n"))
     )
     assert isinstance(driver, TellingDriver)
-    bench = Bench(lambda _: driver, tmp_path / "bench")
+    bench = DriverBench(lambda _: driver, tmp_path / "bench")
     for number in range(20):  # The stream of events opens beside the first starts.
         request = bench.request({"run_for": "10s"}, name=f"web-{number}")
         asked = replace(

@@ -13,7 +13,7 @@ from yurt.goplugin.plugin import BinaryPlugin
 from yurt.goplugin.process import PluginSpec
 from yurt.runtime.env import RealEnv
 from yurt.sdk.driver import PluginContext
-from yurt.testing.driver_suite import Bench, DriverCases, DriverFactory, DriverSuite
+from yurt.testing.driver_suite import DriverBench, DriverCases, DriverFactory, DriverSuite
 from yurt.testing.driver_suite.lifecycle import LifecycleTests
 from yurt.testing.driver_suite.output import OutputTests
 from yurt.testing.driver_suite.recovery import RecoveryTests
@@ -45,8 +45,8 @@ class Served:
         return make
 
     @pytest_asyncio.fixture
-    async def bench(self, make_driver: DriverFactory, tmp_path: Path) -> AsyncIterator[Bench]:
-        bench = Bench(make_driver, tmp_path)
+    async def bench(self, make_driver: DriverFactory, tmp_path: Path) -> AsyncIterator[DriverBench]:
+        bench = DriverBench(make_driver, tmp_path)
         yield bench
         await bench.close()
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from yurt.gotemplate import Function, Limits, TemplateError, parse
+from yurt.gotemplate import Limits, TemplateError, TemplateFunction, parse
 
 DATA: dict[str, Any] = {
     "A": "x", "B": {"C": "deep"}, "L": ["a", "b", "c"], "M": {"k": "v", "a": 1}, "N": [[1, 2], [3]], "S": "hello",
@@ -46,12 +46,12 @@ def test_an_unknown_function_is_refused_before_there_is_data() -> None:
 
 
 def test_functions_are_handed_in() -> None:
-    upper = Function(lambda text: str(text).upper(), 1, 1)
+    upper = TemplateFunction(lambda text: str(text).upper(), 1, 1)
     assert parse('{{ .A | upper | printf "%s!" }}', functions={"upper": upper}).render(DATA) == "X!"
 
 
 def test_a_function_that_refuses_its_argument_fails_where_it_is_called() -> None:
-    template = parse("{{ whole .A }}", name="t", functions={"whole": Function(int, 1, 1)})
+    template = parse("{{ whole .A }}", name="t", functions={"whole": TemplateFunction(int, 1, 1)})
     with pytest.raises(TemplateError, match="t:1:4: error calling whole: invalid literal"):
         template.render(DATA)
 
@@ -61,7 +61,7 @@ def test_another_exception_of_a_function_passes_through() -> None:
         raise LookupError("not there yet")
 
     with pytest.raises(LookupError):
-        parse("{{ absent }}", functions={"absent": Function(absent)}).render(DATA)
+        parse("{{ absent }}", functions={"absent": TemplateFunction(absent)}).render(DATA)
 
 
 def test_other_delimiters() -> None:

@@ -17,7 +17,7 @@ from yurt.agent.node import HTTP_OPTIONS
 from yurt.http.agent_info import AgentInfo
 from yurt.http.api_port import ApiPart, ApiRequest
 from yurt.http.app import make_app
-from yurt.http.edge.connections import Connections, OwnSockets, Site
+from yurt.http.edge.connections import Connections, OwnSockets, ServedAddress
 from yurt.http.edge.protocol import Pace
 from yurt.http.edge.strangers import STRANGERS
 from yurt.http.forwarding.forward import OwnApi
@@ -69,7 +69,7 @@ async def serving(
     connections = Connections(per_address_max, own, pace=pace, strangers=app[STRANGERS], options=HTTP_OPTIONS)
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setblocking(False)
-    await Site(runner, listening, connections, tls=tls, handshake_s=handshake_s).start()
+    await ServedAddress(runner, listening, connections, tls=tls, handshake_s=handshake_s).start()
     try:
         yield listening.getsockname()[1], connections
     finally:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import web
 from yurt.agent.node import HTTP_OPTIONS
-from yurt.http.edge.connections import Connections, Site
+from yurt.http.edge.connections import Connections, ServedAddress
 from yurt.http.edge.strangers import STRANGERS
 from yurt.runtime.peer_lines import LINE_INTERVAL_S, PEERS_MAX, PeerLines, one_line, peer_of
 from yurt.testing.http_api import Api, job_document
@@ -75,7 +75,7 @@ async def live(api: Api) -> AsyncIterator[int]:
     connections = Connections(0, strangers=api.client.app[STRANGERS], options=HTTP_OPTIONS)
     listening = socket.create_server(("127.0.0.1", 0))
     listening.setblocking(False)
-    await Site(runner, listening, connections, tls=None, handshake_s=0).start()
+    await ServedAddress(runner, listening, connections, tls=None, handshake_s=0).start()
     try:
         yield listening.getsockname()[1]
     finally:

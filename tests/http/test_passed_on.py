@@ -21,7 +21,7 @@ from yurt.sdk.errors import Unavailable
 from yurt.structs.rpc import FileInfo, RegisterNodeRequest
 from yurt.testing import factories
 from yurt.testing.fakes import eventually
-from yurt.testing.http_api import Answer, Api, job_document, ready_node
+from yurt.testing.http_api import Api, HttpAnswer, job_document, ready_node
 from yurt.testing.simulation.servers import NAMES, ServerGroup
 
 FIRST, SECOND, THIRD = NAMES
@@ -257,7 +257,7 @@ async def test_a_snapshot_is_saved_and_restored_through_any_server(agents: Agent
         assert answer.status == 200
         saved = await answer.read()
     await agents[SECOND].call("DELETE", "/v1/job/web?purge=true")
-    restored: Answer = await agents[THIRD].call("PUT", "/v1/operator/snapshot", saved)
+    restored: HttpAnswer = await agents[THIRD].call("PUT", "/v1/operator/snapshot", saved)
     assert restored.status == 200, restored.text
     await agents[SECOND].wait_until("/v1/jobs", lambda jobs: [job["ID"] for job in jobs] == ["web"])
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from yurt.storage.memory import MemoryLog
 from yurt.structs.commands import AnyCommand
-from yurt.testing.http_api import Answer, Api, job_document, serving
+from yurt.testing.http_api import Api, HttpAnswer, job_document, serving
 from yurt.testing.nightly import is_nightly
 
 ROUNDS: Final = 1_000 if is_nightly() else 30
@@ -41,19 +41,19 @@ def document(job_id: str, mark: str = "first", **changes: Any) -> dict[str, Any]
     return job_document(job_id, TaskGroups=groups, Meta={"mark": mark}, **changes)
 
 
-async def register(api: Api, job_id: str, mark: str = "first", **condition: Any) -> Answer:
+async def register(api: Api, job_id: str, mark: str = "first", **condition: Any) -> HttpAnswer:
     return await api.put("/v1/jobs", {"Job": document(job_id, mark), **condition})
 
 
-async def scale(api: Api, job_id: str, group: str, count: int) -> Answer:
+async def scale(api: Api, job_id: str, group: str, count: int) -> HttpAnswer:
     return await api.put(f"/v1/job/{job_id}/scale", {"Target": {"Group": group}, "Count": count})
 
 
-async def put_variable(api: Api, path: str, mark: str, query: str = "") -> Answer:
+async def put_variable(api: Api, path: str, mark: str, query: str = "") -> HttpAnswer:
     return await api.put(f"/v1/var/{path}{query}", {"Path": path, "Items": {"mark": mark}})
 
 
-async def behind_a_write(api: Api, *requests: Coroutine[Any, Any, Answer]) -> list[Answer]:
+async def behind_a_write(api: Api, *requests: Coroutine[Any, Any, HttpAnswer]) -> list[HttpAnswer]:
     """Answers of requests that reach the log in this order while it is busy with another write."""
     async with asyncio.TaskGroup() as group:
         group.create_task(put_variable(api, "other", "x"))
@@ -64,7 +64,7 @@ async def behind_a_write(api: Api, *requests: Coroutine[Any, Any, Answer]) -> li
     return [task.result() for task in sent]
 
 
-def told(answers: list[Answer]) -> list[str]:
+def told(answers: list[HttpAnswer]) -> list[str]:
     return [f"{each.status} {each.text[:120]}" for each in answers]
 
 

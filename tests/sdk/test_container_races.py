@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.sdk.containers.background import Background
-from yurt.sdk.containers.dangling import Dangling, DanglingRules, Made
+from yurt.sdk.containers.background import DriverTasks
+from yurt.sdk.containers.dangling import ContainerOrigin, DanglingRemover, DanglingRules
 from yurt.sdk.containers.images import ImageShelf
 from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.containers.making import Maker
@@ -27,9 +27,13 @@ class Engine:
     """Containers and what is done with them."""
 
     def __init__(self) -> None:
-        self.containers = {"c1": Made("a/web/0", 0), "c2": Made("b/web/0", 0), "young": Made("c/web/0", NOW_S)}
+        self.containers = {
+            "c1": ContainerOrigin("a/web/0", 0),
+            "c2": ContainerOrigin("b/web/0", 0),
+            "young": ContainerOrigin("c/web/0", NOW_S),
+        }
 
-    async def made(self) -> Mapping[str, Made]:
+    async def made(self) -> Mapping[str, ContainerOrigin]:
         return dict(self.containers)
 
     async def remove(self, container_id: str) -> None:
@@ -37,14 +41,14 @@ class Engine:
 
 
 @pytest.fixture
-async def background() -> AsyncIterator[Background]:
-    made = Background("test")
+async def background() -> AsyncIterator[DriverTasks]:
+    made = DriverTasks("test")
     yield made
     await made.close()
 
 
 @pytest.fixture
-def tasks(background: Background) -> ContainerTasks:
+def tasks(background: DriverTasks) -> ContainerTasks:
     """A table without an engine: nothing of it is asked here."""
     return ContainerTasks(None, background, lambda: UnixNano(0))  # type: ignore[arg-type]
 
@@ -55,9 +59,9 @@ def engine() -> Engine:
 
 
 @pytest.fixture
-def dangling(engine: Engine, tasks: ContainerTasks) -> Dangling:
+def dangling(engine: Engine, tasks: ContainerTasks) -> DanglingRemover:
     rules = DanglingRules(enabled=True, period_s=1, grace_s=10, dry_run=False)
-    return Dangling(
+    return DanglingRemover(
         rules, lambda: UnixNano(NOW_S * NANOSECONDS), made=engine.made, knows=tasks.knows, remove=engine.remove
     )
 
@@ -68,13 +72,15 @@ def take_up(tasks: ContainerTasks, task_id: str, container_id: str) -> None:
     tasks.add(ContainerTask(task_id, container), pid=0)
 
 
-async def test_old_containers_that_no_task_knows_go(engine: Engine, tasks: ContainerTasks, dangling: Dangling) -> None:
+async def test_old_containers_that_no_task_knows_go(
+    engine: Engine, tasks: ContainerTasks, dangling: DanglingRemover
+) -> None:
     take_up(tasks, "b/web/0", "c2")
     assert (await dangling.sweep(), list(engine.containers)) == (["c1"], ["c2", "young"])
 
 
 async def test_a_container_whose_task_is_found_while_another_is_removed_stays(
-    engine: Engine, tasks: ContainerTasks, dangling: Dangling
+    engine: Engine, tasks: ContainerTasks, dangling: DanglingRemover
 ) -> None:
     async def remove(container_id: str) -> None:
         take_up(tasks, "b/web/0", "c2")
@@ -85,7 +91,7 @@ async def test_a_container_whose_task_is_found_while_another_is_removed_stays(
 
 
 async def test_a_container_whose_task_starts_or_is_looked_for_stays(
-    engine: Engine, tasks: ContainerTasks, dangling: Dangling
+    engine: Engine, tasks: ContainerTasks, dangling: DanglingRemover
 ) -> None:
     tasks.reserve("a/web/0")
     with tasks.seeking("b/web/0"):
@@ -132,7 +138,7 @@ class Shop:
 
 
 async def test_a_start_that_gets_an_image_in_removal_brings_it_again(
-    background: Background, tasks: ContainerTasks, tmp_path: Path
+    background: DriverTasks, tasks: ContainerTasks, tmp_path: Path
 ) -> None:
     shop = Shop()
     shelf = ImageShelf(background, tmp_path / "images", shop.remove, delay_s=0, removes=True)

@@ -8,7 +8,7 @@ from threading import Barrier, Event
 from typing import Any, TypeVar
 
 import pytest
-from yurt.sdk.containers.engine import ENDED, THREADS, Engine, EngineDown, Target
+from yurt.sdk.containers.engine import ENDED, THREADS, Engine, EngineAddress, EngineDown
 
 LIMIT_S = 30.0
 T = TypeVar("T")
@@ -36,7 +36,7 @@ class Package:
         self.is_making, self.may_make = Event(), Event()
         self.meeting: Barrier | None = None
 
-    def new_client(self, target: Target, timeout_s: float) -> Client:
+    def new_client(self, target: EngineAddress, timeout_s: float) -> Client:
         self.is_making.set()
         assert self.may_make.wait(LIMIT_S)
         if self.meeting is not None:
@@ -58,7 +58,7 @@ def package() -> Iterator[Package]:
 @pytest.fixture
 def engine(package: Package) -> Engine:
     """An engine that nobody connects to."""
-    return Engine("Test", Target("tcp://127.0.0.1:1"), package)
+    return Engine("Test", EngineAddress("tcp://127.0.0.1:1"), package)
 
 
 async def test_a_client_is_made_once_and_closed_with_its_engine(engine: Engine, package: Package) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 from yurt.sdk import mounting
-from yurt.sdk.containers.background import Background
-from yurt.sdk.containers.held import Holder, Holds, View
+from yurt.sdk.containers.background import DriverTasks
+from yurt.sdk.containers.held import EngineView, Holder, Holds
 from yurt.sdk.errors import DriverError
 from yurt.sdk.holding import Places
 from yurt.sdk.opening import HOLD_FLAGS
@@ -55,7 +55,7 @@ def test_what_is_mounted_while_old_places_are_cleared_stays(
 
 
 async def test_nothing_is_held_before_the_old_places_are_cleared() -> None:
-    holder = Holder(f"test-{uuid.uuid4().hex}", "", Background("test"))
+    holder = Holder(f"test-{uuid.uuid4().hex}", "", DriverTasks("test"))
     may_end, rounds = threading.Event(), []
 
     def slow_clear() -> None:
@@ -88,7 +88,7 @@ def holds_of(container: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
             container.wait()
         return True
 
-    holds = Holds(Holder("test", "", Background("test")), "/alloc", group="g", view=View(is_visible=True))
+    holds = Holds(Holder("test", "", DriverTasks("test")), "/alloc", group="g", view=EngineView(is_visible=True))
     holds.plan("/alloc/data", "/data")
     monkeypatch.setattr(holds, "_is_other", is_other)
     return holds

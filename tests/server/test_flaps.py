@@ -19,7 +19,7 @@ from yurt.server.resources.periodic import PeriodicDispatcher
 from yurt.structs.commands import KeepAlive
 from yurt.testing.fakes import FakeEnv, eventually
 from yurt.testing.simulation.servers import NAMES, ServerGroup
-from yurt.testing.simulation.shared_log import Outcome
+from yurt.testing.simulation.shared_log import AppendOutcome
 
 SLOW_TURNS = 30
 BOUND_S = 30.0
@@ -80,7 +80,9 @@ async def flap(words: list[tuple[str, int]]) -> None:
         acknowledged = 0
         for word, turns in words:
             if word in ("unknown", "lost") and group.log.leader:
-                group.view(group.log.leader).outcomes.append(Outcome.STORED if word == "unknown" else Outcome.LOST)
+                group.view(group.log.leader).outcomes.append(
+                    AppendOutcome.STORED if word == "unknown" else AppendOutcome.LOST
+                )
                 acknowledged += await tries_to_write(group)
             elif word in (*NAMES, ""):
                 group.log.elect(word)

@@ -20,7 +20,7 @@ from yurt.structs.rpc import RegisterNodeRequest, UpdateAllocsRequest
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv, eventually, settle
 from yurt.testing.simulation.servers import NAMES, LocalPeers, ServerGroup
-from yurt.testing.simulation.shared_log import Outcome
+from yurt.testing.simulation.shared_log import AppendOutcome
 
 FIRST, SECOND, THIRD = NAMES
 
@@ -114,7 +114,7 @@ async def test_a_call_waits_for_the_next_leader_and_not_for_ever(
 
 
 async def test_a_clients_call_whose_outcome_is_unknown_is_made_again(group: ServerGroup) -> None:
-    group.view(FIRST).outcomes.append(Outcome.STORED)
+    group.view(FIRST).outcomes.append(AppendOutcome.STORED)
     async with asyncio.TaskGroup() as tasks:
         adding = tasks.create_task(add_node(group[SECOND]))
         await eventually(lambda: not group.log.leader)
@@ -175,9 +175,9 @@ async def test_a_follower_answers_a_pull_once_it_knows_as_much_as_the_client(gro
     assert len(pulling.result().allocs) == 1
 
 
-@pytest.mark.parametrize("outcome", [Outcome.STORED, Outcome.LOST])
+@pytest.mark.parametrize("outcome", [AppendOutcome.STORED, AppendOutcome.LOST])
 async def test_an_append_of_unknown_outcome_is_told_as_such_and_read_again(
-    group: ServerGroup, outcome: Outcome
+    group: ServerGroup, outcome: AppendOutcome
 ) -> None:
     before = group.log.last_index
     group.view(FIRST).outcomes.append(outcome)
@@ -188,7 +188,7 @@ async def test_an_append_of_unknown_outcome_is_told_as_such_and_read_again(
     await leader.propose(KeepAlive())
     await agree(group)
     stored = [command for command in group.log.commands()[before:] if isinstance(command, RegisterJob)]
-    assert len(stored) == (1 if outcome is Outcome.STORED else 0)
+    assert len(stored) == (1 if outcome is AppendOutcome.STORED else 0)
 
 
 async def test_an_append_that_is_under_way_when_leadership_goes_ends_before_the_log_is_followed(

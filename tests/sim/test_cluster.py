@@ -19,14 +19,14 @@ from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.structs.questions import is_terminal
 from yurt.testing.fakes import FakeEnv, settle
-from yurt.testing.simulation.models import Cluster, check_calm, is_healthy
+from yurt.testing.simulation.models import SimulatedCluster, check_calm, is_healthy
 
 STEPS, SEEDS = 40, 4
 CALM_S = 700.0
 
 
 @asynccontextmanager
-async def cluster(seed: int) -> AsyncIterator[Cluster]:
+async def cluster(seed: int) -> AsyncIterator[SimulatedCluster]:
     """A leading server with its nodes ready."""
     env = FakeEnv(seed)
     server = Server(ServerConfig(name="sim"), env=env, log=MemoryLog())
@@ -35,7 +35,7 @@ async def cluster(seed: int) -> AsyncIterator[Cluster]:
         group.create_task(server.run(ready=ready))
         async with asyncio.timeout(60):
             await ready.wait()
-        made = Cluster(lambda: server, lambda: server, env, seed)
+        made = SimulatedCluster(lambda: server, lambda: server, env, seed)
         for node in made.nodes:
             await node.join()
         try:

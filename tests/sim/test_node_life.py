@@ -28,8 +28,8 @@ from yurt.structs.rpc import AllocPull
 from yurt.testing import factories
 from yurt.testing.nightly import is_nightly
 from yurt.testing.replica import Replica
-from yurt.testing.simulation.node_life import NotKnown, Refused, World, with_count
-from yurt.testing.simulation.node_life_clients import Client
+from yurt.testing.simulation.node_life import NotKnown, ReportRefused, World, with_count
+from yurt.testing.simulation.node_life_clients import SimulatedClient
 from yurt.testing.simulation.watchers import Watchers, row_watcher, table_watcher
 
 NODES = 4
@@ -200,11 +200,13 @@ class NodeLife(RuleBasedStateMachine):
         self.rules = Rules()
         self.world = World(1, self.rules.observe)
         self.late: list[tuple[str, tuple[c.AllocUpdate, ...]]] = []
-        self.lists: list[tuple[Client, AllocPull, Snapshot]] = []
+        self.lists: list[tuple[SimulatedClient, AllocPull, Snapshot]] = []
         self.older: list[Snapshot] = [self.world.state]
         skews = (0.0, 3600.0, -3600.0, 0.0)
         made = [factories.node(factories.number_id(n, 0xA), status=status.NODE_INIT) for n in range(NODES)]
-        self.clients = [Client(self.world, self.rules, node, skew) for node, skew in zip(made, skews, strict=True)]
+        self.clients = [
+            SimulatedClient(self.world, self.rules, node, skew) for node, skew in zip(made, skews, strict=True)
+        ]
         for client in self.clients[:2]:
             client.register()
             self.world.apply_all()
@@ -314,7 +316,7 @@ class NodeLife(RuleBasedStateMachine):
         self._send(*self.late.pop(number % len(self.late)))
 
     def _send(self, node_id: str, updates: tuple[c.AllocUpdate, ...]) -> None:
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(ReportRefused):
             self.world.report(node_id, updates)
 
     @rule(number=st.integers(0, NODES - 1), which=st.integers(0, 9), how=st.sampled_from(["ends", "fails", "restarts"]))
@@ -459,7 +461,7 @@ def check_on_every_node(state: Snapshot, job: Job) -> None:
         assert own or is_over, f"{job.id} is missing on {node.name}"
 
 
-def check_client(state: Snapshot, client: Client) -> None:
+def check_client(state: Snapshot, client: SimulatedClient) -> None:
     """What runs on a client is what the servers want there (D1, D3)."""
     running = {task.alloc.id for task in client.tasks.values() if not task.is_over}
     wanted = {a.id for a in state.allocs_of_node(client.node.id) if not is_terminal(a)}

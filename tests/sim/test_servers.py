@@ -20,9 +20,9 @@ from yurt.structs import status
 from yurt.structs.commands import RegisterJob
 from yurt.testing.fakes import FakeEnv, eventually, settle
 from yurt.testing.nightly import is_nightly
-from yurt.testing.simulation.models import Cluster, check_calm
+from yurt.testing.simulation.models import SimulatedCluster, check_calm
 from yurt.testing.simulation.servers import NAMES, ServerGroup
-from yurt.testing.simulation.shared_log import Outcome
+from yurt.testing.simulation.shared_log import AppendOutcome
 
 STEPS, SEEDS = 30, 200 if is_nightly() else 2
 CALM_S = 400.0
@@ -76,7 +76,7 @@ class Faults:
         """The next append tells nothing."""
         if self.group.log.leader:
             self.seen["lose"] += 1
-            self.group.view(self.group.log.leader).outcomes.append(self.chance.choice(list(Outcome)))
+            self.group.view(self.group.log.leader).outcomes.append(self.chance.choice(list(AppendOutcome)))
 
     async def trim(self) -> None:
         """Most servers store a snapshot, and the log before it goes."""
@@ -99,7 +99,7 @@ class Faults:
 class Watch:
     """What must hold of all servers at any time."""
 
-    def __init__(self, group: ServerGroup, cluster: Cluster) -> None:
+    def __init__(self, group: ServerGroup, cluster: SimulatedCluster) -> None:
         self.group = group
         self.cluster = cluster
         self.indexes: dict[int, int] = {}
@@ -175,7 +175,7 @@ async def test_servers_that_fail_in_turn_lose_nothing_and_agree(seed: int) -> No
     async with group.running():
         await eventually(lambda: group[NAMES[0]].is_leader)
         chance = random.Random(f"reach {seed}")
-        cluster = Cluster(
+        cluster = SimulatedCluster(
             lambda: leader_of(group),
             lambda: group[chance.choice(sorted(set(group.servers) - group.cut_off))],
             env,

@@ -13,21 +13,21 @@ from yurt.testing.histories.deployments import (
     FIRST,
     SECOND,
     DeploymentModel,
-    DeploymentState,
     Fail,
     FindDeployment,
-    Found,
+    JobBody,
+    LatestDeployment,
     MarkStable,
     Pause,
     Promote,
     Purge,
     ReadService,
     RegisterService,
-    Service,
+    RolloutState,
     SetHealth,
 )  # fmt: skip
-from yurt.testing.histories.history import Answer, Operation, Request
-from yurt.testing.histories.programs import Program, run_program
+from yurt.testing.histories.history import Operation, Reply, Request
+from yurt.testing.histories.programs import RequestProgram, run_program
 from yurt.testing.histories.report import report_on
 from yurt.testing.http_api import Api, add_ready_node, serving
 
@@ -35,70 +35,72 @@ KIND = DeploymentKind()
 KEY = KIND.key(1)
 
 
-DRIVEN: Sequence[tuple[Request, Answer]] = (
-    (RegisterService(FIRST), Answer(200, 5)),
-    (MarkStable(), Answer(200, 6)),
-    (RegisterService(SECOND), Answer(200, 7)),
-    (FindDeployment(), Answer(200, 8, Found("d", 1, "running"))),
+DRIVEN: Sequence[tuple[Request, Reply]] = (
+    (RegisterService(FIRST), Reply(200, 5)),
+    (MarkStable(), Reply(200, 6)),
+    (RegisterService(SECOND), Reply(200, 7)),
+    (FindDeployment(), Reply(200, 8, LatestDeployment("d", 1, "running"))),
 )
-TERMINAL = Answer(500, 0, "can't resume terminal deployment")
-LEFT = (RegisterService("third"), Answer(200, 9))
-LOST: dict[str, Sequence[tuple[Request, Answer]]] = {
+TERMINAL = Reply(500, 0, "can't resume terminal deployment")
+LEFT = (RegisterService("third"), Reply(200, 9))
+LOST: dict[str, Sequence[tuple[Request, Reply]]] = {
     "a deployment ended though nobody asked for that": [(Pause("d", False), TERMINAL)],
     "a pause is undone": [
-        (Pause("d", True), Answer(200, 9)), (FindDeployment(), Answer(200, 9, Found("d", 1, "running"))),
+        (Pause("d", True), Reply(200, 9)), (FindDeployment(), Reply(200, 9, LatestDeployment("d", 1, "running"))),
     ],
     "a failure is undone": [
-        (Fail("d"), Answer(200, 9, 0)), (FindDeployment(), Answer(200, 9, Found("d", 1, "paused"))),
+        (Fail("d"), Reply(200, 9, 0)), (FindDeployment(), Reply(200, 9, LatestDeployment("d", 1, "paused"))),
     ],
     "a failure is overwritten by a cancellation": [
-        (Fail("d"), Answer(200, 9, 0)), LEFT, (FindDeployment(), Answer(200, 10, Found("d", 1, "cancelled"))),
+        (Fail("d"), Reply(200, 9, 0)), LEFT, (FindDeployment(), Reply(200, 10, LatestDeployment("d", 1, "cancelled"))),
     ],
-    "a cancelled deployment is resumed": [LEFT, (Pause("d", False), TERMINAL), (Pause("d", False), Answer(200, 10))],
+    "a cancelled deployment is resumed": [LEFT, (Pause("d", False), TERMINAL), (Pause("d", False), Reply(200, 10))],
     "a cancelled deployment is running": [
-        LEFT, (Pause("d", False), TERMINAL), (FindDeployment(), Answer(200, 9, Found("d", 1, "running"))),
+        LEFT, (Pause("d", False), TERMINAL), (FindDeployment(), Reply(200, 9, LatestDeployment("d", 1, "running"))),
     ],
     "a pause after a newer version is undone": [
-        LEFT, (Pause("d", True), Answer(200, 10)), (FindDeployment(), Answer(200, 10, Found("d", 1, "running"))),
+        LEFT, (Pause("d", True), Reply(200, 10)),
+        (FindDeployment(), Reply(200, 10, LatestDeployment("d", 1, "running"))),
     ],
-    "a deployment without a job is paused": [(Purge(), Answer(200, 9)), (Pause("d", True), Answer(200, 10))],
+    "a deployment without a job is paused": [(Purge(), Reply(200, 9)), (Pause("d", True), Reply(200, 10))],
     "a failure undoes a newer version": [
-        LEFT, (Fail("d"), Answer(200, 10)), (ReadService(), Answer(200, 10, Service(3, FIRST))),
+        LEFT, (Fail("d"), Reply(200, 10)), (ReadService(), Reply(200, 10, JobBody(3, FIRST))),
     ],
 }  # fmt: skip
 
 
 HEALTHY, UNHEALTHY = (SetHealth("d", "c", verdict) for verdict in (True, False))
-NOT_HEALTHY = Answer(500, 0, 'Task group "web" has 0/1 healthy allocations')
-LOST_CANARIES: dict[str, Sequence[tuple[Request, Answer]]] = {
-    "a canary without health is promoted": [(Promote("d"), Answer(200, 9))],
+NOT_HEALTHY = Reply(500, 0, 'Task group "web" has 0/1 healthy allocations')
+LOST_CANARIES: dict[str, Sequence[tuple[Request, Reply]]] = {
+    "a canary without health is promoted": [(Promote("d"), Reply(200, 9))],
     "an unhealthy canary is promoted": [
-        (HEALTHY, Answer(200, 9)), (UNHEALTHY, Answer(200, 10)), (Promote("d"), Answer(200, 11)),
+        (HEALTHY, Reply(200, 9)), (UNHEALTHY, Reply(200, 10)), (Promote("d"), Reply(200, 11)),
     ],
-    "a verdict is lost": [(HEALTHY, Answer(200, 9)), (Promote("d"), NOT_HEALTHY)],
+    "a verdict is lost": [(HEALTHY, Reply(200, 9)), (Promote("d"), NOT_HEALTHY)],
     "a canary is promoted twice": [
-        (HEALTHY, Answer(200, 9)), (Promote("d"), Answer(200, 10)), (Promote("d"), Answer(200, 11)),
+        (HEALTHY, Reply(200, 9)), (Promote("d"), Reply(200, 10)), (Promote("d"), Reply(200, 11)),
     ],
     "a promotion is undone": [
-        (HEALTHY, Answer(200, 9)), (Promote("d"), Answer(200, 10)),
-        (FindDeployment(), Answer(200, 10, Found("d", 1, "running", health=(1, 0)))),
+        (HEALTHY, Reply(200, 9)), (Promote("d"), Reply(200, 10)),
+        (FindDeployment(), Reply(200, 10, LatestDeployment("d", 1, "running", health=(1, 0)))),
     ],
     "a deployment succeeds without a promotion": [
-        (HEALTHY, Answer(200, 9)), (FindDeployment(), Answer(200, 10, Found("d", 1, "successful", health=(1, 0)))),
+        (HEALTHY, Reply(200, 9)),
+        (FindDeployment(), Reply(200, 10, LatestDeployment("d", 1, "successful", health=(1, 0)))),
     ],
     "a successful deployment fails": [
-        (HEALTHY, Answer(200, 9)), (Promote("d"), Answer(200, 10)),
-        (FindDeployment(), Answer(200, 11, Found("d", 1, "successful", promoted=True, health=(1, 0)))),
-        (Fail("d"), Answer(200, 12)),
+        (HEALTHY, Reply(200, 9)), (Promote("d"), Reply(200, 10)),
+        (FindDeployment(), Reply(200, 11, LatestDeployment("d", 1, "successful", promoted=True, health=(1, 0)))),
+        (Fail("d"), Reply(200, 12)),
     ],
     "a failed deployment succeeds": [
-        (HEALTHY, Answer(200, 9)), (Promote("d"), Answer(200, 10)), (Fail("d"), Answer(200, 11)),
-        (FindDeployment(), Answer(200, 12, Found("d", 1, "successful", promoted=True, health=(1, 0)))),
+        (HEALTHY, Reply(200, 9)), (Promote("d"), Reply(200, 10)), (Fail("d"), Reply(200, 11)),
+        (FindDeployment(), Reply(200, 12, LatestDeployment("d", 1, "successful", promoted=True, health=(1, 0)))),
     ],
 }  # fmt: skip
 
 
-def one_by_one(pairs: Sequence[tuple[Request, Answer]]) -> list[Operation]:
+def one_by_one(pairs: Sequence[tuple[Request, Reply]]) -> list[Operation]:
     return [
         Operation(at, at, KEY, request, invoked=at * 10, returned=at * 10 + 5, answer=answer)
         for at, (request, answer) in enumerate(pairs)
@@ -130,7 +132,7 @@ class Client:
     async def driven(self) -> str:
         """The deployment of the second version."""
         found = await self.send(RegisterService(FIRST), MarkStable(), RegisterService(SECOND))
-        while not isinstance(found.answer.body, Found) or found.answer.body.version != 1:
+        while not isinstance(found.answer.body, LatestDeployment) or found.answer.body.version != 1:
             found = await self.send(FindDeployment())
         return found.answer.body.id
 
@@ -168,8 +170,8 @@ def test_a_lost_status_has_no_order_that_explains_it(name: str) -> None:
 
 
 def test_what_a_newer_version_does_to_a_deployment_is_explained_before_and_after_its_cancellation() -> None:
-    before = (Pause("d", True), Answer(200, 10)), (FindDeployment(), Answer(200, 10, Found("d", 1, "paused")))
-    after = (FindDeployment(), Answer(200, 11, Found("d", 1, "cancelled"))), (Pause("d", False), TERMINAL)
+    before = (Pause("d", True), Reply(200, 10)), (FindDeployment(), Reply(200, 10, LatestDeployment("d", 1, "paused")))
+    after = (FindDeployment(), Reply(200, 11, LatestDeployment("d", 1, "cancelled"))), (Pause("d", False), TERMINAL)
 
     assert check(KIND.model, one_by_one([*DRIVEN, LEFT, *before, *after])).is_linearizable
 
@@ -177,7 +179,7 @@ def test_what_a_newer_version_does_to_a_deployment_is_explained_before_and_after
 class Broken(DeploymentModel):
     """Knows nothing of pauses."""
 
-    def step(self, state: DeploymentState, request: Any, answer: Answer | None) -> DeploymentState | None:
+    def step(self, state: RolloutState, request: Any, answer: Reply | None) -> RolloutState | None:
         is_paused = isinstance(request, Pause) and answer is not None and answer.status == 200
         return None if is_paused else super().step(state, request, answer)
 
@@ -187,7 +189,7 @@ async def test_a_violation_comes_with_what_the_servers_recorded(api: Api, monkey
     kind.model = Broken()
     monkeypatch.setattr("yurt.testing.histories.programs.all_kinds", lambda node_id: [kind])
 
-    report = await run_program(Program(seed=1, operations=100), [str(api.client.make_url("")).rstrip("/")])
+    report = await run_program(RequestProgram(seed=1, operations=100), [str(api.client.make_url("")).rstrip("/")])
 
     assert len(report.unexplained) == len(report.violations) > 0
     key = report.unexplained[0].key

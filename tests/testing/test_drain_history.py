@@ -15,39 +15,39 @@ from yurt.testing.histories.drains import (
     RegisterBatch,
     StopBatch,
 )
-from yurt.testing.histories.history import Answer, Operation, Request
-from yurt.testing.histories.nodes import Drain, EndDrain, ReadNode, SetEligibility, Shown
+from yurt.testing.histories.history import Operation, Reply, Request
+from yurt.testing.histories.nodes import Drain, EndDrain, ReadNode, SetEligibility, ShownNode
 from yurt.testing.histories.report import report_on
 from yurt.testing.http_api import NODE_ID, add_ready_node, serving
 
-REFUSED = Answer(500, 0, "can not set a draining node as eligible")
-LOADED: Sequence[tuple[Request, Answer]] = (
-    (RegisterBatch("a"), Answer(200, 5)),
-    (ReadBatch("a"), Answer(200, 6, 1)),
-    (Drain(), Answer(200, 7)),
+REFUSED = Reply(500, 0, "can not set a draining node as eligible")
+LOADED: Sequence[tuple[Request, Reply]] = (
+    (RegisterBatch("a"), Reply(200, 5)),
+    (ReadBatch("a"), Reply(200, 6, 1)),
+    (Drain(), Reply(200, 7)),
 )
-LOST: dict[str, Sequence[tuple[Request, Answer]]] = {
-    "a drain ends while an allocation runs": [(ReadNode(), Answer(200, 8, Shown(False, False)))],
-    "a node that drains is made eligible": [(SetEligibility(True), Answer(200, 8))],
+LOST: dict[str, Sequence[tuple[Request, Reply]]] = {
+    "a drain ends while an allocation runs": [(ReadNode(), Reply(200, 8, ShownNode(False, False)))],
+    "a node that drains is made eligible": [(SetEligibility(True), Reply(200, 8))],
     "a drain makes its node eligible": [
-        (StopBatch("a"), Answer(200, 8)), (ReadNode(), Answer(200, 9, Shown(True, False))),
+        (StopBatch("a"), Reply(200, 8)), (ReadNode(), Reply(200, 9, ShownNode(True, False))),
     ],
-    "a drain stops a batch job": [(ReadBatch("a"), Answer(200, 8, 0))],
-    "an allocation is started twice": [(EndDrain(True), Answer(200, 8)), (ReadBatch("a"), Answer(200, 9, 2))],
+    "a drain stops a batch job": [(ReadBatch("a"), Reply(200, 8, 0))],
+    "an allocation is started twice": [(EndDrain(True), Reply(200, 8)), (ReadBatch("a"), Reply(200, 9, 2))],
     "a drain comes back": [
-        (EndDrain(False), Answer(200, 8)), (ReadNode(), Answer(200, 9, Shown(False, True))),
+        (EndDrain(False), Reply(200, 8)), (ReadNode(), Reply(200, 9, ShownNode(False, True))),
     ],
     "a drain is refused when it ended": [
-        (StopBatch("a"), Answer(200, 8)), (ReadNode(), Answer(200, 9, Shown(False, False))),
+        (StopBatch("a"), Reply(200, 8)), (ReadNode(), Reply(200, 9, ShownNode(False, False))),
         (SetEligibility(True), REFUSED),
     ],
     "a drain that began anew is lost": [
-        (EndDrain(True), Answer(200, 8)), (Drain(), Answer(200, 9)), (ReadNode(), Answer(200, 9, Shown(False, False))),
+        (EndDrain(True), Reply(200, 8)), (Drain(), Reply(200, 9)), (ReadNode(), Reply(200, 9, ShownNode(False, False))),
     ],
 }  # fmt: skip
 
 
-def one_by_one(pairs: Sequence[tuple[Request, Answer]]) -> list[Operation]:
+def one_by_one(pairs: Sequence[tuple[Request, Reply]]) -> list[Operation]:
     return [
         Operation(at, at, NODE_ID, request, invoked=at * 10, returned=at * 10 + 5, answer=answer)
         for at, (request, answer) in enumerate(pairs)
@@ -64,9 +64,9 @@ def test_a_lost_drain_or_allocation_has_no_order_that_explains_it(name: str) -> 
 @pytest.mark.parametrize("end", [StopBatch("a"), ForceDrain()])
 def test_a_drain_ends_when_its_allocations_are_told_to_go(end: Request) -> None:
     after = (
-        (end, Answer(200, 8)),
-        (ReadBatch("a"), Answer(200, 9, 0)),
-        (ReadNode(), Answer(200, 9, Shown(False, False))),
+        (end, Reply(200, 8)),
+        (ReadBatch("a"), Reply(200, 9, 0)),
+        (ReadNode(), Reply(200, 9, ShownNode(False, False))),
     )
 
     assert check(LoadedNodeModel(), one_by_one([*LOADED, *after])).is_linearizable

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt.testing.histories.checker import check, end_states
 from yurt.testing.histories.counterexample import counterexample, until
-from yurt.testing.histories.history import Answer, History, Operation, Read, Request
+from yurt.testing.histories.history import History, Operation, Read, Reply, Request
 from yurt.testing.nightly import cases
 
 
@@ -44,11 +44,11 @@ class Register:
     def initial(self) -> tuple[int, int]:
         return 0, 0
 
-    def written_at(self, request: Any, answer: Answer) -> int | None:
+    def written_at(self, request: Any, answer: Reply) -> int | None:
         is_told = self._tells_indexes and not request.is_read and not answer.is_refusal
         return answer.index if is_told else None
 
-    def step(self, state: tuple[int, int], request: Any, answer: Answer | None) -> tuple[int, int] | None:
+    def step(self, state: tuple[int, int], request: Any, answer: Reply | None) -> tuple[int, int] | None:
         value, last = state
         if isinstance(request, Look):
             return state if answer is None or answer.body == value else None
@@ -68,21 +68,21 @@ requests = st.one_of(
 )
 
 
-def answers(asked: Sequence[Any]) -> list[Answer]:
+def answers(asked: Sequence[Any]) -> list[Reply]:
     """What a register answers to requests one after another."""
     value, found = 0, []
     for at, request in enumerate(asked, 1):
         if isinstance(request, Look):
-            found.append(Answer(200, 0, value))
+            found.append(Reply(200, 0, value))
         elif isinstance(request, Swap) and request.expected != value:
-            found.append(Answer(409, 0, "conflict"))
+            found.append(Reply(409, 0, "conflict"))
         else:
             value = request.value
-            found.append(Answer(200, at))
+            found.append(Reply(200, at))
     return found
 
 
-def stretched(asked: Sequence[Any], told: Sequence[Answer], seed: int, lost: frozenset[int] = frozenset()) -> History:
+def stretched(asked: Sequence[Any], told: Sequence[Reply], seed: int, lost: frozenset[int] = frozenset()) -> History:
     """Operations whose intervals contain the moments of their effects; the `lost` ones were never answered."""
     rng = random.Random(seed)
     made = []
@@ -130,7 +130,7 @@ def test_an_answer_that_no_state_gives_is_found(asked: list[Any], seed: int, dat
     told = answers(asked)
     at = data.draw(st.integers(0, len(asked) - 1))
     request = asked[at]
-    told[at] = Answer(200, 0, 99) if isinstance(request, Look) else Answer(200, 0)
+    told[at] = Reply(200, 0, 99) if isinstance(request, Look) else Reply(200, 0)
 
     history = stretched(asked, told, seed)
 
@@ -146,7 +146,7 @@ def test_the_verdict_is_that_of_trying_all_orders(
     asked: list[tuple[Any, int, bool]], seed: int, lost: set[int]
 ) -> None:
     told = [
-        Answer(200, 0, value) if isinstance(request, Look) else Answer(409 if refused else 200, at)
+        Reply(200, 0, value) if isinstance(request, Look) else Reply(409 if refused else 200, at)
         for at, (request, value, refused) in enumerate(asked, 1)
     ]
     history = stretched([request for request, _, _ in asked], told, seed, frozenset(lost))
@@ -166,8 +166,8 @@ def test_every_prefix_of_a_linearizable_history_is_linearizable(asked: list[Any]
 
 def test_a_lost_write_may_take_effect_late_or_never() -> None:
     lost = Operation(0, 0, "x", Write(7), invoked=0)
-    before = Operation(1, 1, "x", Look(), 10, 20, Answer(200, 0, 0))
-    after = Operation(2, 1, "x", Look(), 30, 40, Answer(200, 0, 7))
+    before = Operation(1, 1, "x", Look(), 10, 20, Reply(200, 0, 0))
+    after = Operation(2, 1, "x", Look(), 30, 40, Reply(200, 0, 7))
 
     assert check(MODEL, [lost, before]).is_linearizable
     assert check(MODEL, [lost, before, after]).is_linearizable
@@ -176,17 +176,17 @@ def test_a_lost_write_may_take_effect_late_or_never() -> None:
 
 def test_a_lost_write_does_not_take_effect_twice() -> None:
     lost = Operation(0, 0, "x", Write(7), invoked=0)
-    seen = Operation(1, 1, "x", Look(), 10, 20, Answer(200, 0, 7))
-    write = Operation(2, 1, "x", Write(1), 30, 40, Answer(200, 5))
-    again = Operation(3, 1, "x", Look(), 50, 60, Answer(200, 0, 7))
+    seen = Operation(1, 1, "x", Look(), 10, 20, Reply(200, 0, 7))
+    write = Operation(2, 1, "x", Write(1), 30, 40, Reply(200, 5))
+    again = Operation(3, 1, "x", Look(), 50, 60, Reply(200, 0, 7))
 
     assert not check(MODEL, [lost, seen, write, again]).is_linearizable
 
 
 def test_writes_take_effect_in_the_order_of_their_indexes() -> None:
-    first = Operation(0, 0, "x", Write(1), 0, 100, Answer(200, 6))
-    second = Operation(1, 1, "x", Write(2), 0, 100, Answer(200, 5))
-    read = Operation(2, 2, "x", Look(), 200, 300, Answer(200, 0, 2))
+    first = Operation(0, 0, "x", Write(1), 0, 100, Reply(200, 6))
+    second = Operation(1, 1, "x", Write(2), 0, 100, Reply(200, 5))
+    read = Operation(2, 2, "x", Look(), 200, 300, Reply(200, 0, 2))
 
     assert not check(MODEL, [first, second, read]).is_linearizable
     assert check(Register(tells_indexes=False), [first, second, read]).is_linearizable
@@ -196,7 +196,7 @@ def test_a_counterexample_holds_only_what_contradicts_itself() -> None:
     asked = [Write(1), Write(2), Look(), Write(3), Write(4), Write(5), Look(), Look(), Write(6)]
     told = answers(asked)
     history = [Operation(at, at, "x", request, at * 10, at * 10 + 5, told[at]) for at, request in enumerate(asked)]
-    history[7] = history[7]._replace(answer=Answer(200, 0, 2))
+    history[7] = history[7]._replace(answer=Reply(200, 0, 2))
 
     found = counterexample(MODEL, history)
 

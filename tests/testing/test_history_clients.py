@@ -13,8 +13,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from yurt.sdk.errors import ERROR_HEADER, Reason
 from yurt.testing.claims import quiet_port
-from yurt.testing.histories.clients import Clients, Shape, new_session
-from yurt.testing.histories.history import Answer, Operation, Request
+from yurt.testing.histories.clients import Clients, LoadShape, new_session
+from yurt.testing.histories.history import Operation, Reply, Request
 from yurt.testing.histories.variables import Delete, VariableKind
 
 KIND = VariableKind()
@@ -72,7 +72,7 @@ async def test_a_refusal_with_a_body_shows_the_object(address: str) -> None:
     found = await sent(address, "conflict")
 
     assert found is not None
-    assert isinstance(found.answer, Answer)
+    assert isinstance(found.answer, Reply)
     assert found.answer.body.mark == "a"
 
 
@@ -136,7 +136,7 @@ async def test_marks_differ_though_nothing_is_answered_between_two_bursts(monkey
     app = web.Application()
     app.router.add_route("*", "/v1/var/{name:.*}", answer_late)
     async with TestServer(app) as server:
-        clients = Clients([str(server.make_url("")).rstrip("/")], [kind], seed=1, shape=Shape(1, 1, BURSTS))
+        clients = Clients([str(server.make_url("")).rstrip("/")], [kind], seed=1, shape=LoadShape(1, 1, BURSTS))
         await clients.run(1)
 
     assert len(set(kind.marks)) == len(kind.marks) == BURSTS

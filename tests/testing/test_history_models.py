@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from yurt.testing.histories import configurations, csi_volumes, dispatches, documents, jobs, variables
 from yurt.testing.histories.checker import check
-from yurt.testing.histories.clients import Clients, Recorded, Shape
+from yurt.testing.histories.clients import Clients, LoadShape, Recorded
 from yurt.testing.histories.configurations import ConfigurationModel
 from yurt.testing.histories.csi_volumes import CsiVolumeModel
 from yurt.testing.histories.dispatches import Dispatched, DispatchModel
 from yurt.testing.histories.documents import DocumentModel
-from yurt.testing.histories.history import Answer, History, Operation, Request
+from yurt.testing.histories.history import History, Operation, Reply, Request
 from yurt.testing.histories.indexes import index_faults
 from yurt.testing.histories.job_requests import JobKind
-from yurt.testing.histories.jobs import JobModel, Seen, Version, Written
+from yurt.testing.histories.jobs import AcceptedWrite, JobModel, SeenVersion, Version
 from yurt.testing.histories.programs import all_kinds
 from yurt.testing.histories.report import report_on
 from yurt.testing.histories.variables import VariableModel
@@ -24,12 +24,12 @@ from yurt.testing.http_api import serving
 
 KINDS = {kind.name: kind for kind in all_kinds()}
 OPERATIONS = 150
-CREATED = (jobs.Register("first", (1, 1)), Answer(200, 5, Written(5)))
+CREATED = (jobs.Register("first", (1, 1)), Reply(200, 5, AcceptedWrite(5)))
 
 
 def overlapping(
-    before: Sequence[tuple[Request, Answer]], at_once: Sequence[tuple[Request, Answer]],
-    after: Sequence[tuple[Request, Answer]] = (),
+    before: Sequence[tuple[Request, Reply]], at_once: Sequence[tuple[Request, Reply]],
+    after: Sequence[tuple[Request, Reply]] = (),
 ) -> History:  # fmt: skip
     """Operations one after another, then some at the same moment, then some one after another."""
     rows = [(pair, at * 10, at * 10 + 5) for at, pair in enumerate(before)]
@@ -40,84 +40,84 @@ def overlapping(
     )
 
 
-def seen(number: int, at: int, mark: str, counts: tuple[int, int], *, stop: bool = False) -> Answer:
-    return Answer(200, at, Seen(Version(number, at, mark, counts, stop)))
+def seen(number: int, at: int, mark: str, counts: tuple[int, int], *, stop: bool = False) -> Reply:
+    return Reply(200, at, SeenVersion(Version(number, at, mark, counts, stop)))
 
 
 RACES: dict[str, tuple[Any, History]] = {
     "two registrations that enforce index 0 win": (JobModel(), overlapping([], [
-        (jobs.Register("a", (1, 1), enforce=0), Answer(200, 5, Written(5))),
-        (jobs.Register("b", (1, 1), enforce=0), Answer(200, 6, Written(6))),
+        (jobs.Register("a", (1, 1), enforce=0), Reply(200, 5, AcceptedWrite(5))),
+        (jobs.Register("b", (1, 1), enforce=0), Reply(200, 6, AcceptedWrite(6))),
     ])),
     "a scale undoes a stop": (JobModel(), overlapping([CREATED], [
-        (jobs.Stop(), Answer(200, 6, Written(6))),
-        (jobs.Scale("a", 3), Answer(200, 7, Written(7))),
+        (jobs.DeregisterRequest(), Reply(200, 6, AcceptedWrite(6))),
+        (jobs.Scale("a", 3), Reply(200, 7, AcceptedWrite(7))),
     ], [(jobs.ReadJob(), seen(2, 7, "first", (3, 1)))])),
     "a purged job comes back": (JobModel(), overlapping([CREATED], [
-        (jobs.Stop(purge=True), Answer(200, 6, Written(6))),
-        (jobs.Scale("a", 3), Answer(200, 7, Written(7))),
+        (jobs.DeregisterRequest(purge=True), Reply(200, 6, AcceptedWrite(6))),
+        (jobs.Scale("a", 3), Reply(200, 7, AcceptedWrite(7))),
     ])),
     "scales of two groups lose one": (JobModel(), overlapping([CREATED], [
-        (jobs.Scale("a", 3), Answer(200, 6, Written(6))),
-        (jobs.Scale("b", 4), Answer(200, 7, Written(7))),
+        (jobs.Scale("a", 3), Reply(200, 6, AcceptedWrite(6))),
+        (jobs.Scale("b", 4), Reply(200, 7, AcceptedWrite(7))),
     ], [(jobs.ReadJob(), seen(2, 7, "first", (1, 4)))])),
     "a token has two children": (DispatchModel(), overlapping(
-        [(dispatches.RegisterParent("p"), Answer(200, 5))], [
-        (dispatches.Dispatch("a", "t"), Answer(200, 6, Dispatched("x/dispatch-1", 6, is_new=True))),
-        (dispatches.Dispatch("b", "t"), Answer(200, 7, Dispatched("x/dispatch-2", 7, is_new=True))),
+        [(dispatches.RegisterParent("p"), Reply(200, 5))], [
+        (dispatches.Dispatch("a", "t"), Reply(200, 6, Dispatched("x/dispatch-1", 6, is_new=True))),
+        (dispatches.Dispatch("b", "t"), Reply(200, 7, Dispatched("x/dispatch-2", 7, is_new=True))),
     ])),
     "two reverts that enforce the prior version win": (JobModel(), overlapping(
-        [CREATED, (jobs.Register("second", (1, 1)), Answer(200, 6, Written(6)))], [
-        (jobs.Revert(0, prior=1), Answer(200, 7, Written(7))),
-        (jobs.Revert(0, prior=1), Answer(200, 8, Written(8))),
+        [CREATED, (jobs.Register("second", (1, 1)), Reply(200, 6, AcceptedWrite(6)))], [
+        (jobs.Revert(0, prior=1), Reply(200, 7, AcceptedWrite(7))),
+        (jobs.Revert(0, prior=1), Reply(200, 8, AcceptedWrite(8))),
     ])),
     "a variable's write answers another one's items": (VariableModel(), overlapping([], [
-        (variables.Put("a"), Answer(200, 5, variables.Shown(5, 5, "b"))),
-        (variables.Put("b"), Answer(200, 6, variables.Shown(6, 5, "b"))),
+        (variables.Put("a"), Reply(200, 5, variables.ShownVariable(5, 5, "b"))),
+        (variables.Put("b"), Reply(200, 6, variables.ShownVariable(6, 5, "b"))),
     ])),
     "a registration answers another one's index": (JobModel(), overlapping([], [
-        (jobs.Register("a", (1, 1)), Answer(200, 5, Written(6))),
-        (jobs.Register("b", (1, 1)), Answer(200, 6, Written(6))),
+        (jobs.Register("a", (1, 1)), Reply(200, 5, AcceptedWrite(6))),
+        (jobs.Register("b", (1, 1)), Reply(200, 6, AcceptedWrite(6))),
     ])),
     "a refused write of a variable shows a later state": (VariableModel(), overlapping(
-        [(variables.Put("a"), Answer(200, 5, variables.Shown(5, 5, "a")))], [
-        (variables.Put("b", cas=0), Answer(409, 7, variables.Shown(0, 0, ""))),
-        (variables.Put("c", cas=5), Answer(200, 6, variables.Shown(6, 5, "c"))),
+        [(variables.Put("a"), Reply(200, 5, variables.ShownVariable(5, 5, "a")))], [
+        (variables.Put("b", cas=0), Reply(409, 7, variables.ShownVariable(0, 0, ""))),
+        (variables.Put("c", cas=5), Reply(200, 6, variables.ShownVariable(6, 5, "c"))),
     ])),
     "a deposed leader refuses from a stale state": (JobModel(), overlapping([CREATED], [], [
-        (jobs.Register("a", (1, 1), enforce=5), Answer(500, 0, "Enforcing job modify index 5: job does not exist")),
+        (jobs.Register("a", (1, 1), enforce=5), Reply(500, 0, "Enforcing job modify index 5: job does not exist")),
     ])),
     "two changes of autopilot's configuration at one index win": (ConfigurationModel(), overlapping(
-        [(configurations.ReadConfiguration(), Answer(200, 5, configurations.Shown(5, (1,))))], [
-        (configurations.Configure((2,), cas=5), Answer(200, 6, configurations.Told(True))),
-        (configurations.Configure((3,), cas=5), Answer(200, 7, configurations.Told(True))),
+        [(configurations.ReadConfiguration(), Reply(200, 5, configurations.ShownConfiguration(5, (1,))))], [
+        (configurations.Configure((2,), cas=5), Reply(200, 6, configurations.ConfigurationChange(True))),
+        (configurations.Configure((3,), cas=5), Reply(200, 7, configurations.ConfigurationChange(True))),
     ])),
     "a change of autopilot's configuration is undone": (ConfigurationModel(), overlapping(
-        [(configurations.ReadConfiguration(), Answer(200, 5, configurations.Shown(5, (1,))))], [
-        (configurations.Configure((2,), cas=5), Answer(200, 6, configurations.Told(True))),
-        (configurations.Configure((3,), cas=5), Answer(200, 6, configurations.Told(False))),
-    ], [(configurations.ReadConfiguration(), Answer(200, 7, configurations.Shown(5, (1,))))])),
+        [(configurations.ReadConfiguration(), Reply(200, 5, configurations.ShownConfiguration(5, (1,))))], [
+        (configurations.Configure((2,), cas=5), Reply(200, 6, configurations.ConfigurationChange(True))),
+        (configurations.Configure((3,), cas=5), Reply(200, 6, configurations.ConfigurationChange(False))),
+    ], [(configurations.ReadConfiguration(), Reply(200, 7, configurations.ShownConfiguration(5, (1,))))])),
     "a CSI volume is registered after its plugin went": (CsiVolumeModel(), overlapping(
-        [(csi_volumes.RegisterPlugin(), Answer(200, 5))], [
-        (csi_volumes.PurgePlugin(), Answer(200, 6)),
-        (csi_volumes.RegisterVolume("a"), Answer(200, 7)),
+        [(csi_volumes.RegisterPlugin(), Reply(200, 5))], [
+        (csi_volumes.PurgePlugin(), Reply(200, 6)),
+        (csi_volumes.RegisterVolume("a"), Reply(200, 7)),
     ])),
     "a CSI volume that was deregistered comes back": (CsiVolumeModel(), overlapping(
-        [(csi_volumes.RegisterPlugin(), Answer(200, 5)), (csi_volumes.RegisterVolume("a"), Answer(200, 6))], [
-        (csi_volumes.DeregisterVolume(), Answer(200, 7)),
-    ], [(csi_volumes.ReadCsiVolume(), Answer(200, 8, csi_volumes.Shown(6, 6, "a")))])),
+        [(csi_volumes.RegisterPlugin(), Reply(200, 5)), (csi_volumes.RegisterVolume("a"), Reply(200, 6))], [
+        (csi_volumes.DeregisterVolume(), Reply(200, 7)),
+    ], [(csi_volumes.ReadCsiVolume(), Reply(200, 8, csi_volumes.ShownCsiVolume(6, 6, "a")))])),
     "a CSI volume is deregistered twice": (CsiVolumeModel(), overlapping(
-        [(csi_volumes.RegisterPlugin(), Answer(200, 5)), (csi_volumes.RegisterVolume("a"), Answer(200, 6))], [
-        (csi_volumes.DeregisterVolume(), Answer(200, 7)), (csi_volumes.DeregisterVolume(), Answer(200, 8)),
+        [(csi_volumes.RegisterPlugin(), Reply(200, 5)), (csi_volumes.RegisterVolume("a"), Reply(200, 6))], [
+        (csi_volumes.DeregisterVolume(), Reply(200, 7)), (csi_volumes.DeregisterVolume(), Reply(200, 8)),
     ])),
     "a CSI volume keeps what another one registered": (CsiVolumeModel(), overlapping(
-        [(csi_volumes.RegisterPlugin(), Answer(200, 5))], [
-        (csi_volumes.RegisterVolume("a"), Answer(200, 6)), (csi_volumes.RegisterVolume("b"), Answer(200, 7)),
-    ], [(csi_volumes.ReadCsiVolume(), Answer(200, 7, csi_volumes.Shown(7, 6, "a")))])),
+        [(csi_volumes.RegisterPlugin(), Reply(200, 5))], [
+        (csi_volumes.RegisterVolume("a"), Reply(200, 6)), (csi_volumes.RegisterVolume("b"), Reply(200, 7)),
+    ], [(csi_volumes.ReadCsiVolume(), Reply(200, 7, csi_volumes.ShownCsiVolume(7, 6, "a")))])),
     "a namespace with a variable is deleted": (DocumentModel(), overlapping(
-        [(documents.PutDocument("a"), Answer(200, 5))], [
-        (documents.AddDependent(), Answer(200, 6)),
-        (documents.DeleteDocument(), Answer(200, 7)),
+        [(documents.PutDocument("a"), Reply(200, 5))], [
+        (documents.AddDependent(), Reply(200, 6)),
+        (documents.DeleteDocument(), Reply(200, 7)),
     ])),
 }  # fmt: skip
 
@@ -131,9 +131,9 @@ def test_a_race_has_no_order_that_explains_it(race: str) -> None:
 
 def test_the_same_requests_are_explained_when_the_answers_are_right() -> None:
     scales = overlapping([CREATED], [
-        (jobs.Stop(), Answer(200, 7, Written(7))),
-        (jobs.Scale("a", 3), Answer(200, 6, Written(6))),
-        (jobs.Register("b", (1, 1), enforce=0), Answer(500, 0, "Enforcing job modify index 0: job already exists")),
+        (jobs.DeregisterRequest(), Reply(200, 7, AcceptedWrite(7))),
+        (jobs.Scale("a", 3), Reply(200, 6, AcceptedWrite(6))),
+        (jobs.Register("b", (1, 1), enforce=0), Reply(500, 0, "Enforcing job modify index 0: job already exists")),
     ], [(jobs.ReadJob(), seen(2, 7, "first", (3, 1), stop=True))])  # fmt: skip
 
     assert check(JobModel(), scales).is_linearizable
@@ -141,8 +141,8 @@ def test_the_same_requests_are_explained_when_the_answers_are_right() -> None:
 
 def test_indexes_that_contradict_real_time_or_each_other_are_found() -> None:
     kind = JobKind()
-    apart = overlapping([CREATED, (jobs.Stop(), Answer(200, 4, Written(4)))], [])
-    shared = overlapping([CREATED], [(jobs.Evaluate(), Answer(200, 5, Written(5)))])
+    apart = overlapping([CREATED, (jobs.DeregisterRequest(), Reply(200, 4, AcceptedWrite(4)))], [])
+    shared = overlapping([CREATED], [(jobs.Evaluate(), Reply(200, 5, AcceptedWrite(5)))])
     reads = overlapping([(jobs.ReadJob(), seen(0, 9, "a", (1, 1))), (jobs.ReadJob(), seen(0, 8, "a", (1, 1)))], [])
 
     assert ["lower index" in each.text for each in index_faults([(kind, apart)])] == [True]
@@ -154,7 +154,7 @@ def test_indexes_that_contradict_real_time_or_each_other_are_found() -> None:
 @pytest.mark.parametrize("name", KINDS)
 async def test_the_model_explains_a_server_whose_requests_do_not_overlap(name: str) -> None:
     async with serving() as api:
-        clients = Clients([str(api.client.make_url("")).rstrip("/")], [KINDS[name]], seed=7, shape=Shape(1, 1, 30))
+        clients = Clients([str(api.client.make_url("")).rstrip("/")], [KINDS[name]], seed=7, shape=LoadShape(1, 1, 30))
         await clients.run(OPERATIONS)
 
     report = report_on(clients.recorded)

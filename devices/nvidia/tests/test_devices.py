@@ -16,7 +16,7 @@ from yurt.sdk.errors import DriverError, Invalid
 from yurt.sdk.plugin import PluginSkipped
 from yurt.sdk.value import UnixNano
 from yurt.testing.agent import wait_for
-from yurt.testing.device_suite import Bench, DeviceCases, DeviceFactory, DeviceSuite, is_healthy
+from yurt.testing.device_suite import DeviceBench, DeviceCases, DeviceFactory, DeviceSuite, is_healthy
 from yurt_device_nvidia import fake, plugin
 from yurt_device_nvidia.mps import PROGRAM, is_alive
 
@@ -82,18 +82,18 @@ def clock() -> Clock:
     return Clock()
 
 
-MakeBench = Callable[..., Bench]
+MakeBench = Callable[..., DeviceBench]
 
 
 @pytest.fixture
 async def make_bench(machine: Path, clock: Clock, tmp_path: Path) -> AsyncIterator[MakeBench]:
-    made: list[tuple[Bench, asyncio.Future[None]]] = []
+    made: list[tuple[DeviceBench, asyncio.Future[None]]] = []
 
-    def make(layout: str, **options: Any) -> Bench:
+    def make(layout: str, **options: Any) -> DeviceBench:
         fake.write(machine, fake.layout(layout))
         paths = AgentPaths(state_dir=str(tmp_path), run_dir=str(tmp_path / "run"))
         context = PluginContext(dev=True, config=config(machine, **options), paths=paths, now=clock)
-        bench = Bench(plugin.yurt_device_plugins(context)[0])
+        bench = DeviceBench(plugin.yurt_device_plugins(context)[0])
         made.append((bench, asyncio.ensure_future(bench.follow())))
         return bench
 

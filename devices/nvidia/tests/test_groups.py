@@ -10,7 +10,7 @@ from yurt.sdk.device import ClaimedDevices, DeviceClaim, Quantity
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import UnixNano
 from yurt_device_nvidia.facts import Condition
-from yurt_device_nvidia.groups import Offer, nvlink_counts, ranges
+from yurt_device_nvidia.groups import GroupOffer, nvlink_counts, ranges
 from yurt_device_nvidia.health import HealthRules, SeenXid, reason_against
 from yurt_device_nvidia.nvml import Nvml
 from yurt_device_nvidia.options import seconds
@@ -26,7 +26,7 @@ def gpu(number: int) -> str:
 
 def test_cards_of_one_name_are_a_group_with_nomads_attributes(nvml: MakeNvml) -> None:
     look = nvml("h100x8").look()
-    (group,) = Offer(look.system, look.cards, reasons={}, modes=("mps", "slice")).groups()
+    (group,) = GroupOffer(look.system, look.cards, reasons={}, modes=("mps", "slice")).groups()
 
     assert (group.vendor, group.type, group.name, len(group.instances)) == ("nvidia", "gpu", "NVIDIA H100 80GB HBM3", 8)
     nomads = {name: group.attributes[name] for name in ("memory", "power", "bar1", "cores_clock", "memory_clock",
@@ -42,7 +42,7 @@ def test_cards_of_one_name_are_a_group_with_nomads_attributes(nvml: MakeNvml) ->
 
 def test_a_split_card_is_offered_by_its_instances_alone(nvml: MakeNvml) -> None:
     look = nvml("mig-split").look()
-    groups = {group.name: group for group in Offer(look.system, look.cards, reasons={}).groups()}
+    groups = {group.name: group for group in GroupOffer(look.system, look.cards, reasons={}).groups()}
     small = groups["NVIDIA H100 80GB HBM3 MIG 1g.10gb"]
 
     assert {name: len(group.instances) for name, group in groups.items()} == {
@@ -54,7 +54,7 @@ def test_a_split_card_is_offered_by_its_instances_alone(nvml: MakeNvml) -> None:
 
 def test_a_reason_makes_one_card_unhealthy_and_all_instances_of_a_split_one(nvml: MakeNvml) -> None:
     look = nvml("mig-split").look()
-    groups = Offer(look.system, look.cards, reasons={gpu(0): "Xid 79"}).groups()
+    groups = GroupOffer(look.system, look.cards, reasons={gpu(0): "Xid 79"}).groups()
     ill = {each.id for group in groups for each in group.instances if not each.is_healthy}
 
     assert ill == set(look.cards[0].devices)
@@ -63,7 +63,7 @@ def test_a_reason_makes_one_card_unhealthy_and_all_instances_of_a_split_one(nvml
 def test_ignored_ids_are_not_offered(nvml: MakeNvml) -> None:
     look = nvml("h200").look()
 
-    assert Offer(look.system, look.cards, reasons={}, ignored=frozenset({gpu(0)})).groups() == ()
+    assert GroupOffer(look.system, look.cards, reasons={}, ignored=frozenset({gpu(0)})).groups() == ()
 
 
 @pytest.mark.parametrize(

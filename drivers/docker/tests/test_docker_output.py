@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from yurt.sdk.containers.common import parse_stamp, signal_name
-from yurt.sdk.containers.frames import Frames, Piece, since
-from yurt.sdk.containers.logfiles import Ledger, LogFiles, Position, fitting
+from yurt.sdk.containers.frames import Piece, StreamFrames, since
+from yurt.sdk.containers.logfiles import LogFiles, Position, PositionFile, fitting
 from yurt.sdk.driver import LogRotation
 from yurt.sdk.errors import DriverError
-from yurt_driver_docker.images import ImageName, Progress, parse_image, pull_failure
+from yurt_driver_docker.images import ImageName, PullProgress, parse_image, pull_failure
 from yurt_driver_docker.logs import advance, unseen
 from yurt_driver_docker.reports import exit_result, task_stats
 
@@ -26,18 +26,18 @@ def frame(stream: int, data: bytes) -> bytes:
 @pytest.mark.parametrize("cut", range(1, 60))
 def test_frames_come_out_whole_however_the_bytes_arrive(cut: int) -> None:
     data = frame(1, STAMP + b" out\n") + frame(2, STAMP + b" err\n")
-    frames = Frames(is_terminal=False, has_stamps=True)
+    frames = StreamFrames(is_terminal=False, has_stamps=True)
     pieces = [*frames.feed(data[:cut]), *frames.feed(data[cut:])]
     assert pieces == [Piece("stdout", STAMP, b"out\n"), Piece("stderr", STAMP, b"err\n")]
 
 
 def test_a_damaged_stream_is_noticed() -> None:
     with pytest.raises(ValueError, match="damaged"):
-        Frames(is_terminal=False, has_stamps=True).feed(b"HTTP/1.1 200 OK\r\n")
+        StreamFrames(is_terminal=False, has_stamps=True).feed(b"HTTP/1.1 200 OK\r\n")
 
 
 def test_the_lines_of_a_terminal_lose_their_times_and_long_ones_stay_whole() -> None:
-    frames = Frames(is_terminal=True, has_stamps=True)
+    frames = StreamFrames(is_terminal=True, has_stamps=True)
     long = b"x" * 16384
     pieces = frames.feed(STAMP + b" a\r\n" + STAMP + b" " + long + STAMP + b" y\r\n" + STAMP + b" rest") + frames.end()
     assert b"".join(piece.data for piece in pieces) == b"a\r\n" + long + b"y\r\nrest"
@@ -135,7 +135,7 @@ def test_a_log_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_torn_note_of_the_position_begins_anew(tmp_path: Path) -> None:
-    ledger = Ledger(str(tmp_path / "state" / "id"))
+    ledger = PositionFile(str(tmp_path / "state" / "id"))
     assert ledger.load() == Position()
     noted = Position(reached={"stdout": (7, 2)}, files={"stdout": (1, 9)})
     ledger.store(noted)
@@ -165,7 +165,7 @@ def test_a_digest_is_written_with_an_at() -> None:
 
 
 def test_the_progress_of_a_pull_is_told() -> None:
-    progress = Progress()
+    progress = PullProgress()
     for layer in ("a", "b"):
         progress.take({"id": layer, "status": "Pulling fs layer"})
     progress.take({"id": "a", "status": "Downloading", "progressDetail": {"current": 3 << 20, "total": 9 << 20}})

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.containers.images import ImageShelf
 from yurt.sdk.driver import AgentPaths, PluginContext, TaskDirs, TaskRequest, TaskResources
@@ -32,7 +32,7 @@ class Puller:
 
     def __init__(self, engine: Any, folder: Path) -> None:
         self.engine, self.folder = engine, folder
-        self.background = Background("docker")
+        self.background = DriverTasks("docker")
         self.way = new_engine(engine.endpoint, plugin_config(PluginContext()).options.tls)
         self.images = self.configured()
 

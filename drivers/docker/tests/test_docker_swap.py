@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from yurt.sdk import mounting
-from yurt.sdk.containers.held import View
+from yurt.sdk.containers.held import EngineView
 from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.errors import RecoverableError
 from yurt.sdk.value import replace, seconds
-from yurt.testing.driver_suite import Bench, Config, SwappedMountTests
+from yurt.testing.driver_suite import Config, DriverBench, SwappedMountTests
 from yurt.testing.driver_suite.swaps import MOUNT, laid_trap, swaps_before, until
 from yurt.testing.faults.swapping import exchange
 from yurt.testing.services.engines import DockerEngine
@@ -27,10 +27,10 @@ LIMIT_S = 60.0
 
 
 @pytest_asyncio.fixture
-async def bench(engine: DockerEngine, tmp_path: Path) -> AsyncIterator[Bench]:
+async def bench(engine: DockerEngine, tmp_path: Path) -> AsyncIterator[DriverBench]:
     """A driver of an agent that lets no task mount paths of the host."""
     options = {"endpoint": engine.endpoint}
-    made = Bench(lambda context: DockerDriver(plugin_config(replace(context, config=options))), tmp_path)
+    made = DriverBench(lambda context: DockerDriver(plugin_config(replace(context, config=options))), tmp_path)
     yield made
     await made.close()
 
@@ -43,7 +43,7 @@ def task(**options: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def ours(bench: Bench) -> tuple[str, ...]:
+def ours(bench: DriverBench) -> tuple[str, ...]:
     """What is mounted for containers of this driver."""
     assert isinstance(bench.driver, DockerDriver)
     return mounting.points_below(bench.driver._holder.places.folder)
@@ -55,17 +55,17 @@ class TestSwappedMounts(SwappedMountTests):
         return task()
 
     @pytest.fixture
-    def acts(self, bench: Bench) -> Any:
+    def acts(self, bench: DriverBench) -> Any:
         assert isinstance(bench.driver, DockerDriver)
         return bench.driver._acts
 
 
 async def test_an_engine_that_does_not_see_our_mounts_is_told_the_name_and_looked_at_when_it_has_started(
-    bench: Bench, engine: DockerEngine
+    bench: DriverBench, engine: DockerEngine
 ) -> None:
     mine, link = laid_trap(bench)
     assert isinstance(bench.driver, DockerDriver)
-    bench.driver._holder._look = lambda: View(is_visible=True)  # type: ignore[method-assign]
+    bench.driver._holder._look = lambda: EngineView(is_visible=True)  # type: ignore[method-assign]
     handle = await bench.start(task(command="sleep", args=["1000"]), name="first")
     assert (await bench.driver.exec_task(handle.task_id, ("cat", "/seen/whose"), timeout=seconds(20))).stdout == b"ours"
     swaps_before(bench.driver._acts, "start", lambda: exchange(mine, link))
@@ -76,7 +76,7 @@ async def test_an_engine_that_does_not_see_our_mounts_is_told_the_name_and_looke
     await until(lambda: engine.containers() == [str(handle.state["container_id"])])
 
 
-async def test_a_container_is_not_made_while_it_is_not_known_what_its_engine_sees(bench: Bench) -> None:
+async def test_a_container_is_not_made_while_it_is_not_known_what_its_engine_sees(bench: DriverBench) -> None:
     laid_trap(bench)
     assert isinstance(bench.driver, DockerDriver)
     bench.driver._holder._socket_path = str(bench.folder / "nobody-listens")
@@ -84,7 +84,7 @@ async def test_a_container_is_not_made_while_it_is_not_known_what_its_engine_see
         await bench.start(task())
 
 
-async def test_folders_files_and_what_is_missing_are_mounted_and_nothing_stays_mounted_here(bench: Bench) -> None:
+async def test_folders_files_and_what_is_missing_are_mounted_and_nothing_stays_mounted_here(bench: DriverBench) -> None:
     data = bench.folder / "alloc" / "alloc" / "data"
     (data / "inner").mkdir(parents=True)
     (data / "inner" / "file").write_text("one file")
@@ -101,7 +101,7 @@ async def test_folders_files_and_what_is_missing_are_mounted_and_nothing_stays_m
     await until(lambda: not ours(bench))
 
 
-async def test_what_a_killed_agent_left_mounted_goes_with_the_next_one(bench: Bench) -> None:
+async def test_what_a_killed_agent_left_mounted_goes_with_the_next_one(bench: DriverBench) -> None:
     assert isinstance(bench.driver, DockerDriver)
     places, kept = bench.driver._holder.places, bench.folder / "kept"
     kept.mkdir()
@@ -116,7 +116,7 @@ async def test_what_a_killed_agent_left_mounted_goes_with_the_next_one(bench: Be
     assert (kept / "file").exists()
 
 
-async def test_a_dev_agent_that_is_killed_leaves_nothing_mounted(bench: Bench, engine: DockerEngine) -> None:
+async def test_a_dev_agent_that_is_killed_leaves_nothing_mounted(bench: DriverBench, engine: DockerEngine) -> None:
     assert isinstance(bench.driver, DockerDriver)
     places, kept = bench.driver._holder.places, bench.folder / "kept"
     kept.mkdir()

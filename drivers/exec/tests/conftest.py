@@ -12,12 +12,12 @@ from yurt.sdk.driver import ExitResult, TaskHandle, TaskResources
 from yurt.sdk.errors import NotFound
 from yurt.sdk.executor import ContainerExecutor
 from yurt.sdk.value import replace
-from yurt.testing.driver_suite import Bench
+from yurt.testing.driver_suite import DriverBench
 from yurt.testing.driver_suite.burden import CGROUP_DEPTH, CGROUP_ROOT, folders_below
 from yurt_driver_exec.driver import exec_driver
 
 
-class Cell(Bench):
+class Cell(DriverBench):
     """Runs scripts in isolated tasks of an agent that is configured in a certain way."""
 
     def __init__(self, folder: Path, *, plugin: Mapping[str, Any], options: Mapping[str, str]) -> None:

@@ -18,7 +18,7 @@ from yurt.sdk.driver import HEALTHY, UNDETECTED, UNHEALTHY, PluginContext, PortG
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.value import replace, seconds
 from yurt.testing.claims import quiet_port
-from yurt.testing.driver_suite import Bench
+from yurt.testing.driver_suite import DriverBench
 from yurt.testing.driver_suite.bench import eventually
 from yurt.testing.services.engines import PodmanEngine
 from yurt_driver_podman.config import plugin_config
@@ -35,13 +35,13 @@ def shell(script: str, **config: Any) -> dict[str, Any]:
 
 
 @pytest_asyncio.fixture
-async def bench(engine: PodmanEngine, tmp_path: Path) -> AsyncIterator[Bench]:
+async def bench(engine: PodmanEngine, tmp_path: Path) -> AsyncIterator[DriverBench]:
     """A driver on the engine that lets tasks do all that an operator can allow."""
     options = {
         "socket_path": str(engine.socket), "volumes": {"enabled": True}, "allow_privileged": True,
         "gc": {"image_delay": "100ms", "dangling_containers": {"period": "1s", "creation_grace": "3s"}},
     }  # fmt: skip
-    made = Bench(lambda context: PodmanDriver(plugin_config(replace(context, config=options))), tmp_path)
+    made = DriverBench(lambda context: PodmanDriver(plugin_config(replace(context, config=options))), tmp_path)
     yield made
     await made.close()
 
@@ -54,7 +54,7 @@ async def until(what: str, holds: Callable[[], Any]) -> None:
     assert holds(), what
 
 
-async def until_health(bench: Bench, health: str) -> str:
+async def until_health(bench: DriverBench, health: str) -> str:
     """Wait for a fingerprint; its description."""
     async with asyncio.timeout(LIMIT_S):
         async for found in bench.driver.fingerprint():
@@ -73,7 +73,7 @@ def monitors(container_id: str) -> list[int]:
     return [pid for pid in pids() if container_id.encode() in read(pid, "cmdline").split(b"\0")]
 
 
-def shown(bench: Bench) -> str:
+def shown(bench: DriverBench) -> str:
     """All that the task wrote to its standard output."""
     return "".join(path.read_text() for path in bench.output())
 
@@ -118,7 +118,7 @@ async def test_an_engine_that_is_not_there_is_undetected_with_the_way_to_get_one
     assert "podman.socket" in found.fix
 
 
-async def test_options_reach_the_container(bench: Bench) -> None:
+async def test_options_reach_the_container(bench: DriverBench) -> None:
     script = (
         "hostname; id -u; cat /proc/sys/net/core/somaxconn; grep -c tmpfs.*/scratch /proc/mounts;"
         " touch /x 2>/dev/null || echo readonly; grep NoNewPrivs /proc/self/status; stat -c %t:%T /dev/mine;"
@@ -135,7 +135,7 @@ async def test_options_reach_the_container(bench: Bench) -> None:
     assert "1:3" in shown(bench)
 
 
-async def test_a_container_shares_the_network_of_another_task(bench: Bench) -> None:
+async def test_a_container_shares_the_network_of_another_task(bench: DriverBench) -> None:
     await bench.start(shell("exec httpd -f -p 127.0.0.1:8080 -h /local", network_mode="none"), name="proxy")
     (bench.folder / "alloc" / "proxy" / "local" / "index.html").write_text("shared")
     ask = "printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc 127.0.0.1 8080"
@@ -143,7 +143,7 @@ async def test_a_container_shares_the_network_of_another_task(bench: Bench) -> N
     assert (result.exit_code, bench.output(name="asker")[0].read_text().endswith("shared")) == (0, True)
 
 
-async def test_a_container_joins_a_namespace_by_its_path(bench: Bench) -> None:
+async def test_a_container_joins_a_namespace_by_its_path(bench: DriverBench) -> None:
     handle = await bench.start(shell("sleep 1000"), name="owner")
     request = bench.request(shell("readlink /proc/self/ns/net", network_mode=""), name="guest")
     bench.started.append(request.task_id)
@@ -153,12 +153,12 @@ async def test_a_container_joins_a_namespace_by_its_path(bench: Bench) -> None:
     assert bench.output(name="guest")[0].read_text().strip() == os.readlink(path)
 
 
-async def test_a_terminal_has_one_stream(bench: Bench) -> None:
+async def test_a_terminal_has_one_stream(bench: DriverBench) -> None:
     await bench.run(shell("echo out; echo err >&2; test -t 1 && echo terminal", tty=True))
     assert shown(bench).split() == ["out", "err", "terminal"]
 
 
-async def test_a_flood_is_collected_over_the_engines_own_rotation(bench: Bench) -> None:
+async def test_a_flood_is_collected_over_the_engines_own_rotation(bench: DriverBench) -> None:
     config = shell("seq 1 20000", logging={"driver": "k8s-file", "options": {"max-size": "100k"}})
     await bench.run(config)
     numbers = [int(line) for line in shown(bench).split()]
@@ -167,7 +167,7 @@ async def test_a_flood_is_collected_over_the_engines_own_rotation(bench: Bench) 
 
 
 async def test_an_engine_that_hangs_is_unhealthy_and_nothing_hangs_with_it(
-    bench: Bench, engine: PodmanEngine, monkeypatch: pytest.MonkeyPatch
+    bench: DriverBench, engine: PodmanEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handle = await bench.start(shell("while [ ! -e /local/stop ]; do echo x; sleep 0.1; done; exit 6"))
     waiting = asyncio.get_running_loop().create_task(bench.wait(handle.task_id))
@@ -187,7 +187,9 @@ async def test_an_engine_that_hangs_is_unhealthy_and_nothing_hangs_with_it(
     await until_health(bench, HEALTHY)
 
 
-async def test_an_end_while_the_engine_is_dead_is_told_when_it_is_back(bench: Bench, engine: PodmanEngine) -> None:
+async def test_an_end_while_the_engine_is_dead_is_told_when_it_is_back(
+    bench: DriverBench, engine: PodmanEngine
+) -> None:
     handle = await bench.start(shell("while [ ! -e /local/stop ]; do sleep 0.02; done; exit 6"))
     engine.kill()
     try:
@@ -201,7 +203,7 @@ async def test_an_end_while_the_engine_is_dead_is_told_when_it_is_back(bench: Be
 
 
 async def test_the_next_run_of_a_task_clears_the_one_before_that_could_not_be_destroyed(
-    bench: Bench, engine: PodmanEngine
+    bench: DriverBench, engine: PodmanEngine
 ) -> None:
     first = await bench.start(shell("while [ ! -e /local/stop ]; do sleep 0.02; done; exit 6"))
     following = bench.request(shell("sleep 1000"))
@@ -225,14 +227,14 @@ async def test_the_next_run_of_a_task_clears_the_one_before_that_could_not_be_de
     assert [engine.run("container", "exists", each).returncode for each in (old, new)] == [1, 0]
 
 
-async def test_a_container_that_needs_too_much_memory_is_reported_as_such(bench: Bench) -> None:
+async def test_a_container_that_needs_too_much_memory_is_reported_as_such(bench: DriverBench) -> None:
     handle = await bench.start(shell("sleep 1; dd if=/dev/zero of=/dev/null bs=500M count=1"))
     result = await bench.wait(handle.task_id)
     assert (result.oom_killed, result.is_success) == (True, False)
 
 
 async def test_containers_that_no_task_knows_are_removed_and_those_of_others_stay(
-    bench: Bench, engine: PodmanEngine
+    bench: DriverBench, engine: PodmanEngine
 ) -> None:
     engine.run("run", "--detach", "--name", "stranger", "--network", "none", PodmanEngine.image)
     handle = await bench.start(shell("sleep 1000"))
@@ -244,7 +246,9 @@ async def test_containers_that_no_task_knows_are_removed_and_those_of_others_sta
     assert engine.run("rm", "--force", "--time", "0", "stranger").returncode == 0
 
 
-async def test_an_archive_is_loaded_and_its_image_goes_after_its_last_task(bench: Bench, engine: PodmanEngine) -> None:
+async def test_an_archive_is_loaded_and_its_image_goes_after_its_last_task(
+    bench: DriverBench, engine: PodmanEngine
+) -> None:
     for kind in ("docker-archive", "oci-archive"):
         name = f"localhost/yurt-test/{kind}:1"
         request = bench.request(shell("echo loaded", image=f"{kind}:image.tar"), name=kind)
@@ -259,12 +263,12 @@ async def test_an_archive_is_loaded_and_its_image_goes_after_its_last_task(bench
         await until("the image went", functools.partial(is_gone, engine, name))
 
 
-async def test_an_image_that_is_nowhere_is_told_with_its_name(bench: Bench) -> None:
+async def test_an_image_that_is_nowhere_is_told_with_its_name(bench: DriverBench) -> None:
     with pytest.raises(DriverError, match=r"127\.0\.0\.1:9/absent:1"):
         await bench.start(shell("true", image="127.0.0.1:9/absent:1"))
 
 
-async def test_rights_read_back_from_the_running_process_are_what_was_given(bench: Bench) -> None:
+async def test_rights_read_back_from_the_running_process_are_what_was_given(bench: DriverBench) -> None:
     script = "grep -E 'CapEff|CapBnd|NoNewPrivs' /proc/self/status; touch /x; [ -e /dev/kmsg ] || echo none"
     given = {"cap_drop": ["all"], "readonly_rootfs": True, "security_opt": ["no-new-privileges"], "init": False}
     handle = await bench.start(shell(f"{script}; sleep 1000", **given))
@@ -276,7 +280,7 @@ async def test_rights_read_back_from_the_running_process_are_what_was_given(benc
         assert os.readlink(f"/proc/{handle.pid}/ns/{kind}") != os.readlink(f"/proc/self/ns/{kind}")
 
 
-async def test_a_mapped_port_is_listened_to(bench: Bench, engine: PodmanEngine) -> None:
+async def test_a_mapped_port_is_listened_to(bench: DriverBench, engine: PodmanEngine) -> None:
     request = bench.request(shell("exec httpd -f -p 80 -h /local", network_mode="bridge", ports=["http"]))
     (Path(request.dirs.local_dir) / "index.html").write_text("mapped")
     port = PortGiven(label="http", host_ip="", host_port=quiet_port(), to=80)
@@ -287,14 +291,14 @@ async def test_a_mapped_port_is_listened_to(bench: Bench, engine: PodmanEngine) 
     assert handle.state["address"] == seen["NetworkSettings"]["Networks"]["podman"]["IPAddress"]
 
 
-async def test_tasks_choose_among_the_engines_of_a_client(bench: Bench, engine: PodmanEngine) -> None:
+async def test_tasks_choose_among_the_engines_of_a_client(bench: DriverBench, engine: PodmanEngine) -> None:
     with pytest.raises(DriverError, match="socket block"):
         await bench.start(shell("true", socket="nobodys"))
     assert (await bench.run(shell("true", socket="default"))).is_success
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
-async def test_of_a_command_that_has_ended_no_process_is_left(bench: Bench, is_stream: bool) -> None:
+async def test_of_a_command_that_has_ended_no_process_is_left(bench: DriverBench, is_stream: bool) -> None:
     handle = await bench.start(shell("exec sleep 1000"))
     container_id = handle.state["container_id"]
     assert len(monitors(container_id)) == 1
@@ -308,7 +312,7 @@ async def test_of_a_command_that_has_ended_no_process_is_left(bench: Bench, is_s
     await until("only the task's monitor", lambda: len(monitors(container_id)) == 1)
 
 
-async def test_a_command_that_takes_too_long_is_killed(bench: Bench) -> None:
+async def test_a_command_that_takes_too_long_is_killed(bench: DriverBench) -> None:
     handle = await bench.start(shell("exec sleep 1000"))
     with pytest.raises(DriverError, match="did not end within"):
         await bench.driver.exec_task(handle.task_id, ("sleep", "1000"), timeout=seconds(0.5))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.driver import AgentPaths, PluginContext, TaskDirs, TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.schema import decode_config
@@ -33,7 +33,7 @@ class Puller:
 
     def __init__(self, engine: PodmanEngine, folder: Path) -> None:
         self.engine, self.folder = engine, folder
-        self.background = Background("podman")
+        self.background = DriverTasks("podman")
         self.way = new_engine(str(engine.socket))
         self.images = self.configured()
 

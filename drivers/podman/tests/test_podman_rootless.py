@@ -20,7 +20,7 @@ from yurt.sdk.driver import HEALTHY, PortGiven
 from yurt.sdk.value import replace, seconds
 from yurt.testing.agent import wait_for
 from yurt.testing.claims import free_ports
-from yurt.testing.driver_suite import Bench
+from yurt.testing.driver_suite import DriverBench
 from yurt.testing.services.engines import PodmanEngine, missing
 from yurt_driver_podman.config import plugin_config
 from yurt_driver_podman.driver import PodmanDriver
@@ -66,13 +66,15 @@ def folder(reachable: Path) -> Path:
 
 
 @pytest_asyncio.fixture
-async def bench(rootless: PodmanEngine, engine: PodmanEngine, folder: Path) -> AsyncIterator[Bench]:
+async def bench(rootless: PodmanEngine, engine: PodmanEngine, folder: Path) -> AsyncIterator[DriverBench]:
     """A driver on both engines."""
     sockets = [
         {"name": "default", "socket_path": str(engine.socket)},
         {"name": "nobody", "socket_path": str(rootless.socket)},
     ]
-    made = Bench(lambda context: PodmanDriver(plugin_config(replace(context, config={"socket": sockets}))), folder)
+    made = DriverBench(
+        lambda context: PodmanDriver(plugin_config(replace(context, config={"socket": sockets}))), folder
+    )
     yield made
     await made.close()
 
@@ -83,7 +85,7 @@ def shell(script: str, **config: Any) -> dict[str, Any]:
     return {"image": PodmanEngine.image, "command": "sh", "args": ["-c", script], **own, **config}
 
 
-async def test_root_inside_is_the_user_outside(bench: Bench, rootless: PodmanEngine) -> None:
+async def test_root_inside_is_the_user_outside(bench: DriverBench, rootless: PodmanEngine) -> None:
     handle = await bench.start(shell("echo as $(id -u); trap 'echo end; exit 3' TERM; while true; do sleep 0.1; done"))
     assert os.stat(f"/proc/{handle.pid}").st_uid == NOBODY
     assert str(handle.state["container_id"]) in rootless.containers()
@@ -96,7 +98,7 @@ async def test_root_inside_is_the_user_outside(bench: Bench, rootless: PodmanEng
     assert bench.text().split("\n")[:2] == ["as 0", "end"]
 
 
-def closed_allocation(bench: Bench) -> Path:
+def closed_allocation(bench: DriverBench) -> Path:
     """The directory of the allocation, closed as a client makes it."""
     bench.request({"image": PodmanEngine.image})
     alloc = bench.folder / "alloc"
@@ -105,7 +107,7 @@ def closed_allocation(bench: Bench) -> Path:
     return alloc
 
 
-async def test_the_engine_of_a_user_passes_through_the_closed_directory_of_an_allocation(bench: Bench) -> None:
+async def test_the_engine_of_a_user_passes_through_the_closed_directory_of_an_allocation(bench: DriverBench) -> None:
     alloc = closed_allocation(bench)
     handle = await bench.start(shell("echo in > /local/made"))
     assert (await bench.wait(handle.task_id)).exit_code == 0
@@ -113,7 +115,7 @@ async def test_the_engine_of_a_user_passes_through_the_closed_directory_of_an_al
     assert not alloc.stat().st_mode & 0o007
 
 
-async def test_the_next_agent_finds_the_users_container_again(bench: Bench, rootless: PodmanEngine) -> None:
+async def test_the_next_agent_finds_the_users_container_again(bench: DriverBench, rootless: PodmanEngine) -> None:
     handle = await bench.start(shell("while [ ! -e /local/stop ]; do sleep 0.1; done; exit 6"))
     await bench.throw_away()
     await bench.driver.recover_task(handle)
@@ -123,7 +125,7 @@ async def test_the_next_agent_finds_the_users_container_again(bench: Bench, root
     assert str(handle.state["container_id"]) not in rootless.containers()
 
 
-async def test_a_node_tells_which_of_its_engines_have_no_root(bench: Bench) -> None:
+async def test_a_node_tells_which_of_its_engines_have_no_root(bench: DriverBench) -> None:
     async for found in bench.driver.fingerprint():
         told = {name: text for name, text in found.attributes.items() if name.endswith("rootless")}
         if found.health == HEALTHY and len(told) == 2:
@@ -135,7 +137,7 @@ async def test_a_node_tells_which_of_its_engines_have_no_root(bench: Bench) -> N
     shutil.which("slirp4netns") is None, reason="slirp4netns is not installed (apt install slirp4netns)"
 )
 @pytest.mark.parametrize("mode", ["", "slirp4netns:mtu=1400"])
-async def test_a_port_of_a_users_container_answers_through_slirp4netns(bench: Bench, mode: str) -> None:
+async def test_a_port_of_a_users_container_answers_through_slirp4netns(bench: DriverBench, mode: str) -> None:
     (number,) = free_ports(1)
     script = "cat /sys/class/net/tap0/mtu; exec httpd -f -p 80 -h /local"
     request = bench.request(shell(script, network_mode=mode, ports=["http"]))
@@ -154,7 +156,7 @@ async def test_a_port_of_a_users_container_answers_through_slirp4netns(bench: Be
 
 
 async def test_engines_know_their_own_images_and_containers(
-    bench: Bench, engine: PodmanEngine, rootless: PodmanEngine
+    bench: DriverBench, engine: PodmanEngine, rootless: PodmanEngine
 ) -> None:
     ours = await bench.start(shell("sleep 1000", init=False), name="ours")
     roots = await bench.start(shell("sleep 1000", socket="default"), name="roots")

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from yurt.sdk import mounting
-from yurt.sdk.containers.held import View
+from yurt.sdk.containers.held import EngineView
 from yurt.sdk.driver import TaskHandle
 from yurt.sdk.errors import RecoverableError
 from yurt.sdk.value import replace, seconds
-from yurt.testing.driver_suite import Bench, Config, SwappedMountTests
+from yurt.testing.driver_suite import Config, DriverBench, SwappedMountTests
 from yurt.testing.driver_suite.swaps import MOUNT, laid_trap, swaps_before, until
 from yurt.testing.faults.swapping import exchange
 from yurt.testing.services.engines import PodmanEngine
@@ -25,10 +25,10 @@ from yurt_driver_podman.service import PodmanService
 
 
 @pytest_asyncio.fixture
-async def bench(engine: PodmanEngine, tmp_path: Path) -> AsyncIterator[Bench]:
+async def bench(engine: PodmanEngine, tmp_path: Path) -> AsyncIterator[DriverBench]:
     """A driver of an agent that lets no task mount paths of the host."""
     options = {"socket_path": str(engine.socket), "recover_stopped": True}
-    made = Bench(lambda context: PodmanDriver(plugin_config(replace(context, config=options))), tmp_path)
+    made = DriverBench(lambda context: PodmanDriver(plugin_config(replace(context, config=options))), tmp_path)
     yield made
     await made.close()
 
@@ -41,7 +41,7 @@ def task(command: str = "cat /seen/whose", **options: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def service_of(bench: Bench) -> PodmanService:
+def service_of(bench: DriverBench) -> PodmanService:
     assert isinstance(bench.driver, PodmanDriver)
     return bench.driver._services["default"]
 
@@ -52,11 +52,11 @@ class TestSwappedMounts(SwappedMountTests):
         return task()
 
     @pytest.fixture
-    def acts(self, bench: Bench) -> Any:
+    def acts(self, bench: DriverBench) -> Any:
         return service_of(bench)._acts
 
 
-async def test_nothing_stays_mounted_here(bench: Bench) -> None:
+async def test_nothing_stays_mounted_here(bench: DriverBench) -> None:
     laid_trap(bench)
     handle = await bench.start(task())
     await bench.wait(handle.task_id)
@@ -64,10 +64,10 @@ async def test_nothing_stays_mounted_here(bench: Bench) -> None:
 
 
 async def test_where_our_mounts_are_not_seen_a_container_with_other_mounts_never_runs(
-    bench: Bench, engine: PodmanEngine
+    bench: DriverBench, engine: PodmanEngine
 ) -> None:
     mine, link = laid_trap(bench)
-    service_of(bench)._holder._look = lambda: View(is_visible=True)  # type: ignore[method-assign]
+    service_of(bench)._holder._look = lambda: EngineView(is_visible=True)  # type: ignore[method-assign]
     script = "touch /alloc/data/$0; cat /seen/whose"
     handle = await bench.start(task(args=["-c", script, "first"]), name="first")
     assert (await bench.wait(handle.task_id)).is_success
@@ -82,7 +82,7 @@ async def test_where_our_mounts_are_not_seen_a_container_with_other_mounts_never
 
 
 async def test_a_container_that_ended_with_the_machine_is_started_on_the_mounts_that_it_had(
-    bench: Bench, engine: PodmanEngine, monkeypatch: pytest.MonkeyPatch
+    bench: DriverBench, engine: PodmanEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     laid_trap(bench)
     handle = await bench.start(task("cat /seen/whose; while [ ! -e /local/stop ]; do sleep 0.1; done"))

@@ -14,7 +14,7 @@ import pytest_asyncio
 from yurt.sdk.driver import HEALTHY, UNDETECTED, TaskHandle
 from yurt.sdk.errors import DriverError
 from yurt.sdk.value import replace, seconds
-from yurt.testing.driver_suite import Bench
+from yurt.testing.driver_suite import DriverBench
 from yurt_driver_qemu.driver import QemuDriver
 
 pytestmark = pytest.mark.skipif(
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-class Machines(Bench):
+class Machines(DriverBench):
     """Virtual machines with disks of one sector."""
 
     async def boot(self, code: bytes, **options: Any) -> TaskHandle:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from .diagnostics import EvaluationError, Problem
+from .diagnostics import EvaluationError, OffsetDiagnostic
 from .values import Value, entries_of, items_of
 
 MAX_ELEMENTS = 100_000
@@ -31,7 +31,7 @@ class BudgetExhausted(EvaluationError):
     """No `try` may catch this one."""
 
 
-class Budget:
+class EvaluationBudget:
     """What may still be spent. `node` is anything with a start and an end, the place to report."""
 
     __slots__ = ("_weights", "characters", "elements", "work")
@@ -88,4 +88,4 @@ class Budget:
 
 def exhausted(node: Any, detail: str) -> NoReturn:
     """Raise for a value or a job that asks for too much."""
-    raise BudgetExhausted((Problem("Expression result too large", detail, node.start, node.end),))
+    raise BudgetExhausted((OffsetDiagnostic("Expression result too large", detail, node.start, node.end),))

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, NoReturn
 
 from .budget import BudgetExhausted
 from .diagnostics import EvaluationError, fail
-from .functions.registry import Function, FunctionError, lookup, suggestion
-from .syntax.nodes import Call, Expr, Parentheses, place
+from .functions.registry import FunctionError, FunctionSpec, lookup, suggestion
+from .syntax.nodes import Expr, FunctionCall, Parentheses, place
 from .types import read_type
 from .values import ConversionError, Value, convert, entries_of, is_null, items_of
 
 if TYPE_CHECKING:
-    from .evaluator import Evaluator, Scope
+    from .evaluator import Evaluator, NameScope
 
 
-def call(evaluator: Evaluator, node: Call, scope: Scope) -> Value:
+def call(evaluator: Evaluator, node: FunctionCall, scope: NameScope) -> Value:
     if node.name in _SPECIAL and node.name not in evaluator.functions:
         return _SPECIAL[node.name](evaluator, node, scope)
     function = evaluator.functions.get(node.name) or lookup(node.name)
@@ -54,7 +54,7 @@ def _work(name: str, arguments: list[Value]) -> int:
     return steps
 
 
-def spread_arguments(evaluator: Evaluator, node: Call, scope: Scope) -> tuple[list[Value], list[Expr]]:
+def spread_arguments(evaluator: Evaluator, node: FunctionCall, scope: NameScope) -> tuple[list[Value], list[Expr]]:
     """The values and the expression that each came from; a last argument with `...` is spread out."""
     values = evaluator.every(node.arguments, scope)
     nodes = list(node.arguments)
@@ -71,7 +71,7 @@ def spread_arguments(evaluator: Evaluator, node: Call, scope: Scope) -> tuple[li
     ]
 
 
-def check_count(node: Call, function: Function, arguments: list[Value], nodes: list[Expr]) -> None:
+def check_count(node: FunctionCall, function: FunctionSpec, arguments: list[Value], nodes: list[Expr]) -> None:
     required = function.required
     if len(arguments) < required:
         missing = function.parameters[len(arguments)].name
@@ -82,7 +82,7 @@ def check_count(node: Call, function: Function, arguments: list[Value], nodes: l
         raise fail("Too many function arguments", detail, *place(nodes[len(function.parameters)]))
 
 
-def argument(function: Function, index: int, value: Value, node: Expr) -> Value:
+def argument(function: FunctionSpec, index: int, value: Value, node: Expr) -> Value:
     parameter = function.parameters[index] if index < len(function.parameters) else function.variadic
     assert parameter is not None
     if is_null(value) and not parameter.nullable:
@@ -95,7 +95,7 @@ def argument(function: Function, index: int, value: Value, node: Expr) -> Value:
         raise fail("Invalid function argument", detail, *place(node)) from None
 
 
-def function_failed(node: Call, function: Function, error: FunctionError, nodes: list[Expr]) -> NoReturn:
+def function_failed(node: FunctionCall, function: FunctionSpec, error: FunctionError, nodes: list[Expr]) -> NoReturn:
     if error.argument is not None and error.argument < len(nodes):
         parameter = (
             function.parameters[error.argument] if error.argument < len(function.parameters) else function.variadic
@@ -111,7 +111,7 @@ def function_failed(node: Call, function: Function, error: FunctionError, nodes:
     ) from None
 
 
-def charge_result(evaluator: Evaluator, result: Value, node: Call) -> None:
+def charge_result(evaluator: Evaluator, result: Value, node: FunctionCall) -> None:
     if isinstance(result, str):
         evaluator.budget.charge_text(len(result), node)
         return
@@ -121,7 +121,7 @@ def charge_result(evaluator: Evaluator, result: Value, node: Call) -> None:
         evaluator.budget.weigh(result, node)
 
 
-def try_all(evaluator: Evaluator, node: Call, scope: Scope) -> Value:
+def try_all(evaluator: Evaluator, node: FunctionCall, scope: NameScope) -> Value:
     """`try`: the first argument that has a value."""
     if not node.arguments:
         raise fail("Not enough function arguments", "try needs at least one argument.", node.close, node.close + 1)
@@ -137,7 +137,7 @@ def try_all(evaluator: Evaluator, node: Call, scope: Scope) -> Value:
     raise fail("Error in function call", f'Call to function "try" failed: {detail}', node.start, node.name_end)
 
 
-def can(evaluator: Evaluator, node: Call, scope: Scope) -> bool:
+def can(evaluator: Evaluator, node: FunctionCall, scope: NameScope) -> bool:
     """`can`: does the argument have a value?"""
     if len(node.arguments) != 1:
         raise fail("Not enough function arguments", "can needs exactly one argument.", node.close, node.close + 1)
@@ -150,7 +150,7 @@ def can(evaluator: Evaluator, node: Call, scope: Scope) -> bool:
     return True
 
 
-def convert_call(evaluator: Evaluator, node: Call, scope: Scope) -> Value:
+def convert_call(evaluator: Evaluator, node: FunctionCall, scope: NameScope) -> Value:
     """`convert(value, type)`; the second argument is a type, not a value."""
     if len(node.arguments) != 2:
         raise fail("Not enough function arguments", "convert needs a value and a type.", node.close, node.close + 1)
@@ -164,7 +164,7 @@ def convert_call(evaluator: Evaluator, node: Call, scope: Scope) -> Value:
 
 
 _WORK = ("bcrypt", "rsadecrypt")
-_SPECIAL: dict[str, Callable[[Evaluator, Call, Scope], Value]] = {
+_SPECIAL: dict[str, Callable[[Evaluator, FunctionCall, NameScope], Value]] = {
     "try": try_all,
     "can": can,
     "convert": convert_call,

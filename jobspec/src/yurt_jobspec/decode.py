@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 
 from . import finish
 from .budget import BudgetExhausted
-from .diagnostics import EvaluationError, Near, Problem, Source, fail
+from .diagnostics import EvaluationError, Near, OffsetDiagnostic, SourceText, fail
 from .durations import parse_duration
-from .evaluator import Evaluator, Scope
+from .evaluator import Evaluator, NameScope
 from .findings import Findings
 from .plain import to_driver_config
-from .schema import BlockSchema, Child, Field, schema_of
-from .syntax.nodes import Attribute, Block, Body, Expr, Label, Literal, Variable, place
+from .schema import BlockSchema, ChildBlock, Field, schema_of
+from .syntax.nodes import AttributeNode, BlockNode, Body, Expr, Label, LiteralValue, RootVariable, place
 from .values import ConversionError, Value, convert, entries_of, is_null, pairs_of, type_name, type_of
 
 _BITS = {
@@ -42,8 +42,8 @@ _ONCE = _MAPS | {"block"}
 class Placed(NamedTuple):
     """A block to decode, with the scope that its expressions see."""
 
-    block: Block
-    scope: Scope
+    block: BlockNode
+    scope: NameScope
 
 
 class Decoder:
@@ -52,7 +52,7 @@ class Decoder:
     """
 
     def __init__(
-        self, source: Source, evaluator: Evaluator, *, findings: Findings | None = None, with_marks: bool = False
+        self, source: SourceText, evaluator: Evaluator, *, findings: Findings | None = None, with_marks: bool = False
     ) -> None:
         self.source = source
         self.evaluator = evaluator
@@ -62,7 +62,7 @@ class Decoder:
     # Findings and marks.
 
     def report(self, summary: str, detail: str, start: int, end: int, *, hint: str | Near | None = None) -> None:
-        self.findings.add(self.source, Problem(summary, detail, start, end, hint))
+        self.findings.add(self.source, OffsetDiagnostic(summary, detail, start, end, hint))
 
     def record(self, error: EvaluationError) -> None:
         """Keep the problems of a failed evaluation; running out of budget ends everything."""
@@ -91,12 +91,12 @@ class Decoder:
         finish.apply(self, schema.name, result, block)
         return result
 
-    def mark_head(self, block: Block, schema: BlockSchema, result: dict[str, Any]) -> None:
+    def mark_head(self, block: BlockNode, schema: BlockSchema, result: dict[str, Any]) -> None:
         for field, label in zip(schema.labels, block.labels, strict=False):
             self.mark(result, field, label.start, label.end)
         self.mark(result, None, block.start, block.labels[-1].end if block.labels else block.name_end)
 
-    def body(self, body: Body, schema: BlockSchema, scope: Scope, result: dict[str, Any]) -> None:
+    def body(self, body: Body, schema: BlockSchema, scope: NameScope, result: dict[str, Any]) -> None:
         fields = schema.attributes
         for attribute in body.attributes:
             field = fields.get(attribute.name)
@@ -111,8 +111,10 @@ class Decoder:
         if body.blocks:
             self.blocks(body.blocks, schema, scope, result)
 
-    def blocks(self, blocks: tuple[Block, ...], schema: BlockSchema, scope: Scope, result: dict[str, Any]) -> None:
-        seen: dict[str, Block] = {}
+    def blocks(
+        self, blocks: tuple[BlockNode, ...], schema: BlockSchema, scope: NameScope, result: dict[str, Any]
+    ) -> None:
+        seen: dict[str, BlockNode] = {}
         for placed in self.expanded(blocks, scope):
             child = schema.blocks.get(placed.block.type)
             if child is None:
@@ -120,7 +122,7 @@ class Decoder:
             else:
                 self.nested(placed, child, seen, result)
 
-    def nested(self, placed: Placed, child: Child, seen: dict[str, Block], result: dict[str, Any]) -> None:
+    def nested(self, placed: Placed, child: ChildBlock, seen: dict[str, BlockNode], result: dict[str, Any]) -> None:
         block = placed.block
         if child.kind in _ONCE:
             if block.type in seen:
@@ -145,7 +147,7 @@ class Decoder:
         else:
             result.setdefault(child.field, {})[block.labels[0].text] = value
 
-    def labels_fit(self, block: Block, wanted: tuple[str, ...]) -> bool:
+    def labels_fit(self, block: BlockNode, wanted: tuple[str, ...]) -> bool:
         if len(block.labels) == len(wanted):
             return True
         names = ", ".join(field.strip("-").lower() for field in wanted) or "none"
@@ -161,7 +163,7 @@ class Decoder:
         self.report(f"Missing name for {block.type}", detail, block.open, block.open + 1, hint=hint)
         return False
 
-    def unknown_block(self, block: Block, schema: BlockSchema) -> None:
+    def unknown_block(self, block: BlockNode, schema: BlockSchema) -> None:
         if block.type in schema.attributes:
             hint: str | Near = f'Did you mean the argument "{block.type}"? Write it with an equals sign.'
         else:
@@ -171,7 +173,7 @@ class Decoder:
 
     # Dynamic blocks.
 
-    def expanded(self, blocks: tuple[Block, ...], scope: Scope) -> Iterator[Placed]:
+    def expanded(self, blocks: tuple[BlockNode, ...], scope: NameScope) -> Iterator[Placed]:
         """The blocks of a body with each dynamic block replaced by what it generates."""
         for block in blocks:
             if block.type != "dynamic":
@@ -182,7 +184,7 @@ class Decoder:
             except EvaluationError as error:
                 self.record(error)
 
-    def dynamic(self, block: Block, scope: Scope) -> Iterator[Placed]:
+    def dynamic(self, block: BlockNode, scope: NameScope) -> Iterator[Placed]:
         if not self.labels_fit(block, ("type",)):
             return
         arguments = {attribute.name: attribute for attribute in block.body.attributes}
@@ -199,11 +201,11 @@ class Decoder:
         each = arguments["for_each"].value
         for key, value in self.dynamic_items(each, scope):
             self.evaluator.budget.charge(1, each)
-            inner = Scope({iterator: {"key": key, "value": value}}, scope)
+            inner = NameScope({iterator: {"key": key, "value": value}}, scope)
             labels = self.dynamic_labels(arguments.get("labels"), inner)
             yield Placed(content._replace(type=block.labels[0].text, labels=labels, start=block.start), inner)
 
-    def dynamic_content(self, block: Block) -> Block:
+    def dynamic_content(self, block: BlockNode) -> BlockNode:
         contents = [item for item in block.body.blocks if item.type == "content"]
         if len(contents) != 1 or len(block.body.blocks) != 1:
             wrong = next((item for item in block.body.blocks if item.type != "content"), None) or (
@@ -213,7 +215,7 @@ class Decoder:
             raise fail("Invalid dynamic block", detail, wrong.start, wrong.name_end)
         return contents[0]
 
-    def dynamic_iterator(self, block: Block, arguments: dict[str, Attribute]) -> str:
+    def dynamic_iterator(self, block: BlockNode, arguments: dict[str, AttributeNode]) -> str:
         attribute = arguments.get("iterator")
         if attribute is None:
             return block.labels[0].text
@@ -223,7 +225,7 @@ class Decoder:
             raise fail("Invalid dynamic block", detail, attribute.value.start, attribute.value.end)
         return name
 
-    def dynamic_items(self, each: Expr, scope: Scope) -> Iterator[tuple[Value, Value]]:
+    def dynamic_items(self, each: Expr, scope: NameScope) -> Iterator[tuple[Value, Value]]:
         value = self.evaluator.evaluate(each, scope)
         pairs = pairs_of(value)
         if pairs is None:
@@ -232,7 +234,7 @@ class Decoder:
             raise fail("Invalid dynamic for_each value", detail, *place(each))
         return pairs
 
-    def dynamic_labels(self, attribute: Attribute | None, scope: Scope) -> tuple[Label, ...]:
+    def dynamic_labels(self, attribute: AttributeNode | None, scope: NameScope) -> tuple[Label, ...]:
         if attribute is None:
             return ()
         node = attribute.value
@@ -246,16 +248,16 @@ class Decoder:
 
     # Arguments.
 
-    def argument(self, attribute: Attribute, field: Field, scope: Scope, result: dict[str, Any]) -> None:
+    def argument(self, attribute: AttributeNode, field: Field, scope: NameScope, result: dict[str, Any]) -> None:
         node = attribute.value
         try:
-            value = node.value if type(node) is Literal else self.evaluator.evaluate(node, scope)
+            value = node.value if type(node) is LiteralValue else self.evaluator.evaluate(node, scope)
         except EvaluationError as error:
             self.record(error)
             return
         if is_null(value):
             return
-        if type(node) is Variable and value == "${" + node.name + "}":
+        if type(node) is RootVariable and value == "${" + node.name + "}":
             self.warn_of_bare_word(node)
         if type(value) is _AS_IS.get(field.kind):
             result[field.field] = value
@@ -267,14 +269,16 @@ class Decoder:
         if self.marks is not None:
             self.mark(result, field.field, attribute.start, attribute.end)
 
-    def warn_of_bare_word(self, node: Variable) -> None:
+    def warn_of_bare_word(self, node: RootVariable) -> None:
         """`driver = docker`: allowed, as a reference to something that only the node knows, but hardly ever meant."""
         detail = f'There is no variable {node.name} here; the value is the text "${{{node.name}}}".'
         hint = f'Write "{node.name}" if the word itself is meant.'
-        problem = Problem("Word without quotes", detail, node.start, node.end, hint)
+        problem = OffsetDiagnostic("Word without quotes", detail, node.start, node.end, hint)
         self.findings.add(self.source, problem, "warning")
 
-    def other_argument(self, attribute: Attribute, schema: BlockSchema, scope: Scope, result: dict[str, Any]) -> None:
+    def other_argument(
+        self, attribute: AttributeNode, schema: BlockSchema, scope: NameScope, result: dict[str, Any]
+    ) -> None:
         child = schema.blocks.get(attribute.name)
         if child is not None and child.kind in _MAPS:
             self.map_argument(attribute, child, scope, result)
@@ -290,7 +294,9 @@ class Decoder:
 
     # Maps.
 
-    def map_argument(self, attribute: Attribute, child: Child, scope: Scope, result: dict[str, Any]) -> None:
+    def map_argument(
+        self, attribute: AttributeNode, child: ChildBlock, scope: NameScope, result: dict[str, Any]
+    ) -> None:
         """`meta = { ... }`, which means the same as the block."""
         try:
             value = self.evaluator.evaluate(attribute.value, scope)
@@ -342,7 +348,7 @@ class Decoder:
             return
         known.append(content)
 
-    def entry(self, target: dict[str, Any], key: str, value: Value, kind: str, attribute: Attribute) -> None:
+    def entry(self, target: dict[str, Any], key: str, value: Value, kind: str, attribute: AttributeNode) -> None:
         """One entry of a map, in the map's kind; nulls are left out."""
         if is_null(value):
             return
@@ -429,4 +435,4 @@ _KINDS: dict[str, Any] = {
     "size": _size,
     **{kind: _whole(kind) for kind in _BITS},
 }
-_NOWHERE = Literal(None, 0, 0)
+_NOWHERE = LiteralValue(None, 0, 0)

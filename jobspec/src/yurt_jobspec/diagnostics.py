@@ -1,6 +1,6 @@
 """What is wrong with a job file, and where.
 
-The parser and the evaluator speak of places as character offsets, which cost nothing to carry. A `Source` turns
+The parser and the evaluator speak of places as character offsets, which cost nothing to carry. A `SourceText` turns
 offsets into lines and columns when a diagnostic is made, and never before: a file without errors pays nothing. Lines
 and columns start at 1; a column counts what a reader sees as one character, so combining marks and joined emoji do
 not shift it.
@@ -74,7 +74,7 @@ class Near(NamedTuple):
         return f'Did you mean "{close[0]}"?' if close else self.otherwise
 
 
-class Problem(NamedTuple):
+class OffsetDiagnostic(NamedTuple):
     """A finding whose place is still a pair of offsets into the file at hand."""
 
     summary: str
@@ -87,17 +87,17 @@ class Problem(NamedTuple):
 class EvaluationError(Exception):
     """An expression has no value; raised inside the evaluator and turned into diagnostics by whoever knows the file."""
 
-    def __init__(self, problems: Sequence[Problem]) -> None:
+    def __init__(self, problems: Sequence[OffsetDiagnostic]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(item.detail for item in self.problems))
 
 
 def fail(summary: str, detail: str, start: int, end: int, *, hint: str | Near | None = None) -> EvaluationError:
     """An EvaluationError with a single problem, to be raised."""
-    return EvaluationError((Problem(summary, detail, start, end, hint),))
+    return EvaluationError((OffsetDiagnostic(summary, detail, start, end, hint),))
 
 
-class Source:
+class SourceText:
     """The text of one file together with its name and, once somebody asks, its line table."""
 
     __slots__ = ("_starts", "filename", "text")
@@ -118,7 +118,7 @@ class Source:
         """The stretch between two offsets."""
         return SourceRange(self.filename, *self.position(start), *self.position(max(start, end)))
 
-    def diagnostic(self, problem: Problem, severity: Severity = "error") -> Diagnostic:
+    def diagnostic(self, problem: OffsetDiagnostic, severity: Severity = "error") -> Diagnostic:
         """The problem with its place spelled out."""
         place = self.range(problem.start, problem.end)
         hint = problem.hint.hint() if isinstance(problem.hint, Near) else problem.hint

@@ -7,14 +7,25 @@ are the same tree. Names may repeat, as blocks do; whoever reads the tree decide
 
 from __future__ import annotations
 
-from .diagnostics import Problem, Source
+from .diagnostics import OffsetDiagnostic, SourceText
 from .findings import Findings
-from .syntax.jsonsyntax import JsonList, JsonNode, JsonObject, JsonScalar, read_json
-from .syntax.nodes import Attribute, Block, Body, Expr, Label, Literal, ObjectOf, TupleOf, Unary, Variable
+from .syntax.jsonsyntax import JsonArray, JsonNode, JsonObject, JsonScalar, read_json
+from .syntax.nodes import (
+    AttributeNode,
+    BlockNode,
+    Body,
+    Expr,
+    Label,
+    LiteralValue,
+    ObjectOf,
+    RootVariable,
+    TupleOf,
+    Unary,
+)
 from .syntax.parser import parse_file, too_deep
 
 
-def read_document(source: Source) -> JsonObject:
+def read_document(source: SourceText) -> JsonObject:
     """The file as a tree. Raises JobspecError with all syntax errors."""
     if source.text.lstrip("\ufeff \t\r\n").startswith("{"):
         return read_json(source)
@@ -30,17 +41,17 @@ def read_document(source: Source) -> JsonObject:
 class _Reader:
     """Turns the nodes of native syntax into those of JSON; what is no plain value becomes a finding and null."""
 
-    def __init__(self, source: Source, findings: Findings) -> None:
+    def __init__(self, source: SourceText, findings: Findings) -> None:
         self._source = source
         self._findings = findings
 
     def body(self, body: Body, start: int) -> JsonObject:
-        items: list[Attribute | Block] = [*body.attributes, *body.blocks]
+        items: list[AttributeNode | BlockNode] = [*body.attributes, *body.blocks]
         items.sort(key=lambda item: item.start)
         return JsonObject(tuple(map(self._member, items)), start, body.end)
 
-    def _member(self, item: Attribute | Block) -> tuple[Label, JsonNode]:
-        if isinstance(item, Attribute):
+    def _member(self, item: AttributeNode | BlockNode) -> tuple[Label, JsonNode]:
+        if isinstance(item, AttributeNode):
             return Label(item.name, item.start, item.name_end), self._value(item.value)
         content = self.body(item.body, item.open)
         for label in reversed(item.labels):
@@ -49,12 +60,12 @@ class _Reader:
 
     def _value(self, node: Expr) -> JsonNode:
         match node:
-            case Literal(value=value):
+            case LiteralValue(value=value):
                 return JsonScalar(value, node.start, node.end)
-            case Unary(operator="-", operand=Literal(value=int(value))):
+            case Unary(operator="-", operand=LiteralValue(value=int(value))):
                 return JsonScalar(-value, node.start, node.end)
             case TupleOf(items=items):
-                return JsonList(tuple(map(self._value, items)), node.start, node.end)
+                return JsonArray(tuple(map(self._value, items)), node.start, node.end)
             case ObjectOf(items=pairs):
                 members = tuple((self._key(key), self._value(value)) for key, value in pairs)
                 return JsonObject(members, node.start, node.end)
@@ -63,9 +74,9 @@ class _Reader:
 
     def _key(self, node: Expr) -> Label:
         match node:
-            case Literal(value=str(text)):
+            case LiteralValue(value=str(text)):
                 return Label(text, node.start, node.end)
-            case Variable(name=name):
+            case RootVariable(name=name):
                 return Label(name, node.start, node.end)
             case _:
                 self._refused(node)
@@ -73,5 +84,5 @@ class _Reader:
 
     def _refused(self, node: Expr) -> JsonScalar:
         detail = "Only texts, numbers, booleans, lists and maps may stand here; expressions are not evaluated."
-        self._findings.add(self._source, Problem("Expressions are not allowed", detail, node.start, node.end))
+        self._findings.add(self._source, OffsetDiagnostic("Expressions are not allowed", detail, node.start, node.end))
         return JsonScalar(None, node.start, node.end)

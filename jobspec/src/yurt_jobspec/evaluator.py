@@ -16,31 +16,31 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from . import calls, numbers
-from .budget import Budget, BudgetExhausted
-from .diagnostics import EvaluationError, Near, Problem, fail
-from .functions.registry import Function
+from .budget import BudgetExhausted, EvaluationBudget
+from .diagnostics import EvaluationError, Near, OffsetDiagnostic, fail
+from .functions.registry import FunctionSpec
 from .syntax.nodes import (
-    Access,
     Attr,
     Binary,
-    Call,
     Conditional,
     Embedded,
     Expr,
     For,
+    FunctionCall,
     Index,
-    Literal,
+    LiteralValue,
     ObjectOf,
     Parentheses,
+    RootVariable,
     Splat,
     Step,
-    Template,
+    TemplateExpr,
     TemplateFor,
     TemplateIf,
     TemplatePart,
+    Traversal,
     TupleOf,
     Unary,
-    Variable,
     Wrap,
     place,
 )
@@ -76,7 +76,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
-class Namespace:
+class RootObject:
     """A root whose attributes are worked out when asked for, such as `local`."""
 
     def __init__(self, get: Callable[[str], Value], names: Callable[[], tuple[str, ...]]) -> None:
@@ -87,17 +87,17 @@ class Namespace:
         return {name: self.get(name) for name in self.names()}
 
 
-class Scope:
+class NameScope:
     """Names and their values, looked up from the inside out."""
 
     __slots__ = ("names", "parent")
 
-    def __init__(self, names: Mapping[str, Any], parent: Scope | None = None) -> None:
+    def __init__(self, names: Mapping[str, Any], parent: NameScope | None = None) -> None:
         self.names = names
         self.parent = parent
 
     def find(self, name: str) -> tuple[bool, Any]:
-        scope: Scope | None = self
+        scope: NameScope | None = self
         while scope is not None:
             if name in scope.names:
                 return True, scope.names[name]
@@ -112,27 +112,27 @@ class Evaluator:
         self,
         text: str,
         *,
-        budget: Budget | None = None,
+        budget: EvaluationBudget | None = None,
         files: Any = None,
-        functions: Mapping[str, Function] | None = None,
+        functions: Mapping[str, FunctionSpec] | None = None,
     ) -> None:
         self.text = text
-        self.budget = budget or Budget()
+        self.budget = budget or EvaluationBudget()
         self.files = files
         self.functions = functions or {}
 
-    def evaluate(self, node: Expr, scope: Scope) -> Value:
+    def evaluate(self, node: Expr, scope: NameScope) -> Value:
         """The value of an expression. Raises EvaluationError."""
-        if type(node) is Literal:
+        if type(node) is LiteralValue:
             return node.value
         try:
             return _HANDLERS[type(node)](self, node, scope)
         except TooLarge:
             raise BudgetExhausted(
-                (Problem("Expression result too large", "The value's type is too large.", *place(node)),)
+                (OffsetDiagnostic("Expression result too large", "The value's type is too large.", *place(node)),)
             ) from None
 
-    def as_type(self, node: Expr, scope: Scope, wanted: str, summary: str, detail: str) -> Any:
+    def as_type(self, node: Expr, scope: NameScope, wanted: str, summary: str, detail: str) -> Any:
         """The expression's value, converted to a primitive type; null is refused."""
         value = self.evaluate(node, scope)
         if is_null(value):
@@ -144,10 +144,10 @@ class Evaluator:
 
     # Structure.
 
-    def wrap(self, node: Wrap | Parentheses, scope: Scope) -> Value:
+    def wrap(self, node: Wrap | Parentheses, scope: NameScope) -> Value:
         return self.evaluate(node.inner, scope)
 
-    def make_tuple(self, node: TupleOf, scope: Scope) -> Value:
+    def make_tuple(self, node: TupleOf, scope: NameScope) -> Value:
         self.budget.charge(len(node.items), node)
         return self.weighed(tuple(self.every(node.items, scope)), node)
 
@@ -156,12 +156,12 @@ class Evaluator:
         self.budget.weigh(value, node)
         return value
 
-    def every(self, nodes: tuple[Expr, ...], scope: Scope) -> list[Value]:
+    def every(self, nodes: tuple[Expr, ...], scope: NameScope) -> list[Value]:
         """All values, or the problems of all expressions that have none."""
         values: list[Value] = []
-        problems: list[Problem] = []
+        problems: list[OffsetDiagnostic] = []
         for node in nodes:
-            if type(node) is Literal:
+            if type(node) is LiteralValue:
                 values.append(node.value)
                 continue
             try:
@@ -174,15 +174,15 @@ class Evaluator:
             raise EvaluationError(problems)
         return values
 
-    def make_object(self, node: ObjectOf, scope: Scope) -> Value:
+    def make_object(self, node: ObjectOf, scope: NameScope) -> Value:
         self.budget.charge(len(node.items), node)
         values = self.every(tuple(value for _, value in node.items), scope)
         return self.weighed(
             {self.object_key(key, scope): value for (key, _), value in zip(node.items, values, strict=True)}, node
         )
 
-    def object_key(self, node: Expr, scope: Scope) -> str:
-        if isinstance(node, Access) and isinstance(node.source, Variable):
+    def object_key(self, node: Expr, scope: NameScope) -> str:
+        if isinstance(node, Traversal) and isinstance(node.source, RootVariable):
             detail = (
                 "A key must be a name or a string; to use the value of a reference as the key, put it in parentheses."
             )
@@ -198,7 +198,7 @@ class Evaluator:
             raise fail("Incorrect key type", f"Can't use this value as a key: {error}.", *place(node)) from None
         return key
 
-    def embedded(self, node: Embedded, scope: Scope) -> Value:
+    def embedded(self, node: Embedded, scope: NameScope) -> Value:
         """An expression in a JSON string: it has a text of its own, and its problems are placed at the string."""
         try:
             return Evaluator(node.text, budget=self.budget, files=self.files, functions=self.functions).evaluate(
@@ -211,22 +211,22 @@ class Evaluator:
 
     # References.
 
-    def variable(self, node: Variable, scope: Scope) -> Value:
+    def variable(self, node: RootVariable, scope: NameScope) -> Value:
         found, value = scope.find(node.name)
         if not found:
             return "${" + node.name + "}"
-        return value.everything() if isinstance(value, Namespace) else value
+        return value.everything() if isinstance(value, RootObject) else value
 
-    def access(self, node: Access, scope: Scope) -> Value:
+    def access(self, node: Traversal, scope: NameScope) -> Value:
         source, steps = node.source, node.steps
-        if type(source) is not Variable:
+        if type(source) is not RootVariable:
             return self.walk(self.evaluate(source, scope), steps, scope)
         found, value = scope.find(source.name)
         if not found:
             count = _constant_steps(steps)
             text = "${" + self.text[source.start : steps[count - 1].end if count else source.end] + "}"
             return self.walk(text, steps[count:], scope)
-        if isinstance(value, Namespace):
+        if isinstance(value, RootObject):
             first = steps[0]
             if type(first) is not Attr:
                 return self.walk(value.everything(), steps, scope)
@@ -235,7 +235,7 @@ class Evaluator:
             value, steps = value.get(first.name), steps[1:]
         return self.walk(value, steps, scope)
 
-    def walk(self, value: Value, steps: tuple[Step, ...], scope: Scope) -> Value:
+    def walk(self, value: Value, steps: tuple[Step, ...], scope: NameScope) -> Value:
         for step in steps:
             if type(step) is Attr:
                 value = self.attribute(value, step)
@@ -301,7 +301,7 @@ class Evaluator:
             raise fail("Invalid index", detail, step.start, step.end)
         return items[position]
 
-    def splat(self, value: Value, step: Splat, scope: Scope) -> Value:
+    def splat(self, value: Value, step: Splat, scope: NameScope) -> Value:
         if is_null(value):
             if value is not None and not isinstance(value.type, str):
                 raise fail(
@@ -324,14 +324,14 @@ class Evaluator:
 
     # Operators.
 
-    def unary(self, node: Unary, scope: Scope) -> Value:
+    def unary(self, node: Unary, scope: NameScope) -> Value:
         if node.operator == "!":
             return not self.as_type(node.operand, scope, "bool", "Invalid operand", "The operand must be a bool.")
         return numbers.negate(
             self.as_type(node.operand, scope, "number", "Invalid operand", "The operand must be a number.")
         )
 
-    def binary(self, node: Binary, scope: Scope) -> Value:
+    def binary(self, node: Binary, scope: NameScope) -> Value:
         """A chain of operators is a tree that leans left; it is walked down without recursion."""
         chain = [node]
         while type(chain[-1].left) is Binary:
@@ -341,7 +341,7 @@ class Evaluator:
             result = self.operate(current, result, scope)
         return result
 
-    def operate(self, node: Binary, left: Value, scope: Scope) -> Value:
+    def operate(self, node: Binary, left: Value, scope: NameScope) -> Value:
         operator = node.operator
         if operator in ("==", "!="):
             if left is _UNSET:
@@ -365,11 +365,11 @@ class Evaluator:
         except ValueError as error:
             raise fail("Operation failed", str(error), node.start, node.end) from None
 
-    def operands(self, node: Binary, left: Value, wanted: str, scope: Scope) -> tuple[Any, Any]:
+    def operands(self, node: Binary, left: Value, wanted: str, scope: NameScope) -> tuple[Any, Any]:
         results: list[Any] = []
-        problems: list[Problem] = []
+        problems: list[OffsetDiagnostic] = []
         for side, operand in (("left", node.left), ("right", node.right)):
-            known = Literal(left, operand.start, operand.end) if side == "left" and left is not _UNSET else operand
+            known = LiteralValue(left, operand.start, operand.end) if side == "left" and left is not _UNSET else operand
             try:
                 results.append(
                     self.as_type(known, scope, wanted, "Invalid operand", f"The {side} operand must be a {wanted}.")
@@ -382,7 +382,7 @@ class Evaluator:
             raise EvaluationError(problems)
         return results[0], results[1]
 
-    def conditional(self, node: Conditional, scope: Scope) -> Value:
+    def conditional(self, node: Conditional, scope: NameScope) -> Value:
         yes, no = self.evaluate(node.yes, scope), self.evaluate(node.no, scope)
         self.budget.charge_work(yes, node)
         self.budget.charge_work(no, node)
@@ -408,13 +408,13 @@ class Evaluator:
 
     # Loops.
 
-    def for_expression(self, node: For, scope: Scope) -> Value:
+    def for_expression(self, node: For, scope: NameScope) -> Value:
         results: list[Value] = []
         entries: dict[str, Value] = {}
         groups: dict[str, list[Value]] = {}
-        problems: list[Problem] = []
+        problems: list[OffsetDiagnostic] = []
         for names in self.loop(node, node.collection, scope):
-            inner = Scope(names, scope)
+            inner = NameScope(names, scope)
             if node.condition is not None and not self.for_condition(node.condition, inner):
                 continue
             if node.key is None:
@@ -427,7 +427,7 @@ class Evaluator:
             elif key in entries:
                 detail = f"Two different items produced the key \"{key}\" in this 'for' expression."
                 hint = "Write an ellipsis (...) after the value expression to group the values by key."
-                problems.append(Problem("Duplicate object key", detail, *place(node.key), hint))
+                problems.append(OffsetDiagnostic("Duplicate object key", detail, *place(node.key), hint))
                 raise EvaluationError(problems)
             else:
                 entries[key] = value
@@ -435,11 +435,11 @@ class Evaluator:
             return self.weighed(tuple(results), node)
         return self.weighed({key: tuple(values) for key, values in groups.items()} if node.group else entries, node)
 
-    def for_condition(self, node: Expr, scope: Scope) -> bool:
+    def for_condition(self, node: Expr, scope: NameScope) -> bool:
         result: bool = self.as_type(node, scope, "bool", "Invalid 'for' condition", "The 'if' clause must be a bool.")
         return result
 
-    def loop(self, node: For | TemplateFor, collection: Expr, scope: Scope) -> Any:
+    def loop(self, node: For | TemplateFor, collection: Expr, scope: NameScope) -> Any:
         """The names that each round of a loop defines."""
         value = self.evaluate(collection, scope)
         pairs = pairs_of(value)
@@ -456,14 +456,14 @@ class Evaluator:
 
     # Templates.
 
-    def template(self, node: Template, scope: Scope) -> str:
+    def template(self, node: TemplateExpr, scope: NameScope) -> str:
         text = "".join(self.pieces(node.parts, scope))
         self.budget.charge_text(len(text), node)
         return text
 
-    def pieces(self, parts: tuple[TemplatePart, ...], scope: Scope) -> list[str]:
+    def pieces(self, parts: tuple[TemplatePart, ...], scope: NameScope) -> list[str]:
         texts: list[str] = []
-        problems: list[Problem] = []
+        problems: list[OffsetDiagnostic] = []
         for part in parts:
             try:
                 texts.append(part if isinstance(part, str) else self.piece(part, scope))
@@ -475,7 +475,7 @@ class Evaluator:
             raise EvaluationError(problems)
         return texts
 
-    def piece(self, part: Expr | TemplateIf | TemplateFor, scope: Scope) -> str:
+    def piece(self, part: Expr | TemplateIf | TemplateFor, scope: NameScope) -> str:
         if isinstance(part, TemplateIf):
             chosen = self.as_type(
                 part.condition, scope, "bool", "Incorrect condition type", "The condition must be of type bool."
@@ -484,7 +484,7 @@ class Evaluator:
         if isinstance(part, TemplateFor):
             texts: list[str] = []
             for names in self.loop(part, part.collection, scope):
-                text = "".join(self.pieces(part.body, Scope(names, scope)))
+                text = "".join(self.pieces(part.body, NameScope(names, scope)))
                 self.budget.charge_text(len(text), part)
                 texts.append(text)
             return "".join(texts)
@@ -503,9 +503,9 @@ class Evaluator:
 
 _UNSET = object()
 _HANDLERS: dict[type, Callable[..., Value]] = {
-    Variable: Evaluator.variable,
-    Access: Evaluator.access,
-    Call: calls.call,
+    RootVariable: Evaluator.variable,
+    Traversal: Evaluator.access,
+    FunctionCall: calls.call,
     Unary: Evaluator.unary,
     Binary: Evaluator.binary,
     Conditional: Evaluator.conditional,
@@ -515,14 +515,14 @@ _HANDLERS: dict[type, Callable[..., Value]] = {
     TupleOf: Evaluator.make_tuple,
     ObjectOf: Evaluator.make_object,
     For: Evaluator.for_expression,
-    Template: Evaluator.template,
+    TemplateExpr: Evaluator.template,
 }
 
 
 def _constant_steps(steps: tuple[Step, ...]) -> int:
     """How many leading steps need no evaluation."""
     for count, step in enumerate(steps):
-        if type(step) is Splat or (type(step) is Index and type(step.key) is not Literal):
+        if type(step) is Splat or (type(step) is Index and type(step.key) is not LiteralValue):
             return count
     return len(steps)
 

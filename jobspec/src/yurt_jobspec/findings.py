@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from .diagnostics import Diagnostic, JobspecError, Problem, Severity, Source
+from .diagnostics import Diagnostic, JobspecError, OffsetDiagnostic, Severity, SourceText
 
 MAX_FINDINGS = 50
 """So many errors of one reading are told."""
@@ -31,11 +31,11 @@ class Findings:
 
     def __init__(self) -> None:
         self._told: dict[Severity, list[Diagnostic]] = {"error": [], "warning": []}
-        self._seen: set[tuple[str, Problem]] = set()
+        self._seen: set[tuple[str, OffsetDiagnostic]] = set()
         self.more = 0
         self.secrets: set[str] = set()
 
-    def add(self, source: Source, problem: Problem, severity: Severity = "error") -> None:
+    def add(self, source: SourceText, problem: OffsetDiagnostic, severity: Severity = "error") -> None:
         """A problem of a file."""
         key = (source.filename, problem)
         if key in self._seen:
@@ -46,7 +46,7 @@ class Findings:
         self._seen.add(key)
         self._told[severity].append(source.diagnostic(problem, severity))
 
-    def add_all(self, source: Source, problems: Iterable[Problem]) -> None:
+    def add_all(self, source: SourceText, problems: Iterable[OffsetDiagnostic]) -> None:
         """Several problems of a file."""
         for problem in problems:
             self.add(source, problem)

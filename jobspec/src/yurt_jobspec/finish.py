@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .diagnostics import Problem
-from .syntax.nodes import Block
+from .diagnostics import OffsetDiagnostic
+from .syntax.nodes import BlockNode
 
 if TYPE_CHECKING:
     from .decode import Decoder
@@ -27,14 +27,14 @@ _VAULT_DEFAULTS = {"Env": True, "DisableFile": False, "ChangeMode": "restart"}
 _SCALING_TYPES = {"cpu": "vertical_cpu", "mem": "vertical_mem"}
 
 
-def apply(decoder: Decoder, name: str, result: dict[str, Any], block: Block) -> None:
+def apply(decoder: Decoder, name: str, result: dict[str, Any], block: BlockNode) -> None:
     """Apply the rule of the block's table, if it has one."""
     rule = _RULES.get(name)
     if rule is not None:
         rule(decoder, result, block)
 
 
-def _constraint(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+def _constraint(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
     _short_operators(result)
     distinct_hosts = result.pop("-distinct_hosts", None)
     distinct_property = result.pop("-distinct_property", None)
@@ -48,14 +48,14 @@ def _constraint(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
     result["Operand"] = result["Operand"] or "="
 
 
-def _warn_of_presence(decoder: Decoder, operator: str, block: Block) -> None:
+def _warn_of_presence(decoder: Decoder, operator: str, block: BlockNode) -> None:
     """The file format takes `is_set = true` and drops it: what is left compares with `value`, which is seldom meant."""
     found = next((each for each in block.body.attributes if each.name == operator), None)
     start, end = (found.start, found.end) if found is not None else (block.start, block.name_end)
     detail = f"{operator} is no short form: the constraint compares the attribute with `value`, or with nothing."
     decoder.findings.add(
         decoder.source,
-        Problem(f"{operator} has no effect", detail, start, end, f'operator = "{operator}"'),
+        OffsetDiagnostic(f"{operator} has no effect", detail, start, end, f'operator = "{operator}"'),
         "warning",
     )
 
@@ -67,12 +67,12 @@ def _short_operators(result: dict[str, Any]) -> None:
             result.update(Operand=operator, RTarget=value)
 
 
-def _affinity(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+def _affinity(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
     _short_operators(result)
     result["Operand"] = result["Operand"] or "="
 
 
-def _device(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+def _device(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
     if result.get("Count") == "all":
         result.update(Count=1, AllOfNode=True)
     ids = result.pop("-ids", None)
@@ -81,7 +81,7 @@ def _device(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
         result["Constraints"] = [*(result.get("Constraints") or ()), pinned]
 
 
-def _network(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+def _network(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
     reserved: list[Any] = result.pop("ReservedPorts", [])
     dynamic: list[Any] = []
     for port in result.pop("DynamicPorts", []):
@@ -93,18 +93,18 @@ def _network(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
 
 
 def _defaults(defaults: dict[str, Any]) -> Any:
-    def fill(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+    def fill(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
         for field, value in defaults.items():
             result.setdefault(field, list(value) if isinstance(value, list) else value)
 
     return fill
 
 
-def _periodic(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+def _periodic(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
     result["SpecType"] = "cron"
 
 
-def _group(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+def _group(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
     scaling = result.get("Scaling")
     if scaling is None:
         return
@@ -127,7 +127,7 @@ def _group(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
     scaling["Type"] = scaling["Type"] or "horizontal"
 
 
-def _task(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
+def _task(decoder: Decoder, result: dict[str, Any], block: BlockNode) -> None:
     identities: list[Any] = result.pop("Identities", [])
     named: list[Any] = []
     for identity in identities:
@@ -144,7 +144,7 @@ def _task(decoder: Decoder, result: dict[str, Any], block: Block) -> None:
         )
 
 
-def _task_scaling(decoder: Decoder, policies: list[dict[str, Any]], blocks: list[Block]) -> None:
+def _task_scaling(decoder: Decoder, policies: list[dict[str, Any]], blocks: list[BlockNode]) -> None:
     seen: set[str] = set()
     for policy, block in zip(policies, blocks, strict=False):
         label = block.labels[0]

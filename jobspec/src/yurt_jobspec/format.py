@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .diagnostics import Source, character_count
+from .diagnostics import SourceText, character_count
 from .syntax.lexer import (
     CLOSE_HEREDOC,
     CLOSE_QUOTE,
@@ -67,7 +67,7 @@ def format_source(source: str) -> str:
     if source.lstrip("\ufeff \t\r\n").startswith("{"):
         return _format_json(source)
     text = source.replace("\r\n", "\n")
-    parse_file(Source("", text), is_lenient=True)
+    parse_file(SourceText("", text), is_lenient=True)
     rows = _Rows(text).read()
     lines = _aligned(rows)
     result = "\n".join(lines).strip("\n")
@@ -79,7 +79,7 @@ def _format_json(source: str) -> str:
 
     from .syntax.jsonsyntax import read_json
 
-    read_json(Source("", source))
+    read_json(SourceText("", source))
     text = json.dumps(json.loads(source), indent=2, ensure_ascii=False)
     return SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from .diagnostics import EvaluationError, Source
-from .evaluator import Evaluator, Scope
+from .diagnostics import EvaluationError, SourceText
+from .evaluator import Evaluator, NameScope
 from .findings import Findings
 from .job import Path_, Positions
 from .plain import to_plain
-from .syntax.nodes import Body, Literal
+from .syntax.nodes import Body, LiteralValue
 from .syntax.parser import parse_file, too_deep
 
-_NOWHERE = Literal(None, 0, 0)
+_NOWHERE = LiteralValue(None, 0, 0)
 
 
 def parse_body(source: str, *, filename: str) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def parse_body(source: str, *, filename: str) -> dict[str, Any]:
 
 def parse_body_with_positions(source: str, *, filename: str) -> tuple[dict[str, Any], Positions]:
     """The file as plain data, and where each part of it came from."""
-    file = Source(filename, source)
+    file = SourceText(filename, source)
     reader = _Reader(file)
     data: dict[str, Any] = {}
     try:
@@ -41,7 +41,7 @@ def parse_body_with_positions(source: str, *, filename: str) -> tuple[dict[str, 
     return data, Positions(file, reader.places)
 
 
-def _read(source: Source) -> Body:
+def _read(source: SourceText) -> Body:
     if source.text.lstrip("\ufeff \t\r\n").startswith("{"):
         from .syntax.jsonsyntax import parse_json_body
 
@@ -50,10 +50,10 @@ def _read(source: Source) -> Body:
 
 
 class _Reader:
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceText) -> None:
         self.source = source
         self.evaluator = Evaluator(source.text)
-        self.scope = Scope({})
+        self.scope = NameScope({})
         self.findings = Findings()
         self.places: dict[Path_, tuple[int, int]] = {}
 

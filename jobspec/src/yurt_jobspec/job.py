@@ -12,12 +12,12 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .decode import Decoder, Placed
-from .diagnostics import Diagnostic, EvaluationError, Near, Problem, Source, SourceRange
-from .evaluator import Evaluator, Scope
+from .diagnostics import Diagnostic, EvaluationError, Near, OffsetDiagnostic, SourceRange, SourceText
+from .evaluator import Evaluator, NameScope
 from .files import Files
 from .findings import Findings
 from .schema import schema_of
-from .syntax.nodes import Block, Body
+from .syntax.nodes import BlockNode, Body
 from .syntax.parser import parse_file, too_deep
 from .variables import Inputs, Locals, VariableReader
 
@@ -34,7 +34,7 @@ class Positions(Mapping[Path_, SourceRange]):
     `nearest` also answers for paths that the file does not mention, with the innermost block around them.
     """
 
-    def __init__(self, source: Source, places: Mapping[Path_, tuple[int, int]]) -> None:
+    def __init__(self, source: SourceText, places: Mapping[Path_, tuple[int, int]]) -> None:
         self._source = source
         self._places = places
 
@@ -70,7 +70,7 @@ def parse_job(
     `variables` are "name=value" settings, `environ` holds the NOMAD_VAR_ ones, `base_dir` is the only folder that
     file functions may read.
     """
-    file = Source(filename, source)
+    file = SourceText(filename, source)
     return _guarded(file, Inputs(variables, var_files, environ, strict), base_dir, with_marks=False)[0]
 
 
@@ -101,7 +101,7 @@ def parse_job_with_findings(
     source: str, *, filename: str, inputs: Inputs | None = None, base_dir: Path | None = None
 ) -> ParsedJob:
     """Like parse_job_with_positions, and with the warnings."""
-    file = Source(filename, source)
+    file = SourceText(filename, source)
     job, marks, warnings = _guarded(file, inputs or Inputs(), base_dir, with_marks=True)
     places: dict[Path_, tuple[int, int]] = {}
     _collect(job, (), marks or {}, places)
@@ -127,14 +127,14 @@ def _collect(value: Any, path: Path_, marks: _Marks, places: dict[Path_, tuple[i
 _Result = tuple[dict[str, Any], "_Marks | None", tuple[Diagnostic, ...]]
 
 
-def _guarded(source: Source, inputs: Inputs, base_dir: Path | None, *, with_marks: bool) -> _Result:
+def _guarded(source: SourceText, inputs: Inputs, base_dir: Path | None, *, with_marks: bool) -> _Result:
     try:
         return _parse(source, inputs, base_dir, with_marks)
     except RecursionError:
         raise too_deep(source) from None
 
 
-def _parse(source: Source, inputs: Inputs, base_dir: Path | None, with_marks: bool) -> _Result:
+def _parse(source: SourceText, inputs: Inputs, base_dir: Path | None, with_marks: bool) -> _Result:
     body = _read(source)
     findings = Findings()
     evaluator = Evaluator(source.text, files=Files(base_dir))
@@ -155,8 +155,8 @@ def _parse(source: Source, inputs: Inputs, base_dir: Path | None, with_marks: bo
     return job, decoder.marks, findings.warnings
 
 
-def _decode(decoder: Decoder, body: Body, block: Block, values: dict[str, Any]) -> dict[str, Any]:
-    scope = Scope({"var": values})
+def _decode(decoder: Decoder, body: Body, block: BlockNode, values: dict[str, Any]) -> dict[str, Any]:
+    scope = NameScope({"var": values})
     named = Locals(decoder, body, scope)
     scope.names = {"var": values, "local": named.namespace()}
     named.check_all()
@@ -169,7 +169,7 @@ def _decode(decoder: Decoder, body: Body, block: Block, values: dict[str, Any]) 
     return job
 
 
-def _read(source: Source) -> Body:
+def _read(source: SourceText) -> Body:
     if source.text.lstrip("\ufeff \t\r\n").startswith("{"):
         from .syntax.jsonsyntax import parse_json_job
 
@@ -177,29 +177,29 @@ def _read(source: Source) -> Body:
     return parse_file(source)
 
 
-def _top_level(body: Body) -> Iterator[Problem]:
+def _top_level(body: Body) -> Iterator[OffsetDiagnostic]:
     """What may not stand at the top of a job file."""
     for attribute in body.attributes:
         detail = f'An argument named "{attribute.name}" is not expected here.'
         hint = Near(attribute.name, _TOP_LEVEL)
-        yield Problem("Unsupported argument", detail, attribute.start, attribute.name_end, hint)
+        yield OffsetDiagnostic("Unsupported argument", detail, attribute.start, attribute.name_end, hint)
     for block in body.blocks:
         if block.type not in _TOP_LEVEL:
             detail = f'Blocks of type "{block.type}" are not expected here.'
             hint = Near(block.type, _TOP_LEVEL, "A job file holds one job block, variable blocks and locals.")
-            yield Problem("Unsupported block type", detail, block.start, block.name_end, hint)
+            yield OffsetDiagnostic("Unsupported block type", detail, block.start, block.name_end, hint)
 
 
-def _job_block(source: Source, body: Body, findings: Findings) -> Block | None:
+def _job_block(source: SourceText, body: Body, findings: Findings) -> BlockNode | None:
     jobs = [block for block in body.blocks if block.type == "job"]
     if not jobs:
         hint = 'Write job "name" { ... }.'
-        findings.add(source, Problem("Missing job block", "A job file needs a job block.", 0, 0, hint))
+        findings.add(source, OffsetDiagnostic("Missing job block", "A job file needs a job block.", 0, 0, hint))
         return None
     for extra in jobs[1:]:
         line = source.position(jobs[0].start)[0]
         detail = f"Only one job block is allowed. Another was defined on line {line}."
-        findings.add(source, Problem("Duplicate job block", detail, extra.start, extra.name_end))
+        findings.add(source, OffsetDiagnostic("Duplicate job block", detail, extra.start, extra.name_end))
     return jobs[0]
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from .diagnostics import JobspecError, Source
+from .diagnostics import JobspecError, SourceText
 from .job import Path_, Positions
-from .syntax.jsonsyntax import JsonList, JsonNode, JsonObject, read_json
+from .syntax.jsonsyntax import JsonArray, JsonNode, JsonObject, read_json
 
 
 def json_positions(source: str, *, filename: str) -> Positions | None:
     """The places of a job's parts, alone in its file or under the key Job; None for what this reader refuses, such as
     a file that is nested very deeply.
     """
-    file = Source(filename, source)
+    file = SourceText(filename, source)
     try:
         root = read_json(file)
     except JobspecError:
@@ -26,10 +26,10 @@ def _collect(node: JsonNode, path: Path_, places: dict[Path_, tuple[int, int]]) 
     if isinstance(node, JsonObject):
         places.setdefault(path, (node.start, node.start + 1))
         for label, value in node.members:
-            end = value.start + 1 if isinstance(value, (JsonObject, JsonList)) else value.end
+            end = value.start + 1 if isinstance(value, (JsonObject, JsonArray)) else value.end
             places[(*path, label.text)] = (label.start, end)
             _collect(value, (*path, label.text), places)
-    elif isinstance(node, JsonList):
+    elif isinstance(node, JsonArray):
         for index, item in enumerate(node.items):
             places[(*path, index)] = (item.start, item.start + 1 if isinstance(item, JsonObject) else item.end)
             _collect(item, (*path, index), places)

@@ -447,7 +447,7 @@ class Field(NamedTuple):
     required: bool
 
 
-class Child(NamedTuple):
+class ChildBlock(NamedTuple):
     """A nested block: its field in the API, how it is kept, and the name of its table (empty for maps)."""
 
     field: str
@@ -461,7 +461,7 @@ class BlockSchema(NamedTuple):
     name: str
     labels: tuple[str, ...]
     attributes: dict[str, Field]
-    blocks: dict[str, Child]
+    blocks: dict[str, ChildBlock]
     zeros: dict[str, Any]
     required: tuple[str, ...]
 
@@ -485,7 +485,7 @@ def block_names() -> tuple[str, ...]:
 def _read(name: str) -> BlockSchema:
     labels: list[str] = []
     attributes: dict[str, Field] = {}
-    blocks: dict[str, Child] = {}
+    blocks: dict[str, ChildBlock] = {}
     zeros: dict[str, Any] = {}
     text = TABLE.get(name)
     for line in (schema_services.TABLE[name] if text is None else text).strip().splitlines():
@@ -495,7 +495,7 @@ def _read(name: str) -> BlockSchema:
         if kind == "label":
             labels.append(field)
         elif kind in _NESTED or kind in _MAPS:
-            blocks[key] = Child(field, kind, rest[0] if rest else "")
+            blocks[key] = ChildBlock(field, kind, rest[0] if rest else "")
         else:
             base = kind.rstrip("?!")
             if key != "-":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from .diagnostics import fail
-from .syntax.nodes import Call, Expr, Literal, ObjectOf, TupleOf, Variable, place
+from .syntax.nodes import Expr, FunctionCall, LiteralValue, ObjectOf, RootVariable, TupleOf, place
 from .values import PRIMITIVES, Type
 
 SUMMARY = "Invalid type specification"
@@ -13,11 +13,11 @@ SUMMARY = "Invalid type specification"
 
 def read_type(node: Expr, *, exact: bool = False) -> Type:
     """The type that an expression spells. With `exact`, `any` is refused. Raises EvaluationError."""
-    if isinstance(node, Variable):
+    if isinstance(node, RootVariable):
         return _keyword(node, exact)
-    if isinstance(node, Literal) and node.quoted and node.value in PRIMITIVES:
+    if isinstance(node, LiteralValue) and node.quoted and node.value in PRIMITIVES:
         return node.value
-    if not isinstance(node, Call):
+    if not isinstance(node, FunctionCall):
         _reject(
             node, "A type is a primitive keyword (bool, number, string) or a constructor call such as list(string)."
         )
@@ -37,7 +37,7 @@ def read_type(node: Expr, *, exact: bool = False) -> Type:
     _reject(node, f'There is no type constructor named "{node.name}".')
 
 
-def _keyword(node: Variable, exact: bool) -> Type:
+def _keyword(node: RootVariable, exact: bool) -> Type:
     if node.name in PRIMITIVES:
         return node.name
     if node.name == "any":
@@ -57,9 +57,9 @@ def _object(node: Expr, exact: bool) -> Type:
         )
     members: dict[str, Type] = {}
     for key, value in node.items:
-        if not isinstance(key, Literal) or not isinstance(key.value, str):
+        if not isinstance(key, LiteralValue) or not isinstance(key.value, str):
             _reject(key, "Object constructor map keys must be attribute names.")
-        if isinstance(value, Call) and value.name == "optional" and len(value.arguments) == 1:
+        if isinstance(value, FunctionCall) and value.name == "optional" and len(value.arguments) == 1:
             members[key.value] = ("optional", read_type(value.arguments[0], exact=exact))
         else:
             members[key.value] = read_type(value, exact=exact)

@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from .budget import BudgetExhausted
-from .diagnostics import Diagnostic, EvaluationError, JobspecError, Problem, Severity, Source, fail
-from .evaluator import Evaluator, Namespace, Scope
+from .diagnostics import Diagnostic, EvaluationError, JobspecError, OffsetDiagnostic, Severity, SourceText, fail
+from .evaluator import Evaluator, NameScope, RootObject
 from .findings import Findings
-from .syntax.nodes import Attribute, Block, Body, Expr, place
+from .syntax.nodes import AttributeNode, BlockNode, Body, Expr, place
 from .syntax.parser import MAX_SOURCE_CHARACTERS, parse_expression, parse_file
 from .types import read_type
 from .values import ConversionError, Type, Value, convert, entries_of, is_null, items_of, type_of
@@ -61,14 +61,14 @@ class Inputs(NamedTuple):
 class VariableReader:
     """Reads the declarations of one file and gives each variable its value; findings go to `findings`."""
 
-    def __init__(self, source: Source, evaluator: Evaluator, findings: Findings) -> None:
+    def __init__(self, source: SourceText, evaluator: Evaluator, findings: Findings) -> None:
         self.source = source
         self.evaluator = evaluator
         self.findings = findings
         self.declarations: dict[str, Declaration] = {}
         self.broken: set[str] = set()
 
-    def report(self, problem: Problem, source: Source | None = None) -> None:
+    def report(self, problem: OffsetDiagnostic, source: SourceText | None = None) -> None:
         self.findings.add(source or self.source, problem)
 
     def general(self, summary: str, detail: str, *, severity: Severity = "error", hint: str | None = None) -> None:
@@ -90,21 +90,21 @@ class VariableReader:
     def add(self, declaration: Declaration) -> None:
         if declaration.name in self.declarations:
             detail = f'A variable named "{declaration.name}" is declared twice.'
-            self.report(Problem("Duplicate variable", detail, declaration.start, declaration.end))
+            self.report(OffsetDiagnostic("Duplicate variable", detail, declaration.start, declaration.end))
             return
         self.declarations[declaration.name] = declaration
 
-    def declare(self, block: Block) -> None:
+    def declare(self, block: BlockNode) -> None:
         if len(block.labels) != 1:
             detail = "A variable block has exactly one label, the variable's name."
-            self.report(Problem("Invalid variable block", detail, block.start, block.name_end))
+            self.report(OffsetDiagnostic("Invalid variable block", detail, block.start, block.name_end))
             return
         name = block.labels[0].text
         known = {attribute.name: attribute for attribute in block.body.attributes}
         for attribute in block.body.attributes:
             if attribute.name not in ("type", "default", "description", "sensitive", "nullable"):
                 detail = f'An argument named "{attribute.name}" is not expected here.'
-                self.report(Problem("Unsupported argument", detail, attribute.start, attribute.name_end))
+                self.report(OffsetDiagnostic("Unsupported argument", detail, attribute.start, attribute.name_end))
         wanted = None
         if "type" in known:
             try:
@@ -118,48 +118,50 @@ class VariableReader:
         sensitive = "sensitive" in known and self.is_true(known["sensitive"])
         self.add(Declaration(name, wanted, default, validations, block.start, block.labels[0].end, sensitive))
 
-    def is_true(self, attribute: Attribute) -> bool:
+    def is_true(self, attribute: AttributeNode) -> bool:
         node = attribute.value
         try:
-            return bool(convert(self.evaluator.evaluate(node, Scope({})), "bool") is True)
+            return bool(convert(self.evaluator.evaluate(node, NameScope({})), "bool") is True)
         except EvaluationError as error:
             self.findings.add_all(self.source, error.problems)
         except ConversionError as error:
-            self.report(Problem("Unsuitable value type", f"Unsuitable value: {error}", *place(node)))
+            self.report(OffsetDiagnostic("Unsuitable value type", f"Unsuitable value: {error}", *place(node)))
         return False
 
-    def validations(self, block: Block) -> tuple[Validation, ...]:
+    def validations(self, block: BlockNode) -> tuple[Validation, ...]:
         found: list[Validation] = []
         for inner in block.body.blocks:
             if inner.type != "validation":
                 detail = f'Blocks of type "{inner.type}" are not expected here.'
-                self.report(Problem("Unsupported block type", detail, inner.start, inner.name_end))
+                self.report(OffsetDiagnostic("Unsupported block type", detail, inner.start, inner.name_end))
                 continue
             arguments = {attribute.name: attribute for attribute in inner.body.attributes}
             missing = [name for name in ("condition", "error_message") if name not in arguments]
             if missing:
                 place_ = inner.body.missing
                 detail = f'The argument "{missing[0]}" is required, but no definition was found.'
-                self.report(Problem("Missing required argument", detail, place_, place_))
+                self.report(OffsetDiagnostic("Missing required argument", detail, place_, place_))
                 continue
             message = self.message(arguments["error_message"])
             if message is not None:
                 found.append(Validation(arguments["condition"].value, message))
         return tuple(found)
 
-    def message(self, attribute: Attribute) -> str | None:
+    def message(self, attribute: AttributeNode) -> str | None:
         node = attribute.value
         try:
-            value = self.evaluator.evaluate(node, Scope({}))
+            value = self.evaluator.evaluate(node, NameScope({}))
             text = "" if is_null(value) else convert(value, "string")
         except (EvaluationError, ConversionError):
             self.report(
-                Problem("Invalid validation error message", "The error message must be a string.", node.start, node.end)
+                OffsetDiagnostic(
+                    "Invalid validation error message", "The error message must be a string.", node.start, node.end
+                )
             )
             return None
         if not text.strip():
             detail = "An empty or blank string is not a valid nor useful error message."
-            self.report(Problem("Invalid validation error message", detail, node.start, node.end))
+            self.report(OffsetDiagnostic("Invalid validation error message", detail, node.start, node.end))
             return None
         return str(text)
 
@@ -175,7 +177,9 @@ class VariableReader:
         for name, declaration in self.declarations.items():
             if name not in values and name not in self.broken:
                 hint = f"Pass -var {name}=... or add a default."
-                unset = Problem(f'Unset variable "{name}"', _UNSET_DETAIL, declaration.start, declaration.end, hint)
+                unset = OffsetDiagnostic(
+                    f'Unset variable "{name}"', _UNSET_DETAIL, declaration.start, declaration.end, hint
+                )
                 self.findings.add(self.source, unset)
             elif name in values:
                 self.validate(declaration, values[name])
@@ -187,7 +191,7 @@ class VariableReader:
             if declaration.default is None:
                 continue
             try:
-                value = self.evaluator.evaluate(declaration.default, Scope({}))
+                value = self.evaluator.evaluate(declaration.default, NameScope({}))
                 self.hide(declaration, value)
                 if declaration.type is None and not is_null(value):
                     self.declarations[name] = declaration._replace(type=type_of(value))
@@ -196,7 +200,7 @@ class VariableReader:
                 self.failed(name, error)
             except ConversionError as error:
                 detail = f"This default value is not compatible with the variable's type constraint: {error}."
-                self.report(Problem("Invalid default value for variable", detail, *place(declaration.default)))
+                self.report(OffsetDiagnostic("Invalid default value for variable", detail, *place(declaration.default)))
                 self.broken.add(name)
         return values
 
@@ -239,9 +243,9 @@ class VariableReader:
         value: Value = text
         self.hide(declaration, text)
         if declaration.type not in _TEXT_TYPES:
-            source = Source(f"<value for {origin}>", text)
+            source = SourceText(f"<value for {origin}>", text)
             try:
-                value = self.in_source(source).evaluate(parse_expression(source), Scope({}))
+                value = self.in_source(source).evaluate(parse_expression(source), NameScope({}))
             except JobspecError as error:
                 for diagnostic in error.diagnostics:
                     self.findings.add_told(diagnostic)
@@ -262,7 +266,7 @@ class VariableReader:
             self.general(f"Invalid value for variable {declaration.name}", detail)
             self.broken.add(declaration.name)
 
-    def in_source(self, source: Source) -> Evaluator:
+    def in_source(self, source: SourceText) -> Evaluator:
         """An evaluator for the text of another file, on the same budget."""
         return Evaluator(source.text, budget=self.evaluator.budget)
 
@@ -274,7 +278,7 @@ class VariableReader:
         body = _parse_var_file(source)
         for block in body.blocks:
             detail = "A variable file holds only lines of the form name = value."
-            self.report(Problem("Unexpected block", detail, block.start, block.name_end), source)
+            self.report(OffsetDiagnostic("Unexpected block", detail, block.start, block.name_end), source)
         for attribute in body.attributes:
             declaration = self.declarations.get(attribute.name)
             if declaration is None:
@@ -282,7 +286,7 @@ class VariableReader:
                     self.undeclared(attribute.name, "Undefined variable", strict)
                 continue
             try:
-                value = evaluator.evaluate(attribute.value, Scope({}))
+                value = evaluator.evaluate(attribute.value, NameScope({}))
                 self.hide(declaration, value)
                 values[attribute.name] = value if declaration.type is None else convert(value, declaration.type)
             except EvaluationError as error:
@@ -291,13 +295,13 @@ class VariableReader:
                 self.broken.add(attribute.name)
             except ConversionError as error:
                 detail = f"This value is not compatible with the variable's type constraint: {error}."
-                self.report(Problem("Invalid value for variable", detail, *place(attribute.value)), source)
+                self.report(OffsetDiagnostic("Invalid value for variable", detail, *place(attribute.value)), source)
                 self.broken.add(attribute.name)
 
     # Validation.
 
     def validate(self, declaration: Declaration, value: Value) -> None:
-        scope = Scope({"var": {declaration.name: value}})
+        scope = NameScope({"var": {declaration.name: value}})
         for rule in declaration.validations:
             node = rule.condition
             try:
@@ -305,12 +309,12 @@ class VariableReader:
                 if is_null(result):
                     raise ConversionError("the result is null")
                 if not convert(result, "bool"):
-                    self.report(Problem("Invalid value for variable", rule.message, node.start, node.end))
+                    self.report(OffsetDiagnostic("Invalid value for variable", rule.message, node.start, node.end))
             except EvaluationError as error:
                 self.failed(declaration.name, error)
             except ConversionError as error:
                 detail = f"Invalid validation condition result value: {error}."
-                self.report(Problem("Invalid variable validation result", detail, node.start, node.end))
+                self.report(OffsetDiagnostic("Invalid variable validation result", detail, node.start, node.end))
 
 
 def texts_of(value: Value) -> Iterator[str]:
@@ -325,17 +329,17 @@ def texts_of(value: Value) -> Iterator[str]:
         yield from texts_of(part)
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path) -> SourceText:
     """A file's text. Raises JobspecError when it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
             text = file.read(MAX_SOURCE_CHARACTERS + 1)
     except OSError as error:
         raise JobspecError([Diagnostic("error", "Cannot read variable file", f"{path}: {error.strerror}.")]) from None
-    return Source(path.name, text)
+    return SourceText(path.name, text)
 
 
-def _parse_var_file(source: Source) -> Body:
+def _parse_var_file(source: SourceText) -> Body:
     if source.text.lstrip().startswith("{"):
         from .syntax.jsonsyntax import parse_json_body
 
@@ -346,12 +350,12 @@ def _parse_var_file(source: Source) -> Body:
 class Locals:
     """The `local` namespace: values are worked out when asked for and kept."""
 
-    def __init__(self, decoder: Decoder, body: Body, scope: Scope) -> None:
+    def __init__(self, decoder: Decoder, body: Body, scope: NameScope) -> None:
         self.source = decoder.source
         self.evaluator = decoder.evaluator
         self.findings = decoder.findings
         self.scope = scope
-        self.expressions: dict[str, Attribute] = {}
+        self.expressions: dict[str, AttributeNode] = {}
         self.known: dict[str, Value] = {}
         self.failures: dict[str, EvaluationError] = {}
         self.working: list[str] = []
@@ -359,21 +363,21 @@ class Locals:
             if block.type == "locals":
                 self._declare(block)
 
-    def _declare(self, block: Block) -> None:
+    def _declare(self, block: BlockNode) -> None:
         for attribute in block.body.attributes:
             if attribute.name in self.expressions:
                 detail = f'A local named "{attribute.name}" is defined twice.'
-                problem = Problem("Duplicate local definition", detail, attribute.start, attribute.name_end)
+                problem = OffsetDiagnostic("Duplicate local definition", detail, attribute.start, attribute.name_end)
                 self.findings.add(self.source, problem)
             self.expressions.setdefault(attribute.name, attribute)
         for inner in block.body.blocks:
-            problem = Problem(
+            problem = OffsetDiagnostic(
                 "Unsupported block type", "A locals block holds only arguments.", inner.start, inner.name_end
             )
             self.findings.add(self.source, problem)
 
-    def namespace(self) -> Namespace:
-        return Namespace(self.get, lambda: tuple(self.expressions))
+    def namespace(self) -> RootObject:
+        return RootObject(self.get, lambda: tuple(self.expressions))
 
     def get(self, name: str) -> Value:
         if name in self.known:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from . import literals
 from .finish import TEMPLATE_DEFAULTS
 from .format import format_source
-from .schema import BlockSchema, Child, Field, schema_of
+from .schema import BlockSchema, ChildBlock, Field, schema_of
 
 Json = Mapping[str, Any]
 
@@ -101,7 +101,7 @@ class _Writer:
 
     # Nested blocks.
 
-    def child(self, name: str, child: Child, value: Any, path: str) -> Iterator[Iterator[str]]:
+    def child(self, name: str, child: ChildBlock, value: Any, path: str) -> Iterator[Iterator[str]]:
         """The blocks that a field of the schema becomes."""
         if value is None:
             return
@@ -116,7 +116,7 @@ class _Writer:
         else:
             yield self.block(name, child.block, value, path)
 
-    def blocks(self, name: str, child: Child, value: Json | list[Any], path: str) -> Iterator[Iterator[str]]:
+    def blocks(self, name: str, child: ChildBlock, value: Json | list[Any], path: str) -> Iterator[Iterator[str]]:
         for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
             if isinstance(item, Mapping):
                 yield self.block(name, child.block, item, f"{path}[{key}]")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.client.templates.questions import PROVIDED, Answer, Question, RenderRequest
+from yurt.client.templates.questions import PROVIDED, Question, QuestionAnswer, RenderRequest
 from yurt.client.templates.rendering import render
 from yurt.sdk.errors import NotFound, PermissionDenied, Unavailable
 from yurt.sdk.templates import ANSWER_MAX_BYTES, TemplateAnswer, TemplateAsk
@@ -100,7 +100,7 @@ def test_a_call_is_a_question_and_its_answer_a_value() -> None:
     request = RenderRequest(name="t", text=text.encode(), provided=("ls",))
     assert render(request).missing == (question,)
     assert question.shown == "ls(app, 3)"
-    answer = Answer(data=[{"Key": "a", "Value": 1}, {"Key": "b", "Value": True}])
+    answer = QuestionAnswer(data=[{"Key": "a", "Value": 1}, {"Key": "b", "Value": True}])
     answered = RenderRequest(name="t", text=text.encode(), provided=("ls",), answers=((question, answer),))
     assert render(answered).output == b"a=1;b=true;"
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from yurt.client.templates.functions import data
 from yurt.client.templates.functions.cluster import Asking
 from yurt.client.templates.functions.table import SPRIG_ABSENT, table
-from yurt.client.templates.questions import Answer, Question, RenderRequest
+from yurt.client.templates.questions import Question, QuestionAnswer, RenderRequest
 from yurt.client.templates.renderer import Renderer
 from yurt.client.templates.rendering import render
 from yurt.client.templates.settings import DENIED
@@ -139,7 +139,7 @@ def test_items_of_a_variable_and_what_is_known_of_it() -> None:
         "{{ range .Tuples }} {{ .Key }}={{ .Value }}{{ end }} {{ .user | toJSON }} {{ . | toJSON }}{{ end }}"
     )
     wanted = 'anna user k 7 Keys=k user=anna "anna" {"Keys":"k","user":"anna"}'
-    assert shown(text, answers=((VARIABLE, Answer(data=DB)),)) == wanted
+    assert shown(text, answers=((VARIABLE, QuestionAnswer(data=DB)),)) == wanted
 
 
 def test_a_missing_variable_holds_the_text_back_and_an_asked_one_does_not() -> None:
@@ -147,7 +147,7 @@ def test_a_missing_variable_holds_the_text_back_and_an_asked_one_does_not() -> N
     assert [question.shown for question in found.missing] == [
         "nomad.var.block(app/db@ops)", "nomad.var.block(app/x@default)",
     ]  # fmt: skip
-    absent = Answer(exists=False)
+    absent = QuestionAnswer(exists=False)
     known = ((Question(kind="variable", name="app/x", namespace="default"), absent),)
     assert shown('{{ nomadVarExists "app/x" }}', answers=known) == "false"
     assert render(request('{{ nomadVar "app/x" }}', answers=known)).missing
@@ -158,7 +158,10 @@ def test_lists_of_variables_and_services() -> None:
     service = Question(kind="service", name="db", namespace="default")
     one = {"ID": "1", "ServiceName": "db", "NodeID": "n", "Datacenter": "dc1", "Tags": ["a"], "JobID": "j",
            "AllocID": "x", "Address": "::1", "Port": 1}  # fmt: skip
-    answers = ((listed, Answer(data=[DB])), (service, Answer(data=[one, one | {"ID": "2", "Port": 2, "Tags": None}])))
+    answers = (
+        (listed, QuestionAnswer(data=[DB])),
+        (service, QuestionAnswer(data=[one, one | {"ID": "2", "Port": 2, "Tags": None}])),
+    )
     text = (
         '{{ range nomadVarList "app" }}{{ .Path }} {{ . }}{{ end }} {{ range nomadService "db" }}'
         "{{ .Name }}:{{ .Port }} "
@@ -166,13 +169,13 @@ def test_lists_of_variables_and_services() -> None:
         '{{ range $tag, $some := nomadService "db" | byTag }} {{ $tag }}{{ len $some }}{{ end }}'
     )
     assert shown(text, answers=answers) == "app/db app/db db:1 adb:2  1 a1"
-    empty = ((listed, Answer(data=[])),)
+    empty = ((listed, QuestionAnswer(data=[])),)
     assert shown('{{ nomadVarList "app" }}', answers=empty) == "[]"
     assert render(request('{{ nomadVarListSafe "app" }}', answers=empty)).missing == (listed,)
 
 
 def test_a_missing_key_is_an_error_where_the_job_wants_it() -> None:
-    text, answers = '{{ with nomadVar "app/db" }}{{ .pass }}{{ end }}', ((VARIABLE, Answer(data=DB)),)
+    text, answers = '{{ with nomadVar "app/db" }}{{ .pass }}{{ end }}', ((VARIABLE, QuestionAnswer(data=DB)),)
     assert shown(text, answers=answers) == "<no value>"
     assert "pass" in render(request(text, answers=answers, is_missing_key_error=True)).error
 
@@ -217,7 +220,7 @@ async def test_a_pattern_that_never_ends_costs_its_process_and_the_next_template
 
 async def test_bytes_that_are_no_text_pass_through(renderer: Renderer) -> None:
     question = Question(kind="file", name="local/x")
-    asked = request("{{ file `local/x` }}", answers=((question, Answer(data=b"\xff\x00a")),))
+    asked = request("{{ file `local/x` }}", answers=((question, QuestionAnswer(data=b"\xff\x00a")),))
     assert (await renderer.render(asked)).output == b"\xff\x00a"
 
 

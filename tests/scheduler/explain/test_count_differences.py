@@ -27,7 +27,7 @@ from yurt.structs.resources import Resources
 from yurt.testing import factories
 from yurt.testing.nightly import cases
 from yurt.testing.rows.random_commands import random_history
-from yurt.testing.simulation.cluster import Cluster
+from yurt.testing.simulation.cluster import PlannedCluster
 
 CASES = cases(300)
 NEVER = ReschedulePolicy(attempts=0, unlimited=False)
@@ -42,14 +42,14 @@ def _job(count: int, cpu: int = 100, *, job_type: str = status.JOB_SERVICE, **gr
     return factories.job(type=job_type, task_groups=(factories.group(count=count, tasks=(task,), **group),))
 
 
-def _cluster(job: Job, nodes: int = 3) -> Cluster:
-    cluster = Cluster(nodes=nodes)
+def _cluster(job: Job, nodes: int = 3) -> PlannedCluster:
+    cluster = PlannedCluster(nodes=nodes)
     cluster.register(job)
     cluster.settle(job)
     return cluster
 
 
-def _told(cluster: Cluster, job: Job | None = None) -> GroupExplanation:
+def _told(cluster: PlannedCluster, job: Job | None = None) -> GroupExplanation:
     known = job or cluster.state.jobs["default", "web"]
     return why_not(cluster.state, known, now=cluster.now, seed=1).groups[0]
 
@@ -58,7 +58,7 @@ def _numbers(found: GroupExplanation) -> tuple[int, int, int, int]:
     return found.desired, found.running, found.placed, found.unplaced
 
 
-def _deployment_of(cluster: Cluster) -> str:
+def _deployment_of(cluster: PlannedCluster) -> str:
     found = cluster.state.latest_deployment("default", "web")
     assert found is not None
     return found.id
@@ -107,7 +107,7 @@ def test_what_failed_for_good_is_said_to_have_used_up_its_attempts() -> None:
 
 
 def test_what_failed_in_a_deployment_waits_for_what_becomes_of_that() -> None:
-    cluster = Cluster(nodes=3)
+    cluster = PlannedCluster(nodes=3)
     cluster.register(job := _job(2, update=factories.update_strategy(max_parallel=2)))
     cluster.evaluate(job)
     cluster.clients_act(job, healthy=False)
@@ -254,7 +254,7 @@ class _Life:
 
     def __init__(self, random: Random) -> None:
         self.random = random
-        self.cluster = Cluster(nodes=4)
+        self.cluster = PlannedCluster(nodes=4)
         self.kind = random.choice((status.JOB_SERVICE, status.JOB_SERVICE, status.JOB_BATCH, status.JOB_SYSBATCH))
         self.register()
 

@@ -14,7 +14,7 @@ from yurt.structs.alloc import Allocation, DesiredTransition
 from yurt.structs.job import Job
 from yurt.structs.policies import DisconnectStrategy
 from yurt.testing import factories
-from yurt.testing.simulation.cluster import Cluster
+from yurt.testing.simulation.cluster import PlannedCluster
 
 
 def _service(count: int, cpu: int = 100, **changes: Any) -> Job:
@@ -22,9 +22,9 @@ def _service(count: int, cpu: int = 100, **changes: Any) -> Job:
     return factories.job(task_groups=(factories.group(count=count, tasks=(task,), **changes),))
 
 
-def _canarying(count: int = 3, **group: Any) -> tuple[Cluster, Job, Allocation]:
+def _canarying(count: int = 3, **group: Any) -> tuple[PlannedCluster, Job, Allocation]:
     """A cluster whose job tries a new version by one canary."""
-    cluster = Cluster()
+    cluster = PlannedCluster()
     update = factories.update_strategy(canary=1, max_parallel=1)
     cluster.register(old := _service(count, update=update, **group))
     cluster.settle(old)
@@ -116,7 +116,7 @@ def test_a_deployment_wants_all_that_its_group_will_have_also_what_waits_for_the
 
 def test_a_group_that_is_updated_all_at_once_has_no_canaries() -> None:
     job = factories.job(task_groups=(factories.group(count=3),))
-    cluster = Cluster()
+    cluster = PlannedCluster()
     cluster.register(job)
     cluster.settle(job)
     update = factories.update_strategy(max_parallel=0, canary=1)
@@ -143,7 +143,7 @@ def test_a_canary_that_fails_while_it_is_to_migrate_is_replaced_once() -> None:
 
 def test_a_version_that_comes_while_a_lost_client_is_waited_for_has_its_canaries_afterwards() -> None:
     strategy = DisconnectStrategy(stop_on_client_after=seconds(60), replace=True)
-    cluster = Cluster()
+    cluster = PlannedCluster()
     cluster.register(old := _service(2, disconnect=strategy))
     cluster.settle(old)
     lost = cluster.live(old)[0]
@@ -160,7 +160,7 @@ def test_a_version_that_comes_while_a_lost_client_is_waited_for_has_its_canaries
 
 
 def test_what_a_growing_group_updates_after_its_promotion_leaves_the_canaries_their_names() -> None:
-    cluster = Cluster()
+    cluster = PlannedCluster()
     update = factories.update_strategy(canary=1)
     cluster.register(old := _service(1, update=update))
     cluster.settle(old)

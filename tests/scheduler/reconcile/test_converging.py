@@ -21,7 +21,7 @@ from yurt.structs.resources import Resources
 from yurt.structs.service import Service
 from yurt.testing import factories
 from yurt.testing.nightly import cases
-from yurt.testing.simulation.cluster import ROUNDS, Cluster
+from yurt.testing.simulation.cluster import ROUNDS, PlannedCluster
 
 CASES = cases(2_000)
 
@@ -38,7 +38,7 @@ def _wanted(job: Job) -> list[str]:
 @settings(max_examples=CASES, deadline=None)
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=5))
 def test_a_job_reaches_its_count_and_is_idle_then(counts: list[int]) -> None:
-    cluster = Cluster()
+    cluster = PlannedCluster()
     for count in counts:
         job = _service(count)
         cluster.register(job)
@@ -49,7 +49,7 @@ def test_a_job_reaches_its_count_and_is_idle_then(counts: list[int]) -> None:
 @settings(max_examples=CASES, deadline=None)
 @given(st.integers(2, 8), st.integers(1, 4))
 def test_an_update_never_takes_more_than_max_parallel(count: int, parallel: int) -> None:
-    cluster = Cluster()
+    cluster = PlannedCluster()
     update = factories.update_strategy(max_parallel=parallel)
     job = _service(count, update=update)
     cluster.register(job)
@@ -70,7 +70,7 @@ def test_an_update_never_takes_more_than_max_parallel(count: int, parallel: int)
 
 
 def test_an_unhealthy_allocation_stops_the_update() -> None:
-    cluster = Cluster()
+    cluster = PlannedCluster()
     job = _service(4)
     cluster.register(job)
     cluster.settle(job)
@@ -83,7 +83,7 @@ def test_an_unhealthy_allocation_stops_the_update() -> None:
 
 
 def test_canaries_come_first_and_the_rest_follows_their_promotion() -> None:
-    cluster = Cluster()
+    cluster = PlannedCluster()
     job = _service(3)
     cluster.register(job)
     cluster.settle(job)
@@ -102,7 +102,7 @@ def test_canaries_come_first_and_the_rest_follows_their_promotion() -> None:
 
 
 def test_a_change_of_the_count_updates_in_place_and_keeps_what_runs() -> None:
-    cluster = Cluster()
+    cluster = PlannedCluster()
     job = _service(4)
     cluster.register(job)
     cluster.settle(job)
@@ -116,7 +116,7 @@ def test_a_change_of_the_count_updates_in_place_and_keeps_what_runs() -> None:
 @settings(max_examples=CASES, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_completed_batch_allocation_is_never_run_again(seed: int) -> None:
-    random, cluster = Random(seed), Cluster(nodes=4)
+    random, cluster = Random(seed), PlannedCluster(nodes=4)
     job = factories.job(type=status.JOB_BATCH, task_groups=(factories.group(count=3, update=None),))
     cluster.register(job)
     cluster.settle(job)
@@ -143,7 +143,7 @@ def test_a_completed_batch_allocation_is_never_run_again(seed: int) -> None:
 
 
 def test_a_lost_node_has_its_allocations_replaced_elsewhere() -> None:
-    cluster = Cluster(nodes=3)
+    cluster = PlannedCluster(nodes=3)
     job = _service(3)
     cluster.register(job)
     cluster.settle(job)
@@ -156,7 +156,7 @@ def test_a_lost_node_has_its_allocations_replaced_elsewhere() -> None:
 
 
 def test_a_failed_allocation_waits_for_its_follow_up_and_moves_away_then() -> None:
-    cluster = Cluster(nodes=3)
+    cluster = PlannedCluster(nodes=3)
     job = _service(1, update=None)
     cluster.register(job)
     cluster.settle(job)
@@ -174,7 +174,7 @@ def test_a_failed_allocation_waits_for_its_follow_up_and_moves_away_then() -> No
 
 
 def test_a_disconnected_allocation_becomes_unknown_is_replaced_and_one_of_both_stays() -> None:
-    cluster = Cluster(nodes=3)
+    cluster = PlannedCluster(nodes=3)
     job = _service(
         1, update=None, disconnect=DisconnectStrategy(lost_after=seconds(600), replace=True, reconcile="keep_original")
     )
@@ -201,7 +201,7 @@ def test_a_disconnected_allocation_becomes_unknown_is_replaced_and_one_of_both_s
 def test_an_update_replaces_exactly_when_the_group_itself_changes(
     cpu: bool, env: bool, services: bool, restart: bool
 ) -> None:
-    cluster = Cluster()
+    cluster = PlannedCluster()
     ports = (NetworkResource(mode="host", dynamic_ports=(Port(label="http"),)),)
     job = _service(1, networks=ports)
     cluster.register(job)
@@ -226,14 +226,14 @@ def test_an_update_replaces_exactly_when_the_group_itself_changes(
 
 
 def test_a_job_that_only_launches_others_is_never_placed_itself() -> None:
-    cluster = Cluster()
+    cluster = PlannedCluster()
     job = replace(_service(2), periodic=PeriodicConfig(spec="@daily"))
     cluster.register(job)
     assert not cluster.evaluate(job)
 
 
 def test_a_system_job_runs_once_on_every_ready_node() -> None:
-    cluster = Cluster(nodes=5)
+    cluster = PlannedCluster(nodes=5)
     job = factories.job(type=status.JOB_SYSTEM)
     cluster.register(job)
     cluster.settle(job)
@@ -245,7 +245,7 @@ def test_a_system_job_runs_once_on_every_ready_node() -> None:
 
 @pytest.mark.parametrize("kind", [status.JOB_SYSTEM, status.JOB_SYSBATCH])
 def test_a_system_job_stays_on_a_node_that_no_longer_suits_it_until_there_is_a_new_version(kind: str) -> None:
-    cluster = Cluster(nodes=0)
+    cluster = PlannedCluster(nodes=0)
     role = Constraint(l_target="${meta.role}", operand="=", r_target="edge")
     job = factories.job(type=kind, constraints=(role,))
     suits = factories.node(factories.number_id(1, kind=1), meta={"role": "edge"})
@@ -265,7 +265,7 @@ def test_what_one_group_of_a_system_job_gives_up_another_may_take_at_once(is_gon
         task = factories.task(resources=Resources(cpu=cpu, memory_mb=10))
         return factories.group(name, tasks=(task,), update=None, migrate=None, reschedule_policy=None, **changes)
 
-    cluster = Cluster(nodes=1)
+    cluster = PlannedCluster(nodes=1)
     other = factories.job("other", priority=1, task_groups=(group("other", 900),))
     old = factories.job(type=status.JOB_SYSTEM, task_groups=(group("large", 3000),))
     for job in (other, old):
@@ -279,7 +279,7 @@ def test_what_one_group_of_a_system_job_gives_up_another_may_take_at_once(is_gon
 
 
 def test_what_finds_no_room_waits_in_a_blocked_evaluation_that_says_why() -> None:
-    cluster = Cluster(nodes=2)
+    cluster = PlannedCluster(nodes=2)
     job = _service(3, cpu=3000)
     cluster.register(job)
     cluster.evaluate(job)
@@ -293,7 +293,7 @@ def test_what_finds_no_room_waits_in_a_blocked_evaluation_that_says_why() -> Non
 @pytest.mark.parametrize("index", [0, 1, 2])
 @pytest.mark.parametrize("way", ["down", "drain", "fail"])
 def test_while_canaries_try_a_version_what_is_lost_is_replaced_by_the_old_one(way: str, index: int) -> None:
-    cluster = Cluster()
+    cluster = PlannedCluster()
     update = replace(factories.update_strategy(), canary=1, max_parallel=1)
     old = _service(3, update=update)
     cluster.register(old)
@@ -324,7 +324,7 @@ def test_while_canaries_try_a_version_what_is_lost_is_replaced_by_the_old_one(wa
 
 
 def test_a_deployment_does_not_succeed_while_one_of_its_own_that_was_well_waits_for_its_replacement() -> None:
-    cluster = Cluster()
+    cluster = PlannedCluster()
     job = _service(2, update=factories.update_strategy(max_parallel=2))
     cluster.register(job)
     cluster.evaluate(job)
@@ -343,14 +343,14 @@ def test_a_deployment_does_not_succeed_while_one_of_its_own_that_was_well_waits_
     assert deployment is not None and deployment.status == "successful" and len(cluster.live(job)) == 2
 
 
-def _told_deployment(cluster: Cluster, job: Job) -> str:
+def _told_deployment(cluster: PlannedCluster, job: Job) -> str:
     evaluation = factories.evaluation(job)
     made = scheduler.attempt(cluster.state, evaluation, now=cluster.now, seed=1)
     return made.outcome.evaluation.deployment_id
 
 
 def test_an_evaluation_names_the_deployment_of_its_version_also_one_that_has_ended() -> None:
-    cluster = Cluster()
+    cluster = PlannedCluster()
     update = factories.update_strategy(max_parallel=2)
     cluster.register(job := _service(2, update=update))
     cluster.settle(job)

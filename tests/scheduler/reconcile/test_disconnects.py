@@ -16,7 +16,7 @@ from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, Plan
 from yurt.structs.policies import DisconnectStrategy
 from yurt.testing import factories
-from yurt.testing.simulation.cluster import Cluster
+from yurt.testing.simulation.cluster import PlannedCluster
 
 LOST_AFTER = seconds(600)
 
@@ -26,24 +26,24 @@ def _job(count: int = 1, **strategy: Any) -> Job:
     return factories.job(task_groups=(factories.group(count=count, update=None, disconnect=disconnect),))
 
 
-def _running(job: Job, nodes: int = 3) -> tuple[Cluster, Allocation]:
-    cluster = Cluster(nodes)
+def _running(job: Job, nodes: int = 3) -> tuple[PlannedCluster, Allocation]:
+    cluster = PlannedCluster(nodes)
     cluster.register(job)
     cluster.settle(job)
     return cluster, min(cluster.live(job), key=lambda alloc: alloc.name)
 
 
-def _status(cluster: Cluster, node_id: str, node_status: str) -> None:
+def _status(cluster: PlannedCluster, node_id: str, node_status: str) -> None:
     cluster.do(c.SetNodeStatus(node_id=node_id, status=node_status, updated_at=1))
 
 
-def _disconnected(cluster: Cluster, job: Job, alloc: Allocation) -> None:
+def _disconnected(cluster: PlannedCluster, job: Job, alloc: Allocation) -> None:
     _status(cluster, alloc.node_id, "disconnected")
     cluster.evaluate(job)
     cluster.clients_act(job)
 
 
-def _returns(cluster: Cluster, alloc: Allocation, client_status: str = "running", started_at: int = 0) -> None:
+def _returns(cluster: PlannedCluster, alloc: Allocation, client_status: str = "running", started_at: int = 0) -> None:
     _status(cluster, alloc.node_id, "initializing")
     failed = client_status == status.CLIENT_FAILED
     restarts = 1 if started_at > alloc.task_states["web"].started_at else 0
@@ -54,12 +54,12 @@ def _returns(cluster: Cluster, alloc: Allocation, client_status: str = "running"
     _status(cluster, alloc.node_id, "ready")
 
 
-def _winner(cluster: Cluster, job: Job, original: Allocation) -> str:
+def _winner(cluster: PlannedCluster, job: Job, original: Allocation) -> str:
     (alloc,) = cluster.live(job)
     return "original" if alloc.id == original.id else "replacement"
 
 
-def _score(cluster: Cluster, alloc_id: str, score: float) -> None:
+def _score(cluster: PlannedCluster, alloc_id: str, score: float) -> None:
     """The allocation was placed with this score."""
     alloc = cluster.state.allocs[alloc_id]
     assert alloc.metrics is not None
@@ -158,7 +158,7 @@ def test_one_that_stays_away_for_too_long_is_lost_and_replaced_for_good() -> Non
 
 def test_pending_ones_of_a_disconnected_node_are_lost_at_once_and_all_are_without_lost_after() -> None:
     pending = _job()
-    cluster = Cluster(3)
+    cluster = PlannedCluster(3)
     cluster.register(pending)
     cluster.evaluate(pending)
     (original,) = cluster.live(pending)
@@ -214,7 +214,7 @@ def test_the_evaluation_that_waited_for_a_client_replaces_its_allocation_by_what
     assert _winner(cluster, job, original) == "replacement"
 
 
-def _settled(cluster: Cluster, job: Job) -> list[str]:
+def _settled(cluster: PlannedCluster, job: Job) -> list[str]:
     cluster.settle(job)
     return sorted(alloc.id for alloc in cluster.live(job))
 
@@ -270,7 +270,7 @@ def test_what_found_no_room_when_its_node_went_away_is_placed_as_soon_as_there_i
 
 def test_a_group_that_shrinks_while_its_node_is_away_is_not_replaced_beyond_its_count() -> None:
     job = _job(3)
-    cluster = Cluster(1)
+    cluster = PlannedCluster(1)
     cluster.register(job)
     cluster.settle(job)
     (node_id,) = {alloc.node_id for alloc in cluster.live(job)}
@@ -341,7 +341,7 @@ def test_a_plan_made_while_the_node_was_away_changes_nothing_when_it_has_come_ba
 
 def test_follow_ups_of_a_system_job_share_an_evaluation() -> None:
     job = replace(_job(), type="system")
-    cluster = Cluster(3)
+    cluster = PlannedCluster(3)
     cluster.register(job)
     cluster.settle(job)
     for node in tuple(cluster.state.nodes.values()):

@@ -13,7 +13,7 @@ from yurt.structs.alloc import Allocation, DesiredTransition
 from yurt.structs.job import Job
 from yurt.structs.policies import ReschedulePolicy
 from yurt.testing import factories
-from yurt.testing.simulation.cluster import Cluster
+from yurt.testing.simulation.cluster import PlannedCluster
 
 NEVER = ReschedulePolicy()
 MUCH_LATER = ReschedulePolicy(delay=seconds(3600), delay_function="constant", unlimited=True)
@@ -23,8 +23,8 @@ def _of(count: int, policy: ReschedulePolicy = NEVER, **changes: Any) -> Job:
     return factories.job(task_groups=(factories.group(count=count, reschedule_policy=policy, **changes),))
 
 
-def _running(job: Job) -> tuple[Cluster, list[Allocation]]:
-    cluster = Cluster()
+def _running(job: Job) -> tuple[PlannedCluster, list[Allocation]]:
+    cluster = PlannedCluster()
     cluster.register(job)
     cluster.settle(job)
     return cluster, sorted(cluster.live(job), key=lambda alloc: alloc.name)

@@ -10,15 +10,15 @@ from yurt.structs.alloc import Allocation, TaskState
 from yurt.structs.job import Job
 from yurt.structs.policies import DisconnectStrategy, ReschedulePolicy
 from yurt.testing import factories
-from yurt.testing.simulation.cluster import Cluster
+from yurt.testing.simulation.cluster import PlannedCluster
 
 ONCE = ReschedulePolicy(attempts=1, interval=seconds(24 * 3600), delay=seconds(5), delay_function="constant")
 NO_PLACEMENT = "no placement"
 
 
-def _failed(job: Job) -> tuple[Cluster, Allocation]:
+def _failed(job: Job) -> tuple[PlannedCluster, Allocation]:
     """The job's one allocation has failed, its replacement is due, and no node takes it."""
-    cluster = Cluster(1)
+    cluster = PlannedCluster(1)
     cluster.register(job)
     cluster.settle(job)
     (alloc,) = cluster.live(job)
@@ -28,7 +28,7 @@ def _failed(job: Job) -> tuple[Cluster, Allocation]:
     return cluster, alloc
 
 
-def _permit(cluster: Cluster, alloc: Allocation, eligibility: str) -> None:
+def _permit(cluster: PlannedCluster, alloc: Allocation, eligibility: str) -> None:
     cluster.do(c.SetNodeEligibility(node_id=alloc.node_id, eligibility=eligibility))
 
 
@@ -37,7 +37,7 @@ def _job(job_type: str = "service", **changes: object) -> Job:
     return factories.job(type=job_type, task_groups=(replace(group, **changes),))
 
 
-def _is_marked(cluster: Cluster, alloc: Allocation) -> bool:
+def _is_marked(cluster: PlannedCluster, alloc: Allocation) -> bool:
     found = cluster.state.allocs[alloc.id]
     return found.reschedule_tracker is not None and found.reschedule_tracker.last_reschedule == NO_PLACEMENT
 
@@ -86,7 +86,7 @@ def test_a_job_that_is_placed_whole_or_not_at_all_leaves_it_as_it_is() -> None:
 
 def test_an_original_that_returns_makes_it_needless() -> None:
     job = _job(disconnect=DisconnectStrategy(lost_after=seconds(600), replace=True))
-    cluster = Cluster(2)
+    cluster = PlannedCluster(2)
     cluster.register(job)
     cluster.settle(job)
     (original,) = cluster.live(job)

@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from yurt_jobspec import JobspecError
-from yurt_jobspec.diagnostics import Near, Problem, Source
+from yurt_jobspec.diagnostics import Near, OffsetDiagnostic, SourceText
 from yurt_jobspec.documents import read_document
 from yurt_jobspec.findings import Findings
-from yurt_jobspec.syntax.jsonsyntax import JsonList, JsonNode, JsonObject, JsonScalar
+from yurt_jobspec.syntax.jsonsyntax import JsonArray, JsonNode, JsonObject, JsonScalar
 from yurt_jobspec.syntax.nodes import Label
 
 from yurt.access.needs import Area
@@ -54,12 +54,12 @@ def parse_policy(name: str, text: str, *, filename: str = "rules", is_strict: bo
     """The policy; raises PolicyError with all that is wrong with its text. An empty text is an empty policy."""
     if not text:
         return Policy(name)
-    source = Source(filename, text)
+    source = SourceText(filename, text)
     findings = Findings()
     try:
         if len(text) > RULES_CHARACTERS_MAX:
             detail = f"A policy may hold {RULES_CHARACTERS_MAX} characters at most; this one holds {len(text)}."
-            findings.add(source, Problem("Policy too large", detail, 0, 0))
+            findings.add(source, OffsetDiagnostic("Policy too large", detail, 0, 0))
             findings.raise_errors()
         policy = _Parser(name, source, findings, is_strict).policy(read_document(source))
         findings.raise_errors()
@@ -71,7 +71,7 @@ def parse_policy(name: str, text: str, *, filename: str = "rules", is_strict: bo
 class _Parser:
     """Reads one policy; what is wrong goes into the findings, and the reading goes on."""
 
-    def __init__(self, name: str, source: Source, findings: Findings, is_strict: bool) -> None:
+    def __init__(self, name: str, source: SourceText, findings: Findings, is_strict: bool) -> None:
         self._name = name
         self._source = source
         self._findings = findings
@@ -239,7 +239,7 @@ class _Parser:
         if name is None or value is None:
             return
         title = _TITLES.get(kind, kind)
-        if not isinstance(value, JsonList):
+        if not isinstance(value, JsonArray):
             self._add(f"Invalid {title} capability", f'write a list: {CAPABILITIES} = ["..."].', value)
             return
         known = GRANTABLE[kind]
@@ -262,7 +262,7 @@ class _Parser:
         """The objects that a block's name stands for: one, or those of a list as JSON has it."""
         if isinstance(value, JsonObject):
             yield value
-        elif isinstance(value, JsonList) and self._is_of_objects(value):
+        elif isinstance(value, JsonArray) and self._is_of_objects(value):
             for item in value.items:
                 yield from self._objects(item, name)
         else:
@@ -270,7 +270,7 @@ class _Parser:
 
     def _is_of_objects(self, value: JsonNode) -> bool:
         return isinstance(value, JsonObject) or (
-            isinstance(value, JsonList) and all(isinstance(item, JsonObject) for item in value.items)
+            isinstance(value, JsonArray) and all(isinstance(item, JsonObject) for item in value.items)
         )
 
     def _rule(self, at: Label | JsonNode, text: str) -> Rule:
@@ -278,7 +278,7 @@ class _Parser:
         return Rule(self._name, line, column, text)
 
     def _add(self, summary: str, detail: str, at: Label | JsonNode, near: Near | None = None) -> None:
-        self._findings.add(self._source, Problem(summary, detail, at.start, at.end, near))
+        self._findings.add(self._source, OffsetDiagnostic(summary, detail, at.start, at.end, near))
 
 
 def _closed(kind: str, granted: dict[str, Rule]) -> Granted:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from yurt.agent.config import AgentConfig
-from yurt.agent.data_dir import DataDir
+from yurt.agent.data_dir import AgentDataDir
 from yurt.agent.parts import client_folder
 from yurt.plugins.manager import FAILED, OK, PLUGIN_NAME, SKIPPED, LoadedPlugins, PluginStatus
 from yurt.runtime.env import Env
@@ -98,14 +98,14 @@ def without(status: PluginStatus, owned: Mapping[str, Any]) -> PluginStatus:
     return replace(status, drivers=drivers, devices=devices, reason=reason, state=status.state if drivers else SKIPPED)
 
 
-def plugin_folder(config: AgentConfig, data: DataDir) -> Path | None:
+def plugin_folder(config: AgentConfig, data: AgentDataDir) -> Path | None:
     """Where binaries lie: `plugin_dir`, else `plugins` in the data directory; a dev agent has none unless told."""
     if config.plugin_dir:
         return Path(config.plugin_dir)
     return None if config.is_dev else data.root / "plugins"
 
 
-async def load(config: AgentConfig, data: DataDir, env: Env) -> Binaries:
+async def load(config: AgentConfig, data: AgentDataDir, env: Env) -> Binaries:
     """Start the binaries, if there are any; gRPC is imported only then."""
     folder = plugin_folder(config, data)
     if folder is None or not folder.is_dir() or not any(folder.iterdir()):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from yurt.agent.config_keys import ABSENT, Block, Entry, Key
+from yurt.agent.config_keys import ABSENT, ConfigBlock, Entry, Key
 from yurt.api.times import parse_duration
 
 NOT_AVAILABLE = "not available in this version"
@@ -18,22 +18,24 @@ NOT_AVAILABLE = "not available in this version"
 Path: TypeAlias = tuple[str | int, ...]
 
 
-class Problem(NamedTuple):
+class ConfigFinding(NamedTuple):
     """What is wrong, and the path to it in the data as it was given."""
 
     path: Path
     text: str
 
 
-def check(data: Mapping[str, Any], table: Block, *, path: Path = ()) -> tuple[dict[str, Any], list[Problem]]:
+def check(
+    data: Mapping[str, Any], table: ConfigBlock, *, path: Path = ()
+) -> tuple[dict[str, Any], list[ConfigFinding]]:
     """The data in one shape, and what is wrong with it."""
     checked: dict[str, Any] = {}
-    problems: list[Problem] = []
+    problems: list[ConfigFinding] = []
     for name, value in data.items():
         where = (*path, name)
         entry = table.entries.get(name)
         if entry is None:
-            problems.append(Problem(where, f'unknown key "{dotted(where)}"{_hint(name, table.entries)}'))
+            problems.append(ConfigFinding(where, f'unknown key "{dotted(where)}"{_hint(name, table.entries)}'))
             continue
         if value is None:
             continue
@@ -48,37 +50,37 @@ def dotted(path: Path) -> str:
     return ".".join(step for step in path if isinstance(step, str))
 
 
-def _check_entry(value: Any, entry: Entry, where: Path) -> tuple[Any, list[Problem]]:
+def _check_entry(value: Any, entry: Entry, where: Path) -> tuple[Any, list[ConfigFinding]]:
     if isinstance(entry, Key):
         shaped, problem = _check_value(value, entry, where)
-        return shaped, [Problem(where, problem)] if problem else []
+        return shaped, [ConfigFinding(where, problem)] if problem else []
     if entry.is_labelled:
         return _check_labelled(value, entry, where)
     return _check_block(value, entry, where)
 
 
-def _check_block(value: Any, entry: Block, where: Path) -> tuple[dict[str, Any], list[Problem]]:
+def _check_block(value: Any, entry: ConfigBlock, where: Path) -> tuple[dict[str, Any], list[ConfigFinding]]:
     merged: dict[str, Any] = {}
-    problems: list[Problem] = []
+    problems: list[ConfigFinding] = []
     for place, part in _objects(value, where):
         if not isinstance(part, Mapping):
             name = dotted(where)
-            return {}, [Problem(where, f'"{name}" must be a block: {name} {{ ... }}')]
+            return {}, [ConfigFinding(where, f'"{name}" must be a block: {name} {{ ... }}')]
         shaped, found = check(part, entry, path=place)
         merged = merge(merged, shaped)
         problems += found
     return merged, problems
 
 
-def _check_labelled(value: Any, entry: Block, where: Path) -> tuple[dict[str, Any], list[Problem]]:
+def _check_labelled(value: Any, entry: ConfigBlock, where: Path) -> tuple[dict[str, Any], list[ConfigFinding]]:
     labelled: dict[str, Any] = {}
-    problems: list[Problem] = []
+    problems: list[ConfigFinding] = []
     for place, part in _objects(value, where):
         if not isinstance(part, Mapping):
             name = dotted(where)
-            return {}, [Problem(where, f'"{name}" must be a block with a label: {name} "x" {{ ... }}')]
+            return {}, [ConfigFinding(where, f'"{name}" must be a block with a label: {name} "x" {{ ... }}')]
         for label, body in part.items():
-            shaped, found = _check_block(body, Block(entry.entries), (*place, label))
+            shaped, found = _check_block(body, ConfigBlock(entry.entries), (*place, label))
             labelled[label] = merge(labelled.get(label, {}), shaped)
             problems += found
     return labelled, problems

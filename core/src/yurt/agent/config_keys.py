@@ -22,14 +22,14 @@ class Key(NamedTuple):
     allowed: tuple[str, ...] = ()
 
 
-class Block(NamedTuple):
+class ConfigBlock(NamedTuple):
     """A block of keys and blocks; `is_labelled` means `name "label" { }`, any number of them."""
 
     entries: Mapping[str, Entry]
     is_labelled: bool = False
 
 
-Entry: TypeAlias = "Key | Block"
+Entry: TypeAlias = "Key | ConfigBlock"
 
 
 def key(text: str) -> Key:
@@ -40,17 +40,19 @@ def key(text: str) -> Key:
     return Key(type_, ACCEPTED if mark == "-" else USED)
 
 
-def block(labelled: bool = False, /, **entries: str | Block) -> Block:
+def block(labelled: bool = False, /, **entries: str | ConfigBlock) -> ConfigBlock:
     """A block; texts are keys."""
-    return Block({name: key(entry) if isinstance(entry, str) else entry for name, entry in entries.items()}, labelled)
+    return ConfigBlock(
+        {name: key(entry) if isinstance(entry, str) else entry for name, entry in entries.items()}, labelled
+    )
 
 
-def absent(*names: str, type: str = "any") -> dict[str, str | Block]:
+def absent(*names: str, type: str = "any") -> dict[str, str | ConfigBlock]:
     """Keys of one type that are not built yet."""
     return dict.fromkeys(names, f"{type} !")
 
 
-def accepted(*names: str, type: str = "any") -> dict[str, str | Block]:
+def accepted(*names: str, type: str = "any") -> dict[str, str | ConfigBlock]:
     """Keys of one type without effect."""
     return dict.fromkeys(names, f"{type} -")
 

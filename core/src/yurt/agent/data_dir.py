@@ -19,7 +19,7 @@ TEMPORARY = "yurt-dev-"
 """How the names of temporary data directories begin."""
 
 
-class DataDir:
+class AgentDataDir:
     """An opened data directory. `is_temporary` ones (dev mode) are removed when it is closed."""
 
     def __init__(self, root: Path, *, is_temporary: bool, owned: OwnedFolder) -> None:
@@ -54,7 +54,7 @@ class DataDir:
         self._owned.close()
 
 
-def open_data_dir(path: str) -> DataDir:
+def open_data_dir(path: str) -> AgentDataDir:
     """Make or take over a data directory, or make a temporary one for "". Raises Invalid or Conflict with the fix."""
     is_temporary = not path
     if is_temporary:
@@ -80,7 +80,7 @@ def open_data_dir(path: str) -> DataDir:
         raise Invalid(
             f"The data directory {root} cannot be used: {error.strerror}. Choose another with -data-dir."
         ) from None
-    return DataDir(root, is_temporary=is_temporary, owned=owned)
+    return AgentDataDir(root, is_temporary=is_temporary, owned=owned)
 
 
 def remove_left_behind(folder: Path, mounts_file: str = "/proc/self/mountinfo") -> None:

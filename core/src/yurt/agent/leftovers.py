@@ -40,7 +40,7 @@ Remove = Callable[[], Awaitable[None]]
 Looked = AsyncIterator[tuple[Leftover, Remove]]
 
 
-class Outcome(Value):
+class RemovalOutcome(Value):
     """What became of a leftover; `state` is found, removed or stays, and `problem` says why it stays."""
 
     kind: str
@@ -50,7 +50,7 @@ class Outcome(Value):
     problem: str = ""
 
 
-class Places(Value):
+class AgentFolders(Value):
     """Where an agent kept what."""
 
     root: Path
@@ -63,27 +63,27 @@ class Places(Value):
         return self.client / "plugins"
 
 
-def places_of(config: AgentConfig) -> Places:
+def places_of(config: AgentConfig) -> AgentFolders:
     """The folders of the agent with this configuration, whether they are there or not."""
     root = Path(config.data_dir)
-    return Places(
+    return AgentFolders(
         root=root,
         client=Path(config.client.get("state_dir") or root / "client"),
         alloc=Path(config.client.get("alloc_dir") or root / "alloc"),
     )
 
 
-async def clear(config: AgentConfig, *, removes: bool) -> list[Outcome]:
+async def clear(config: AgentConfig, *, removes: bool) -> list[RemovalOutcome]:
     """All that is left of the agent of this configuration; raises Conflict while that agent runs."""
     places, outcomes = places_of(config), []
     with _held(places.root):
         async for leftover, remove in _look(config, places):
-            found = Outcome(kind=leftover.kind, name=leftover.name, detail=leftover.detail)
+            found = RemovalOutcome(kind=leftover.kind, name=leftover.name, detail=leftover.detail)
             outcomes.append(await _removed(found, remove) if removes else found)
     return outcomes
 
 
-async def _removed(found: Outcome, remove: Remove) -> Outcome:
+async def _removed(found: RemovalOutcome, remove: Remove) -> RemovalOutcome:
     problem = ""
     try:
         async with asyncio.timeout(REMOVE_LIMIT_S):
@@ -95,8 +95,8 @@ async def _removed(found: Outcome, remove: Remove) -> Outcome:
     return _with(found, STAYS if problem else REMOVED, problem)
 
 
-def _with(found: Outcome, state: State, problem: str) -> Outcome:
-    return Outcome(kind=found.kind, name=found.name, detail=found.detail, state=state, problem=problem)
+def _with(found: RemovalOutcome, state: State, problem: str) -> RemovalOutcome:
+    return RemovalOutcome(kind=found.kind, name=found.name, detail=found.detail, state=state, problem=problem)
 
 
 @contextlib.contextmanager
@@ -126,7 +126,7 @@ def _held(root: Path) -> Iterator[None]:
         os.close(lock)
 
 
-async def _look(config: AgentConfig, places: Places) -> Looked:
+async def _look(config: AgentConfig, places: AgentFolders) -> Looked:
     """Everything that is left, in the order in which it can be removed."""
     states = sorted(path for path in places.plugins.glob("*") if path.is_dir()) if places.plugins.is_dir() else []
     for task in await asyncio.to_thread(tasks.left_tasks, states, str(places.alloc)):
@@ -153,7 +153,7 @@ async def _look(config: AgentConfig, places: Places) -> Looked:
             yield Leftover(kind="mount", name=point), partial(_unmount, point)
 
 
-def _context(config: AgentConfig, places: Places, name: str) -> PluginContext:
+def _context(config: AgentConfig, places: AgentFolders, name: str) -> PluginContext:
     return PluginContext(
         dev=False,
         options=config.client.get("options", {}),
@@ -179,7 +179,7 @@ async def _of_drivers(drivers: Mapping[str, Driver]) -> Looked:
             yield each, partial(candidate.remove_leftover, each)
 
 
-async def _networks(config: AgentConfig, places: Places, drivers: Mapping[str, Driver]) -> Looked:
+async def _networks(config: AgentConfig, places: AgentFolders, drivers: Mapping[str, Driver]) -> Looked:
     folder = RecordFolder.of_machine(str(places.client))
     makers = NamespaceMakers(drivers)
     construction = Construction(network_settings(config.client), RealEnv(), makers=makers, folder=folder)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from yurt.agent.cluster.settings import ETCD_FOLDER, FILE, MEMORY, OWN_ETCD, STANDING_ETCD
 from yurt.agent.config import AgentConfig
-from yurt.agent.data_dir import DataDir
+from yurt.agent.data_dir import AgentDataDir
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid
 from yurt.storage.etcd.member import has_member_data
@@ -14,7 +14,7 @@ LOG_FILE, LOG_FOLDER = "log.db", "log"
 """Below the server's folder: the file of a single server, and the snapshots of a cluster's server."""
 
 
-def log_engine(config: AgentConfig, data: DataDir) -> str:
+def log_engine(config: AgentConfig, data: AgentDataDir) -> str:
     """The engine; raises Invalid where the data directory holds the state of another one.
 
     A server with an etcd member of its own keeps it whatever its bootstrap_expect says by now.
@@ -37,7 +37,7 @@ def log_engine(config: AgentConfig, data: DataDir) -> str:
     return engine
 
 
-def make_log(config: AgentConfig, data: DataDir, *, engine: str, own_endpoint: str, env: Env) -> CommandLog:
+def make_log(config: AgentConfig, data: AgentDataDir, *, engine: str, own_endpoint: str, env: Env) -> CommandLog:
     """The log; nothing is opened yet. `own_endpoint` is where an etcd member beside the server is reached."""
     if engine == MEMORY:
         from yurt.storage.memory import MemoryLog
@@ -50,7 +50,7 @@ def make_log(config: AgentConfig, data: DataDir, *, engine: str, own_endpoint: s
     return _etcd_log(config, data, own_endpoint, env)
 
 
-def _etcd_log(config: AgentConfig, data: DataDir, own_endpoint: str, env: Env) -> CommandLog:
+def _etcd_log(config: AgentConfig, data: AgentDataDir, own_endpoint: str, env: Env) -> CommandLog:
     from yurt.storage.etcd.log import EtcdLog
     from yurt.storage.etcd.settings import EtcdSecurity
 

@@ -21,7 +21,7 @@ from aiohttp.abc import AbstractAccessLogger
 from yurt.agent import binaries as binary_plugins
 from yurt.agent.banner import DriverLine
 from yurt.agent.config import AgentConfig
-from yurt.agent.data_dir import DataDir
+from yurt.agent.data_dir import AgentDataDir
 from yurt.agent.limits import HttpLimits, http_limits
 from yurt.agent.log_engine import log_engine, make_log
 from yurt.agent.parts import agent_info, client_config, client_folder, server_config
@@ -35,7 +35,7 @@ from yurt.client.servers.node_token import identified
 from yurt.http.agent_routes.plugins import PLUGINS
 from yurt.http.app import make_app
 from yurt.http.cluster import CLUSTER
-from yurt.http.edge.connections import Connections, Site
+from yurt.http.edge.connections import Connections, ServedAddress
 from yurt.http.edge.strangers import STRANGERS
 from yurt.http.forwarding.regions import REGIONS
 from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginStatus
@@ -106,7 +106,7 @@ class Parts:
         )
         handshake_s = self.http_limits.handshake_s
         for listener in sockets:
-            await Site(self.runner, listener, connections, tls=self.http_tls, handshake_s=handshake_s).start()
+            await ServedAddress(self.runner, listener, connections, tls=self.http_tls, handshake_s=handshake_s).start()
         if self.clients is not None:
             await self.clients.start()
         if self.cluster is not None:
@@ -202,7 +202,7 @@ class Parts:
         ]
 
 
-async def make_parts(config: AgentConfig, data: DataDir, *, env: Env) -> Parts:
+async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Parts:
     """Make every part; nothing runs yet."""
     tls = tls_settings(config)
     server, cluster = _server(config, data, env, tls) if config.is_server else (None, None)
@@ -286,7 +286,7 @@ HTTP_OPTIONS: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-def _server(config: AgentConfig, data: DataDir, env: Env, tls: TlsSettings) -> tuple[Server, ServerCluster | None]:
+def _server(config: AgentConfig, data: AgentDataDir, env: Env, tls: TlsSettings) -> tuple[Server, ServerCluster | None]:
     """The server, and the servers that it is one of; a dev agent's stands alone."""
     engine, cluster = log_engine(config, data), None
     if not config.is_dev:
@@ -339,7 +339,7 @@ def _regions(
     return regions
 
 
-def plugin_context(config: AgentConfig, data: DataDir, name: str, options: Mapping[str, str]) -> PluginContext:
+def plugin_context(config: AgentConfig, data: AgentDataDir, name: str, options: Mapping[str, str]) -> PluginContext:
     """What core tells the plugin of that name."""
     folder = client_folder(config, data) / "plugins" / name
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -351,7 +351,7 @@ def plugin_context(config: AgentConfig, data: DataDir, name: str, options: Mappi
     )
 
 
-def secret_paths(config: AgentConfig, data: DataDir) -> tuple[str, ...]:
+def secret_paths(config: AgentConfig, data: AgentDataDir) -> tuple[str, ...]:
     """The agent's data, its configuration, and the files that this names: keys and certificates, say."""
     return (str(data.root), *config.files, *sorted(files_named(config.raw)))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from yurt import __version__
 from yurt.agent.config import AgentConfig, seconds_of
-from yurt.agent.data_dir import DataDir
+from yurt.agent.data_dir import AgentDataDir
 from yurt.api.redaction import BLANK, redacted, redacted_plugin
 from yurt.api.times import parse_duration
 from yurt.client.artifacts.confinement import checked_extra_path
@@ -38,7 +38,7 @@ FREE_FORM = frozenset({"meta", "options", "http_api_response_headers", "config"}
 """Maps whose keys are the operator's."""
 
 
-def server_config(config: AgentConfig, data: DataDir) -> ServerConfig:
+def server_config(config: AgentConfig, data: AgentDataDir) -> ServerConfig:
     """The server's settings."""
     given = config.server
     numbers = ("job_max_count", "job_max_priority", "job_default_priority", "job_tracked_versions",
@@ -139,13 +139,13 @@ def autopilot_config(given: Mapping[str, Any]) -> AutopilotConfiguration:
     return AutopilotConfiguration(**settings)
 
 
-def client_folder(config: AgentConfig, data: DataDir) -> Path:
+def client_folder(config: AgentConfig, data: AgentDataDir) -> Path:
     """Where the client's state lies; dev mode keeps what it must keep in the folder that goes with it."""
     given = config.client.get("state_dir")
     return Path(given).absolute() if given and not config.is_dev else data.client
 
 
-def client_config(config: AgentConfig, data: DataDir) -> ClientConfig:
+def client_config(config: AgentConfig, data: AgentDataDir) -> ClientConfig:
     """The client's settings."""
     given = config.client
     same = (

@@ -25,7 +25,7 @@ from yurt.agent import banner
 from yurt.agent.certificates import read_late
 from yurt.agent.cluster.settings import FILE, MEMORY
 from yurt.agent.config import AgentConfig
-from yurt.agent.data_dir import DataDir, open_data_dir
+from yurt.agent.data_dir import AgentDataDir, open_data_dir
 from yurt.agent.heap import give_back, keep_giving_back, keep_large_blocks_apart
 from yurt.agent.limits import raise_file_limit
 from yurt.agent.tls import reload_http, tls_settings
@@ -75,7 +75,7 @@ def run_agent(config: AgentConfig, *, reload: Reload | None = None) -> int:
         gc.freeze()  # The process ends: to look for garbage in all that goes with it takes longer than the rest.
 
 
-def _with_known_port(config: AgentConfig, data: DataDir) -> AgentConfig:
+def _with_known_port(config: AgentConfig, data: AgentDataDir) -> AgentConfig:
     """The configuration with the port by which the other servers know this one's etcd member."""
     if not config.is_server or config.is_dev:
         return config
@@ -163,7 +163,7 @@ class _Agent:
     """One run of an agent."""
 
     def __init__(
-        self, config: AgentConfig, data: DataDir, *, sockets: list[socket.socket], reload: Reload | None
+        self, config: AgentConfig, data: AgentDataDir, *, sockets: list[socket.socket], reload: Reload | None
     ) -> None:
         self.config = config
         self.data = data

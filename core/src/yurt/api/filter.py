@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from yurt.regexps import BadPattern, Budget, Regexp, TooMuchWork
+from yurt.regexps import BadPattern, Regexp, SearchBudget, TooMuchWork
 from yurt.sdk.errors import Invalid
 
 EXPRESSION_MAX = 4096
@@ -88,7 +88,7 @@ class _Parser:
         self.position = 0
         self._terms = 0
         self._patterns = 0
-        self._budget = Budget(ROW_WORK_MAX, WORK_MAX)
+        self._budget = SearchBudget(ROW_WORK_MAX, WORK_MAX)
 
     def expect_end(self) -> None:
         """Nothing may follow."""
@@ -262,7 +262,7 @@ def _contains(steps: tuple[str, ...], value: str) -> Predicate:
     return holds
 
 
-def _matches(steps: tuple[str, ...], pattern: str, budget: Budget) -> Predicate:
+def _matches(steps: tuple[str, ...], pattern: str, budget: SearchBudget) -> Predicate:
     try:
         regexp = Regexp(pattern, budget=budget)
     except BadPattern as error:

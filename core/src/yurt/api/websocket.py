@@ -59,7 +59,7 @@ def masked(data: bytes, mask: bytes) -> bytes:
     return (int.from_bytes(data, "big") ^ int.from_bytes(whole, "big")).to_bytes(len(data), "big")
 
 
-class Frames:
+class WebSocketFrames:
     """Makes messages of a server's bytes."""
 
     def __init__(self) -> None:

@@ -37,7 +37,7 @@ VERBOSE: Flag = switch("verbose", "Print whole ids and more columns.")
 DETACH: Flag = switch("detach", "Print the evaluation's id and return, instead of following it.")
 
 
-class Command(NamedTuple):
+class CliCommand(NamedTuple):
     """One command. `arguments` is how many positional arguments it takes (least, most; -1: any number).
 
     `usage_code` is what it exits with for a wrong command line; 0: with `failure_code`.
@@ -72,7 +72,7 @@ class Command(NamedTuple):
 class Invocation:
     """One call of a command: what was typed, where to print, whom to ask."""
 
-    def __init__(self, command: Command, flags: Flags, args: list[str]) -> None:
+    def __init__(self, command: CliCommand, flags: Flags, args: list[str]) -> None:
         self.command = command
         self.flags = flags
         self.args = args

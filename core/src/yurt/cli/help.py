@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from yurt.cli.command import CLIENT_FLAGS, Command
+from yurt.cli.command import CLIENT_FLAGS, CliCommand
 from yurt.cli.flags import BOOL, MAYBE_BOOL, Flag
 from yurt.cli.tree import ALIASES, COMMON, NOUNS, noun
 
@@ -33,7 +33,7 @@ def group_help(group: str) -> str:
     return "\n".join(lines)
 
 
-def command_help(command: Command) -> str:
+def command_help(command: CliCommand) -> str:
     """Usage, flags and details of a command."""
     aliases = [alias for alias, target in ALIASES.items() if target == command.name]
     lines = [f"Usage: yurt {command.name} [options] {command.usage}".rstrip()]

@@ -18,7 +18,7 @@ from yurt.cli.tree import ALIASES, NOUNS, find, noun
 from yurt.sdk.errors import Reason
 
 if TYPE_CHECKING:
-    from yurt.cli.command import Command
+    from yurt.cli.command import CliCommand
 
 HELP = frozenset({"-h", "-help", "--help"})
 VERSION = frozenset({"-v", "-version", "--version"})
@@ -68,7 +68,7 @@ def _next_words(group: str) -> list[str]:
     return sorted(noun(group.split(maxsplit=1)[0]).below(group)) if group else sorted({*NOUNS, *ALIASES})
 
 
-def _run(command: Command, words: list[str]) -> int:
+def _run(command: CliCommand, words: list[str]) -> int:
     from yurt.cli.command import Invocation
     from yurt.cli.flags import parse
     from yurt.sdk.errors import YurtError
@@ -107,7 +107,7 @@ def _run(command: Command, words: list[str]) -> int:
             call.close()
 
 
-def _unexpected(command: Command, error: Exception) -> int:
+def _unexpected(command: CliCommand, error: Exception) -> int:
     """A defect of Yurt in one sentence; the traceback only for those who ask for it."""
     if os.environ.get("YURT_DEBUG"):
         raise error
@@ -119,7 +119,7 @@ def _unexpected(command: Command, error: Exception) -> int:
     return command.failure_code
 
 
-def _is_value_of_flag(command: Command, words: list[str]) -> bool:
+def _is_value_of_flag(command: CliCommand, words: list[str]) -> bool:
     """The help word stands where a flag expects its value, as in `-var -h`."""
     at = next(at for at, word in enumerate(words) if word in HELP)
     if at == 0:

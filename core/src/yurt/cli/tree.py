@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from yurt.cli.command import Command
+    from yurt.cli.command import CliCommand
 
 COMMON = ("agent", "job", "alloc", "node", "deployment", "eval", "status", "doctor", "version")
 
@@ -71,7 +71,7 @@ ALIASES = {
 class Noun(NamedTuple):
     """The commands that begin with a word, and the groups among them, by their whole names."""
 
-    commands: Mapping[str, Command]
+    commands: Mapping[str, CliCommand]
     groups: Mapping[str, str]
 
     def has(self, name: str) -> bool:
@@ -97,12 +97,12 @@ def noun(word: str, second: str = "") -> Noun:
     index: Mapping[str, tuple[str, ...]] = getattr(package, "MODULES", {})
     chosen = [name for name, words in index.items() if second in words] or list(index)
     modules = [import_module(f"{path}.{name}") for name in chosen] or [package]
-    commands: dict[str, Command] = {command.name: command for module in modules for command in module.COMMANDS}
+    commands: dict[str, CliCommand] = {command.name: command for module in modules for command in module.COMMANDS}
     own = {} if word in commands else {word: NOUNS[word]}
     return Noun(commands, {**own, **getattr(package, "GROUPS", {})})
 
 
-def find(words: Sequence[str]) -> tuple[str, Command | None, list[str]]:
+def find(words: Sequence[str]) -> tuple[str, CliCommand | None, list[str]]:
     """The longest name of a command or a group that the words begin with, the command, and what is left of them."""
     if words and words[0] in ALIASES:
         name = ALIASES[words[0]]
@@ -115,7 +115,7 @@ def find(words: Sequence[str]) -> tuple[str, Command | None, list[str]]:
     return name, found.commands.get(name), list(words[used:])
 
 
-def command(name: str) -> Command:
+def command(name: str) -> CliCommand:
     """The command with that whole name."""
     return noun(*name.split()[:2]).commands[name]
 

@@ -25,7 +25,7 @@ from yurt.client.allocations.usage import UsageMeter
 from yurt.client.config import ClientConfig
 from yurt.client.context import ClientContext
 from yurt.client.csi.manager import Csi
-from yurt.client.csi.places import Places
+from yurt.client.csi.places import CsiFolders
 from yurt.client.csi.plugins import Plugins
 from yurt.client.csi.volumes import CsiVolumes
 from yurt.client.devices.holders import DeviceHolders, HealthNotices
@@ -129,7 +129,7 @@ class Client:
         folder, makers = RecordFolder.of_machine(config.state_dir), NamespaceMakers(drivers)
         construction = Construction(config.networks, env, makers=makers, folder=folder)
         owner = owner_of(config.state_dir, is_dev=config.dev)
-        places = Places(config.state_dir)
+        places = CsiFolders(config.state_dir)
         plugins = Plugins(env, places, drivers, node=node, group=group)
         volumes = CsiVolumes(plugins, places, env, store=given.database, server=given.server, group=group)
         return ClientContext(

@@ -24,7 +24,7 @@ OLD_NAMES: Final = {
 CUTOFF: Final = 0.6
 
 
-class Choice(Value):
+class NameFilter(Value):
     """Names that may be used: all but the denied, and where some are allowed by name, only those."""
 
     kind: str
@@ -45,10 +45,10 @@ class Choice(Value):
         return (*(self.allowed or ()), *self.denied)
 
 
-def choice_of(kind: str, options: Mapping[str, str]) -> Choice:
+def choice_of(kind: str, options: Mapping[str, str]) -> NameFilter:
     """What the options say of drivers or fingerprints; an empty list says nothing."""
     allowed = words(option(options, f"{kind}.allowlist"))
-    return Choice(kind=kind, allowed=allowed or None, denied=words(option(options, f"{kind}.denylist")))
+    return NameFilter(kind=kind, allowed=allowed or None, denied=words(option(options, f"{kind}.denylist")))
 
 
 def option(options: Mapping[str, str], name: str) -> str:
@@ -61,7 +61,7 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(filter(None, (word.strip() for word in text.split(","))))
 
 
-class ReadOptions(Mapping[str, str]):
+class RecordedOptions(Mapping[str, str]):
     """The options as plugins see them; remembers which were asked for, for plugins have options of their own."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -83,7 +83,7 @@ class DriverChoice:
     """Which drivers an agent uses, and afterwards what the options name to no effect."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.options = ReadOptions(options)
+        self.options = RecordedOptions(options)
         self._given = options
         self._choice = choice_of(DRIVER, options)
         self._drivers: set[str] = set()

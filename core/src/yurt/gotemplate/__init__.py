@@ -6,9 +6,17 @@ bounded, so that a template from a stranger costs no more than its limits.
 
 from __future__ import annotations
 
-from yurt.gotemplate.errors import Failure, TemplateError
-from yurt.gotemplate.functions import Function
+from yurt.gotemplate.errors import EvaluationFailure, TemplateError
+from yurt.gotemplate.functions import TemplateFunction
 from yurt.gotemplate.limits import Limits
-from yurt.gotemplate.template import Template, check_syntax, parse
+from yurt.gotemplate.template import ParsedTemplate, check_syntax, parse
 
-__all__ = ["Failure", "Function", "Limits", "Template", "TemplateError", "check_syntax", "parse"]
+__all__ = [
+    "EvaluationFailure",
+    "Limits",
+    "ParsedTemplate",
+    "TemplateError",
+    "TemplateFunction",
+    "check_syntax",
+    "parse",
+]

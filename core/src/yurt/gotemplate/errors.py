@@ -16,5 +16,5 @@ class TemplateError(Invalid):
         self.column = column
 
 
-class Failure(Exception):
+class EvaluationFailure(Exception):
     """A failure whose place the caller knows."""

@@ -11,21 +11,21 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Literal as One
 from typing import assert_never
 
-from yurt.gotemplate.errors import Failure, TemplateError
-from yurt.gotemplate.functions import Function
+from yurt.gotemplate.errors import EvaluationFailure, TemplateError
+from yurt.gotemplate.functions import TemplateFunction
 from yurt.gotemplate.limits import Limits
 from yurt.gotemplate.nodes import (
-    Action,
+    ActionNode,
     Body,
     Break,
     Called,
     Chain,
-    Command,
+    CommandNode,
     Continue,
     Dot,
     If,
     Include,
-    Literal,
+    LiteralNode,
     Nested,
     Nil,
     Node,
@@ -33,10 +33,10 @@ from yurt.gotemplate.nodes import (
     Pipeline,
     Range,
     Text,
-    Variable,
+    VariableNode,
     With,
 )
-from yurt.gotemplate.source import Source
+from yurt.gotemplate.source import TemplateText
 from yurt.gotemplate.values import MISSING, fields_of, is_true, kind_of, printed, sorted_items
 
 Signal = One["", "break", "continue"]
@@ -53,9 +53,9 @@ class Run:
 
     def __init__(
         self,
-        source: Source,
+        source: TemplateText,
         templates: Mapping[str, Body],
-        functions: Mapping[str, Function],
+        functions: Mapping[str, TemplateFunction],
         *,
         limits: Limits,
         is_record: Callable[[Mapping[str, object]], bool],
@@ -108,7 +108,7 @@ class Run:
         match node:
             case Text():
                 self._write(node.at, node.text)
-            case Action():
+            case ActionNode():
                 value = self._pipeline(node.pipeline, dot)
                 if not node.pipeline.variables:
                     self._write(node.at, self._text(node.at, value))
@@ -129,7 +129,7 @@ class Run:
     def _text(self, at: int, value: object) -> str:
         try:
             return printed(value)
-        except Failure as failure:
+        except EvaluationFailure as failure:
             raise self._error(at, str(failure)) from None
 
     def _branch(self, node: If | With, dot: object) -> Signal:
@@ -214,7 +214,7 @@ class Run:
             self._set(pipeline.variables[0], value, is_assignment=pipeline.is_assignment)
         return value
 
-    def _command(self, command: Command, dot: object, passed: tuple[object, ...]) -> object:
+    def _command(self, command: CommandNode, dot: object, passed: tuple[object, ...]) -> object:
         self._spend(command.at)
         first, *others = command.words
         if isinstance(first, Called):
@@ -231,9 +231,9 @@ class Run:
                 return dot
             case Nil():
                 return None
-            case Literal():
+            case LiteralNode():
                 return operand.value
-            case Variable():
+            case VariableNode():
                 return next(value for name, value in reversed(self._variables) if name == operand.name)
             case Called():
                 return self._call(operand, (), dot, ())
@@ -291,7 +291,7 @@ class Run:
         self._spend(at)
         try:
             result = function(*(None if value is MISSING else value for value in values))
-        except (Failure, ValueError, TypeError, ArithmeticError) as error:
+        except (EvaluationFailure, ValueError, TypeError, ArithmeticError) as error:
             if isinstance(error, TemplateError):
                 raise
             raise self._error(at, f"error calling {name}: {error}") from None
@@ -314,7 +314,7 @@ class Run:
         return passed[0] if passed else value
 
 
-def _wanted(function: Function) -> str:
+def _wanted(function: TemplateFunction) -> str:
     if function.most < 0:
         return f"at least {function.least}"
     return str(function.least) if function.least == function.most else f"{function.least} to {function.most}"
@@ -324,9 +324,9 @@ def _named(operand: Operand) -> str:
     match operand:
         case Chain():
             return f'"{operand.fields[-1]}"'
-        case Variable():
+        case VariableNode():
             return f'"{operand.name}"'
-        case Literal():
+        case LiteralNode():
             return f'"{operand.value}"'
     return "this value"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote_plus
 
-from yurt.gotemplate.errors import Failure
+from yurt.gotemplate.errors import EvaluationFailure
 from yurt.gotemplate.printf import sprintf
 from yurt.gotemplate.values import are_equal, is_less, is_true, kind_of, text_of
 
@@ -14,7 +14,7 @@ _HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;", "\0
 _JS = {"\\": "\\\\", "'": "\\'", '"': '\\"', "<": "\\u003C", ">": "\\u003E", "&": "\\u0026", "=": "\\u003D"}
 
 
-class Function(NamedTuple):
+class TemplateFunction(NamedTuple):
     """A function of templates: it takes from `least` to `most` arguments (-1: any number).
 
     A ValueError or TypeError that it raises becomes an error at the place of the call; others pass through.
@@ -41,7 +41,7 @@ def _println(*values: object) -> str:
 
 def _printf(form: object, *values: object) -> str:
     if not isinstance(form, str):
-        raise Failure(f"printf wants a format as its first argument, not {kind_of(form)}")
+        raise EvaluationFailure(f"printf wants a format as its first argument, not {kind_of(form)}")
     return sprintf(form, *values)
 
 
@@ -85,76 +85,76 @@ def _len(value: object) -> int:
         return len(value.encode("utf-8", "surrogatepass"))
     if isinstance(value, bytes | list | tuple | Mapping):
         return len(value)
-    raise Failure(f"len of type {kind_of(value)}")
+    raise EvaluationFailure(f"len of type {kind_of(value)}")
 
 
 def _index(value: Any, *keys: object) -> object:
     for key in keys:
         if value is None:
-            raise Failure("index of untyped nil")
+            raise EvaluationFailure("index of untyped nil")
         if isinstance(value, Mapping):
             try:
                 value = value.get(key)
             except TypeError:
-                raise Failure(f"cannot index a map with a {kind_of(key)}") from None
+                raise EvaluationFailure(f"cannot index a map with a {kind_of(key)}") from None
             continue
         if isinstance(value, str):
             value = value.encode("utf-8", "surrogatepass")
         if not isinstance(value, bytes | list | tuple):
-            raise Failure(f"can't index item of type {kind_of(value)}")
+            raise EvaluationFailure(f"can't index item of type {kind_of(value)}")
         value = value[_position(key, len(value) - 1)]
     return value
 
 
 def _slice(value: Any, *bounds: object) -> object:
     if value is None:
-        raise Failure("slice of untyped nil")
+        raise EvaluationFailure("slice of untyped nil")
     if not isinstance(value, str | bytes | list | tuple):
-        raise Failure(f"can't slice item of type {kind_of(value)}")
+        raise EvaluationFailure(f"can't slice item of type {kind_of(value)}")
     if isinstance(value, str) and len(bounds) == 3:
-        raise Failure("cannot 3-index slice a string")
+        raise EvaluationFailure("cannot 3-index slice a string")
     whole = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
     start, stop, *capacity = [_position(bound, len(whole)) for bound in bounds] + [0, len(whole)][len(bounds) :][:2]
     if start > stop or (capacity and stop > capacity[0]):
-        raise Failure(f"invalid slice index: {start} > {stop}")
+        raise EvaluationFailure(f"invalid slice index: {start} > {stop}")
     part = whole[start:stop]
     return part.decode("utf-8", "replace") if isinstance(value, str) and isinstance(part, bytes) else part
 
 
 def _position(key: object, most: int) -> int:
     if isinstance(key, bool) or not isinstance(key, int):
-        raise Failure(f"cannot index slice/array with type {kind_of(key)}")
+        raise EvaluationFailure(f"cannot index slice/array with type {kind_of(key)}")
     if not 0 <= key <= most:
-        raise Failure(f"index out of range: {key}")
+        raise EvaluationFailure(f"index out of range: {key}")
     return key
 
 
 def _call(function: object, *values: object) -> object:
     if function is None:
-        raise Failure("call of nil")
+        raise EvaluationFailure("call of nil")
     if not callable(function):
-        raise Failure(f"non-function of type {kind_of(function)}")
+        raise EvaluationFailure(f"non-function of type {kind_of(function)}")
     return function(*values)
 
 
-BUILT_IN: Mapping[str, Function] = {
-    "call": Function(_call, 1),
-    "eq": Function(_eq, 2),
-    "ge": Function(lambda first, second: not is_less(first, second), 2, 2),
-    "gt": Function(lambda first, second: not _le(first, second), 2, 2),
-    "html": Function(_html),
-    "index": Function(_index, 1),
-    "js": Function(_js),
-    "le": Function(_le, 2, 2),
-    "len": Function(_len, 1, 1),
-    "lt": Function(is_less, 2, 2),
-    "ne": Function(lambda first, second: not are_equal(first, second), 2, 2),
-    "not": Function(lambda value: not is_true(value), 1, 1),
-    "print": Function(_print),
-    "printf": Function(_printf, 1),
-    "println": Function(_println),
-    "slice": Function(_slice, 1, 4),
-    "urlquery": Function(_urlquery),
+BUILT_IN: Mapping[str, TemplateFunction] = {
+    "call": TemplateFunction(_call, 1),
+    "eq": TemplateFunction(_eq, 2),
+    "ge": TemplateFunction(lambda first, second: not is_less(first, second), 2, 2),
+    "gt": TemplateFunction(lambda first, second: not _le(first, second), 2, 2),
+    "html": TemplateFunction(_html),
+    "index": TemplateFunction(_index, 1),
+    "js": TemplateFunction(_js),
+    "le": TemplateFunction(_le, 2, 2),
+    "len": TemplateFunction(_len, 1, 1),
+    "lt": TemplateFunction(is_less, 2, 2),
+    "ne": TemplateFunction(lambda first, second: not are_equal(first, second), 2, 2),
+    "not": TemplateFunction(lambda value: not is_true(value), 1, 1),
+    "print": TemplateFunction(_print),
+    "printf": TemplateFunction(_printf, 1),
+    "println": TemplateFunction(_println),
+    "slice": TemplateFunction(_slice, 1, 4),
+    "urlquery": TemplateFunction(_urlquery),
 }
 SHORT_CUT = ("and", "or")
 """Functions that stop at the first argument that decides."""

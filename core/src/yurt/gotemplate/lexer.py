@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from yurt.gotemplate.limits import TEXT_MAX
-from yurt.gotemplate.source import Source
+from yurt.gotemplate.source import TemplateText
 
 BLANK = " \t\r\n"
 KEYWORDS = frozenset(("block", "break", "continue", "define", "else", "end", "if", "nil", "range", "template", "with"))
@@ -39,7 +39,7 @@ class Token(NamedTuple):
     is_spaced: bool = False
 
 
-def tokens(source: Source, *, left: str, right: str) -> Iterator[Token]:
+def tokens(source: TemplateText, *, left: str, right: str) -> Iterator[Token]:
     """The tokens of a template, ended by one of kind `end`; raises TemplateError."""
     text, at = source.text, 0
     if len(text) > TEXT_MAX:
@@ -68,7 +68,7 @@ def tokens(source: Source, *, left: str, right: str) -> Iterator[Token]:
         at, is_trimmed = action.at, action.is_trimmed
 
 
-def _comment(source: Source, opening: int, inside: int, right: str) -> tuple[int, bool]:
+def _comment(source: TemplateText, opening: int, inside: int, right: str) -> tuple[int, bool]:
     """Where the text goes on after a comment, and whether it is trimmed."""
     closing = source.text.find("*/", inside + 2)
     if closing < 0:
@@ -89,7 +89,7 @@ def _closed(text: str, at: int, right: str) -> tuple[int, bool]:
 class _Action:
     """The tokens inside one pair of delimiters; `at` and `is_trimmed` hold afterwards."""
 
-    def __init__(self, source: Source, at: int, right: str) -> None:
+    def __init__(self, source: TemplateText, at: int, right: str) -> None:
         self.source = source
         self.at = at
         self.right = right

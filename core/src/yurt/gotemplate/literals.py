@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from yurt.gotemplate.errors import Failure
+from yurt.gotemplate.errors import EvaluationFailure
 
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{3}|.)", re.DOTALL)
 _PLAIN = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "\\": "\\"}
@@ -34,20 +34,20 @@ def _escaped(code: str, quote: str) -> bytes:
     if code[0] in "uU" and len(code) > 1:
         point = int(code[1:], 16)
         if point > _UNICODE_MAX or 0xD800 <= point < 0xE000:
-            raise Failure(f"\\{code} is no character")
+            raise EvaluationFailure(f"\\{code} is no character")
         return chr(point).encode()
     if code[0] == "x" and len(code) == 3:
         return bytes([int(code[1:], 16)])
     if len(code) == 3 and int(code, 8) < 256:
         return bytes([int(code, 8)])
-    raise Failure(f"unknown escape sequence \\{code}")
+    raise EvaluationFailure(f"unknown escape sequence \\{code}")
 
 
 def character(text: str) -> int:
     """The code point of a character constant."""
     value = unquoted(text)
     if len(value) != 1:
-        raise Failure(f"malformed character constant: {text}")
+        raise EvaluationFailure(f"malformed character constant: {text}")
     return ord(value)
 
 
@@ -64,7 +64,7 @@ def number(text: str) -> int | float:
         else:
             value = int(plain, 8) if len(plain) > 1 and plain[0] == "0" else int(plain)
     except ValueError:
-        raise Failure(f'bad number syntax: "{text}"') from None
+        raise EvaluationFailure(f'bad number syntax: "{text}"') from None
     if value >= _BITS_MAX:
-        raise Failure(f"integer overflow: {text}")
+        raise EvaluationFailure(f"integer overflow: {text}")
     return sign * value

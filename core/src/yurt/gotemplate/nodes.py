@@ -17,14 +17,14 @@ class Nil(NamedTuple):
     at: int
 
 
-class Literal(NamedTuple):
+class LiteralNode(NamedTuple):
     """A text, a number, or a boolean."""
 
     at: int
     value: str | int | float | bool
 
 
-class Variable(NamedTuple):
+class VariableNode(NamedTuple):
     """`$name`; `$` is the data that the template was given."""
 
     at: int
@@ -53,10 +53,10 @@ class Chain(NamedTuple):
     fields: tuple[str, ...]
 
 
-Operand = Dot | Nil | Literal | Variable | Called | Nested | Chain
+Operand = Dot | Nil | LiteralNode | VariableNode | Called | Nested | Chain
 
 
-class Command(NamedTuple):
+class CommandNode(NamedTuple):
     """An operand, or a function with its arguments."""
 
     at: int
@@ -67,7 +67,7 @@ class Pipeline(NamedTuple):
     """Commands, each given the value of the one before; the last value goes to the declared variables."""
 
     at: int
-    commands: tuple[Command, ...]
+    commands: tuple[CommandNode, ...]
     variables: tuple[str, ...] = ()
     is_assignment: bool = False
 
@@ -79,7 +79,7 @@ class Text(NamedTuple):
     text: str
 
 
-class Action(NamedTuple):
+class ActionNode(NamedTuple):
     """A pipeline whose value is printed, unless it declares variables."""
 
     at: int
@@ -133,5 +133,5 @@ class Continue(NamedTuple):
     at: int
 
 
-Node = Text | Action | If | With | Range | Include | Break | Continue
+Node = Text | ActionNode | If | With | Range | Include | Break | Continue
 Body = tuple[Node, ...]

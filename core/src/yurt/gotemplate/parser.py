@@ -7,22 +7,22 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-from yurt.gotemplate.errors import Failure, TemplateError
+from yurt.gotemplate.errors import EvaluationFailure, TemplateError
 from yurt.gotemplate.lexer import Token
 from yurt.gotemplate.limits import NESTING_MAX
 from yurt.gotemplate.literals import character, number, unquoted
 from yurt.gotemplate.nodes import (
-    Action,
+    ActionNode,
     Body,
     Break,
     Called,
     Chain,
-    Command,
+    CommandNode,
     Continue,
     Dot,
     If,
     Include,
-    Literal,
+    LiteralNode,
     Nested,
     Nil,
     Node,
@@ -30,10 +30,10 @@ from yurt.gotemplate.nodes import (
     Pipeline,
     Range,
     Text,
-    Variable,
+    VariableNode,
     With,
 )
-from yurt.gotemplate.source import Source
+from yurt.gotemplate.source import TemplateText
 
 V = TypeVar("V")
 _BRANCHES: dict[str, type[If] | type[With] | type[Range]] = {"if": If, "with": With, "range": Range}
@@ -46,7 +46,7 @@ class Parser:
     Without `functions` any name may be one.
     """
 
-    def __init__(self, source: Source, tokens: list[Token], functions: Collection[str] | None) -> None:
+    def __init__(self, source: TemplateText, tokens: list[Token], functions: Collection[str] | None) -> None:
         self.templates: dict[str, Body] = {}
         self._source = source
         self._tokens = tokens
@@ -125,7 +125,7 @@ class Parser:
                 raise self._error(token, f"{{{{{name}}}}} outside {{{{range}}}}")
             return Break(token.at) if name == "break" else Continue(token.at)
         pipeline = self._pipeline("command", "right")
-        return Action(pipeline.at, pipeline)
+        return ActionNode(pipeline.at, pipeline)
 
     def _deeper(self, token: Token) -> None:
         self._depth += 1
@@ -220,7 +220,7 @@ class Parser:
     def _pipeline(self, where: str, closing: str, *, is_loop: bool = False) -> Pipeline:
         at = self._peek().at
         variables, is_assignment = self._declared(is_loop=is_loop)
-        commands: list[Command] = []
+        commands: list[CommandNode] = []
         while True:
             commands.append(self._command(where, closing))
             token = self._take()
@@ -229,7 +229,7 @@ class Parser:
             if token.kind != "|":
                 raise self._error(token, f"unexpected {_named(token)} in {where}")
         for command in commands[1:]:
-            if isinstance(command.words[0], Dot | Nil | Literal):
+            if isinstance(command.words[0], Dot | Nil | LiteralNode):
                 raise self._source.error(command.at, "non executable command in pipeline")
         if not is_assignment:
             self._variables += variables
@@ -258,7 +258,7 @@ class Parser:
         self._next += ahead + 1
         return [name.text for name in names], mark.kind == "="
 
-    def _command(self, where: str, closing: str) -> Command:
+    def _command(self, where: str, closing: str) -> CommandNode:
         at = self._peek().at
         words: list[Operand] = []
         while True:
@@ -273,7 +273,7 @@ class Parser:
         if not words:
             problem = f"missing value for {where}" if closing == "right" else "missing value for parenthesized pipeline"
             raise self._error(self._peek(), problem)
-        return Command(at, tuple(words))
+        return CommandNode(at, tuple(words))
 
     def _operand(self) -> Operand:
         token = self._take()
@@ -285,7 +285,7 @@ class Parser:
             operand = self._term(token)
         while self._peek().kind == "field" and not self._peek().is_spaced:
             follower = self._take()
-            if isinstance(operand, Dot | Nil | Literal) and not fields:
+            if isinstance(operand, Dot | Nil | LiteralNode) and not fields:
                 raise self._error(follower, f"unexpected {_named(follower)} after {_named(token)}")
             fields.append(follower.text[1:])
         return Chain(token.at, operand, tuple(fields)) if fields else operand
@@ -299,7 +299,7 @@ class Parser:
             case "variable":
                 if token.text not in self._variables:
                     raise self._error(token, f"undefined variable: {token.text}")
-                return Variable(token.at, token.text)
+                return VariableNode(token.at, token.text)
             case "word":
                 return self._word(token)
             case "(":
@@ -308,17 +308,17 @@ class Parser:
                 self._depth -= 1
                 return Nested(token.at, pipeline)
             case "number":
-                return Literal(token.at, self._checked(token, number))
+                return LiteralNode(token.at, self._checked(token, number))
             case "character":
-                return Literal(token.at, self._checked(token, character))
+                return LiteralNode(token.at, self._checked(token, character))
             case "raw":
-                return Literal(token.at, token.text[1:-1])
+                return LiteralNode(token.at, token.text[1:-1])
             case _:
-                return Literal(token.at, self._checked(token, unquoted))
+                return LiteralNode(token.at, self._checked(token, unquoted))
 
     def _word(self, token: Token) -> Operand:
         if token.text in ("true", "false"):
-            return Literal(token.at, token.text == "true")
+            return LiteralNode(token.at, token.text == "true")
         if self._functions is not None and token.text not in self._functions:
             raise self._error(token, f'function "{token.text}" not defined')
         return Called(token.at, token.text)
@@ -326,7 +326,7 @@ class Parser:
     def _checked(self, token: Token, read: Callable[[str], V]) -> V:
         try:
             return read(token.text)
-        except Failure as failure:
+        except EvaluationFailure as failure:
             raise self._error(token, str(failure)) from None
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from yurt.gotemplate.errors import Failure
+from yurt.gotemplate.errors import EvaluationFailure
 from yurt.gotemplate.values import MISSING, PRINT_DEPTH_MAX, float_text, kind_of, sorted_items, text_of
 
 SIZE_MAX = 1_000_000
@@ -66,7 +66,7 @@ def sprintf(form: str, *values: object, size_max: int = 1 << 24) -> str:
         pieces += [form[at : match.start()], _one(match, arguments)]
         size += len(pieces[-1]) + len(pieces[-2])
         if size > size_max:
-            raise Failure(f"the text is longer than {size_max} characters")
+            raise EvaluationFailure(f"the text is longer than {size_max} characters")
         at = match.end()
     pieces.append(form[at:])
     if not arguments.is_reordered and arguments.next < len(values):
@@ -133,7 +133,7 @@ def _formatted(shape: _Shape, value: object) -> str:
 
 def _value(shape: _Shape, value: object, depth: int) -> str:
     if depth > PRINT_DEPTH_MAX:
-        raise Failure(f"the value is nested deeper than {PRINT_DEPTH_MAX}")
+        raise EvaluationFailure(f"the value is nested deeper than {PRINT_DEPTH_MAX}")
     match value:
         case None:
             return _padded(shape, "interface {}(nil)" if _is_sharp_v(shape) else "<nil>")

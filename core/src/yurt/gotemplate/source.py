@@ -5,7 +5,7 @@ from __future__ import annotations
 from yurt.gotemplate.errors import TemplateError
 
 
-class Source:
+class TemplateText:
     """A named text."""
 
     __slots__ = ("name", "text")

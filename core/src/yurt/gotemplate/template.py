@@ -6,23 +6,23 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from yurt.gotemplate.evaluate import Run, never
-from yurt.gotemplate.functions import BUILT_IN, SHORT_CUT, Function
+from yurt.gotemplate.functions import BUILT_IN, SHORT_CUT, TemplateFunction
 from yurt.gotemplate.lexer import tokens
 from yurt.gotemplate.limits import DEFAULT_LIMITS, Limits
 from yurt.gotemplate.nodes import Body
 from yurt.gotemplate.parser import Parser
-from yurt.gotemplate.source import Source
+from yurt.gotemplate.source import TemplateText
 
 LEFT, RIGHT = "{{", "}}"
 
 
-class Template(NamedTuple):
+class ParsedTemplate(NamedTuple):
     """A template's tree, what it defines, and the functions that it may call."""
 
-    source: Source
+    source: TemplateText
     body: Body
     defined: Mapping[str, Body]
-    functions: Mapping[str, Function]
+    functions: Mapping[str, TemplateFunction]
 
     def render(
         self,
@@ -43,18 +43,18 @@ def parse(
     text: str,
     *,
     name: str = "template",
-    functions: Mapping[str, Function] | None = None,
+    functions: Mapping[str, TemplateFunction] | None = None,
     left: str = LEFT,
     right: str = RIGHT,
-) -> Template:
+) -> ParsedTemplate:
     """The template of a text; raises TemplateError. `functions` come to those that every template has."""
-    source, known = Source(name, text), {**BUILT_IN, **(functions or {})}
+    source, known = TemplateText(name, text), {**BUILT_IN, **(functions or {})}
     parser = Parser(source, list(tokens(source, left=left or LEFT, right=right or RIGHT)), {*known, *SHORT_CUT})
     body = parser.whole()
-    return Template(source, body, parser.templates, known)
+    return ParsedTemplate(source, body, parser.templates, known)
 
 
 def check_syntax(text: str, *, left: str = "", right: str = "") -> None:
     """Raises TemplateError for a text that parses with no functions whatever."""
-    source = Source("template", text)
+    source = TemplateText("template", text)
     Parser(source, list(tokens(source, left=left or LEFT, right=right or RIGHT)), None).whole()

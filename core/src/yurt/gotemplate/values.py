@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from yurt.gotemplate.errors import Failure
+from yurt.gotemplate.errors import EvaluationFailure
 
 PRINT_DEPTH_MAX = 60
 EXPONENT_FROM = 6
@@ -70,9 +70,9 @@ def are_equal(first: object, second: object) -> bool:
     if "nil" in (one, two):
         return one == two
     if one != two:
-        raise Failure(f"incompatible types for comparison: {kind_of(first)} and {kind_of(second)}")
+        raise EvaluationFailure(f"incompatible types for comparison: {kind_of(first)} and {kind_of(second)}")
     if one in ("slice", "map", "func"):
-        raise Failure(f"non-comparable type: {kind_of(first)}")
+        raise EvaluationFailure(f"non-comparable type: {kind_of(first)}")
     return first == second
 
 
@@ -80,9 +80,9 @@ def is_less(first: Any, second: Any) -> bool:
     """Go's `lt`: numbers or texts."""
     one, two = _basic(first), _basic(second)
     if one != two:
-        raise Failure(f"incompatible types for comparison: {kind_of(first)} and {kind_of(second)}")
+        raise EvaluationFailure(f"incompatible types for comparison: {kind_of(first)} and {kind_of(second)}")
     if one not in ("number", "string"):
-        raise Failure(f"invalid type for comparison: {kind_of(first)}")
+        raise EvaluationFailure(f"invalid type for comparison: {kind_of(first)}")
     return bool(first < second)
 
 
@@ -117,7 +117,7 @@ def text_of(value: object, *, depth: int = 0) -> str:
     if isinstance(value, float):
         return float_text(value)
     if depth > PRINT_DEPTH_MAX:
-        raise Failure(f"the value is nested deeper than {PRINT_DEPTH_MAX}")
+        raise EvaluationFailure(f"the value is nested deeper than {PRINT_DEPTH_MAX}")
     if isinstance(value, Mapping):
         entries = (
             f"{text_of(key, depth=depth + 1)}:{text_of(each, depth=depth + 1)}" for key, each in sorted_items(value)

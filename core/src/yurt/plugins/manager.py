@@ -60,7 +60,7 @@ class PluginStatus(Value):
         return (self.name, *self.drivers, *self.devices, *self.providers)
 
 
-class Made(NamedTuple):
+class MadePlugin(NamedTuple):
     """What one plugin makes."""
 
     drivers: tuple[Driver, ...] = ()
@@ -186,7 +186,7 @@ class PluginManager:
         drivers, devices, providers = (tuple(each.name for each in part) for part in made)
         return msgspec.structs.replace(status, drivers=drivers, devices=devices, providers=providers)
 
-    def _make(self, entry_point: EntryPoint, context: PluginContext) -> Made:
+    def _make(self, entry_point: EntryPoint, context: PluginContext) -> MadePlugin:
         """What the plugin makes with the configuration for its name, and for the names of what it makes."""
         config = dict(self._configs.get(entry_point.name, context.config))
         made = self._permitted(make_parts(entry_point, replace(context, config=config)))
@@ -199,7 +199,7 @@ class PluginManager:
             config |= part
         return self._permitted(make_parts(entry_point, replace(context, config=config)))
 
-    def _permitted(self, made: Made) -> Made:
+    def _permitted(self, made: MadePlugin) -> MadePlugin:
         """What may be used of what a plugin made; raises PluginSkipped when nothing may."""
         reasons = {driver.name: self._refusal(driver.name) for driver in made.drivers if isinstance(driver, Driver)}
         refused = {name: reason for name, reason in reasons.items() if reason}
@@ -290,10 +290,10 @@ class PluginManager:
         self._replaced.clear()
 
 
-def make_parts(entry_point: EntryPoint, context: PluginContext) -> Made:
+def make_parts(entry_point: EntryPoint, context: PluginContext) -> MadePlugin:
     """Import a plugin, check its functions and ask for what it makes."""
     functions = functions_of(entry_point)
-    return Made(
+    return MadePlugin(
         drivers=tuple(each for found in functions.yurt_task_drivers(context=context) for each in found or ()),
         devices=tuple(each for found in functions.yurt_device_plugins(context=context) for each in found or ()),
         providers=tuple(each for found in functions.yurt_template_providers(context=context) for each in found or ()),

@@ -5,7 +5,7 @@ Python's `re` backtracks, so a pattern of a stranger must never reach it.
 
 from __future__ import annotations
 
-from yurt.regexps.automaton import TEXT_MAX, Budget, Regexp, TooMuchWork, compiled, problem
+from yurt.regexps.automaton import TEXT_MAX, Regexp, SearchBudget, TooMuchWork, compiled, problem
 from yurt.regexps.syntax import BadPattern
 
-__all__ = ["TEXT_MAX", "BadPattern", "Budget", "Regexp", "TooMuchWork", "compiled", "problem"]
+__all__ = ["TEXT_MAX", "BadPattern", "Regexp", "SearchBudget", "TooMuchWork", "compiled", "problem"]

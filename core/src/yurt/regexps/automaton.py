@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import NamedTuple
 
-from yurt.regexps.syntax import BadPattern, Charset, Choice, Empty, Look, Node, Repeat, Sequence, parse
+from yurt.regexps.syntax import Alternation, Assertion, BadPattern, Charset, Empty, Node, Repeat, Sequence, parse
 
 PATTERN_CACHE = 256
 PROGRAM_MAX, TEXT_MAX, KEPT_MAX = 2000, 4096, 20_000
@@ -48,7 +48,7 @@ class TooMuchWork(Exception):
     """A search needs more work than its budget has."""
 
 
-class Budget:
+class SearchBudget:
     """The work that searches may do together: so much until it is renewed, and so much in all."""
 
     def __init__(self, each: int, total: int) -> None:
@@ -72,7 +72,7 @@ MATCHED = _State(frozenset(), NO_CHAR, is_match=True)
 class Regexp:
     """A pattern ready to search texts; raises BadPattern when it is none."""
 
-    def __init__(self, pattern: str, *, budget: Budget | None = None) -> None:
+    def __init__(self, pattern: str, *, budget: SearchBudget | None = None) -> None:
         """With a budget, a search may raise TooMuchWork."""
         self._budget = budget
         self._steps: list[_Step] = []
@@ -159,13 +159,13 @@ class Regexp:
                 return then
             case Charset():
                 return self._emit(_Step(node, (then,)))
-            case Look(kind=kind):
+            case Assertion(kind=kind):
                 return self._emit(_Step(None, (then,), kind))
             case Sequence(parts=parts):
                 for part in reversed(parts):
                     then = self._compile(part, then)
                 return then
-            case Choice(parts=parts):
+            case Alternation(parts=parts):
                 return self._emit(_Step(None, tuple(self._compile(part, then) for part in parts)))
             case Repeat():
                 return self._repeat(node, then)

@@ -44,7 +44,7 @@ class Empty(NamedTuple):
     """Matches nothing, everywhere."""
 
 
-class Look(NamedTuple):
+class Assertion(NamedTuple):
     """A place in the text: text start, text end, line start, line end, word, no word."""
 
     kind: str
@@ -56,7 +56,7 @@ class Sequence(NamedTuple):
     parts: tuple[Node, ...]
 
 
-class Choice(NamedTuple):
+class Alternation(NamedTuple):
     """Any of them."""
 
     parts: tuple[Node, ...]
@@ -70,7 +70,7 @@ class Repeat(NamedTuple):
     most: int | None
 
 
-Node = Empty | Charset | Look | Sequence | Choice | Repeat
+Node = Empty | Charset | Assertion | Sequence | Alternation | Repeat
 
 ANY = Charset(((0, CHAR_MAX),))
 ANY_BUT_NEWLINE = Charset(((10, 10),), is_negated=True)
@@ -146,7 +146,7 @@ class _Parser:
             else:
                 sequence.append(self._repeated(self._atom(flags, depth)))
         parts.append(Sequence(tuple(sequence)))
-        return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+        return parts[0] if len(parts) == 1 else Alternation(tuple(parts))
 
     def _flags_alone(self, flags: frozenset[str]) -> frozenset[str] | None:
         """`(?i)` holds for the rest of the group; None for a group of its own."""
@@ -169,9 +169,9 @@ class _Parser:
             case ".":
                 return ANY if "s" in flags else ANY_BUT_NEWLINE
             case "^":
-                return Look("line start" if "m" in flags else "text start")
+                return Assertion("line start" if "m" in flags else "text start")
             case "$":
-                return Look("line end" if "m" in flags else "text end")
+                return Assertion("line end" if "m" in flags else "text end")
             case "\\":
                 return self._escape(flags)
             case "*" | "+" | "?":
@@ -229,7 +229,7 @@ class _Parser:
             return Sequence(tuple(_one(ord(char), flags) for char in literal))
         char = self._next("a character after \\")
         if char in _LOOKS:
-            return Look(_LOOKS[char])
+            return Assertion(_LOOKS[char])
         found = self._class(char)
         if found is not None:
             return found._replace(folds="i" in flags)

@@ -55,7 +55,7 @@ class Wish(Value):
     subject: tuple[tuple[str, str], ...] = ()
 
 
-class Facts(Value):
+class CertificateFacts(Value):
     """What a certificate says, for a person to read."""
 
     subject: str
@@ -116,10 +116,10 @@ def make_certificate(wish: Wish, authority: Pair, now: UnixNano) -> Pair:
     return _pair(builder.sign(issuer_key, hashes.SHA256()), key)
 
 
-def facts_of(pem: bytes) -> Facts:
+def facts_of(pem: bytes) -> CertificateFacts:
     """Read a certificate; raises Invalid for what is none."""
     certificate = _certificate(pem)
-    return Facts(
+    return CertificateFacts(
         subject=certificate.subject.rfc4514_string(),
         issuer=certificate.issuer.rfc4514_string(),
         serial=str(certificate.serial_number),

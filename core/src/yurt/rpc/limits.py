@@ -23,13 +23,13 @@ class RpcLimits(Value):
     """Calls of one client; servers are not bounded."""
 
 
-class Refused(NamedTuple):
+class ConnectionRefused(NamedTuple):
     """A connection that is not taken, and why, for the log."""
 
     reason: str
 
 
-class Admission:
+class ConnectionAdmission:
     """Who is connected, by a key for each connection. Strangers are kept in the order in which they came."""
 
     def __init__(self, limits: RpcLimits) -> None:
@@ -46,19 +46,19 @@ class Admission:
         """Connections that have not said yet who they are."""
         return len(self._strangers)
 
-    def enter(self, key: int, address: str) -> Refused | int | None:
+    def enter(self, key: int, address: str) -> ConnectionRefused | int | None:
         """A connection came: why it is refused, or which stranger has to end for it, or None.
 
         Strangers hold no place that another one needs: not among all, and not behind one address.
         """
         limits = self._limits
         if len(self._addresses) >= limits.connections_max:
-            return Refused(f"{limits.connections_max} connections stand already")
+            return ConnectionRefused(f"{limits.connections_max} connections stand already")
         evicted = None
         if 0 < limits.per_address_max <= self._per_address[address]:
             evicted = next((each for each in self._strangers if self._addresses[each] == address), None)
             if evicted is None:
-                return Refused(
+                return ConnectionRefused(
                     f"{limits.per_address_max} connections of {address} stand already (limits.rpc_max_conns_per_client)"
                 )
         elif len(self._strangers) >= limits.strangers_max:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from yurt.rpc.frames import Hello, Welcome, refusal
 from yurt.rpc.greeting import decode_hello, encode_greeting
-from yurt.rpc.limits import Admission, Refused, RpcLimits
+from yurt.rpc.limits import ConnectionAdmission, ConnectionRefused, RpcLimits
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.wire import ConnectionLost, SocketWire, begins_with_tls, names_in, watch_for_silence
 from yurt.runtime.peer_lines import PeerLines
@@ -76,7 +76,7 @@ class Listener:
         self._accept = accept
         self._welcome = welcome
         self._limits = limits or RpcLimits()
-        self._admission = Admission(self._limits)
+        self._admission = ConnectionAdmission(self._limits)
         self._allows_plain = False
         self._untouched: dict[int, socket.socket] = {}
         """Those whose serving has not had its first turn."""
@@ -132,7 +132,7 @@ class Listener:
         host = str(address[0])
         key, self._next_key = self._next_key, self._next_key + 1
         outcome = self._admission.enter(key, host)
-        if isinstance(outcome, Refused):
+        if isinstance(outcome, ConnectionRefused):
             self.metrics.count("rpc.refuse_conn")
             self._tell(host, f"a connection is refused: {outcome.reason}")
             connection.close()

@@ -27,7 +27,7 @@ class ConnectionLost(Unavailable, reason=Reason.CONNECTION_LOST):
     """The connection ended while the call was under way: it may or may not have been carried out."""
 
 
-class Reader(Protocol):
+class WireReader(Protocol):
     """What a wire tells the one who reads it."""
 
     def take(self, message: bytes) -> None:
@@ -50,7 +50,7 @@ class Reader(Protocol):
 class Wire(Protocol):
     """A connection as a peer needs it."""
 
-    def attach(self, reader: Reader) -> None:
+    def attach(self, reader: WireReader) -> None:
         """Have everything that comes from now on, and what came already, read by `reader`."""
         ...
 
@@ -75,7 +75,7 @@ class SocketWire(asyncio.Protocol):
         """How often something came."""
         self._bytes_max = GREETING_BYTES_MAX
         self._transport: asyncio.Transport | None = None
-        self._reader: Reader | None = None
+        self._reader: WireReader | None = None
         self._early: deque[bytes] = deque()
         self._has_early = asyncio.Event()
         self._rest = bytearray()
@@ -142,7 +142,7 @@ class SocketWire(asyncio.Protocol):
             raise ConnectionLost(self._problem)
         return self._early.popleft()
 
-    def attach(self, reader: Reader) -> None:
+    def attach(self, reader: WireReader) -> None:
         """Read from now on."""
         self._reader, self._bytes_max = reader, MESSAGE_BYTES_MAX
         while self._early:

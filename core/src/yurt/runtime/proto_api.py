@@ -18,7 +18,7 @@ Message = Any
 """A protobuf message: its class is made at run time, so its type cannot be named."""
 
 
-class Method(NamedTuple):
+class ProtoMethod(NamedTuple):
     """One method of a service."""
 
     path: str
@@ -33,7 +33,7 @@ class ProtoApi:
         self._home = home
         self._file = file
         self._package = package
-        self._methods: dict[str, dict[str, Method]] = {}
+        self._methods: dict[str, dict[str, ProtoMethod]] = {}
         self._classes: dict[str, Any] = {}
 
     @cached_property
@@ -54,12 +54,12 @@ class ProtoApi:
         """A message with fields."""
         return self.message_class(name)(**fields)
 
-    def methods(self, service: str) -> dict[str, Method]:
+    def methods(self, service: str) -> dict[str, ProtoMethod]:
         """The methods of a service by name."""
         if service not in self._methods:
             full_name = f"{self._package}.{service}"
             self._methods[service] = {
-                each.name: Method(
+                each.name: ProtoMethod(
                     path=f"/{full_name}/{each.name}",
                     request=GetMessageClass(each.input_type),
                     response=GetMessageClass(each.output_type),
@@ -68,7 +68,7 @@ class ProtoApi:
             }
         return self._methods[service]
 
-    def method(self, service: str, name: str) -> Method:
+    def method(self, service: str, name: str) -> ProtoMethod:
         """A method by its service and name."""
         return self.methods(service)[name]
 

@@ -30,7 +30,7 @@ Kinds = dict[str, int]
 """The full name of every message and enum, and which of the two it is."""
 
 
-class Reader:
+class TokenCursor:
     """A cursor over the tokens of one file."""
 
     def __init__(self, text: str) -> None:
@@ -64,7 +64,7 @@ class Reader:
 
 def read_proto(name: str, text: str, kinds: Kinds) -> FileDescriptorProto:
     """The descriptor of one file; `kinds` knows the files before it, and learns of this one."""
-    reader = Reader(text)
+    reader = TokenCursor(text)
     file = FileDescriptorProto(name=name, syntax="proto3")
     while not reader.is_done:
         match reader.take():
@@ -91,7 +91,7 @@ def read_proto(name: str, text: str, kinds: Kinds) -> FileDescriptorProto:
     return file
 
 
-def read_message(reader: Reader, message: DescriptorProto) -> None:
+def read_message(reader: TokenCursor, message: DescriptorProto) -> None:
     """A message from its name on."""
     message.name = reader.take()
     reader.take("{")
@@ -115,7 +115,7 @@ def read_message(reader: Reader, message: DescriptorProto) -> None:
 
 
 def read_field(
-    reader: Reader, message: DescriptorProto, type_name: str, *, label: int = OPTIONAL
+    reader: TokenCursor, message: DescriptorProto, type_name: str, *, label: int = OPTIONAL
 ) -> FieldDescriptorProto:
     """`name = number;` after a type."""
     name, _, number = reader.statement()
@@ -133,7 +133,7 @@ def json_name(name: str) -> str:
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
-def read_oneof(reader: Reader, message: DescriptorProto) -> None:
+def read_oneof(reader: TokenCursor, message: DescriptorProto) -> None:
     """A oneof from its name on."""
     index = len(message.oneof_decl)
     message.oneof_decl.add(name=reader.take())
@@ -142,7 +142,7 @@ def read_oneof(reader: Reader, message: DescriptorProto) -> None:
         read_field(reader, message, reader.take()).oneof_index = index
 
 
-def read_map(reader: Reader, message: DescriptorProto) -> None:
+def read_map(reader: TokenCursor, message: DescriptorProto) -> None:
     """`<key, value> name = number;`, which is a list of entries."""
     reader.take("<")
     key = reader.take()
@@ -155,10 +155,10 @@ def read_map(reader: Reader, message: DescriptorProto) -> None:
     entry = message.nested_type.add(name=name)
     entry.options.map_entry = True
     for number, (part, type_name) in enumerate((("key", key), ("value", value)), 1):
-        read_field(Reader(f"{part} = {number};"), entry, type_name)
+        read_field(TokenCursor(f"{part} = {number};"), entry, type_name)
 
 
-def read_enum(reader: Reader, enum: EnumDescriptorProto) -> None:
+def read_enum(reader: TokenCursor, enum: EnumDescriptorProto) -> None:
     """An enum from its name on."""
     enum.name = reader.take()
     reader.take("{")
@@ -170,7 +170,7 @@ def read_enum(reader: Reader, enum: EnumDescriptorProto) -> None:
                 enum.value.add(name=name, number=int(number))
 
 
-def read_service(reader: Reader, service: ServiceDescriptorProto) -> None:
+def read_service(reader: TokenCursor, service: ServiceDescriptorProto) -> None:
     """A service from its name on."""
     service.name = reader.take()
     reader.take("{")

@@ -77,7 +77,7 @@ from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 if TYPE_CHECKING:
     from yurt.scheduler.capacity.limits import LimitsOf
     from yurt.server.leadership.term import Term
-    from yurt.server.resources.region_replication import Authority
+    from yurt.server.resources.region_replication import AuthoritativeRegion
 
 log = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Server:
     def __init__(self, config: ServerConfig, *, env: Env, log: CommandLog, limits: LimitsOf | None = None) -> None:
         self.config = config
         self.peers: Peers = NoPeers(config.rpc_addr)
-        self.authority: Authority | None = None
+        self.authority: AuthoritativeRegion | None = None
         self.env = env
         self.watches = Watches()
         self.events = EventBuffer(config.event_buffer_size)

@@ -90,11 +90,11 @@ class Chunk(NamedTuple):
         return Chunk(self.ids, self.offered, used, self.ties)
 
 
-class NodeRows:
+class NodeColumns:
     """The whole of the node-derived columns; shared by all snapshots between which no node changed."""
 
     def __init__(
-        self, chunks: tuple[Chunk, ...], *, before: NodeRows | None = None, changed: Collection[int] = ()
+        self, chunks: tuple[Chunk, ...], *, before: NodeColumns | None = None, changed: Collection[int] = ()
     ) -> None:
         """These chunks; `before` gives the numbers of what has been seen, and differs in the rows `changed`."""
         self._chunks = chunks
@@ -166,7 +166,7 @@ class Columns:
 
     def __init__(
         self,
-        nodes: NodeRows,
+        nodes: NodeColumns,
         chunks: tuple[Chunk, ...],
         *,
         rows: immutables.Map[str, int],
@@ -185,7 +185,7 @@ class Columns:
     @classmethod
     def empty(cls) -> Columns:
         """No nodes."""
-        return cls(NodeRows(()), (), rows=immutables.Map(), free=(), held=immutables.Map())
+        return cls(NodeColumns(()), (), rows=immutables.Map(), free=(), held=immutables.Map())
 
     @classmethod
     def rebuild(cls, nodes: Iterable[Node], allocs: Iterable[Allocation]) -> Columns:
@@ -396,7 +396,7 @@ class _Editor:
             self._chunks[number] = self._chunks[number].with_used(used)
         chunks, nodes = tuple(self._chunks), self._base.nodes
         if self._changed:
-            nodes = NodeRows(chunks, before=nodes, changed=self._changed)
+            nodes = NodeColumns(chunks, before=nodes, changed=self._changed)
         return Columns(
             nodes,
             chunks,

@@ -94,7 +94,7 @@ class PlainRows(Generic[K, V]):
         return len(rows)
 
 
-class JobRows(Generic[K]):
+class JobKeys(Generic[K]):
     """Key and number of a job: allocations share it, and its current version is one of its kept ones."""
 
     row_type = Job

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from yurt.sdk.value import replace
-from yurt.state.row_codecs import AllocRows, JobRows, PlainRows
+from yurt.state.row_codecs import AllocRows, JobKeys, PlainRows
 from yurt.state.schema import OnRestore, RenamedTable, SearchContext, TableSchema, TableSet, Topic
 from yurt.structs.cluster import (
     AutopilotConfiguration,
@@ -67,7 +67,7 @@ class Tables(TableSet):
     __slots__ = ()
 
     jobs = TableSchema(
-        JobRows(list[tuple[JobKey, int]]),
+        JobKeys(list[tuple[JobKey, int]]),
         key_of=lambda job: job.key,
         namespace_of=lambda _, job: job.namespace,
         indexes={
@@ -88,7 +88,7 @@ class Tables(TableSet):
     """Current jobs by (namespace, id)."""
 
     job_versions = TableSchema(
-        JobRows(list[tuple[VersionKey, int]]),
+        JobKeys(list[tuple[VersionKey, int]]),
         key_of=lambda job: (job.namespace, job.id, job.version),
         namespace_of=lambda _, job: job.namespace,
         indexes={"job": lambda job: (job.namespace, job.id)},

@@ -51,7 +51,7 @@ class Stamp(Value):
     total: bytes = bytes(DIGEST_BYTES)
 
 
-class Found(NamedTuple):
+class CopyWorth(NamedTuple):
     """What a copy is worth."""
 
     kind: str
@@ -59,7 +59,7 @@ class Found(NamedTuple):
     problem: str = ""
 
 
-class Choice(NamedTuple):
+class CopyChoice(NamedTuple):
     """How the database was found: what is to be told of damage ("": nothing), and whether something may be missing."""
 
     damage: str = ""
@@ -75,7 +75,7 @@ def _key(name: str) -> bytes:
     return hashlib.blake2b(name.encode(), digest_size=32).digest()
 
 
-class Ledger:
+class CellDigests:
     """The digests of all cells, and the stamp that they make."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -133,24 +133,24 @@ class Copy:
                 connection.close()
 
 
-def settle(path: Path, *, is_begun: bool) -> Choice:
+def settle(path: Path, *, is_begun: bool) -> CopyChoice:
     """Have both copies hold the newest sound content; blocks.
 
     `is_begun`: the client has run before, so that a database that is not there was lost.
     """
     copy = path.with_name(COPY_NAME)
     first, second = look(path), look(copy)
-    choice = Choice()
+    choice = CopyChoice()
     if second.kind == SOUND and (first.kind != SOUND or first.number < second.number):
         choice = _restored(path, copy, first)
     elif first.kind in (DAMAGED, ABSENT):
         choice = _lost(path, first, second, is_begun=is_begun)
     elif second.kind == DAMAGED:
-        choice = Choice(f"the copy {copy} of the client's database was damaged ({second.problem}) and is made anew")
+        choice = CopyChoice(f"the copy {copy} of the client's database was damaged ({second.problem}) and is made anew")
     newest = max(found.number if found.kind == SOUND else 0 for found in (first, second))
     if _known_number(path) > newest and not choice.is_incomplete:
         told = f"both copies of the client's database {path} lack its newest changes"
-        choice = Choice(f"{told}: the node looks for the tasks that run here", is_incomplete=True)
+        choice = CopyChoice(f"{told}: the node looks for the tasks that run here", is_incomplete=True)
     _remade(path, copy)
     if choice.damage:
         log.log(logging.ERROR if choice.is_incomplete else logging.WARNING, "%s", choice.damage)
@@ -167,44 +167,46 @@ def _known_number(path: Path) -> int:
     return 0 if mark is None else mark.index
 
 
-def look(path: Path) -> Found:
+def look(path: Path) -> CopyWorth:
     """What a copy is worth, without a change to it."""
     if not path.exists():
-        return Found(ABSENT, problem="it is gone")
+        return CopyWorth(ABSENT, problem="it is gone")
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
             if not {"facts", "allocs"} <= tables:
-                return Found(DAMAGED if tables else ABSENT, problem="its tables are missing")
+                return CopyWorth(DAMAGED if tables else ABSENT, problem="its tables are missing")
             if "stamp" not in tables:
-                return Found(UNSTAMPED)
+                return CopyWorth(UNSTAMPED)
             stamp = _stamp(connection)
             total = sum(digest for _, digest in _digests(connection)) % MODULUS
     except (sqlite3.DatabaseError, ValueError, TypeError) as error:
-        return Found(DAMAGED, problem=str(error))
+        return CopyWorth(DAMAGED, problem=str(error))
     if total.to_bytes(DIGEST_BYTES, "big") != stamp.total:
-        return Found(DAMAGED, problem="its records do not add up")
-    return Found(SOUND, stamp.number)
+        return CopyWorth(DAMAGED, problem="its records do not add up")
+    return CopyWorth(SOUND, stamp.number)
 
 
-def _restored(path: Path, copy: Path, first: Found) -> Choice:
+def _restored(path: Path, copy: Path, first: CopyWorth) -> CopyChoice:
     """The second copy takes the place of the first."""
     problem = first.problem or "its newest changes are missing"
     aside = _set_aside(path)
     _backup(copy, path)
     kept = f"; the old files are in {aside}" if aside else ""
-    return Choice(f"the client's database {path} was damaged ({problem}): all of it was restored from its copy{kept}")
+    return CopyChoice(
+        f"the client's database {path} was damaged ({problem}): all of it was restored from its copy{kept}"
+    )
 
 
-def _lost(path: Path, first: Found, second: Found, *, is_begun: bool) -> Choice:
+def _lost(path: Path, first: CopyWorth, second: CopyWorth, *, is_begun: bool) -> CopyChoice:
     """Neither copy is whole: what can be read of the first still counts, record by record."""
     if first.kind == ABSENT and second.kind == ABSENT and not is_begun:
-        return Choice()
+        return CopyChoice()
     told = f"the client's database {path} was damaged ({first.problem}), and its copy is no help ({second.problem})"
     if first.kind == DAMAGED and not _is_readable(path):
         aside = _set_aside(path)
         told = f"{told}; the old files are in {aside}"
-    return Choice(
+    return CopyChoice(
         f"{told}: the node looks for the tasks that run here, and asks its servers for the rest", is_incomplete=True
     )
 

@@ -24,7 +24,7 @@ from yurt.sdk.errors import Conflict
 from yurt.sdk.value import Value, no_entries, replace
 from yurt.storage import commit_index
 from yurt.storage.checked import read_checked, write_checked
-from yurt.storage.client_copies import COPY_NAME, PUT_STAMP, SCHEMA, Cells, Change, Copy, Ledger, settle
+from yurt.storage.client_copies import COPY_NAME, PUT_STAMP, SCHEMA, CellDigests, Cells, Change, Copy, settle
 from yurt.storage.commit_index import CommitIndex, Mark
 from yurt.storage.data_dir import FORMAT, DataDir
 from yurt.storage.sqlite_worker import SqliteWorker
@@ -132,7 +132,7 @@ class ClientDatabase:
         try:
             self.damage, self.is_incomplete = settle(path, is_begun=is_begun)
             with closing(sqlite3.connect(path)) as connection:
-                self._ledger = Ledger(connection)
+                self._ledger = CellDigests(connection)
             copy = Copy(path.with_name(COPY_NAME))
             commit_index.create(path.parent, Mark(index=self._ledger.number))
             self._commit_index = CommitIndex(path.parent, is_synced=False)

@@ -58,7 +58,7 @@ class DeviceCases:
     has_stats: bool = True
 
 
-class Bench:
+class DeviceBench:
     """A plugin that is followed, and what it said last."""
 
     def __init__(self, plugin: DevicePlugin) -> None:
@@ -116,7 +116,7 @@ class DeviceSuite:
         return DeviceCases()
 
     @pytest.fixture
-    async def bench(self, make_plugin: DeviceFactory, cases: DeviceCases, tmp_path: Path) -> AsyncIterator[Bench]:
+    async def bench(self, make_plugin: DeviceFactory, cases: DeviceCases, tmp_path: Path) -> AsyncIterator[DeviceBench]:
         """The plugin, followed as a client does, and closed afterwards."""
         clock = asyncio.get_running_loop().time
         context = PluginContext(
@@ -125,7 +125,7 @@ class DeviceSuite:
             paths=AgentPaths(state_dir=str(tmp_path), run_dir=str(tmp_path)),
             now=lambda: UnixNano(round(clock() * 1_000_000_000)),
         )
-        bench = Bench(make_plugin(context))
+        bench = DeviceBench(make_plugin(context))
         following = asyncio.ensure_future(bench.follow())
         try:
             yield bench
@@ -135,10 +135,10 @@ class DeviceSuite:
             with contextlib.suppress(asyncio.CancelledError):
                 await following
 
-    async def test_it_is_a_device_plugin(self, bench: Bench) -> None:
+    async def test_it_is_a_device_plugin(self, bench: DeviceBench) -> None:
         assert isinstance(bench.plugin, DevicePlugin)
 
-    async def test_the_first_fingerprint_comes_soon_and_has_whole_names(self, bench: Bench) -> None:
+    async def test_the_first_fingerprint_comes_soon_and_has_whole_names(self, bench: DeviceBench) -> None:
         found = await bench.first()
 
         for group in found.groups:
@@ -146,7 +146,7 @@ class DeviceSuite:
             assert all(NAME.fullmatch(each) for each in parts), f"{parts}: a name is not empty and has no slash"
             assert group.instances, f"{parts}: a group without instances is not offered"
 
-    async def test_every_device_has_an_id_of_its_own(self, bench: Bench) -> None:
+    async def test_every_device_has_an_id_of_its_own(self, bench: DeviceBench) -> None:
         found = await bench.first()
         ids = [each.id for group in found.groups for each in group.instances]
 
@@ -154,19 +154,19 @@ class DeviceSuite:
         assert not [each for each in ids if "::" in each], ":: parts the id of a device from that of a booking"
         assert len(ids) == len(set(ids))
 
-    async def test_a_group_is_told_once(self, bench: Bench) -> None:
+    async def test_a_group_is_told_once(self, bench: DeviceBench) -> None:
         found = await bench.first()
         names = [(group.vendor, group.type, group.name) for group in found.groups]
 
         assert len(names) == len(set(names))
 
-    async def test_an_unhealthy_device_has_a_reason(self, bench: Bench) -> None:
+    async def test_an_unhealthy_device_has_a_reason(self, bench: DeviceBench) -> None:
         found = await bench.first()
         ill = [each for group in found.groups for each in group.instances if not each.is_healthy]
 
         assert all(each.reason for each in ill)
 
-    async def test_a_reservation_names_what_it_needs_in_full(self, bench: Bench) -> None:
+    async def test_a_reservation_names_what_it_needs_in_full(self, bench: DeviceBench) -> None:
         group, device = await bench.device()
         found = await bench.plugin.reserve(claim(group, device.id))
 
@@ -179,19 +179,19 @@ class DeviceSuite:
         assert all(re.fullmatch(r"[^/=\s]+/[^/=\s]+=\S+", each) for each in found.cdi_devices)
         assert found.env or found.nodes or found.cdi_devices or found.engine_devices, "the task would learn nothing"
 
-    async def test_a_reservation_is_answered_alike_each_time(self, bench: Bench) -> None:
+    async def test_a_reservation_is_answered_alike_each_time(self, bench: DeviceBench) -> None:
         group, device = await bench.device()
         wanted = claim(group, device.id)
 
         assert await bench.plugin.reserve(wanted) == await bench.plugin.reserve(wanted)
 
-    async def test_an_unknown_device_is_refused_with_its_id(self, bench: Bench) -> None:
+    async def test_an_unknown_device_is_refused_with_its_id(self, bench: DeviceBench) -> None:
         group, _ = await bench.device()
 
         with pytest.raises(YurtError, match="no-such-device"):
             await bench.plugin.reserve(claim(group, "no-such-device"))
 
-    async def test_holders_may_come_and_go_in_any_order(self, bench: Bench) -> None:
+    async def test_holders_may_come_and_go_in_any_order(self, bench: DeviceBench) -> None:
         group, device = await bench.device()
         wanted = claim(group, device.id)
         for claims in ((), (wanted,), (wanted,), ()):
@@ -199,7 +199,7 @@ class DeviceSuite:
 
         assert await bench.plugin.reserve(wanted)
 
-    async def test_figures_are_of_devices_that_are_there(self, bench: Bench, cases: DeviceCases) -> None:
+    async def test_figures_are_of_devices_that_are_there(self, bench: DeviceBench, cases: DeviceCases) -> None:
         found = await bench.first()
         uses = await bench.plugin.stats()
 
@@ -209,7 +209,9 @@ class DeviceSuite:
             assert uses[device.id].at > 0
             assert uses[device.id].summary is not None
 
-    async def test_a_device_that_breaks_is_unhealthy_alone_and_recovers(self, bench: Bench, cases: DeviceCases) -> None:
+    async def test_a_device_that_breaks_is_unhealthy_alone_and_recovers(
+        self, bench: DeviceBench, cases: DeviceCases
+    ) -> None:
         if cases.breaks is None or cases.mends is None:
             pytest.skip("no way is given to break a device and to mend it")
         _, device = await bench.device()
@@ -224,7 +226,7 @@ class DeviceSuite:
         cases.mends(device.id)
         assert await bench.wait_for(lambda found: is_healthy(found, device.id))
 
-    async def test_it_can_be_closed_twice(self, bench: Bench) -> None:
+    async def test_it_can_be_closed_twice(self, bench: DeviceBench) -> None:
         await bench.first()
         await bench.plugin.close()
         await bench.plugin.close()

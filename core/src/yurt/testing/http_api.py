@@ -34,7 +34,7 @@ START_LIMIT_S = 60.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
+class HttpAnswer:
     """What came back."""
 
     status: int
@@ -59,22 +59,22 @@ class Api:
         self.client = client
         self.server = server
 
-    async def call(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
+    async def call(self, method: str, path: str, body: Any = None, **options: Any) -> HttpAnswer:
         """One request; a body that is no bytes goes as JSON."""
         raw = body if isinstance(body, bytes | None) else json.dumps(body).encode()
         data = None if raw is None else io.BytesIO(raw)
         async with self.client.request(method, path, data=data, allow_redirects=False, **options) as response:
-            return Answer(response.status, await response.text(errors="replace"), response.headers)
+            return HttpAnswer(response.status, await response.text(errors="replace"), response.headers)
 
-    async def get(self, path: str, **options: Any) -> Answer:
+    async def get(self, path: str, **options: Any) -> HttpAnswer:
         """GET."""
         return await self.call("GET", path, **options)
 
-    async def put(self, path: str, body: Any = None) -> Answer:
+    async def put(self, path: str, body: Any = None) -> HttpAnswer:
         """PUT."""
         return await self.call("PUT", path, body)
 
-    async def register(self, job_id: str = "web", **changes: Any) -> Answer:
+    async def register(self, job_id: str = "web", **changes: Any) -> HttpAnswer:
         """Register a small job."""
         return await self.put("/v1/jobs", {"Job": job_document(job_id, **changes)})
 

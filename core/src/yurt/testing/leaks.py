@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from yurt.cli.api.client import ApiClient, Connection
+from yurt.cli.api.client import AgentAddress, ApiClient
 from yurt.testing.agent import Agent, wait_for
 
 EXEC_LIMIT_S = 60.0
@@ -155,7 +155,7 @@ class Lives:
         self.data_dir = data_dir_of(agent)
         self._rounds = 0
         self._alloc_ids: set[str] = set()
-        self._api = ApiClient(Connection(address=agent.address))
+        self._api = ApiClient(AgentAddress(address=agent.address))
 
     def round(self, count: int) -> int:
         """So many lives for each driver; how many those are together."""

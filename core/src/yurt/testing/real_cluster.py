@@ -1,6 +1,6 @@
 """A cluster of real agents for the tests: servers with etcd members of their own and clients, each a process.
 
-Each part can be killed, frozen, stopped and started again by itself. Agents listen on loopback, or wherever a `Place`
+Each part can be killed, frozen, stopped and started again by itself. Agents listen on loopback, or where an `AgentHost`
 says: in a network namespace, say. Afterwards everything that was started is gone.
 """
 
@@ -26,14 +26,14 @@ LEADERLESS = ("No cluster leader", "may or may not")
 """What servers say of a change while their leader changes, as it does by itself where a machine is busy."""
 
 
-class Place(NamedTuple):
+class AgentHost(NamedTuple):
     """Where an agent runs: the address it listens on, and what stands before its command (`ip netns exec NAME`)."""
 
     address: str = "127.0.0.1"
     before: tuple[str, ...] = ()
 
 
-HERE = Place()
+HERE = AgentHost()
 
 
 class ClusterAgent(Agent):
@@ -41,7 +41,7 @@ class ClusterAgent(Agent):
 
     ready_path = "/v1/status/leader"
 
-    def __init__(self, folder: Path, name: str, settings: dict[str, Any], place: Place = HERE) -> None:
+    def __init__(self, folder: Path, name: str, settings: dict[str, Any], place: AgentHost = HERE) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         super().__init__(folder, data_dir=folder / "data", name=name, command=[*place.before, *YURT])
         self.name = name
@@ -223,7 +223,7 @@ class RealCluster:
 
     # Making agents.
 
-    def add_servers(self, count: int, places: Sequence[Place] = (), **server: Any) -> list[ServerAgent]:
+    def add_servers(self, count: int, places: Sequence[AgentHost] = (), **server: Any) -> list[ServerAgent]:
         """Servers that are to form a cluster, or with `bootstrap_expect=0` to join one; none is started yet."""
         first = len(self.servers) + 1
         made = [
@@ -240,7 +240,7 @@ class RealCluster:
             each.write_config()
         return made
 
-    def add_client(self, place: Place = HERE, **client: Any) -> ClientAgent:
+    def add_client(self, place: AgentHost = HERE, **client: Any) -> ClientAgent:
         """A client that knows all servers there are; it is not started yet."""
         number = len(self.clients) + 1
         servers = [each.at("rpc") for each in self.servers]

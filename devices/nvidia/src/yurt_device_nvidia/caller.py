@@ -21,7 +21,7 @@ class Hanging(Exception):
     """The driver does not come back from a call."""
 
 
-class Caller:
+class NvmlThread:
     """One thread for all calls."""
 
     def __init__(self, name: str, *, limit_s: float) -> None:

@@ -20,10 +20,10 @@ from yurt.sdk.driver import PluginContext
 from yurt.sdk.errors import DriverError
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 
-from yurt_device_nvidia.caller import Caller, Hanging
-from yurt_device_nvidia.facts import CardFacts, CardUse, Condition, Look, SystemFacts
+from yurt_device_nvidia.caller import Hanging, NvmlThread
+from yurt_device_nvidia.facts import CardFacts, CardUse, Condition, GpuObservation, SystemFacts
 from yurt_device_nvidia.figures import device_use
-from yurt_device_nvidia.groups import Offer
+from yurt_device_nvidia.groups import GroupOffer
 from yurt_device_nvidia.health import HealthRules, SeenXid, reason_against
 from yurt_device_nvidia.mps import MpsDaemons, limits
 from yurt_device_nvidia.nvml import FAKE_PREFIX, Nvml, NvmlProblem, Xid, has_library
@@ -50,7 +50,7 @@ class NvidiaDevices:
         self._rules = HealthRules(quiet_s=settings.quiet_s, ignored=frozenset(options.ignored_xids))
         self._mps = MpsDaemons(Path(options.mps_dir or Path(context.paths.run_dir) / "nvidia-mps"))
         self._nvml = Nvml(options.library)
-        self._caller = Caller("nvml", limit_s=CALL_LIMIT_S)
+        self._caller = NvmlThread("nvml", limit_s=CALL_LIMIT_S)
         self._watcher = XidWatcher(self._nvml, self._take_xid)
         self._system = SystemFacts()
         self._cards: dict[str, CardFacts] = {}
@@ -108,7 +108,7 @@ class NvidiaDevices:
         self._xids = {key: xid for key, xid in self._xids.items() if key[0] not in back}
         self._conditions = {**self._missing(look.conditions), **look.conditions}
 
-    async def _listen_to(self, look: Look) -> None:
+    async def _listen_to(self, look: GpuObservation) -> None:
         """Hear the errors of these cards; those of a new one are heard by listening anew."""
         if self._watcher.is_listening and not {card.uuid for card in look.cards} <= self._cards.keys():
             await self._watcher.stop()
@@ -125,7 +125,7 @@ class NvidiaDevices:
         known = self._conditions.get(uuid)
         return known.lost if known is not None else ""
 
-    def _blocking_look(self) -> Look:
+    def _blocking_look(self) -> GpuObservation:
         if not self._nvml.is_open:
             self._check_library()
             self._nvml.open()
@@ -148,7 +148,7 @@ class NvidiaDevices:
         reasons = dict.fromkeys(self._cards, everything) if everything else self._reasons()
         options = self._settings.options
         modes = tuple(mode for mode in options.sharing if mode != MPS or self._mps.is_installed())
-        offer = Offer(
+        offer = GroupOffer(
             self._system,
             self._cards.values(),
             reasons=reasons,
@@ -266,7 +266,7 @@ class NvidiaDevices:
         self._caller.close()
 
 
-def is_lost(look: Look, uuid: str) -> bool:
+def is_lost(look: GpuObservation, uuid: str) -> bool:
     """Whether a card does not answer."""
     return bool(look.conditions.get(uuid, Condition(lost=NOT_LISTED)).lost)
 

@@ -9,7 +9,7 @@ from yurt.sdk.value import Value, no_entries
 MIB = 1024 * 1024
 
 
-class Link(Value):
+class NvLink(Value):
     """An NVLink that is up: the place on the bus of what it leads to, a GPU (`gpu`) or an NVSwitch (`switch`)."""
 
     to: str
@@ -53,7 +53,7 @@ class CardFacts(Value):
     architecture: str | None = None
     numa_node: int | None = None
     cpus: tuple[int, ...] = ()
-    links: tuple[Link, ...] = ()
+    links: tuple[NvLink, ...] = ()
     ancestors: Mapping[str, str] = no_entries()
     migs: tuple[MigFacts, ...] = ()
 
@@ -105,7 +105,7 @@ class CardUse(Value):
     processes: tuple[ProcessUse, ...] = ()
 
 
-class Look(Value):
+class GpuObservation(Value):
     """All GPUs at one moment, with the conditions by card."""
 
     system: SystemFacts

@@ -12,7 +12,7 @@ VENDOR, TYPE = "nvidia", "gpu"
 Attributes = dict[str, AttributeValue]
 
 
-class Offer:
+class GroupOffer:
     """What is offered: `reasons` holds why a device (a card or a MIG instance) is unhealthy."""
 
     def __init__(

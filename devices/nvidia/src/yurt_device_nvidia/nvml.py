@@ -1,4 +1,4 @@
-"""NVML as values: the only module that speaks to the driver. Everything here blocks; it runs on `caller.Caller`.
+"""NVML as values: the only module that speaks to the driver. Everything here blocks; it runs on `caller.NvmlThread`.
 
 `pynvml` is imported when the library is known to be there. A question that this driver or this card does not answer is
 None, so that an old driver or a small card has fewer facts and no failure; what stops everything is an NvmlProblem with
@@ -21,9 +21,9 @@ from yurt_device_nvidia.facts import (
     CardFacts,
     CardUse,
     Condition,
-    Link,
-    Look,
+    GpuObservation,
     MigFacts,
+    NvLink,
     ProcessUse,
     SystemFacts,
 )
@@ -135,14 +135,14 @@ class Nvml:
             return question(*arguments)
         except nvml.NVMLError as error:
             if error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_RESET_REQUIRED):
-                raise Lost(str(error)) from None
+                raise CardLost(str(error)) from None
             if error.value == nvml.NVML_ERROR_UNINITIALIZED:
                 raise NvmlProblem("the NVIDIA driver was taken away; it is looked for again") from None
             return None
 
     # What is there.
 
-    def look(self) -> Look:
+    def look(self) -> GpuObservation:
         """All that there is to know of the GPUs; raises NvmlProblem."""
         nvml = self._nvml
         cuda = self._ask(nvml.nvmlSystemGetCudaDriverVersion_v2)
@@ -157,7 +157,7 @@ class Nvml:
                 conditions[uuid] = condition
             if card is not None:
                 cards.append(card)
-        return Look(system=system, cards=tuple(self._with_ancestors(cards)), conditions=conditions)
+        return GpuObservation(system=system, cards=tuple(self._with_ancestors(cards)), conditions=conditions)
 
     def _card(self, index: int) -> tuple[str, CardFacts | None, Condition]:
         """A card's UUID, what it is and how it fares; one that is lost may still say who it is, or not even that."""
@@ -169,7 +169,7 @@ class Nvml:
                 return "", None, Condition()
             self._handles[uuid] = handle
             return uuid, self._facts(index, uuid, handle), self._condition(handle)
-        except Lost as lost:
+        except CardLost as lost:
             return uuid, None, Condition(lost=str(lost))
 
     def _facts(self, index: int, uuid: str, handle: Any) -> CardFacts:
@@ -218,7 +218,7 @@ class Nvml:
             return found.total, found.reserved, found.used
         found = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle)
         if found is None:
-            raise Lost("it does not say how much memory it has")
+            raise CardLost("it does not say how much memory it has")
         return found.total, None, found.used
 
     def _bandwidth(self, handle: Any) -> int | None:
@@ -242,7 +242,7 @@ class Nvml:
         words = self._ask(self._nvml.nvmlDeviceGetCpuAffinity, handle, max(4, ((os.cpu_count() or 1) + 63) // 64))
         yield from bits(words) if words is not None else ()
 
-    def _links(self, handle: Any) -> Iterator[Link]:
+    def _links(self, handle: Any) -> Iterator[NvLink]:
         nvml = self._nvml
         for number in range(LINKS_MAX):
             if self._ask(nvml.nvmlDeviceGetNvLinkState, handle, number) != nvml.NVML_FEATURE_ENABLED:
@@ -250,7 +250,7 @@ class Nvml:
             remote = self._ask(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, number)
             kind = self._ask(nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, number)
             is_switch = kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH or remote is None
-            yield Link(to=FABRIC if remote is None else text_of(remote.busId), kind="switch" if is_switch else "gpu")
+            yield NvLink(to=FABRIC if remote is None else text_of(remote.busId), kind="switch" if is_switch else "gpu")
 
     def _migs(self, handle: Any) -> Iterator[MigFacts]:
         nvml = self._nvml
@@ -286,7 +286,7 @@ class Nvml:
         handles = (self._handles[one.uuid], self._handles[two.uuid])
         try:
             level = self._ask(self._nvml.nvmlDeviceGetTopologyCommonAncestor, *handles)
-        except Lost:
+        except CardLost:
             return None
         return ANCESTORS.get(number_or(level, -1))
 
@@ -307,7 +307,7 @@ class Nvml:
                 nvml.NVML_VOLATILE_ECC,
             )
             rows = self._ask(nvml.nvmlDeviceGetRemappedRows, handle)
-        except Lost as lost:
+        except CardLost as lost:
             return Condition(lost=str(lost))
         pending, failed = (bool(rows[2]), bool(rows[3])) if rows else (False, False)
         return Condition(uncorrected_errors=errors or 0, remap_pending=pending, remap_failed=failed)
@@ -317,7 +317,7 @@ class Nvml:
         handle = self._handles.get(uuid)
         try:
             return None if handle is None else self._use(handle)
-        except Lost:
+        except CardLost:
             return None
 
     def _use(self, handle: Any) -> CardUse:
@@ -383,7 +383,7 @@ class Nvml:
                 try:
                     supported = self._ask(nvml.nvmlDeviceGetSupportedEventTypes, handle) or 0
                     self._ask(nvml.nvmlDeviceRegisterEvents, handle, supported & wanted, events)
-                except Lost:
+                except CardLost:
                     continue
         return events
 
@@ -400,7 +400,7 @@ class Nvml:
             raise NvmlProblem(f"the driver reports no errors of GPUs any more: {error}") from None
         try:
             uuid = self._ask(nvml.nvmlDeviceGetUUID, data.device) or ""
-        except Lost:
+        except CardLost:
             uuid = ""
         number = data.eventData if data.eventType == nvml.nvmlEventTypeXidCriticalError else DOUBLE_BIT_XID
         instance = None if data.gpuInstanceId == NO_INSTANCE else int(data.gpuInstanceId)
@@ -411,7 +411,7 @@ NO_INSTANCE = 0xFFFFFFFF
 DOUBLE_BIT_XID = 48
 
 
-class Lost(Exception):
+class CardLost(Exception):
     """A card does not answer any more."""
 
 

@@ -61,7 +61,7 @@ class VolumeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     driver_config: DriverConfig | None = None
 
 
-class Mount(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MountOption(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A bind, a volume or a tmpfs."""
 
     type: str = "volume"
@@ -125,8 +125,8 @@ class TaskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     logging: TaskLogging | None = None
     mac_address: str = ""
     memory_hard_limit: int = 0
-    mount: list[Mount] = []
-    mounts: list[Mount] = []
+    mount: list[MountOption] = []
+    mounts: list[MountOption] = []
     network_aliases: list[str] = []
     network_mode: str = ""
     oom_score_adj: int = 0

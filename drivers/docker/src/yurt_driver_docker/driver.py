@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 from yurt.sdk.containers import exec_session, execute, leftovers
-from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, wall_clock
-from yurt.sdk.containers.dangling import Dangling
+from yurt.sdk.containers.dangling import DanglingRemover
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.containers.held import Hold, Holder
 from yurt.sdk.containers.hosts import share_names
@@ -74,14 +74,14 @@ class DockerDriver:
         self._engine = new_engine(config.endpoint, config.options.tls)
         self._acts = DockerActs(self._engine)
         self._eye = DockerEye(self._engine, config)
-        self._background = Background(NAME)
+        self._background = DriverTasks(NAME)
         self._images = Images(self._engine, config, self._background)
         self._tasks = ContainerTasks(self._acts, self._background, self._clock)
         self._maker = Maker(self._acts, self._background, is_running=self._tasks.is_running, command=NAME)
         self._starter = Starter(self._acts, self._maker, self._images.shelf, self._tasks)
         self._watch = Watch(self._engine, self._eye, on_end=self._tasks.on_end, on_list=self._tasks.on_list)
         self._pauses = PauseContainers(self._engine, self._acts, config, self._images)
-        self._dangling = Dangling(
+        self._dangling = DanglingRemover(
             config.dangling, self._clock, made=self._eye.made, knows=self._tasks.knows, remove=self._acts.remove
         )
         self._holder = Holder(config.owner, self._engine.target.socket_path, self._background)

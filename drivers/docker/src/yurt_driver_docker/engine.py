@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from yurt.sdk.containers.engine import Engine, Target, Tls, failure
+from yurt.sdk.containers.engine import Engine, EngineAddress, Tls, failure
 from yurt.sdk.containers.packages import import_whole
 
 NAME = "Docker"
@@ -16,7 +16,7 @@ T = TypeVar("T")
 class DockerLibrary:
     """The `docker` package; imported in a thread, at the first act."""
 
-    def new_client(self, target: Target, timeout_s: float) -> Any:
+    def new_client(self, target: EngineAddress, timeout_s: float) -> Any:
         """A client; it asks the engine for its version."""
         docker = import_whole("docker")
         tls: Any = False
@@ -43,4 +43,4 @@ class DockerLibrary:
 
 def new_engine(endpoint: str, tls: Tls) -> Engine:
     """The engine at an endpoint."""
-    return Engine(NAME, Target(endpoint, tls), DockerLibrary())
+    return Engine(NAME, EngineAddress(endpoint, tls), DockerLibrary())

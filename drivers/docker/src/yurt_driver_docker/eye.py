@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 from yurt.sdk.containers.common import OWNER_LABEL, ROLE_LABEL, TASK_LABEL
-from yurt.sdk.containers.dangling import Made
+from yurt.sdk.containers.dangling import ContainerOrigin
 from yurt.sdk.containers.engine import Engine
 from yurt.sdk.driver import Fingerprint
 from yurt.sdk.errors import NotFound
@@ -61,11 +61,11 @@ class DockerEye:
         found: list[dict[str, Any]] = await self.engine.ask("/containers/json", {"all": "1", "filters": filters})
         return found
 
-    async def made(self) -> dict[str, Made]:
+    async def made(self) -> dict[str, ContainerOrigin]:
         """What each container was made for, and when; pause containers are the network's, and left out."""
         found = {str(each["Id"]): (each, each.get("Labels") or {}) for each in await self.listing(self.owned)}
         return {
-            container_id: Made(str(labels.get(TASK_LABEL, "")), float(each.get("Created") or 0))
+            container_id: ContainerOrigin(str(labels.get(TASK_LABEL, "")), float(each.get("Created") or 0))
             for container_id, (each, labels) in found.items()
             if not labels.get(ROLE_LABEL)
         }

@@ -16,12 +16,12 @@ from typing import Any
 
 import aiohttp
 import msgspec
-from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.common import parse_duration
 from yurt.sdk.containers.engine import Engine, EngineDown, lines_of
 from yurt.sdk.containers.images import (
     ImageShelf,
-    Report,
+    PullReport,
     SharedPulls,
     auth_header,
     is_denied,
@@ -72,7 +72,7 @@ def parse_image(text: str) -> ImageName:
     return ImageName(head + slash + name, tag or "latest")
 
 
-class Progress:
+class PullProgress:
     """What a pull has done so far, for its messages."""
 
     def __init__(self) -> None:
@@ -99,10 +99,10 @@ class Progress:
 class Images:
     """The images of one engine, as far as tasks of this client need them."""
 
-    def __init__(self, engine: Engine, config: PluginConfig, background: Background) -> None:
+    def __init__(self, engine: Engine, config: PluginConfig, background: DriverTasks) -> None:
         self.engine = engine
         self.telling = Telling()
-        self._progress: dict[str, Progress] = {}
+        self._progress: dict[str, PullProgress] = {}
         self.config = config
         self._pulls = SharedPulls(background)
         self.shelf = ImageShelf(
@@ -147,7 +147,7 @@ class Images:
     async def _shared_pull(self, name: ImageName, config: TaskConfig, *, task_id: str = "") -> str:
         """Pull, or wait for the pull that is under way, and tell the task how far it is."""
         user = config.auth.username if config.auth else ""
-        report = Report(
+        report = PullReport(
             functools.partial(self.telling.tell, task_id), lambda: str(self._progress.get(name.text) or "it begins")
         )
         return await self._pulls.pull(name.text, user, lambda: self._pull_with_auth(name, config), report=report)
@@ -173,7 +173,7 @@ class Images:
         durations = self.config.durations
         asked = config.image_pull_timeout
         limit_s = parse_duration(asked, option="image_pull_timeout") if asked else durations.pull_s
-        progress = self._progress[name.text] = Progress()
+        progress = self._progress[name.text] = PullProgress()
         query = {"fromImage": name.repository, "tag": name.tag}
         try:
             async with (

@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import closing, suppress
 
 from yurt.sdk.containers.engine import Engine, EngineDown
-from yurt.sdk.containers.frames import Frames, Piece, since
-from yurt.sdk.containers.logfiles import STREAM_NAMES, Ledger, LogFiles, Position
+from yurt.sdk.containers.frames import Piece, StreamFrames, since
+from yurt.sdk.containers.logfiles import STREAM_NAMES, LogFiles, Position, PositionFile
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class LogReader:
     async def run(self, is_running: Callable[[], Awaitable[bool]]) -> None:
         """Read to the end; `is_running` asks the engine, and raises EngineDown while that cannot be told."""
         try:
-            with closing(Ledger(self.ledger_path)) as self.ledger, closing(self.make_files()) as self.files:
+            with closing(PositionFile(self.ledger_path)) as self.ledger, closing(self.make_files()) as self.files:
                 self.position = self.ledger.load()
                 self.files.open(self.position.files)
                 await self._follow(is_running)
@@ -125,7 +125,7 @@ class LogReader:
         query = {"stdout": "1", "stderr": "1", "timestamps": "1", "follow": "1" if follows else "0"}
         if self.position.since:
             query["since"] = since(self.position.since)
-        frames = Frames(is_terminal=self.is_terminal, has_stamps=True)
+        frames = StreamFrames(is_terminal=self.is_terminal, has_stamps=True)
         skip = {stream: same for stream, (_, same) in self.position.reached.items()}
         async with self.engine.stream("GET", f"/containers/{self.container_id}/logs", query=query) as response:
             async for data in response.content.iter_any():

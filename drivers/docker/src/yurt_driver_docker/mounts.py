@@ -14,7 +14,7 @@ from yurt.sdk.driver import Mount as HostMount
 from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import DriverError
 
-from yurt_driver_docker.config import Mount, PluginConfig, TaskConfig, VolumeOptions
+from yurt_driver_docker.config import MountOption, PluginConfig, TaskConfig, VolumeOptions
 
 HINT = hint("docker")
 
@@ -67,7 +67,9 @@ def group_volume(given: HostMount) -> dict[str, Any]:
     }
 
 
-def mount(given: Mount, request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold) -> dict[str, Any]:
+def mount(
+    given: MountOption, request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold
+) -> dict[str, Any]:
     """One mount as the engine wants it."""
     if not given.target.startswith("/"):
         raise DriverError(f'mount: target = "{given.target}" must be an absolute path inside the container')

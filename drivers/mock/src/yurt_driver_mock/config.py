@@ -54,7 +54,7 @@ class PluginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     shutdown_periodic_duration: int = 0
 
 
-class Output(Value, rename=None):
+class ScriptedOutput(Value, rename=None):
     """A text written to an output at once and then `repeat` times, `every_s` apart."""
 
     text: str = ""
@@ -69,8 +69,8 @@ class Course(Value, rename=None):
     kill_after_s: float = 0.0
     end: ExitResult = ExitResult()
     signal_error: str = ""
-    stdout: Output = Output()
-    stderr: Output = Output()
+    stdout: ScriptedOutput = ScriptedOutput()
+    stderr: ScriptedOutput = ScriptedOutput()
     exec: Course | None = None
 
 
@@ -95,12 +95,12 @@ def course_of(config: CommandConfig) -> Course:
         exec=course_of(task.exec_command) if task and task.exec_command else None,
         end=ExitResult(exit_code=config.exit_code, signal=config.exit_signal, error=config.exit_err_msg),
         signal_error=config.signal_error,
-        stdout=Output(
+        stdout=ScriptedOutput(
             text=config.stdout_string,
             repeat=config.stdout_repeat,
             every_s=parse_duration(config.stdout_repeat_duration, option="stdout_repeat_duration"),
         ),
-        stderr=Output(
+        stderr=ScriptedOutput(
             text=config.stderr_string,
             repeat=config.stderr_repeat,
             every_s=parse_duration(config.stderr_repeat_duration, option="stderr_repeat_duration"),
@@ -114,7 +114,7 @@ def command_line(request: TaskRequest) -> tuple[str, ...]:
     return ("mock_driver", config.run_for or "0s")
 
 
-def whole_output(output: Output) -> bytes:
+def whole_output(output: ScriptedOutput) -> bytes:
     """Everything that a command writes to one output, up to a limit."""
     text = output.text.encode()
     if not text:

@@ -30,8 +30,8 @@ from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
 
 from yurt_driver_mock.config import (
     Course,
-    Output,
     PluginOptions,
+    ScriptedOutput,
     TaskConfig,
     course_of,
     decode_course,
@@ -68,7 +68,7 @@ class MockTask:
         self.timers = {timer for timer in self.timers if timer.when() > asyncio.get_running_loop().time()}
         self.timers.add(asyncio.get_running_loop().call_later(delay_s, call))
 
-    def write(self, name: str, output: Output, *, left: int) -> None:
+    def write(self, name: str, output: ScriptedOutput, *, left: int) -> None:
         """Write an output's text, and plan the next time."""
         if self.ended.done() or not output.text:
             return

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 from yurt.sdk.exec import STDERR, STDOUT, ExecOutput, TerminalSize
 
-from yurt_driver_mock.config import Course, Output
+from yurt_driver_mock.config import Course, ScriptedOutput
 
 KILLED_CODE = 137
 
@@ -41,7 +41,7 @@ class MockExecSession:
                     break
         await self.wait()
 
-    async def _is_over_within(self, told: Output) -> bool:
+    async def _is_over_within(self, told: ScriptedOutput) -> bool:
         """Wait for the next time to write."""
         done, _ = await asyncio.wait([self._code], timeout=told.every_s)
         return bool(done)

@@ -6,7 +6,7 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Callable
 
-from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.common import wall_clock
 from yurt.sdk.containers.exec_session import EngineExecSession
 from yurt.sdk.driver import (
@@ -43,7 +43,7 @@ class PodmanDriver:
     )
 
     def __init__(self, config: PluginConfig, *, clock: Callable[[], UnixNano] | None = None) -> None:
-        self._background = Background(DRIVER)
+        self._background = DriverTasks(DRIVER)
         self._services = {name: PodmanService(name, config, clock or wall_clock) for name in config.sockets}
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:

@@ -18,7 +18,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Final
 
-from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.background import DriverTasks
 
 LOOKS: Final = 40
 LOOK_S: Final = 0.1
@@ -30,7 +30,7 @@ ID_FLAG: Final = b"-u"
 class EndedCommands:
     """Has podman forget commands whose exit codes are known; many at once are looked for together."""
 
-    def __init__(self, background: Background) -> None:
+    def __init__(self, background: DriverTasks) -> None:
         self._background = background
         self._looks_left: dict[str, int] = {}
 

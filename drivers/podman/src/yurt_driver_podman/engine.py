@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import aiohttp
 from yurt.sdk.containers.common import OWNER_LABEL
-from yurt.sdk.containers.engine import Engine, EngineDown, Target, failure
+from yurt.sdk.containers.engine import Engine, EngineAddress, EngineDown, failure
 from yurt.sdk.containers.packages import import_whole
 from yurt.sdk.driver import ExitResult, Fingerprint
 from yurt.sdk.errors import Conflict, DriverError, NotFound, RecoverableError
@@ -31,7 +31,7 @@ T = TypeVar("T")
 class PodmanLibrary:
     """The `podman` package; imported in a thread, at the first act."""
 
-    def new_client(self, target: Target, timeout_s: float) -> Any:
+    def new_client(self, target: EngineAddress, timeout_s: float) -> Any:
         """The package's client of the API, which adds the version and the prefix to each path."""
         package = import_whole("podman.api.client")
         return package.APIClient(base_url=f"unix://{target.socket_path}", version=API_VERSION, timeout=timeout_s)
@@ -56,7 +56,7 @@ def refusal(status: int, message: str) -> Exception:
 
 def new_engine(socket_path: str) -> Engine:
     """The engine at a socket."""
-    return Engine(NAME, Target(f"unix://{socket_path}"), PodmanLibrary(), prefix=PREFIX, frees_execs=True)
+    return Engine(NAME, EngineAddress(f"unix://{socket_path}"), PodmanLibrary(), prefix=PREFIX, frees_execs=True)
 
 
 def post(path: str, body: Any = None, query: Mapping[str, str] | None = None) -> Callable[[Any], Any]:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.engine import Engine, EngineDown, lines_of
 from yurt.sdk.containers.images import (
     ImageShelf,
-    Report,
+    PullReport,
     SharedPulls,
     auth_header,
     is_denied,
@@ -53,7 +53,7 @@ def is_latest(name: str) -> bool:
 class Images:
     """The images of one engine, as far as tasks of this client need them."""
 
-    def __init__(self, engine: Engine, config: PluginConfig, background: Background, *, socket: str) -> None:
+    def __init__(self, engine: Engine, config: PluginConfig, background: DriverTasks, *, socket: str) -> None:
         self._engine = engine
         self._config = config
         self._pulls = SharedPulls(background)
@@ -78,7 +78,7 @@ class Images:
             return present
         user = config.auth.username if config.auth else ""
         try:
-            report = Report(
+            report = PullReport(
                 functools.partial(self.telling.tell, request.task_id), lambda: self._steps.get(name, "it begins")
             )
             return await self._pulls.pull(name, user, lambda: self._pull_with_auth(name, config), report=report)

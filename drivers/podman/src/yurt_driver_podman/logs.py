@@ -19,7 +19,7 @@ import stat
 from collections.abc import Callable
 from contextlib import closing, suppress
 
-from yurt.sdk.containers.logfiles import Ledger, LogFiles, Position
+from yurt.sdk.containers.logfiles import LogFiles, Position, PositionFile
 
 from yurt_driver_podman.notices import Notices
 
@@ -51,7 +51,7 @@ class LogReader:
     async def run(self) -> None:
         """Read until the container has ended and its file is read."""
         try:
-            with closing(Ledger(self._ledger_path)) as ledger, closing(self._make_files()) as files:
+            with closing(PositionFile(self._ledger_path)) as ledger, closing(self._make_files()) as files:
                 position = ledger.load()
                 files.open(position.files)
                 await self._follow(Sink(files, ledger, position))
@@ -141,7 +141,7 @@ async def change_or_time(changed: asyncio.Event) -> None:
 class Sink:
     """The task's log files with the note of how far they got."""
 
-    def __init__(self, files: LogFiles, ledger: Ledger, position: Position) -> None:
+    def __init__(self, files: LogFiles, ledger: PositionFile, position: Position) -> None:
         self.files = files
         self.ledger = ledger
         self.position = position

@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 from yurt.sdk.containers import exec_session, execute, leftovers
-from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, parse_stamp
-from yurt.sdk.containers.dangling import Dangling, Made
+from yurt.sdk.containers.dangling import ContainerOrigin, DanglingRemover
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.containers.held import LABEL as HELD_LABEL
 from yurt.sdk.containers.held import Hold, Holder
@@ -53,7 +53,7 @@ class PodmanService:
         self._engine = new_engine(self._socket_path)
         self._acts = PodmanActs(self._engine)
         self._eye = PodmanEye(self._engine, config, socket)
-        self._background = Background(DRIVER)
+        self._background = DriverTasks(DRIVER)
         self._images = Images(self._engine, config, self._background, socket=socket)
         self._notices = Notices()
         self._ended = EndedCommands(self._background)
@@ -61,7 +61,7 @@ class PodmanService:
         self._maker = Maker(self._acts, self._background, is_running=self.tasks.is_running, command=DRIVER)
         self._starter = Starter(self._acts, self._maker, self._images.shelf, self.tasks)
         self.watch = Watch(self._engine, self._eye, on_end=self.tasks.on_end, on_list=self.tasks.on_list)
-        self.dangling = Dangling(
+        self.dangling = DanglingRemover(
             config.dangling, clock, made=self._made, knows=self.tasks.knows, remove=self._acts.remove
         )
         self._holder = Holder(f"{config.owner}-{socket}", self._socket_path, self._background)
@@ -92,11 +92,11 @@ class PodmanService:
         if self._config.is_dev and self._janitor.process is None:
             await asyncio.to_thread(self._janitor.start)
 
-    async def _made(self) -> dict[str, Made]:
+    async def _made(self) -> dict[str, ContainerOrigin]:
         """What each container of this client was made for, and when."""
         found = await self._engine.ask("/containers/json", {"all": "true", "filters": labelled(self._eye.owned)})
         return {
-            str(each["Id"]): Made(
+            str(each["Id"]): ContainerOrigin(
                 str((each.get("Labels") or {}).get(TASK_LABEL, "")),
                 parse_stamp(str(each["Created"]).encode()) / NANOSECONDS,
             )

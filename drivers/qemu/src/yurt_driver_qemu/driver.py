@@ -10,7 +10,7 @@ import shutil
 from collections.abc import AsyncIterator
 
 import msgspec
-from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.common import owner_of
 from yurt.sdk.driver import (
     HEALTHY,
@@ -75,7 +75,7 @@ class QemuDriver:
         self._program = Program(DEFAULT_EMULATOR, "--version")
         self._monitors: dict[str, str] = {}
         self._agents: dict[str, GuestAgent] = {}
-        self._background = Background(NAME)
+        self._background = DriverTasks(NAME)
         self._places = Places(f"{owner_of(context.paths.state_dir)}-{NAME}")
         self._held: dict[str, HeldImages] = {}
         self._is_dev = context.dev

@@ -22,7 +22,7 @@ from yurt.sdk.value import NANOSECONDS, Duration
 
 from yurt_driver_qemu.monitor import connect
 
-T = TypeVar("T", bound="Reply")
+T = TypeVar("T", bound="GuestReply")
 
 ANSWER_LIMIT_S = 10.0
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.02, 0.5
@@ -33,17 +33,17 @@ SIGNAL_BASE = 128
 NO_ANSWER = "is qemu-guest-agent installed in the guest, and running?"
 
 
-class Reply(msgspec.Struct, frozen=True):
+class GuestReply(msgspec.Struct, frozen=True):
     """What the agent returns for a command."""
 
 
-class Begun(Reply, frozen=True):
+class Begun(GuestReply, frozen=True):
     """`guest-exec`: the process in the guest."""
 
     pid: int
 
 
-class Status(Reply, frozen=True, rename="kebab"):
+class Status(GuestReply, frozen=True, rename="kebab"):
     """`guest-exec-status`: the output is there once `exited` is true."""
 
     exited: bool

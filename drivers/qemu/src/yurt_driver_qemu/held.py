@@ -12,7 +12,7 @@ import contextlib
 import os
 from collections.abc import Awaitable, Callable
 
-from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.holding import Places
 
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.01, 1.0
@@ -71,7 +71,7 @@ def has_open(pid: int, files: set[FileId]) -> bool:
     return not missing
 
 
-async def settle(background: Background) -> None:
+async def settle(background: DriverTasks) -> None:
     """Give emulators that have just been started a while to open their disks."""
     if background.tasks:
         await asyncio.wait(background.tasks, timeout=CLOSE_LIMIT_S)

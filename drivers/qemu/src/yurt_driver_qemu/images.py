@@ -44,7 +44,7 @@ Hold = Callable[[int], str]
 """Mounts what a descriptor holds at a place where no task can write, and tells the place; raises OSError."""
 
 
-class Site(NamedTuple):
+class ImageSite(NamedTuple):
     """Where images may lie: the allocation's directory and the operator's folders, links followed; whose task it is.
 
     Without `hold` QEMU is told names.
@@ -63,7 +63,7 @@ def find_image(
     if "\0" in asked:
         raise DriverError("image_path contains a NUL character")
     folders = tuple(os.path.realpath(folder) for folder in image_paths)
-    site = Site(os.path.realpath(alloc_dir), folders, os.path.basename(task_dir), hold)
+    site = ImageSite(os.path.realpath(alloc_dir), folders, os.path.basename(task_dir), hold)
     found: list[Image] = []
     path, name = real_path(task_dir, asked), asked
     while True:
@@ -87,7 +87,7 @@ def real_path(folder: str, name: str) -> str:
         raise DriverError(f'image "{name}" changed while its links were followed: {error.strerror}') from None
 
 
-def look_at(path: str, site: Site, *, asked: str) -> tuple[Image, str]:
+def look_at(path: str, site: ImageSite, *, asked: str) -> tuple[Image, str]:
     """An image by itself, and the name of the file that it is laid over."""
     is_shared = lies_in(path, site.alloc_dir)
     fd = open_image(path, site, asked=asked)
@@ -109,7 +109,7 @@ def lies_in(path: str, folder: str) -> bool:
     return os.path.commonpath((path, folder)) == folder
 
 
-def open_image(path: str, site: Site, *, asked: str) -> int:
+def open_image(path: str, site: ImageSite, *, asked: str) -> int:
     """A descriptor of an image that lies where it may, by a path without links; in the allocation it is a file."""
     is_allowed = any(lies_in(path, folder) for folder in site.folders)
     is_shared = lies_in(path, site.alloc_dir)

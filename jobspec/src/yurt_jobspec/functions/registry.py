@@ -117,7 +117,7 @@ class Parameter(NamedTuple):
     nullable: bool = False
 
 
-class Function(NamedTuple):
+class FunctionSpec(NamedTuple):
     """A function that can be called with `required` up to `len(parameters)` arguments, or more when `variadic` is
     set.
     """
@@ -134,7 +134,7 @@ class Function(NamedTuple):
         return str(most) if self.required == most else f"{self.required} to {most}"
 
 
-_LOADED: dict[str, Function] = {}
+_LOADED: dict[str, FunctionSpec] = {}
 _LINES: dict[str, list[str]] = {}
 
 
@@ -151,7 +151,7 @@ def names() -> tuple[str, ...]:
     return (*_lines(), "can", "convert", "try")
 
 
-def lookup(name: str) -> Function | None:
+def lookup(name: str) -> FunctionSpec | None:
     """The function of that name, its family loaded."""
     function = _LOADED.get(name)
     if function is None and name in _lines():
@@ -159,7 +159,7 @@ def lookup(name: str) -> Function | None:
     return function
 
 
-def _load(words: list[str]) -> Function:
+def _load(words: list[str]) -> FunctionSpec:
     name, family = words[0], words[1]
     module = import_module(f".{family}", __package__)
     run = getattr(module, name, None) or getattr(module, f"{name}_")
@@ -174,7 +174,7 @@ def _load(words: list[str]) -> Function:
             continue
         parameters.append(parameter)
         required += not item.startswith("=")
-    return Function(tuple(parameters), variadic, required, run, family == "files")
+    return FunctionSpec(tuple(parameters), variadic, required, run, family == "files")
 
 
 def _type(spelling: str) -> Type:

@@ -6,7 +6,7 @@ and the parser goes on with the next line of the same body, so that a file's mis
 
 from __future__ import annotations
 
-from yurt_jobspec.diagnostics import Problem
+from yurt_jobspec.diagnostics import OffsetDiagnostic
 
 from .expressions import ExpressionParser, SyntaxProblem, normalize
 from .lexer import (
@@ -23,7 +23,7 @@ from .lexer import (
     TEXT,
     Tokens,
 )
-from .nodes import Attribute, Block, Body, Expr, Label
+from .nodes import AttributeNode, BlockNode, Body, Expr, Label
 
 _CLOSERS = frozenset(CLOSING_KIND.values())
 
@@ -39,8 +39,8 @@ class BodyParser(ExpressionParser):
 
     def body(self, opening: int | None) -> Body:
         """The body up to its closing brace, or up to the end of the file when `opening` is None."""
-        attributes: dict[str, Attribute] = {}
-        blocks: list[Block] = []
+        attributes: dict[str, AttributeNode] = {}
+        blocks: list[BlockNode] = []
         while True:
             self.skip_newlines()
             kind = self.kinds[self.at]
@@ -59,19 +59,19 @@ class BodyParser(ExpressionParser):
                 "This may be caused by incorrect brace nesting elsewhere in this file."
             )
             self.problems.append(
-                Problem("Unclosed configuration block", detail, self.starts[opening], self.ends[opening])
+                OffsetDiagnostic("Unclosed configuration block", detail, self.starts[opening], self.ends[opening])
             )
         missing = self.starts[opening] if opening is not None else 0
         return Body(tuple(attributes.values()), tuple(blocks), missing, self.ends[self.at])
 
-    def items(self, attributes: dict[str, Attribute], blocks: list[Block]) -> None:
+    def items(self, attributes: dict[str, AttributeNode], blocks: list[BlockNode]) -> None:
         """All items up to the last token. Raises SyntaxProblem at the first mistake."""
         self.skip_newlines()
         while self.kinds[self.at] != END:
             self.item(attributes, blocks)
             self.skip_newlines()
 
-    def item(self, attributes: dict[str, Attribute], blocks: list[Block]) -> None:
+    def item(self, attributes: dict[str, AttributeNode], blocks: list[BlockNode]) -> None:
         kind = self.kinds[self.at]
         following = self.kinds[self.at + 1] if kind != END else END
         if kind != IDENT and not (self.is_lenient and kind == STRING and following in ("=", "{", STRING)):
@@ -94,22 +94,22 @@ class BodyParser(ExpressionParser):
             start = self.starts[self.at]
             hint = 'A map with such keys is written as an argument: name = { "key" = value }.'
             raise SyntaxProblem(
-                Problem("Invalid argument name", "Argument names must not be quoted.", start, start + 1, hint)
+                OffsetDiagnostic("Invalid argument name", "Argument names must not be quoted.", start, start + 1, hint)
             )
         self.reject("Argument or block definition required", "An argument or block definition is required here.")
 
-    def add_attribute(self, attributes: dict[str, Attribute], attribute: Attribute) -> None:
+    def add_attribute(self, attributes: dict[str, AttributeNode], attribute: AttributeNode) -> None:
         if attribute.name in attributes:
             detail = f'The argument "{attribute.name}" was already set. Each argument may be set only once.'
-            self.problems.append(Problem("Attribute redefined", detail, attribute.start, attribute.name_end))
+            self.problems.append(OffsetDiagnostic("Attribute redefined", detail, attribute.start, attribute.name_end))
             return
         attributes[attribute.name] = attribute
 
-    def attribute(self) -> Attribute:
+    def attribute(self) -> AttributeNode:
         name, start, name_end = self.word().strip('"'), self.starts[self.at], self.ends[self.at]
         self.at += 2
         value: Expr = self.expression()
-        return Attribute(name, value, start, name_end, value.end)
+        return AttributeNode(name, value, start, name_end, value.end)
 
     def end_of_argument(self) -> None:
         kind = self.kinds[self.at]
@@ -128,7 +128,7 @@ class BodyParser(ExpressionParser):
 
     # Blocks.
 
-    def block(self) -> Block:
+    def block(self) -> BlockNode:
         start, type_name = self.starts[self.at], self.word().strip('"')
         self.at += 1
         labels = self.labels()
@@ -139,7 +139,7 @@ class BodyParser(ExpressionParser):
         end = self.ends[self.at]
         if self.kinds[self.at] == "}":
             self.at += 1
-        return Block(type_name, labels, body, self.starts[opening], start, end)
+        return BlockNode(type_name, labels, body, self.starts[opening], start, end)
 
     def labels(self) -> tuple[Label, ...]:
         labels: list[Label] = []
@@ -176,7 +176,7 @@ class BodyParser(ExpressionParser):
                 "Template sequences are not allowed in this string. "
                 f'To include a literal "{sign}", double it (as "{sign}{sign}") to escape it.'
             )
-            place = Problem("Invalid string literal", detail, self.starts[index], self.starts[index] + 2)
+            place = OffsetDiagnostic("Invalid string literal", detail, self.starts[index], self.starts[index] + 2)
             self.problems.append(place)
             depth = 1
             while self.kinds[index] != END:

@@ -13,7 +13,7 @@ import unicodedata
 from decimal import Decimal
 from typing import NoReturn
 
-from yurt_jobspec.diagnostics import Problem
+from yurt_jobspec.diagnostics import OffsetDiagnostic
 from yurt_jobspec.numbers import parse_number
 
 from . import lexer
@@ -32,22 +32,22 @@ from .lexer import (
     Tokens,
 )
 from .nodes import (
-    Access,
     Attr,
     Binary,
-    Call,
     Conditional,
     Expr,
     For,
+    FunctionCall,
     Index,
-    Literal,
+    LiteralValue,
     ObjectOf,
     Parentheses,
+    RootVariable,
     Splat,
     Step,
+    Traversal,
     TupleOf,
     Unary,
-    Variable,
 )
 
 _WHOLE_VALUES = frozenset((STRING, NUMBER, IDENT))
@@ -76,7 +76,7 @@ _LEGACY_INDEX = re.compile(r"\d+(?:\.\d+)?\Z")
 class SyntaxProblem(Exception):
     """The construct at hand cannot be read."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: OffsetDiagnostic) -> None:
         self.problem = problem
         super().__init__(problem.detail)
 
@@ -91,7 +91,7 @@ class ExpressionParser:
         self.ends = tokens.ends
         self.at = 0
         self.depth = 0
-        self.problems: list[Problem] = []
+        self.problems: list[OffsetDiagnostic] = []
 
     # Token access.
 
@@ -107,7 +107,7 @@ class ExpressionParser:
     def reject(self, summary: str, detail: str, *, index: int | None = None, hint: str | None = None) -> NoReturn:
         """Raise a SyntaxProblem at a token, at the next one by default."""
         index = self.at if index is None else index
-        raise SyntaxProblem(Problem(summary, detail, self.starts[index], self.ends[index], hint))
+        raise SyntaxProblem(OffsetDiagnostic(summary, detail, self.starts[index], self.ends[index], hint))
 
     def expect(self, kind: str, summary: str, detail: str) -> int:
         """Consume a token of this kind and return its index."""
@@ -182,12 +182,12 @@ class ExpressionParser:
         start, end = self.starts[self.at], self.ends[self.at]
         if kind == STRING:
             self.at += 1
-            return Literal(normalize(self.text[start + 1 : end - 1]), start, end, True)
+            return LiteralValue(normalize(self.text[start + 1 : end - 1]), start, end, True)
         if kind == IDENT:
             return self.name(start, end)
         if kind == NUMBER:
             self.at += 1
-            return Literal(self.number(start, end), start, end)
+            return LiteralValue(self.number(start, end), start, end)
         if kind in (OPEN_QUOTE, OPEN_HEREDOC):
             return self.template()
         if kind == "[":
@@ -205,7 +205,7 @@ class ExpressionParser:
         try:
             return parse_number(self.text[start:end])
         except ValueError as error:
-            raise SyntaxProblem(Problem("Invalid number literal", str(error), start, end)) from None
+            raise SyntaxProblem(OffsetDiagnostic("Invalid number literal", str(error), start, end)) from None
 
     def no_value(self, kind: str) -> NoReturn:
         if kind == END:
@@ -220,8 +220,8 @@ class ExpressionParser:
         if self.kinds[self.at] in ("(", "::"):
             return self.call(name, start)
         if name in KEYWORDS:
-            return Literal(KEYWORDS[name], start, end)
-        return Variable(name, start, end)
+            return LiteralValue(KEYWORDS[name], start, end)
+        return RootVariable(name, start, end)
 
     def call(self, name: str, start: int) -> Expr:
         while self.kinds[self.at] == "::":
@@ -252,7 +252,7 @@ class ExpressionParser:
                 )
         close = self.starts[self.at]
         self.at += 1
-        return Call(name, tuple(arguments), spread, name_end, close, start, close + 1)
+        return FunctionCall(name, tuple(arguments), spread, name_end, close, start, close + 1)
 
     def template(self) -> Expr:
         from .templates import parse_quoted
@@ -263,7 +263,7 @@ class ExpressionParser:
 
     def access(self, source: Expr) -> Expr:
         steps = self.steps(source.start)
-        return Access(source, steps, source.start, steps[-1].end) if steps else source
+        return Traversal(source, steps, source.start, steps[-1].end) if steps else source
 
     def steps(self, origin: int) -> tuple[Step, ...]:
         steps: list[Step] = []
@@ -295,7 +295,7 @@ class ExpressionParser:
         begin = self.starts[self.at - 1]
         steps: list[Step] = []
         for part in self.word(self.at - 1).split("."):
-            steps.append(Index(Literal(int(part), begin, begin + len(part)), start, begin + len(part)))
+            steps.append(Index(LiteralValue(int(part), begin, begin + len(part)), start, begin + len(part)))
             start, begin = begin + len(part), begin + len(part) + 1
         return tuple(steps)
 
@@ -384,7 +384,7 @@ class ExpressionParser:
         following = self.kinds[self.at + 1] if self.kinds[self.at] != END else END
         if self.kinds[self.at] == IDENT and following in ("=", ":"):
             self.at += 1
-            return Literal(normalize(self.word(self.at - 1)), self.starts[self.at - 1], self.ends[self.at - 1])
+            return LiteralValue(normalize(self.word(self.at - 1)), self.starts[self.at - 1], self.ends[self.at - 1])
         return self.expression()
 
     def for_expression(self, start: int, closer: str) -> Expr:
@@ -398,7 +398,7 @@ class ExpressionParser:
             key = value
             detail = "An object 'for' expression requires '=>' between the key and the value."
             if self.kinds[self.at] != "=>":
-                raise SyntaxProblem(Problem("Invalid 'for' expression", detail, key.start, key.end))
+                raise SyntaxProblem(OffsetDiagnostic("Invalid 'for' expression", detail, key.start, key.end))
             self.at += 1
             value = self.expression()
         elif self.kinds[self.at] == "=>":

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple, NoReturn
 
-from yurt_jobspec.diagnostics import JobspecError, Problem, Source
+from yurt_jobspec.diagnostics import JobspecError, OffsetDiagnostic, SourceText
 from yurt_jobspec.findings import Findings
 from yurt_jobspec.numbers import parse_number
-from yurt_jobspec.schema import BlockSchema, Child, schema_of
+from yurt_jobspec.schema import BlockSchema, ChildBlock, schema_of
 
 from .expressions import ExpressionParser, SyntaxProblem, normalize
 from .lexer import MAX_NESTING, SURROGATE, tokenize_template
-from .nodes import Attribute, Block, Body, Embedded, Expr, Label, Literal, ObjectOf, TupleOf
+from .nodes import AttributeNode, BlockNode, Body, Embedded, Expr, Label, LiteralValue, ObjectOf, TupleOf
 from .parser import all_problems, check_size
 from .templates import parse_template
 
@@ -45,7 +45,7 @@ class JsonObject:
 
 
 @dataclass(frozen=True, slots=True)
-class JsonList:
+class JsonArray:
     items: tuple[JsonNode, ...]
     start: int
     end: int
@@ -57,13 +57,13 @@ class JsonScalar(NamedTuple):
     end: int
 
 
-JsonNode = JsonObject | JsonList | JsonScalar
+JsonNode = JsonObject | JsonArray | JsonScalar
 
 
 class _Reader:
     """Reads JSON with places; the first mistake ends it."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceText) -> None:
         self.source = source
         self.text = source.text
         self.at = 1 if source.text.startswith("\ufeff") else 0
@@ -85,7 +85,7 @@ class _Reader:
 
     def stop(self, summary: str, detail: str) -> NoReturn:
         raise JobspecError(
-            [self.source.diagnostic(Problem(summary, detail, self.at, min(self.at + 1, len(self.text))))]
+            [self.source.diagnostic(OffsetDiagnostic(summary, detail, self.at, min(self.at + 1, len(self.text))))]
         )
 
     def space(self) -> None:
@@ -154,7 +154,7 @@ class _Reader:
         self.at += 1
         return JsonObject(tuple(members), start, self.at)
 
-    def list(self) -> JsonList:
+    def list(self) -> JsonArray:
         start = self.at
         items: list[JsonNode] = []
         self.at += 1
@@ -165,7 +165,7 @@ class _Reader:
             items.append(self.value())
             self.space()
         self.at += 1
-        return JsonList(tuple(items), start, self.at)
+        return JsonArray(tuple(items), start, self.at)
 
     def expect(self, char: str, summary: str, detail: str) -> None:
         if self.text[self.at : self.at + 1] != char:
@@ -177,9 +177,9 @@ class _Reader:
 class _Shaper:
     """Gives JSON nodes the shape of bodies and expressions."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: SourceText) -> None:
         self.source = source
-        self.problems: list[Problem] = []
+        self.problems: list[OffsetDiagnostic] = []
 
     # Expressions.
 
@@ -190,24 +190,24 @@ class _Shaper:
                 for label, value in node.members
             )
             return ObjectOf(items, node.start, node.end)
-        if isinstance(node, JsonList):
+        if isinstance(node, JsonArray):
             return TupleOf(tuple(self.expression(item) for item in node.items), node.start, node.end)
         if isinstance(node.value, str):
             return self.string_expression(node)
-        return Literal(node.value, node.start, node.end)
+        return LiteralValue(node.value, node.start, node.end)
 
     def string_expression(self, node: JsonScalar) -> Expr:
         """A string is a template; its expressions take the place of the whole string."""
         text = str(node.value)
         if "${" not in text and "%{" not in text:
-            return Literal(text, node.start, node.end, True)
+            return LiteralValue(text, node.start, node.end, True)
         tokens = tokenize_template(text)
         parser = ExpressionParser(text, tokens)
         try:
             expr = parse_template(parser)
         except SyntaxProblem as error:
             parser.problems.append(error.problem)
-            expr = Literal(text, node.start, node.end, True)
+            expr = LiteralValue(text, node.start, node.end, True)
         for problem in all_problems(tokens, parser.problems):
             self.problems.append(problem._replace(start=node.start, end=node.end))
         return Embedded(expr, text, node.start, node.end)
@@ -215,8 +215,8 @@ class _Shaper:
     # Bodies.
 
     def body(self, node: JsonObject, schema: BlockSchema | None) -> Body:
-        attributes: dict[str, Attribute] = {}
-        blocks: list[Block] = []
+        attributes: dict[str, AttributeNode] = {}
+        blocks: list[BlockNode] = []
         for label, value in node.members:
             if label.text == _COMMENT:
                 continue
@@ -227,36 +227,38 @@ class _Shaper:
                 blocks.extend(self.blocks(label, value, child))
             elif label.text in attributes:
                 detail = f'The argument "{label.text}" was already set. Each argument may be set only once.'
-                self.problems.append(Problem("Attribute redefined", detail, label.start, label.end))
+                self.problems.append(OffsetDiagnostic("Attribute redefined", detail, label.start, label.end))
             else:
-                attributes[label.text] = Attribute(
+                attributes[label.text] = AttributeNode(
                     label.text, self.expression(value), label.start, label.end, value.end
                 )
         return Body(tuple(attributes.values()), tuple(blocks), node.start, node.end)
 
     def is_block(self, node: JsonNode) -> bool:
         """A map may be written as an object or as a list with one object in it."""
-        return isinstance(node, JsonList) and all(isinstance(item, JsonObject) for item in node.items)
+        return isinstance(node, JsonArray) and all(isinstance(item, JsonObject) for item in node.items)
 
-    def blocks(self, label: Label, node: JsonNode, child: Child) -> Iterator[Block]:
+    def blocks(self, label: Label, node: JsonNode, child: ChildBlock) -> Iterator[BlockNode]:
         schema = schema_of(child.block) if child.block else None
         for labels, content in self.labelled(node, len(schema.labels) if schema else 0, label.text):
             yield self.block(label, labels, content, schema)
 
-    def block(self, label: Label, labels: tuple[Label, ...], content: JsonObject, schema: BlockSchema | None) -> Block:
-        return Block(label.text, labels, self.body(content, schema), content.start, label.start, content.end)
+    def block(
+        self, label: Label, labels: tuple[Label, ...], content: JsonObject, schema: BlockSchema | None
+    ) -> BlockNode:
+        return BlockNode(label.text, labels, self.body(content, schema), content.start, label.start, content.end)
 
     def labelled(
         self, node: JsonNode, count: int, name: str, labels: tuple[Label, ...] = ()
     ) -> Iterator[tuple[tuple[Label, ...], JsonObject]]:
         """The objects under a block's name, with the keys above each as its labels."""
-        if isinstance(node, JsonList):
+        if isinstance(node, JsonArray):
             for item in node.items:
                 yield from self.labelled(item, count, name, labels)
         elif isinstance(node, JsonScalar):
             if node.value is not None:
                 detail = f'The block "{name}" is written as an object or as a list of objects.'
-                self.problems.append(Problem("Incorrect JSON value type", detail, node.start, node.end))
+                self.problems.append(OffsetDiagnostic("Incorrect JSON value type", detail, node.start, node.end))
         elif count == 0:
             yield labels, node
         else:
@@ -264,29 +266,29 @@ class _Shaper:
                 if label.text != _COMMENT:
                     yield from self.labelled(value, count - 1, name, (*labels, label))
 
-    def dynamic_blocks(self, label: Label, node: JsonNode, schema: BlockSchema) -> Iterator[Block]:
+    def dynamic_blocks(self, label: Label, node: JsonNode, schema: BlockSchema) -> Iterator[BlockNode]:
         for labels, content in self.labelled(node, 1, "dynamic"):
             child = schema.blocks.get(labels[0].text)
             inner = schema_of(child.block) if child is not None and child.block else None
             arguments = tuple((key, value) for key, value in content.members if key.text != "content")
             body = self.body(JsonObject(arguments, content.start, content.end), None)
             generated = tuple(
-                Block("content", (), self.body(value, inner), value.start, key.start, value.end)
+                BlockNode("content", (), self.body(value, inner), value.start, key.start, value.end)
                 for key, value in content.members
                 if key.text == "content" and isinstance(value, JsonObject)
             )
-            yield Block("dynamic", labels, body._replace(blocks=generated), content.start, label.start, content.end)
+            yield BlockNode("dynamic", labels, body._replace(blocks=generated), content.start, label.start, content.end)
 
 
-def parse_json_job(source: Source) -> Body:
+def parse_json_job(source: SourceText) -> Body:
     """The body of a job file in JSON: the same blocks at the top as in native syntax."""
     shaper = _Shaper(source)
     root = read_json(source)
-    blocks: list[Block] = []
-    attributes: list[Attribute] = []
+    blocks: list[BlockNode] = []
+    attributes: list[AttributeNode] = []
     for label, value in root.members:
         if label.text == "job":
-            blocks.extend(shaper.blocks(label, value, Child("", "blocks", "Job")))
+            blocks.extend(shaper.blocks(label, value, ChildBlock("", "blocks", "Job")))
         elif label.text == "variable":
             blocks.extend(
                 _variable(shaper, label, labels, content) for labels, content in shaper.labelled(value, 1, "variable")
@@ -296,15 +298,15 @@ def parse_json_job(source: Source) -> Body:
                 shaper.block(label, labels, content, None) for labels, content in shaper.labelled(value, 0, label.text)
             )
         elif label.text != _COMMENT:
-            attributes.append(Attribute(label.text, shaper.expression(value), label.start, label.end, value.end))
+            attributes.append(AttributeNode(label.text, shaper.expression(value), label.start, label.end, value.end))
     _raise(source, shaper)
     return Body(tuple(attributes), tuple(blocks), 0, len(source.text))
 
 
-def _variable(shaper: _Shaper, label: Label, labels: tuple[Label, ...], content: JsonObject) -> Block:
+def _variable(shaper: _Shaper, label: Label, labels: tuple[Label, ...], content: JsonObject) -> BlockNode:
     block = shaper.block(label, labels, content, None)
-    attributes: list[Attribute] = []
-    nested: list[Block] = []
+    attributes: list[AttributeNode] = []
+    nested: list[BlockNode] = []
     for attribute, (key, value) in zip(
         block.body.attributes, (pair for pair in content.members if pair[0].text != _COMMENT), strict=False
     ):
@@ -324,13 +326,15 @@ def _type_expression(shaper: _Shaper, node: JsonScalar) -> Expr:
 
     text = str(node.value)
     try:
-        return parse_expression(Source(shaper.source.filename, text))
+        return parse_expression(SourceText(shaper.source.filename, text))
     except JobspecError:
-        shaper.problems.append(Problem("Invalid type specification", f'"{text}" is not a type.', node.start, node.end))
-        return Literal("string", node.start, node.end, True)
+        shaper.problems.append(
+            OffsetDiagnostic("Invalid type specification", f'"{text}" is not a type.', node.start, node.end)
+        )
+        return LiteralValue("string", node.start, node.end, True)
 
 
-def parse_json_body(source: Source) -> Body:
+def parse_json_body(source: SourceText) -> Body:
     """A JSON object as a body of arguments only, the way variable files are read."""
     shaper = _Shaper(source)
     body = shaper.body(read_json(source), None)
@@ -338,13 +342,13 @@ def parse_json_body(source: Source) -> Body:
     return body
 
 
-def read_json(source: Source) -> JsonObject:
+def read_json(source: SourceText) -> JsonObject:
     """The file's root object. Raises JobspecError."""
     check_size(source)
     return _Reader(source).file()
 
 
-def _raise(source: Source, shaper: _Shaper) -> None:
+def _raise(source: SourceText, shaper: _Shaper) -> None:
     findings = Findings()
     findings.add_all(source, shaper.problems)
     findings.raise_errors()

@@ -19,7 +19,7 @@ from bisect import bisect_left
 from functools import lru_cache
 from typing import NamedTuple
 
-from yurt_jobspec.diagnostics import Problem
+from yurt_jobspec.diagnostics import OffsetDiagnostic
 
 MAX_NESTING = 100
 """Brackets, strings and sequences inside one another; far above any real file, far below Python's own limit."""
@@ -92,8 +92,8 @@ class Tokens(NamedTuple):
     starts: list[int]
     ends: list[int]
     comments: list[Comment]
-    problems: list[Problem]
-    mended: dict[Problem, tuple[int, int]]
+    problems: list[OffsetDiagnostic]
+    mended: dict[OffsetDiagnostic, tuple[int, int]]
     """Those of the problems that may be mere consequences, with the stretch in which the parser then finds the cause;
     behind it the tokens can be trusted again.
     """
@@ -122,8 +122,8 @@ class _Lexer:
         self.starts: list[int] = []
         self.ends: list[int] = []
         self.comments: list[Comment] = []
-        self.problems: list[Problem] = []
-        self.mended: dict[Problem, tuple[int, int]] = {}
+        self.problems: list[OffsetDiagnostic] = []
+        self.mended: dict[OffsetDiagnostic, tuple[int, int]] = {}
         self.modes: list[_Mode] = [_FILE]
         self.outermost = 0
         """So many modes are open where the next line end is the last token to read; none for a whole file."""
@@ -153,7 +153,7 @@ class _Lexer:
         bad = SURROGATE.search(self.text)
         if bad:
             self.problems.append(
-                Problem("Invalid character encoding", "The file must be UTF-8 throughout.", *bad.span())
+                OffsetDiagnostic("Invalid character encoding", "The file must be UTF-8 throughout.", *bad.span())
             )
 
     def _emit(self, kind: str, start: int, end: int) -> None:
@@ -165,7 +165,7 @@ class _Lexer:
         self.modes.append(_Mode(kind, start, newlines, mark))
         if len(self.modes) > MAX_NESTING:
             detail = f"Brackets and strings may be nested {MAX_NESTING} deep at most."
-            self.problems.append(Problem("Nested too deeply", detail, start, start + 1))
+            self.problems.append(OffsetDiagnostic("Nested too deeply", detail, start, start + 1))
             self._stop()
 
     def _stop(self, end: int | None = None) -> None:
@@ -254,7 +254,7 @@ class _Lexer:
             return False
         if bracket == "~}":
             detail = "A '~' may only stand at the edge of a template sequence."
-            self.problems.append(Problem("Invalid character", detail, start, start + 1))
+            self.problems.append(OffsetDiagnostic("Invalid character", detail, start, start + 1))
             self.at = start + 1
             return False
         self._emit(bracket, start, end)
@@ -270,26 +270,28 @@ class _Lexer:
         self.at += 1
         if text.startswith("/*", start):
             self.problems.append(
-                Problem("Unterminated comment", "This comment is never closed with '*/'.", start, start + 2)
+                OffsetDiagnostic("Unterminated comment", "This comment is never closed with '*/'.", start, start + 2)
             )
             self._stop()
         elif text.startswith("<<", start):
             self.at += 1
             detail = "A heredoc starts with '<<' or '<<-', a word, and a line end right after the word."
-            self.problems.append(Problem("Invalid heredoc", detail, start, start + 2))
+            self.problems.append(OffsetDiagnostic("Invalid heredoc", detail, start, start + 2))
         elif SURROGATE.match(char):
             return
         elif char == "'":
             detail = "Strings stand between double quotes."
             self.problems.append(
-                Problem("Invalid character", detail, start, start + 1, "Write \"text\" instead of 'text'.")
+                OffsetDiagnostic("Invalid character", detail, start, start + 1, "Write \"text\" instead of 'text'.")
             )
         else:
             self._invalid_operator(char, start)
 
     def _invalid_operator(self, char: str, start: int) -> None:
         detail = "This character is not used within the language."
-        self.problems.append(Problem("Invalid character", detail, start, start + 1, _CHARACTER_HINTS.get(char)))
+        self.problems.append(
+            OffsetDiagnostic("Invalid character", detail, start, start + 1, _CHARACTER_HINTS.get(char))
+        )
 
     def _quoted(self) -> None:
         found = _QUOTED.match(self.text, self.at)
@@ -310,10 +312,12 @@ class _Lexer:
         at, text = self.at, self.text
         if at < len(text):
             detail = "A quoted string ends on its line. Write \\n for a line end, or use a heredoc for several lines."
-            problem = Problem("Invalid multi-line string", detail, at, at + 1)
+            problem = OffsetDiagnostic("Invalid multi-line string", detail, at, at + 1)
         else:
             start = self.modes[-1].start
-            problem = Problem("Unterminated string", "The closing quote of this string is missing.", start, start + 1)
+            problem = OffsetDiagnostic(
+                "Unterminated string", "The closing quote of this string is missing.", start, start + 1
+            )
         if text[at : at + 1] == "\\":
             self.at = at + 1
         elif self._mend(problem):
@@ -322,7 +326,7 @@ class _Lexer:
         self._emit(CLOSE_QUOTE, self.at, self.at)
         self.modes.pop()
 
-    def _mend(self, problem: Problem) -> bool:
+    def _mend(self, problem: OffsetDiagnostic) -> bool:
         """Whether the text is read again, from the quote that was meant to end the string around a sequence."""
         line = self.text.rfind("\n", 0, self.at) + 1
         quotes = [number for number, mode in enumerate(self.modes) if mode.kind == OPEN_QUOTE]
@@ -415,7 +419,9 @@ class _Lexer:
         end = len(self.text)
         hint = f"The line with {mode.mark} must hold nothing else."
         self.problems.append(
-            Problem("Unterminated template string", "No closing marker was found for the string.", end, end, hint)
+            OffsetDiagnostic(
+                "Unterminated template string", "No closing marker was found for the string.", end, end, hint
+            )
         )
         self._emit(CLOSE_HEREDOC, end, end)
         self.modes.pop()

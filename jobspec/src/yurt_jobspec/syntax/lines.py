@@ -23,18 +23,18 @@ from .bodies import BodyParser
 from .expressions import KEYWORDS, SyntaxProblem, normalize
 from .lexer import MAX_NESTING, SURROGATE, start_of, tokenize_item
 from .nodes import (
-    Access,
     Attr,
-    Attribute,
-    Block,
+    AttributeNode,
+    BlockNode,
     Body,
     Expr,
     Label,
-    Literal,
-    Template,
+    LiteralValue,
+    RootVariable,
+    TemplateExpr,
     TemplatePart,
+    Traversal,
     TupleOf,
-    Variable,
     Wrap,
 )
 
@@ -82,8 +82,8 @@ class _Unclear(Exception):
 class _Outer(NamedTuple):
     """What was read of a body before the block at hand began, and the head of that block."""
 
-    attributes: dict[str, Attribute]
-    blocks: list[Block]
+    attributes: dict[str, AttributeNode]
+    blocks: list[BlockNode]
     type: str
     labels: tuple[Label, ...]
     open: int
@@ -94,8 +94,8 @@ class _Reader:
     def __init__(self, text: str, *, is_lenient: bool) -> None:
         self.text = text
         self.is_lenient = is_lenient
-        self.attributes: dict[str, Attribute] = {}
-        self.blocks: list[Block] = []
+        self.attributes: dict[str, AttributeNode] = {}
+        self.blocks: list[BlockNode] = []
         self.outer: list[_Outer] = []
 
     def run(self) -> Body:
@@ -136,14 +136,14 @@ class _Reader:
             return self.item(found.start(1))
         if introduction.startswith("<<-"):
             text = _without_indentation(text)
-        self.add(found, Template((text,) if text else (), inner, start, closing.end()))
+        self.add(found, TemplateExpr((text,) if text else (), inner, start, closing.end()))
         return closing.end()
 
     def add(self, found: re.Match[str], value: Expr) -> None:
         name = found[1]
         if name in self.attributes:
             raise _Unclear
-        self.attributes[name] = Attribute(name, value, *found.span(1), value.end)
+        self.attributes[name] = AttributeNode(name, value, *found.span(1), value.end)
 
     def open(self, found: re.Match[str]) -> int:
         self.outer.append(
@@ -156,12 +156,12 @@ class _Reader:
 
     def whole(self, found: re.Match[str]) -> int:
         brace, end = found.start(6), found.end(9)
-        attributes: tuple[Attribute, ...] = ()
+        attributes: tuple[AttributeNode, ...] = ()
         if found[7] is not None:
             value = _value(self.text, *found.span(8))
-            attributes = (Attribute(found[7], value, *found.span(7), value.end),)
+            attributes = (AttributeNode(found[7], value, *found.span(7), value.end),)
         body = Body(attributes, (), brace, end)
-        self.blocks.append(Block(found[1], _labels(found), body, brace, found.start(1), end))
+        self.blocks.append(BlockNode(found[1], _labels(found), body, brace, found.start(1), end))
         return found.end()
 
     def close(self, found: re.Match[str]) -> int:
@@ -170,7 +170,7 @@ class _Reader:
         end = found.end(10)
         attributes, blocks, type_name, labels, brace, start = self.outer.pop()
         body = Body(tuple(self.attributes.values()), tuple(self.blocks), brace, end)
-        blocks.append(Block(type_name, labels, body, brace, start, end))
+        blocks.append(BlockNode(type_name, labels, body, brace, start, end))
         self.attributes, self.blocks = attributes, blocks
         return found.end()
 
@@ -218,7 +218,7 @@ def _value(text: str, start: int, end: int) -> Expr:
     if first == '"':
         return _string(text, start, end)
     if first.isdecimal():
-        return Literal(parse_number(text[start:end]), start, end)
+        return LiteralValue(parse_number(text[start:end]), start, end)
     return _reference(text[start:end], start)
 
 
@@ -226,7 +226,7 @@ def _string(text: str, start: int, end: int) -> Expr:
     """The string that stands between these offsets, quotes included."""
     inner = text[start + 1 : end - 1]
     if "${" not in inner:
-        return Literal(normalize(inner), start, end, True)
+        return LiteralValue(normalize(inner), start, end, True)
     parts: list[TemplatePart] = []
     at = start + 1
     for found in _EACH_SEQUENCE.finditer(text, at, end):
@@ -238,21 +238,21 @@ def _string(text: str, start: int, end: int) -> Expr:
         parts.append(normalize(text[at : end - 1]))
     elif len(parts) == 1 and not isinstance(parts[0], str):
         return Wrap(parts[0], start, end)
-    return Template(tuple(parts), start + 1, start, end)
+    return TemplateExpr(tuple(parts), start + 1, start, end)
 
 
 def _reference(text: str, start: int) -> Expr:
     """`name`, or `name.attribute` of any length, at an offset."""
     name, *attributes = text.split(".")
     end = start + len(name)
-    root: Expr = Literal(KEYWORDS[name], start, end) if name in KEYWORDS else Variable(name, start, end)
+    root: Expr = LiteralValue(KEYWORDS[name], start, end) if name in KEYWORDS else RootVariable(name, start, end)
     if not attributes:
         return root
     steps: list[Attr] = []
     for attribute in attributes:
         begin, end = end, end + 1 + len(attribute)
         steps.append(Attr(attribute, begin, end))
-    return Access(root, tuple(steps), start, end)
+    return Traversal(root, tuple(steps), start, end)
 
 
 @lru_cache(maxsize=64)

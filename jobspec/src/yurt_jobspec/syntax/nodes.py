@@ -11,7 +11,7 @@ from decimal import Decimal
 from typing import NamedTuple, Protocol
 
 
-class Node(Protocol):
+class SyntaxNode(Protocol):
     """What all nodes share. Nodes refer to one another by this protocol: mypy cannot follow named tuples that contain
     each other.
     """
@@ -22,12 +22,12 @@ class Node(Protocol):
     def end(self) -> int: ...
 
 
-Expr = Node
-Step = Node
-TemplatePart = str | Node
+Expr = SyntaxNode
+Step = SyntaxNode
+TemplatePart = str | SyntaxNode
 
 
-class Literal(NamedTuple):
+class LiteralValue(NamedTuple):
     """A number, bool, null or plain string."""
 
     value: str | bool | int | Decimal | None
@@ -36,7 +36,7 @@ class Literal(NamedTuple):
     quoted: bool = False
 
 
-class Variable(NamedTuple):
+class RootVariable(NamedTuple):
     """A root name, the start of every reference."""
 
     name: str
@@ -71,7 +71,7 @@ class Splat(NamedTuple):
     end: int
 
 
-class Access(NamedTuple):
+class Traversal(NamedTuple):
     """A value followed by attributes, indexes and splats."""
 
     source: Expr
@@ -80,7 +80,7 @@ class Access(NamedTuple):
     end: int
 
 
-class Call(NamedTuple):
+class FunctionCall(NamedTuple):
     """A function call; `spread` says that the last argument is followed by `...`."""
 
     name: str
@@ -159,7 +159,7 @@ class For(NamedTuple):
     end: int
 
 
-class Template(NamedTuple):
+class TemplateExpr(NamedTuple):
     """Text with sequences in it; `inner` is the offset behind the opening quote or marker."""
 
     parts: tuple[TemplatePart, ...]
@@ -208,7 +208,7 @@ class Embedded(NamedTuple):
     end: int
 
 
-class Attribute(NamedTuple):
+class AttributeNode(NamedTuple):
     """`name = value` in a body."""
 
     name: str
@@ -226,7 +226,7 @@ class Label(NamedTuple):
     end: int
 
 
-class Block(NamedTuple):
+class BlockNode(NamedTuple):
     """`type "label" { body }`; `open` is the offset of the brace."""
 
     type: str
@@ -245,20 +245,20 @@ class Block(NamedTuple):
 class Body(NamedTuple):
     """Attributes and blocks, each in the order of the file; `missing` is the place to report what is not there."""
 
-    attributes: tuple[Attribute, ...]
-    blocks: tuple[Block, ...]
+    attributes: tuple[AttributeNode, ...]
+    blocks: tuple[BlockNode, ...]
     missing: int
     end: int
 
 
 def place(node: Expr) -> tuple[int, int]:
     """Where an error about the value of the node points."""
-    if isinstance(node, Literal) and node.quoted:
+    if isinstance(node, LiteralValue) and node.quoted:
         return (node.start + 1, node.end - 1) if node.end - node.start > 2 else (node.start, node.end)
-    if isinstance(node, Template):
+    if isinstance(node, TemplateExpr):
         first = node.parts[0] if node.parts else None
         return (node.inner, node.end) if first is None or isinstance(first, str) else (first.start, first.end)
-    if isinstance(node, Call):
+    if isinstance(node, FunctionCall):
         return node.start, node.name_end + 1
     if isinstance(node, (TupleOf, ObjectOf, For)):
         return node.start, node.start + 1

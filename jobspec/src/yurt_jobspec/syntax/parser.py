@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-from yurt_jobspec.diagnostics import JobspecError, Problem, Source
+from yurt_jobspec.diagnostics import JobspecError, OffsetDiagnostic, SourceText
 from yurt_jobspec.findings import Findings
 
 from . import lines
@@ -22,7 +22,7 @@ MAX_SOURCE_CHARACTERS = 4 * 1024 * 1024
 """A job file longer than this is refused before it is read."""
 
 
-def parse_file(source: Source, *, is_lenient: bool = False) -> Body:
+def parse_file(source: SourceText, *, is_lenient: bool = False) -> Body:
     """The body of a file in native syntax; `is_lenient` allows what agent files may have.
 
     Raises JobspecError with all syntax errors.
@@ -32,7 +32,7 @@ def parse_file(source: Source, *, is_lenient: bool = False) -> Body:
     return parse_tokens(source, is_lenient=is_lenient) if body is None else body
 
 
-def parse_tokens(source: Source, *, is_lenient: bool = False) -> Body:
+def parse_tokens(source: SourceText, *, is_lenient: bool = False) -> Body:
     """The body of a file, read by tokens alone. Raises JobspecError with all syntax errors."""
     tokens = tokenize(source.text)
     parser = BodyParser(source.text, tokens, is_lenient=is_lenient)
@@ -44,11 +44,11 @@ def parse_tokens(source: Source, *, is_lenient: bool = False) -> Body:
     return body
 
 
-def parse_expression(source: Source) -> Expr:
+def parse_expression(source: SourceText) -> Expr:
     """The text as a single expression, the way variables from a command line are read."""
     check_size(source)
     tokens = tokenize(f"({source.text}\n)")
-    shifted = Source(source.filename, source.text)
+    shifted = SourceText(source.filename, source.text)
     tokens = _unwrap(tokens)
     parser = ExpressionParser(source.text, tokens)
     try:
@@ -77,25 +77,25 @@ def _unwrap(tokens: Tokens) -> Tokens:
     )
 
 
-def _shifted(problem: Problem, end: int) -> Problem:
+def _shifted(problem: OffsetDiagnostic, end: int) -> OffsetDiagnostic:
     return problem._replace(start=min(problem.start - 1, end), end=min(problem.end - 1, end))
 
 
-def check_size(source: Source) -> None:
+def check_size(source: SourceText) -> None:
     """Refuse a text that is longer than any job."""
     if len(source.text) > MAX_SOURCE_CHARACTERS:
         detail = f"A file may hold {MAX_SOURCE_CHARACTERS} characters at most; this one holds {len(source.text)}."
-        raise JobspecError([source.diagnostic(Problem("File too large", detail, 0, 0))])
+        raise JobspecError([source.diagnostic(OffsetDiagnostic("File too large", detail, 0, 0))])
 
 
-def too_deep(source: Source) -> JobspecError:
+def too_deep(source: SourceText) -> JobspecError:
     """The error for what slipped past the nesting bounds."""
     return JobspecError(
-        [source.diagnostic(Problem("Nested too deeply", "The file's constructs are nested too deeply.", 0, 0))]
+        [source.diagnostic(OffsetDiagnostic("Nested too deeply", "The file's constructs are nested too deeply.", 0, 0))]
     )
 
 
-def raise_problems(source: Source, tokens: Tokens, problems: list[Problem]) -> None:
+def raise_problems(source: SourceText, tokens: Tokens, problems: list[OffsetDiagnostic]) -> None:
     """Raise what the lexer and the parser found."""
     found = sorted(all_problems(tokens, problems), key=lambda problem: problem.start)
     if found:
@@ -104,7 +104,7 @@ def raise_problems(source: Source, tokens: Tokens, problems: list[Problem]) -> N
         findings.raise_errors()
 
 
-def all_problems(tokens: Tokens, problems: list[Problem]) -> list[Problem]:
+def all_problems(tokens: Tokens, problems: list[OffsetDiagnostic]) -> list[OffsetDiagnostic]:
     """What the lexer and the parser found, without what only follows from something else: behind a character that
     cannot be read the parser's findings mean little, and a string that does not end on its line may come of a sequence
     in it that does not end.

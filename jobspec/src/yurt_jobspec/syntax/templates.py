@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from yurt_jobspec.diagnostics import Problem
+from yurt_jobspec.diagnostics import OffsetDiagnostic
 
 from .expressions import ExpressionParser, SyntaxProblem, normalize
 from .lexer import (
@@ -27,7 +27,7 @@ from .lexer import (
     SEQUENCE_END,
     TEXT,
 )
-from .nodes import Expr, Literal, Template, TemplateFor, TemplateIf, TemplatePart, Wrap
+from .nodes import Expr, LiteralValue, TemplateExpr, TemplateFor, TemplateIf, TemplatePart, Wrap
 
 _ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))|\$\$(?=\{)|%%(?=\{)", re.DOTALL)
 _SIMPLE_ESCAPES = {"n": "\n", "r": "\r", "t": "\t", '"': '"', "\\": "\\"}
@@ -61,8 +61,8 @@ def parse_quoted(parser: ExpressionParser) -> Expr:
     if not heredoc and len(pieces) == 1 and pieces[0].value is not None and pieces[0].kind == "value":
         return Wrap(pieces[0].value, start, end)
     if all(isinstance(part, str) for part in parts) and not heredoc:
-        return Literal("".join(part for part in parts if isinstance(part, str)), start, end, True)
-    return Template(parts, inner, start, end)
+        return LiteralValue("".join(part for part in parts if isinstance(part, str)), start, end, True)
+    return TemplateExpr(parts, inner, start, end)
 
 
 def parse_template(parser: ExpressionParser) -> Expr:
@@ -72,7 +72,7 @@ def parse_template(parser: ExpressionParser) -> Expr:
     end = parser.ends[parser.at]
     if len(pieces) == 1 and pieces[0].value is not None and pieces[0].kind == "value":
         return Wrap(pieces[0].value, 0, end)
-    return Template(parts, 0, 0, end)
+    return TemplateExpr(parts, 0, 0, end)
 
 
 def _pieces(parser: ExpressionParser, heredoc: bool) -> list[_Piece]:
@@ -113,7 +113,9 @@ def _unescape(parser: ExpressionParser, raw: str, offset: int) -> str:
         start = offset + found.start()
         detail = f'The text "{found[0]}" is not a valid escape. Known are \\n \\r \\t \\" \\\\ \\uNNNN and \\UNNNNNNNN.'
         parser.problems.append(
-            Problem("Invalid escape sequence", detail, start, offset + found.end(), "Double the backslash to write it.")
+            OffsetDiagnostic(
+                "Invalid escape sequence", detail, start, offset + found.end(), "Double the backslash to write it."
+            )
         )
         return found[0]
 
@@ -154,7 +156,7 @@ def _directive(parser: ExpressionParser, keyword: str) -> _Piece:
     )
     hint = "Known are if, else, endif, for and endfor; double the percent sign (%%{) to write it as text."
     parser.problems.append(
-        Problem("Invalid template directive", detail, parser.starts[index], parser.ends[index], hint)
+        OffsetDiagnostic("Invalid template directive", detail, parser.starts[index], parser.ends[index], hint)
     )
     while parser.kinds[parser.at] not in (SEQUENCE_END, END):
         parser.at += 1
@@ -204,7 +206,7 @@ class _Fold:
         self.depth += 1
         if self.depth > MAX_NESTING and opening is not None:
             raise SyntaxProblem(
-                Problem(
+                OffsetDiagnostic(
                     "Nested too deeply",
                     f"Directives may be nested {MAX_NESTING} deep at most.",
                     opening.start,
@@ -239,7 +241,7 @@ class _Fold:
             detail = (
                 f"This {piece.kind} directive has no matching {'for' if piece.kind == 'endfor' else 'if'} directive."
             )
-            problem = Problem(f"Unexpected {piece.kind} directive", detail, piece.start, piece.end)
+            problem = OffsetDiagnostic(f"Unexpected {piece.kind} directive", detail, piece.start, piece.end)
             self.parser.problems.append(problem)
 
     def _if(self, opening: _Piece) -> TemplateIf:
@@ -270,5 +272,5 @@ class _Fold:
         index = self.parser.at
         detail = f"The {opening.kind} directive is missing its corresponding end{opening.kind} directive."
         raise SyntaxProblem(
-            Problem("Unexpected end of template", detail, self.parser.starts[index], self.parser.ends[index])
+            OffsetDiagnostic("Unexpected end of template", detail, self.parser.starts[index], self.parser.ends[index])
         )

@@ -32,7 +32,7 @@ Query = Mapping[str, str | int | bool | tuple[str, ...] | None]
 """A parameter with several values stands there once for each."""
 
 
-class Connection(NamedTuple):
+class AgentAddress(NamedTuple):
     """Where the agent is and how to speak to it."""
 
     address: str = "http://127.0.0.1:4646"
@@ -49,7 +49,7 @@ class Connection(NamedTuple):
     timeout_s: float = TIMEOUT_S
 
 
-class Answer(NamedTuple):
+class IndexedAnswer(NamedTuple):
     """The body of an answer, with the index of the state that it shows."""
 
     data: Any
@@ -69,7 +69,7 @@ class RawAnswer(NamedTuple):
 class ApiClient:
     """Asks one agent. Not for use by several threads."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: AgentAddress) -> None:
         self.connection = connection
         parts = urlsplit(connection.address if "://" in connection.address else f"http://{connection.address}")
         if parts.scheme not in ("http", "https", "unix"):
@@ -86,7 +86,7 @@ class ApiClient:
         """The decoded answer to a GET."""
         return self.read(path, query).data
 
-    def read(self, path: str, query: Query | None = None, *, index: int = 0, wait_s: float = 0.0) -> Answer:
+    def read(self, path: str, query: Query | None = None, *, index: int = 0, wait_s: float = 0.0) -> IndexedAnswer:
         """A GET; with `index` it blocks until the state is past it or `wait_s` are over."""
         asked: dict[str, Any] = dict(query or {})
         timeout = self.connection.timeout_s
@@ -96,7 +96,7 @@ class ApiClient:
         answer = self._ask("GET", path, asked, timeout_s=timeout)
         shown = answer.headers.get("x-nomad-index", "")
         data = _decode(answer.body)
-        return Answer(data, int(shown) if shown.isdigit() else 0, answer.headers.get("x-nomad-nexttoken", ""))
+        return IndexedAnswer(data, int(shown) if shown.isdigit() else 0, answer.headers.get("x-nomad-nexttoken", ""))
 
     def put(self, path: str, body: Any = None, query: Query | None = None) -> Any:
         """The decoded answer to a PUT of a JSON body."""
@@ -274,7 +274,7 @@ class _UnixConnection(http.client.HTTPConnection):
 class _TlsConnection(http.client.HTTPSConnection):
     """HTTPS with the authorities, certificate and server name that the flags name."""
 
-    def __init__(self, settings: Connection, host: str, port: int, timeout_s: float | None) -> None:
+    def __init__(self, settings: AgentAddress, host: str, port: int, timeout_s: float | None) -> None:
         context = _tls_context(settings)
         super().__init__(host, port, timeout=timeout_s, context=context)
         self._server_name = settings.tls_server_name or host
@@ -286,7 +286,7 @@ class _TlsConnection(http.client.HTTPSConnection):
         self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._server_name)
 
 
-def _tls_context(settings: Connection) -> ssl.SSLContext:
+def _tls_context(settings: AgentAddress) -> ssl.SSLContext:
     """Raises Unreachable, with the flag, for files that cannot be used."""
     used, wrong = f"-ca-cert {settings.ca_cert}", "it holds no certificate"
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from yurt.cli.api.client import ApiClient, Connection
+from yurt.cli.api.client import AgentAddress, ApiClient
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import Flags
 
@@ -20,7 +20,7 @@ def connect(flags: Flags, environ: Mapping[str, str]) -> ApiClient:
     skip_verify = environ.get("NOMAD_SKIP_VERIFY", "").lower() in ("1", "t", "true")
     try:
         return ApiClient(
-            Connection(
+            AgentAddress(
                 address=pick("address", "NOMAD_ADDR", DEFAULT_ADDRESS),
                 token=pick("token", "NOMAD_TOKEN"),
                 namespace=pick("namespace", "NOMAD_NAMESPACE"),

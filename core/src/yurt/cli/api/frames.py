@@ -28,14 +28,14 @@ MAY_PASS = frozenset({Reason.NO_PATH_TO_NODE, Reason.UNKNOWN_ALLOCATION, Reason.
 """Why a server or a node refuses that has just started and does not know yet what it will."""
 
 
-class Place(NamedTuple):
+class FilePosition(NamedTuple):
     """Where reading goes on: a file and the offset in it, bytes."""
 
     file: str
     offset: int
 
 
-START = Place("", 0)
+START = FilePosition("", 0)
 """The beginning, whatever file that is in."""
 
 
@@ -43,29 +43,29 @@ class Gap(Exception):
     """Between a place and a frame there is something that has not been shown."""
 
 
-class Source(Protocol):
+class FrameSource(Protocol):
     """Something that is read in frames."""
 
     path: str
     """The route that streams it."""
 
-    def query(self, api: ApiClient, place: Place) -> Query:
+    def query(self, api: ApiClient, place: FilePosition) -> Query:
         """What to ask for to read on from a place."""
         ...
 
-    def before_end(self, api: ApiClient, count: int) -> Place:
+    def before_end(self, api: ApiClient, count: int) -> FilePosition:
         """The place `count` bytes before the present end; the beginning when there are no more."""
         ...
 
-    def shown(self, api: ApiClient, place: Place, frame: Json) -> int:
+    def shown(self, api: ApiClient, place: FilePosition, frame: Json) -> int:
         """How many bytes of the frame stand before the place; raises Gap when the frame begins beyond it."""
         ...
 
-    def has_more(self, api: ApiClient, place: Place) -> bool:
+    def has_more(self, api: ApiClient, place: FilePosition) -> bool:
         """Whether an answer that ended without any data missed something beyond the place."""
         ...
 
-    def is_removed(self, api: ApiClient, place: Place) -> bool:
+    def is_removed(self, api: ApiClient, place: FilePosition) -> bool:
         """Whether the file of the place is there no more."""
         ...
 
@@ -78,24 +78,24 @@ class FileSource:
         self._stat = api_path("client", "fs", "stat", alloc_id)
         self._file = path
 
-    def query(self, api: ApiClient, place: Place) -> Query:
+    def query(self, api: ApiClient, place: FilePosition) -> Query:
         """The offset in the file."""
         return {"path": self._file, "origin": "start", "offset": place.offset}
 
-    def before_end(self, api: ApiClient, count: int) -> Place:
+    def before_end(self, api: ApiClient, count: int) -> FilePosition:
         """By the size of the file."""
         size: int = api.get(self._stat, {"path": self._file})["Size"]
-        return Place("", max(size - count, 0))
+        return FilePosition("", max(size - count, 0))
 
-    def shown(self, api: ApiClient, place: Place, frame: Json) -> int:
+    def shown(self, api: ApiClient, place: FilePosition, frame: Json) -> int:
         """An event says that the file was cut short: then reading begins again at its beginning."""
         return 0 if frame.get("FileEvent") else _overlap(place.offset, frame.get("Offset") or 0)
 
-    def has_more(self, api: ApiClient, place: Place) -> bool:
+    def has_more(self, api: ApiClient, place: FilePosition) -> bool:
         """An offset in one file means the same to everybody."""
         return False
 
-    def is_removed(self, api: ApiClient, place: Place) -> bool:
+    def is_removed(self, api: ApiClient, place: FilePosition) -> bool:
         """The stream itself ends with a file that is removed."""
         return False
 
@@ -108,7 +108,7 @@ class LogSource:
         self._ls = api_path("client", "fs", "ls", alloc_id)
         self._task, self._kind = task, kind
 
-    def query(self, api: ApiClient, place: Place) -> Query:
+    def query(self, api: ApiClient, place: FilePosition) -> Query:
         """The offset counts over all files that there are."""
         before = 0
         if place.file:
@@ -118,16 +118,16 @@ class LogSource:
             before += place.offset if number in sizes else 0
         return {"task": self._task, "type": self._kind, "plain": False, "origin": "start", "offset": before}
 
-    def before_end(self, api: ApiClient, count: int) -> Place:
+    def before_end(self, api: ApiClient, count: int) -> FilePosition:
         """By the sizes of all files; the beginning when the task has written none yet."""
         left = count
         for number, size in sorted(self._sizes(api).items(), reverse=True):
             if left <= size:
-                return Place(self._name(number), size - left)
+                return FilePosition(self._name(number), size - left)
             left -= size
         return START
 
-    def shown(self, api: ApiClient, place: Place, frame: Json) -> int:
+    def shown(self, api: ApiClient, place: FilePosition, frame: Json) -> int:
         """A frame of the file that follows is right when all of the file before it has been shown."""
         if not place.file:
             return 0
@@ -143,7 +143,7 @@ class LogSource:
             raise Gap
         return 0
 
-    def has_more(self, api: ApiClient, place: Place) -> bool:
+    def has_more(self, api: ApiClient, place: FilePosition) -> bool:
         """When the oldest file went after the listing, the offset was beyond the end."""
         here = _number(place.file)
         try:
@@ -152,7 +152,7 @@ class LogSource:
             return False
         return sizes.get(here, 0) > place.offset or any(size for number, size in sizes.items() if number > here)
 
-    def is_removed(self, api: ApiClient, place: Place) -> bool:
+    def is_removed(self, api: ApiClient, place: FilePosition) -> bool:
         """The oldest files are removed while the task writes."""
         return bool(place.file) and _number(place.file) not in self._sizes(api)
 
@@ -207,17 +207,17 @@ def data_of(frame: Json) -> bytes:
     return base64.b64decode(frame.get("Data") or "")
 
 
-def place_after(place: Place, frame: Json) -> Place:
+def place_after(place: FilePosition, frame: Json) -> FilePosition:
     """Where reading goes on after a frame; a file that was cut short begins again."""
     if frame.get("FileEvent"):
-        return Place(frame.get("File") or place.file, 0)
+        return FilePosition(frame.get("File") or place.file, 0)
     data = data_of(frame)
     if not data:
         return place
-    return Place(frame.get("File") or place.file, (frame.get("Offset") or 0) + len(data))
+    return FilePosition(frame.get("File") or place.file, (frame.get("Offset") or 0) + len(data))
 
 
-def last_lines(api: ApiClient, source: Source, count: int) -> tuple[bytes, Place]:
+def last_lines(api: ApiClient, source: FrameSource, count: int) -> tuple[bytes, FilePosition]:
     """The last lines as they are now, and the place after them: read from further back until there are enough."""
     count = min(max(count, 0), LINES_MAX)
     guess = count * LINE_BYTES_GUESS
@@ -230,7 +230,7 @@ def last_lines(api: ApiClient, source: Source, count: int) -> tuple[bytes, Place
         guess = max(guess, LINE_BYTES_GUESS) * 8
 
 
-def read_to_end(api: ApiClient, source: Source, place: Place) -> tuple[bytes, Place]:
+def read_to_end(api: ApiClient, source: FrameSource, place: FilePosition) -> tuple[bytes, FilePosition]:
     """What there is from a place on, and the place after it."""
     parts = []
     for frame in frames(api, source.path, {**source.query(api, place), "follow": False}):

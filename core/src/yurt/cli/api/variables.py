@@ -11,7 +11,7 @@ from yurt.cli.errors import ApiError, CliError, UsageError
 Json = dict[str, Any]
 
 
-class Conflict(Exception):
+class WriteConflict(Exception):
     """The API refused because of another version or a lock; `held` is the variable as it is."""
 
     def __init__(self, held: Json) -> None:
@@ -47,7 +47,7 @@ def write(call: Invocation, method: str, path: str, body: Json | None = None, **
     asked = urlencode(query)
     answer = call.api.raw(method, f"{var_path(path)}?{asked}" if asked else var_path(path), sent)
     if answer.status == 409:
-        raise Conflict(json.loads(answer.body or b"{}"))
+        raise WriteConflict(json.loads(answer.body or b"{}"))
     if answer.status >= 400:
         raise error_of(answer)
     found: Json = json.loads(answer.body) if answer.body else {}

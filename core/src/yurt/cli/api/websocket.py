@@ -11,7 +11,7 @@ import socket
 import ssl
 import struct
 
-from yurt.api.websocket import BINARY, CLOSE, NORMAL, PING, PONG, TEXT, Frames, accept_of, encode, new_key
+from yurt.api.websocket import BINARY, CLOSE, NORMAL, PING, PONG, TEXT, WebSocketFrames, accept_of, encode, new_key
 from yurt.sdk.errors import ERROR_HEADER
 
 HEAD_BYTES_MAX = 64 * 1024
@@ -26,7 +26,7 @@ class WebSocket:
     def __init__(self, sock: socket.socket, first: bytes = b"") -> None:
         sock.setblocking(False)
         self._socket = sock
-        self._frames = Frames()
+        self._frames = WebSocketFrames()
         self._outgoing = bytearray()
         self._first = first
         self.close_code = 0

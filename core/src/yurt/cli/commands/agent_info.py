@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.tree import NOUNS
 
@@ -24,4 +24,4 @@ def run(call: Invocation) -> int:
     return 0
 
 
-COMMANDS = (Command("agent-info", NOUNS["agent-info"], run, JSON_FLAGS),)
+COMMANDS = (CliCommand("agent-info", NOUNS["agent-info"], run, JSON_FLAGS),)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import number
 from yurt.cli.tree import NOUNS
@@ -69,7 +69,7 @@ def _counted(count: int, what: str, least: int) -> str:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "check",
         NOUNS["check"],
         run,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.errors import CliError
 
 
@@ -25,7 +25,7 @@ def validate_config(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "config validate",
         "Check configuration files of an agent without starting it",
         validate_config,

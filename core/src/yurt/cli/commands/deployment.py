@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_deployment
-from yurt.cli.command import DETACH, JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.command import DETACH, JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.flags import TEXT, switch, text, texts, without_effect
 from yurt.cli.terminal.data import show_data, wants_data
 
@@ -101,7 +101,7 @@ def show_deployment(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "deployment fail",
         "Mark a deployment as failed",
         fail_deployment,
@@ -111,13 +111,13 @@ COMMANDS = (
         "one argument: <deployment id>",
         details="The job goes back to its last stable version where auto_revert says so.",
     ),
-    Command(
+    CliCommand(
         "deployment list",
         "List deployments, newest first",
         list_deployments,
         (VERBOSE, text("filter", "Only those that the expression matches."), *JSON_FLAGS),
     ),
-    Command(
+    CliCommand(
         "deployment pause",
         "Pause a deployment",
         pause_deployment,
@@ -126,7 +126,7 @@ COMMANDS = (
         "<deployment id>",
         "one argument: <deployment id>",
     ),
-    Command(
+    CliCommand(
         "deployment promote",
         "Promote the canaries of a deployment",
         promote_deployment,
@@ -136,7 +136,7 @@ COMMANDS = (
         "one argument: <deployment id>",
         details="The canaries then replace the old version.",
     ),
-    Command(
+    CliCommand(
         "deployment resume",
         "Resume a paused deployment",
         resume_deployment,
@@ -145,7 +145,7 @@ COMMANDS = (
         "<deployment id>",
         "one argument: <deployment id>",
     ),
-    Command(
+    CliCommand(
         "deployment status",
         "Show a deployment and the progress of each group",
         show_deployment,

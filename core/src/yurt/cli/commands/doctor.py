@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.flags import switch, text, texts
 from yurt.cli.tree import NOUNS
 
@@ -294,7 +294,7 @@ async def _devices(name: str, plugin: object) -> Finding:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "doctor",
         NOUNS["doctor"],
         run,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from yurt import __version__
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text
 
@@ -310,7 +310,7 @@ def show_sum(call: Invocation, results: list[Json], took_s: float) -> None:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "driver new",
         "Write a working driver package, with tests and a README",
         new_driver,
@@ -327,7 +327,7 @@ driver runs a command as a process that outlives the agent; with -short the same
 """,
         is_client=False,
     ),
-    Command(
+    CliCommand(
         "driver serve",
         "Offer an installed driver to a Nomad agent as a plugin",
         serve_driver,
@@ -345,7 +345,7 @@ driver runs a command as a process that outlives the agent; with -short the same
         details=DETAILS,
         is_client=False,
     ),
-    Command(
+    CliCommand(
         "driver test",
         "Test a driver package against all that Yurt asks of a driver",
         run_suite,

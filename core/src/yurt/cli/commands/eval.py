@@ -6,7 +6,7 @@ from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_eval
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
-from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError, UsageError
 from yurt.cli.flags import switch, text, without_effect
 from yurt.cli.terminal.confirm import confirm
@@ -273,7 +273,7 @@ def _metric_of(call: Invocation, alloc: Json) -> Json:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "eval delete",
         "Delete evaluations that have ended, with all their allocations",
         delete_evals,
@@ -283,7 +283,7 @@ COMMANDS = (
         "at most one argument: <evaluation>",
         details="An evaluation with an allocation that has not ended is kept.",
     ),
-    Command(
+    CliCommand(
         "eval list",
         "List evaluations, newest first",
         list_evals,
@@ -297,7 +297,7 @@ COMMANDS = (
             *JSON_FLAGS,
         ),
     ),
-    Command(
+    CliCommand(
         "eval replay",
         "Repeat an evaluation from the command log and compare the plans",
         replay_eval,
@@ -310,7 +310,7 @@ COMMANDS = (
             "seed and the time of then. The exit code is 1 when anything comes out differently. Nothing is changed."
         ),
     ),
-    Command(
+    CliCommand(
         "eval status",
         "Show an evaluation: what it placed, and why not the rest",
         show_eval,

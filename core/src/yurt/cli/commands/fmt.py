@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch
 from yurt.cli.tree import NOUNS
@@ -74,7 +74,7 @@ def _files(paths: list[str], *, recursive: bool) -> Iterator[Path]:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "fmt",
         NOUNS["fmt"],
         run,

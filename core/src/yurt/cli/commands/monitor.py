@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from yurt.cli.api.lookup import find_node
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text, without_effect
 from yurt.cli.tree import NOUNS
@@ -52,7 +52,7 @@ def export_log(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "monitor",
         NOUNS["monitor"],
         follow_log,
@@ -65,7 +65,7 @@ COMMANDS = (
         ),
         details="The level may be another than the one that the agent logs at itself.",
     ),
-    Command(
+    CliCommand(
         "monitor export",
         "Print the lines of an agent's log that systemd's journal has kept",
         export_log,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
 from yurt.cli.suggest import did_you_mean
@@ -160,7 +160,7 @@ def show_namespace(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "namespace apply",
         "Create or update a namespace",
         apply_namespace,
@@ -174,7 +174,7 @@ COMMANDS = (
         "one argument: <input>",
         details="It is given by its name, or by a file in HCL or JSON.",
     ),
-    Command(
+    CliCommand(
         "namespace delete",
         "Delete an empty namespace",
         delete_namespace,
@@ -183,7 +183,7 @@ COMMANDS = (
         "<namespace>",
         "one argument: <namespace>",
     ),
-    Command(
+    CliCommand(
         "namespace inspect",
         "Print a namespace as JSON",
         inspect_namespace,
@@ -192,8 +192,8 @@ COMMANDS = (
         "<namespace>",
         "one argument: <namespace>",
     ),
-    Command("namespace list", "List namespaces", list_namespaces, JSON_FLAGS),
-    Command(
+    CliCommand("namespace list", "List namespaces", list_namespaces, JSON_FLAGS),
+    CliCommand(
         "namespace status",
         "Show a namespace",
         show_namespace,

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.data import show_data, wants_data
@@ -128,10 +128,10 @@ def _words(name: str) -> str:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "plugin list", "List Yurt's plugins: drivers, device plugins, template providers", list_plugins, JSON_FLAGS
     ),
-    Command(
+    CliCommand(
         "plugin reload",
         "Load the code of a plugin again, and keep the tasks of its drivers",
         reload_plugin,
@@ -144,7 +144,7 @@ The plugin is one of the agent that is asked. When the new code cannot be import
 does not find the running tasks, the old code goes on and the command says why. Exec sessions in the tasks end.
 """,
     ),
-    Command(
+    CliCommand(
         "plugin status",
         "List CSI plugins, or show the status of one",
         show_csi_plugins,

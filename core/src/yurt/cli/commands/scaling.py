@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from yurt.cli.api.lookup import find_scaling_policy
-from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.flags import text
 from yurt.cli.terminal.data import show_data, wants_data
 
@@ -62,7 +62,7 @@ def target_text(target: Mapping[str, str]) -> str:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "scaling policy info",
         "Show a scaling policy",
         show_policy,
@@ -71,7 +71,7 @@ COMMANDS = (
         "<policy_id>",
         "one argument: <policy_id>",
     ),
-    Command(
+    CliCommand(
         "scaling policy list",
         "List the scaling policies of all jobs that are not stopped",
         list_policies,

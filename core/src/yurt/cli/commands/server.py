@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.flags import switch, without_effect
 from yurt.cli.terminal.data import show_data, wants_data
@@ -106,7 +106,7 @@ def _row(member: Json, leader: str, *, is_detailed: bool) -> list[str]:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "server force-leave",
         "Mark a failed server as having left the cluster",
         force_leave,
@@ -119,7 +119,7 @@ The name is the one that `yurt server members` shows, such as srv1.global. A ser
 out; one that comes back later joins again as a new one.
 """,
     ),
-    Command(
+    CliCommand(
         "server join",
         "Make other servers known to the agent's server and its peers",
         join_servers,
@@ -132,7 +132,7 @@ An address is host:port of a server's `serf` port, 4648 where it is left out. On
 it tells of the others. Servers of one region become one cluster, those of other regions stay apart.
 """,
     ),
-    Command(
+    CliCommand(
         "server members",
         "List the servers and show which one leads",
         list_members,

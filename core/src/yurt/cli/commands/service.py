@@ -6,7 +6,7 @@ from typing import Any
 
 from yurt.cli.api.lookup import api_path
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
-from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.flags import text
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.screen import key_values
@@ -93,7 +93,7 @@ def _only(space: Json, name: str) -> Json:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "service delete",
         "Delete one instance of a service",
         delete_service,
@@ -103,7 +103,7 @@ COMMANDS = (
         "two arguments: <service_name> <service_id>",
         details="The agent that runs it does not register it again by itself.",
     ),
-    Command(
+    CliCommand(
         "service info",
         "Show the instances of a service",
         show_service,
@@ -117,7 +117,7 @@ COMMANDS = (
         "<service_name>",
         "one argument: <service_name>",
     ),
-    Command(
+    CliCommand(
         "service list",
         "List the services that jobs register with the nomad provider",
         list_services,

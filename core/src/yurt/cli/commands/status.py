@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli import tree
-from yurt.cli.command import VERBOSE, Command, Invocation
+from yurt.cli.command import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import parse, without_effect
 from yurt.cli.tree import NOUNS
@@ -55,12 +55,12 @@ def _show(call: Invocation, kind: str, identifier: str) -> int:
     return command.run(inner)
 
 
-def _knows_verbose(command: Command) -> bool:
+def _knows_verbose(command: CliCommand) -> bool:
     return any(flag.name == "verbose" for flag in command.flags)
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "status",
         NOUNS["status"],
         run,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 
 
 def collect_garbage(call: Invocation) -> int:
@@ -18,8 +18,8 @@ def reconcile_summaries(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command("system gc", "Remove jobs, evaluations, allocations and deployments that have ended", collect_garbage),
-    Command(
+    CliCommand("system gc", "Remove jobs, evaluations, allocations and deployments that have ended", collect_garbage),
+    CliCommand(
         "system reconcile summaries",
         "Do nothing: summaries of jobs are always exact",
         reconcile_summaries,

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import number, switch, text, texts
 
@@ -175,7 +175,7 @@ def show_certificate(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "tls ca create",
         "Create an authority for the certificates of agents",
         create_authority,
@@ -192,7 +192,7 @@ COMMANDS = (
         is_client=False,
         details="It writes two files into the current folder.",
     ),
-    Command(
+    CliCommand(
         "tls ca info",
         "Show what the certificate of an authority says",
         show_authority,
@@ -202,7 +202,7 @@ COMMANDS = (
         "one argument: <CA file>",
         is_client=False,
     ),
-    Command(
+    CliCommand(
         "tls cert create",
         "Create a certificate for an agent or the command line",
         create_certificate,
@@ -221,7 +221,7 @@ COMMANDS = (
         is_client=False,
         details="The authority of `tls ca create` signs it.",
     ),
-    Command(
+    CliCommand(
         "tls cert info",
         "Show what a certificate says",
         show_certificate,

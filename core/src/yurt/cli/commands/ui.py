@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from yurt.cli.api.lookup import find_alloc
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch
 from yurt.cli.tree import NOUNS
@@ -68,7 +68,7 @@ def page_of(call: Invocation, identifier: str) -> str:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "ui",
         NOUNS["ui"],
         run,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt import __version__
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.tree import NOUNS
 
 
@@ -13,4 +13,4 @@ def run(call: Invocation) -> int:
     return 0
 
 
-COMMANDS = (Command("version", NOUNS["version"], run, is_client=False),)
+COMMANDS = (CliCommand("version", NOUNS["version"], run, is_client=False),)

@@ -31,21 +31,21 @@ _HINT = re.compile(r" \((did you mean [^()]*|add [^()]*)\)$")
 _LINES_MAX, _DEPTH_MAX = 1000, 20
 
 
-class Place(NamedTuple):
+class PathStep(NamedTuple):
     """A part of the job while a message is followed: the path so far and what lies there."""
 
     path: Path
     value: Any
 
-    def step(self, *steps: str | int) -> Place:
+    def step(self, *steps: str | int) -> PathStep:
         """Further down, as far as the job goes."""
         path, value = self.path, self.value
         for step in steps:
             found = _member(value, step)
             path, value = (*path, step), found
-        return Place(path, value)
+        return PathStep(path, value)
 
-    def named(self, field: str, name: str, key: str = "Name") -> Place | None:
+    def named(self, field: str, name: str, key: str = "Name") -> PathStep | None:
         """The element of a list that has the name."""
         for index, item in enumerate(_list(_member(self.value, field))):
             if isinstance(item, dict) and (item.get(key) or "") == name:
@@ -133,7 +133,7 @@ def follow(job: Json, message: str) -> Path:
     named = _PATH.search(message)
     if named is not None:
         return json_path(named[1])
-    place, rest = Place((), job), message
+    place, rest = PathStep((), job), message
     while True:
         for pattern, enter in _ENTER:
             match = pattern.match(rest)
@@ -154,55 +154,55 @@ def json_path(text_path: str) -> Path:
     return tuple(steps)
 
 
-def _leaf(place: Place, message: str) -> Place:
+def _leaf(place: PathStep, message: str) -> PathStep:
     for pattern, fields in _fields():
         if pattern.search(message):
             return place.step(*fields)
     return place
 
 
-Enter = Callable[[Place, "re.Match[str]"], "Place | None"]
+Enter = Callable[[PathStep, "re.Match[str]"], "PathStep | None"]
 
 
-def _group(place: Place, match: re.Match[str]) -> Place | None:
+def _group(place: PathStep, match: re.Match[str]) -> PathStep | None:
     return place.named("TaskGroups", match["name"])
 
 
-def _task(place: Place, match: re.Match[str]) -> Place | None:
+def _task(place: PathStep, match: re.Match[str]) -> PathStep | None:
     return place.named("Tasks", match["name"])
 
 
-def _service(place: Place, match: re.Match[str]) -> Place | None:
+def _service(place: PathStep, match: re.Match[str]) -> PathStep | None:
     return place.named("Services", match["name"])
 
 
-def _check(place: Place, match: re.Match[str]) -> Place | None:
+def _check(place: PathStep, match: re.Match[str]) -> PathStep | None:
     found = place.named("Checks", match["name"])
     return found or (place.step("Checks", int(match["number"]) - 1) if match["number"] else None)
 
 
-def _volume(place: Place, match: re.Match[str]) -> Place | None:
+def _volume(place: PathStep, match: re.Match[str]) -> PathStep | None:
     return place.step("Volumes", match["name"])
 
 
-def _port(place: Place, match: re.Match[str]) -> Place | None:
+def _port(place: PathStep, match: re.Match[str]) -> PathStep | None:
     for index, network in enumerate(_list(_member(place.value, "Networks"))):
         for field in ("ReservedPorts", "DynamicPorts"):
-            found = Place((), network).named(field, match["name"], "Label")
+            found = PathStep((), network).named(field, match["name"], "Label")
             if found is not None:
                 return place.step("Networks", index, *found.path)
     return None
 
 
 def _numbered(field: str, first: int = 1) -> Enter:
-    def enter(place: Place, match: re.Match[str]) -> Place | None:
+    def enter(place: PathStep, match: re.Match[str]) -> PathStep | None:
         found = place.step(field, int(match["number"]) - first)
         return found if found.value is not None else None
 
     return enter
 
 
-def _option(place: Place, match: re.Match[str]) -> Place | None:
+def _option(place: PathStep, match: re.Match[str]) -> PathStep | None:
     """A driver's option; one that is missing is shown at the block that should have it."""
     path = json_path("." + match["option"])
     return place.step("Config", *path)

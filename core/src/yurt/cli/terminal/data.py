@@ -14,7 +14,7 @@ from yurt.cli.command import Invocation
 from yurt.cli.errors import CliError
 
 if TYPE_CHECKING:
-    from yurt.gotemplate import Template
+    from yurt.gotemplate import ParsedTemplate
 
 BOTH_GIVEN = "Both json and template formatting are not allowed"
 
@@ -49,12 +49,12 @@ def rendered(text: str, value: Any) -> str:
         raise CliError(f"Error formatting the data: {error}") from None
 
 
-def parsed(text: str) -> Template:
+def parsed(text: str) -> ParsedTemplate:
     """The Go template; raises CliError with the line and column of what is wrong."""
-    from yurt.gotemplate import Function, TemplateError, parse
+    from yurt.gotemplate import TemplateError, TemplateFunction, parse
 
     try:
-        return parse(text, name="format", functions={"json": Function(_json, 1, 1)})
+        return parse(text, name="format", functions={"json": TemplateFunction(_json, 1, 1)})
     except TemplateError as error:
         raise CliError(f"Error parsing the template: {error}") from None
 

@@ -18,7 +18,7 @@ from yurt.cli.views.metrics import failure_lines
 from yurt.cli.views.reasons import blockers_of, explained, hint_of, is_of_every_node, nowhere_text
 
 if TYPE_CHECKING:
-    from yurt.cli.api.client import Answer
+    from yurt.cli.api.client import IndexedAnswer
 
 Json = dict[str, Any]
 
@@ -159,7 +159,7 @@ def follow_deployment(call: Invocation, deployment_id: str, *, with_allocs: bool
         index = answer.index
 
 
-def _read_or_none(call: Invocation, path: str, index: int) -> Answer | None:
+def _read_or_none(call: Invocation, path: str, index: int) -> IndexedAnswer | None:
     try:
         return call.api.read(path, index=index, wait_s=WAIT_S)
     except ApiError as error:

@@ -37,7 +37,7 @@ _OCTAL: Final = frozenset(b"01234567")
 _NEXT, _GLOBAL, _LONG_NAME, _LONG_LINK, _LABEL = (b"x", b"X"), b"g", b"L", b"K", b"V"
 
 
-class Entry(NamedTuple):
+class TarEntry(NamedTuple):
     """What one header says. `target` is a link's; `mtime` is in seconds."""
 
     name: str
@@ -58,7 +58,7 @@ class TarReader:
         self._left = 0
         self._padding = 0
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[TarEntry]:
         """All entries; raises Invalid for what is no tar archive."""
         is_empty = True
         while (entry := self._next(is_empty=is_empty)) is not None:
@@ -79,7 +79,7 @@ class TarReader:
             self._left -= len(piece)
             yield piece
 
-    def _next(self, *, is_empty: bool) -> Entry | None:
+    def _next(self, *, is_empty: bool) -> TarEntry | None:
         """The next entry with the names that headers before it hold; None at the end."""
         named: dict[str, bytes] = {}
         for _ in range(HEADERS_MAX):
@@ -145,14 +145,14 @@ def _is_header(header: bytes) -> bool:
     return wanted is not None and wanted in (unsigned, unsigned - 256 * sum(byte > 127 for byte in plain))
 
 
-def _entry(header: bytes, named: Mapping[str, bytes]) -> Entry:
+def _entry(header: bytes, named: Mapping[str, bytes]) -> TarEntry:
     kind = _KINDS.get(header[156:157], OTHER)
     name = named.get("path") or named.get("long path") or _name(header)
     target = named.get("linkpath") or named.get("long linkpath") or header[157:257].partition(b"\0")[0]
     if kind == FILE and name.endswith(b"/"):
         kind = FOLDER
     size = _decimal(named["size"]) if "size" in named else _number(header[124:136])
-    return Entry(
+    return TarEntry(
         name=os.fsdecode(name),
         kind=kind,
         size=size if kind in (FILE, OTHER) else 0,

@@ -42,7 +42,7 @@ class Attributes(NamedTuple):
     owner: tuple[int, int] | None = None
 
 
-class Budget(Protocol):
+class EntryBudget(Protocol):
     """Counts what is made, and raises Invalid when it is too much."""
 
     def add(self, size: int) -> None:
@@ -74,7 +74,7 @@ def shown(name: str) -> str:
 class TreeWriter:
     """Writes entries beneath the folder `top`, which stays open and the caller's; `finish` ends it."""
 
-    def __init__(self, top: int, budget: Budget, *, takes_any_link: bool = False) -> None:
+    def __init__(self, top: int, budget: EntryBudget, *, takes_any_link: bool = False) -> None:
         self._top = top
         self._budget = budget
         self._takes_any_link = takes_any_link

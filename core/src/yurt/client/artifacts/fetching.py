@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from yurt.client.artifacts.sources import Source
+from yurt.client.artifacts.sources import ArtifactSource
 from yurt.sdk.value import Value, no_entries
 
 MODE_ANY, MODE_FILE, MODE_DIR = "any", "file", "dir"
@@ -36,7 +36,7 @@ class Fetch(Value):
     If that file has several names, one of `link_owners` must own it; None is anybody.
     """
 
-    source: Source
+    source: ArtifactSource
     root: str
     own: str
     destination: str

@@ -58,7 +58,7 @@ class S3Access(Value):
     token: str = ""
 
 
-class Source(Value):
+class ArtifactSource(Value):
     """An artifact's source, taken apart. `archive` is a kind of `ARCHIVES`, or empty."""
 
     getter: str
@@ -88,7 +88,7 @@ def shown_url(url: str) -> str:
     return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
 
 
-def parse_source(text: str, options: Mapping[str, str] | None = None) -> Source:
+def parse_source(text: str, options: Mapping[str, str] | None = None) -> ArtifactSource:
     """Take a source and its options apart; raises Invalid when it cannot be had."""
     text = text.strip()
     if "\0" in text or "\n" in text:
@@ -101,7 +101,7 @@ def parse_source(text: str, options: Mapping[str, str] | None = None) -> Source:
     if any(part == ".." for part in inside.split("/")):
         raise Invalid(f"the folder inside the artifact, {inside!r}, leads out of it; write it without '..'")
     file_name = parameters.pop("filename", "") or unquote(urlsplit(url).path).rstrip("/").rpartition("/")[2]
-    source = Source(
+    source = ArtifactSource(
         getter=getter,
         url=url,
         inside=inside.strip("/"),
@@ -229,7 +229,7 @@ def _checked_name(name: str) -> str:
     return name
 
 
-def _s3_source(source: Source, parameters: dict[str, str]) -> Source:
+def _s3_source(source: ArtifactSource, parameters: dict[str, str]) -> ArtifactSource:
     """The access that the parameters give; what is left of them is for the store."""
     if parameters.pop("aws_profile", ""):
         raise Invalid("aws_profile is not available: give aws_access_key_id and aws_access_key_secret")
@@ -249,7 +249,7 @@ def _s3_source(source: Source, parameters: dict[str, str]) -> Source:
     return replace(source, s3=access)
 
 
-def _with_query(source: Source, parameters: Mapping[str, str]) -> Source:
+def _with_query(source: ArtifactSource, parameters: Mapping[str, str]) -> ArtifactSource:
     """The address with the parameters that are for its server."""
     if source.getter not in (HTTP, S3):
         return source
@@ -258,7 +258,7 @@ def _with_query(source: Source, parameters: Mapping[str, str]) -> Source:
     return replace(source, url=url)
 
 
-def _git_source(source: Source, parameters: Mapping[str, str]) -> Source:
+def _git_source(source: ArtifactSource, parameters: Mapping[str, str]) -> ArtifactSource:
     if source.checksum is not None:
         raise Invalid("a repository has no checksum; give the commit as `ref` instead")
     ref, depth = parameters.get("ref", ""), parameters.get("depth", "0") or "0"

@@ -32,7 +32,7 @@ BROKEN: Final = (
 """What the standard library raises for archives that are damaged, encrypted or of an unknown form."""
 
 
-class Budget:
+class SizeBudget:
     """What an archive may still unfold to."""
 
     def __init__(self, limits: ArtifactLimits) -> None:
@@ -74,7 +74,7 @@ def unpack_tree(archive: str, kind: str, folder: str, limits: ArtifactLimits) ->
     """Unpack a tar or zip archive into a new folder."""
     os.mkdir(folder, 0o755)
     top = os.open(folder, FOLDER_FLAGS)
-    budget = Budget(limits)
+    budget = SizeBudget(limits)
     writer = TreeWriter(top, budget)
     try:
         if kind == "zip":
@@ -88,7 +88,7 @@ def unpack_tree(archive: str, kind: str, folder: str, limits: ArtifactLimits) ->
         os.close(top)
 
 
-def _untar(archive: str, kind: str, writer: TreeWriter, budget: Budget) -> None:
+def _untar(archive: str, kind: str, writer: TreeWriter, budget: SizeBudget) -> None:
     opener = STREAMS.get(kind.removeprefix("tar."), open)
     with opener(archive, "rb") as stream:
         reader = tar.TarReader(stream)
@@ -97,7 +97,7 @@ def _untar(archive: str, kind: str, writer: TreeWriter, budget: Budget) -> None:
             _write_entry(entry, reader, writer)
 
 
-def _write_entry(entry: tar.Entry, reader: tar.TarReader, writer: TreeWriter) -> None:
+def _write_entry(entry: tar.TarEntry, reader: tar.TarReader, writer: TreeWriter) -> None:
     if entry.kind == tar.FILE:
         writer.file(entry.name, reader.data(), Attributes(_file_mode(entry.mode), entry.mtime))
     elif entry.kind == tar.FOLDER:
@@ -116,7 +116,7 @@ def _file_mode(mode: int) -> int:
     return kept if mode & 0o100 else kept & 0o644
 
 
-def _unzip(archive: str, writer: TreeWriter, budget: Budget) -> None:
+def _unzip(archive: str, writer: TreeWriter, budget: SizeBudget) -> None:
     with zipfile.ZipFile(archive) as opened:
         for entry in opened.infolist():
             budget.take(entry.file_size)
@@ -143,7 +143,7 @@ def _pieces(packed: IO[bytes]) -> Iterator[bytes]:
 
 def unpack_file(archive: str, kind: str, path: str, limits: ArtifactLimits) -> None:
     """Unpack a stream of one file."""
-    budget = Budget(limits)
+    budget = SizeBudget(limits)
     try:
         with STREAMS[kind](archive) as packed, open(path, "xb") as file:
             _copy(packed, file, budget)
@@ -151,7 +151,7 @@ def unpack_file(archive: str, kind: str, path: str, limits: ArtifactLimits) -> N
         raise Invalid(f"the {kind} file cannot be unpacked: {error or type(error).__name__}") from None
 
 
-def _copy(packed: IO[bytes], file: IO[bytes], budget: Budget) -> None:
+def _copy(packed: IO[bytes], file: IO[bytes], budget: SizeBudget) -> None:
     while data := packed.read(CHUNK_BYTES):
         budget.add(len(data))
         file.write(data)

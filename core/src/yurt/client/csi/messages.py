@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from yurt.runtime.proto_api import Message, Method, ProtoApi
+from yurt.runtime.proto_api import Message, ProtoApi, ProtoMethod
 
-__all__ = ["Message", "Method", "enum_name", "message_class", "methods"]
+__all__ = ["Message", "ProtoMethod", "enum_name", "message_class", "methods"]
 
 _API: Final = ProtoApi("yurt.client.csi", "csi.proto", "csi.v1")
 

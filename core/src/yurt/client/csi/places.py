@@ -39,7 +39,7 @@ class PluginPlace(NamedTuple):
     """They must be there before the task starts."""
 
 
-class Places:
+class CsiFolders:
     """All folders of plugins and volumes on this node."""
 
     def __init__(self, state_dir: str) -> None:

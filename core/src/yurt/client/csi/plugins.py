@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from yurt.client.csi.places import Places
+from yurt.client.csi.places import CsiFolders
 from yurt.client.node.local_node import LocalNode
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
@@ -56,7 +56,7 @@ class Plugins:
     """The plugins of this node, which it describes by them."""
 
     def __init__(
-        self, env: Env, places: Places, drivers: Mapping[str, Driver], *, node: LocalNode, group: asyncio.TaskGroup
+        self, env: Env, places: CsiFolders, drivers: Mapping[str, Driver], *, node: LocalNode, group: asyncio.TaskGroup
     ) -> None:
         self._env, self._places, self._drivers = env, places, drivers
         self._node, self._group = node, group

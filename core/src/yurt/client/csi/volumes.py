@@ -18,7 +18,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from yurt.client.csi.mounts import is_mounted, remove_folders, unmount
-from yurt.client.csi.places import Places, make_folders
+from yurt.client.csi.places import CsiFolders, make_folders
 from yurt.client.csi.plugins import Plugins, PluginTask
 from yurt.client.ports import ServerPort
 from yurt.client.waiting import wait_or_sleep
@@ -46,7 +46,7 @@ class CsiVolumes:
     def __init__(
         self,
         plugins: Plugins,
-        places: Places,
+        places: CsiFolders,
         env: Env,
         *,
         store: ClientDatabase,

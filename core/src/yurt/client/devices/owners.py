@@ -27,7 +27,7 @@ class LiveTask(Value):
     pid: int = 0
 
 
-class Process(Value):
+class ProcessInfo(Value):
     """What /proc tells of a process."""
 
     pid: int
@@ -36,7 +36,7 @@ class Process(Value):
     cgroups: frozenset[str] = frozenset()
 
 
-def read_process(pid: int, proc: Path = PROC) -> Process | None:
+def read_process(pid: int, proc: Path = PROC) -> ProcessInfo | None:
     """A process, or None when it has ended."""
     try:
         fields = (proc / str(pid) / "stat").read_text(errors="replace").rpartition(")")[2].split()
@@ -44,7 +44,7 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
         parent, session = int(fields[1]), int(fields[3])
     except (OSError, ValueError, IndexError):
         return None
-    return Process(pid=pid, parent=parent, session=session, cgroups=frozenset(lines))
+    return ProcessInfo(pid=pid, parent=parent, session=session, cgroups=frozenset(lines))
 
 
 class Owners:
@@ -53,10 +53,10 @@ class Owners:
     def __init__(self, tasks: Iterable[LiveTask], *, proc: Path = PROC) -> None:
         self._tasks = tuple(tasks)
         self._proc = proc
-        self._read: dict[int, Process | None] = {}
+        self._read: dict[int, ProcessInfo | None] = {}
         self._common = self._cgroups(os.getpid())
 
-    def _process(self, pid: int) -> Process | None:
+    def _process(self, pid: int) -> ProcessInfo | None:
         if pid not in self._read:
             self._read[pid] = read_process(pid, self._proc)
         return self._read[pid]
@@ -77,24 +77,24 @@ class Owners:
                 return found
         return None
 
-    def _is_named(self, process: Process, task: LiveTask) -> bool:
+    def _is_named(self, process: ProcessInfo, task: LiveTask) -> bool:
         folder = f"/{file_name(task.task_id)}.scope"
         return any(line.endswith(folder) or f"{folder}/" in line for line in process.cgroups)
 
-    def _is_beside(self, process: Process, task: LiveTask) -> bool:
+    def _is_beside(self, process: ProcessInfo, task: LiveTask) -> bool:
         """In a cgroup of the main process that the agent itself is not in, or below it."""
         own = self._cgroups(task.pid) - self._common if task.pid else frozenset()
         return any(line == each or line.startswith(f"{each}/") for each in own for line in process.cgroups)
 
-    def _is_in_session(self, process: Process, task: LiveTask) -> bool:
+    def _is_in_session(self, process: ProcessInfo, task: LiveTask) -> bool:
         main = self._process(task.pid) if task.pid else None
         return process.pid == task.pid or (main is not None and main.session == process.session == task.pid)
 
-    def _descends(self, process: Process, task: LiveTask) -> bool:
+    def _descends(self, process: ProcessInfo, task: LiveTask) -> bool:
         return bool(task.pid) and task.pid in self._ancestors(process)
 
-    def _ancestors(self, process: Process) -> Iterator[int]:
-        current: Process | None = process
+    def _ancestors(self, process: ProcessInfo) -> Iterator[int]:
+        current: ProcessInfo | None = process
         for _ in range(ANCESTORS_MAX):
             if current is None or current.parent <= 1:
                 return

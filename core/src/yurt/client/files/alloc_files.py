@@ -11,7 +11,7 @@ from yurt.client.allocations.alloc_dir import alloc_path
 from yurt.client.files import browse as files
 from yurt.client.files import streams
 from yurt.client.files.link_owners import TaskUser, link_owners
-from yurt.client.files.streams import LogSelection, Source
+from yurt.client.files.streams import LogSelection, StreamRoot
 from yurt.runtime.env import Env
 from yurt.sdk.driver import Driver
 from yurt.sdk.errors import NotFound
@@ -48,11 +48,11 @@ class AllocFiles:
         self._allocs = allocs
         self._drivers = drivers
 
-    async def _source(self, alloc_id: str) -> Source:
+    async def _source(self, alloc_id: str) -> StreamRoot:
         """Where the allocation's files lie, and who may own those of several names."""
         alloc = await self._allocs.find(alloc_id)
         owners = await asyncio.to_thread(link_owners, alloc.users, self._drivers)
-        return Source(str(alloc_path(self._alloc_dir, alloc_id)), self._env, owners)
+        return StreamRoot(str(alloc_path(self._alloc_dir, alloc_id)), self._env, owners)
 
     async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
         """A directory inside the allocation's directory, sorted by name."""

@@ -28,7 +28,7 @@ ORIGINS = ("start", "end")
 LOG_KINDS = ("stdout", "stderr")
 
 
-class Source(NamedTuple):
+class StreamRoot(NamedTuple):
     """The root that a stream may not leave, the clock it waits on, and who may own files of several names."""
 
     root: str
@@ -37,7 +37,7 @@ class Source(NamedTuple):
 
 
 async def stream_file(
-    source: Source, path: str, *, offset: int, origin: str, follow: bool
+    source: StreamRoot, path: str, *, offset: int, origin: str, follow: bool
 ) -> AsyncGenerator[StreamFrame]:
     """Frames of one file."""
     _check(offset, origin)
@@ -52,7 +52,7 @@ async def stream_file(
 
 
 async def _frames(
-    source: Source, path: str, descriptor: int, *, position: int, follow: bool
+    source: StreamRoot, path: str, descriptor: int, *, position: int, follow: bool
 ) -> AsyncIterator[StreamFrame]:
     name = path.strip("/")
     silence = _Silence(source.env)
@@ -96,7 +96,7 @@ class _Silence:
         return True
 
 
-def _what_happened(source: Source, path: str, descriptor: int, position: int) -> str:
+def _what_happened(source: StreamRoot, path: str, descriptor: int, position: int) -> str:
     """Whether the file at `path` still is the one that is open, and as long as it was."""
     here = os.fstat(descriptor)
     if here.st_size < position:
@@ -168,7 +168,7 @@ def place_at(files: list[LogFile], offset: int, origin: str) -> LogPlace:
 
 
 async def stream_logs(
-    source: Source, log: LogSelection, *, offset: int, origin: str, follow: bool
+    source: StreamRoot, log: LogSelection, *, offset: int, origin: str, follow: bool
 ) -> AsyncGenerator[StreamFrame]:
     """Frames of a task's log over all its files."""
     _check(offset, origin)
@@ -200,7 +200,7 @@ async def stream_logs(
                 yield StreamFrame()
 
 
-async def _rest_of(source: Source, log: LogSelection, place: LogPlace) -> AsyncIterator[StreamFrame]:
+async def _rest_of(source: StreamRoot, log: LogSelection, place: LogPlace) -> AsyncIterator[StreamFrame]:
     """What one file holds beyond a place; nothing when rotation has removed it."""
     name = f"alloc/logs/{log.task}.{log.kind}.{place.number}"
     try:
@@ -216,7 +216,7 @@ async def _rest_of(source: Source, log: LogSelection, place: LogPlace) -> AsyncI
         os.close(descriptor)
 
 
-async def _following(source: Source, log: LogSelection, place: LogPlace) -> LogPlace | None:
+async def _following(source: StreamRoot, log: LogSelection, place: LogPlace) -> LogPlace | None:
     """Where reading goes on: the same place, the next file, or nowhere when all files are gone."""
     try:
         files = await log_files(source.root, log)

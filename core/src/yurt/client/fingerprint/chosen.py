@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from yurt.client.config import ClientConfig
-from yurt.client.options import FINGERPRINT, Choice, choice_of
+from yurt.client.options import FINGERPRINT, NameFilter, choice_of
 from yurt.sdk.value import replace
 from yurt.structs.node import (
     NETWORK_PROBLEM,
@@ -56,7 +56,7 @@ def without_excluded(node: Node, config: ClientConfig) -> Node:
     return replace(node, attributes=attributes, node_resources=resources)
 
 
-def _resources(found: NodeResources, config: ClientConfig, choice: Choice) -> NodeResources:
+def _resources(found: NodeResources, config: ClientConfig, choice: NameFilter) -> NodeResources:
     if choice.refusal("cpu"):
         found = replace(found, cpu=NodeCpuResources(cpu_shares=config.cpu_total_compute))
     if choice.refusal("memory"):

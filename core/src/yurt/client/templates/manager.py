@@ -21,7 +21,7 @@ from yurt.client.templates.changes import RESTART_REASON, Consequences, conseque
 from yurt.client.templates.envfile import read_env
 from yurt.client.templates.questions import Question, Rendered, RenderRequest
 from yurt.client.templates.sources import Sources
-from yurt.client.templates.targets import Target, TemplatePlace, node_addresses, targets, text_of
+from yurt.client.templates.targets import RenderTarget, TemplatePlace, node_addresses, targets, text_of
 from yurt.client.waiting import LightEvent, wait_or_sleep
 from yurt.lifecycle import events
 from yurt.sdk.driver import ExecResult
@@ -64,7 +64,7 @@ class TaskControl(Protocol):
 class _Progress:
     """What is known of one template."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: RenderTarget) -> None:
         self.target = target
         self.asked: tuple[Question, ...] = ()
         self.digest: bytes | None = None

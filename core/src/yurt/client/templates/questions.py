@@ -45,7 +45,7 @@ class Question(Value):
         return f"file({self.name})"
 
 
-class Answer(Value):
+class QuestionAnswer(Value):
     """What is known of a question: data of the API's shape, or a file's bytes; `error` when there can be none."""
 
     exists: bool = True
@@ -68,7 +68,7 @@ class RenderRequest(Value):
     is_missing_key_error: bool = False
     denied: tuple[str, ...] = ()
     provided: tuple[str, ...] = ()
-    answers: tuple[tuple[Question, Answer], ...] = ()
+    answers: tuple[tuple[Question, QuestionAnswer], ...] = ()
     now: int = 0
     addresses: Mapping[str, tuple[str, ...]] = no_entries()
 

@@ -15,7 +15,7 @@ import msgspec
 
 from yurt.client.context import ClientContext
 from yurt.client.templates.files import read_file
-from yurt.client.templates.questions import Answer, Question
+from yurt.client.templates.questions import Question, QuestionAnswer
 from yurt.client.templates.targets import TemplatePlace
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, YurtError
@@ -29,7 +29,7 @@ class Sources:
     """The watches of one task. `on_change` is told which answer is new."""
 
     def __init__(self, context: ClientContext, place: TemplatePlace, *, on_change: Callable[[Question], None]) -> None:
-        self.answers: dict[Question, Answer] = {}
+        self.answers: dict[Question, QuestionAnswer] = {}
         self.failing: dict[Question, str] = {}
         self._context = context
         self._place = place
@@ -46,7 +46,7 @@ class Sources:
             if question not in self._watches:
                 self._watches[question] = self._begin(question, group)
 
-    def known(self) -> Mapping[Question, Answer]:
+    def known(self) -> Mapping[Question, QuestionAnswer]:
         """All answers so far."""
         return self.answers
 
@@ -74,14 +74,14 @@ class Sources:
             try:
                 found = await self._context.server.ask_for_template(self._query(question, index))
             except (PermissionDenied, Invalid) as error:
-                self._tell(question, Answer(exists=False, error=str(error)))
+                self._tell(question, QuestionAnswer(exists=False, error=str(error)))
             except YurtError as error:
                 self.failing[question] = str(error)
             else:
                 failures = 0
                 self.failing.pop(question, None)
                 index = found.index if found.index >= index else 0
-                self._tell(question, Answer(exists=found.exists, data=found.data))
+                self._tell(question, QuestionAnswer(exists=found.exists, data=found.data))
                 continue
             await self._pause(failures)
             failures += 1
@@ -116,11 +116,11 @@ class Sources:
                     owners=self._place.link_owners,
                 )
             except NotFound:
-                answer = Answer(exists=False)
+                answer = QuestionAnswer(exists=False)
             except (Invalid, PermissionDenied) as error:
-                answer = Answer(exists=False, error=str(error))
+                answer = QuestionAnswer(exists=False, error=str(error))
             else:
-                answer = Answer(data=body)
+                answer = QuestionAnswer(data=body)
             self._tell(question, answer)
             await self._context.env.sleep(FILE_POLL_S)
 
@@ -133,9 +133,9 @@ class Sources:
                 await self._take_answers(question)
                 return
             except NotFound:
-                self._tell(question, Answer(exists=False))
+                self._tell(question, QuestionAnswer(exists=False))
             except (PermissionDenied, Invalid) as error:
-                self._tell(question, Answer(exists=False, error=str(error)))
+                self._tell(question, QuestionAnswer(exists=False, error=str(error)))
             except YurtError as error:
                 self.failing[question] = str(error)
             failures = failures if env.monotonic() - began < self._context.config.template.retry_max_s else 0
@@ -168,15 +168,17 @@ class Sources:
 
     def _broke(self, question: Question, error: Exception) -> None:
         """A provider raised what it must not: the task fails with it, and its next start asks again."""
-        self._tell(question, Answer(exists=False, error=f"its provider failed: {type(error).__name__}: {error}"))
+        self._tell(
+            question, QuestionAnswer(exists=False, error=f"its provider failed: {type(error).__name__}: {error}")
+        )
 
-    def _tell(self, question: Question, answer: Answer) -> None:
+    def _tell(self, question: Question, answer: QuestionAnswer) -> None:
         if self.answers.get(question) != answer:
             self.answers[question] = answer
             self._on_change(question)
 
 
-def checked(answer: TemplateAnswer) -> Answer:
+def checked(answer: TemplateAnswer) -> QuestionAnswer:
     """A provider's answer as one for templates. Raises Invalid for data that is too large or of no kind of a value."""
     try:
         body = msgspec.msgpack.encode(answer.data)
@@ -184,7 +186,7 @@ def checked(answer: TemplateAnswer) -> Answer:
         raise Invalid(f"its provider answers with what is no value: {error}") from None
     if len(body) > ANSWER_MAX_BYTES:
         raise Invalid(f"its provider's answer takes {len(body)} bytes; the most are {ANSWER_MAX_BYTES}")
-    return Answer(exists=answer.exists, data=msgspec.msgpack.decode(body))
+    return QuestionAnswer(exists=answer.exists, data=msgspec.msgpack.decode(body))
 
 
 def _ignore(_: Question) -> None:

@@ -35,7 +35,7 @@ class TemplatePlace(Value):
     link_owners: Owners = None
 
 
-class Target(Value):
+class RenderTarget(Value):
     """A template ready to be rendered; waits in seconds; `source` is a path, or empty when the text is in the job."""
 
     template: Template
@@ -51,14 +51,14 @@ class Target(Value):
 
 def targets(
     place: TemplatePlace, settings: TemplateSettings, *, lookup: Callable[[str], str | None]
-) -> tuple[Target, ...]:
+) -> tuple[RenderTarget, ...]:
     """The templates in the job's order; raises Invalid."""
     return tuple(_target(template, place, settings, lookup) for template in place.templates)
 
 
 def _target(
     template: Template, place: TemplatePlace, settings: TemplateSettings, lookup: Callable[[str], str | None]
-) -> Target:
+) -> RenderTarget:
     dirs = place.dirs
     on_host = {
         "NOMAD_ALLOC_DIR": dirs.shared_dir,
@@ -76,7 +76,7 @@ def _target(
     except Invalid as error:
         raise Invalid(f"template with destination {name!r}: {error}") from None
     wait = template.wait
-    return Target(
+    return RenderTarget(
         template=template,
         name=name,
         root=root,
@@ -109,7 +109,7 @@ def _mode(perms: str) -> int:
     return mode & MODE_BITS
 
 
-def text_of(target: Target, place: TemplatePlace, settings: TemplateSettings) -> bytes:
+def text_of(target: RenderTarget, place: TemplatePlace, settings: TemplateSettings) -> bytes:
     """The template's text; raises Invalid. Blocking when it is a file."""
     if not target.source:
         return target.template.embedded_tmpl.encode("utf-8", "surrogateescape")

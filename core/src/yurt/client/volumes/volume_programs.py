@@ -29,7 +29,7 @@ BUILT_IN = frozenset({"mkdir"})
 log = logging.getLogger(__name__)
 
 
-class Program:
+class VolumeProgram:
     """One program in the plugin directory."""
 
     def __init__(self, path: str, volumes_dir: str) -> None:
@@ -135,11 +135,11 @@ def _kill_group(process: asyncio.subprocess.Process) -> None:
         os.killpg(process.pid, 9)
 
 
-async def find_programs(folder: str, volumes_dir: str) -> dict[str, Program]:
+async def find_programs(folder: str, volumes_dir: str) -> dict[str, VolumeProgram]:
     """The programs of a folder that tell their version, by name."""
-    found: dict[str, Program] = {}
+    found: dict[str, VolumeProgram] = {}
     for path in await asyncio.to_thread(_executables, folder):
-        program = Program(path, volumes_dir)
+        program = VolumeProgram(path, volumes_dir)
         try:
             await program.fingerprint()
         except YurtError as error:

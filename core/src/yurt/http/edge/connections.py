@@ -127,7 +127,7 @@ def _least_useful(others: Iterable[ApiProtocol]) -> ApiProtocol | None:
     return min(found, key=lambda each: (not each.is_head_awaited, not each.is_body_awaited), default=None)
 
 
-class Site(web.BaseSite):
+class ServedAddress(web.BaseSite):
     """One address at which the API is served."""
 
     def __init__(

@@ -28,7 +28,7 @@ class Policy(Value):
     """`Access-Control-Allow-Origin` of `http_api_response_headers`: `*`, or one origin."""
 
 
-class Place(NamedTuple):
+class HostPort(NamedTuple):
     """A host, without its brackets and its last dot, and its port, 0 for none."""
 
     host: str
@@ -67,7 +67,7 @@ def is_own_origin(origin: str, policy: Policy, hosts: Sequence[str], *, is_tls: 
 
 
 @lru_cache(maxsize=HOSTS_KEPT)
-def place_of(text: str) -> Place | None:
+def place_of(text: str) -> HostPort | None:
     """`name:port` or `[address]:port`, the port optional, in lower case; None for anything else."""
     if not text or not text.isprintable() or not NO_HOST_LETTERS.isdisjoint(text):
         return None
@@ -76,7 +76,7 @@ def place_of(text: str) -> Place | None:
         host, port = parts.hostname or "", parts.port or 0
     except ValueError:
         return None
-    return Place(host.removesuffix("."), port) if host else None
+    return HostPort(host.removesuffix("."), port) if host else None
 
 
 def _is_named(host: str, entry: str) -> bool:

@@ -16,7 +16,18 @@ from typing import NamedTuple
 from aiohttp import WSCloseCode, WSMsgType, web
 from yarl import URL
 
-from yurt.api.websocket import BINARY, CLOSE, NORMAL, TEXT, BrokenFrame, Frames, Message, accept_of, encode, new_key
+from yurt.api.websocket import (
+    BINARY,
+    CLOSE,
+    NORMAL,
+    TEXT,
+    BrokenFrame,
+    Message,
+    WebSocketFrames,
+    accept_of,
+    encode,
+    new_key,
+)
 from yurt.http.api_port import PIECE_BYTES, ApiPart, ApiPort, ApiRequest
 from yurt.http.errors import Refused
 from yurt.http.websockets import CLOSE_LIMIT_S, FRAME_BYTES_MAX, close_code, shortened, watch_peer
@@ -116,7 +127,7 @@ async def _send_messages(parts: AsyncIterator[ApiPart], peer: web.WebSocketRespo
 
 async def _messages(parts: AsyncIterator[ApiPart]) -> AsyncIterator[Message]:
     """Whole messages of the pieces in which their frames come."""
-    frames = Frames()
+    frames = WebSocketFrames()
     async for part in parts:
         for message in frames.feed(part.data):
             yield message

@@ -20,7 +20,7 @@ from yurt.scheduler.constraints.targets import is_unique, resolve, resolve_all
 from yurt.scheduler.devices.offers import has_devices, looks_at_instances
 from yurt.scheduler.feasibility.node_cache import answers_by_row, answers_by_shape, cached_answer
 from yurt.state.arrays import IntArray
-from yurt.state.columns import DATACENTER, IS_NODE, IS_READY, NODE_CLASS, POOL, NodeRows, Shape
+from yurt.state.columns import DATACENTER, IS_NODE, IS_READY, NODE_CLASS, POOL, NodeColumns, Shape
 from yurt.state.store import Snapshot
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import Job, TaskGroup
@@ -66,7 +66,7 @@ class Feasibility(NamedTuple):
     """Equal keys on the same rows: the same answers."""
 
 
-def candidates(rows: NodeRows, job: Job) -> Candidates:
+def candidates(rows: NodeColumns, job: Job) -> Candidates:
     """Ready nodes in the job's datacenters and pool."""
 
     def compute() -> Candidates:
@@ -90,7 +90,7 @@ def candidates(rows: NodeRows, job: Job) -> Candidates:
     return found
 
 
-def feasible_candidates(rows: NodeRows, job: Job, found: Candidates, feasible: Feasibility) -> BoolArray:
+def feasible_candidates(rows: NodeColumns, job: Job, found: Candidates, feasible: Feasibility) -> BoolArray:
     """The candidates that a group may use."""
     key = ("mask", job.datacenters, job.node_pool, feasible.key)
     mask = cached_answer(rows, key, lambda: _frozen(found.mask & feasible.mask))
@@ -279,7 +279,7 @@ def is_row_feasible(snapshot: Snapshot, job: Job, group: TaskGroup, row: int) ->
     return is_for_node(job, node) and all(check_mask(snapshot, check)[row] for check in checks_of(job, group))
 
 
-def class_counts(rows: NodeRows, mask: BoolArray) -> dict[str, int]:
+def class_counts(rows: NodeColumns, mask: BoolArray) -> dict[str, int]:
     """How many of the rows have each node class; nodes without one are not counted."""
     names = tuple(rows.classes.values)
     counts = np.bincount(rows.offered[:, NODE_CLASS][mask], minlength=len(names))

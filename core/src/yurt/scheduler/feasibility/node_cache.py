@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from yurt.state.arrays import IntArray
-from yurt.state.columns import IS_NODE, SHAPE, NodeRows, Shape
+from yurt.state.columns import IS_NODE, SHAPE, NodeColumns, Shape
 from yurt.state.store import Snapshot
 from yurt.structs.node import Node
 
@@ -37,7 +37,7 @@ class _OfShapes(NamedTuple):
         return bool(not len(shapes) or (shapes[-1] < len(self.is_known) and self.is_known[shapes].all()))
 
 
-def cached_answer(rows: NodeRows, key: Hashable, compute: Callable[[], object]) -> object:
+def cached_answer(rows: NodeColumns, key: Hashable, compute: Callable[[], object]) -> object:
     """An answer that depends on the node columns alone, computed once."""
     found = rows.memo.get(key)
     if found is None:

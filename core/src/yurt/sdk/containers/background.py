@@ -15,7 +15,7 @@ T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, None]]
 
 
-class Background:
+class DriverTasks:
     """Owns the driver's tasks. The driver contract has no `run`, so they cannot live in a TaskGroup of the caller."""
 
     def __init__(self, owner: str) -> None:

@@ -21,14 +21,14 @@ from yurt.sdk.value import NANOSECONDS, UnixNano
 log = logging.getLogger(__name__)
 
 
-class Made(NamedTuple):
+class ContainerOrigin(NamedTuple):
     """For which task a container was made, and in which second."""
 
     task_id: str
     at_s: float
 
 
-List = Callable[[], Awaitable[Mapping[str, Made]]]
+List = Callable[[], Awaitable[Mapping[str, ContainerOrigin]]]
 """The removable containers of this client, by their ids."""
 
 
@@ -41,7 +41,7 @@ class DanglingRules(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool
 
 
-class Dangling:
+class DanglingRemover:
     """Looks every so often."""
 
     def __init__(

@@ -57,7 +57,7 @@ class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     ca: str = ""
 
 
-class Target:
+class EngineAddress:
     """Where an engine listens: a Unix socket, or TCP with or without TLS."""
 
     def __init__(self, endpoint: str, tls: Tls | None = None) -> None:
@@ -95,7 +95,7 @@ class Target:
 class Library(Protocol):
     """The engine's Python package; both methods run in threads."""
 
-    def new_client(self, target: Target, timeout_s: float) -> Any:
+    def new_client(self, target: EngineAddress, timeout_s: float) -> Any:
         """A client with a time-out for each call."""
         ...
 
@@ -186,7 +186,7 @@ class Engine:
     """
 
     def __init__(
-        self, name: str, target: Target, library: Library, *, prefix: str = "", frees_execs: bool = False
+        self, name: str, target: EngineAddress, library: Library, *, prefix: str = "", frees_execs: bool = False
     ) -> None:
         self.name = name
         self.frees_execs = frees_execs

@@ -19,7 +19,7 @@ from typing import Any
 
 from yurt.sdk.containers.engine import ASK_S, Engine, EngineDown, failure
 from yurt.sdk.containers.execute import END_LOOK_S, END_LOOKS, code_of, exit_code
-from yurt.sdk.containers.frames import Frames
+from yurt.sdk.containers.frames import StreamFrames
 from yurt.sdk.errors import Conflict, DriverError, NotFound
 from yurt.sdk.exec import STDOUT, ExecOutput, TerminalSize
 
@@ -66,7 +66,7 @@ class EngineExecSession:
     async def output(self) -> AsyncIterator[ExecOutput]:
         """What the command writes, as it comes."""
         assert self._reader is not None
-        frames = Frames(is_terminal=self._tty, has_stamps=False)
+        frames = StreamFrames(is_terminal=self._tty, has_stamps=False)
         try:
             while data := await self._reader.read(READ_SIZE):
                 if self._tty:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from yurt.sdk.containers.engine import Engine, EngineDown
-from yurt.sdk.containers.frames import Frames
+from yurt.sdk.containers.frames import StreamFrames
 from yurt.sdk.driver import ExecResult
 from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.value import NANOSECONDS, Duration
@@ -53,7 +53,7 @@ async def exit_code(engine: Engine, exec_id: str) -> int:
 
 async def exec_output(engine: Engine, exec_id: str) -> dict[str, bytes]:
     """Start a prepared command and read all that it writes, up to a bound."""
-    frames = Frames(is_terminal=False, has_stamps=False)
+    frames = StreamFrames(is_terminal=False, has_stamps=False)
     output = {"stdout": bytearray(), "stderr": bytearray()}
     async with engine.stream("POST", f"/exec/{exec_id}/start", body={"Detach": False, "Tty": False}) as response:
         async for data in response.content.iter_any():

@@ -35,7 +35,7 @@ class Piece(NamedTuple):
         return parse_stamp(self.stamp)
 
 
-class Frames:
+class StreamFrames:
     """Cuts a stream into pieces as its bytes arrive."""
 
     def __init__(self, *, is_terminal: bool, has_stamps: bool) -> None:

@@ -26,7 +26,7 @@ import sys
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
-from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.holding import Places
 from yurt.sdk.opening import HOLD_FLAGS, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS, has_openat2, hold, openat2
@@ -55,7 +55,7 @@ def by_name(source: str, target: str, *, makes: bool = False, is_seen: bool = Tr
     return source
 
 
-class Source(NamedTuple):
+class MountSource(NamedTuple):
     """A planned mount: what the engine is told, the path below the allocation's directory, where the task sees it."""
 
     name: str
@@ -65,14 +65,14 @@ class Source(NamedTuple):
     is_seen: bool = True
 
 
-class Peer(NamedTuple):
+class EngineProcess(NamedTuple):
     """The process that listens on an engine's socket; pid 0 is one that cannot be seen from here."""
 
     pid: int
     uid: int
 
 
-class View(NamedTuple):
+class EngineView(NamedTuple):
     """What is known of an engine: whether our mounts reach it, and whether its containers can be looked at.
 
     `has_answered`: a local engine that does not take a connection now may be any. `uid` is that of a local engine.
@@ -84,13 +84,13 @@ class View(NamedTuple):
     uid: int = 0
 
 
-FAR = Peer(0, -1)
+FAR = EngineProcess(0, -1)
 
 
 class Holder:
     """Holds the mount sources of one engine's containers; `name` tells its folder from that of other engines."""
 
-    def __init__(self, name: str, socket_path: str, background: Background) -> None:
+    def __init__(self, name: str, socket_path: str, background: DriverTasks) -> None:
         self.places = Places(name)
         self._socket_path = socket_path
         self._background = background
@@ -117,19 +117,19 @@ class Holder:
         stored = json.loads(text) if text else {"alloc_dir": "", "group": "", "sources": []}
         view = await asyncio.to_thread(self._look)
         made = Holds(self, str(stored["alloc_dir"]), group=str(stored["group"]), view=view)
-        made.sources = [Source(*each) for each in stored["sources"]]
+        made.sources = [MountSource(*each) for each in stored["sources"]]
         self.places.keep(made.group)
         return made
 
-    def _look(self) -> View:
+    def _look(self) -> EngineView:
         """What is known of the engine now. Blocking."""
         peer = self._peer()
         if peer is None:
-            return View(has_answered=False)
+            return EngineView(has_answered=False)
         is_reached = peer.uid == 0 and os.geteuid() == 0 and self._reaches(peer.pid)
-        return View(is_reached=is_reached, is_visible=peer.pid > 0, uid=max(peer.uid, 0))
+        return EngineView(is_reached=is_reached, is_visible=peer.pid > 0, uid=max(peer.uid, 0))
 
-    def _peer(self) -> Peer | None:
+    def _peer(self) -> EngineProcess | None:
         """Who listens on the engine's socket; None when nobody takes a connection. Blocking."""
         if sys.platform != "linux" or not self._socket_path:
             return FAR
@@ -140,7 +140,7 @@ class Holder:
                 pid, uid, _ = PEER.unpack(there.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
             except OSError:
                 return None
-        return Peer(pid, uid)
+        return EngineProcess(pid, uid)
 
     def _reaches(self, pid: int) -> bool:
         """Whether we may mount and a process sees it; tried once for each mount namespace. Blocking."""
@@ -167,14 +167,14 @@ class Holds:
     States: planned -take-> held -release-> (nothing). With a `group` the engine gets places of ours instead of names.
     """
 
-    def __init__(self, holder: Holder, alloc_dir: str, *, group: str, view: View) -> None:
+    def __init__(self, holder: Holder, alloc_dir: str, *, group: str, view: EngineView) -> None:
         self.group = group
         self._holder = holder
         self._alloc_dir = alloc_dir
         self._roots = (alloc_dir.rstrip("/"), os.path.realpath(alloc_dir)) if alloc_dir else ()
         self._view = view
         self._known: dict[str, tuple[int, int]] = {}
-        self.sources: list[Source] = []
+        self.sources: list[MountSource] = []
 
     @property
     def wants_look_before(self) -> bool:
@@ -191,7 +191,7 @@ class Holds:
             return source
         number = len(self.sources)
         name = f"{self._holder.places.folder}/{self.group}/{number}" if self.group else source
-        self.sources.append(Source(name, source[len(root) :].lstrip("/"), target, makes, is_seen))
+        self.sources.append(MountSource(name, source[len(root) :].lstrip("/"), target, makes, is_seen))
         return name
 
     def text(self) -> str:
@@ -215,7 +215,7 @@ class Holds:
             except OSError as error:
                 raise refusal(source, error) from None
 
-    def _take_one(self, source: Source) -> None:
+    def _take_one(self, source: MountSource) -> None:
         descriptor = hold(self._alloc_dir, source.path, makes=source.makes)
         found = os.fstat(descriptor)
         self._known[source.target] = (found.st_dev, found.st_ino)
@@ -248,7 +248,7 @@ class Holds:
         finally:
             os.close(root)
 
-    def _is_other(self, root: int, source: Source) -> bool:
+    def _is_other(self, root: int, source: MountSource) -> bool:
         """Whether a container shows something else than what was taken; a kernel that cannot tell says no."""
         if not has_openat2():
             return False
@@ -260,7 +260,7 @@ class Holds:
         os.close(found)
         return (seen.st_dev, seen.st_ino) != self._known[source.target]
 
-    def _mismatch(self, source: Source) -> DriverError:
+    def _mismatch(self, source: MountSource) -> DriverError:
         if self.group:
             return DriverError(
                 f"the container shows another folder at {source.target} than the one that was mounted for it: its"
@@ -282,7 +282,7 @@ def has_root(pid: int) -> bool:
     return True
 
 
-def refusal(source: Source, error: OSError) -> DriverError:
+def refusal(source: MountSource, error: OSError) -> DriverError:
     """Why a source cannot be held."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return RecoverableError(

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Conflict, DriverError, NotFound
@@ -35,7 +35,7 @@ class ImageShelf:
 
     def __init__(
         self,
-        background: Background,
+        background: DriverTasks,
         file: Path,
         remove: Callable[[str], Awaitable[None]],
         *,
@@ -132,7 +132,7 @@ class ImageShelf:
         fresh.replace(self._file)
 
 
-class Report:
+class PullReport:
     """Tells of a pull at its begin, a little later, and then now and then."""
 
     def __init__(self, tell: Callable[[str], None], state: Callable[[], str]) -> None:
@@ -151,12 +151,12 @@ class Report:
 class SharedPulls:
     """Pulls that are under way, by image and user."""
 
-    def __init__(self, background: Background) -> None:
+    def __init__(self, background: DriverTasks) -> None:
         self._background = background
         self._under_way: dict[tuple[str, str], asyncio.Future[str]] = {}
 
     async def pull(
-        self, image: str, user: str, start: Callable[[], Coroutine[Any, Any, str]], *, report: Report | None = None
+        self, image: str, user: str, start: Callable[[], Coroutine[Any, Any, str]], *, report: PullReport | None = None
     ) -> str:
         """The id of the image that `start` pulls, or that the pull under way will bring."""
         key = (image, user)

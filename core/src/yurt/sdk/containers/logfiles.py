@@ -129,7 +129,7 @@ def fitting(data: memoryview, room: int, *, is_empty: bool) -> int:
     return 0 if not is_empty else min(len(data), 1)
 
 
-class Ledger:
+class PositionFile:
     """The file that keeps a reader's position, rewritten in place."""
 
     def __init__(self, path: str) -> None:

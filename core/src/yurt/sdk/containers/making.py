@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.common import LOGS_LABEL, NOMAD_LABEL, OWNER_LABEL, TASK_LABEL
 from yurt.sdk.containers.tasks import Container
 from yurt.sdk.driver import LogRotation, TaskRequest
@@ -43,7 +43,7 @@ class Maker:
     """Makes the containers of one driver; `command` is the engine's own program, for hints."""
 
     def __init__(
-        self, acts: MakingActs, background: Background, *, is_running: Callable[[str], bool], command: str
+        self, acts: MakingActs, background: DriverTasks, *, is_running: Callable[[str], bool], command: str
     ) -> None:
         self._acts = acts
         self._background = background

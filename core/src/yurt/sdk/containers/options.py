@@ -17,7 +17,7 @@ class AgentAuth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     helper: str = ""
 
 
-class Dangling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DanglingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Containers that no task knows any more."""
 
     enabled: bool = True
@@ -32,7 +32,7 @@ class Gc(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     image: bool = True
     image_delay: str = "3m"
     container: bool = True
-    dangling_containers: Dangling = Dangling()
+    dangling_containers: DanglingOptions = DanglingOptions()
 
 
 class Volumes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

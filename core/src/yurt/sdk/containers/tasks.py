@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.common import signal_name
 from yurt.sdk.containers.engine import EngineDown
 from yurt.sdk.containers.oom import OomWatch
@@ -66,7 +66,7 @@ class Acts(Protocol):
         ...
 
 
-class Output(Protocol):
+class OutputCollector(Protocol):
     """Whoever collects a container's output."""
 
     async def drained(self) -> None:
@@ -81,7 +81,7 @@ class ContainerTask:
         self.task_id = task_id
         self.container = container
         self.ended: asyncio.Future[ExitResult] = asyncio.get_running_loop().create_future()
-        self.output: Output | None = None
+        self.output: OutputCollector | None = None
         self.memory: OomWatch | None = None
         self.hints = 0
         self.is_settling = False
@@ -90,7 +90,7 @@ class ContainerTask:
 class ContainerTasks:
     """The table, and what is done with its tasks."""
 
-    def __init__(self, acts: Acts, background: Background, clock: Callable[[], UnixNano]) -> None:
+    def __init__(self, acts: Acts, background: DriverTasks, clock: Callable[[], UnixNano]) -> None:
         self._acts = acts
         self._background = background
         self._clock = clock

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import aiohttp
 
-from yurt.sdk.containers.background import Background
+from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.engine import Engine, EngineDown, lines_of
 from yurt.sdk.driver import UNDETECTED, UNHEALTHY, Fingerprint
 from yurt.sdk.errors import DriverError, NotFound
@@ -66,7 +66,7 @@ class Watch:
         self.changed = asyncio.Event()
         self.up = asyncio.Event()
 
-    def begin(self, background: Background) -> None:
+    def begin(self, background: DriverTasks) -> None:
         """Start to watch."""
         background.start("events of the engine", self._follow_events)
         background.start("health of the engine", self._ask_health)

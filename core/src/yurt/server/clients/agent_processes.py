@@ -38,7 +38,7 @@ SUBSYSTEM: Final = "Cluster"
 REFUSED_ADDRESS, ACTIVE_ADDRESS = "refused_address", "active_address"
 
 
-class Process(NamedTuple):
+class AgentProcess(NamedTuple):
     """The process of an agent, and where servers see it."""
 
     id: str
@@ -50,35 +50,35 @@ class AgentProcesses:
 
     def __init__(self, server: Server) -> None:
         self._server = server
-        self._known: dict[str, Process] = {}
+        self._known: dict[str, AgentProcess] = {}
         self._told_at: dict[tuple[str, str], float] = {}
 
     async def registers(self, node_id: str, held: HeldIdentity | None) -> None:
         """An agent registers as the node; raises PermissionDenied while another one lives."""
         if held is not None and held.process:
-            await self._check(node_id, Process(held.process, held.address))
+            await self._check(node_id, AgentProcess(held.process, held.address))
 
     async def beats(self, node_id: str, held: HeldIdentity | None) -> None:
         """An agent that registered earlier is still there; raises PermissionDenied when another one took its place."""
         if held is None or not held.process:
             return
-        process = Process(held.process, held.address)
+        process = AgentProcess(held.process, held.address)
         if node_id not in self._known:
             self._remember(node_id, process)
         else:
             await self._check(node_id, process)
 
-    async def _check(self, node_id: str, process: Process) -> None:
+    async def _check(self, node_id: str, process: AgentProcess) -> None:
         known = self._known.get(node_id)
         node = self._server.state.nodes.get(node_id)
         if node is not None and (known is None or known.id != process.id):
             others = await self._living(node_id) - {process.id, ""}
             if others:
-                active = known if known is not None and known.id in others else Process("", node.http_addr)
+                active = known if known is not None and known.id in others else AgentProcess("", node.http_addr)
                 await self._refuse(node_id, process, active)
         self._remember(node_id, process)
 
-    def _remember(self, node_id: str, process: Process) -> None:
+    def _remember(self, node_id: str, process: AgentProcess) -> None:
         if len(self._known) >= NODES_MAX:
             self._known.clear()
         self._known[node_id] = process
@@ -100,7 +100,7 @@ class AgentProcesses:
                 group.create_task(ask(port), name=f"process of the agent of node {node_id}")
         return answers
 
-    async def _refuse(self, node_id: str, refused: Process, active: Process) -> None:
+    async def _refuse(self, node_id: str, refused: AgentProcess, active: AgentProcess) -> None:
         text = (
             f"{SECOND_AGENT} ({node_id}): the one at {active.address or 'an unknown address'} is active, the one at "
             f"{refused.address or 'an unknown address'} is refused. A data directory was copied: stop one of them, and "

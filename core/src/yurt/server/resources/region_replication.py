@@ -38,7 +38,7 @@ class Pulled(NamedTuple, Generic[T]):
     rows: tuple[T, ...]
 
 
-class Authority(Protocol):
+class AuthoritativeRegion(Protocol):
     """The authoritative region; calls raise Unavailable while it cannot be reached."""
 
     async def namespaces(self, *, min_index: int, wait_s: float) -> Pulled[Namespace]:
@@ -68,7 +68,7 @@ def difference(theirs: Iterable[T], ours: Mapping[str, T], *, fixed: frozenset[s
 class Replication:
     """The copying of one region."""
 
-    def __init__(self, server: Server, authority: Authority) -> None:
+    def __init__(self, server: Server, authority: AuthoritativeRegion) -> None:
         self._server = server
         self._authority = authority
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from yurt.runtime.proto_api import Message, Method, ProtoApi
+from yurt.runtime.proto_api import Message, ProtoApi, ProtoMethod
 
-__all__ = ["FILE", "Message", "Method", "message", "message_class", "method"]
+__all__ = ["FILE", "Message", "ProtoMethod", "message", "message_class", "method"]
 
 FILE: Final = "etcd.proto"
 _API: Final = ProtoApi("yurt.storage.etcd", FILE, "etcdserverpb")

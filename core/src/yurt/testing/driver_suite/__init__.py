@@ -27,7 +27,7 @@ import pytest_asyncio
 PARTS = ("bench", "burden", "commands", "lifecycle", "networks", "output", "recovery", "swaps")
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in PARTS))
 
-from yurt.testing.driver_suite.bench import Bench, Config, DriverCases, DriverFactory  # noqa: E402 - pytest explains the failures of what is imported from here on
+from yurt.testing.driver_suite.bench import Config, DriverBench, DriverCases, DriverFactory  # noqa: E402 - pytest explains the failures of what is imported from here on
 from yurt.testing.driver_suite.burden import BurdenTests  # noqa: E402
 from yurt.testing.driver_suite.commands import CommandTests  # noqa: E402
 from yurt.testing.driver_suite.lifecycle import LifecycleTests  # noqa: E402
@@ -36,7 +36,7 @@ from yurt.testing.driver_suite.output import OutputTests  # noqa: E402
 from yurt.testing.driver_suite.recovery import RecoveryTests  # noqa: E402
 from yurt.testing.driver_suite.swaps import SwappedMountTests  # noqa: E402
 
-__all__ = ["Bench", "Config", "DriverCases", "DriverFactory", "DriverSuite", "SwappedMountTests"]
+__all__ = ["Config", "DriverBench", "DriverCases", "DriverFactory", "DriverSuite", "SwappedMountTests"]
 
 
 class DriverSuite(LifecycleTests, RecoveryTests, OutputTests, CommandTests, NetworkTests, BurdenTests):
@@ -53,8 +53,8 @@ class DriverSuite(LifecycleTests, RecoveryTests, OutputTests, CommandTests, Netw
         pytest.fail("a DriverSuite needs a fixture `cases`")
 
     @pytest_asyncio.fixture
-    async def bench(self, make_driver: DriverFactory, tmp_path: Path) -> AsyncIterator[Bench]:
+    async def bench(self, make_driver: DriverFactory, tmp_path: Path) -> AsyncIterator[DriverBench]:
         """A driver with an empty folder."""
-        bench = Bench(make_driver, tmp_path)
+        bench = DriverBench(make_driver, tmp_path)
         yield bench
         await bench.close()

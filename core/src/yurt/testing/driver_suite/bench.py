@@ -72,7 +72,7 @@ class DriverCases(msgspec.Struct, frozen=True, kw_only=True):
     """How many tasks at once a machine of two cores can bear."""
 
 
-class Bench:
+class DriverBench:
     """Makes drivers and tasks for one test, and clears them away."""
 
     def __init__(self, make_driver: DriverFactory, folder: Path) -> None:
@@ -177,7 +177,7 @@ def needed(case: Any, what: str) -> Any:
     return case
 
 
-def intent_of(bench: Bench, handle: TaskHandle) -> TaskHandle:
+def intent_of(bench: DriverBench, handle: TaskHandle) -> TaskHandle:
     """What is known of a task whose start an agent did not live to see."""
     if not bench.driver.capabilities.finds_by_id:
         pytest.skip("this driver cannot find a task by its id")

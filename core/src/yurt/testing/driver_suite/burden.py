@@ -14,7 +14,7 @@ import pytest
 
 from yurt.sdk.exec import StreamsExec
 from yurt.sdk.value import seconds
-from yurt.testing.driver_suite.bench import LIMIT_S, Bench, DriverCases, eventually
+from yurt.testing.driver_suite.bench import LIMIT_S, DriverBench, DriverCases, eventually
 
 LIVES = 5
 SLACK = LIVES - 1
@@ -37,14 +37,14 @@ class Traces(NamedTuple):
 class BurdenTests:
     """Many at once, and nothing left."""
 
-    async def test_many_tasks_at_once(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_many_tasks_at_once(self, bench: DriverBench, cases: DriverCases) -> None:
         codes = [number % 100 for number in range(cases.many)]
         async with asyncio.timeout(LIMIT_S * 4):
             runs = (bench.run(cases.ends(code), name=f"task-{number}") for number, code in enumerate(codes))
             assert [result.exit_code for result in await asyncio.gather(*runs)] == codes
             await asyncio.gather(*(bench.driver.destroy_task(task_id) for task_id in bench.started))
 
-    async def test_nothing_is_left_of_tasks(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_nothing_is_left_of_tasks(self, bench: DriverBench, cases: DriverCases) -> None:
         if sys.platform != "linux":
             pytest.skip("what a process holds is counted on Linux alone")
         before = await warmed_up(bench, cases)
@@ -55,7 +55,7 @@ class BurdenTests:
         assert more_than(before, traces_of(bench)) == {}
 
 
-async def warmed_up(bench: Bench, cases: DriverCases) -> Traces:
+async def warmed_up(bench: DriverBench, cases: DriverCases) -> Traces:
     """What there is when pools of threads and connections have grown to their sizes."""
     await one_life(bench, cases, "first")
     before = traces_of(bench)
@@ -68,7 +68,7 @@ async def warmed_up(bench: Bench, cases: DriverCases) -> Traces:
     return traces_of(bench)
 
 
-async def one_life(bench: Bench, cases: DriverCases, name: str) -> None:
+async def one_life(bench: DriverBench, cases: DriverCases, name: str) -> None:
     """A task from its start to its destruction, with a command in it where the driver runs some."""
     handle = await bench.start(cases.executes or cases.runs, name=name)
     if isinstance(bench.driver, StreamsExec) and bench.driver.capabilities.exec and cases.executes:
@@ -82,7 +82,7 @@ async def one_life(bench: Bench, cases: DriverCases, name: str) -> None:
     await bench.driver.destroy_task(handle.task_id)
 
 
-def traces_of(bench: Bench) -> Traces:
+def traces_of(bench: DriverBench) -> Traces:
     """What there is now; of cgroups and mounts those that name this test."""
     marks = (bench.alloc_id, str(bench.folder))
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()

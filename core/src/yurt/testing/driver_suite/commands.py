@@ -15,7 +15,7 @@ from yurt.sdk.driver import TaskHandle
 from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.exec import ExecSession, StreamsExec, TerminalSize
 from yurt.sdk.value import seconds
-from yurt.testing.driver_suite.bench import LIMIT_S, Bench, DriverCases, eventually, needed
+from yurt.testing.driver_suite.bench import LIMIT_S, DriverBench, DriverCases, eventually, needed
 
 SESSIONS = 20
 FLOOD_BYTES = 60_000_000
@@ -24,21 +24,21 @@ FLOOD_BYTES = 60_000_000
 class CommandTests:
     """`exec_task` and `exec_stream`."""
 
-    async def test_a_command_runs_in_a_task(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_a_command_runs_in_a_task(self, bench: DriverBench, cases: DriverCases) -> None:
         if not bench.driver.capabilities.exec:
             pytest.skip("this driver runs no commands in tasks")
         handle = await bench.start(needed(cases.executes, "runs commands"))
         result = await bench.driver.exec_task(handle.task_id, cases.exec_command, timeout=seconds(10))
         assert (result.exit_code, result.stdout) == (4, b"inside\n")
 
-    async def test_a_command_that_does_not_end_is_killed(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_a_command_that_does_not_end_is_killed(self, bench: DriverBench, cases: DriverCases) -> None:
         handle = await shell_task(bench, cases)
         word = unlikely_number()
         with pytest.raises(DriverError, match="did not end within"):
             await bench.driver.exec_task(handle.task_id, ("sleep", word), timeout=seconds(0.5))
         await eventually("the command is gone", lambda: not runs_here("sleep", word))
 
-    async def test_a_command_gets_input_and_gives_both_outputs(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_a_command_gets_input_and_gives_both_outputs(self, bench: DriverBench, cases: DriverCases) -> None:
         handle = await shell_task(bench, cases)
         async with opened(bench, handle, "sh", "-c", "cat; echo problem >&2; exit 6") as session:
             await session.write(b"first\n")
@@ -48,7 +48,7 @@ class CommandTests:
             assert found == {"stdout": b"first\nsecond\n", "stderr": b"problem\n"}
             assert await session.wait() == 6
 
-    async def test_a_command_that_is_not_there_says_so(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_a_command_that_is_not_there_says_so(self, bench: DriverBench, cases: DriverCases) -> None:
         handle = await shell_task(bench, cases)
         try:
             async with opened(bench, handle, "/no/such/program") as session:
@@ -59,7 +59,7 @@ class CommandTests:
         else:
             assert code in (126, 127), said
 
-    async def test_a_command_has_a_terminal_of_any_size(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_a_command_has_a_terminal_of_any_size(self, bench: DriverBench, cases: DriverCases) -> None:
         command = needed(cases.exec_size_command, "tells the size of its terminal")
         handle = await shell_task(bench, cases)
         async with opened(bench, handle, "sh", tty=True) as session:
@@ -70,7 +70,7 @@ class CommandTests:
             assert b"33 101" in found["stdout"]
             assert await session.wait() == 3
 
-    async def test_the_end_of_input_ends_a_command_at_a_terminal(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_the_end_of_input_ends_a_command_at_a_terminal(self, bench: DriverBench, cases: DriverCases) -> None:
         handle = await shell_task(bench, cases)
         async with opened(bench, handle, "cat", tty=True) as session:
             await session.write(b"word\n")
@@ -79,7 +79,7 @@ class CommandTests:
             assert await session.wait() == 0
 
     @pytest.mark.parametrize("tty", [False, True])
-    async def test_closing_a_session_kills_its_command(self, bench: Bench, cases: DriverCases, tty: bool) -> None:
+    async def test_closing_a_session_kills_its_command(self, bench: DriverBench, cases: DriverCases, tty: bool) -> None:
         handle = await shell_task(bench, cases)
         word = unlikely_number()
         async with opened(bench, handle, "sh", "-c", f"trap '' HUP; sleep {word} & sleep {word}", tty=tty):
@@ -87,7 +87,7 @@ class CommandTests:
         await eventually("the command is gone", lambda: not runs_here("sleep", word))
         assert await bench.is_running_after(handle.task_id, 0.05)
 
-    async def test_stopping_a_task_ends_its_sessions(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_stopping_a_task_ends_its_sessions(self, bench: DriverBench, cases: DriverCases) -> None:
         handle = await shell_task(bench, cases)
         word = unlikely_number()
         async with opened(bench, handle, "sleep", word) as session:
@@ -97,7 +97,7 @@ class CommandTests:
             assert await asyncio.wait_for(session.wait(), LIMIT_S) != 0
         await eventually("the command is gone", lambda: not runs_here("sleep", word))
 
-    async def test_output_that_nobody_takes_costs_no_memory(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_output_that_nobody_takes_costs_no_memory(self, bench: DriverBench, cases: DriverCases) -> None:
         handle = await shell_task(bench, cases)
         async with opened(bench, handle, "head", "-c", str(FLOOD_BYTES), "/dev/zero") as session:
             output = session.output()
@@ -110,7 +110,7 @@ class CommandTests:
                 taken += len(piece.data)
             assert taken == FLOOD_BYTES
 
-    async def test_many_sessions_at_once(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_many_sessions_at_once(self, bench: DriverBench, cases: DriverCases) -> None:
         handle = await shell_task(bench, cases)
 
         async def one(number: int) -> bool:
@@ -122,19 +122,19 @@ class CommandTests:
 
         assert all(await asyncio.gather(*(one(number) for number in range(SESSIONS))))
 
-    async def test_an_unknown_task_has_no_sessions(self, bench: Bench) -> None:
+    async def test_an_unknown_task_has_no_sessions(self, bench: DriverBench) -> None:
         with pytest.raises(NotFound):
             await streaming(bench).exec_stream("no/such/task", ("true",), tty=False)
 
 
-def streaming(bench: Bench) -> StreamsExec:
+def streaming(bench: DriverBench) -> StreamsExec:
     """The driver, if its tasks can be worked in."""
     if not isinstance(bench.driver, StreamsExec):
         pytest.skip("this driver has no exec_stream: its commands get no input and no terminal")
     return bench.driver
 
 
-async def shell_task(bench: Bench, cases: DriverCases) -> TaskHandle:
+async def shell_task(bench: DriverBench, cases: DriverCases) -> TaskHandle:
     """A running task in which real commands can be run."""
     if not bench.driver.capabilities.exec:
         pytest.skip("this driver runs no commands in tasks")
@@ -144,7 +144,9 @@ async def shell_task(bench: Bench, cases: DriverCases) -> TaskHandle:
 
 
 @asynccontextmanager
-async def opened(bench: Bench, handle: TaskHandle, *command: str, tty: bool = False) -> AsyncIterator[ExecSession]:
+async def opened(
+    bench: DriverBench, handle: TaskHandle, *command: str, tty: bool = False
+) -> AsyncIterator[ExecSession]:
     """A session that is closed afterwards, twice."""
     session = await asyncio.wait_for(streaming(bench).exec_stream(handle.task_id, command, tty=tty), LIMIT_S)
     assert isinstance(session, ExecSession)

@@ -11,7 +11,7 @@ import pytest
 
 from yurt.client.networks import namespaces
 from yurt.sdk.value import replace
-from yurt.testing.driver_suite.bench import Bench, DriverCases, eventually
+from yurt.testing.driver_suite.bench import DriverBench, DriverCases, eventually
 
 
 class NetworkTests:
@@ -29,7 +29,7 @@ class NetworkTests:
         namespaces.remove_folder(path.parent)
 
     async def test_a_task_runs_in_the_network_of_its_group(
-        self, bench: Bench, cases: DriverCases, namespace: Path
+        self, bench: DriverBench, cases: DriverCases, namespace: Path
     ) -> None:
         capabilities = bench.driver.capabilities
         if "group" not in capabilities.network_modes:

@@ -16,7 +16,7 @@ import pytest
 from yurt.sdk.driver import TaskHandle, TaskRequest
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import seconds
-from yurt.testing.driver_suite.bench import LIMIT_S, Bench, Config, DriverCases, intent_of
+from yurt.testing.driver_suite.bench import LIMIT_S, Config, DriverBench, DriverCases, intent_of
 
 HANDLE_BYTES_MAX = 1 << 20
 
@@ -25,7 +25,7 @@ class RecoveryTests:
     """What `recover_task` promises."""
 
     async def test_a_running_task_is_taken_up_again_from_a_stored_handle(
-        self, bench: Bench, cases: DriverCases
+        self, bench: DriverBench, cases: DriverCases
     ) -> None:
         handle = await bench.start(cases.runs)
         stored = msgspec.msgpack.encode(handle)
@@ -35,13 +35,13 @@ class RecoveryTests:
         await bench.driver.stop_task(handle.task_id, signal="SIGTERM", timeout=seconds(5))
         assert not (await bench.wait(handle.task_id)).is_success
 
-    async def test_an_end_that_nobody_saw_is_reported_after_all(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_an_end_that_nobody_saw_is_reported_after_all(self, bench: DriverBench, cases: DriverCases) -> None:
         handle = await bench.start(cases.ends(7))
         await bench.throw_away()
         await bench.driver.recover_task(handle)
         assert (await bench.wait(handle.task_id)).exit_code == 7
 
-    async def test_a_task_is_taken_up_again_by_its_id_alone(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_a_task_is_taken_up_again_by_its_id_alone(self, bench: DriverBench, cases: DriverCases) -> None:
         intent = intent_of(bench, await bench.start(cases.runs))
         await bench.throw_away()
         await bench.driver.recover_task(intent)
@@ -49,19 +49,21 @@ class RecoveryTests:
         await bench.driver.stop_task(intent.task_id, signal="SIGTERM", timeout=seconds(5))
         assert not (await bench.wait(intent.task_id)).is_success
 
-    async def test_a_task_that_was_never_started_is_not_found_by_its_id(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_a_task_that_was_never_started_is_not_found_by_its_id(
+        self, bench: DriverBench, cases: DriverCases
+    ) -> None:
         handle = await bench.start(cases.ends(3))
         await bench.driver.destroy_task(handle.task_id)
         with pytest.raises(NotFound):
             await bench.driver.recover_task(intent_of(bench, handle))
         assert (await bench.run(cases.ends(3))).exit_code == 3
 
-    async def test_to_recover_twice_changes_nothing(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_to_recover_twice_changes_nothing(self, bench: DriverBench, cases: DriverCases) -> None:
         handle = await bench.start(cases.runs)
         await bench.driver.recover_task(handle)
         assert await bench.is_running_after(handle.task_id, 0.05)
 
-    async def test_a_task_that_is_gone_is_not_found(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_a_task_that_is_gone_is_not_found(self, bench: DriverBench, cases: DriverCases) -> None:
         if not cases.leaves_traces:
             pytest.skip("this driver makes a task anew from its handle")
         handle = await bench.start(cases.ends(0))
@@ -69,7 +71,7 @@ class RecoveryTests:
         with pytest.raises(NotFound):
             await bench.driver.recover_task(handle)
 
-    async def test_a_task_outlives_an_agent_that_is_killed(self, bench: Bench, cases: DriverCases) -> None:
+    async def test_a_task_outlives_an_agent_that_is_killed(self, bench: DriverBench, cases: DriverCases) -> None:
         handle = started_by_a_killed_agent(bench, cases.runs)
         await bench.driver.recover_task(handle)
         assert await bench.is_running_after(handle.task_id, 0.1)
@@ -77,7 +79,7 @@ class RecoveryTests:
         assert not (await bench.wait(handle.task_id)).is_success
 
 
-def started_by_a_killed_agent(bench: Bench, config: Config) -> TaskHandle:
+def started_by_a_killed_agent(bench: DriverBench, config: Config) -> TaskHandle:
     """The handle of a task that another process has started, which was killed at once by SIGKILL."""
     request = bench.request(config)
     bench.started.append(request.task_id)
@@ -98,7 +100,7 @@ def started_by_a_killed_agent(bench: Bench, config: Config) -> TaskHandle:
     return msgspec.msgpack.decode(stored, type=TaskHandle)
 
 
-def start_and_wait(bench: Bench, request: TaskRequest, write_end: int) -> NoReturn:
+def start_and_wait(bench: DriverBench, request: TaskRequest, write_end: int) -> NoReturn:
     """In the child: be an agent that starts a task, tells its handle and waits to be killed."""
 
     async def agent() -> None:

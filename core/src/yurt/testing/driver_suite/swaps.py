@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from yurt.sdk.errors import DriverError
-from yurt.testing.driver_suite.bench import LIMIT_S, Bench, Config
+from yurt.testing.driver_suite.bench import LIMIT_S, Config, DriverBench
 from yurt.testing.faults.swapping import exchange, swapping
 
 STARTS = 8
@@ -23,7 +23,7 @@ MOUNT = "../alloc/data/mine:/seen"
 """How a task names the folder of `laid_trap`; the file `whose` in it says "ours" or "host"."""
 
 
-def laid_trap(bench: Bench) -> tuple[Path, Path]:
+def laid_trap(bench: DriverBench) -> tuple[Path, Path]:
     """A folder of the allocation, and beside it a link to one of the host."""
     data, host = bench.folder / "alloc" / "alloc" / "data", bench.folder / "host"
     for folder, owner in ((data / "mine", "ours"), (host, "host")):
@@ -60,12 +60,12 @@ class SwappedMountTests:
         pytest.fail("swapped mounts need a fixture `whose`")
 
     @pytest.fixture
-    def acts(self, bench: Bench) -> Any:
+    def acts(self, bench: DriverBench) -> Any:
         """What the driver asks its engine with: its `start` starts a container; a subclass overrides this."""
         pytest.fail("swapped mounts need a fixture `acts`")
 
     async def test_what_was_checked_is_mounted_though_its_name_leads_elsewhere_when_the_engine_looks(
-        self, bench: Bench, whose: Config, acts: Any
+        self, bench: DriverBench, whose: Config, acts: Any
     ) -> None:
         mine, link = laid_trap(bench)
         swaps_before(acts, "start", lambda: exchange(mine, link))
@@ -75,7 +75,7 @@ class SwappedMountTests:
         assert (await bench.wait(handle.task_id)).is_success
         assert bench.text() == "ours"
 
-    async def test_a_folder_swapped_without_pause_never_shows_the_host(self, bench: Bench, whose: Config) -> None:
+    async def test_a_folder_swapped_without_pause_never_shows_the_host(self, bench: DriverBench, whose: Config) -> None:
         with swapping(*laid_trap(bench)):
             for number in range(STARTS):
                 with suppress(DriverError):

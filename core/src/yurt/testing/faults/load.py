@@ -20,7 +20,7 @@ REQUEST_LIMIT_S = 8.0
 RESUME_LIMIT_S = 30.0
 
 
-class Written(NamedTuple):
+class AcknowledgedWrite(NamedTuple):
     """An acknowledged write: the variable's path, and when it was asked for and answered (monotonic seconds)."""
 
     path: str
@@ -32,7 +32,7 @@ class Load:
     """One writer for each server, each storing small variables one after another until it is told to stop."""
 
     def __init__(self, servers: Sequence[ClusterAgent], *, pause_s: float = 0.02, writes_max: int = 20_000) -> None:
-        self._acknowledged: list[Written] = []
+        self._acknowledged: list[AcknowledgedWrite] = []
         self._stop = threading.Event()
         self._numbers = itertools.count()
         self._pause_s = pause_s
@@ -54,7 +54,7 @@ class Load:
             thread.join(timeout=2 * REQUEST_LIMIT_S)
 
     @property
-    def acknowledged(self) -> tuple[Written, ...]:
+    def acknowledged(self) -> tuple[AcknowledgedWrite, ...]:
         """So far, in the order of the answers."""
         return tuple(self._acknowledged)
 
@@ -85,7 +85,7 @@ class Load:
             except (OSError, http.client.HTTPException, ApiFailure) as error:
                 self.refused[-20:] = [*self.refused[-19:], f"{host}:{port}: {error}"]
             else:
-                self._acknowledged.append(Written(path, asked, time.monotonic()))
+                self._acknowledged.append(AcknowledgedWrite(path, asked, time.monotonic()))
             self._stop.wait(self._pause_s)
 
 

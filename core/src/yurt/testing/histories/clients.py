@@ -36,7 +36,7 @@ SECRETS: Final = 1_000
 """Clients that are told apart."""
 
 
-class Shape(NamedTuple):
+class LoadShape(NamedTuple):
     """How much is sent: lanes at once, requests of a burst, bursts on one object."""
 
     lanes: int = 6
@@ -59,10 +59,15 @@ class _Senders(NamedTuple):
     group: asyncio.TaskGroup
 
 
+DEFAULT_SHAPE = LoadShape()
+
+
 class Clients:
     """Sends requests until enough operations are answered."""
 
-    def __init__(self, addresses: Sequence[str], kinds: Sequence[Kind], *, seed: int, shape: Shape = Shape()) -> None:  # noqa: B008
+    def __init__(
+        self, addresses: Sequence[str], kinds: Sequence[Kind], *, seed: int, shape: LoadShape = DEFAULT_SHAPE
+    ) -> None:
         self._addresses = list(addresses)
         self._kinds = list(kinds)
         self._seed = seed
@@ -160,7 +165,7 @@ class _Object:
         """What is known so far, in the order of the answers."""
         self._open: set[asyncio.Task[None]] = set()
 
-    async def run(self, shape: Shape) -> History:
+    async def run(self, shape: LoadShape) -> History:
         """Bursts of requests, then reads of the whole object; all operations."""
         for number in range(shape.bursts):
             size = self._rng.randint(1, shape.width)

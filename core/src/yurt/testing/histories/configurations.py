@@ -6,8 +6,8 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from yurt.testing.histories.history import Answer, Operation, Read, Request
-from yurt.testing.histories.kinds import Prepared, latest_index, put
+from yurt.testing.histories.history import Operation, Read, Reply, Request
+from yurt.testing.histories.kinds import PreparedRequest, latest_index, put
 from yurt.testing.histories.log_index import NEVER, agrees, lowest, unknown_after
 
 SCHEDULERS: Final = ("Batch", "Service", "System", "SysBatch")
@@ -28,14 +28,14 @@ class ReadConfiguration(Read, frozen=True):
     """GET."""
 
 
-class Shown(NamedTuple):
+class ShownConfiguration(NamedTuple):
     """The configuration in a body."""
 
     at: int
     settings: tuple[int, ...]
 
 
-class Told(NamedTuple):
+class ConfigurationChange(NamedTuple):
     """The body of a change."""
 
     updated: bool
@@ -56,12 +56,12 @@ class ConfigurationModel:
         """Nobody has read it."""
         return ConfigurationState()
 
-    def written_at(self, request: Any, answer: Answer) -> int | None:
+    def written_at(self, request: Any, answer: Reply) -> int | None:
         """The answer's index when something was written."""
-        is_written = isinstance(answer.body, Told) and answer.body.updated
+        is_written = isinstance(answer.body, ConfigurationChange) and answer.body.updated
         return answer.index if is_written and not request.is_read else None
 
-    def step(self, state: ConfigurationState, request: Any, answer: Answer | None) -> ConfigurationState | None:
+    def step(self, state: ConfigurationState, request: Any, answer: Reply | None) -> ConfigurationState | None:
         """See `Model.step`."""
         if isinstance(request, ReadConfiguration):
             return state if answer is None else _read(state, answer)
@@ -69,7 +69,7 @@ class ConfigurationModel:
         if answer is None:
             low = max(state.last, lowest(state.at))
             return state._replace(at=unknown_after(low), settings=request.settings) if may_write else state
-        if not isinstance(answer.body, Told):
+        if not isinstance(answer.body, ConfigurationChange):
             return None
         if not answer.body.updated:
             return state if request.cas is not None and request.cas != state.at else None
@@ -78,8 +78,8 @@ class ConfigurationModel:
         return ConfigurationState(answer.index, request.settings, answer.index)
 
 
-def _read(state: ConfigurationState, answer: Answer) -> ConfigurationState | None:
-    shown: Shown = answer.body
+def _read(state: ConfigurationState, answer: Reply) -> ConfigurationState | None:
+    shown: ShownConfiguration = answer.body
     if answer.is_refusal:
         return None
     is_same = agrees(state.at, shown.at) and state.settings == shown.settings
@@ -98,20 +98,22 @@ class ConfigurationKind:
         """There is only one."""
         return "scheduler configuration"
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """See `Kind.prepare`."""
         if isinstance(request, ReadConfiguration):
-            return Prepared("GET", SCHEDULER)
+            return PreparedRequest("GET", SCHEDULER)
         flags = {f"{name}SchedulerEnabled": bool(on) for name, on in zip(SCHEDULERS, request.settings, strict=True)}
         return put(_conditional(SCHEDULER, request), {"PreemptionConfig": flags})
 
     def body_of(self, request: Any, document: Any) -> Any:
         """See `Kind.body_of`."""
         if not isinstance(request, ReadConfiguration):
-            return Told(document["Updated"])
+            return ConfigurationChange(document["Updated"])
         config = document["SchedulerConfig"]
         flags = config["PreemptionConfig"]
-        return Shown(config["ModifyIndex"], tuple(int(flags[f"{name}SchedulerEnabled"]) for name in SCHEDULERS))
+        return ShownConfiguration(
+            config["ModifyIndex"], tuple(int(flags[f"{name}SchedulerEnabled"]) for name in SCHEDULERS)
+        )
 
     def choose(self, rng: random.Random, past: Sequence[Operation], mark: str) -> Request:
         """See `Kind.choose`."""
@@ -138,17 +140,17 @@ class AutopilotKind:
         """There is only one."""
         return "autopilot configuration"
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """See `Kind.prepare`."""
         if isinstance(request, ReadConfiguration):
-            return Prepared("GET", AUTOPILOT)
+            return PreparedRequest("GET", AUTOPILOT)
         return put(_conditional(AUTOPILOT, request), {"MaxTrailingLogs": request.settings[0]})
 
     def body_of(self, request: Any, document: Any) -> Any:
         """See `Kind.body_of`."""
         if not isinstance(request, ReadConfiguration):
-            return Told(document)
-        return Shown(document["ModifyIndex"], (document["MaxTrailingLogs"],))
+            return ConfigurationChange(document)
+        return ShownConfiguration(document["ModifyIndex"], (document["MaxTrailingLogs"],))
 
     def choose(self, rng: random.Random, past: Sequence[Operation], mark: str) -> Request:
         """See `Kind.choose`."""

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from yurt.testing.histories.checker import Undecided, check, end_states
-from yurt.testing.histories.history import Answer, History, Model, Operation
+from yurt.testing.histories.history import History, Model, Operation, Reply
 
 S = TypeVar("S", bound=Hashable)
 
@@ -129,5 +129,5 @@ def _line(operation: Operation, later: Operation, begin: int, explained: frozens
     return f"  {mark}{start:9.3f} .. {end} ms  client {operation.client}: {operation.request}\n{'':37}->{when} {told}"
 
 
-def _told(answer: Answer) -> str:
+def _told(answer: Reply) -> str:
     return f"{answer.status} index={answer.index} {answer.body}"

@@ -10,9 +10,9 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from yurt.testing.histories.history import Answer, Operation, Read, Request
+from yurt.testing.histories.history import Operation, Read, Reply, Request
 from yurt.testing.histories.job_requests import job_document
-from yurt.testing.histories.kinds import Prepared, job_records, put
+from yurt.testing.histories.kinds import PreparedRequest, job_records, put
 from yurt.testing.histories.log_index import NEVER, agrees, lowest, unknown_after
 
 
@@ -38,7 +38,7 @@ class ReadCsiVolume(Read, frozen=True):
     """GET /v1/volume/csi/:id."""
 
 
-class Shown(NamedTuple):
+class ShownCsiVolume(NamedTuple):
     """The volume in a body."""
 
     at: int
@@ -63,11 +63,11 @@ class CsiVolumeModel:
         """There is neither plugin nor volume."""
         return CsiVolumeState()
 
-    def written_at(self, request: Any, answer: Answer) -> int | None:
+    def written_at(self, request: Any, answer: Reply) -> int | None:
         """The answer's index."""
         return None if answer.is_refusal or request.is_read else answer.index
 
-    def step(self, state: CsiVolumeState, request: Any, answer: Answer | None) -> CsiVolumeState | None:
+    def step(self, state: CsiVolumeState, request: Any, answer: Reply | None) -> CsiVolumeState | None:
         """See `Model.step`."""
         low = max(state.last, lowest(state.at))
         if answer is None:
@@ -102,7 +102,7 @@ def _is_reason(state: CsiVolumeState, request: Any, text: str) -> bool:
     return state.at == NEVER and "volume not found" in text
 
 
-def _read(state: CsiVolumeState, shown: Shown) -> CsiVolumeState | None:
+def _read(state: CsiVolumeState, shown: ShownCsiVolume) -> CsiVolumeState | None:
     is_same = agrees(state.at, shown.at) and agrees(state.created, shown.created) and state.mark == shown.mark
     return state._replace(at=shown.at, created=shown.created) if state.at != NEVER and is_same else None
 
@@ -119,28 +119,28 @@ class CsiVolumeKind:
         """The id of the volume, of its plugin and of the job."""
         return f"csi-{number}"
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """See `Kind.prepare`."""
         at = f"/v1/volume/csi/{key}"
         match request:
             case RegisterPlugin():
                 return put("/v1/jobs", {"Job": _plugin_document(key)})
             case PurgePlugin():
-                return Prepared("DELETE", f"/v1/job/{key}?purge=true")
+                return PreparedRequest("DELETE", f"/v1/job/{key}?purge=true")
             case RegisterVolume(mark=mark):
                 modes = [{"AttachmentMode": "file-system", "AccessMode": "single-node-writer"}]
                 volume = {"ID": key, "PluginID": key, "ExternalID": mark, "RequestedCapabilities": modes}
                 return put(at, {"Volumes": [volume]})
             case DeregisterVolume():
-                return Prepared("DELETE", at)
+                return PreparedRequest("DELETE", at)
             case _:
-                return Prepared("GET", at)
+                return PreparedRequest("GET", at)
 
     def body_of(self, request: Any, document: Any) -> Any:
         """See `Kind.body_of`."""
         if not isinstance(request, ReadCsiVolume):
             return None
-        return Shown(document["ModifyIndex"], document["CreateIndex"], document["ExternalID"])
+        return ShownCsiVolume(document["ModifyIndex"], document["CreateIndex"], document["ExternalID"])
 
     def choose(self, rng: random.Random, past: Sequence[Operation], mark: str) -> Request:
         """See `Kind.choose`."""

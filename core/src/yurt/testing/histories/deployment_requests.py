@@ -14,19 +14,19 @@ from yurt.testing.histories.deployments import (
     Fail,
     FindAllocations,
     FindDeployment,
-    Found,
+    JobBody,
+    LatestDeployment,
     MarkStable,
     Pause,
     Promote,
     Purge,
     ReadService,
     RegisterService,
-    Service,
     SetHealth,
 )  # fmt: skip
-from yurt.testing.histories.history import Answer, Operation, Request
+from yurt.testing.histories.history import Operation, Reply, Request
 from yurt.testing.histories.job_requests import job_document
-from yurt.testing.histories.kinds import Prepared, job_records, put
+from yurt.testing.histories.kinds import PreparedRequest, job_records, put
 
 HOUR_NS: Final = 3_600 * 10**9
 
@@ -46,7 +46,7 @@ class DeploymentKind:
         """A job id."""
         return f"service-{number}"
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """See `Kind.prepare`."""
         if isinstance(request, RegisterService):
             update = {"MaxParallel": 1, "AutoRevert": True}
@@ -98,7 +98,7 @@ class CanaryKind:
         """A job id."""
         return f"canary-{number}"
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """See `Kind.prepare`."""
         if isinstance(request, RegisterService):
             return put("/v1/jobs", {"Job": canary_document(key, request.mark, self._datacenter)})
@@ -154,28 +154,28 @@ def canary_document(key: str, mark: str, datacenter: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _prepared(key: str, request: Any) -> Prepared:
+def _prepared(key: str, request: Any) -> PreparedRequest:
     at = f"/v1/deployment/{{}}/{getattr(request, 'id', '')}"
     match request:
         case MarkStable():
             return put(f"/v1/job/{key}/stable", {"JobID": key, "JobVersion": 0, "Stable": True})
         case FindDeployment(after=after):
-            return Prepared("GET", f"/v1/job/{key}/deployment{_waiting(after)}")
+            return PreparedRequest("GET", f"/v1/job/{key}/deployment{_waiting(after)}")
         case FindAllocations(after=after):
-            return Prepared("GET", f"/v1/job/{key}/allocations{_waiting(after)}")
+            return PreparedRequest("GET", f"/v1/job/{key}/allocations{_waiting(after)}")
         case Pause(id=found, pause=pause):
             return put(at.format("pause"), {"DeploymentID": found, "Pause": pause})
         case Fail():
             return put(at.format("fail"))
         case Purge():
-            return Prepared("DELETE", f"/v1/job/{key}?purge=true")
+            return PreparedRequest("DELETE", f"/v1/job/{key}?purge=true")
         case Promote(id=found):
             return put(at.format("promote"), {"DeploymentID": found, "All": True})
         case SetHealth(id=found, canary=canary, is_healthy=is_healthy):
             verdict = "HealthyAllocationIDs" if is_healthy else "UnhealthyAllocationIDs"
             return put(at.format("allocation-health"), {"DeploymentID": found, verdict: [canary]})
         case _:
-            return Prepared("GET", f"/v1/job/{key}")
+            return PreparedRequest("GET", f"/v1/job/{key}")
 
 
 def _waiting(after: int) -> str:
@@ -189,16 +189,16 @@ def _body_of(request: Any, document: Any) -> Any:
         case FindAllocations():
             return len(document)
         case ReadService():
-            return Service(document["Version"], document["Meta"]["mark"])
+            return JobBody(document["Version"], document["Meta"]["mark"])
         case Fail():
             return document["RevertedJobVersion"]
         case _:
             return None
 
 
-def _shown(document: Any) -> Found:
+def _shown(document: Any) -> LatestDeployment:
     (group,) = document["TaskGroups"].values()
-    return Found(
+    return LatestDeployment(
         id=document["ID"],
         version=document["JobVersion"],
         status=document["Status"],
@@ -208,7 +208,7 @@ def _shown(document: Any) -> Found:
     )
 
 
-def _answers(past: Sequence[Operation]) -> list[Answer]:
+def _answers(past: Sequence[Operation]) -> list[Reply]:
     return [each.answer for each in past if each.answer is not None and not each.answer.is_refusal]
 
 
@@ -216,9 +216,9 @@ def _carried_out(past: Sequence[Operation]) -> set[Request]:
     return {each.request for each in past if each.answer is not None and not each.answer.is_refusal}
 
 
-def _found(answers: Sequence[Answer]) -> Found | None:
+def _found(answers: Sequence[Reply]) -> LatestDeployment | None:
     """The deployment to drive, as it was seen first with its canary, or first at all."""
-    told = [each.body for each in answers if isinstance(each.body, Found) and each.body.version == WATCHED]
+    told = [each.body for each in answers if isinstance(each.body, LatestDeployment) and each.body.version == WATCHED]
     return next((each for each in told if each.canary), told[0] if told else None)
 
 

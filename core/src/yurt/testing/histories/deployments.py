@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
-from yurt.testing.histories.history import Answer, Read, Request
+from yurt.testing.histories.history import Read, Reply, Request
 from yurt.testing.histories.log_index import NEVER
 
 FIRST, SECOND = "first", "second"
@@ -86,7 +86,7 @@ class Purge(Request, frozen=True):
     """DELETE /v1/job/:id?purge=true."""
 
 
-class Found(NamedTuple):
+class LatestDeployment(NamedTuple):
     """The latest deployment in a body."""
 
     id: str
@@ -98,14 +98,14 @@ class Found(NamedTuple):
     """How many allocations are healthy, and unhealthy."""
 
 
-class Service(NamedTuple):
+class JobBody(NamedTuple):
     """The job in a body."""
 
     version: int
     mark: str
 
 
-class DeploymentState(NamedTuple):
+class RolloutState(NamedTuple):
     """The job (version -1: there is none) and the deployment of its second version."""
 
     version: int = -1
@@ -152,15 +152,15 @@ class DeploymentModel:
     def __init__(self, *, has_canary: bool = False) -> None:
         self._has_canary = has_canary
 
-    def initial(self) -> DeploymentState:
+    def initial(self) -> RolloutState:
         """There is no job."""
-        return DeploymentState()
+        return RolloutState()
 
-    def written_at(self, request: Any, answer: Answer) -> int | None:
+    def written_at(self, request: Any, answer: Reply) -> int | None:
         """The answer's index."""
         return None if answer.is_refusal or request.is_read else answer.index
 
-    def step(self, state: DeploymentState, request: Any, answer: Answer | None) -> DeploymentState | None:
+    def step(self, state: RolloutState, request: Any, answer: Reply | None) -> RolloutState | None:
         """See `Model.step`."""
         if answer is not None and request.is_read:
             return _read(state, answer)
@@ -175,7 +175,7 @@ class DeploymentModel:
             return None
         return after._replace(last=answer.index)
 
-    def _after(self, state: DeploymentState, request: Any) -> DeploymentState | None:
+    def _after(self, state: RolloutState, request: Any) -> RolloutState | None:
         """The state after a request; None when it must be refused."""
         match request:
             case RegisterService(mark=mark):
@@ -198,12 +198,12 @@ class DeploymentModel:
             case _:
                 return None
 
-    def _promotion_problem(self, state: DeploymentState) -> str:
+    def _promotion_problem(self, state: RolloutState) -> str:
         if state.promoted or not self._has_canary:
             return "no canaries to promote"
         return "" if state.is_healthy else "has 0/1 healthy allocations"
 
-    def _refused(self, state: DeploymentState, request: Any, text: str) -> DeploymentState | None:
+    def _refused(self, state: RolloutState, request: Any, text: str) -> RolloutState | None:
         """The state, ended where the refusal tells that; None when nothing in it is a reason for this refusal."""
         if isinstance(request, MarkStable):
             return state if state.version < 0 and ("has no version" in text or "not found" in text) else None
@@ -218,18 +218,18 @@ class DeploymentModel:
         return state if problem and problem in text else None
 
 
-def _ended(state: DeploymentState) -> DeploymentState:
+def _ended(state: RolloutState) -> RolloutState:
     return state._replace(status=ENDED) if state.is_active else state
 
 
-def _read(state: DeploymentState, answer: Answer) -> DeploymentState | None:
+def _read(state: RolloutState, answer: Reply) -> RolloutState | None:
     """The state, ended where the read shows that; None when it shows what is not so."""
     body = answer.body
     if answer.is_refusal:
         return state if state.version < 0 and answer.status == 404 else None
-    if isinstance(body, Service):
+    if isinstance(body, JobBody):
         return state if (body.version, body.mark) == (state.version, state.mark) else None
-    if state.is_purged or not isinstance(body, Found) or body.version != WATCHED:
+    if state.is_purged or not isinstance(body, LatestDeployment) or body.version != WATCHED:
         return state
     if (body.promoted, body.health) != (state.promoted, state.health):
         return None

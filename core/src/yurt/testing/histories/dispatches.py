@@ -10,9 +10,9 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from yurt.testing.histories.history import Answer, Operation, Read, Request
+from yurt.testing.histories.history import Operation, Read, Reply, Request
 from yurt.testing.histories.job_requests import job_document
-from yurt.testing.histories.kinds import Prepared, job_records, put
+from yurt.testing.histories.kinds import PreparedRequest, job_records, put
 from yurt.testing.histories.log_index import NEVER, agrees, unknown_after
 
 TOKENS: Final = ("one", "two", "three")
@@ -49,7 +49,7 @@ class Dispatched(NamedTuple):
     is_new: bool
 
 
-class Child(NamedTuple):
+class DispatchedChild(NamedTuple):
     """A dispatched job; `name` is "" while nobody was told its id."""
 
     mark: str
@@ -62,7 +62,7 @@ class ParentState(NamedTuple):
     """The parent (None: there is none; whether it is stopped) and its children."""
 
     is_stopped: bool | None = None
-    children: frozenset[Child] = frozenset()
+    children: frozenset[DispatchedChild] = frozenset()
     last: int = NEVER
 
 
@@ -73,14 +73,14 @@ class DispatchModel:
         """There is no job."""
         return ParentState()
 
-    def written_at(self, request: Any, answer: Answer) -> int | None:
+    def written_at(self, request: Any, answer: Reply) -> int | None:
         """The answer's index when something was written: no token was found."""
         if answer.is_refusal or request.is_read:
             return None
         is_found = isinstance(answer.body, Dispatched) and not answer.body.is_new
         return None if is_found else answer.index
 
-    def step(self, state: ParentState, request: Any, answer: Answer | None) -> ParentState | None:
+    def step(self, state: ParentState, request: Any, answer: Reply | None) -> ParentState | None:
         """See `Model.step`."""
         if isinstance(request, ReadChildren):
             return state if answer is None else _listed(state, answer)
@@ -99,7 +99,7 @@ def _may_refuse(state: ParentState, text: str) -> bool:
     return (state.is_stopped is None and "not found" in text) or (state.is_stopped is True and "stopped" in text)
 
 
-def _child_of(state: ParentState, token: str) -> Child | None:
+def _child_of(state: ParentState, token: str) -> DispatchedChild | None:
     return next((each for each in state.children if token and each.token == token), None)
 
 
@@ -112,12 +112,12 @@ def _after(state: ParentState, request: Any, name: str, at: int) -> ParentState 
         case Dispatch(mark=mark, token=token):
             if state.is_stopped is not False or _child_of(state, token) is not None:
                 return None
-            return state._replace(children=state.children | {Child(mark, token, name, at)})
+            return state._replace(children=state.children | {DispatchedChild(mark, token, name, at)})
         case _:
             return None
 
 
-def _dispatched(state: ParentState, request: Dispatch, answer: Answer) -> ParentState | None:
+def _dispatched(state: ParentState, request: Dispatch, answer: Reply) -> ParentState | None:
     told: Dispatched = answer.body
     known = _child_of(state, request.token)
     if state.is_stopped is not False:
@@ -132,11 +132,11 @@ def _dispatched(state: ParentState, request: Dispatch, answer: Answer) -> Parent
     return None if after is None else after._replace(last=answer.index)
 
 
-def _renamed(state: ParentState, child: Child, name: str, at: int) -> ParentState:
+def _renamed(state: ParentState, child: DispatchedChild, name: str, at: int) -> ParentState:
     return state._replace(children=state.children - {child} | {child._replace(name=name, at=at)})
 
 
-def _listed(state: ParentState, answer: Answer) -> ParentState | None:
+def _listed(state: ParentState, answer: Reply) -> ParentState | None:
     if answer.is_refusal:
         return None
     shown: dict[str, tuple[str, int]] = answer.body
@@ -162,7 +162,7 @@ class DispatchKind:
         """A job id."""
         return f"parent-{number}"
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """See `Kind.prepare`."""
         at = f"/v1/job/{key}"
         match request:
@@ -170,12 +170,12 @@ class DispatchKind:
                 options = {"ParameterizedJob": {"MetaOptional": ["mark"]}}
                 return put("/v1/jobs", {"Job": job_document(key, (1,), {"version": mark}, **options)})
             case StopParent(purge=purge):
-                return Prepared("DELETE", f"{at}?purge=true" if purge else at)
+                return PreparedRequest("DELETE", f"{at}?purge=true" if purge else at)
             case Dispatch(mark=mark, token=token):
                 asked = f"?idempotency_token={token}" if token else ""
                 return put(f"{at}/dispatch{asked}", {"Meta": {"mark": mark}})
             case _:
-                return Prepared("GET", f"/v1/jobs?meta=true&prefix={key}/dispatch-")
+                return PreparedRequest("GET", f"/v1/jobs?meta=true&prefix={key}/dispatch-")
 
     def body_of(self, request: Any, document: Any) -> Any:
         """See `Kind.body_of`."""

@@ -10,9 +10,9 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from yurt.testing.histories.history import Answer, Operation, Read, Request
+from yurt.testing.histories.history import Operation, Read, Reply, Request
 from yurt.testing.histories.job_requests import job_document
-from yurt.testing.histories.kinds import Prepared, put
+from yurt.testing.histories.kinds import PreparedRequest, put
 from yurt.testing.histories.log_index import NEVER, agrees, lowest, unknown_after
 
 
@@ -38,7 +38,7 @@ class RemoveDependent(Request, frozen=True):
     """Delete what needs the object; it is no error when there is nothing."""
 
 
-class Shown(NamedTuple):
+class ShownDocument(NamedTuple):
     """The object in a body."""
 
     at: int
@@ -61,11 +61,11 @@ class DocumentModel:
         """There is no object."""
         return DocumentState()
 
-    def written_at(self, request: Any, answer: Answer) -> int | None:
+    def written_at(self, request: Any, answer: Reply) -> int | None:
         """The answer's index."""
         return None if answer.is_refusal or request.is_read else answer.index
 
-    def step(self, state: DocumentState, request: Any, answer: Answer | None) -> DocumentState | None:
+    def step(self, state: DocumentState, request: Any, answer: Reply | None) -> DocumentState | None:
         """See `Model.step`."""
         low = max(state.last, lowest(state.at))
         if answer is None:
@@ -73,14 +73,14 @@ class DocumentModel:
         if answer.is_refusal:
             return state if _after(state, request, NEVER) is None and "not found" not in _words(state, answer) else None
         if isinstance(request, ReadDocument):
-            shown: Shown = answer.body
+            shown: ShownDocument = answer.body
             is_same = state.at != NEVER and agrees(state.at, shown.at) and state.mark == shown.mark
             return state._replace(at=shown.at) if is_same else None
         after = _after(state, request, answer.index) if answer.index > low else None
         return None if after is None else after._replace(last=answer.index)
 
 
-def _words(state: DocumentState, answer: Answer) -> str:
+def _words(state: DocumentState, answer: Reply) -> str:
     """What the refusal says that the state contradicts."""
     return str(answer.body) if state.at != NEVER else ""
 
@@ -140,24 +140,28 @@ class NamespaceKind(_DocumentKind):
         """A name."""
         return f"space-{number}"
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """See `Kind.prepare`."""
         at, variable = f"/v1/namespace/{key}", f"/v1/var/inside?namespace={key}"
         match request:
             case PutDocument(mark=mark):
                 return put(at, {"Name": key, "Description": mark})
             case DeleteDocument():
-                return Prepared("DELETE", at)
+                return PreparedRequest("DELETE", at)
             case AddDependent():
                 return put(variable, {"Namespace": key, "Path": "inside", "Items": {"a": "b"}})
             case RemoveDependent():
-                return Prepared("DELETE", variable)
+                return PreparedRequest("DELETE", variable)
             case _:
-                return Prepared("GET", at)
+                return PreparedRequest("GET", at)
 
     def body_of(self, request: Any, document: Any) -> Any:
         """See `Kind.body_of`."""
-        return Shown(document["ModifyIndex"], document["Description"]) if isinstance(request, ReadDocument) else None
+        return (
+            ShownDocument(document["ModifyIndex"], document["Description"])
+            if isinstance(request, ReadDocument)
+            else None
+        )
 
 
 class NodePoolKind(_DocumentKind):
@@ -169,21 +173,25 @@ class NodePoolKind(_DocumentKind):
         """A name."""
         return f"pool-{number}"
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """See `Kind.prepare`."""
         at, job = f"/v1/node/pool/{key}", f"in-{key}"
         match request:
             case PutDocument(mark=mark):
                 return put(at, {"Name": key, "Description": mark})
             case DeleteDocument():
-                return Prepared("DELETE", at)
+                return PreparedRequest("DELETE", at)
             case AddDependent():
                 return put("/v1/jobs", {"Job": job_document(job, (1,), {}, NodePool=key)})
             case RemoveDependent():
-                return Prepared("DELETE", f"/v1/job/{job}?purge=true")
+                return PreparedRequest("DELETE", f"/v1/job/{job}?purge=true")
             case _:
-                return Prepared("GET", at)
+                return PreparedRequest("GET", at)
 
     def body_of(self, request: Any, document: Any) -> Any:
         """See `Kind.body_of`."""
-        return Shown(document["ModifyIndex"], document["Description"]) if isinstance(request, ReadDocument) else None
+        return (
+            ShownDocument(document["ModifyIndex"], document["Description"])
+            if isinstance(request, ReadDocument)
+            else None
+        )

@@ -16,10 +16,10 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from yurt.testing.histories.history import Answer, Operation, Read, Request
-from yurt.testing.histories.kinds import Prepared, put
+from yurt.testing.histories.history import Operation, Read, Reply, Request
+from yurt.testing.histories.kinds import PreparedRequest, put
 from yurt.testing.histories.log_index import NEVER
-from yurt.testing.histories.nodes import DEADLINE_NS, Drain, EndDrain, ReadNode, SetEligibility, Shown
+from yurt.testing.histories.nodes import DEADLINE_NS, Drain, EndDrain, ReadNode, SetEligibility, ShownNode
 
 FORCED_NS: Final = -1
 """The deadline of a drain that waits for nothing."""
@@ -75,11 +75,11 @@ class LoadedNodeModel:
         """There are no jobs, and nobody has read the node."""
         return LoadedState()
 
-    def written_at(self, request: Any, answer: Answer) -> int | None:
+    def written_at(self, request: Any, answer: Reply) -> int | None:
         """The answer's index."""
         return None if answer.is_refusal or request.is_read else answer.index
 
-    def step(self, state: LoadedState, request: Any, answer: Answer | None) -> LoadedState | None:
+    def step(self, state: LoadedState, request: Any, answer: Reply | None) -> LoadedState | None:
         """See `Model.step`."""
         if answer is None:
             return state if request.is_read else (_after(state, request) or state)
@@ -115,7 +115,7 @@ def _after(state: LoadedState, request: Any) -> LoadedState | None:
             return state._replace(lasting=state.lasting - {request.mark}, holds=state.holds - {request.mark})
 
 
-def _node_read(state: LoadedState, shown: Shown) -> LoadedState | None:
+def _node_read(state: LoadedState, shown: ShownNode) -> LoadedState | None:
     is_same = state.is_eligible in (None, shown.is_eligible)
     is_known = shown.is_draining == state.is_draining or (state.may_be_drained and not shown.is_draining)
     found = state._replace(is_eligible=shown.is_eligible, is_draining=shown.is_draining)
@@ -142,7 +142,7 @@ class LoadedNodeKind:
         """There is only one."""
         return self._node_id
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """See `Kind.prepare`."""
         at = f"/v1/node/{key}"
         match request:
@@ -157,11 +157,11 @@ class LoadedNodeKind:
             case RegisterBatch(mark=mark):
                 return put("/v1/jobs", {"Job": batch_document(self._job(mark), self._datacenter)})
             case StopBatch(mark=mark):
-                return Prepared("DELETE", f"/v1/job/{self._job(mark)}")
+                return PreparedRequest("DELETE", f"/v1/job/{self._job(mark)}")
             case ReadBatch(mark=mark):
-                return Prepared("GET", f"/v1/job/{self._job(mark)}/allocations")
+                return PreparedRequest("GET", f"/v1/job/{self._job(mark)}/allocations")
             case _:
-                return Prepared("GET", at)
+                return PreparedRequest("GET", at)
 
     def _job(self, mark: str) -> str:
         return f"batch-{self._node_id[:8]}-{mark}"
@@ -170,7 +170,7 @@ class LoadedNodeKind:
         """See `Kind.body_of`."""
         match request:
             case ReadNode():
-                return Shown(document["SchedulingEligibility"] == "eligible", document["DrainStrategy"] is not None)
+                return ShownNode(document["SchedulingEligibility"] == "eligible", document["DrainStrategy"] is not None)
             case ReadBatch():
                 return sum(each["DesiredStatus"] == "run" and each["ClientStatus"] in LIVE for each in document)
             case _:

@@ -10,9 +10,9 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from yurt.testing.histories.history import Answer, Operation, Read, Request
+from yurt.testing.histories.history import Operation, Read, Reply, Request
 from yurt.testing.histories.job_requests import job_document
-from yurt.testing.histories.kinds import Prepared, job_records, put
+from yurt.testing.histories.kinds import PreparedRequest, job_records, put
 from yurt.testing.histories.log_index import NEVER
 
 
@@ -22,7 +22,7 @@ class RegisterEvaluated(Request, frozen=True):
     mark: str
 
 
-class EvaluateJob(Request, frozen=True):
+class EvaluateRequest(Request, frozen=True):
     """PUT /v1/job/:id/evaluate."""
 
 
@@ -38,7 +38,7 @@ class ReadEvaluation(Read, frozen=True):
     id: str
 
 
-class Made(NamedTuple):
+class EvaluationBody(NamedTuple):
     """The body of a request that made an evaluation."""
 
     id: str
@@ -59,11 +59,11 @@ class EvaluationModel:
         """There is no job."""
         return EvaluationState()
 
-    def written_at(self, request: Any, answer: Answer) -> int | None:
+    def written_at(self, request: Any, answer: Reply) -> int | None:
         """The answer's index."""
         return None if answer.is_refusal or request.is_read else answer.index
 
-    def step(self, state: EvaluationState, request: Any, answer: Answer | None) -> EvaluationState | None:
+    def step(self, state: EvaluationState, request: Any, answer: Reply | None) -> EvaluationState | None:
         """See `Model.step`."""
         if answer is None:
             return state if request.is_read else _unknown(state, request)
@@ -76,7 +76,7 @@ class EvaluationModel:
             return None
         if isinstance(request, DeleteEvaluation):
             return state._replace(known=state.known - {request.id}, last=answer.index) if exists else None
-        if isinstance(request, EvaluateJob) and not state.is_there:
+        if isinstance(request, EvaluateRequest) and not state.is_there:
             return None
         return EvaluationState(True, state.known | {answer.body.id}, answer.index)
 
@@ -90,7 +90,7 @@ def _unknown(state: EvaluationState, request: Any) -> EvaluationState:
 def _is_reason(state: EvaluationState, request: Any, text: str, *, exists: bool) -> bool:
     if isinstance(request, DeleteEvaluation):
         return ("not found" in text and not exists) or ("not safe to delete" in text and exists)
-    return isinstance(request, EvaluateJob) and not state.is_there and "not found" in text
+    return isinstance(request, EvaluateRequest) and not state.is_there and "not found" in text
 
 
 class EvaluationKind:
@@ -105,30 +105,30 @@ class EvaluationKind:
         """A job id."""
         return f"evaluated-{number}"
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """See `Kind.prepare`."""
         match request:
             case RegisterEvaluated(mark=mark):
                 return put("/v1/jobs", {"Job": job_document(key, (0,), {"mark": mark})})
-            case EvaluateJob():
+            case EvaluateRequest():
                 return put(f"/v1/job/{key}/evaluate", {"JobID": key})
             case DeleteEvaluation(id=found):
                 return put("/v1/evaluations", {"EvalIDs": [found]})._replace(method="DELETE")
             case _:
-                return Prepared("GET", f"/v1/evaluation/{request.id}")
+                return PreparedRequest("GET", f"/v1/evaluation/{request.id}")
 
     def body_of(self, request: Any, document: Any) -> Any:
         """See `Kind.body_of`."""
-        return Made(document["EvalID"]) if isinstance(request, RegisterEvaluated | EvaluateJob) else None
+        return EvaluationBody(document["EvalID"]) if isinstance(request, RegisterEvaluated | EvaluateRequest) else None
 
     def choose(self, rng: random.Random, past: Sequence[Operation], mark: str) -> Request:
         """See `Kind.choose`."""
         bodies = [each.answer.body for each in past if each.answer is not None]
-        known = [body.id for body in bodies if isinstance(body, Made)]
+        known = [body.id for body in bodies if isinstance(body, EvaluationBody)]
         if not known:
             return RegisterEvaluated(mark)
         recent = rng.choice(known[-6:])
-        requests = (RegisterEvaluated(mark), EvaluateJob(), DeleteEvaluation(recent), ReadEvaluation(recent))
+        requests = (RegisterEvaluated(mark), EvaluateRequest(), DeleteEvaluation(recent), ReadEvaluation(recent))
         return rng.choices(requests, _WEIGHTS)[0]
 
     def last_reads(self) -> Sequence[Request]:

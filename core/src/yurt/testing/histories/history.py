@@ -29,7 +29,7 @@ class Read(Request, frozen=True):
     is_read: ClassVar[bool] = True
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Reply(msgspec.Struct, frozen=True):
     """What came back: the HTTP status, X-Nomad-Index (0: none), and what the models need of the body."""
 
     status: int
@@ -51,7 +51,7 @@ class Operation(NamedTuple):
     request: Request
     invoked: int
     returned: int | None = None
-    answer: Answer | None = None
+    answer: Reply | None = None
 
     @property
     def is_known(self) -> bool:
@@ -74,7 +74,7 @@ class Model(Protocol[S]):
         """The state before the first operation."""
         ...
 
-    def step(self, state: S, request: Any, answer: Answer | None) -> S | None:
+    def step(self, state: S, request: Any, answer: Reply | None) -> S | None:
         """The state after the request; None when a sequential object in `state` could not have given this answer.
 
         Without an answer the outcome is unknown: the state after the request took effect, or `state` itself when it
@@ -82,6 +82,6 @@ class Model(Protocol[S]):
         """
         ...
 
-    def written_at(self, request: Any, answer: Answer) -> int | None:
+    def written_at(self, request: Any, answer: Reply) -> int | None:
         """The log index at which the answer says that the request took effect; None when it does not say so."""
         ...

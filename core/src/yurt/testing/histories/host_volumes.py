@@ -10,8 +10,8 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from yurt.testing.histories.history import Answer, Operation, Read, Request
-from yurt.testing.histories.kinds import Prepared, put
+from yurt.testing.histories.history import Operation, Read, Reply, Request
+from yurt.testing.histories.kinds import PreparedRequest, put
 from yurt.testing.histories.log_index import NEVER
 
 UNTOLD: Final = "?"
@@ -53,11 +53,11 @@ class HostVolumeModel:
         """There is none."""
         return VolumeState()
 
-    def written_at(self, request: Any, answer: Answer) -> int | None:
+    def written_at(self, request: Any, answer: Reply) -> int | None:
         """The answer's index."""
         return None if answer.is_refusal or request.is_read else answer.index
 
-    def step(self, state: VolumeState, request: Any, answer: Answer | None) -> VolumeState | None:
+    def step(self, state: VolumeState, request: Any, answer: Reply | None) -> VolumeState | None:
         """See `Model.step`."""
         is_held = bool(state.id) and state.id in (request.id, UNTOLD)
         if answer is None:
@@ -95,7 +95,7 @@ class HostVolumeKind:
         """A name."""
         return f"volume-{number}"
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """See `Kind.prepare`."""
         at = f"/v1/volume/host/{request.id}"
         match request:
@@ -104,9 +104,9 @@ class HostVolumeKind:
                 volume = {"Name": key, "PluginID": "mkdir", "RequestedCapabilities": modes}
                 return put("/v1/volume/host/create", {"Volume": volume | ({"ID": found} if found else {})})
             case DeleteVolume():
-                return Prepared("DELETE", f"{at}/delete")
+                return PreparedRequest("DELETE", f"{at}/delete")
             case _:
-                return Prepared("GET", at)
+                return PreparedRequest("GET", at)
 
     def body_of(self, request: Any, document: Any) -> Any:
         """See `Kind.body_of`."""

@@ -10,7 +10,9 @@ from yurt.testing.histories.history import Operation, Request
 from yurt.testing.histories.jobs import (
     GROUPS,
     TAG,
+    AcceptedWrite,
     ClearTag,
+    DeregisterRequest,
     Evaluate,
     JobModel,
     ReadJob,
@@ -18,14 +20,12 @@ from yurt.testing.histories.jobs import (
     Register,
     Revert,
     Scale,
-    Seen,
+    SeenVersion,
     SetStable,
     SetTag,
-    Stop,
     Version,
-    Written,
 )
-from yurt.testing.histories.kinds import Prepared, job_records, put
+from yurt.testing.histories.kinds import PreparedRequest, job_records, put
 
 COUNT_MAX: Final = 5
 
@@ -42,14 +42,14 @@ class JobKind:
         """A job id."""
         return f"job-{number}"
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """See `Kind.prepare`."""
         at = f"/v1/job/{key}"
         match request:
             case Register():
                 return put("/v1/jobs", _registration(key, request))
-            case Stop(purge=purge):
-                return Prepared("DELETE", f"{at}?purge=true" if purge else at)
+            case DeregisterRequest(purge=purge):
+                return PreparedRequest("DELETE", f"{at}?purge=true" if purge else at)
             case Scale(group=group, count=count, enforce=enforce):
                 expected = {} if enforce is None else {"EnforceIndex": True, "JobModifyIndex": enforce}
                 return put(f"{at}/scale", {"Target": {"Job": key, "Group": group}, "Count": count, **expected})
@@ -60,13 +60,13 @@ class JobKind:
             case SetTag(version=version):
                 return put(f"{at}/versions/{TAG}/tag", {} if version is None else {"Version": version})
             case ClearTag():
-                return Prepared("DELETE", f"{at}/versions/{TAG}/tag")
+                return PreparedRequest("DELETE", f"{at}/versions/{TAG}/tag")
             case Evaluate():
                 return put(f"{at}/evaluate", {"JobID": key})
             case ReadVersions():
-                return Prepared("GET", f"{at}/versions")
+                return PreparedRequest("GET", f"{at}/versions")
             case _:
-                return Prepared("GET", at)
+                return PreparedRequest("GET", at)
 
     def body_of(self, request: Any, document: Any) -> Any:
         """See `Kind.body_of`."""
@@ -75,8 +75,8 @@ class JobKind:
                 return _seen(document)
             case ReadVersions():
                 return tuple(_seen(each) for each in document["Versions"])
-            case Register() | Stop() | Scale() | Revert() | Evaluate():
-                return Written(document["JobModifyIndex"])
+            case Register() | DeregisterRequest() | Scale() | Revert() | Evaluate():
+                return AcceptedWrite(document["JobModifyIndex"])
             case _:
                 return None
 
@@ -92,8 +92,8 @@ class JobKind:
             "register new": Register(mark, counts, enforce=0),
             "register over": Register(mark, counts, enforce=index),
             "register keeping counts": Register(mark, counts, keeps_counts=True),
-            "stop": Stop(),
-            "purge": Stop(purge=True),
+            "stop": DeregisterRequest(),
+            "purge": DeregisterRequest(purge=True),
             "scale": Scale(group, count),
             "scale over": Scale(group, count, enforce=index),
             "revert": Revert(max(0, version - rng.randrange(4))),
@@ -129,9 +129,9 @@ def _known_of(rng: random.Random, past: Sequence[Operation]) -> tuple[int, int]:
     indexes, versions = [], []
     for each in past[-16:]:
         body = each.answer.body if each.answer is not None else None
-        if isinstance(body, Written) and body.job_modify_index:
+        if isinstance(body, AcceptedWrite) and body.job_modify_index:
             indexes.append(body.job_modify_index)
-        if isinstance(body, Seen):
+        if isinstance(body, SeenVersion):
             indexes.append(body.version.at)
             versions.append(body.version.number)
     index = max(indexes, default=1) if rng.random() < 0.8 else rng.choice(indexes or [1])
@@ -155,7 +155,7 @@ _TASK: Final = {"Name": "main", "Driver": "raw_exec", "Config": {"command": "/bi
 _NOWHERE: Final = {"Datacenters": ["nowhere"]}
 
 
-def _seen(document: Any) -> Seen:
+def _seen(document: Any) -> SeenVersion:
     counts = {group["Name"]: group["Count"] for group in document["TaskGroups"]}
     version = Version(
         number=document["Version"],
@@ -166,4 +166,4 @@ def _seen(document: Any) -> Seen:
         stable=document["Stable"],
     )
     tag = document.get("VersionTag")
-    return Seen(version, tag["Name"] if tag else "")
+    return SeenVersion(version, tag["Name"] if tag else "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final, NamedTuple
 
-from yurt.testing.histories.history import Answer, Read, Request
+from yurt.testing.histories.history import Read, Reply, Request
 from yurt.testing.histories.log_index import NEVER, agrees, lowest, unknown_after
 
 GROUPS: Final = ("a", "b")
@@ -36,7 +36,7 @@ class Register(Request, frozen=True):
     keeps_counts: bool = False
 
 
-class Stop(Request, frozen=True):
+class DeregisterRequest(Request, frozen=True):
     """DELETE /v1/job/:id."""
 
     purge: bool = False
@@ -86,10 +86,10 @@ class ReadVersions(Read, frozen=True):
     """GET /v1/job/:id/versions."""
 
 
-Write = Register | Stop | Scale | Revert | SetStable | SetTag | ClearTag | Evaluate
+Write = Register | DeregisterRequest | Scale | Revert | SetStable | SetTag | ClearTag | Evaluate
 
 
-class Written(NamedTuple):
+class AcceptedWrite(NamedTuple):
     """The body of a write that succeeded."""
 
     job_modify_index: int
@@ -112,7 +112,7 @@ class Version(NamedTuple):
         return self.mark, self.counts, self.stop
 
 
-class Seen(NamedTuple):
+class SeenVersion(NamedTuple):
     """A version as a read shows it."""
 
     version: Version
@@ -154,11 +154,11 @@ class JobModel:
         """There is no job."""
         return JobState()
 
-    def written_at(self, request: Any, answer: Answer) -> int | None:
+    def written_at(self, request: Any, answer: Reply) -> int | None:
         """The answer's index, unless nothing was written."""
         return None if answer.is_refusal or request.is_read else answer.index
 
-    def step(self, state: JobState, request: Any, answer: Answer | None) -> JobState | None:
+    def step(self, state: JobState, request: Any, answer: Reply | None) -> JobState | None:
         """See `Model.step`."""
         if isinstance(request, ReadJob | ReadVersions):
             return state if answer is None else _read(state, request, answer)
@@ -209,7 +209,7 @@ def _written(state: JobState, request: Write, at: int) -> JobState | None:
     if isinstance(request, Register):
         counts = current.counts if request.keeps_counts and current is not None else request.counts
         return _stored(state, (request.mark, counts, False), at)
-    if isinstance(request, Stop):
+    if isinstance(request, DeregisterRequest):
         return state if current is None else _stopped(state, current, at, purge=request.purge)
     if current is None:
         return None
@@ -255,12 +255,12 @@ def _tagged(state: JobState, number: int) -> JobState | None:
     return state._replace(tagged=number)
 
 
-def _tells_of(state: JobState, request: Write, answer: Answer) -> bool:
+def _tells_of(state: JobState, request: Write, answer: Reply) -> bool:
     """The body tells the job as this request left it, not as another one did."""
     current = state.current
-    if current is None or not isinstance(answer.body, Written):
+    if current is None or not isinstance(answer.body, AcceptedWrite):
         return True
-    if isinstance(request, Stop) and answer.body.job_modify_index == answer.index:
+    if isinstance(request, DeregisterRequest) and answer.body.job_modify_index == answer.index:
         return True
     return agrees(current.at, answer.body.job_modify_index)
 
@@ -296,12 +296,12 @@ def _may_lack_version(state: JobState, request: Write) -> bool:
     return number is not None and state.tagged != number and state.may_lack(number)
 
 
-def _read(state: JobState, request: ReadJob | ReadVersions, answer: Answer) -> JobState | None:
+def _read(state: JobState, request: ReadJob | ReadVersions, answer: Reply) -> JobState | None:
     if answer.is_refusal:
         return state if state.current is None and "not found" in str(answer.body) else None
     if state.current is None:
         return None
-    seen: tuple[Seen, ...] = (answer.body,) if isinstance(request, ReadJob) else answer.body
+    seen: tuple[SeenVersion, ...] = (answer.body,) if isinstance(request, ReadJob) else answer.body
     if answer.index < seen[0].version.at:
         return None
     if isinstance(request, ReadVersions) and not _are_newest(state, seen):
@@ -316,13 +316,13 @@ def _read(state: JobState, request: ReadJob | ReadVersions, answer: Answer) -> J
     return state if seen[0].version.number == state.versions[0].number else None
 
 
-def _are_newest(state: JobState, seen: tuple[Seen, ...]) -> bool:
+def _are_newest(state: JobState, seen: tuple[SeenVersion, ...]) -> bool:
     """The versions that are always kept are among those that a read shows."""
     numbers = {each.version.number for each in seen}
     return all(each.number in numbers for each in state.versions[:KEPT_VERSIONS])
 
 
-def _shows(seen: Seen, held: Version, tagged: int | None) -> bool:
+def _shows(seen: SeenVersion, held: Version, tagged: int | None) -> bool:
     """A read shows this version: the same but for an index that nobody knew."""
     has_tag = seen.tag == (TAG if tagged == held.number else "")
     return has_tag and agrees(held.at, seen.version.at) and seen.version == held._replace(at=seen.version.at)

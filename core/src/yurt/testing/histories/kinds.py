@@ -7,10 +7,10 @@ import random
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from yurt.testing.histories.history import Answer, Model, Operation, Request
+from yurt.testing.histories.history import Model, Operation, Reply, Request
 
 
-class Prepared(NamedTuple):
+class PreparedRequest(NamedTuple):
     """A request ready to be sent."""
 
     method: str
@@ -35,7 +35,7 @@ class Kind(Protocol):
         """The name of an object that nobody has used."""
         ...
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """The request over HTTP."""
         ...
 
@@ -56,9 +56,9 @@ class Kind(Protocol):
         ...
 
 
-def put(path: str, document: Any = None) -> Prepared:
+def put(path: str, document: Any = None) -> PreparedRequest:
     """A write with a JSON body."""
-    return Prepared("PUT", path, None if document is None else json.dumps(document).encode())
+    return PreparedRequest("PUT", path, None if document is None else json.dumps(document).encode())
 
 
 def job_records(key: str) -> Sequence[str]:
@@ -67,12 +67,12 @@ def job_records(key: str) -> Sequence[str]:
     return at, f"{at}/versions", f"{at}/deployments?all=true", f"{at}/evaluations", f"{at}/allocations?all=true"
 
 
-def answered(status: int, index: str, text: str, kind: Kind, request: Any) -> Answer:
+def answered(status: int, index: str, text: str, kind: Kind, request: Any) -> Reply:
     """An answer as the models read it; bodies of refusals are kept as text, JSON objects (409) as such."""
     at = int(index) if index.isdecimal() else 0
     if status >= 400 and not text.startswith("{"):
-        return Answer(status, at, text.strip())
-    return Answer(status, at, kind.body_of(request, json.loads(text) if text else None))
+        return Reply(status, at, text.strip())
+    return Reply(status, at, kind.body_of(request, json.loads(text) if text else None))
 
 
 def latest_index(past: Sequence[Operation], rng: random.Random) -> int:

@@ -9,8 +9,8 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from yurt.testing.histories.history import Answer, Operation, Read, Request
-from yurt.testing.histories.kinds import Prepared, put
+from yurt.testing.histories.history import Operation, Read, Reply, Request
+from yurt.testing.histories.kinds import PreparedRequest, put
 from yurt.testing.histories.log_index import NEVER
 
 DEADLINE_NS: Final = 3_600 * 10**9
@@ -36,7 +36,7 @@ class ReadNode(Read, frozen=True):
     """GET /v1/node/:id."""
 
 
-class Shown(NamedTuple):
+class ShownNode(NamedTuple):
     """The node in a body."""
 
     is_eligible: bool
@@ -59,11 +59,11 @@ class NodeModel:
         """Nobody has read it."""
         return NodeState()
 
-    def written_at(self, request: Any, answer: Answer) -> int | None:
+    def written_at(self, request: Any, answer: Reply) -> int | None:
         """The answer's index."""
         return None if answer.is_refusal or request.is_read else answer.index
 
-    def step(self, state: NodeState, request: Any, answer: Answer | None) -> NodeState | None:
+    def step(self, state: NodeState, request: Any, answer: Reply | None) -> NodeState | None:
         """See `Model.step`."""
         if answer is None:
             return state if request.is_read else _after(state, request)
@@ -72,7 +72,7 @@ class NodeModel:
             return state if is_reason and request == SetEligibility(is_eligible=True) else None
         if not request.is_read:
             return _after(state, request)._replace(last=answer.index) if answer.index > state.last else None
-        shown: Shown = answer.body
+        shown: ShownNode = answer.body
         is_same = state.is_eligible in (None, shown.is_eligible) and (state.may_drain or not shown.is_draining)
         return state._replace(is_eligible=shown.is_eligible, may_drain=shown.is_draining) if is_same else None
 
@@ -104,7 +104,7 @@ class NodeKind:
         """There is only one."""
         return self._node_id
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """See `Kind.prepare`."""
         at = f"/v1/node/{key}"
         match request:
@@ -116,13 +116,13 @@ class NodeKind:
             case EndDrain(mark_eligible=mark_eligible):
                 return put(f"{at}/drain", {"NodeID": key, "DrainSpec": None, "MarkEligible": mark_eligible})
             case _:
-                return Prepared("GET", at)
+                return PreparedRequest("GET", at)
 
     def body_of(self, request: Any, document: Any) -> Any:
         """See `Kind.body_of`."""
         if not isinstance(request, ReadNode):
             return None
-        return Shown(document["SchedulingEligibility"] == "eligible", document["DrainStrategy"] is not None)
+        return ShownNode(document["SchedulingEligibility"] == "eligible", document["DrainStrategy"] is not None)
 
     def choose(self, rng: random.Random, past: Sequence[Operation], mark: str) -> Request:
         """See `Kind.choose`."""

@@ -10,9 +10,9 @@ import random
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from yurt.testing.histories.history import Answer, Operation, Read, Request
+from yurt.testing.histories.history import Operation, Read, Reply, Request
 from yurt.testing.histories.job_requests import job_document
-from yurt.testing.histories.kinds import Prepared, job_records, put
+from yurt.testing.histories.kinds import PreparedRequest, job_records, put
 from yurt.testing.histories.log_index import NEVER, agrees, unknown_after
 
 
@@ -58,11 +58,11 @@ class PeriodicModel:
         """There is no job."""
         return PeriodicState()
 
-    def written_at(self, request: Any, answer: Answer) -> int | None:
+    def written_at(self, request: Any, answer: Reply) -> int | None:
         """The answer's index."""
         return None if answer.is_refusal or request.is_read else answer.index
 
-    def step(self, state: PeriodicState, request: Any, answer: Answer | None) -> PeriodicState | None:
+    def step(self, state: PeriodicState, request: Any, answer: Reply | None) -> PeriodicState | None:
         """See `Model.step`."""
         if isinstance(request, ReadLaunches):
             return state if answer is None else _listed(state, answer)
@@ -90,7 +90,7 @@ class PeriodicModel:
                 return state._replace(children=tuple(sorted((*state.children, at))))
 
 
-def _listed(state: PeriodicState, answer: Answer) -> PeriodicState | None:
+def _listed(state: PeriodicState, answer: Reply) -> PeriodicState | None:
     if answer.is_refusal:
         return None
     shown: frozenset[int] = answer.body
@@ -116,18 +116,18 @@ class PeriodicKind:
         """A job id."""
         return f"periodic-{number}"
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """See `Kind.prepare`."""
         match request:
             case RegisterPeriodic(mark=mark):
                 schedule = {"Specs": ["0 0 30 2 *"], "Enabled": True, "ProhibitOverlap": self._prohibits_overlap}
                 return put("/v1/jobs", {"Job": job_document(key, (1,), {"version": mark}, Periodic=schedule)})
             case PurgePeriodic():
-                return Prepared("DELETE", f"/v1/job/{key}?purge=true")
+                return PreparedRequest("DELETE", f"/v1/job/{key}?purge=true")
             case Launch():
                 return put(f"/v1/job/{key}/periodic/force")
             case _:
-                return Prepared("GET", f"/v1/jobs?prefix={key}/periodic-")
+                return PreparedRequest("GET", f"/v1/jobs?prefix={key}/periodic-")
 
     def body_of(self, request: Any, document: Any) -> Any:
         """See `Kind.body_of`."""

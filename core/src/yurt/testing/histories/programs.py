@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from yurt.testing.histories.clients import Clients, Shape
+from yurt.testing.histories.clients import Clients, LoadShape
 from yurt.testing.histories.configurations import AutopilotKind, ConfigurationKind
 from yurt.testing.histories.csi_volumes import CsiVolumeKind
 from yurt.testing.histories.deployment_requests import DeploymentKind
@@ -19,16 +19,16 @@ from yurt.testing.histories.job_requests import JobKind
 from yurt.testing.histories.kinds import Kind
 from yurt.testing.histories.nodes import NodeKind
 from yurt.testing.histories.periodics import PeriodicKind
-from yurt.testing.histories.report import SHOWN_MAX, Report, outcomes_text, report_on
+from yurt.testing.histories.report import SHOWN_MAX, HistoryReport, outcomes_text, report_on
 from yurt.testing.histories.variables import VariableKind
 
 
-class Program(NamedTuple):
+class RequestProgram(NamedTuple):
     """What is sent: at least `operations` requests, the same ones for a seed as long as the answers are."""
 
     seed: int
     operations: int
-    shape: Shape = Shape()
+    shape: LoadShape = LoadShape()
     node_id: str = ""
     """A node whose eligibility and drain are changed too."""
     kinds: tuple[Kind, ...] = ()
@@ -47,8 +47,8 @@ def all_kinds(node_id: str = "") -> list[Kind]:
 
 
 async def run_program(
-    program: Program, addresses: Sequence[str], *, settle: Callable[[], None] | None = None
-) -> Report:
+    program: RequestProgram, addresses: Sequence[str], *, settle: Callable[[], None] | None = None
+) -> HistoryReport:
     """Send it to the agents, read every object from each of them after `settle`, and check what they answered.
 
     `settle` returns when every agent has caught up with all others; without it only the objects' last reads count.

@@ -17,7 +17,7 @@ from yurt.testing.histories.kinds import Kind
 SHOWN_MAX: Final = 8
 
 
-class Report(NamedTuple):
+class HistoryReport(NamedTuple):
     """What was checked, and what is wrong with it."""
 
     operations: int
@@ -51,7 +51,7 @@ class Report(NamedTuple):
         ).rstrip()
 
 
-def report_on(recorded: Sequence[Recorded]) -> Report:
+def report_on(recorded: Sequence[Recorded]) -> HistoryReport:
     """Check every object, and the indexes between them."""
     violations, undecided, unexplained = [], [], []
     objects = _by_object(recorded)
@@ -69,7 +69,7 @@ def report_on(recorded: Sequence[Recorded]) -> Report:
     violations += [f"indexes: {fault}" for fault in index_faults((each.kind, each.operations) for each in objects)]
     everything = list(itertools.chain.from_iterable(each.operations for each in objects))
     unknown = sum(not each.is_known for each in everything)
-    return Report(
+    return HistoryReport(
         operations=len(everything), unknown=unknown, objects=len(objects), violations=tuple(violations),
         undecided=tuple(undecided), unexplained=tuple(unexplained),
     )  # fmt: skip

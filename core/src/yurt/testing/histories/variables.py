@@ -11,8 +11,8 @@ import uuid
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from yurt.testing.histories.history import Answer, Operation, Read, Request
-from yurt.testing.histories.kinds import Prepared, latest_index, put
+from yurt.testing.histories.history import Operation, Read, Reply, Request
+from yurt.testing.histories.kinds import PreparedRequest, latest_index, put
 from yurt.testing.histories.log_index import NEVER, agrees, lowest, unknown_after
 
 TTL: Final = "24h"
@@ -57,7 +57,7 @@ class ReadVariable(Read, frozen=True):
     """GET /v1/var/:path."""
 
 
-class Shown(NamedTuple):
+class ShownVariable(NamedTuple):
     """A variable in a body; at index 0 there is none."""
 
     at: int
@@ -83,11 +83,11 @@ class VariableModel:
         """There is no variable."""
         return VariableState()
 
-    def written_at(self, request: Any, answer: Answer) -> int | None:
+    def written_at(self, request: Any, answer: Reply) -> int | None:
         """The answer's index, which is the variable's own."""
         return None if answer.is_refusal or request.is_read else answer.index
 
-    def step(self, state: VariableState, request: Any, answer: Answer | None) -> VariableState | None:
+    def step(self, state: VariableState, request: Any, answer: Reply | None) -> VariableState | None:
         """See `Model.step`."""
         if answer is None:
             found = state if request.is_read else _possible(state, request)
@@ -134,7 +134,7 @@ def _after(state: VariableState, request: Any, at: int) -> VariableState:
             return written._replace(lock="")
 
 
-def _shown(state: VariableState, shown: Shown) -> VariableState | None:
+def _shown(state: VariableState, shown: ShownVariable) -> VariableState | None:
     """The state when an answer may show it like this, with the indexes and the lock that it tells."""
     if state.at == NEVER:
         return state if shown.at == NEVER else None
@@ -144,7 +144,7 @@ def _shown(state: VariableState, shown: Shown) -> VariableState | None:
     return state._replace(at=shown.at, created=shown.created, lock=shown.lock or state.lock)
 
 
-def _read(state: VariableState, request: Any, answer: Answer) -> VariableState | None:
+def _read(state: VariableState, request: Any, answer: Reply) -> VariableState | None:
     if isinstance(request, Renew):
         return state if state.lock == request.lock and agrees(state.at, answer.index) else None
     if state.at == NEVER or answer.index != answer.body.at:
@@ -152,7 +152,7 @@ def _read(state: VariableState, request: Any, answer: Answer) -> VariableState |
     return _shown(state, answer.body)
 
 
-def _refused(state: VariableState, request: Any, answer: Answer) -> VariableState | None:
+def _refused(state: VariableState, request: Any, answer: Reply) -> VariableState | None:
     if answer.status == 404:
         return state if state.at == NEVER and isinstance(request, ReadVariable | Renew | Release) else None
     if answer.status != 409 or isinstance(request, ReadVariable):
@@ -177,7 +177,7 @@ class VariableKind:
         """A path."""
         return f"histories/{number}"
 
-    def prepare(self, key: str, request: Any) -> Prepared:
+    def prepare(self, key: str, request: Any) -> PreparedRequest:
         """See `Kind.prepare`."""
         at = f"/v1/var/{key}"
         match request:
@@ -185,7 +185,7 @@ class VariableKind:
                 held = {"Lock": {"ID": lock}} if lock else {}
                 return put(at if cas is None else f"{at}?cas={cas}", {"Path": key, "Items": {"mark": mark}, **held})
             case Delete(cas=cas):
-                return Prepared("DELETE", at if cas is None else f"{at}?cas={cas}")
+                return PreparedRequest("DELETE", at if cas is None else f"{at}?cas={cas}")
             case Acquire(mark=mark, lock=lock):
                 wanted = {"TTL": TTL, "LockDelay": "0s"} | ({"ID": lock} if lock else {})
                 items = {"Items": {"mark": mark}} if mark else {}
@@ -195,14 +195,14 @@ class VariableKind:
             case Renew(lock=lock):
                 return put(f"{at}?lock-renew", {"Path": key, "Lock": {"ID": lock}})
             case _:
-                return Prepared("GET", at)
+                return PreparedRequest("GET", at)
 
     def body_of(self, request: Any, document: Any) -> Any:
         """See `Kind.body_of`."""
         if document is None or (isinstance(request, Delete) and "ModifyIndex" not in document):
             return None
         lock, items = document.get("Lock") or {}, document.get("Items") or {}
-        return Shown(
+        return ShownVariable(
             document["ModifyIndex"], document["CreateIndex"], items.get("mark", ""), (lock or {}).get("ID", "")
         )
 
@@ -244,6 +244,6 @@ def _lock_of(past: Sequence[Operation]) -> str:
     """The lock that was told last."""
     for each in reversed(past[-24:]):
         body = each.answer.body if each.answer is not None else None
-        if isinstance(body, Shown) and body.lock:
+        if isinstance(body, ShownVariable) and body.lock:
             return body.lock
     return ""

@@ -59,7 +59,7 @@ def libraries(program: Path) -> list[Path]:
 
 def initramfs(parts: GuestParts) -> bytes:
     """The guest's files, which are its root."""
-    archive = Archive()
+    archive = CpioArchive()
     archive.add("init", INIT.format(modules=" ".join(MODULES)).encode())
     archive.add("bin/busybox", Path(shutil.which("busybox") or "").read_bytes())
     for applet in APPLETS:
@@ -74,7 +74,7 @@ def initramfs(parts: GuestParts) -> bytes:
     return archive.packed()
 
 
-class Archive:
+class CpioArchive:
     """A cpio archive in the form that Linux unpacks."""
 
     def __init__(self) -> None:

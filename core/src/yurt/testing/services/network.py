@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from yurt.testing.claims import own_subnet
-from yurt.testing.real_cluster import Place
+from yurt.testing.real_cluster import AgentHost
 
 
 class Network:
@@ -35,7 +35,7 @@ class Network:
             _ip("netns", "del", namespace)
         _ip("link", "del", self.name)
 
-    def machine(self) -> Place:
+    def machine(self) -> AgentHost:
         """One more machine."""
         number = len(self._machines) + 2
         address, namespace, link = f"{self._prefix}.{number}", f"{self.name}-{number}", f"{self.name}v{number}"
@@ -47,7 +47,7 @@ class Network:
         for device in ("lo", "eth0"):
             _ip("-n", namespace, "link", "set", device, "up")
         _ip("-n", namespace, "route", "add", "default", "via", f"{self._prefix}.1")
-        return Place(address, ("ip", "netns", "exec", namespace))
+        return AgentHost(address, ("ip", "netns", "exec", namespace))
 
     @contextmanager
     def cut(self, here: str, *others: str, incoming: bool = True, outgoing: bool = True) -> Iterator[None]:

@@ -20,7 +20,7 @@ from yurt.testing import factories
 ROUNDS = 60
 
 
-class Cluster:
+class PlannedCluster:
     """A state that moves by the scheduler's plans and by clients that do what they are told."""
 
     def __init__(self, nodes: int = 6) -> None:

@@ -135,7 +135,7 @@ def make_node(number: int) -> Node:
     return replace(node, node_resources=replace(node.node_resources, networks=(address,), devices=(gpus,)))
 
 
-class Cluster:
+class SimulatedCluster:
     """Nodes, and what users asked of them. `lead` is the server that takes writes, `reach` one that nodes reach."""
 
     def __init__(self, lead: Reach, reach: Reach, env: FakeEnv, seed: int) -> None:

@@ -51,7 +51,7 @@ class NotKnown(Exception):
     """The node is not registered."""
 
 
-class Refused(Exception):
+class ReportRefused(Exception):
     """The servers do not take a report."""
 
 
@@ -63,7 +63,7 @@ class Attempted(NamedTuple):
     tries: int
 
 
-class Clock:
+class ManualClock:
     """Time and ids that only the test moves."""
 
     def __init__(self, seed: int) -> None:
@@ -95,7 +95,7 @@ class World:
     """One leading server: its log, queues and duties."""
 
     def __init__(self, seed: int, observe: Observer) -> None:
-        self.clock = Clock(seed)
+        self.clock = ManualClock(seed)
         self.state = Snapshot.empty()
         self.history: list[c.AnyCommand] = []
         self.attempts: list[Attempted] = []
@@ -182,7 +182,7 @@ class World:
         """A client reports; raises Refused as long as its node may not."""
         refusal = refused_report(self.state.nodes.get(node_id))
         if refusal:
-            raise Refused(refusal)
+            raise ReportRefused(refusal)
         if updates:
             self.store(c.UpdateAllocsFromClient(updates=updates, seed=self.mint.seed(), now=self.clock.now()))
 

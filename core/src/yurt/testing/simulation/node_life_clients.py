@@ -17,7 +17,7 @@ from yurt.structs.policies import DisconnectStrategy
 from yurt.structs.questions import is_client_terminal
 from yurt.structs.rpc import AllocPull
 from yurt.structs.status import ClientStatus, NodeStatus, TaskStatus
-from yurt.testing.simulation.node_life import NotKnown, Refused, World
+from yurt.testing.simulation.node_life import NotKnown, ReportRefused, World
 
 
 class Rules(Protocol):
@@ -43,7 +43,7 @@ def _task_status(client_status: ClientStatus) -> TaskStatus:
             assert_never(client_status)
 
 
-class Task:
+class SimulatedTask:
     """What really runs on a client."""
 
     def __init__(self, alloc: Allocation, started_at: int) -> None:
@@ -82,7 +82,7 @@ class Task:
         )
 
 
-class Client:
+class SimulatedClient:
     """One client; its tasks go on whatever becomes of its calls."""
 
     def __init__(self, world: World, rules: Rules, node: Node, skew_s: float) -> None:
@@ -90,7 +90,7 @@ class Client:
         self.rules = rules
         self.node = node
         self.skew = seconds(skew_s)
-        self.tasks: dict[str, Task] = {}
+        self.tasks: dict[str, SimulatedTask] = {}
         self.list = AllocList()
         self.last_ok_s = 0.0
         self.status = status.NODE_INIT
@@ -136,14 +136,14 @@ class Client:
         for alloc in changes.fetched:
             task = self.tasks.get(alloc.id)
             if task is None and not is_client_terminal(alloc):
-                task = self.tasks[alloc.id] = Task(alloc, 0)
+                task = self.tasks[alloc.id] = SimulatedTask(alloc, 0)
             if task is not None:
                 self.follow(task, alloc)
         for alloc_id in changes.gone:
             self.rules.may_forget(alloc_id)
             self.tasks.pop(alloc_id, None)
 
-    def follow(self, task: Task, alloc: Allocation) -> None:
+    def follow(self, task: SimulatedTask, alloc: Allocation) -> None:
         """The servers say something else of a task's allocation."""
         task.alloc = alloc
         if alloc.desired_status != status.DESIRED_RUN and not task.is_over:
@@ -172,7 +172,7 @@ class Client:
         world.apply_all()
         self.take(self.listed(), world.state)
         self.live_on()
-        with contextlib.suppress(Refused):
+        with contextlib.suppress(ReportRefused):
             world.report(self.node.id, self.updates())
         world.apply_all()
         with contextlib.suppress(NotKnown):

@@ -20,7 +20,7 @@ from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogState, LogTrimm
 from yurt.structs.commands import AnyCommand
 
 
-class Outcome(Enum):
+class AppendOutcome(Enum):
     """What becomes of an append that does not tell."""
 
     STORED = "stored"
@@ -78,7 +78,7 @@ class LogView(WithoutQuota):
     def __init__(self, shared: SharedLog, name: str, snapshot: tuple[int, tuple[bytes, ...]] | None = None) -> None:
         self.name = name
         self.snapshot = snapshot
-        self.outcomes: deque[Outcome] = deque()
+        self.outcomes: deque[AppendOutcome] = deque()
         """What becomes of the next appends; those after them tell."""
         self.is_cut_off = False
         self.go = asyncio.Event()
@@ -134,7 +134,7 @@ class LogView(WithoutQuota):
         if first_index != shared.last_index + 1:
             raise Conflict(f"the next index is {shared.last_index + 1}, not {first_index}")
         outcome = self.outcomes.popleft() if self.outcomes else None
-        if outcome is not Outcome.LOST and commands:
+        if outcome is not AppendOutcome.LOST and commands:
             shared.entries.append(Entry(first_index=first_index, commands=tuple(commands)))
             shared.wake()
         if outcome is not None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.rate import Rate
-from yurt.rpc.wire import Reader
+from yurt.rpc.wire import WireReader
 
 
 class MemoryWire:
@@ -17,12 +17,12 @@ class MemoryWire:
 
     def __init__(self) -> None:
         self.other: MemoryWire = self
-        self.reader: Reader | None = None
+        self.reader: WireReader | None = None
         self.reads = True
         self.is_closed = False
         self._waiting: deque[bytes] = deque()
 
-    def attach(self, reader: Reader) -> None:
+    def attach(self, reader: WireReader) -> None:
         """Read from now on."""
         self.reader = reader
         self._give()

@@ -1,4 +1,4 @@
-"""The functions of NVML as C function pointers over a `Machine`, for the real `pynvml` to call.
+"""The functions of NVML as C function pointers over a `FakeMachine`, for the real `pynvml` to call.
 
 Every function takes and answers what NVML's takes and answers: handles are opaque pointers, results are written through
 pointers, the return value is an error code. A function that is not here does not exist for the caller, as with an old
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pynvml
 
 from yurt_device_nvidia.fake.layouts import layout
-from yurt_device_nvidia.fake.machine import Json, Machine
+from yurt_device_nvidia.fake.machine import FakeMachine, Json
 
 MIB = 1 << 20
 CARD_HANDLES, MIG_HANDLES, SET_HANDLE = 0x1000, 0x100000, 0xE000
@@ -33,7 +33,7 @@ Handle = object()
 """The kind of an argument that is a device, passed as a pointer."""
 
 
-class Failure(Exception):
+class FakeFailure(Exception):
     """A function answers this code."""
 
     def __init__(self, name: str) -> None:
@@ -41,7 +41,7 @@ class Failure(Exception):
         self.code = int(getattr(pynvml, f"NVML_ERROR_{name}"))
 
 
-class Call(NamedTuple):
+class FakeCall(NamedTuple):
     """A function of NVML: its name, the C types of its arguments, and what it does."""
 
     name: str
@@ -54,14 +54,14 @@ class Call(NamedTuple):
         return tuple(c_void_p if kind is Handle else kind for kind in self.kinds)
 
 
-CALLS: dict[str, Call] = {}
+CALLS: dict[str, FakeCall] = {}
 
 
 def nvml(name: str, *kinds: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a function of NVML."""
 
     def declare(work: Callable[..., None]) -> Callable[..., None]:
-        CALLS[name] = Call(name, kinds, work)
+        CALLS[name] = FakeCall(name, kinds, work)
         return work
 
     return declare
@@ -81,7 +81,7 @@ def put_text(address: int, length: int, text: str) -> None:
 class FakeLibrary:
     """What `ctypes.CDLL("libnvidia-ml.so.1")` would be."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: FakeMachine) -> None:
         self.machine = machine
         self._pointers: dict[str, Any] = {}
         self._order: list[str] = []
@@ -96,14 +96,14 @@ class FakeLibrary:
             self._pointers[name] = ctypes.CFUNCTYPE(c_int, *call.c_kinds)(self._entry(call))
         return self._pointers[name]
 
-    def _entry(self, call: Call) -> Callable[..., int]:
+    def _entry(self, call: FakeCall) -> Callable[..., int]:
         def entry(*arguments: Any) -> int:
             try:
                 for kind, argument in zip(call.kinds, arguments, strict=True):
                     if kind is Handle:
                         self._check(call.name, argument)
                 call.work(self, *arguments)
-            except Failure as failure:
+            except FakeFailure as failure:
                 return failure.code
             return int(pynvml.NVML_SUCCESS)
 
@@ -112,9 +112,9 @@ class FakeLibrary:
     def _check(self, name: str, handle: int) -> None:
         gpu = self.card(handle)
         if gpu.get("lost") and name not in ("nvmlDeviceGetIndex", "nvmlDeviceGetUUID"):
-            raise Failure("GPU_IS_LOST")
+            raise FakeFailure("GPU_IS_LOST")
         if name in gpu.get("errors", {}):
-            raise Failure(gpu["errors"][name])
+            raise FakeFailure(gpu["errors"][name])
 
     @property
     def gpus(self) -> list[Json]:
@@ -134,7 +134,7 @@ class FakeLibrary:
         number = (handle - MIG_HANDLES) // 0x100 if handle >= MIG_HANDLES else handle - CARD_HANDLES
         found = [gpu for gpu in self.gpus if self.handle_of(gpu) - CARD_HANDLES == number]
         if not found:
-            raise Failure("GPU_IS_LOST" if 0 <= number < len(self._order) else "INVALID_ARGUMENT")
+            raise FakeFailure("GPU_IS_LOST" if 0 <= number < len(self._order) else "INVALID_ARGUMENT")
         return found[0]
 
     def mig(self, handle: int) -> Json | None:
@@ -160,7 +160,7 @@ class FakeLibrary:
 
 def install(source: Path | Json | str) -> FakeLibrary:
     """Let `pynvml` use a fake: a file, a machine, or the name of a layout; raises OSError or ValueError."""
-    library = FakeLibrary(Machine(layout(source) if isinstance(source, str) else source))
+    library = FakeLibrary(FakeMachine(layout(source) if isinstance(source, str) else source))
     library.machine.load()
     uninstall()
     pynvml.nvmlLib = library
@@ -179,7 +179,7 @@ def uninstall() -> None:
 @nvml("nvmlInitWithFlags", c_uint)
 def init(lib: FakeLibrary, flags: int) -> None:
     if lib.machine.content.get("init_error"):
-        raise Failure(lib.machine.content["init_error"])
+        raise FakeFailure(lib.machine.content["init_error"])
 
 
 @nvml("nvmlShutdown")
@@ -209,10 +209,10 @@ def count(lib: FakeLibrary, out: int) -> None:
 @nvml("nvmlDeviceGetHandleByIndex_v2", c_uint, Pointer)
 def handle_by_index(lib: FakeLibrary, index: int, out: int) -> None:
     if index >= len(lib.gpus):
-        raise Failure("INVALID_ARGUMENT")
+        raise FakeFailure("INVALID_ARGUMENT")
     gpu = lib.gpus[index]
     if "nvmlDeviceGetHandleByIndex_v2" in gpu.get("errors", {}):
-        raise Failure(gpu["errors"]["nvmlDeviceGetHandleByIndex_v2"])
+        raise FakeFailure(gpu["errors"]["nvmlDeviceGetHandleByIndex_v2"])
     put(out, c_void_p, lib.handle_of(gpu))
 
 
@@ -224,7 +224,7 @@ def mig_count_max(lib: FakeLibrary, handle: int, out: int) -> None:
 @nvml("nvmlDeviceGetMigDeviceHandleByIndex", Handle, c_uint, Pointer)
 def mig_handle(lib: FakeLibrary, handle: int, index: int, out: int) -> None:
     if index >= len(lib.card(handle)["migs"]):
-        raise Failure("NOT_FOUND")
+        raise FakeFailure("NOT_FOUND")
     put(out, c_void_p, MIG_HANDLES + (handle - CARD_HANDLES) * 0x100 + index)
 
 
@@ -307,7 +307,7 @@ def power_limit(lib: FakeLibrary, handle: int, out: int) -> None:
 def mig_attributes(lib: FakeLibrary, handle: int, out: int) -> None:
     part = lib.mig(handle)
     if part is None:
-        raise Failure("NOT_SUPPORTED")
+        raise FakeFailure("NOT_SUPPORTED")
     attributes = ctypes.cast(out, POINTER(pynvml.c_nvmlDeviceAttributes)).contents
     attributes.multiprocessorCount, attributes.memorySizeMB = part["multiprocessors"], part["memory_mib"]
 
@@ -341,7 +341,7 @@ switch("nvmlDeviceGetPersistenceMode", "persistence")
 def ecc_mode(lib: FakeLibrary, handle: int, current: int, pending: int) -> None:
     value = lib.card(handle)["ecc"]
     if value is None:
-        raise Failure("NOT_SUPPORTED")
+        raise FakeFailure("NOT_SUPPORTED")
     put(current, c_uint, int(value))
     put(pending, c_uint, int(value))
 
@@ -377,7 +377,7 @@ def cpu_affinity(lib: FakeLibrary, handle: int, size: int, out: int) -> None:
 def memory_affinity(lib: FakeLibrary, handle: int, size: int, out: int, scope: int) -> None:
     node = lib.card(handle)["numa"]
     if node < 0:
-        raise Failure("NOT_SUPPORTED")
+        raise FakeFailure("NOT_SUPPORTED")
     write_bits(lib, out, size, [node])
 
 
@@ -394,7 +394,7 @@ def link_of(lib: FakeLibrary, handle: int, number: int) -> Json:
     """A link that is up."""
     links: list[Json] = lib.card(handle)["nvlinks"]
     if number >= len(links) or links[number].get("down"):
-        raise Failure("NOT_SUPPORTED")
+        raise FakeFailure("NOT_SUPPORTED")
     return links[number]
 
 
@@ -402,7 +402,7 @@ def link_of(lib: FakeLibrary, handle: int, number: int) -> Json:
 def link_state(lib: FakeLibrary, handle: int, number: int, out: int) -> None:
     links = lib.card(handle)["nvlinks"]
     if number >= len(links):
-        raise Failure("INVALID_ARGUMENT" if links else "NOT_SUPPORTED")
+        raise FakeFailure("INVALID_ARGUMENT" if links else "NOT_SUPPORTED")
     put(out, c_uint, int(not links[number].get("down")))
 
 
@@ -446,14 +446,14 @@ def bar1(lib: FakeLibrary, handle: int, out: int) -> None:
 @nvml("nvmlDeviceGetPowerUsage", Handle, Pointer)
 def power(lib: FakeLibrary, handle: int, out: int) -> None:
     if lib.mig(handle):
-        raise Failure("NOT_SUPPORTED")
+        raise FakeFailure("NOT_SUPPORTED")
     put(out, c_uint, int(lib.number(lib.card(handle)["power_w"]) * 1000))
 
 
 @nvml("nvmlDeviceGetTemperature", Handle, c_uint, Pointer)
 def temperature(lib: FakeLibrary, handle: int, sensor: int, out: int) -> None:
     if lib.mig(handle):
-        raise Failure("NOT_SUPPORTED")
+        raise FakeFailure("NOT_SUPPORTED")
     put(out, c_uint, int(lib.number(lib.card(handle)["temperature"])))
 
 
@@ -461,7 +461,7 @@ def temperature(lib: FakeLibrary, handle: int, sensor: int, out: int) -> None:
 def utilization(lib: FakeLibrary, handle: int, out: int) -> None:
     card = lib.card(handle)
     if lib.mig(handle) or card["mig"]:
-        raise Failure("NOT_SUPPORTED")
+        raise FakeFailure("NOT_SUPPORTED")
     rates = ctypes.cast(out, POINTER(pynvml.c_nvmlUtilization_t)).contents
     rates.gpu, rates.memory = (int(lib.number(card["utilization"][each])) for each in ("gpu", "memory"))
 
@@ -472,7 +472,7 @@ def coder(function: str, field: str) -> None:
     @nvml(function, Handle, Pointer, Pointer)
     def busy(lib: FakeLibrary, handle: int, out: int, period: int) -> None:
         if lib.mig(handle):
-            raise Failure("NOT_SUPPORTED")
+            raise FakeFailure("NOT_SUPPORTED")
         put(out, c_uint, int(lib.number(lib.card(handle)["utilization"][field])))
         put(period, c_uint, 200_000)
 
@@ -489,7 +489,7 @@ def processes(lib: FakeLibrary, handle: int, size: int, out: int | None) -> None
     if not found:
         return
     if out is None or room < len(found):
-        raise Failure("INSUFFICIENT_SIZE")
+        raise FakeFailure("INSUFFICIENT_SIZE")
     array = ctypes.cast(out, POINTER(pynvml.c_nvmlProcessInfo_v3_t))
     for index, each in enumerate(found):
         array[index].pid, array[index].usedGpuMemory = each["pid"], int(lib.number(each["memory_mib"]) * MIB)
@@ -500,7 +500,7 @@ def processes(lib: FakeLibrary, handle: int, size: int, out: int | None) -> None
 def ecc_errors(lib: FakeLibrary, handle: int, kind: int, counter: int, out: int) -> None:
     errors = lib.card(handle)["ecc_errors"]
     if lib.card(handle)["ecc"] is not True:
-        raise Failure("NOT_SUPPORTED")
+        raise FakeFailure("NOT_SUPPORTED")
     put(out, c_ulonglong, errors["uncorrected" if kind == pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED else "corrected"])
 
 
@@ -540,7 +540,7 @@ def wait_event(lib: FakeLibrary, events: int, out: int, timeout_ms: int) -> None
             write_event(lib, out, min(new, key=lambda each: each["seq"]))
             return
         if time.monotonic() >= limit:
-            raise Failure("TIMEOUT")
+            raise FakeFailure("TIMEOUT")
         threading.Event().wait(POLL_S)
 
 

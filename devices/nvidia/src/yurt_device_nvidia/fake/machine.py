@@ -33,7 +33,7 @@ def change(path: Path, edit: Callable[[Json], None]) -> None:
     write(path, machine)
 
 
-class Machine:
+class FakeMachine:
     """A file, or a machine that never changes."""
 
     def __init__(self, source: Path | Json) -> None:

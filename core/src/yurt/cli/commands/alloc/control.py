@@ -6,7 +6,7 @@ import signal
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_alloc
-from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
+from yurt.cli.command import DETACH, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
 
@@ -53,7 +53,7 @@ def stop_alloc(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "alloc restart",
         "Restart the running tasks of an allocation, or one of them",
         restart_tasks,
@@ -62,7 +62,7 @@ COMMANDS = (
         "<allocation> [<task>]",
         "one or two arguments: <allocation> [<task>]",
     ),
-    Command(
+    CliCommand(
         "alloc signal",
         "Send a signal to the tasks of an allocation, or to one of them",
         signal_tasks,
@@ -71,7 +71,7 @@ COMMANDS = (
         "<allocation> [<task>]",
         "one or two arguments: <allocation> [<task>]",
     ),
-    Command(
+    CliCommand(
         "alloc stop",
         "Stop an allocation; its job starts a replacement",
         stop_alloc,

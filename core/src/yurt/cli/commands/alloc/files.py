@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.command import VERBOSE, Command, Invocation
+from yurt.cli.command import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import number, switch, text
 from yurt.cli.terminal.text import bytes_text, local_time, parse_time
@@ -50,20 +50,20 @@ def _show_entries(call: Invocation, entries: list[Json], *, with_type: bool) -> 
 
 def _print_file(call: Invocation, alloc: Json, path: str) -> None:
     from yurt.cli.api.frames import FileSource
-    from yurt.cli.commands.alloc.following import Begin, print_source
+    from yurt.cli.commands.alloc.following import StartPosition, print_source
 
     flags = call.flags
     lines, characters = flags.number("n"), flags.number("c")
     if flags.is_on("tail") and lines < 0 and characters < 0:
         lines = TAIL_LINES
-    print_source(call.api, FileSource(alloc["ID"], path), Begin(lines, characters), follow=flags.is_on("f"))
+    print_source(call.api, FileSource(alloc["ID"], path), StartPosition(lines, characters), follow=flags.is_on("f"))
 
 
 def show_logs(call: Invocation) -> int:
     """Print the log of a task, its end, or what comes."""
     from yurt.cli.api.choose import chosen_alloc, chosen_task
     from yurt.cli.api.frames import LogSource
-    from yurt.cli.commands.alloc.following import Begin, print_source
+    from yurt.cli.commands.alloc.following import StartPosition, print_source
 
     flags = call.flags
     if flags.is_on("stdout") and flags.is_on("stderr"):
@@ -74,7 +74,7 @@ def show_logs(call: Invocation) -> int:
     if flags.is_on("tail") and lines < 0 and characters < 0:
         lines = TAIL_LINES
     source = LogSource(alloc["ID"], task, "stderr" if flags.is_on("stderr") else "stdout")
-    has_output = print_source(call.api, source, Begin(lines, characters), follow=flags.is_on("f"))
+    has_output = print_source(call.api, source, StartPosition(lines, characters), follow=flags.is_on("f"))
     if not has_output and _failed_to_start(alloc, task):
         print(f"The task never started; why, shows: yurt alloc status {call.short(alloc['ID'])}", file=sys.stderr)
     return 0
@@ -86,7 +86,7 @@ def _failed_to_start(alloc: Json, task: str) -> bool:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "alloc fs",
         "List and print files of an allocation",
         show_files,
@@ -105,7 +105,7 @@ COMMANDS = (
         "<allocation> [<path>]",
         "one or two arguments: <allocation> [<path>]",
     ),
-    Command(
+    CliCommand(
         "alloc logs",
         "Print the standard output or standard error of a task",
         show_logs,

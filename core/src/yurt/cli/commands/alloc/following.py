@@ -14,7 +14,17 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from yurt.cli.api.frames import MAY_PASS, START, Gap, Place, Source, data_of, frames, last_lines, place_after
+from yurt.cli.api.frames import (
+    MAY_PASS,
+    START,
+    FilePosition,
+    FrameSource,
+    Gap,
+    data_of,
+    frames,
+    last_lines,
+    place_after,
+)
 from yurt.cli.errors import ApiError, BrokenOff, Unreachable
 from yurt.sdk.errors import YurtError
 
@@ -42,7 +52,7 @@ class Bounds(NamedTuple):
     pause_s: float = PAUSE_MIN_S
 
 
-class Begin(NamedTuple):
+class StartPosition(NamedTuple):
     """Where to begin: so many last lines, or else so many last bytes (both -1: at the beginning)."""
 
     lines: int = -1
@@ -55,7 +65,9 @@ def write_out(data: bytes) -> None:
     sys.stdout.buffer.flush()
 
 
-def print_source(api: ApiClient, source: Source, begin: Begin, *, follow: bool, bounds: Bounds | None = None) -> bool:
+def print_source(
+    api: ApiClient, source: FrameSource, begin: StartPosition, *, follow: bool, bounds: Bounds | None = None
+) -> bool:
     """Print what there is, and with `follow` what comes; whether there was anything."""
     if begin.lines >= 0:
         data, place = _last_lines(api, source, begin.lines, may_be_missing=follow)
@@ -75,7 +87,7 @@ def print_source(api: ApiClient, source: Source, begin: Begin, *, follow: bool, 
     return has_output
 
 
-def _last_lines(api: ApiClient, source: Source, count: int, *, may_be_missing: bool) -> tuple[bytes, Place]:
+def _last_lines(api: ApiClient, source: FrameSource, count: int, *, may_be_missing: bool) -> tuple[bytes, FilePosition]:
     try:
         return last_lines(api, source, count)
     except ApiError as error:
@@ -87,7 +99,7 @@ def _last_lines(api: ApiClient, source: Source, count: int, *, may_be_missing: b
 class Follower:
     """Follows one source to its end, over the ends of those who give it."""
 
-    def __init__(self, api: ApiClient, source: Source, place: Place, bounds: Bounds) -> None:
+    def __init__(self, api: ApiClient, source: FrameSource, place: FilePosition, bounds: Bounds) -> None:
         self._api = api
         self._source = source
         self._place = place

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_alloc
-from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError
 from yurt.cli.flags import switch, without_effect
 from yurt.cli.terminal.data import show_data, wants_data
@@ -368,7 +368,7 @@ def _show_stats(call: Invocation, name: str, stats: Json) -> None:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "alloc checks",
         "Show the latest results of an allocation's service checks",
         show_checks,
@@ -377,7 +377,7 @@ COMMANDS = (
         "<allocation>",
         "one argument: <allocation>",
     ),
-    Command(
+    CliCommand(
         "alloc status",
         "Show an allocation: its node, tasks, resource use and events",
         show_alloc,

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.files.jobfile import JOBFILE_FLAGS, parse_json_job, read_hcl, read_source, variable_settings
 from yurt.cli.flags import switch, text
@@ -235,7 +235,7 @@ def _write_source(call: Invocation, job: Json) -> None:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "job init",
         "Write an example job file",
         write_example,
@@ -252,7 +252,7 @@ COMMANDS = (
         "at most one argument: <filename>",
         details="The example runs on `yurt agent -dev` as it is.",
     ),
-    Command(
+    CliCommand(
         "job convert",
         "Convert a job file to JSON, or a job in JSON to a job file",
         convert_job,
@@ -270,7 +270,7 @@ file that is written holds values only. What a job file cannot say is named on s
 """,
         is_client=False,
     ),
-    Command(
+    CliCommand(
         "job inspect",
         "Print a job as JSON, or the file that it came from",
         inspect_job,

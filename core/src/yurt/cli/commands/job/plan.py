@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from yurt.cli.api.lookup import api_path, find_job
-from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.commands.job.run import show_warnings
 from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.files.jobfile import (
@@ -286,7 +286,7 @@ def _show(call: Invocation, found: Json) -> None:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "job validate",
         "Check a job file without running it",
         validate_job,
@@ -298,7 +298,7 @@ COMMANDS = (
         "SARIF is what code hosts read.",
         usage_code=255,
     ),
-    Command(
+    CliCommand(
         "job plan",
         "Show what `job run` would do, without doing it",
         plan_job,
@@ -319,7 +319,7 @@ now. The exit code is 0 when nothing would change, 1 when allocations would come
 """,
         failure_code=FAILED,
     ),
-    Command(
+    CliCommand(
         "job why-not",
         "Explain why a job is not placed, and the smallest change that helps",
         explain_job,

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job
-from yurt.cli.command import VERBOSE, Command, Invocation
+from yurt.cli.command import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.flags import switch, text, texts
 from yurt.cli.suggest import did_you_mean
@@ -154,7 +154,7 @@ def _until(call: Invocation, alloc_id: str, is_done: Any, complaint: str) -> Non
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "job restart",
         "Restart the tasks of a job, some allocations at a time",
         restart_job,

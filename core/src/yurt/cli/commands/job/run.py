@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job
-from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
+from yurt.cli.command import DETACH, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.files.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
 from yurt.cli.flags import TEXT, number, switch, text, texts, without_effect
@@ -243,7 +243,7 @@ def force_periodic(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "job run",
         "Run a new job or update an existing one, from a job file",
         run_job,
@@ -269,7 +269,7 @@ until both have ended; its exit code is 0 when all was placed and is healthy, 2 
 placed, 1 on errors.
 """,
     ),
-    Command(
+    CliCommand(
         "job start",
         "Start stopped jobs again, unchanged",
         start_jobs,
@@ -278,7 +278,7 @@ placed, 1 on errors.
         "<job> ...",
         "at least one argument: <job>",
     ),
-    Command(
+    CliCommand(
         "job stop",
         "Stop jobs",
         stop_jobs,
@@ -296,7 +296,7 @@ placed, 1 on errors.
         "at least one argument: <job>",
         details="Their allocations end. A stopped job stays visible until it is garbage-collected.",
     ),
-    Command(
+    CliCommand(
         "job eval",
         "Evaluate a job again",
         evaluate_job,
@@ -309,7 +309,7 @@ placed, 1 on errors.
         "<job>",
         "one argument: <job>",
     ),
-    Command(
+    CliCommand(
         "job dispatch",
         "Start an instance of a parameterized job",
         dispatch_job,
@@ -328,7 +328,7 @@ placed, 1 on errors.
         "one or two arguments: <parameterized job> [input source]",
         details="The payload comes from a file, or from standard input for -.",
     ),
-    Command(
+    CliCommand(
         "job periodic force",
         "Start an instance of a periodic job now, whatever its schedule",
         force_periodic,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job
-from yurt.cli.command import DETACH, VERBOSE, Command, Invocation
+from yurt.cli.command import DETACH, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import number
 from yurt.cli.terminal.text import local_time
@@ -72,7 +72,7 @@ def _long(call: Invocation, group: str, event: Json) -> list[str]:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "job scale",
         "Change the count of a group",
         scale_job,
@@ -81,7 +81,7 @@ COMMANDS = (
         "<job> [<group>] <count>",
         "two or three arguments: <job> [<group>] <count>",
     ),
-    Command(
+    CliCommand(
         "job scaling-events",
         "List the newest attempts to scale the groups of a job",
         list_scaling_events,

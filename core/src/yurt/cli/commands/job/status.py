@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job, list_jobs
-from yurt.cli.command import DETACH, JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.command import DETACH, JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, texts, without_effect
 from yurt.cli.terminal.data import show_data, wants_data
@@ -89,7 +89,7 @@ def promote_job(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "job status",
         "List jobs, or show the status of one",
         show_jobs_or_one,
@@ -106,7 +106,7 @@ COMMANDS = (
         "at most one argument: <job>",
         details="Of one job it shows the groups, evaluations, deployment and allocations.",
     ),
-    Command(
+    CliCommand(
         "job allocs",
         "List the allocations of a job",
         list_job_allocs,
@@ -115,7 +115,7 @@ COMMANDS = (
         "<job>",
         "one argument: <job>",
     ),
-    Command(
+    CliCommand(
         "job deployments",
         "List the deployments of a job",
         list_job_deployments,
@@ -129,7 +129,7 @@ COMMANDS = (
         "<job>",
         "one argument: <job>",
     ),
-    Command(
+    CliCommand(
         "job promote",
         "Promote the canaries of a job's newest deployment",
         promote_job,

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job
-from yurt.cli.command import DETACH, JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.command import DETACH, JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.commands.job.files import version_of
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text
@@ -105,7 +105,7 @@ def unset_tag(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "job history",
         "Show the versions of a job, newest first",
         show_history,
@@ -121,7 +121,7 @@ COMMANDS = (
         "<job>",
         "one argument: <job>",
     ),
-    Command(
+    CliCommand(
         "job revert",
         "Go back to an earlier version of a job",
         revert_job,
@@ -131,7 +131,7 @@ COMMANDS = (
         "two arguments: <job> <version|tag>",
         details="`yurt job history` lists the versions.",
     ),
-    Command(
+    CliCommand(
         "job tag apply",
         "Name a version of a job",
         apply_tag,
@@ -145,7 +145,7 @@ COMMANDS = (
         "one argument: <job>",
         details="A version with a name is kept, and `yurt job revert` takes the name.",
     ),
-    Command(
+    CliCommand(
         "job tag unset",
         "Remove the name of a version of a job",
         unset_tag,

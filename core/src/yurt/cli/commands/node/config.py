@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.api.lookup import find_node
-from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.data import show_data, wants_data
@@ -77,7 +77,7 @@ def read_meta(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "node config",
         "Show or change the servers that a client uses",
         configure_node,
@@ -97,7 +97,7 @@ list and show the new one. The change lasts until the agent ends; its configurat
 keeps it for the next start. The client of an agent that is a server too goes to no other server.
 """,
     ),
-    Command(
+    CliCommand(
         "node meta apply",
         "Change the metadata of a running node",
         apply_meta,
@@ -112,7 +112,7 @@ keeps it for the next start. The client of an agent that is a server too goes to
         "key=value pairs, or -unset",
         details="Changes survive restarts of the agent.",
     ),
-    Command(
+    CliCommand(
         "node meta read",
         "Show the metadata of a node, and what was changed while it ran",
         read_meta,

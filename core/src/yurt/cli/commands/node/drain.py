@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text, texts
 from yurt.cli.terminal.confirm import confirm
@@ -152,7 +152,7 @@ def set_eligibility(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "node drain",
         "Move all allocations away from a node, and place no new ones",
         drain_node,
@@ -175,7 +175,7 @@ COMMANDS = (
         "<node>",
         "one argument: <node>",
     ),
-    Command(
+    CliCommand(
         "node eligibility",
         "Allow or forbid new allocations on a node",
         set_eligibility,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from yurt.cli.api.lookup import find_node
-from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import text
 from yurt.cli.terminal.data import show_data, wants_data
@@ -61,7 +61,7 @@ def _nanoseconds(given: str) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "node identity get",
         "Show the identity of a node: whose it is, and when it expires",
         show_identity,
@@ -70,7 +70,7 @@ COMMANDS = (
         "<node_id>",
         "one argument: <node_id>",
     ),
-    Command(
+    CliCommand(
         "node identity renew",
         "Have a node ask its servers for a new identity",
         renew_identity,
@@ -80,7 +80,7 @@ COMMANDS = (
         "one argument: <node_id>",
         details="The old identity is valid until it expires.",
     ),
-    Command(
+    CliCommand(
         "node intro create",
         "Create a token with which a new client registers",
         create_intro_token,

@@ -9,7 +9,7 @@ from typing import Any
 
 from yurt.cli.api.lookup import api_path
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
-from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text
 from yurt.cli.suggest import did_you_mean
@@ -232,7 +232,7 @@ def list_pool_nodes(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "node pool apply",
         "Create or update a node pool from a file in HCL or JSON",
         apply_pool,
@@ -242,7 +242,7 @@ COMMANDS = (
         "one argument: <input>",
         details="See `yurt node pool init` for an example.",
     ),
-    Command(
+    CliCommand(
         "node pool delete",
         "Delete a node pool that has no nodes and no live jobs",
         delete_pool,
@@ -251,10 +251,10 @@ COMMANDS = (
         "<node-pool>",
         "one argument: <node-pool>",
     ),
-    Command(
+    CliCommand(
         "node pool info", "Show a node pool", show_pool, JSON_FLAGS, (1, 1), "<node-pool>", "one argument: <node-pool>"
     ),
-    Command(
+    CliCommand(
         "node pool init",
         "Write an example file of a node pool",
         write_example,
@@ -264,7 +264,7 @@ COMMANDS = (
         "at most one argument: <filename>",
         is_client=False,
     ),
-    Command(
+    CliCommand(
         "node pool jobs",
         "List the jobs of a node pool",
         list_pool_jobs,
@@ -277,7 +277,7 @@ COMMANDS = (
         "<node-pool>",
         "one argument: <node-pool>",
     ),
-    Command(
+    CliCommand(
         "node pool list",
         "List node pools",
         list_pools,
@@ -287,7 +287,7 @@ COMMANDS = (
             *JSON_FLAGS,
         ),
     ),
-    Command(
+    CliCommand(
         "node pool nodes",
         "List the nodes of a node pool",
         list_pool_nodes,

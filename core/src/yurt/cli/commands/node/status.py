@@ -6,7 +6,7 @@ from typing import Any
 
 from yurt.cli.api.lookup import api_path
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
-from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError
 from yurt.cli.flags import switch, text, without_effect
 from yurt.cli.terminal.data import show_data, wants_data
@@ -251,7 +251,7 @@ def _show_host_use(call: Invocation, node: Json, host: Json) -> None:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "node status",
         "List nodes, or show the status of one",
         show_nodes_or_one,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.api.lookup import api_path
-from yurt.cli.command import JSON_FLAGS, VERBOSE, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, VERBOSE, CliCommand, Invocation
 from yurt.cli.flags import switch
 from yurt.cli.terminal.data import show_data, wants_data
 
@@ -108,7 +108,7 @@ def _show_places(call: Invocation, devices: list[Json]) -> None:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "node topo",
         "Show how the devices of a node are connected, and who holds them",
         show_topology,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from yurt.cli.command import VERBOSE, Command, Invocation
+from yurt.cli.command import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text, texts
 
@@ -75,7 +75,7 @@ def _curl(call: Invocation, method: str, path: str, headers: dict[str, str]) -> 
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "operator api",
         "Send a request to the HTTP API and print the answer as it comes",
         send_request,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import MAYBE_BOOL, Flag, choice, switch, text, without_effect
 from yurt.cli.terminal.data import show_data, wants_data
@@ -126,9 +126,9 @@ def _health(api: ApiClient) -> Json:
 
 
 COMMANDS = (
-    Command("operator autopilot get-config", "Show the configuration of autopilot", show_config, JSON_FLAGS),
-    Command("operator autopilot set-config", "Change the configuration of autopilot", set_config, FLAGS),
-    Command(
+    CliCommand("operator autopilot get-config", "Show the configuration of autopilot", show_config, JSON_FLAGS),
+    CliCommand("operator autopilot set-config", "Change the configuration of autopilot", set_config, FLAGS),
+    CliCommand(
         "operator autopilot health",
         "Show the health of the servers",
         show_health,

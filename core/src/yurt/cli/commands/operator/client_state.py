@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.sdk.errors import YurtError
 
@@ -78,7 +78,7 @@ def _hidden(records: tuple[Any, ...]) -> list[dict[str, Any]]:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "operator client-state",
         "Print as JSON what a stopped client keeps on disk about its tasks",
         print_client_state,

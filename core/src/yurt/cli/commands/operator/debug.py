@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from yurt.cli.command import VERBOSE, Command, Invocation
+from yurt.cli.command import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import BrokenOff, CliError, UsageError
 from yurt.cli.flags import number, switch, text
 from yurt.cli.terminal.text import SECOND, parse_duration
@@ -43,7 +43,7 @@ LISTS = {
 }  # fmt: skip
 
 
-class Target(NamedTuple):
+class DebugTarget(NamedTuple):
     """An agent: the folder of its files, and the parameter that names it."""
 
     folder: str
@@ -98,7 +98,7 @@ class Capture:
         self._times = times
         self._stale = {"stale": ""} if call.flags.is_on("stale") else {}
 
-    def run(self, targets: list[Target]) -> None:
+    def run(self, targets: list[DebugTarget]) -> None:
         """Gather until the time is over."""
         logs = [threading.Thread(target=self._log, args=(each,), name=f"log of {each.folder}") for each in targets]
         for thread in logs:
@@ -120,7 +120,7 @@ class Capture:
         for thread in logs:
             thread.join()
 
-    def _once(self, number_: str, targets: list[Target]) -> None:
+    def _once(self, number_: str, targets: list[DebugTarget]) -> None:
         """The lists of objects, and where the threads and tasks of each agent are."""
         for name, path in LISTS.items():
             is_of_namespaces = name in ("jobs", "allocations", "evaluations", "deployments", "volumes")
@@ -143,12 +143,12 @@ class Capture:
 
         self._bundle.take(name, get)
 
-    def _text(self, target: Target, profile: str, query: dict[str, str], *, name: str = "") -> None:
+    def _text(self, target: DebugTarget, profile: str, query: dict[str, str], *, name: str = "") -> None:
         asked: Query = {**target.query, **query}
         api, path = self._call.api, f"/v1/agent/pprof/{profile}"
         self._bundle.take(f"{target.folder}/{name or profile}.txt", lambda: b"".join(api.stream(path, asked)))
 
-    def _log(self, target: Target) -> None:
+    def _log(self, target: DebugTarget) -> None:
         """The log of an agent until the time is over, over a connection of its own."""
         from yurt.cli.api.client import ApiClient
         from yurt.cli.api.frames import data_of, frames
@@ -225,7 +225,7 @@ def _seconds(call: Invocation, flag: str) -> float:
     return found
 
 
-def _servers(call: Invocation) -> list[Target]:
+def _servers(call: Invocation) -> list[DebugTarget]:
     """The servers of the agent's region that are there and asked for."""
     wanted = _wanted(call, "server-id")
     told: Json = call.api.get("/v1/agent/members") or {}
@@ -238,29 +238,29 @@ def _servers(call: Invocation) -> list[Target]:
     chosen = [name for name in names if "all" in wanted or wanted & {name, name.rpartition(".")[0]}]
     if not chosen and wanted:
         raise CliError(f"No server of {', '.join(sorted(wanted))} is there; `yurt server members` lists them")
-    return [Target(f"server/{name}", {"server_id": name}) for name in chosen]
+    return [DebugTarget(f"server/{name}", {"server_id": name}) for name in chosen]
 
 
-def _nodes(call: Invocation) -> list[Target]:
+def _nodes(call: Invocation) -> list[DebugTarget]:
     """The nodes that are asked for, as many as -max-nodes says."""
     wanted, of_class = _wanted(call, "node-id"), call.flags.text("node-class")
     rows: list[Json] = call.api.get("/v1/nodes") or [] if wanted else []
     ready = [each for each in rows if each["Status"] == "ready" and (not of_class or each["NodeClass"] == of_class)]
     ids = [each["ID"] for each in ready if "all" in wanted or each["ID"].startswith(tuple(wanted))]
-    return [Target(f"client/{node_id}", {"node_id": node_id}) for node_id in ids[: call.flags.number("max-nodes")]]
+    return [DebugTarget(f"client/{node_id}", {"node_id": node_id}) for node_id in ids[: call.flags.number("max-nodes")]]
 
 
 def _wanted(call: Invocation, flag: str) -> set[str]:
     return {word.strip() for word in call.flags.text(flag).split(",")} - {"", "none"}
 
 
-def _told(targets: list[Target], kind: str) -> str:
+def _told(targets: list[DebugTarget], kind: str) -> str:
     found = [each.folder.partition("/")[2] for each in targets if each.folder.startswith(f"{kind}/")]
     return f"({len(found)}) [{' '.join(found)}]"
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "operator debug",
         "Collect what helps to find a fault, in one archive",
         collect,

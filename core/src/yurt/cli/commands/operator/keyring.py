@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from yurt.cli.command import VERBOSE, Command, Invocation
+from yurt.cli.command import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.text import local_time, parse_duration
@@ -59,14 +59,14 @@ def rotate_key(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "operator root keyring list",
         "List the root keys",
         list_keys,
         (VERBOSE,),
         details="Root keys encrypt variables and sign identities.",
     ),
-    Command(
+    CliCommand(
         "operator root keyring remove",
         "Remove a root key that is not active",
         remove_key,
@@ -75,7 +75,7 @@ COMMANDS = (
         "<key ID>",
         "one argument: <key ID>",
     ),
-    Command(
+    CliCommand(
         "operator root keyring rotate",
         "Create a new root key and use it from now on",
         rotate_key,

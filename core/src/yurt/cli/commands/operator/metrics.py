@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.data import show_data, wants_data
@@ -34,7 +34,7 @@ def print_metrics(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "operator metrics",
         "Print the metrics of the agent",
         print_metrics,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeVar
 
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import number, switch
 from yurt.sdk.errors import YurtError
@@ -216,7 +216,7 @@ def begin_again(log: DamagedLog, state: Snapshot) -> tuple[int, Path]:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "operator raft info",
         "Show which commands the log of a stopped server holds",
         show_log_range,
@@ -227,7 +227,7 @@ COMMANDS = (
         details=DETAILS,
         is_client=False,
     ),
-    Command(
+    CliCommand(
         "operator raft logs",
         "Print the commands in the log of a stopped server as JSON",
         print_commands,
@@ -240,7 +240,7 @@ COMMANDS = (
         + "\nSecrets of nodes, of volumes and of locks are not printed; variables stay encrypted.\n",
         is_client=False,
     ),
-    Command(
+    CliCommand(
         "operator raft state",
         "Print the state of a stopped server as JSON",
         print_state,
@@ -253,7 +253,7 @@ COMMANDS = (
         + "\nThe output is that of `yurt operator snapshot state`.\n",
         is_client=False,
     ),
-    Command(
+    CliCommand(
         "operator raft recover",
         "Show what the damaged log of a stopped server lost, and give it up",
         recover_log,

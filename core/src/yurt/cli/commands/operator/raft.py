@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.data import show_data, wants_data
@@ -62,13 +62,13 @@ def transfer_leadership(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "operator raft list-peers",
         "List the servers that keep the log, and show which one leads",
         list_peers,
         (switch("stale", "Answer also when nobody leads."), *JSON_FLAGS),
     ),
-    Command(
+    CliCommand(
         "operator raft remove-peer",
         "Remove a server that is gone from those that keep the log",
         remove_peer,
@@ -81,7 +81,7 @@ A server whose agent runs joins again at once. Of a server that will not come ba
 is the shorter way: it takes the server out here too.
 """,
     ),
-    Command(
+    CliCommand(
         "operator raft transfer-leadership",
         "Transfer leadership to another server",
         transfer_leadership,

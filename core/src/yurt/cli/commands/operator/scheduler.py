@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import Flag, choice, text
 from yurt.cli.terminal.data import show_data, wants_data
@@ -93,6 +93,6 @@ def _whole(name: str, given: str) -> int:
 
 
 COMMANDS = (
-    Command("operator scheduler get-config", "Show the configuration of the scheduler", show_config, JSON_FLAGS),
-    Command("operator scheduler set-config", "Change the configuration of the scheduler", set_config, FLAGS),
+    CliCommand("operator scheduler get-config", "Show the configuration of the scheduler", show_config, JSON_FLAGS),
+    CliCommand("operator scheduler set-config", "Change the configuration of the scheduler", set_config, FLAGS),
 )

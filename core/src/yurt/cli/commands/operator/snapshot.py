@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.commands.operator.rows import lines
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, texts
@@ -115,7 +115,7 @@ def print_snapshot_state(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "operator snapshot inspect",
         "Check a snapshot file and show what it holds",
         inspect_snapshot,
@@ -125,7 +125,7 @@ COMMANDS = (
         "one argument: <file>",
         is_client=False,
     ),
-    Command(
+    CliCommand(
         "operator snapshot restore",
         "Replace the state of the cluster by the one in a snapshot file",
         restore_snapshot,
@@ -135,7 +135,7 @@ COMMANDS = (
         "one argument: <file>",
         details="What runs follows the restored state: allocations that it does not know are stopped.",
     ),
-    Command(
+    CliCommand(
         "operator snapshot save",
         "Write the state of the cluster to a snapshot file",
         save_snapshot,
@@ -145,7 +145,7 @@ COMMANDS = (
         "at most one argument: <file>",
         details="Without a file name: backup-<time>.snap in the present folder.",
     ),
-    Command(
+    CliCommand(
         "operator snapshot state",
         "Print the state in a snapshot file as JSON",
         print_snapshot_state,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.api.paging import next_page, page_query
-from yurt.cli.api.variables import Conflict, check_index, read_variable, write
-from yurt.cli.command import VERBOSE, Command, Invocation
+from yurt.cli.api.variables import WriteConflict, check_index, read_variable, write
+from yurt.cli.command import VERBOSE, CliCommand, Invocation
 from yurt.cli.commands.var.output import TEMPLATE, checked_form, conflict_error, is_terminal, out_flag, show
 from yurt.cli.commands.var.specification import read_spec
 from yurt.cli.errors import CliError, UsageError
@@ -85,7 +85,7 @@ def put_variable(call: Invocation) -> int:
     body = {key: spec[key] for key in ("Path", "Items", "Lock") if spec.get(key)}
     try:
         written = write(call, "PUT", spec["Path"], body, **query)
-    except Conflict as conflict:
+    except WriteConflict as conflict:
         raise conflict_error(conflict.held, index or 0, doing="put") from None
     if call.is_verbose or (form == "none" and is_terminal()):
         call.screen.error(
@@ -159,7 +159,7 @@ def purge_variable(call: Invocation) -> int:
     query = {} if index is None else {"cas": str(index)}
     try:
         write(call, "DELETE", path, None, **query)
-    except Conflict as conflict:
+    except WriteConflict as conflict:
         raise conflict_error(conflict.held, index or 0, doing="purge") from None
     call.screen.line(f'Successfully purged variable "{path}"!')
     return 0
@@ -190,7 +190,7 @@ def _without_comments(content: str) -> str:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "var get",
         "Print a variable",
         print_variable,
@@ -204,7 +204,7 @@ COMMANDS = (
         "one argument: <path>",
         details="Without -out: a table on a terminal, else JSON.",
     ),
-    Command(
+    CliCommand(
         "var put",
         "Create or change a variable",
         put_variable,
@@ -227,7 +227,7 @@ COMMANDS = (
         "(modify_index). A value may be @FILE, or - for standard input. "
         "Without -out: nothing on a terminal, else JSON.",
     ),
-    Command(
+    CliCommand(
         "var list",
         "List variables, by a prefix of their paths",
         list_variables,
@@ -243,7 +243,7 @@ COMMANDS = (
         "at most one argument: [prefix]",
         details="Without -out: a table on a terminal, else the paths alone.",
     ),
-    Command(
+    CliCommand(
         "var purge",
         "Delete a variable for good",
         purge_variable,
@@ -252,7 +252,7 @@ COMMANDS = (
         "<path>",
         "one argument: <path>",
     ),
-    Command(
+    CliCommand(
         "var init",
         "Write an example file of a variable",
         write_example,

@@ -10,8 +10,8 @@ import sys
 import time
 from typing import Any
 
-from yurt.cli.api.variables import Conflict, write
-from yurt.cli.command import VERBOSE, Command, Invocation
+from yurt.cli.api.variables import WriteConflict, write
+from yurt.cli.command import VERBOSE, CliCommand, Invocation
 from yurt.cli.commands.var.output import TEMPLATE, checked_form, out_flag, show
 from yurt.cli.errors import ApiError, CliError, Unreachable, UsageError
 from yurt.cli.flags import number, switch, text
@@ -75,7 +75,7 @@ def _acquire(call: Invocation, path: str, lock: Json) -> Json:
     while True:
         try:
             return write(call, "PUT", path, {"Path": path, "Lock": lock}, **{"lock-acquire": ""})
-        except Conflict:
+        except WriteConflict:
             if call.flags.is_on("early-return"):
                 raise CliError(f'The lock on variable "{path}" is held by somebody else') from None
             if call.is_verbose:
@@ -116,7 +116,7 @@ def _guard(call: Invocation, path: str, lock: Json, child: subprocess.Popen[byte
             write(call, "PUT", path, {"Path": path, "Lock": {"ID": lock["ID"]}}, **{"lock-renew": ""})
             renewed_at = time.monotonic()
             next_at = renewed_at + ttl_s / 3
-        except Conflict:
+        except WriteConflict:
             call.screen.error(f'The lock on variable "{path}" was lost; the command is ended')
             _end(child)
             return LOST_CODE
@@ -144,12 +144,12 @@ def _end(child: subprocess.Popen[bytes]) -> int:
 def _release(call: Invocation, path: str, lock: Json) -> None:
     try:
         write(call, "PUT", path, {"Path": path, "Lock": {"ID": lock["ID"]}}, **{"lock-release": ""})
-    except (Conflict, ApiError, Unreachable) as error:
+    except (WriteConflict, ApiError, Unreachable) as error:
         call.screen.error(f'The lock on variable "{path}" could not be released; it ends with its time: {error}')
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "var lock",
         "Run a command while a lock on a variable is held",
         run_under_lock,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.commands.volume.lookup import find_claim
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.confirm import confirm
@@ -46,7 +46,7 @@ def list_claims(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "volume claim delete",
         "Delete the claim of an allocation on a sticky host volume",
         delete_claim,
@@ -56,7 +56,7 @@ COMMANDS = (
         "one argument: <id>",
         details="The next allocation may go to another volume.",
     ),
-    Command(
+    CliCommand(
         "volume claim list",
         "List the claims on sticky host volumes",
         list_claims,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.commands.volume.specification import CSI, HOST
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
@@ -136,7 +136,7 @@ def write_example(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "volume init",
         "Write an example file of a volume",
         write_example,

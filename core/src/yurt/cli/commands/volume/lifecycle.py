@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from yurt.cli.api.lookup import api_path, find_node
-from yurt.cli.command import Command, Invocation
+from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.commands.volume.lookup import find_csi, find_volume
 from yurt.cli.commands.volume.specification import CSI, NO_CONTROLLER, asked_volume
 from yurt.cli.errors import CliError
@@ -81,7 +81,7 @@ def detach_volume(call: Invocation) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "volume create",
         "Create a host volume from a file in HCL or JSON",
         create_volume,
@@ -95,7 +95,7 @@ COMMANDS = (
         "<input>",
         "one argument: <input>",
     ),
-    Command(
+    CliCommand(
         "volume delete",
         "Delete a host volume that no allocation uses, and its content",
         delete_volume,
@@ -108,7 +108,7 @@ COMMANDS = (
         "<vol id>",
         "one argument: <vol id>",
     ),
-    Command(
+    CliCommand(
         "volume register",
         "Register a folder of a node or a CSI volume, from a file",
         register_volume,
@@ -117,7 +117,7 @@ COMMANDS = (
         "<input>",
         "one argument: <input>",
     ),
-    Command(
+    CliCommand(
         "volume deregister",
         "Forget a CSI volume that no allocation uses, and keep its content",
         deregister_volume,
@@ -126,7 +126,7 @@ COMMANDS = (
         "<id>",
         "one argument: <id>",
     ),
-    Command(
+    CliCommand(
         "volume detach",
         "Make sure that no allocation on a node has a CSI volume any more",
         detach_volume,

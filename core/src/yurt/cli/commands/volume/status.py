@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.api.lookup import find_node
-from yurt.cli.command import JSON_FLAGS, Command, Invocation
+from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.commands.volume.lookup import KINDS, find_any
 from yurt.cli.commands.volume.specification import CSI, HOST
 from yurt.cli.errors import CliError
@@ -92,7 +92,7 @@ def _show_host(call: Invocation, stub: Json, is_data: bool) -> int:
 
 
 COMMANDS = (
-    Command(
+    CliCommand(
         "volume status",
         "List volumes, or show the status of one",
         show_volumes,

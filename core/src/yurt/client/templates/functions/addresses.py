@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping
 
 from yurt.client.templates.functions.arguments import text
-from yurt.gotemplate import Failure
+from yurt.gotemplate import EvaluationFailure
 
 NAMES = "GetPrivateIP, GetPrivateIPs, GetPublicIP, GetPublicIPs, GetInterfaceIP NAME and GetInterfaceIPs NAME"
 
@@ -19,7 +19,7 @@ def sockaddr(addresses: Mapping[str, tuple[str, ...]]) -> Callable[[object], str
         try:
             words = shlex.split(text(asked))
         except ValueError as error:
-            raise Failure(f"sockaddr {text(asked)!r}: {error}") from None
+            raise EvaluationFailure(f"sockaddr {text(asked)!r}: {error}") from None
         name = words[0].removesuffix("s") if words else ""
         match (name, *words[1:]):
             case ("GetPrivateIP",):
@@ -29,7 +29,7 @@ def sockaddr(addresses: Mapping[str, tuple[str, ...]]) -> Callable[[object], str
             case ("GetInterfaceIP", interface):
                 found = list(addresses.get(interface, ()))
             case _:
-                raise Failure(f"sockaddr {text(asked)!r} is not available; there are {NAMES}")
+                raise EvaluationFailure(f"sockaddr {text(asked)!r} is not available; there are {NAMES}")
         return " ".join(found) if words[0].endswith("s") else "".join(found[:1])
 
     return call

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from yurt.gotemplate import Failure
+from yurt.gotemplate import EvaluationFailure
 from yurt.gotemplate.values import kind_of, text_of
 
 MADE_MAX = 1_000_000
@@ -41,8 +41,8 @@ def whole(value: object) -> int:
             try:
                 return int(value.strip() or "0", 0)
             except ValueError:
-                raise Failure(f"{value!r} is no whole number") from None
-    raise Failure(f"a whole number is needed, not {kind_of(value)}")
+                raise EvaluationFailure(f"{value!r} is no whole number") from None
+    raise EvaluationFailure(f"a whole number is needed, not {kind_of(value)}")
 
 
 def real(value: object) -> float:
@@ -56,14 +56,14 @@ def real(value: object) -> float:
             try:
                 return float(value.strip() or "0")
             except ValueError:
-                raise Failure(f"{value!r} is no number") from None
-    raise Failure(f"a number is needed, not {kind_of(value)}")
+                raise EvaluationFailure(f"{value!r} is no number") from None
+    raise EvaluationFailure(f"a number is needed, not {kind_of(value)}")
 
 
 def numeric(value: object) -> int | float:
     """A number of either kind."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise Failure(f"a number is needed, not {kind_of(value)}")
+        raise EvaluationFailure(f"a number is needed, not {kind_of(value)}")
     return value
 
 
@@ -73,7 +73,7 @@ def items(value: object) -> Sequence[Any]:
         return ()
     if isinstance(value, list | tuple):
         return value
-    raise Failure(f"a list is needed, not {kind_of(value)}")
+    raise EvaluationFailure(f"a list is needed, not {kind_of(value)}")
 
 
 def mapping(value: object) -> Mapping[Any, Any]:
@@ -82,20 +82,20 @@ def mapping(value: object) -> Mapping[Any, Any]:
         return {}
     if isinstance(value, Mapping):
         return value
-    raise Failure(f"a map is needed, not {kind_of(value)}")
+    raise EvaluationFailure(f"a map is needed, not {kind_of(value)}")
 
 
 def bounded(count: int) -> int:
     """A size that one call may make."""
     if count > MADE_MAX:
-        raise Failure(f"it would make more than {MADE_MAX} elements or characters")
+        raise EvaluationFailure(f"it would make more than {MADE_MAX} elements or characters")
     return count
 
 
 def plain(value: object, depth: int = 0) -> Any:
     """A value as JSON knows it."""
     if depth > 60:
-        raise Failure("the value is nested deeper than 60")
+        raise EvaluationFailure("the value is nested deeper than 60")
     match value:
         case None | bool() | int() | float():
             return value
@@ -107,4 +107,4 @@ def plain(value: object, depth: int = 0) -> Any:
             return {text(key): plain(each, depth + 1) for key, each in value.items()}
         case list() | tuple():
             return [plain(each, depth + 1) for each in value]
-    raise Failure(f"a {kind_of(value)} cannot be written")
+    raise EvaluationFailure(f"a {kind_of(value)} cannot be written")

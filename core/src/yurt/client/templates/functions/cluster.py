@@ -9,15 +9,24 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from yurt.client.templates.functions.arguments import text, whole
-from yurt.client.templates.questions import FILE, PROVIDED, SERVICE, SERVICES, VARIABLE, VARIABLES, Answer, Question
-from yurt.gotemplate import Failure, Function
+from yurt.client.templates.questions import (
+    FILE,
+    PROVIDED,
+    SERVICE,
+    SERVICES,
+    VARIABLE,
+    VARIABLES,
+    Question,
+    QuestionAnswer,
+)
+from yurt.gotemplate import EvaluationFailure, TemplateFunction
 from yurt.sdk.templates import PRODUCT_FUNCTIONS
 
-NO_ANSWER = Answer(exists=False)
+NO_ANSWER = QuestionAnswer(exists=False)
 QUESTIONS_MAX = 256
 
 
-class Item(str):
+class VariableItem(str):
     """The value of one item of a variable, which knows its key."""
 
     __slots__ = ("go_fields",)
@@ -49,22 +58,22 @@ class Tags(list[str]):
 class Asking:
     """The questions of one rendering, and their answers as far as they are known."""
 
-    def __init__(self, answers: Mapping[Question, Answer], namespace: str) -> None:
+    def __init__(self, answers: Mapping[Question, QuestionAnswer], namespace: str) -> None:
         self.asked: dict[Question, None] = {}
         self.missing: dict[Question, None] = {}
         self._answers = answers
         self._namespace = namespace
 
-    def ask(self, question: Question, *, is_needed: bool = True) -> Answer:
+    def ask(self, question: Question, *, is_needed: bool = True) -> QuestionAnswer:
         """The answer; one that is needed and absent holds the rendering back."""
         self.asked[question] = None
         if len(self.asked) > QUESTIONS_MAX:
-            raise Failure(f"the template asks for more than {QUESTIONS_MAX} variables, services and files")
+            raise EvaluationFailure(f"the template asks for more than {QUESTIONS_MAX} variables, services and files")
         answer = self._answers.get(question)
         if answer is None or (is_needed and not answer.exists and not answer.error):
             self.missing[question] = None
         if answer is not None and answer.error:
-            raise Failure(answer.error)
+            raise EvaluationFailure(answer.error)
         return answer or NO_ANSWER
 
     def need(self, question: Question) -> None:
@@ -77,22 +86,22 @@ class Asking:
         return Question(kind=kind, name=path, namespace=where.split(".")[0] or self._namespace)
 
 
-def functions(asking: Asking) -> dict[str, Function]:
+def functions(asking: Asking) -> dict[str, TemplateFunction]:
     """The functions over these answers."""
     return {
-        "nomadVar": Function(lambda path: _variable(asking, path), 1, 1),
-        "nomadVarExists": Function(lambda path: _exists(asking, path), 1, 1),
-        "nomadVarList": Function(lambda *prefix: _variables(asking, prefix), 0, 1),
-        "nomadVarListSafe": Function(lambda *prefix: _variables(asking, prefix, is_safe=True), 0, 1),
-        "nomadServices": Function(lambda: _services(asking), 0, 0),
-        "nomadService": Function(lambda *given: _service(asking, given), 1, 3),
-        "file": Function(lambda path: _file(asking, path), 1, 1),
+        "nomadVar": TemplateFunction(lambda path: _variable(asking, path), 1, 1),
+        "nomadVarExists": TemplateFunction(lambda path: _exists(asking, path), 1, 1),
+        "nomadVarList": TemplateFunction(lambda *prefix: _variables(asking, prefix), 0, 1),
+        "nomadVarListSafe": TemplateFunction(lambda *prefix: _variables(asking, prefix, is_safe=True), 0, 1),
+        "nomadServices": TemplateFunction(lambda: _services(asking), 0, 0),
+        "nomadService": TemplateFunction(lambda *given: _service(asking, given), 1, 3),
+        "file": TemplateFunction(lambda path: _file(asking, path), 1, 1),
     }
 
 
 def _variable(asking: Asking, path: object) -> Items:
     if not text(path).strip("/"):
-        raise Failure("nomadVar wants a path")
+        raise EvaluationFailure("nomadVar wants a path")
     answer = asking.ask(asking.question(VARIABLE, path))
     return _items(answer.data or {})
 
@@ -105,7 +114,7 @@ def _items(variable: Mapping[str, Any]) -> Items:
     made = Items()
     known = _metadata(variable)
     for key in sorted(variable.get("Items") or {}):
-        item = Item(variable["Items"][key])
+        item = VariableItem(variable["Items"][key])
         item.go_fields = {"Key": key, "Value": str(item), "Path": variable.get("Path", ""), "Parent": known}
         made[key] = item
     made.go_fields = {
@@ -147,7 +156,7 @@ def _services(asking: Asking) -> list[Record]:
 
 def _service(asking: Asking, given: tuple[object, ...]) -> list[Record]:
     if len(given) == 2:
-        raise Failure("nomadService wants a name, or a number, a key and a name")
+        raise EvaluationFailure("nomadService wants a name, or a number, a key and a name")
     question = asking.question(SERVICE, given[-1])
     found = asking.ask(question).data or ()
     if len(given) == 3:
@@ -179,12 +188,12 @@ def _file(asking: Asking, path: object) -> str:
     return text(answer.data or b"")
 
 
-def products(asking: Asking, provided: Collection[str]) -> dict[str, Function]:
+def products(asking: Asking, provided: Collection[str]) -> dict[str, TemplateFunction]:
     """The functions that ask other products, and those of other names that somebody provides."""
-    table = {name: Function(_provided(asking, name)) for name in provided}
+    table = {name: TemplateFunction(_provided(asking, name)) for name in provided}
     for product, names in PRODUCT_FUNCTIONS.items():
         reason = f"not available: no {product} provider on this node; a plugin may be one"
-        table |= {name: Function(absent(reason)) for name in names if name not in provided}
+        table |= {name: TemplateFunction(absent(reason)) for name in names if name not in provided}
     return table
 
 
@@ -199,6 +208,6 @@ def absent(reason: str) -> Callable[..., object]:
     """A function that only says why it is not there."""
 
     def call(*_values: object) -> object:
-        raise Failure(reason)
+        raise EvaluationFailure(reason)
 
     return call

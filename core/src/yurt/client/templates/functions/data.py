@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from yurt.client.templates.functions.arguments import plain, raw, text
-from yurt.gotemplate import Failure
+from yurt.gotemplate import EvaluationFailure
 from yurt.gotemplate.values import float_text
 
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -29,7 +29,7 @@ def parse_json(given: object) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise Failure(f"the text is no JSON: {error}") from None
+        raise EvaluationFailure(f"the text is no JSON: {error}") from None
 
 
 def to_json(value: object, *, indent: int = 0, is_escaped: bool = True) -> str:
@@ -49,7 +49,7 @@ def _finite(value: Any) -> Any:
     match value:
         case float():
             if not math.isfinite(value):
-                raise Failure(f"json: unsupported value: {float_text(value)}")
+                raise EvaluationFailure(f"json: unsupported value: {float_text(value)}")
             return int(value) if value.is_integer() and abs(value) < 1e15 else value
         case Mapping():
             return {key: _finite(each) for key, each in value.items()}
@@ -68,7 +68,7 @@ def parse_yaml(given: object) -> Any:
     try:
         return _numbers(read_yaml(body))
     except YamlError as error:
-        raise Failure(f"the text is no YAML that is understood: line {error.line}: {error.detail}") from None
+        raise EvaluationFailure(f"the text is no YAML that is understood: line {error.line}: {error.detail}") from None
 
 
 def _numbers(value: Any) -> Any:
@@ -163,7 +163,7 @@ def to_toml(value: object) -> str:
     """A map as TOML: values first, then tables."""
     data = plain(value)
     if not isinstance(data, dict):
-        raise Failure("toTOML wants a map")
+        raise EvaluationFailure("toTOML wants a map")
     return "\n".join(_toml(data, ())).strip("\n")
 
 
@@ -202,7 +202,7 @@ def _toml_value(value: Any) -> str:
         case datetime.datetime():
             return value.isoformat()
         case None:
-            raise Failure("TOML has no null")
+            raise EvaluationFailure("TOML has no null")
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -213,7 +213,7 @@ def base64_decode(given: object, *, is_url: bool = False) -> str:
     try:
         found = base64.b64decode(padded, altchars=b"-_" if is_url else None, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Failure(f"the text is no base64: {error}") from None
+        raise EvaluationFailure(f"the text is no base64: {error}") from None
     return found.decode("utf-8", "surrogateescape")
 
 

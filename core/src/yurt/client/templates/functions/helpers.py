@@ -10,7 +10,7 @@ from typing import Any
 
 from yurt.client.templates.functions import data, patterns
 from yurt.client.templates.functions.arguments import bounded, items, mapping, numeric, plain, raw, text, whole
-from yurt.gotemplate import Failure, Function
+from yurt.gotemplate import EvaluationFailure, TemplateFunction
 from yurt.gotemplate.printf import sprintf
 from yurt.gotemplate.values import fields_of, kind_of, sorted_items
 
@@ -33,7 +33,7 @@ def held(holder: object, element: object) -> bool:
             return element in holder.values()
         case list() | tuple():
             return any(_same(each, element) for each in holder)
-    raise Failure(f"a list, map or text is needed, not {kind_of(holder)}")
+    raise EvaluationFailure(f"a list, map or text is needed, not {kind_of(holder)}")
 
 
 def _same(first: object, second: object) -> bool:
@@ -48,7 +48,7 @@ def parse_bool(given: object) -> bool:
     """Go's words for true and false."""
     word = text(given)
     if word.lower() not in _TRUTHS or (len(word) > 1 and word not in (word.lower(), word.upper(), word.title())):
-        raise Failure(f"parseBool: {word!r} is neither true nor false")
+        raise EvaluationFailure(f"parseBool: {word!r} is neither true nor false")
     return _TRUTHS[word.lower()]
 
 
@@ -57,14 +57,14 @@ def parse_int(given: object) -> int:
     try:
         return int(text(given) or "0", 10)
     except ValueError:
-        raise Failure(f"parseInt: {text(given)!r} is no whole number") from None
+        raise EvaluationFailure(f"parseInt: {text(given)!r} is no whole number") from None
 
 
 def parse_uint(given: object) -> int:
     """A decimal whole number that is not negative."""
     found = parse_int(given)
     if found < 0:
-        raise Failure(f"parseUint: {found} is negative")
+        raise EvaluationFailure(f"parseUint: {found} is negative")
     return found
 
 
@@ -73,14 +73,14 @@ def parse_float(given: object) -> float:
     try:
         return float(text(given) or "0")
     except ValueError:
-        raise Failure(f"parseFloat: {text(given)!r} is no number") from None
+        raise EvaluationFailure(f"parseFloat: {text(given)!r} is no number") from None
 
 
 def indent(spaces: object, given: object) -> str:
     """Each line that holds something, moved to the right."""
     width = whole(spaces)
     if width < 0:
-        raise Failure(f"indent: {width} is negative")
+        raise EvaluationFailure(f"indent: {width} is negative")
     pad, body = " " * bounded(width), text(given)
     bounded(len(body) + width * (body.count("\n") + 1))
     return "\n".join(f"{pad}{line}" if line else line for line in body.split("\n"))
@@ -145,7 +145,7 @@ def explode(given: object) -> dict[str, Any]:
 def _field(value: object, name: str) -> Any:
     known = fields_of(value) or (value if isinstance(value, Mapping) else {})
     if name not in known:
-        raise Failure(f"an element has no {name}")
+        raise EvaluationFailure(f"an element has no {name}")
     return known[name]
 
 
@@ -184,7 +184,7 @@ def divide(by: object, of: object) -> int | float:
     """`of / by`; whole numbers are cut towards zero."""
     one, two = numeric(of), numeric(by)
     if not two:
-        raise Failure("division by zero")
+        raise EvaluationFailure("division by zero")
     if isinstance(one, float) or isinstance(two, float):
         return one / two
     return abs(one) // abs(two) * (1 if (one < 0) == (two < 0) else -1)
@@ -194,7 +194,7 @@ def modulo(by: object, of: object) -> int | float:
     """The rest of `of / by`, with the sign of `of`."""
     one, two = numeric(of), numeric(by)
     if not two:
-        raise Failure("division by zero")
+        raise EvaluationFailure("division by zero")
     return (
         math.fmod(one, two) if isinstance(one, float) or isinstance(two, float) else one - two * int(divide(two, one))
     )
@@ -204,7 +204,7 @@ def product(first: object, second: object) -> int | float:
     """Bounded, so that powers of powers end."""
     made = numeric(first) * numeric(second)
     if isinstance(made, int) and made.bit_length() > 64:
-        raise Failure("the product is larger than 64 bits")
+        raise EvaluationFailure("the product is larger than 64 bits")
     return made
 
 
@@ -216,62 +216,62 @@ def _dump(*values: object) -> str:
     return "".join(f"{sprintf('(%T) %v', value)}\n" for value in values)
 
 
-HELPERS: Mapping[str, Function] = {
-    "add": Function(lambda b, a: numeric(a) + numeric(b), 2, 2),
-    "subtract": Function(lambda b, a: numeric(a) - numeric(b), 2, 2),
-    "multiply": Function(product, 2, 2),
-    "divide": Function(divide, 2, 2),
-    "modulo": Function(modulo, 2, 2),
-    "minimum": Function(lambda b, a: min(numeric(a), numeric(b)), 2, 2),
-    "maximum": Function(lambda b, a: max(numeric(a), numeric(b)), 2, 2),
-    "base64Decode": Function(data.base64_decode, 1, 1),
-    "base64Encode": Function(data.base64_encode, 1, 1),
-    "base64URLDecode": Function(lambda given: data.base64_decode(given, is_url=True), 1, 1),
-    "base64URLEncode": Function(lambda given: data.base64_encode(given, is_url=True), 1, 1),
-    "byKey": Function(by_key, 1, 1),
-    "byTag": Function(by_tag, 1, 1),
-    "contains": Function(contains, 2, 2),
-    "containsAll": Function(_many(all), 2, 2),
-    "containsAny": Function(_many(any), 2, 2),
-    "containsNone": Function(_many(lambda found: not any(found)), 2, 2),
-    "containsNotAll": Function(_many(lambda found: not all(found)), 2, 2),
-    "explode": Function(explode, 1, 1),
-    "explodeMap": Function(explode_map, 1, 1),
-    "hmacSHA256Hex": Function(_hmac, 2, 2),
-    "in": Function(held, 2, 2),
-    "indent": Function(indent, 2, 2),
-    "join": Function(join, 2, 2),
-    "loop": Function(loop, 1, 2),
-    "md5sum": Function(lambda given: hashlib.md5(raw(given), usedforsecurity=False).hexdigest(), 1, 1),
-    "mergeMap": Function(merge, 2, 2),
-    "mergeMapWithOverride": Function(lambda first, second: merge(first, second, is_override=True), 2, 2),
-    "parseBool": Function(parse_bool, 1, 1),
-    "parseFloat": Function(parse_float, 1, 1),
-    "parseInt": Function(parse_int, 1, 1),
-    "parseJSON": Function(data.parse_json, 1, 1),
-    "parseUint": Function(parse_uint, 1, 1),
-    "parseYAML": Function(data.parse_yaml, 1, 1),
-    "regexMatch": Function(patterns.regex_match, 2, 2),
-    "regexReplaceAll": Function(patterns.replace_all, 3, 3),
-    "replaceAll": Function(lambda old, new, given: text(given).replace(text(old), text(new)), 3, 3),
-    "sha256Hex": Function(lambda given: hashlib.sha256(raw(given)).hexdigest(), 1, 1),
-    "split": Function(split, 2, 2),
-    "splitToMap": Function(split_to_map, 3, 3),
-    "spew_dump": Function(_dump),
-    "spew_sdump": Function(_dump),
-    "spew_printf": Function(lambda form, *values: sprintf(text(form), *values), 1),
-    "spew_sprintf": Function(lambda form, *values: sprintf(text(form), *values), 1),
-    "toJSON": Function(data.to_json, 1, 1),
-    "toJSONPretty": Function(lambda value: data.to_json(value, indent=2), 1, 1),
-    "toUnescapedJSON": Function(lambda value: data.to_json(value, is_escaped=False), 1, 1),
-    "toUnescapedJSONPretty": Function(lambda value: data.to_json(value, indent=2, is_escaped=False), 1, 1),
-    "toLower": Function(lambda given: text(given).lower(), 1, 1),
-    "toTitle": Function(title, 1, 1),
-    "toTOML": Function(data.to_toml, 1, 1),
-    "toUpper": Function(lambda given: text(given).upper(), 1, 1),
-    "toYAML": Function(data.to_yaml, 1, 1),
-    "trim": Function(lambda cut, given: text(given).strip(text(cut)), 2, 2),
-    "trimPrefix": Function(lambda cut, given: text(given).removeprefix(text(cut)), 2, 2),
-    "trimSuffix": Function(lambda cut, given: text(given).removesuffix(text(cut)), 2, 2),
-    "trimSpace": Function(lambda given: text(given).strip(), 1, 1),
+HELPERS: Mapping[str, TemplateFunction] = {
+    "add": TemplateFunction(lambda b, a: numeric(a) + numeric(b), 2, 2),
+    "subtract": TemplateFunction(lambda b, a: numeric(a) - numeric(b), 2, 2),
+    "multiply": TemplateFunction(product, 2, 2),
+    "divide": TemplateFunction(divide, 2, 2),
+    "modulo": TemplateFunction(modulo, 2, 2),
+    "minimum": TemplateFunction(lambda b, a: min(numeric(a), numeric(b)), 2, 2),
+    "maximum": TemplateFunction(lambda b, a: max(numeric(a), numeric(b)), 2, 2),
+    "base64Decode": TemplateFunction(data.base64_decode, 1, 1),
+    "base64Encode": TemplateFunction(data.base64_encode, 1, 1),
+    "base64URLDecode": TemplateFunction(lambda given: data.base64_decode(given, is_url=True), 1, 1),
+    "base64URLEncode": TemplateFunction(lambda given: data.base64_encode(given, is_url=True), 1, 1),
+    "byKey": TemplateFunction(by_key, 1, 1),
+    "byTag": TemplateFunction(by_tag, 1, 1),
+    "contains": TemplateFunction(contains, 2, 2),
+    "containsAll": TemplateFunction(_many(all), 2, 2),
+    "containsAny": TemplateFunction(_many(any), 2, 2),
+    "containsNone": TemplateFunction(_many(lambda found: not any(found)), 2, 2),
+    "containsNotAll": TemplateFunction(_many(lambda found: not all(found)), 2, 2),
+    "explode": TemplateFunction(explode, 1, 1),
+    "explodeMap": TemplateFunction(explode_map, 1, 1),
+    "hmacSHA256Hex": TemplateFunction(_hmac, 2, 2),
+    "in": TemplateFunction(held, 2, 2),
+    "indent": TemplateFunction(indent, 2, 2),
+    "join": TemplateFunction(join, 2, 2),
+    "loop": TemplateFunction(loop, 1, 2),
+    "md5sum": TemplateFunction(lambda given: hashlib.md5(raw(given), usedforsecurity=False).hexdigest(), 1, 1),
+    "mergeMap": TemplateFunction(merge, 2, 2),
+    "mergeMapWithOverride": TemplateFunction(lambda first, second: merge(first, second, is_override=True), 2, 2),
+    "parseBool": TemplateFunction(parse_bool, 1, 1),
+    "parseFloat": TemplateFunction(parse_float, 1, 1),
+    "parseInt": TemplateFunction(parse_int, 1, 1),
+    "parseJSON": TemplateFunction(data.parse_json, 1, 1),
+    "parseUint": TemplateFunction(parse_uint, 1, 1),
+    "parseYAML": TemplateFunction(data.parse_yaml, 1, 1),
+    "regexMatch": TemplateFunction(patterns.regex_match, 2, 2),
+    "regexReplaceAll": TemplateFunction(patterns.replace_all, 3, 3),
+    "replaceAll": TemplateFunction(lambda old, new, given: text(given).replace(text(old), text(new)), 3, 3),
+    "sha256Hex": TemplateFunction(lambda given: hashlib.sha256(raw(given)).hexdigest(), 1, 1),
+    "split": TemplateFunction(split, 2, 2),
+    "splitToMap": TemplateFunction(split_to_map, 3, 3),
+    "spew_dump": TemplateFunction(_dump),
+    "spew_sdump": TemplateFunction(_dump),
+    "spew_printf": TemplateFunction(lambda form, *values: sprintf(text(form), *values), 1),
+    "spew_sprintf": TemplateFunction(lambda form, *values: sprintf(text(form), *values), 1),
+    "toJSON": TemplateFunction(data.to_json, 1, 1),
+    "toJSONPretty": TemplateFunction(lambda value: data.to_json(value, indent=2), 1, 1),
+    "toUnescapedJSON": TemplateFunction(lambda value: data.to_json(value, is_escaped=False), 1, 1),
+    "toUnescapedJSONPretty": TemplateFunction(lambda value: data.to_json(value, indent=2, is_escaped=False), 1, 1),
+    "toLower": TemplateFunction(lambda given: text(given).lower(), 1, 1),
+    "toTitle": TemplateFunction(title, 1, 1),
+    "toTOML": TemplateFunction(data.to_toml, 1, 1),
+    "toUpper": TemplateFunction(lambda given: text(given).upper(), 1, 1),
+    "toYAML": TemplateFunction(data.to_yaml, 1, 1),
+    "trim": TemplateFunction(lambda cut, given: text(given).strip(text(cut)), 2, 2),
+    "trimPrefix": TemplateFunction(lambda cut, given: text(given).removeprefix(text(cut)), 2, 2),
+    "trimSuffix": TemplateFunction(lambda cut, given: text(given).removesuffix(text(cut)), 2, 2),
+    "trimSpace": TemplateFunction(lambda given: text(given).strip(), 1, 1),
 }

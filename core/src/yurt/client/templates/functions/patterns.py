@@ -10,7 +10,7 @@ import re
 from functools import lru_cache
 
 from yurt.client.templates.functions.arguments import text
-from yurt.gotemplate import Failure
+from yurt.gotemplate import EvaluationFailure
 
 _CLASSES = {
     "[:alnum:]": "0-9A-Za-z", "[:alpha:]": "A-Za-z", "[:ascii:]": "\\x00-\\x7f", "[:blank:]": "\\t ",
@@ -28,15 +28,15 @@ PATTERN_MAX = 10_000
 def pattern(given: str) -> re.Pattern[str]:
     """The pattern, compiled."""
     if len(given) > PATTERN_MAX:
-        raise Failure(f"the pattern is longer than {PATTERN_MAX} characters")
+        raise EvaluationFailure(f"the pattern is longer than {PATTERN_MAX} characters")
     if _NOT_RE2.search(given.replace("\\\\", "")):
-        raise Failure(f"error parsing regexp: {given!r} looks around or back, which Go's patterns do not")
+        raise EvaluationFailure(f"error parsing regexp: {given!r} looks around or back, which Go's patterns do not")
     plain = _CLASS.sub(lambda match: _CLASSES.get(match[0], match[0]), given).replace("\\z", "\\Z")
     plain = plain.replace("(?U)", "").replace("(?<", "(?P<")
     try:
         return re.compile(plain, re.ASCII if "\\" in plain else 0)
     except (re.error, OverflowError, RecursionError) as error:
-        raise Failure(f"error parsing regexp: {given!r}: {error}") from None
+        raise EvaluationFailure(f"error parsing regexp: {given!r}: {error}") from None
 
 
 def expand(match: re.Match[str], replacement: str) -> str:

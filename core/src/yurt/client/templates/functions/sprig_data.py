@@ -11,7 +11,7 @@ from typing import Any
 from yurt.client.templates.functions import data
 from yurt.client.templates.functions.arguments import bounded, items, mapping, plain, real, text, whole
 from yurt.client.templates.functions.helpers import held, merge, product
-from yurt.gotemplate import Failure
+from yurt.gotemplate import EvaluationFailure
 from yurt.gotemplate.printf import sprintf
 from yurt.gotemplate.values import is_true, kind_of
 
@@ -51,7 +51,7 @@ def multiplied(*values: object) -> int:
 def quotient(first: object, second: object) -> int:
     """Cut towards zero."""
     if not whole(second):
-        raise Failure("division by zero")
+        raise EvaluationFailure("division by zero")
     one, two = whole(first), whole(second)
     return abs(one) // abs(two) * (1 if (one < 0) == (two < 0) else -1)
 
@@ -79,7 +79,7 @@ def pairs(*values: object) -> dict[str, Any]:
 def dig(*values: Any) -> Any:
     """A value deep in maps, or the default before the map."""
     if len(values) < 3:
-        raise Failure("dig wants keys, a default and a map")
+        raise EvaluationFailure("dig wants keys, a default and a map")
     *keys, default, holder = values
     for key in keys:
         if not isinstance(holder, Mapping) or text(key) not in holder:
@@ -91,7 +91,7 @@ def dig(*values: Any) -> Any:
 def changed(holder: object, key: object, value: object) -> dict[Any, Any]:
     """`set`: the map with a value; it is changed where it is, as Sprig does."""
     if not isinstance(holder, dict):
-        raise Failure(f"set wants a map, not {kind_of(holder)}")
+        raise EvaluationFailure(f"set wants a map, not {kind_of(holder)}")
     holder[text(key)] = value
     return holder
 
@@ -99,7 +99,7 @@ def changed(holder: object, key: object, value: object) -> dict[Any, Any]:
 def removed(holder: object, key: object) -> dict[Any, Any]:
     """`unset`: the map without a key."""
     if not isinstance(holder, dict):
-        raise Failure(f"unset wants a map, not {kind_of(holder)}")
+        raise EvaluationFailure(f"unset wants a map, not {kind_of(holder)}")
     holder.pop(text(key), None)
     return holder
 
@@ -137,7 +137,7 @@ def part(given: object, *bounds: object) -> list[Any]:
 
 def failed(message: object) -> object:
     """`fail`: the rendering fails."""
-    raise Failure(text(message))
+    raise EvaluationFailure(text(message))
 
 
 def from_json(given: object) -> Any:
@@ -145,7 +145,7 @@ def from_json(given: object) -> Any:
     try:
         return json.loads(text(given))
     except (ValueError, RecursionError) as error:
-        raise Failure(f"the text is no JSON: {error}") from None
+        raise EvaluationFailure(f"the text is no JSON: {error}") from None
 
 
 def default(fallback: object, *value: object) -> object:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 from yurt.client.templates.functions import patterns
 from yurt.client.templates.functions.arguments import bounded, items, mapping, raw, text, whole
 from yurt.client.templates.functions.helpers import title
-from yurt.gotemplate import Failure
+from yurt.gotemplate import EvaluationFailure
 from yurt.gotemplate.values import text_of
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[A-Z]")
@@ -120,7 +120,7 @@ def base32_decoded(given: object) -> str:
     try:
         return base64.b32decode(raw(given)).decode("utf-8", "surrogateescape")
     except binascii.Error as error:
-        raise Failure(f"the text is no base32: {error}") from None
+        raise EvaluationFailure(f"the text is no base32: {error}") from None
 
 
 def base64_decoded(given: object) -> str:

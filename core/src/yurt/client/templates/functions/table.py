@@ -14,7 +14,7 @@ from yurt.client.templates.functions.helpers import HELPERS
 from yurt.client.templates.functions.sprig_data import DATA
 from yurt.client.templates.functions.sprig_text import TEXTS
 from yurt.client.templates.questions import RenderRequest
-from yurt.gotemplate import Failure, Function
+from yurt.gotemplate import EvaluationFailure, TemplateFunction
 from yurt.gotemplate.values import kind_of
 
 UNSAFE = ("plugin", "executeTemplate", "writeToFile")
@@ -27,7 +27,7 @@ SPRIG_ABSENT = (
 )  # fmt: skip
 
 
-def table(request: RenderRequest, asking: Asking) -> dict[str, Function]:
+def table(request: RenderRequest, asking: Asking) -> dict[str, TemplateFunction]:
     """The functions over this request's environment, time and answers."""
     made = {
         **HELPERS,
@@ -35,31 +35,31 @@ def table(request: RenderRequest, asking: Asking) -> dict[str, Function]:
         **products(asking, request.provided),
         **_environment(request),
         **_scratch(),
-        "timestamp": Function(lambda *layout: times.timestamp(request.now, *layout), 0, 1),
-        "sockaddr": Function(sockaddr(request.addresses), 1, 1),
+        "timestamp": TemplateFunction(lambda *layout: times.timestamp(request.now, *layout), 0, 1),
+        "sockaddr": TemplateFunction(sockaddr(request.addresses), 1, 1),
         **_sprig(request),
-        **{name: Function(absent("it is not available in this version")) for name in UNSAFE},
+        **{name: TemplateFunction(absent("it is not available in this version")) for name in UNSAFE},
     }
     reason = "it is disabled by the operator (client.template.function_denylist)"
-    return made | {name: Function(absent(reason)) for name in request.denied if name in made}
+    return made | {name: TemplateFunction(absent(reason)) for name in request.denied if name in made}
 
 
-def _environment(request: RenderRequest) -> dict[str, Function]:
+def _environment(request: RenderRequest) -> dict[str, TemplateFunction]:
     """The task's own environment; the agent's is never seen."""
 
     def needed(name: object) -> str:
         if text(name) not in request.env:
-            raise Failure(f"environment variable {text(name)} is not set")
+            raise EvaluationFailure(f"environment variable {text(name)} is not set")
         return request.env[text(name)]
 
     return {
-        "env": Function(lambda name: request.env.get(text(name), ""), 1, 1),
-        "mustEnv": Function(needed, 1, 1),
-        "envOrDefault": Function(lambda name, default: request.env.get(text(name)) or text(default), 2, 2),
+        "env": TemplateFunction(lambda name: request.env.get(text(name), ""), 1, 1),
+        "mustEnv": TemplateFunction(needed, 1, 1),
+        "envOrDefault": TemplateFunction(lambda name, default: request.env.get(text(name)) or text(default), 2, 2),
     }
 
 
-def _sprig(request: RenderRequest) -> dict[str, Function]:
+def _sprig(request: RenderRequest) -> dict[str, TemplateFunction]:
     calls: dict[str, Callable[..., object]] = {
         **TEXTS,
         **DATA,
@@ -71,13 +71,13 @@ def _sprig(request: RenderRequest) -> dict[str, Function]:
     return {f"sprig_{name}": _counted(call) for name, call in calls.items()}
 
 
-def _counted(call: Callable[..., object]) -> Function:
+def _counted(call: Callable[..., object]) -> TemplateFunction:
     """A function that takes as many arguments as its code says."""
     code = getattr(call, "__code__", None)
     if code is None:
-        return Function(call)
+        return TemplateFunction(call)
     most = -1 if code.co_flags & CO_VARARGS else code.co_argcount
-    return Function(call, code.co_argcount - len(getattr(call, "__defaults__", None) or ()), most)
+    return TemplateFunction(call, code.co_argcount - len(getattr(call, "__defaults__", None) or ()), most)
 
 
 class _Scratch(dict[str, object]):
@@ -103,7 +103,7 @@ class _Scratch(dict[str, object]):
     def _map(self, name: object) -> dict[str, object]:
         found = self.setdefault(text(name), {})
         if not isinstance(found, dict):
-            raise Failure(f"{text(name)} is no map but {kind_of(found)}")
+            raise EvaluationFailure(f"{text(name)} is no map but {kind_of(found)}")
         return found
 
     def _put_inside(self, name: object, key: object, value: object, *, is_new: bool = False) -> str:
@@ -113,6 +113,6 @@ class _Scratch(dict[str, object]):
         return ""
 
 
-def _scratch() -> dict[str, Function]:
+def _scratch() -> dict[str, TemplateFunction]:
     kept = _Scratch()
-    return {"scratch": Function(lambda: kept, 0, 0)}
+    return {"scratch": TemplateFunction(lambda: kept, 0, 0)}

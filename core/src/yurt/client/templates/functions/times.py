@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from yurt.client.templates.functions.arguments import text, whole
-from yurt.gotemplate import Failure
+from yurt.gotemplate import EvaluationFailure
 
 RFC3339 = "2006-01-02T15:04:05Z07:00"
 _LAYOUT = re.compile(
@@ -61,7 +61,7 @@ def zone(name: str) -> ZoneInfo:
     try:
         return ZoneInfo(name or "UTC")
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise Failure(f"unknown time zone {name!r}") from None
+        raise EvaluationFailure(f"unknown time zone {name!r}") from None
 
 
 def duration_s(given: str) -> float:
@@ -70,7 +70,7 @@ def duration_s(given: str) -> float:
     if body == "0":
         return 0.0
     if not body or _DURATION.sub("", body):
-        raise Failure(f"{given!r} is no duration; one reads as 1h15m30s")
+        raise EvaluationFailure(f"{given!r} is no duration; one reads as 1h15m30s")
     total = sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(body))
     return -total if given.startswith("-") else total
 
@@ -87,7 +87,7 @@ def as_time(value: object, now: datetime) -> datetime:
 def timestamp(now_ns: int, *layouts: object) -> str:
     """`timestamp`: the present time, by RFC 3339 unless a layout is given; `unix` gives seconds."""
     if len(layouts) > 1:
-        raise Failure(f"timestamp wants at most one layout, not {len(layouts)}")
+        raise EvaluationFailure(f"timestamp wants at most one layout, not {len(layouts)}")
     layout = text(layouts[0]) if layouts else RFC3339
     return str(now_ns // 1_000_000_000) if layout == "unix" else shown(moment(now_ns), layout)
 
