@@ -14,6 +14,7 @@ from yurt.agent.far import FarClients
 from yurt.agent.peers import PEER, ServerLinks
 from yurt.agent.tls import TlsSettings
 from yurt.rpc.contract import contract_of
+from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello
 from yurt.rpc.link import Link
 from yurt.rpc.listener import Caller
@@ -175,7 +176,7 @@ async def test_calls_keys_states_and_nodes_go_from_server_to_server(joined: Join
 
 async def test_a_client_is_offered_nothing_of_what_servers_offer_each_other(joined: Joined) -> None:
     hello = Hello(version="1", role="client", region="global", name="c", node_id=factories.new_id(), secret_id="s")
-    link = Link((f"127.0.0.1:{joined.ports[FIRST]}",), hello=lambda: hello, serves={}, env=RealEnv())
+    link = Link((f"127.0.0.1:{joined.ports[FIRST]}",), dialler=Dialler(lambda: hello), serves={}, env=RealEnv())
     port: PeerPort = far_port(contract_of(PeerPort), PEER, link.peer)
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(link.run())

@@ -16,6 +16,7 @@ from yurt.http.api_port import ApiPort, ApiRequest
 from yurt.http.marks import FORWARDED, FROM_NODE
 from yurt.http.table import ROUTES
 from yurt.rpc.contract import contract_of
+from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello
 from yurt.rpc.link import Link
 from yurt.rpc.proxy import far_port
@@ -74,7 +75,7 @@ async def connected(api: Api, hello: Hello) -> AsyncIterator[Ends]:
     )
     far = FarClients(config, api.server, TlsSettings(), run_of=lambda _: "")
     await far.start()
-    link = Link((f"127.0.0.1:{port}",), hello=lambda: hello, serves={}, env=RealEnv())
+    link = Link((f"127.0.0.1:{port}",), dialler=Dialler(lambda: hello), serves={}, env=RealEnv())
     async with asyncio.TaskGroup() as group:
         running = group.create_task(link.run())
         try:

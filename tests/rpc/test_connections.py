@@ -9,6 +9,7 @@ from typing import Protocol
 
 import pytest
 from yurt.rpc.contract import contract_of
+from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello, Welcome
 from yurt.rpc.limits import RpcLimits
 from yurt.rpc.link import Link
@@ -82,7 +83,7 @@ class Far:
 def new_link(*ports: int, secret: str = "secret") -> Link:
     return Link(
         tuple(f"127.0.0.1:{port}" for port in ports),
-        hello=lambda: Hello(node_id="node", secret_id=secret),
+        dialler=Dialler(lambda: Hello(node_id="node", secret_id=secret)),
         serves={"echo": Served(ECHO, Echo("client"))},
         env=RealEnv(),
     )

@@ -17,6 +17,7 @@ import pytest
 from yurt.agent.limits import raise_file_limit
 from yurt.rpc import frames
 from yurt.rpc.contract import contract_of
+from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import FRAMES_MAX, WINDOW, AnyFrame, Ask, Cancel, Failure, Grant, Hello, Item, Welcome
 from yurt.rpc.greeting import encode_greeting
 from yurt.rpc.limits import RpcLimits
@@ -127,7 +128,7 @@ class Place:
 async def place(**limits: Any) -> AsyncIterator[Place]:
     made = Place(RpcLimits(**limits))
     made.port = await made.listener.start("127.0.0.1:0")
-    link = Link((f"127.0.0.1:{made.port}",), hello=lambda: Hello(node_id="good"), serves={}, env=RealEnv())
+    link = Link((f"127.0.0.1:{made.port}",), dialler=Dialler(lambda: Hello(node_id="good")), serves={}, env=RealEnv())
     running = asyncio.ensure_future(link.run())
     made.good = far_port(WORDS, "words", link.peer)
     try:
@@ -312,7 +313,7 @@ async def test_a_call_that_is_none_is_refused(sent: Ask) -> None:
 
 
 async def test_a_client_that_does_not_read_is_served_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yurt.rpc.peer.UNREAD_BYTES_MAX", 100_000)
+    monkeypatch.setattr("yurt.rpc.intake.UNREAD_BYTES_MAX", 100_000)
     async with place(calls=Rate(per_s=1e6, burst=1e6)) as there:
         client = await there.client()
         word = msgspec.msgpack.encode({"text": "x" * 100_000})

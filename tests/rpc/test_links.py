@@ -11,8 +11,9 @@ from typing import Any, Protocol
 
 import pytest
 from yurt.rpc.contract import contract_of
+from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello, Welcome
-from yurt.rpc.link import Link, Security
+from yurt.rpc.link import Link
 from yurt.rpc.listener import Caller, Listener, Session
 from yurt.rpc.peer import ConnectionLost, Served
 from yurt.rpc.proxy import NoAnswer, far_port
@@ -81,7 +82,7 @@ async def servers(count: int) -> AsyncIterator[list[FakeServer]]:
 
 @asynccontextmanager
 async def linked(name: str, *addresses: str, serves: dict[str, Served] | None = None) -> AsyncIterator[Link]:
-    link = Link(addresses, hello=lambda: Hello(node_id=name, name=name), serves=serves or {}, env=RealEnv())
+    link = Link(addresses, dialler=Dialler(lambda: Hello(node_id=name, name=name)), serves=serves or {}, env=RealEnv())
     running = asyncio.ensure_future(link.run())
     try:
         yield link
@@ -119,8 +120,8 @@ async def test_the_clients_of_a_server_that_ends_go_to_the_others_at_once() -> N
 
 
 async def test_a_server_that_does_not_even_accept_is_left_out_within_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yurt.rpc.link.CONNECT_LIMIT_S", 0.2)
-    monkeypatch.setattr("yurt.rpc.link.GREETING_LIMIT_S", 0.2)
+    monkeypatch.setattr("yurt.rpc.dialling.CONNECT_LIMIT_S", 0.2)
+    monkeypatch.setattr("yurt.rpc.dialling.GREETING_LIMIT_S", 0.2)
     with socket.create_server(("127.0.0.1", 0), backlog=1) as mute:
         async with servers(1) as (server,):
             silent = f"127.0.0.1:{mute.getsockname()[1]}"
@@ -133,13 +134,13 @@ async def test_a_server_that_cannot_be_used_is_told_once(
 ) -> None:
     monkeypatch.setattr("yurt.rpc.link.PAUSE_FIRST_S", 0.01)
     tries: list[str] = []
-    connect = Link._connect
+    reach = Dialler.reach
 
-    async def counted(link: Link, wire: SocketWire, address: str, security: Security | None) -> None:
+    async def counted(dialler: Dialler, address: str) -> SocketWire:
         tries.append(address)
-        await connect(link, wire, address, security)
+        return await reach(dialler, address)
 
-    monkeypatch.setattr(Link, "_connect", counted)
+    monkeypatch.setattr(Dialler, "reach", counted)
     first, second = (f"127.0.0.1:{port}" for port in free_ports(2))
     async with linked("client", first, second):
         await eventually(lambda: len(tries) >= 6)
@@ -171,8 +172,9 @@ class Frozen:
 async def test_a_server_whose_process_hangs_is_noticed_although_nothing_is_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, seconds in (("LOOK_S", 0.05), ("IDLE_S", 0.1), ("ANSWER_S", 0.3), ("GREETING_LIMIT_S", 1.0)):
+    for name, seconds in (("LOOK_S", 0.05), ("IDLE_S", 0.1), ("ANSWER_S", 0.3)):
         monkeypatch.setattr(f"yurt.rpc.link.{name}", seconds)
+    monkeypatch.setattr("yurt.rpc.dialling.GREETING_LIMIT_S", 1.0)
     async with servers(2) as found:
         frozen = Frozen(found[0].address)
         between = await asyncio.start_server(frozen.connected, "127.0.0.1", 0)

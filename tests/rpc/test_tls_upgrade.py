@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 from yurt.agent.tls import TlsSettings, dialling, server_credentials
 from yurt.rpc.certificates import Wish, make_authority, make_certificate
+from yurt.rpc.dialling import Dialler, Security
 from yurt.rpc.frames import Hello, Welcome
-from yurt.rpc.link import Link, Security
+from yurt.rpc.link import Link
 from yurt.rpc.listener import Caller, Listener, Session
 from yurt.runtime.env import RealEnv
 from yurt.testing.fakes import eventually
@@ -52,7 +53,7 @@ async def listening(
 
 @asynccontextmanager
 async def linked(address: str, security: Security | None) -> AsyncIterator[Link]:
-    link = Link((address,), hello=lambda: Hello(name="c"), serves={}, env=RealEnv(), security=security)
+    link = Link((address,), dialler=Dialler(lambda: Hello(name="c"), security), serves={}, env=RealEnv())
     running = asyncio.ensure_future(link.run())
     try:
         yield link

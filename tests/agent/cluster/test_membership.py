@@ -13,6 +13,7 @@ from yurt.agent.cluster.records import News
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.cluster.settings import ClusterSettings
 from yurt.agent.tls import TlsSettings
+from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello
 from yurt.rpc.link import Link
 from yurt.runtime.env import RealEnv
@@ -163,7 +164,7 @@ async def test_a_server_tells_news_as_itself_and_has_a_name_of_its_region() -> N
             await b.membership.ask_once(a.address, "global", lambda port: port.exchange(news))
         assert a.membership.reports == {}
         hello = Hello(role="server", region="far", name="c.global", node_id="1")
-        link = Link((a.address,), hello=lambda: hello, serves={}, env=RealEnv())
+        link = Link((a.address,), dialler=Dialler(lambda: hello), serves={}, env=RealEnv())
         async with asyncio.TaskGroup() as group:
             running = group.create_task(link.run())
             await eventually(lambda: "may not call itself c.global" in link.problem)
@@ -200,7 +201,7 @@ async def test_a_server_gives_up_where_it_is_told_to(monkeypatch: pytest.MonkeyP
 
 async def test_clients_are_told_that_this_is_no_port_for_them() -> None:
     async with nodes(member("a")) as (a,):
-        link = Link((a.address,), hello=lambda: Hello(name="x", node_id="1"), serves={}, env=RealEnv())
+        link = Link((a.address,), dialler=Dialler(lambda: Hello(name="x", node_id="1")), serves={}, env=RealEnv())
         running = asyncio.ensure_future(link.run())
         await eventually(lambda: "clients connect to the rpc port" in link.problem)
         running.cancel()

@@ -24,6 +24,7 @@ from yurt.http.forwarding.forward import NodeApi, OwnApi
 from yurt.rpc import certificates
 from yurt.rpc.certificates import role_name
 from yurt.rpc.contract import contract_of
+from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello, Welcome
 from yurt.rpc.link import Link
 from yurt.rpc.listener import Caller, Listener, Session
@@ -169,7 +170,7 @@ class FarServers:
         )
         security = dialling(tls, role_name("server", config.region))
         self._link = Link(
-            server_addresses(config), hello=lambda: hello, serves=self._serves, env=env, security=security
+            server_addresses(config), dialler=Dialler(lambda: hello, security), serves=self._serves, env=env
         )
         self.server: ServerPort = watched_port(_SERVER, SERVER, self._link, leader_calls=LEADER_CALLS, env=env)
         self.api: ApiPort = far_port(_API, API, self._link.peer)
@@ -177,7 +178,7 @@ class FarServers:
     def join(self, client: Client) -> None:
         """Offer the client's node to the servers."""
         self._serves[NODE] = Served(_NODE, client.calls)
-        self._link.on_open = client.server_found
+        self._link.subscribe(client.server_found)
 
     def learn(self, addresses: tuple[str, ...]) -> None:
         """Connect to these servers from now on, as a server has named them."""

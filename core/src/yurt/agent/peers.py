@@ -18,6 +18,7 @@ from yurt.http.api_port import ApiPort
 from yurt.rpc.certificates import SERVER as SERVER_ROLE
 from yurt.rpc.certificates import role_name
 from yurt.rpc.contract import contract_of
+from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello
 from yurt.rpc.link import Link
 from yurt.rpc.peer import ConnectionLost, Peer, Served
@@ -165,4 +166,4 @@ class ServerLinks:
             version=__version__, role=SERVER_ROLE, region=self._region, name=self._name, secret_id=self._run_id
         )
         security = dialling(self._tls, role_name(SERVER_ROLE, self._region))
-        return Link((address,), hello=lambda: hello, serves={}, env=self._env, security=security)
+        return Link((address,), dialler=Dialler(lambda: hello, security), serves={}, env=self._env)

@@ -19,6 +19,7 @@ from yurt.http.api_port import ApiPart, ApiPort, ApiRequest
 from yurt.http.marks import BY_REGION, FORWARDED
 from yurt.rpc.certificates import SERVER, role_name
 from yurt.rpc.contract import contract_of
+from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello
 from yurt.rpc.link import Link
 from yurt.rpc.proxy import far_port
@@ -87,7 +88,7 @@ class RegionLinks:
     def _link(self, region: str, addresses: tuple[str, ...]) -> Link:
         hello = Hello(version=__version__, role=SERVER, region=self._region, name=self._name, secret_id=self._run_id)
         security = dialling(self._tls, role_name(SERVER, region))
-        return Link(addresses, hello=lambda: hello, serves={}, env=self._env, security=security)
+        return Link(addresses, dialler=Dialler(lambda: hello, security), serves={}, env=self._env)
 
 
 class FarAuthority:

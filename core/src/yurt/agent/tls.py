@@ -17,7 +17,7 @@ from yurt.sdk.value import Value
 
 if TYPE_CHECKING:
     from yurt.agent.config import AgentConfig
-    from yurt.rpc.link import Security
+    from yurt.rpc.dialling import Security
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ def server_credentials(settings: TlsSettings) -> Callable[[], ssl.SSLContext] | 
 
 def dialling(settings: TlsSettings, server_name: str) -> Security | None:
     """How a server of that name is dialled; None without TLS."""
-    from yurt.rpc.link import Security
+    from yurt.rpc.dialling import Security
 
     if not settings.rpc:
         return None

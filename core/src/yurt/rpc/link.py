@@ -14,25 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
 
-from yurt.rpc.frames import Hello, Welcome, error_of
-from yurt.rpc.greeting import decode_welcome, encode_greeting
+from yurt.rpc.dialling import Dialler
+from yurt.rpc.frames import Welcome
 from yurt.rpc.peer import ConnectionLost, Peer, Served
-from yurt.rpc.wire import SocketWire, watch_for_silence
+from yurt.rpc.server_order import ServerOrder
+from yurt.rpc.wire import SocketWire
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
-from yurt.sdk.errors import Unavailable, YurtError
+from yurt.sdk.errors import YurtError
 
 log = logging.getLogger(__name__)
 
-CONNECT_LIMIT_S = 3.0
-"""How long a server may take to accept a connection, the handshake of TLS included."""
-GREETING_LIMIT_S = 3.0
-"""How long it may take to answer the greeting."""
 LOOK_S = 1.0
 PAUSE_FIRST_S, PAUSE_MAX_S = 0.1, 5.0
 PATIENCE_S = 10.0
@@ -43,27 +37,6 @@ LONE_ANSWER_S = 12.0
 """How long it may take where no other server is known: leaving it only helps when its process hangs for good."""
 
 
-PLAIN_HINT = (
-    "it may not speak TLS yet: restart it with `tls { rpc = true }`. `tls { rpc_upgrade_mode = true }` on all agents "
-    "lets those with and without TLS speak to each other until then"
-)
-
-
-class NoTls(Unavailable):
-    """The other end does not answer the greeting of TLS as one that speaks it."""
-
-
-class Security(NamedTuple):
-    """How servers are dialled: the credentials, made anew for each connection, and the name that a server shows.
-
-    With `allows_plain` one that does not speak TLS is dialled without.
-    """
-
-    credentials: Callable[[], ssl.SSLContext]
-    server_name: str
-    allows_plain: bool = False
-
-
 class Link:
     """The connection of an agent to its servers."""
 
@@ -71,23 +44,20 @@ class Link:
         self,
         addresses: tuple[str, ...],
         *,
-        hello: Callable[[], Hello],
+        dialler: Dialler,
         serves: Mapping[str, Served],
         env: Env,
-        security: Security | None = None,
+        level: int = logging.INFO,
     ) -> None:
+        """Connections are logged at `level`: one that is made for a single call is no news."""
         self.server = ""
         """The name of the server that is connected, or ""."""
-        self.on_open: Callable[[], None] = lambda: None
-        self.is_brief = False
-        """Made for one call: that it stands is no news."""
-        self._told = addresses
+        self._order = ServerOrder(addresses, env)
         self._env = env
-        self._order = _shuffled(addresses, env)
-        self._named: frozenset[str] = frozenset()
-        self._hello = hello
+        self._level = level
+        self._listeners: list[Callable[[], None]] = []
+        self._dialler = dialler
         self._serves = serves
-        self._security = security
         self._peer: Peer | None = None
         self._known_as = ""
         self._moves = False
@@ -99,24 +69,20 @@ class Link:
     @property
     def addresses(self) -> tuple[str, ...]:
         """The servers, the next one to try first."""
-        return tuple(self._order)
+        return self._order.addresses
 
     @property
     def problem(self) -> str:
         """Why there is no connection, when there is none: the last thing that went wrong."""
         return self._problem
 
+    def subscribe(self, on_open: Callable[[], None]) -> None:
+        """Be called whenever a connection stands."""
+        self._listeners.append(on_open)
+
     def learn(self, addresses: tuple[str, ...]) -> None:
         """The servers, as they say themselves; those that the agent was told stay behind them."""
-        named = frozenset(addresses)
-        if not named or named == self._named:
-            return
-        before, self._named = self._named, named
-        added = [address for address in addresses if address not in self._order]
-        order = [each for each in self._order if each in named]
-        for address in added:
-            order.insert(int(self._env.random() * (len(order) + 1)), address)
-        self._order = [*order, *(each for each in self._told if each not in named)]
+        named, before = self._order.learn(addresses)
         if self._peer is None or not before:
             return
         fresh = named - before
@@ -124,12 +90,12 @@ class Link:
             log.info("server %s is no longer one of the servers; going to the next one", self.server)
             self._peer.close()
         elif fresh and self._env.random() < len(fresh) / len(named):
-            self._order.sort(key=lambda address: address not in fresh)  # stable: the new ones are tried first
+            self._order.prefer(fresh)
             self._moves = True
 
     def doubt(self, reason: str) -> None:
         """The server that is connected is of no use: go to the next one, where there is one."""
-        if self._peer is not None and len(self._order) > 1:
+        if self._peer is not None and len(self._order.addresses) > 1:
             log.warning("going from server %s to the next one: %s", self.server, reason)
             self._peer.close()
 
@@ -152,11 +118,9 @@ class Link:
         pause_s = PAUSE_FIRST_S
         while True:
             tried = 0
-            while tried < len(self._order):
+            while tried < len(self._order.addresses):
                 tried += 1
-                address = self._order[0]
-                self._order = [*self._order[1:], address]
-                if await self._use(address):
+                if await self._use(self._order.next()):
                     pause_s = PAUSE_FIRST_S
             await self._env.sleep(pause_s * (1 + self._env.random()))
             pause_s = min(pause_s * 2, PAUSE_MAX_S)
@@ -166,8 +130,8 @@ class Link:
         wire = SocketWire()
         try:
             try:
-                wire = await self._reach(address)
-                welcome = await self._greet(wire)
+                wire = await self._dialler.reach(address)
+                welcome = await self._dialler.greet(wire)
             except YurtError as error:
                 self._tell_problem(address, error)
                 return False
@@ -175,57 +139,6 @@ class Link:
             return True
         finally:
             wire.close()
-
-    async def _reach(self, address: str) -> SocketWire:
-        """A connection to the server, where it is allowed without TLS to one that does not speak it."""
-        wire = SocketWire()
-        try:
-            await self._connect(wire, address, self._security)
-        except NoTls:
-            if self._security is None or not self._security.allows_plain:
-                raise
-            wire = SocketWire()
-            await self._connect(wire, address, None)
-        return wire
-
-    async def _connect(self, wire: SocketWire, address: str, security: Security | None) -> None:
-        host, _, port = address.rpartition(":")
-        tls: dict[str, Any] = {}
-        if security is not None:
-            tls = {"ssl": security.credentials(), "server_hostname": security.server_name}
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(CONNECT_LIMIT_S):
-                transport, _ = await loop.create_connection(lambda: wire, host.strip("[]"), int(port), **tls)
-        except TimeoutError:
-            raise Unavailable(f"it cannot be reached within {CONNECT_LIMIT_S:g} s") from None
-        except ssl.SSLCertVerificationError as error:
-            raise Unavailable(f"no connection by TLS: {error.verify_message or error}") from None
-        except ssl.SSLError as error:
-            raise NoTls(f"no connection by TLS: {error.reason or error}; {PLAIN_HINT}") from None
-        except ConnectionResetError as error:
-            if security is not None:
-                raise NoTls(f"it ended the connection at the greeting of TLS; {PLAIN_HINT}") from None
-            raise Unavailable(f"it cannot be reached: {error.strerror or error}") from None
-        except OSError as error:
-            known = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
-            raise Unavailable(f"it cannot be reached: {known or error}") from None
-        except ValueError as error:
-            raise Unavailable(f"this is no address of a server: {error}") from None
-        connection = transport.get_extra_info("socket")
-        if connection is not None:
-            watch_for_silence(connection)
-
-    async def _greet(self, wire: SocketWire) -> Welcome:
-        wire.write(encode_greeting(self._hello()))
-        try:
-            async with asyncio.timeout(GREETING_LIMIT_S):
-                welcome = decode_welcome(await wire.greeting())
-        except TimeoutError:
-            raise Unavailable(f"it did not answer within {GREETING_LIMIT_S:g} s") from None
-        if welcome.problem:
-            raise error_of(welcome.kind, welcome.problem, welcome.reason)
-        return welcome
 
     def _tell_problem(self, address: str, error: YurtError) -> None:
         self._problem = f"{address}: {error}"
@@ -237,10 +150,11 @@ class Link:
         peer = Peer(wire, serves=self._serves, is_dialler=True)
         self._peer, self.server, self._known_as, self._moves = peer, welcome.name, welcome.rpc_addr or address, False
         self._open.set()
-        self.on_open()
+        for on_open in self._listeners:
+            on_open()
         self._problem = "the connection has ended"
         self._told_problems.clear()
-        log.log(logging.DEBUG if self.is_brief else logging.INFO, "connected to server %s at %s", welcome.name, address)
+        log.log(self._level, "connected to server %s at %s", welcome.name, address)
         try:
             async with asyncio.TaskGroup() as group:
                 watching = supervised(group, "watch the connection", self._watch(wire, peer))
@@ -263,13 +177,9 @@ class Link:
                 arrivals, silent_s = wire.arrivals, 0.0
                 continue
             silent_s += LOOK_S
-            if silent_s >= IDLE_S + (ANSWER_S if len(self._order) > 1 else LONE_ANSWER_S):
+            if silent_s >= IDLE_S + (ANSWER_S if len(self._order.addresses) > 1 else LONE_ANSWER_S):
                 log.warning("server %s has said nothing for %g s", self.server, silent_s)
                 wire.abort()
                 peer.close()
             elif IDLE_S <= silent_s < IDLE_S + LOOK_S:
                 wire.write(b"")
-
-
-def _shuffled(addresses: tuple[str, ...], env: Env) -> list[str]:
-    return [address for _, address in sorted((env.random(), address) for address in addresses)]

@@ -17,6 +17,7 @@ from yurt import __version__
 from yurt.agent.cluster.records import News, Records
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.rpc.contract import contract_of
+from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello, Welcome
 from yurt.rpc.link import Link
 from yurt.rpc.listener import Caller, Counts, Listener, Session
@@ -300,17 +301,16 @@ class Membership:
             async with asyncio.timeout(ASK_LIMIT_S):
                 await self._exchange(port)
 
-    def _link(self, address: str, region: str) -> Link:
+    def _link(self, address: str, region: str, *, level: int = logging.INFO) -> Link:
         hello = Hello(
             version=__version__, role="server", region=self.own.region, name=self.own.name, node_id=self.run_id
         )
         security = self._security.dialling(region)
-        return Link((address,), hello=lambda: hello, serves={}, env=self._env, security=security)
+        return Link((address,), dialler=Dialler(lambda: hello, security), serves={}, env=self._env, level=level)
 
     async def ask_once(self, address: str, region: str, ask: Ask[T], *, limit_s: float = JOIN_LIMIT_S) -> T:
         """Call whoever listens at an address, over a connection for this one call; raises a YurtError."""
-        link = self._link(address, region)
-        link.is_brief = True
+        link = self._link(address, region, level=logging.DEBUG)
         failure: YurtError | None = None
         async with asyncio.TaskGroup() as group:
             running = group.create_task(link.run(), name=f"connection to {address}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from yurt.agent.tls import TlsSettings, channel_credentials, dialling, server_credentials
 from yurt.rpc.certificates import DOMAIN, SERVER, facts_of, role_name
-from yurt.rpc.link import Security
+from yurt.rpc.dialling import Security
 from yurt.rpc.listener import Caller
 from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
 

@@ -1,0 +1,118 @@
+"""Calls of this end to the far end: one answer, or a stream of items both ways."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from typing import Any
+
+import msgspec
+
+from yurt.rpc import frames
+from yurt.rpc.coding import decoded, encoded
+from yurt.rpc.connection_tasks import ConnectionTasks
+from yurt.rpc.contract import Method
+from yurt.rpc.frames import Answer, Ask, Cancel, Failure, Grant
+from yurt.rpc.sending import Sender
+from yurt.rpc.streams import Inbox, Streams
+from yurt.rpc.wire import ConnectionLost
+
+
+class Calls:
+    """The calls that wait for something of the far end. The end that dialled numbers its calls oddly."""
+
+    def __init__(self, *, is_dialler: bool, sender: Sender, streams: Streams, tasks: ConnectionTasks) -> None:
+        self.lost: ConnectionLost | None = None
+        """Why no calls can be made any more."""
+        self._next_id = 1 if is_dialler else 2
+        self._sender = sender
+        self._streams = streams
+        self._tasks = tasks
+        self._answers: dict[int, asyncio.Future[bytes]] = {}
+
+    async def call(self, port: str, method: Method, request: msgspec.Struct) -> Any:
+        """One call with one answer; raises what the far end raised, or ConnectionLost."""
+        call_id = self._begin(port, method, request)
+        answer = self._answers[call_id] = asyncio.get_running_loop().create_future()
+        try:
+            data = await answer
+        except asyncio.CancelledError:
+            self._sender.post(Cancel(call_id))
+            raise
+        finally:
+            del self._answers[call_id]
+        return decoded(data, method.answer)
+
+    async def stream(
+        self, port: str, method: Method, request: msgspec.Struct, inputs: AsyncIterator[Any] | None = None
+    ) -> AsyncGenerator[Any]:
+        """The items of a call; closing it before its end cancels the call at the far end.
+
+        Raises what the far end raised, ConnectionLost, or what `inputs` raised: the call is cancelled then.
+        """
+        call_id = self._begin(port, method, request)
+        inbox = self._streams.open(call_id)
+        feeding = None
+        if inputs is not None:
+            await self._tasks.wait_running()
+            feeding = self._tasks.start("rpc inputs", self._feed(call_id, inputs, inbox))
+        is_over = False
+        try:
+            while True:
+                try:
+                    data = await inbox.get()
+                except Exception:
+                    is_over = True
+                    raise
+                if data is None:
+                    is_over = True
+                    return
+                self._sender.post(Grant(call_id, 1))
+                yield decoded(data, method.item)
+        finally:
+            self._streams.close(call_id)
+            if feeding is not None:
+                feeding.cancel()
+            if not is_over:
+                self._sender.post(Cancel(call_id))
+
+    def answer(self, frame: Answer) -> bool:
+        """Whether a call waited for this answer."""
+        answer = self._answers.get(frame.id)
+        if answer is None or answer.done():
+            return False
+        answer.set_result(frame.answer)
+        return True
+
+    def fail(self, frame: Failure) -> bool:
+        """Whether there is a call that has failed with it."""
+        error = frames.raised(frame)
+        answer, inbox = self._answers.get(frame.id), self._streams.inbox(frame.id)
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+        if inbox is not None:
+            inbox.put(error)
+        return answer is not None or inbox is not None
+
+    def lose(self) -> None:
+        """The connection has ended: what waits fails, and further calls are refused."""
+        lost = self.lost = self.lost or ConnectionLost("the connection to the other agent has ended")
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(lost)
+        self._streams.fail(lost)
+
+    def _begin(self, port: str, method: Method, request: msgspec.Struct) -> int:
+        if self.lost is not None:
+            raise self.lost
+        call_id, self._next_id = self._next_id, self._next_id + 2
+        self._sender.post(Ask(call_id, f"{port}.{method.name}", encoded(request)))
+        return call_id
+
+    async def _feed(self, call_id: int, inputs: AsyncIterator[Any], inbox: Inbox) -> None:
+        """Send the inputs of a call; when they break off nobody waits for the rest."""
+        try:
+            await self._streams.send(call_id, inputs)
+        except Exception as error:
+            self._sender.post(Cancel(call_id))
+            inbox.fail(error)

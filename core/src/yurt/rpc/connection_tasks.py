@@ -1,0 +1,42 @@
+"""The tasks of one connection: calls that are served, and inputs that are sent. They fail alone and end together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from yurt.runtime.supervise import supervised
+
+
+class ConnectionTasks:
+    """Tasks in the group of the connection's `run`."""
+
+    def __init__(self) -> None:
+        self._group: asyncio.TaskGroup | None = None
+        self._runs = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def run_in(self, group: asyncio.TaskGroup) -> None:
+        """Tasks may be started from now on."""
+        self._group = group
+        self._runs.set()
+
+    async def wait_running(self) -> None:
+        """Return when tasks may be started."""
+        await self._runs.wait()
+
+    def start(
+        self, name: str, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None] | None = None
+    ) -> asyncio.Task[None]:
+        """Start a task; `on_error` hears what it failed with."""
+        assert self._group is not None
+        task = supervised(self._group, name, work, on_error=on_error)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def cancel(self) -> None:
+        """The connection has ended."""
+        for task in self._tasks:
+            task.cancel()

@@ -1,0 +1,100 @@
+"""Dials a server: a connection with TLS where that is asked for, then the greeting of both ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from yurt.rpc.frames import Hello, Welcome, error_of
+from yurt.rpc.greeting import decode_welcome, encode_greeting
+from yurt.rpc.wire import SocketWire, watch_for_silence
+from yurt.sdk.errors import Unavailable
+
+CONNECT_LIMIT_S = 3.0
+"""How long a server may take to accept a connection, the handshake of TLS included."""
+GREETING_LIMIT_S = 3.0
+"""How long it may take to answer the greeting."""
+
+PLAIN_HINT = (
+    "it may not speak TLS yet: restart it with `tls { rpc = true }`. `tls { rpc_upgrade_mode = true }` on all agents "
+    "lets those with and without TLS speak to each other until then"
+)
+
+
+class NoTls(Unavailable):
+    """The other end does not answer the greeting of TLS as one that speaks it."""
+
+
+class Security(NamedTuple):
+    """How servers are dialled: the credentials, made anew for each connection, and the name that a server shows.
+
+    With `allows_plain` one that does not speak TLS is dialled without.
+    """
+
+    credentials: Callable[[], ssl.SSLContext]
+    server_name: str
+    allows_plain: bool = False
+
+
+class Dialler:
+    """Connects as one agent; `hello` is what it says of itself, made anew for each connection."""
+
+    def __init__(self, hello: Callable[[], Hello], security: Security | None = None) -> None:
+        self._hello = hello
+        self._security = security
+
+    async def reach(self, address: str) -> SocketWire:
+        """A connection to the server, without TLS where that is allowed and it speaks none; raises Unavailable."""
+        wire = SocketWire()
+        try:
+            await _connect(wire, address, self._security)
+        except NoTls:
+            if self._security is None or not self._security.allows_plain:
+                raise
+            wire = SocketWire()
+            await _connect(wire, address, None)
+        return wire
+
+    async def greet(self, wire: SocketWire) -> Welcome:
+        """Greet the server; raises what it refuses this agent with, or Unavailable."""
+        wire.write(encode_greeting(self._hello()))
+        try:
+            async with asyncio.timeout(GREETING_LIMIT_S):
+                welcome = decode_welcome(await wire.greeting())
+        except TimeoutError:
+            raise Unavailable(f"it did not answer within {GREETING_LIMIT_S:g} s") from None
+        if welcome.problem:
+            raise error_of(welcome.kind, welcome.problem, welcome.reason)
+        return welcome
+
+
+async def _connect(wire: SocketWire, address: str, security: Security | None) -> None:
+    host, _, port = address.rpartition(":")
+    tls: dict[str, Any] = {}
+    if security is not None:
+        tls = {"ssl": security.credentials(), "server_hostname": security.server_name}
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(CONNECT_LIMIT_S):
+            transport, _ = await loop.create_connection(lambda: wire, host.strip("[]"), int(port), **tls)
+    except TimeoutError:
+        raise Unavailable(f"it cannot be reached within {CONNECT_LIMIT_S:g} s") from None
+    except ssl.SSLCertVerificationError as error:
+        raise Unavailable(f"no connection by TLS: {error.verify_message or error}") from None
+    except ssl.SSLError as error:
+        raise NoTls(f"no connection by TLS: {error.reason or error}; {PLAIN_HINT}") from None
+    except ConnectionResetError as error:
+        if security is not None:
+            raise NoTls(f"it ended the connection at the greeting of TLS; {PLAIN_HINT}") from None
+        raise Unavailable(f"it cannot be reached: {error.strerror or error}") from None
+    except OSError as error:
+        known = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+        raise Unavailable(f"it cannot be reached: {known or error}") from None
+    except ValueError as error:
+        raise Unavailable(f"this is no address of a server: {error}") from None
+    connection = transport.get_extra_info("socket")
+    if connection is not None:
+        watch_for_silence(connection)

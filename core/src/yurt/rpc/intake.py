@@ -1,0 +1,72 @@
+"""What the end that was dialled takes from the far end: calls a second, and no more while answers lie unread.
+
+Frames of the far end's own accord beyond its rate are refused, and nothing is read from it for a moment. What has come
+before such a rest begins to work is refused too, up to a bound; then the connection is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from yurt.rpc.rate import Bucket, Rate
+from yurt.rpc.wire import Wire
+
+UNREAD_BYTES_MAX: Final = 4 * 1024 * 1024
+"""The end that was dialled takes no further calls while more than this waits for the other end to read it."""
+REST_S: Final = 1.0
+"""How long nothing is read from an end that calls too often."""
+REFUSED_MAX: Final = 20_000
+"""The connection is given up when so much is refused before such a rest begins to work."""
+
+
+class Abuse(Exception):
+    """The far end does what no agent does; the connection is given up."""
+
+
+class Intake:
+    """Whether one end reads on, and whether it takes one more frame."""
+
+    def __init__(self, wire: Wire, *, is_dialler: bool, rate: Rate | None) -> None:
+        self._wire = wire
+        self._is_dialler = is_dialler
+        self._bucket = Bucket(rate, asyncio.get_running_loop().time()) if rate is not None else None
+        self._unread_bytes = 0
+        self._rests = False
+        self._refused = 0
+
+    def takes(self) -> bool:
+        """Whether one more frame of the far end's own accord is taken; if not, nothing is read for a moment.
+
+        Raises Abuse when the far end goes on nevertheless.
+        """
+        loop = asyncio.get_running_loop()
+        if self._bucket is None or self._bucket.take(loop.time()):
+            return True
+        if not self._rests:
+            self._rests = True
+            self._set_reading()
+            loop.call_later(REST_S, self._stop_resting)
+        self._refused += 1
+        if self._refused > REFUSED_MAX:
+            raise Abuse("it does not stop to call although it is refused")
+        return False
+
+    def set_unread(self, count: int) -> None:
+        """So many bytes wait for the far end to read them."""
+        self._unread_bytes = count
+        self._set_reading()
+
+    @property
+    def refusal(self) -> str:
+        """What a caller beyond its rate is told."""
+        per_s = self._bucket.rate.per_s if self._bucket is not None else 0
+        return f"more than {per_s:g} calls a second on one connection; try again in {REST_S:g} s"
+
+    def _stop_resting(self) -> None:
+        self._rests, self._refused = False, 0
+        self._set_reading()
+
+    def _set_reading(self) -> None:
+        is_full = not self._is_dialler and self._unread_bytes > UNREAD_BYTES_MAX
+        self._wire.read_on(not (self._rests or is_full))
