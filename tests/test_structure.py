@@ -17,7 +17,6 @@ WIDE: dict[str, tuple[int, int]] = {
     "BinaryPlugin": (14, 16),
     "Cells": (17, 22),
     "DriverService": (29, 7),
-    "GenericAttempt": (37, 28),
     "GroupPlacer": (30, 16),
     "GroupReconciler": (37, 12),
     "LogWriter": (24, 16),
@@ -30,7 +29,6 @@ WIDE: dict[str, tuple[int, int]] = {
     "ServerCluster": (26, 11),
     "ServiceHook": (16, 17),
     "Shim": (19, 23),
-    "SystemAttempt": (24, 26),
     "TaskRunner": (40, 13),
     "TaskTemplates": (29, 17),
 }

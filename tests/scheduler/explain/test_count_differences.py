@@ -212,7 +212,7 @@ def _assert_true(trial: DryRun, group: TaskGroup, number: int, text: str) -> Non
     machine = trial.attempt
     if not isinstance(machine, GenericAttempt):
         return
-    deployment = machine.told_deployment
+    deployment = machine.version_deployment
     state = deployment.task_groups.get(group.name) if deployment is not None else None
     if text.endswith(("which is failed", "which is paused")):
         assert deployment is not None and text.endswith(f"which is {deployment.status}")
@@ -220,9 +220,9 @@ def _assert_true(trial: DryRun, group: TaskGroup, number: int, text: str) -> Non
         assert state is not None and not state.promoted
         is_asked = group.update is not None and group.update.canary > 0
         assert state.desired_canaries or state.placed_canaries or is_asked
-    allocs = [alloc for alloc in machine.allocs if alloc.task_group == group.name]
+    allocs = [alloc for alloc in machine.context.allocs if alloc.task_group == group.name]
     if "out of reach" in text:
-        ready = {node.id for node in machine.snapshot.nodes.values() if node.status == "ready"}
+        ready = {node.id for node in machine.context.snapshot.nodes.values() if node.status == "ready"}
         away = (alloc.node_id not in ready or alloc.client_status == "unknown" for alloc in allocs)
         assert sum(away) >= -number
     if "done" in text:

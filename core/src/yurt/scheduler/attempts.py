@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple, assert_never
 
 from yurt.scheduler.capacity.in_flight import with_plans
-from yurt.scheduler.capacity.limits import LimitsOf, limits_now, no_limits
+from yurt.scheduler.capacity.limits import LimitsOf, no_limits
 from yurt.scheduler.ids import SeededIds, number_of
+from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.generic import GenericAttempt
 from yurt.scheduler.job_types.system import SystemAttempt
 from yurt.scheduler.placing.warm_start import WarmStart, is_new, only_adds
@@ -44,8 +44,8 @@ def attempt(
     limits: LimitsOf = no_limits,
 ) -> Attempt:
     """What to do about an evaluation, on this snapshot."""
-    generic = _generic(snapshot, evaluation, now=now, seed=seed, attempt=attempt, limits=limits)
-    return generic if isinstance(generic, Attempt) else Attempt(*generic.run())
+    ready = _ready(snapshot, evaluation, now=now, seed=seed, attempt=attempt, limits=limits)
+    return ready if isinstance(ready, Attempt) else Attempt(*GenericAttempt(ready).run())
 
 
 class Series:
@@ -71,15 +71,15 @@ class Series:
         can_go_on = self._limits is no_limits and job is not None and is_new(self._state, job)
         if warm_start is None or not can_go_on:
             self._lay_over()
-        generic = _generic(self._state, evaluation, now=now, seed=self._seed, limits=self._limits)
-        if isinstance(generic, Attempt):
-            made = generic
+            warm_start = None
+        ready = _ready(self._state, evaluation, now=now, seed=self._seed, limits=self._limits)
+        if isinstance(ready, Attempt):
+            made = ready
         else:
-            if warm_start is not None and can_go_on:
-                generic.continue_from(warm_start)
+            generic = GenericAttempt(ready, warm_start)
             made = Attempt(*generic.run())
             if can_go_on and only_adds(*made):
-                self._warm_start = generic.warm_start.after(generic.placers.values())
+                self._warm_start = generic.warm_start_after()
         self._plans.append(made.plan)
         return made
 
@@ -87,10 +87,10 @@ class Series:
         self._state, self._plans = with_plans(self._state, self._plans), []
 
 
-def _generic(
+def _ready(
     snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, seed: int, attempt: int = 0, limits: LimitsOf
-) -> GenericAttempt | Attempt:
-    """An attempt at a service or batch job that is still to run; any other is made at once."""
+) -> AttemptContext | Attempt:
+    """What to attempt a service or batch job with; the attempt at a job of any other type is made at once."""
     if evaluation.triggered_by not in TRIGGERS:
         text = f"scheduler cannot handle '{evaluation.triggered_by}' evaluation reason"
         return _nothing(evaluation, EVAL_FAILED, text, now=now)
@@ -101,16 +101,12 @@ def _generic(
         return _nothing(evaluation, EVAL_COMPLETE, "", now=now)
     job_type = eval_type(job) if job is not None else evaluation.type
     typed = replace(evaluation, type=job_type)
+    context = AttemptContext.of(snapshot, typed, now=now, ids=ids, seed=own_seed, limits=limits)
     match job_type:
         case "system" | "sysbatch":
-            system = SystemAttempt(snapshot, typed, now=now, ids=ids, seed=own_seed)
-            system.limits = () if job is None else tuple(limits_now(limits, snapshot, job))
-            return Attempt(*system.run())
+            return Attempt(*SystemAttempt(context).run())
         case "service" | "batch" | "_core":
-            generic = GenericAttempt(snapshot, typed, now=now, ids=ids, seed=own_seed)
-            if job is not None:
-                generic.limits_of = partial(limits_now, limits, snapshot, job)
-            return generic
+            return context
         case _:
             assert_never(job_type)
 

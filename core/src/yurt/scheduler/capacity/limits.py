@@ -68,3 +68,33 @@ def take(limits: Iterable[Limit], usage: Usage, sign: int = 1) -> None:
     """Count an allocation against all limits."""
     for limit in limits:
         limit.take(usage, sign)
+
+
+class LimitCheck:
+    """Checks the placements of one attempt against the limits of its job; `current` is what is left of them."""
+
+    def __init__(self, make: Callable[[], Sequence[Limit]]) -> None:
+        self._make = make
+        self.current: Sequence[Limit] = make()
+        self.reached = ""
+        """The name of the limit that refused a placement last; empty for none."""
+
+    def restart(self) -> None:
+        """Nothing is placed any more."""
+        self.current = self._make()
+
+    def refuses(self, usage: Usage, given_back: Usage | None = None) -> tuple[str, ...]:
+        """How one more usage would exceed a limit once another one is given back; nothing when it fits."""
+        if given_back is not None:
+            take(self.current, given_back, -1)
+        found = exceeded(self.current, usage)
+        if given_back is not None:
+            take(self.current, given_back)
+        if found is None:
+            return ()
+        self.reached = found[0]
+        return found[1]
+
+    def take(self, usage: Usage, sign: int = 1) -> None:
+        """Count a placement, or with `sign` -1 what it replaces."""
+        take(self.current, usage, sign)

@@ -24,7 +24,7 @@ from yurt.scheduler.explain.missing_requirements import split_by_requirement
 from yurt.scheduler.explain.nearest import near_miss, nearest, smallest
 from yurt.scheduler.explain.unknown_names import unknown_names
 from yurt.scheduler.feasibility.masks import BoolArray
-from yurt.scheduler.job_types.generic import words_of_room
+from yurt.scheduler.job_types.gangs import placed_of_asked
 from yurt.scheduler.placing.group_placer import GroupPlacer
 from yurt.sdk.value import UnixNano, replace
 from yurt.state.store import Snapshot
@@ -98,12 +98,12 @@ def _explained(dry_runs: DryRuns, dry_run: DryRun, group: TaskGroup) -> GroupExp
         scores=_scores(dry_runs.snapshot, table, placed[0].node_id) if placed else (),
     )
     placer = attempt.placers.get(name)
-    if placer is None or not (name in attempt.failed or made.runs_nowhere):
+    if placer is None or not (name in attempt.draft.failed or made.runs_nowhere):
         return made
     quota, only = _quota(attempt, name), _open_rows(attempt, name)
     with freed_capacity(attempt, placer) as (blockers, victims):
         made = replace(made, notes=made.notes + _note_of_victims(victims))
-        made = _with_blockers(made, blockers, attempt.failed.get(name), only=only, quota=quota)
+        made = _with_blockers(made, blockers, attempt.draft.failed.get(name), only=only, quota=quota)
     return with_places(dry_runs, made)
 
 
@@ -199,13 +199,13 @@ def _is_outside(problem: NodeProblem) -> bool:
 
 def _notes(attempt: FinishedAttempt, group: TaskGroup, wanted: int) -> Iterator[str]:
     """What else there is to know about what is not placed."""
-    job = attempt.job
+    job = attempt.context.job
     assert job is not None
     if job.stop:
         yield "the job is stopped"
-    if group.name in attempt.failed or (group.count and not wanted):
-        yield from unknown_names(attempt.snapshot, job, group)
-        if not attempt.snapshot.nodes:
+    if group.name in attempt.draft.failed or (group.count and not wanted):
+        yield from unknown_names(attempt.context.snapshot, job, group)
+        if not attempt.context.snapshot.nodes:
             yield "there are no nodes"
     if attempt.kind == "generic":
         yield from _notes_of_whole(attempt, group)
@@ -215,11 +215,11 @@ def _notes_of_whole(attempt: FinishedGeneric, group: TaskGroup) -> Iterator[str]
     """What is not placed for others do not find room."""
     if group.name in attempt.broken:
         yield f"gang: {attempt.broken[group.name].gang}, so none of them is placed"
-    elif attempt.job is not None and attempt.job.all_at_once and attempt.failed:
-        found, asked = attempt.withdrawn.get(group.name, 0), attempt.queued.get(group.name, 0)
-        others = ", ".join(f'"{name}"' for name in sorted(attempt.failed) if name != group.name)
-        if group.name in attempt.failed:
-            yield f"all_at_once: {words_of_room(found, str(asked))}, so nothing of the job is placed"
+    elif attempt.context.job is not None and attempt.context.job.all_at_once and attempt.draft.failed:
+        found, asked = attempt.draft.withdrawn.get(group.name, 0), attempt.draft.queued.get(group.name, 0)
+        others = ", ".join(f'"{name}"' for name in sorted(attempt.draft.failed) if name != group.name)
+        if group.name in attempt.draft.failed:
+            yield f"all_at_once: {placed_of_asked(found, str(asked))}, so nothing of the job is placed"
         else:
             yield f"all_at_once: nothing of the job is placed, for not all of group {others} finds room"
 
@@ -236,13 +236,13 @@ def _note_of_victims(number: int) -> tuple[str, ...]:
 
 def _quota(attempt: FinishedAttempt, group: str) -> tuple[str, ...]:
     """How one more allocation of the group would exceed a limit beside the nodes."""
-    failed = attempt.failed.get(group)
+    failed = attempt.draft.failed.get(group)
     return () if failed is None else tuple(f"quota {attempt.limit_reached}: {text}" for text in failed.quota_exhausted)
 
 
 def _open_rows(attempt: FinishedAttempt, group: str) -> BoolArray | None:
     """For a system job the nodes that have no allocation of the group; None for all."""
-    if attempt.kind != "system" or not attempt.failed:
+    if attempt.kind != "system" or not attempt.draft.failed:
         return None
     mask = np.zeros(len(attempt.view.offered), np.bool_)
     failed = [node for node, groups in attempt.failed_nodes.items() if group in groups]

@@ -47,7 +47,7 @@ class CountDifference(NamedTuple):
 
 def count_differences(attempt: FinishedAttempt, group: TaskGroup) -> list[CountDifference]:
     """All of a group; none of one that is not wanted any more."""
-    job = attempt.job
+    job = attempt.context.job
     if job is None or job.stop or group.count <= 0:
         return []
     found = _GroupDifferences(attempt, group).find() if attempt.kind == "generic" else _of_system(attempt, group)
@@ -59,7 +59,7 @@ def _of_system(attempt: FinishedSystem, group: TaskGroup) -> Iterator[CountDiffe
     done = attempt.done.get(group.name, 0)
     if done:
         yield CountDifference(done, _number(done, "has ended and is not run again", "have ended and are not run again"))
-    old = len(attempt.replacing.get(group.name, []))
+    old = len(attempt.draft.replacing.get(group.name, []))
     if old:
         yield _old(old)
 
@@ -75,10 +75,10 @@ class _GroupDifferences:
     def __init__(self, attempt: FinishedGeneric, group: TaskGroup) -> None:
         self._attempt = attempt
         self._group = group
-        self._stops = {stop.id: stop.description for stop in attempt.stops}
+        self._stops = {stop.id: stop.description for stop in attempt.draft.stops}
         self._places = [place for place in attempt.wanted if place.group == group.name]
         self._replaced = {place.previous.id for place in self._places if place.previous is not None}
-        self._allocs = [alloc for alloc in attempt.allocs if alloc.task_group == group.name]
+        self._allocs = [alloc for alloc in attempt.context.allocs if alloc.task_group == group.name]
         self._running = {alloc.id for alloc in self._allocs if is_live(alloc) and alloc.id not in self._stops}
         self._classes = self._classified()
         self._canaries = self._canary_ids()
@@ -98,23 +98,23 @@ class _GroupDifferences:
             yield CountDifference(left, self._waiting(left))
 
     def _classified(self) -> Classified:
-        attempt, job = self._attempt, self._attempt.job
+        attempt, job = self._attempt, self._attempt.context.job
         assert job is not None
         allocs = self._allocs
         if job.type == JOB_BATCH:
             allocs = [alloc for alloc in allocs if is_live(alloc) or self._is_of_version(alloc)]
-        nodes = {alloc.node_id: attempt.snapshot.nodes.get(alloc.node_id) for alloc in allocs}
-        return classify_all(allocs, nodes, is_batch=job.type == JOB_BATCH, now=attempt.now)
+        nodes = {alloc.node_id: attempt.context.snapshot.nodes.get(alloc.node_id) for alloc in allocs}
+        return classify_all(allocs, nodes, is_batch=job.type == JOB_BATCH, now=attempt.context.now)
 
     def _is_of_version(self, alloc: Allocation) -> bool:
-        job, own = self._attempt.job, alloc.job
+        job, own = self._attempt.context.job, alloc.job
         return (
             job is not None and own is not None and (own.version, own.create_index) >= (job.version, job.create_index)
         )
 
     def _deployment(self) -> Deployment | None:
         """The deployment of the version, if it knows the group."""
-        deployment = self._attempt.told_deployment
+        deployment = self._attempt.version_deployment
         return deployment if deployment is not None and self._group.name in deployment.task_groups else None
 
     def _canary_ids(self) -> frozenset[str]:
@@ -177,10 +177,10 @@ class _GroupDifferences:
         attempt, away = self._attempt, self._away()
         present = split(
             (alloc for alloc in self._classes.untainted if alloc.id not in away),
-            is_batch=attempt.evaluation.type == JOB_BATCH,
-            eval_id=attempt.evaluation.id,
-            now=attempt.now,
-            deployment=attempt.deployment,
+            is_batch=attempt.context.evaluation.type == JOB_BATCH,
+            eval_id=attempt.context.evaluation.id,
+            now=attempt.context.now,
+            deployment=attempt.draft.deployment,
         ).present
         dropped = {one for one, why in self._stops.items() if why in (NOT_NEEDED, NOT_NEEDED_RECONNECT)}
         gone = dropped | self._replaced | self._canaries
@@ -217,13 +217,13 @@ class _GroupDifferences:
 
     def _is_rolled_out(self, alloc: Allocation) -> bool:
         """Whether whoever watches its deployment decides about its replacement."""
-        deployment, transition = self._attempt.deployment, alloc.desired_transition
+        deployment, transition = self._attempt.draft.deployment, alloc.desired_transition
         is_own = deployment is not None and deployment.id == alloc.deployment_id
         is_active = deployment is not None and deployment.status in DEPLOYMENT_ACTIVE
         return is_own and is_active and not (transition.reschedule or transition.force_reschedule)
 
     def _is_outdated(self, alloc: Allocation) -> bool:
-        job = self._attempt.job
+        job = self._attempt.context.job
         assert job is not None
         return (
             alloc.job is not None
@@ -233,7 +233,7 @@ class _GroupDifferences:
 
     def _later(self, alloc: Allocation) -> str:
         """The delayed evaluation that replaces an allocation; one that is only tried here has no name."""
-        known = alloc.followup_eval_id in self._attempt.snapshot.evals
+        known = alloc.followup_eval_id in self._attempt.context.snapshot.evals
         return f"delayed evaluation {alloc.followup_eval_id[:8]}" if known else "a delayed evaluation"
 
     # -- what waits ------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class _GroupDifferences:
 
     def _clients_until(self) -> int:
         """When the last of the lost allocations is stopped that their clients stop by themselves; 0 for none."""
-        now = self._attempt.now
+        now = self._attempt.context.now
         lost = [*self._classes.lost, *self._classes.expiring]
         lost += [a for a in self._allocs if a.client_status == CLIENT_LOST and not a.next_allocation]
         times = (client_stops_by(alloc, now) for alloc in lost)
@@ -264,7 +264,7 @@ class _GroupDifferences:
     def _named_deployment(self) -> str:
         """A deployment that only this attempt would begin has no name."""
         deployment = self._deployment()
-        is_known = deployment is not None and deployment.id in self._attempt.snapshot.deployments
+        is_known = deployment is not None and deployment.id in self._attempt.context.snapshot.deployments
         return f"deployment {deployment.id[:8]}" if deployment is not None and is_known else "the deployment"
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import NamedTuple
 
 from yurt.scheduler.attempts import lay_over
-from yurt.scheduler.capacity.limits import LimitsOf, limits_now, no_limits
+from yurt.scheduler.capacity.limits import LimitsOf, no_limits
 from yurt.scheduler.explain.edits import apply_edits, edited_node
 from yurt.scheduler.explain.finished_attempt import FinishedAttempt
 from yurt.scheduler.explain.freed_capacity import freed_capacity, is_live
 from yurt.scheduler.explain.nearest import nearest, smallest
 from yurt.scheduler.ids import SeededIds
+from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.generic import GenericAttempt
 from yurt.scheduler.job_types.system import SystemAttempt
 from yurt.sdk.value import UnixNano
@@ -37,26 +38,26 @@ class DryRun(NamedTuple):
 
     def unplaced(self, group: str) -> int:
         """How many of the group found no room."""
-        return self.attempt.queued.get(group, 0)
+        return self.attempt.draft.queued.get(group, 0)
 
     def running(self, group: str) -> int:
         """How many of the group run and go on running."""
-        stopped = {stop.id for stop in self.attempt.stops}
+        stopped = {stop.id for stop in self.attempt.draft.stops}
         return sum(
             1
-            for alloc in self.attempt.allocs
+            for alloc in self.attempt.context.allocs
             if alloc.task_group == group and alloc.id not in stopped and is_live(alloc)
         )
 
     def served(self, group: str) -> int:
         """How many nodes have the group of a system job as it is wanted, or get it."""
-        return self.running(group) + len(self.placed(group)) - len(self.attempt.replacing.get(group, ()))
+        return self.running(group) + len(self.placed(group)) - len(self.attempt.draft.replacing.get(group, ()))
 
     def change_for_one_more(self, group: str) -> SmallestChange | None:
         """The least change for one more allocation of a group that found no room."""
         attempt = self.attempt
         placer = attempt.placers.get(group)
-        if placer is None or group not in attempt.failed or attempt.failed[group].quota_exhausted:
+        if placer is None or group not in attempt.draft.failed or attempt.draft.failed[group].quota_exhausted:
             return None
         with freed_capacity(attempt, placer) as (blockers, _):
             return smallest(blockers, nearest(blockers, blockers.nodes & (blockers.count > 0)))
@@ -82,15 +83,9 @@ class DryRuns:
         job = apply_edits(self.job, group, edits)
         snapshot, evaluation = lay_over(_with_nodes(self.snapshot, edits), job, now=self._now, seed=self._seed)
         ids = SeededIds(self._seed, evaluation.id, "0")
-        laid = snapshot.jobs[evaluation.namespace, evaluation.job_id]
-        limits = partial(limits_now, self._limits, snapshot, laid)
-        attempt: FinishedAttempt
-        if evaluation.type in (JOB_SYSTEM, JOB_SYSBATCH):
-            attempt = SystemAttempt(snapshot, evaluation, now=self._now, ids=ids, seed=self._seed)
-            attempt.limits = tuple(limits())
-        else:
-            attempt = GenericAttempt(snapshot, evaluation, now=self._now, ids=ids, seed=self._seed)
-            attempt.limits_of = limits
+        context = AttemptContext.of(snapshot, evaluation, now=self._now, ids=ids, seed=self._seed, limits=self._limits)
+        is_system = evaluation.type in (JOB_SYSTEM, JOB_SYSBATCH)
+        attempt = SystemAttempt(context) if is_system else GenericAttempt(context)
         plan, _ = attempt.run()
         return DryRun(attempt, plan)
 

@@ -10,44 +10,25 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 from yurt.scheduler.capacity.view import ClusterView
+from yurt.scheduler.job_types.context import AttemptContext
+from yurt.scheduler.job_types.plan_draft import PlanDraft
 from yurt.scheduler.placing.group_placer import GroupPlacer
 from yurt.scheduler.reconcile.results import PlacementRequest
-from yurt.sdk.value import UnixNano
-from yurt.state.store import Snapshot
-from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
-from yurt.structs.evaluation import Evaluation
 from yurt.structs.explain.metrics import AllocationMetric
-from yurt.structs.job import Job
-from yurt.structs.plan import AllocStop
 
 
 class _Finished(Protocol):
     """Common to the schedulers of all types of job."""
 
     @property
-    def snapshot(self) -> Snapshot:
-        """The state that the attempt saw."""
+    def context(self) -> AttemptContext:
+        """The state that the attempt saw, its time, its job and evaluation."""
         ...
 
     @property
-    def now(self) -> UnixNano:
-        """Its time."""
-        ...
-
-    @property
-    def job(self) -> Job | None:
-        """The job; None when it was purged."""
-        ...
-
-    @property
-    def allocs(self) -> Sequence[Allocation]:
-        """All stored allocations of the job."""
-        ...
-
-    @property
-    def stops(self) -> Sequence[AllocStop]:
-        """The allocations that the plan stops."""
+    def draft(self) -> PlanDraft:
+        """What it stops and places, and the groups that found no node."""
         ...
 
     @property
@@ -58,21 +39,6 @@ class _Finished(Protocol):
     @property
     def placers(self) -> Mapping[str, GroupPlacer]:
         """By group: its feasible nodes, its ranking and why nodes refused."""
-        ...
-
-    @property
-    def failed(self) -> Mapping[str, AllocationMetric]:
-        """By group: the metrics of its first placement that found no node."""
-        ...
-
-    @property
-    def queued(self) -> Mapping[str, int]:
-        """By group: how many allocations are not placed."""
-        ...
-
-    @property
-    def replacing(self) -> Mapping[str, Sequence[Allocation]]:
-        """By group: allocations whose capacity counted as free for a placement that found no node even so."""
         ...
 
     @property
@@ -90,17 +56,7 @@ class FinishedGeneric(_Finished, Protocol):
         ...
 
     @property
-    def evaluation(self) -> Evaluation:
-        """The evaluation that asked for the attempt."""
-        ...
-
-    @property
-    def deployment(self) -> Deployment | None:
-        """The active deployment of the job's version."""
-        ...
-
-    @property
-    def told_deployment(self) -> Deployment | None:
+    def version_deployment(self) -> Deployment | None:
         """The deployment of the job's version, ended or not."""
         ...
 
@@ -112,11 +68,6 @@ class FinishedGeneric(_Finished, Protocol):
     @property
     def broken(self) -> Mapping[str, AllocationMetric]:
         """Gangs with too few members placed, and why."""
-        ...
-
-    @property
-    def withdrawn(self) -> Mapping[str, int]:
-        """By group: placements withdrawn because `all_at_once` was not met."""
         ...
 
 

@@ -33,12 +33,12 @@ class FreedCapacity(NamedTuple):
 def freed_capacity(attempt: FinishedAttempt, placer: GroupPlacer) -> Iterator[FreedCapacity]:
     """Count as free what the placer's group would replace and what it may preempt, as long as somebody looks at it."""
     group = placer.group
-    replaced = attempt.replacing.get(group.name, []) if group.name in attempt.failed else []
+    replaced = attempt.draft.replacing.get(group.name, []) if group.name in attempt.draft.failed else []
     live = [alloc for alloc in replaced if is_live(alloc)] if attempt.kind == "generic" else []
     for alloc in replaced:
         placer.view.release(alloc)
     _count(placer, live, -1)
-    victims = _victims(placer) if attempt.queued.get(group.name) else []
+    victims = _victims(placer) if attempt.draft.queued.get(group.name) else []
     for alloc in victims:
         placer.view.release(alloc)
     yield FreedCapacity(NodeBlockers(placer, _staying_rows(attempt, placer, group)), len(victims))
@@ -73,10 +73,10 @@ def _staying_rows(attempt: FinishedAttempt, placer: GroupPlacer, group: TaskGrou
     view = placer.view
     running = [
         alloc
-        for alloc in attempt.allocs
+        for alloc in attempt.context.allocs
         if alloc.task_group == group.name and is_live(alloc) and not view.is_released(alloc.id)
     ]
-    if group.name not in attempt.replacing:
+    if group.name not in attempt.draft.replacing:
         running.sort(key=lambda alloc: (index_of(alloc), alloc.name, alloc.id))
         running = running[_replaced_at_once(attempt, group) :]
     return [row for alloc in running if (row := view.row(alloc.node_id)) is not None]
@@ -86,8 +86,8 @@ def _replaced_at_once(attempt: FinishedAttempt, group: TaskGroup) -> int:
     """How many a change of the group replaces before what it lacks is placed."""
     update = group.update
     if update is None or update.max_parallel <= 0:
-        return len(attempt.allocs)
-    return max(0, update.max_parallel - attempt.queued.get(group.name, 0))
+        return len(attempt.context.allocs)
+    return max(0, update.max_parallel - attempt.draft.queued.get(group.name, 0))
 
 
 def is_live(alloc: Allocation) -> bool:

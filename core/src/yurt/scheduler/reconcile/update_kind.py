@@ -7,9 +7,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.network import NetworkResource
 from yurt.structs.task import Task
+
+
+def is_current(alloc: Allocation, job: Job) -> bool:
+    """Whether an allocation is of this version of the job; one that was purged and registered again is another job."""
+    old = alloc.job
+    return old is not None and old.version == job.version and old.create_index == job.create_index
 
 
 def is_destructive(old: Job, new: Job, group_name: str) -> bool:

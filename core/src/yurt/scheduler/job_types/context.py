@@ -1,0 +1,48 @@
+"""What an attempt is made from, for all types of job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from yurt.scheduler.capacity.limits import Limit, LimitsOf, limits_now, no_limits
+from yurt.scheduler.ids import SeededIds
+from yurt.sdk.value import UnixNano
+from yurt.state.store import Snapshot
+from yurt.structs.alloc import Allocation
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+
+
+class AttemptContext(NamedTuple):
+    """The state, the evaluation and its job, the time, and what ids and ties are drawn from."""
+
+    snapshot: Snapshot
+    evaluation: Evaluation
+    job: Job | None
+    """None when it was purged."""
+    allocs: tuple[Allocation, ...]
+    """All stored allocations of the job."""
+    now: UnixNano
+    ids: SeededIds
+    seed: int
+    limits: Callable[[], Sequence[Limit]]
+    """Makes the limits of the job, as they are before the plan."""
+
+    @classmethod
+    def of(
+        cls,
+        snapshot: Snapshot,
+        evaluation: Evaluation,
+        *,
+        now: UnixNano,
+        ids: SeededIds,
+        seed: int,
+        limits: LimitsOf = no_limits,
+    ) -> AttemptContext:
+        """The context of an attempt at an evaluation on a state."""
+        job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
+        allocs = snapshot.allocs_of_job(evaluation.namespace, evaluation.job_id)
+        own_limits = tuple if job is None else partial(limits_now, limits, snapshot, job)
+        return cls(snapshot, evaluation, job, allocs, now, ids, seed, own_limits)

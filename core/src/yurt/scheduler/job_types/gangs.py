@@ -1,0 +1,70 @@
+"""Gangs: groups of which a least number of members must run together, or none."""
+
+from __future__ import annotations
+
+from yurt.scheduler.job_types.context import AttemptContext
+from yurt.scheduler.job_types.plan_draft import PlanDraft
+from yurt.scheduler.reconcile.replacements import ran_successfully
+from yurt.sdk.value import replace
+from yurt.structs.alloc import Allocation
+from yurt.structs.explain.metrics import AllocationMetric
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.questions import is_terminal
+from yurt.structs.status import JOB_BATCH
+
+
+def placed_of_asked(found: int, asked: str) -> str:
+    """`1 of 5 finds room`, `4 of 5 find room`: how many of those that belong together could be placed."""
+    return f"{found} of {asked} {'finds' if found == 1 else 'find'} room"
+
+
+class Gangs:
+    """The gangs of one attempt; `broken` are those with too few members, and why."""
+
+    def __init__(self, context: AttemptContext) -> None:
+        self.broken: dict[str, AllocationMetric] = {}
+        self._context = context
+
+    def find_broken(self, job: Job, draft: PlanDraft) -> bool:
+        """Note the gangs with too few members; whether there are new ones, without which all is to be placed again."""
+        found = False
+        for group in job.task_groups:
+            if group.name not in draft.failed or group.name in self.broken:
+                continue
+            placed = sum(1 for placement in draft.placements if placement.task_group == group.name)
+            members = self._members(group, draft) + placed
+            if members < group.least:
+                text = placed_of_asked(members, f"the {group.least} that must run together")
+                self.broken[group.name] = replace(draft.failed[group.name], gang=text)
+                found = True
+        return found
+
+    def least_accepted(self, draft: PlanDraft) -> dict[str, int]:
+        """How many placements of each gang the plan applier must accept."""
+        job = self._context.job
+        groups = [group for group in job.task_groups if group.gang is not None] if job is not None else []
+        if not groups:
+            return {}
+        placed = [placement.task_group for placement in draft.placements]
+        least = {g.name: g.least - self._members(g, draft) for g in groups if g.name in placed}
+        # A gang whose other members wait may have fewer: those that failed do not, or they would be left out.
+        short = {name for name, number in least.items() if number > placed.count(name)}
+        assert short.isdisjoint(draft.failed), (short, "gangs that failed keep their minimum or are left out")
+        return {name: number for name, number in least.items() if number > 0}
+
+    def _members(self, group: TaskGroup, draft: PlanDraft) -> int:
+        """The allocations that count besides new ones: those that go on running, and those that have finished."""
+        stopped = draft.stopped_ids()
+        return sum(
+            1
+            for alloc in self._context.allocs
+            if alloc.task_group == group.name
+            and alloc.id not in stopped
+            and (not is_terminal(alloc) or self._is_finished(alloc))
+        )
+
+    def _is_finished(self, alloc: Allocation) -> bool:
+        """Whether it has done its work in this version of a batch job."""
+        job = self._context.job
+        is_own = job is not None and alloc.job is not None and alloc.job.version == job.version
+        return is_own and self._context.evaluation.type == JOB_BATCH and ran_successfully(alloc)

@@ -1,0 +1,87 @@
+"""The placers of an attempt's groups, and the view of the cluster that they share."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+from yurt.scheduler.capacity.view import ClusterView
+from yurt.scheduler.job_types.context import AttemptContext
+from yurt.scheduler.job_types.plan_draft import PlanDraft
+from yurt.scheduler.placing.group_placer import GroupPlacer
+from yurt.scheduler.placing.warm_start import WarmStart
+from yurt.structs.alloc import Allocation
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.questions import is_terminal
+
+
+class GroupPlacers:
+    """One placer for each group, made when the group's first request comes."""
+
+    def __init__(self, context: AttemptContext, warm_start: WarmStart | None = None) -> None:
+        """`warm_start` is where attempts at other jobs have ended; only a job that `is_new` may begin there."""
+        assert warm_start is None or not context.allocs, "the view of the attempt before lacks the stops of this job"
+        self._context = context
+        self._warm_start = warm_start or WarmStart(ClusterView(context.snapshot))
+        self.view = self._warm_start.view
+        """The cluster with what is placed so far."""
+        self._first_generation = self.view.generation
+        self.by_group: dict[str, GroupPlacer] = {}
+
+    def restart(self, kept: Collection[str]) -> None:
+        """Begin again with nothing placed, and keep the placers of these groups: they know why nodes refused."""
+        if self.view.generation != self._first_generation:
+            assert not self._first_generation, "what others have placed would be lost"
+            self._warm_start = WarmStart(ClusterView(self._context.snapshot))
+            self.view = self._warm_start.view
+        self.by_group = {name: placer for name, placer in self.by_group.items() if name in kept}
+
+    def of(self, job: Job, name: str, draft: PlanDraft) -> GroupPlacer:
+        """The placer of a group of the job's newest version."""
+        placer = self.by_group.get(name)
+        if placer is None:
+            group = job.group(name)
+            assert group is not None
+            placer = self.by_group[name] = self._warm_start.placer(job, group) or self._new(job, group, draft)
+        return placer
+
+    def of_older(self, job: Job, name: str, draft: PlanDraft) -> GroupPlacer:
+        """For one placement of an older version; it sees the cluster as it is at this moment."""
+        group = job.group(name)
+        assert group is not None
+        return self._new(job, group, draft)
+
+    def others(self, name: str) -> Iterator[GroupPlacer]:
+        """The placers of the other groups: they have to know of each placement of this one."""
+        return (placer for other, placer in self.by_group.items() if other != name)
+
+    def names_of(self, rows: Sequence[int]) -> Mapping[int, str]:
+        """The names of these rows' nodes, perhaps with others: they are looked up once for all attempts."""
+        known: dict[int, str] = self.view.rows.names
+        unknown = list(set(rows).difference(known))
+        if unknown:
+            ids = self.view.rows.ids
+            nodes = self._context.snapshot.nodes.rows([ids[row] for row in unknown])
+            known.update((row, node.name) for row, node in zip(unknown, nodes, strict=True))
+        return known
+
+    def warm_start_after(self) -> WarmStart:
+        """Where an attempt at the next new job may begin."""
+        return self._warm_start.after(self.by_group.values())
+
+    def _new(self, job: Job, group: TaskGroup, draft: PlanDraft) -> GroupPlacer:
+        """A placer that knows of what runs and of what is placed so far."""
+        placer = GroupPlacer(self.view, job, group, seed=self._context.seed, own=list(self._running(draft)))
+        if placer.distinct.is_used and draft.placements:
+            for placement in draft.placements:
+                row = self.view.row(placement.node_id)
+                if row is not None:
+                    placer.distinct.count((row,), placement.task_group)
+            placer.recount()
+        return placer
+
+    def _running(self, draft: PlanDraft) -> Iterator[Allocation]:
+        """The job's allocations that the plan leaves running."""
+        stopped = draft.stopped_ids()
+        for alloc in self._context.allocs:
+            if not is_terminal(alloc) and alloc.id not in stopped:
+                yield alloc

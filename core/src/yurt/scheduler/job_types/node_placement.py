@@ -1,0 +1,116 @@
+"""Placing on given nodes: a system job has no choice among nodes, so each node that refuses is a failure of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from yurt.scheduler.capacity.limits import LimitCheck
+from yurt.scheduler.capacity.view import ClusterView
+from yurt.scheduler.job_types.plan_draft import PlanDraft
+from yurt.scheduler.placing.group_placer import GroupPlacer
+from yurt.scheduler.reconcile.results import PlacementRequest
+from yurt.sdk.value import replace
+from yurt.structs.explain.metrics import AllocationMetric
+from yurt.structs.resources import Resources
+
+
+class GroupTargets(NamedTuple):
+    """What a group is to get: replacements on the nodes of what they replace, and new allocations by row."""
+
+    placer: GroupPlacer
+    destructive: list[PlacementRequest]
+    fresh: list[tuple[int, PlacementRequest]]
+
+
+class NodePlacement:
+    """Places the requests of a system job; `failed_nodes` has for each node the groups that found no capacity."""
+
+    def __init__(
+        self, view: ClusterView, draft: PlanDraft, limits: LimitCheck, counts: Mapping[str, dict[str, int]]
+    ) -> None:
+        self.failed_nodes: dict[str, set[str]] = {}
+        self._view = view
+        self._draft = draft
+        self._limits = limits
+        self._counts = counts
+
+    def place_all(self, targets: Iterable[GroupTargets]) -> None:
+        """Place once all that goes is known, and first what replaces: what a group gives up, the next may take."""
+        targets = tuple(targets)
+        for placer, destructive, _ in targets:
+            for request in destructive:
+                row = self._view.row(request.previous.node_id) if request.previous is not None else None
+                assert row is not None, "what is replaced has a node that is known"
+                self._place(placer, row, request)
+        for placer, _, fresh in targets:
+            for row, request in fresh:
+                self._place(placer, row, request)
+
+    def _place(self, placer: GroupPlacer, row: int, request: PlacementRequest) -> None:
+        counts, draft, view = self._counts[request.group], self._draft, self._view
+        counts["canary" if request.is_canary else "destructive_update" if request.stops else "place"] += 1
+        replaced = request.previous if request.stops else None
+        if replaced is not None:
+            view.release(replaced)
+        refused = self._refused(placer) if self._limits.current else None
+        found = placer.place_on(row) if refused is None else refused
+        if isinstance(found, AllocationMetric):
+            if replaced is not None:
+                draft.replacing.setdefault(request.group, []).append(replaced)
+                view.restore(replaced)
+            self._fail(request.group, view.rows.ids[row], found)
+            return
+        if self._limits.current:
+            self._limits.take(found.grant.usage)
+        counts["preemptions"] += len(found.preempted)
+        draft.add(request, found, view.node(row), version=placer.job.version, deployment=draft.deployment)
+
+    def _refused(self, placer: GroupPlacer) -> AllocationMetric | None:
+        """Why a limit refuses one more allocation; None when it fits."""
+        dimensions = self._limits.refuses(placer.ask.plain.usage)
+        if not dimensions:
+            return None
+        return AllocationMetric(nodes_evaluated=1, node_pool=placer.job.node_pool, quota_exhausted=dimensions)
+
+    def _fail(self, group: str, node_id: str, metric: AllocationMetric) -> None:
+        draft = self._draft
+        draft.queued[group] += 1
+        self.failed_nodes.setdefault(node_id, set()).add(group)
+        known = draft.failed.get(group)
+        draft.failed[group] = metric if known is None else _merged(known, metric)
+
+
+def _merged(known: AllocationMetric, metric: AllocationMetric) -> AllocationMetric:
+    """What failed on some nodes and what failed on one more: numbers of nodes add up, what ran out somewhere stays.
+
+    Only nodes that were asked for room tell how many nodes were looked at; those beyond a limit were not.
+    """
+    looked_at = max(known, metric, key=lambda each: each.nodes_evaluated)
+    return replace(
+        looked_at,
+        coalesced_failures=known.coalesced_failures + 1,
+        nodes_exhausted=known.nodes_exhausted + metric.nodes_exhausted,
+        dimension_exhausted=_added(known.dimension_exhausted, metric.dimension_exhausted),
+        class_exhausted=_added(known.class_exhausted, metric.class_exhausted),
+        resources_exhausted=_ran_out(known.resources_exhausted, metric.resources_exhausted),
+        quota_exhausted=known.quota_exhausted or metric.quota_exhausted,
+    )
+
+
+def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {name: one.get(name, 0) + other.get(name, 0) for name in sorted({*one, *other})}
+
+
+def _ran_out(one: Mapping[str, Resources], other: Mapping[str, Resources]) -> dict[str, Resources]:
+    """What each task asks of the dimensions that ran out on any of the nodes: 0 of those that never did."""
+    found = dict(one)
+    for task, asked in other.items():
+        before = found.get(task, asked)
+        found[task] = replace(
+            before,
+            cpu=max(before.cpu, asked.cpu),
+            memory_mb=max(before.memory_mb, asked.memory_mb),
+            disk_mb=max(before.disk_mb, asked.disk_mb),
+        )
+    return dict(sorted(found.items()))

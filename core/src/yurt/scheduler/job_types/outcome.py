@@ -1,0 +1,29 @@
+"""How an evaluation ends after an attempt, for all types of job."""
+
+from __future__ import annotations
+
+from yurt.scheduler.job_types.context import AttemptContext
+from yurt.scheduler.job_types.plan_draft import PlanDraft
+from yurt.sdk.value import replace
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.plan import Plan
+from yurt.structs.status import EVAL_COMPLETE
+
+
+def completed(
+    context: AttemptContext, draft: PlanDraft, plan: Plan, *, limit_reached: str, deployment_id: str
+) -> Evaluation:
+    """The evaluation as complete, with what could not be placed; what is left waits in an evaluation of its own."""
+    evaluation = context.evaluation
+    return replace(
+        evaluation,
+        status=EVAL_COMPLETE,
+        status_description="",
+        failed_tg_allocs=dict(sorted(draft.failed.items())),
+        queued_allocations=dict(sorted(draft.queued.items())),
+        quota_limit_reached=limit_reached,
+        deployment_id=deployment_id,
+        plan_annotations=plan.annotations if evaluation.annotate_plan else None,
+        snapshot_index=context.snapshot.index,
+        modify_time=context.now,
+    )

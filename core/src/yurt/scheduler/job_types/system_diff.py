@@ -1,0 +1,200 @@
+"""What a system job has on each node against what it wants there: what to stop, to keep, to update and to place.
+
+Each node that may take a group gets one allocation of it. An allocation is looked at by itself: its node decides
+whether it stays, because there is no count that others could make up for.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from yurt.scheduler.capacity.view import ClusterView
+from yurt.scheduler.feasibility.masks import is_row_feasible
+from yurt.scheduler.job_types.context import AttemptContext
+from yurt.scheduler.job_types.node_placement import GroupTargets
+from yurt.scheduler.job_types.plan_draft import PlanDraft
+from yurt.scheduler.job_types.system_rollout import SystemRollout
+from yurt.scheduler.placing.group_placer import GroupPlacer
+from yurt.scheduler.reconcile import results as why
+from yurt.scheduler.reconcile.alloc_names import alloc_name
+from yurt.scheduler.reconcile.classify import (
+    DISCONNECTING,
+    EXPIRING,
+    LOST,
+    MIGRATE,
+    RECONNECTING,
+    classify,
+    strategy_of,
+)
+from yurt.scheduler.reconcile.followups import followups
+from yurt.scheduler.reconcile.results import PlacementRequest, StopRequest
+from yurt.scheduler.reconcile.update_kind import is_current
+from yurt.structs.alloc import Allocation
+from yurt.structs.evaluation import DesiredUpdates
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.node import Node
+from yurt.structs.questions import is_for_node, is_ready, is_terminal
+from yurt.structs.status import (
+    CLIENT_LOST,
+    CLIENT_TERMINAL,
+    CLIENT_UNKNOWN,
+    JOB_SYSBATCH,
+    SERVER_TERMINAL,
+    TRIGGER_MAX_DISCONNECT,
+    ClientStatus,
+    NotGiven,
+)
+
+COUNTERS: Final = DesiredUpdates.__struct_fields__
+Counts = dict[str, dict[str, int]]
+"""By group the counts of `DesiredUpdates`."""
+
+
+def stop(draft: PlanDraft, view: ClusterView, request: StopRequest) -> None:
+    """Stop an allocation with the plan: what it uses is free from now on."""
+    draft.stops.append(request.as_plan())
+    view.release(request.alloc)
+
+
+def stop_live(context: AttemptContext, draft: PlanDraft, view: ClusterView, groups: frozenset[str]) -> Counts:
+    """Stop all live allocations but those of these groups; the counts of each group."""
+    counts: Counts = {}
+    for alloc in context.allocs:
+        if alloc.task_group not in groups and not is_terminal(alloc):
+            counts.setdefault(alloc.task_group, dict.fromkeys(COUNTERS, 0))["stop"] += 1
+            stop(draft, view, StopRequest(alloc, why.NOT_NEEDED))
+    return counts
+
+
+class SystemDiff:
+    """Compares the nodes with one system job."""
+
+    def __init__(self, context: AttemptContext, job: Job, draft: PlanDraft, view: ClusterView) -> None:
+        self._context = context
+        self._job = job
+        self._draft = draft
+        self._view = view
+        self.counts: Counts = {}
+        self.placers: dict[str, GroupPlacer] = {}
+        self.done: dict[str, int] = {}
+        """By group the nodes on which a sysbatch job has ended."""
+        self._disconnected: list[tuple[Allocation, int]] = []
+        """Allocations that become unknown, and until when."""
+
+    def compare(self, rollout: SystemRollout) -> list[GroupTargets]:
+        """Stop what is not wanted, note what stays, and name what is to be placed."""
+        groups = self._job.task_groups
+        wanted = frozenset(group.name for group in groups if group.count > 0)
+        self.counts = stop_live(self._context, self._draft, self._view, wanted)
+        for group in groups:
+            self.counts.setdefault(group.name, dict.fromkeys(COUNTERS, 0))
+            self._draft.queued[group.name] = 0
+        return [self._diff_group(group, rollout) for group in groups if group.count > 0]
+
+    def _diff_group(self, group: TaskGroup, rollout: SystemRollout) -> GroupTargets:
+        """What one group is to get; its placer is kept for the explanation."""
+        job = self._job
+        placer = self.placers[group.name] = GroupPlacer(self._view, job, group, seed=self._context.seed, own=())
+        wanted = np.flatnonzero(placer.candidates.mask)
+        covered: set[str] = set()
+        done: set[str] = set()
+        outdated: list[Allocation] = []
+        previous: dict[str, Allocation] = {}
+        for alloc in sorted(self._context.allocs, key=lambda a: (a.create_index, a.id)):
+            if alloc.task_group != group.name:
+                continue
+            if self._is_done(alloc):
+                done.add(alloc.node_id)
+            elif self._keep(group, alloc, outdated):
+                covered.add(alloc.node_id)
+            elif not (alloc.desired_status in SERVER_TERMINAL and alloc.client_status not in CLIENT_TERMINAL):
+                previous[alloc.node_id] = alloc
+        self.done[group.name] = len(done - covered)
+        covered |= done
+        counts = self.counts[group.name]
+        destructive = rollout.updates(group, outdated, counts)
+        fresh = []
+        ids = self._view.rows.ids
+        if placer.volumes.is_used:
+            placer.look_at_volumes(0)
+        outside = tuple(placer.volumes_refused.values())
+        for row in sorted(wanted.tolist(), key=lambda row: ids[row]):
+            if ids[row] not in covered and placer.feasible.mask[row] and not any(mask[row] for mask in outside):
+                name = alloc_name(job.name or job.id, group.name, 0)
+                fresh.append((row, PlacementRequest(group.name, name, previous.get(ids[row]))))
+        rollout.begin(group, counts, replaced=len(destructive), new=len(fresh))
+        return GroupTargets(placer, destructive, fresh)
+
+    def _is_done(self, alloc: Allocation) -> bool:
+        """A sysbatch allocation that ended is not run again for the same version."""
+        is_ended = alloc.client_status in CLIENT_TERMINAL and alloc.client_status != CLIENT_LOST
+        return self._job.type == JOB_SYSBATCH and is_ended and is_current(alloc, self._job)
+
+    def _keep(self, group: TaskGroup, alloc: Allocation, outdated: list[Allocation]) -> bool:
+        """Decide about one allocation; whether its node needs no other one."""
+        if alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL:
+            return False
+        job, node = self._job, self._context.snapshot.nodes.get(alloc.node_id)
+        found = classify(alloc, node, is_batch=job.type == JOB_SYSBATCH, now=self._context.now)
+        counts = self.counts[group.name]
+        if found == MIGRATE:
+            self._stop(alloc, why.NODE_TAINTED)
+            return True
+        if found in (LOST, EXPIRING):
+            self._stop(alloc, why.LOST, CLIENT_LOST)
+            return False
+        if found == DISCONNECTING:
+            self._disconnect(alloc)
+            counts["disconnect"] += 1
+            return True
+        if found == RECONNECTING:
+            counts["reconnect"] += 1
+            self._draft.change(alloc, append_state=(alloc.client_status, self._context.now))
+        row = self._view.row(alloc.node_id)
+        is_newest = is_current(alloc, job)
+        if row is None or node is None or not self._suits(group, node, row=row, is_newest=is_newest):
+            self._stop(alloc, why.NOT_NEEDED)
+        elif is_newest or not is_ready(node):
+            counts["ignore"] += 1
+        else:
+            outdated.append(alloc)
+        return True
+
+    def _suits(self, group: TaskGroup, node: Node, *, row: int, is_newest: bool) -> bool:
+        """Whether an allocation may stay: what else a version asks of a node is asked once, before it is placed."""
+        return (
+            is_for_node(self._job, node)
+            if is_newest
+            else is_row_feasible(self._context.snapshot, self._job, group, row)
+        )
+
+    def _stop(self, alloc: Allocation, description: str, client_status: ClientStatus | NotGiven = "") -> None:
+        self.counts[alloc.task_group]["stop"] += 1
+        stop(self._draft, self._view, StopRequest(alloc, description, client_status))
+
+    def _disconnect(self, alloc: Allocation) -> None:
+        self._draft.change(
+            alloc,
+            client_status=CLIENT_UNKNOWN,
+            client_description=why.UNKNOWN,
+            append_state=(CLIENT_UNKNOWN, self._context.now),
+        )
+        lost_after = strategy_of(alloc).lost_after
+        if lost_after > 0:
+            self._disconnected.append((alloc, self._context.now + lost_after))
+
+    def follow_up(self) -> None:
+        """Come back when the time of what is unknown is over."""
+        made, eval_of = followups(
+            self._job,
+            self._disconnected,
+            TRIGGER_MAX_DISCONNECT,
+            ids=self._context.ids,
+            parent=self._context.evaluation,
+            now=self._context.now,
+        )
+        self._draft.results.followups.extend(made)
+        for alloc, _ in self._disconnected:
+            self._draft.change(alloc, followup_eval_id=eval_of[alloc.id])

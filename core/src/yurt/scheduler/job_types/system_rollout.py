@@ -1,0 +1,152 @@
+"""The roll-out of a new version of a system job: how many nodes get it now, and the deployment that watches it.
+
+A system job rolls by nodes, not by a count. With canaries, a share of the nodes gets the new version first and the
+others wait for its promotion. After that, and without canaries, at most `max_parallel` nodes roll at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from yurt.scheduler.job_types.context import AttemptContext
+from yurt.scheduler.job_types.plan_draft import PlanDraft
+from yurt.scheduler.reconcile import results as why
+from yurt.scheduler.reconcile.deployments import fresh_state, is_complete, new_deployment
+from yurt.scheduler.reconcile.results import InPlaceRequest, PlacementRequest
+from yurt.scheduler.reconcile.update_kind import is_current, is_destructive
+from yurt.sdk.value import replace
+from yurt.structs.alloc import Allocation
+from yurt.structs.deployment import Deployment
+from yurt.structs.job import Job, TaskGroup
+from yurt.structs.plan import DeploymentUpdate
+from yurt.structs.status import (
+    CLIENT_TERMINAL,
+    DEPLOYMENT_ACTIVE,
+    DEPLOYMENT_PAUSED,
+    DEPLOYMENT_SUCCESSFUL,
+    JOB_SYSTEM,
+    SERVER_TERMINAL,
+)
+
+
+class SystemRollout:
+    """The roll-out of one job's groups; `current` is the deployment of the version that is there already."""
+
+    def __init__(self, context: AttemptContext, job: Job, draft: PlanDraft, current: Deployment | None) -> None:
+        self.current = current
+        self._context = context
+        self._job = job
+        self._draft = draft
+        self._canaries: dict[str, int] = {}
+        """For groups that try a new version on some nodes first: on how many."""
+
+    def updates(
+        self, group: TaskGroup, outdated: Sequence[Allocation], counts: dict[str, int]
+    ) -> list[PlacementRequest]:
+        """The replacements of outdated allocations that may begin now; some are updated in place instead."""
+        job = self._job
+        destructive = []
+        for alloc in outdated:
+            if alloc.job is not None and not is_destructive(alloc.job, job, group.name):
+                self._draft.results.in_place.append(InPlaceRequest(alloc))
+                counts["in_place_update"] += 1
+            else:
+                destructive.append(PlacementRequest(group.name, alloc.name, alloc, stops=why.UPDATING))
+        canaries = self._canary_budget(group, len(destructive))
+        if canaries is not None:
+            counts["ignore"] += len(destructive) - canaries
+            return [replace(place, is_canary=True) for place in destructive[:canaries]]
+        budget = self._budget(group, len(destructive))
+        counts["ignore"] += len(destructive) - budget
+        return destructive[:budget]
+
+    def _canary_budget(self, group: TaskGroup, destructive: int) -> int | None:
+        """How many more nodes get the new version before its promotion; None when the group rolls without canaries."""
+        update, deployment = group.update, self.current
+        if (
+            update is None
+            or update.canary <= 0
+            or update.max_parallel <= 0
+            or self._context.evaluation.type != JOB_SYSTEM
+        ):
+            return None
+        state = deployment.task_groups.get(group.name) if deployment is not None else None
+        if (state is not None and (state.promoted or not state.desired_canaries)) or (deployment and state is None):
+            return None
+        existing = sum(
+            1 for alloc in self._context.allocs if deployment is not None and _is_canary(alloc, deployment, group)
+        )
+        desired = canaries_of(update.canary, destructive + existing)
+        self._canaries[group.name] = desired
+        if deployment is not None and deployment.status not in DEPLOYMENT_ACTIVE - {DEPLOYMENT_PAUSED}:
+            return 0
+        return max(0, min(desired - existing, destructive)) if desired else None
+
+    def _budget(self, group: TaskGroup, wanted: int) -> int:
+        update = group.update
+        if update is None or update.max_parallel <= 0 or self._context.evaluation.type != JOB_SYSTEM:
+            return wanted
+        deployment = self.current
+        if deployment is None:
+            return min(wanted, update.max_parallel)
+        if deployment.status not in DEPLOYMENT_ACTIVE or deployment.status == DEPLOYMENT_PAUSED:
+            return 0
+        own = [
+            alloc.deployment_status.healthy if alloc.deployment_status is not None else None
+            for alloc in self._context.allocs
+            if alloc.deployment_id == deployment.id
+            and alloc.task_group == group.name
+            and alloc.client_status not in CLIENT_TERMINAL
+            and alloc.desired_status not in SERVER_TERMINAL
+        ]
+        if False in own:
+            return 0
+        return max(0, min(wanted, update.max_parallel - own.count(None)))
+
+    def begin(self, group: TaskGroup, counts: dict[str, int], *, replaced: int, new: int) -> None:
+        """Begin a deployment when a new version starts to replace allocations of the group, or to come to new nodes."""
+        job = self._job
+        update = group.update
+        if job.type == JOB_SYSTEM and self.current is None and update is not None and update.max_parallel > 0:
+            is_known = any(is_current(a, job) for a in self._context.allocs if a.task_group == group.name)
+            older = counts["ignore"] + replaced
+            in_place = counts["in_place_update"]
+            total = in_place + new + older
+            if total and (replaced or in_place or (new and not is_known)):
+                canaries = self._canaries.get(group.name, 0)
+                state = replace(fresh_state(group), desired_total=total, desired_canaries=canaries)
+                self._draft.results.states[group.name] = state
+                made = new_deployment(job, None, self._draft.results, ids=self._context.ids, now=self._context.now)
+                kept = self._draft.deployment.id if self._draft.deployment is not None else ""
+                self._draft.deployment = made if made is None or not kept else replace(made, id=kept)
+        elif self.current is not None and self.current.status in DEPLOYMENT_ACTIVE:
+            self._draft.deployment = self.current
+
+    def end(self, *, is_busy: bool) -> None:
+        """Name the new deployment in the plan, or end the current one when nothing is left to do."""
+        results = self._draft.results
+        results.deployment = self._draft.deployment if self.current is None else None
+        if self.current is not None and not is_busy and is_complete(self.current):
+            results.deployment_updates.append(
+                DeploymentUpdate(
+                    deployment_id=self.current.id,
+                    status=DEPLOYMENT_SUCCESSFUL,
+                    status_description="Deployment completed successfully",
+                )
+            )
+
+
+def canaries_of(percent: int, nodes: int) -> int:
+    """How many nodes try a new version first: a share of those that it replaces, rounded up."""
+    return min(nodes, -(-percent * nodes // 100))
+
+
+def _is_canary(alloc: Allocation, deployment: Deployment, group: TaskGroup) -> bool:
+    return (
+        alloc.deployment_id == deployment.id
+        and alloc.task_group == group.name
+        and alloc.deployment_status is not None
+        and alloc.deployment_status.canary
+        and alloc.client_status not in CLIENT_TERMINAL
+        and alloc.desired_status not in SERVER_TERMINAL
+    )
