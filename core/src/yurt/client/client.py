@@ -55,6 +55,7 @@ from yurt.client.servers.known_servers import Addresses, KnownServers
 from yurt.client.servers.node_token import NodeToken
 from yurt.client.servers.standing import Standing
 from yurt.client.tasks.exec_sessions import ExecSessions
+from yurt.client.templates.context import TemplateContext
 from yurt.client.volumes.host_volumes import HostVolumes
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
@@ -144,6 +145,14 @@ class Client:
             networks=Networks(offers, construction, env, owner=owner),
             csi=Csi(plugins, volumes, places),
             host_volumes=HostVolumes(config, given.database, node),
+            templates=TemplateContext(
+                settings=config.template,
+                providers=config.template_providers,
+                region=config.region,
+                env=env,
+                node=node.current,
+                server=given.server,
+            ),
         )
 
     def _calls(self, context: ClientContext, token: NodeToken) -> NodeCalls:
@@ -177,7 +186,7 @@ class Client:
             Loop("networks of allocations", context.networks.run, may_fail=True),
             Loop("networks of this machine", offers.run, may_fail=True),
             Loop("holders of devices", DeviceKeeper(self.devices, holders, env, group=group).run),
-            Loop("template renderer", context.renderer.run, may_fail=True),
+            Loop("template renderer", context.templates.renderer.run, may_fail=True),
             Loop("readiness", partial(service.readiness.run, self._standing.allow_ready)),
         )
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from yurt.client.config import ClientConfig
 from yurt.client.csi.manager import Csi
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.networks.manager import Networks
 from yurt.client.ports import ServerPort
-from yurt.client.templates.renderer import Renderer
+from yurt.client.templates.context import TemplateContext
 from yurt.client.volumes.host_volumes import HostVolumes
 from yurt.runtime.env import Env
 from yurt.sdk.driver import Driver
@@ -33,4 +33,4 @@ class ClientContext:
     networks: Networks
     csi: Csi
     host_volumes: HostVolumes
-    renderer: Renderer = field(default_factory=Renderer)
+    templates: TemplateContext

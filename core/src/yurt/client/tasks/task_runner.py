@@ -17,7 +17,7 @@ from yurt.client.context import ClientContext
 from yurt.client.drivers.driver_table import passage, wait_end
 from yurt.client.tasks.task_env import lookup_in, replace_references
 from yurt.client.tasks.task_setup import SetupProblem, TaskSetup, TaskSpec, run_id, task_spec
-from yurt.client.templates.manager import Spawn
+from yurt.client.templates.control import Spawn
 from yurt.client.waiting import LightEvent, wait_or_sleep
 from yurt.lifecycle import events
 from yurt.lifecycle import task as machine
@@ -397,7 +397,7 @@ class TaskRunner:
         self.note(why)
         await driver.stop_task(self.task_id(run), signal="SIGKILL", timeout=Duration(0))
 
-    # What templates may do (`yurt.client.templates.manager.TaskControl`).
+    # What templates may do (`yurt.client.templates.control.TaskControl`).
 
     def restart(self, reason: str) -> None:
         """End the run and start another."""

@@ -29,7 +29,8 @@ from yurt.client.tasks.task_env import (
     replace_in,
     visible_dirs,
 )
-from yurt.client.templates.manager import Spawn, TaskControl, TaskTemplates
+from yurt.client.templates.control import Spawn, TaskControl
+from yurt.client.templates.manager import TaskTemplates
 from yurt.client.templates.targets import TemplatePlace
 from yurt.client.volumes.mounts import VolumesThere, absent_paths, mounts_of
 from yurt.client.waiting import finish_unless, value_unless
@@ -104,7 +105,7 @@ class TaskSetup:
     ) -> None:
         self.name = task_name
         self.fetched: set[str] = set()
-        self.templates = TaskTemplates(task_name, context, control=control, spawn=spawn)
+        self.templates = TaskTemplates(task_name, context.templates, control=control, spawn=spawn)
         self.identities = TaskIdentities(task_name, context, control=control, spawn=spawn)
         self._context = context
         self._control = control

@@ -13,7 +13,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from yurt.client.context import ClientContext
+from yurt.client.templates.context import TemplateContext
 from yurt.client.templates.files import read_file
 from yurt.client.templates.questions import Question, QuestionAnswer
 from yurt.client.templates.targets import TemplatePlace
@@ -28,7 +28,9 @@ FILE_POLL_S = 2.0
 class Sources:
     """The watches of one task. `on_change` is told which answer is new."""
 
-    def __init__(self, context: ClientContext, place: TemplatePlace, *, on_change: Callable[[Question], None]) -> None:
+    def __init__(
+        self, context: TemplateContext, place: TemplatePlace, *, on_change: Callable[[Question], None]
+    ) -> None:
         self.answers: dict[Question, QuestionAnswer] = {}
         self.failing: dict[Question, str] = {}
         self._context = context
@@ -89,7 +91,7 @@ class Sources:
 
     async def _pause(self, failures: int) -> None:
         """Wait before another attempt, the longer the more have failed."""
-        settings = self._context.config.template
+        settings = self._context.settings
         await self._context.env.sleep(min(settings.retry_first_s * 2.0 ** min(failures, 30), settings.retry_max_s))
 
     def _query(self, question: Question, index: int) -> TemplateQuery:
@@ -101,11 +103,11 @@ class Sources:
             name=question.name,
             namespace=question.namespace,
             min_index=index,
-            timeout_s=self._context.config.template.query_wait_s,
+            timeout_s=self._context.settings.query_wait_s,
         )
 
     async def _watch_file(self, question: Question) -> None:
-        is_sandboxed = self._context.config.template.is_sandboxed
+        is_sandboxed = self._context.settings.is_sandboxed
         while True:
             try:
                 body = await asyncio.to_thread(
@@ -138,13 +140,13 @@ class Sources:
                 self._tell(question, QuestionAnswer(exists=False, error=str(error)))
             except YurtError as error:
                 self.failing[question] = str(error)
-            failures = failures if env.monotonic() - began < self._context.config.template.retry_max_s else 0
+            failures = failures if env.monotonic() - began < self._context.settings.retry_max_s else 0
             await self._pause(failures)
             failures += 1
 
     async def _take_answers(self, question: Question) -> None:
         """All answers of one call of the provider. Raises Invalid when there is none."""
-        provider = by_function(self._context.config.template_providers)[question.name]
+        provider = by_function(self._context.providers)[question.name]
         is_answered = False
         async with aclosing(provider.watch(self._ask(question))) as answers:
             async for answer in answers:

@@ -1,0 +1,210 @@
+"""Renders the templates of a task for one start, then again whenever what they are made from changes.
+
+One loop does everything in turn: it renders all templates, waits until nothing is missing, writes them, lets the task
+start, and from then on waits for new answers. An answer starts a time of quiet (`wait`); then what changed is written
+and the task is told once (`splay`, then a restart, or signals and scripts). Text that comes out the same changes
+nothing. After a restart of the agent the first rendering is compared with the files that the earlier agent wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from yurt.client.tasks.task_env import lookup_in
+from yurt.client.templates.changes import Consequences, consequences, first_scripts
+from yurt.client.templates.context import TemplateContext
+from yurt.client.templates.control import TaskControl
+from yurt.client.templates.notices import ChangeNotices
+from yurt.client.templates.questions import Question, Rendered
+from yurt.client.templates.sources import Sources
+from yurt.client.templates.targets import TemplatePlace, targets
+from yurt.client.templates.text import TemplateText
+from yurt.client.waiting import LightEvent, wait_or_sleep
+from yurt.lifecycle import events
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import NANOSECONDS
+from yurt.structs.task import ChangeScript, Template
+
+ROUNDS_MAX = 1_000
+UNREACHABLE_AFTER_S = 3.0
+
+
+class TemplateFollower:
+    """The loop over the templates of one place; `on_ready` is called when the task may start with them."""
+
+    def __init__(
+        self,
+        place: TemplatePlace,
+        context: TemplateContext,
+        *,
+        control: TaskControl,
+        notices: ChangeNotices,
+        on_ready: Callable[[], None],
+    ) -> None:
+        self._env = context.env
+        self._control = control
+        self._notices = notices
+        self._on_ready = on_ready
+        self._woken = LightEvent()
+        self._dirty: set[Question] = set()
+        lookup = lookup_in(context.node(), context.region, place.env)
+        self._all = [TemplateText(each, place, context) for each in targets(place, context.settings, lookup=lookup)]
+        self._sources = Sources(context, place, on_change=self._on_answer)
+        self._said_missing: tuple[Question, ...] = ()
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The variables that the templates give."""
+        return {name: value for each in self._all for name, value in each.env.items()}
+
+    async def run(self, *, is_resumed: bool) -> None:
+        """Render and follow until cancelled; raises Invalid when a template can never be rendered."""
+        failure: Invalid | None = None
+        async with asyncio.TaskGroup() as group:
+            try:
+                scripts = await self._resume(group) if is_resumed else await self._render_first(group)
+                self._on_ready()
+                if scripts:
+                    await self._notices.run_first(scripts)
+                await self._follow(group)
+            except Invalid as error:
+                failure = error
+            finally:
+                self._sources.close()
+        if failure is not None:
+            raise failure
+
+    def _on_answer(self, question: Question) -> None:
+        self._dirty.add(question)
+        self._woken.set()
+
+    # The first rendering.
+
+    async def _render_first(self, group: asyncio.TaskGroup) -> tuple[ChangeScript, ...]:
+        """Write all templates once nothing is missing; the scripts to run with the first files."""
+        for _ in range(ROUNDS_MAX):
+            self._woken.clear()
+            rendered = [await each.render(self._sources.answers) for each in self._all]
+            self._follow_asked(group)
+            wrong = next((each.error for each in rendered if each.error), "")
+            if wrong:
+                raise Invalid(f"Template failed: {wrong}")
+            missing = tuple(dict.fromkeys(question for each in rendered for question in each.missing))
+            if not missing:
+                await self._write_first(rendered)
+                return first_scripts(each.target.template for each in self._all)
+            await self._wait_answers(missing)
+        raise Invalid(f"Template failed: what it asks for changed {ROUNDS_MAX} times before it could be rendered")
+
+    async def _write_first(self, rendered: Sequence[Rendered]) -> None:
+        for template, result in zip(self._all, rendered, strict=True):
+            await template.write(result.output)
+        self._dirty.clear()
+        self._said_missing = ()
+
+    async def _wait_answers(self, missing: tuple[Question, ...]) -> None:
+        """Wait for something new; say what is missing when that is known, or after a moment."""
+        if self._woken.is_set():
+            return
+        known = self._sources.answers
+        is_known = all(question in known for question in missing)
+        if is_known or not await wait_or_sleep(self._env, self._woken, UNREACHABLE_AFTER_S):
+            self._say_missing(missing)
+            await self._woken.wait()
+
+    def _say_missing(self, missing: tuple[Question, ...]) -> None:
+        if missing == self._said_missing:
+            return
+        self._said_missing = missing
+        shown = ", ".join(question.shown for question in missing[:10])
+        more = f" and {len(missing) - 10} more" if len(missing) > 10 else ""
+        failing = next((self._sources.failing[each] for each in missing if each in self._sources.failing), "")
+        self._control.note(events.template(f"Missing: {shown}{more}" + (f" ({failing})" if failing else "")))
+
+    async def _resume(self, group: asyncio.TaskGroup) -> tuple[ChangeScript, ...]:
+        """Continue behind an earlier agent: the files that it wrote are what the task has seen."""
+        for template in self._all:
+            await template.read_back()
+        for template in self._followed():
+            await template.render(self._sources.answers)
+        self._follow_asked(group)
+        return ()
+
+    # Following.
+
+    def _followed(self) -> list[TemplateText]:
+        return [each for each in self._all if each.is_followed]
+
+    def _follow_asked(self, group: asyncio.TaskGroup) -> None:
+        self._sources.follow({question for each in self._followed() for question in each.asked}, group)
+
+    async def _follow(self, group: asyncio.TaskGroup) -> None:
+        """Render again what has new answers, until cancelled; nothing to follow ends it at once."""
+        pending: dict[int, Template] = {}
+        while any(each.asked for each in self._followed()) or self._woken.is_set():
+            if not pending:
+                await self._woken.wait()
+                await self._settle()
+            pending |= await self._render_changed(group)
+            told = consequences(pending.values())
+            if told == Consequences():
+                pending.clear()
+                continue
+            splay_s = told.splay / NANOSECONDS * self._env.random()
+            await self._env.sleep(splay_s)
+            if self._woken.is_set():
+                continue
+            await self._notices.tell(told)
+            pending.clear()
+
+    async def _settle(self) -> None:
+        """Wait for quiet: no new answer for `wait.min`, at most `wait.max`."""
+        until = None
+        while True:
+            self._woken.clear()
+            concerned = [each.target for each in self._followed() if self._dirty.intersection(each.asked)]
+            quiet_s = max((each.wait_min_s for each in concerned), default=0.0)
+            until = until or self._env.monotonic() + max((each.wait_max_s for each in concerned), default=0.0)
+            left_s = min(quiet_s, until - self._env.monotonic())
+            if left_s <= 0 or not await wait_or_sleep(self._env, self._woken, left_s):
+                return
+
+    async def _render_changed(self, group: asyncio.TaskGroup) -> dict[int, Template]:
+        """Render and write what differs; the templates that changed, by their place in the job."""
+        self._woken.clear()
+        self._dirty.clear()
+        changed = {}
+        for at, template in enumerate(self._all):
+            if template.is_followed and await self._is_changed(template):
+                changed[at] = template.target.template
+        self._follow_asked(group)
+        if changed:
+            self._notices.changed()
+        return changed
+
+    async def _is_changed(self, template: TemplateText) -> bool:
+        """Render one template again; whether another text was written."""
+        result = await template.render(self._sources.answers)
+        if result.error or result.missing:
+            self._complain(template, result)
+            return False
+        template.complaint = ""
+        if not template.differs(result.output):
+            return False
+        try:
+            await template.write(result.output)
+        except Invalid as error:
+            self._complain(template, Rendered(error=str(error)))
+            return False
+        return True
+
+    def _complain(self, template: TemplateText, result: Rendered) -> None:
+        """A task that runs keeps the last good text."""
+        if not result.error and any(question not in self._sources.answers for question in result.missing):
+            return
+        text = result.error or f"Missing: {', '.join(question.shown for question in result.missing[:10])}"
+        if text != template.complaint:
+            template.complaint = text
+            kept = f"Template {template.target.name} is not rendered again, its last text stays: {text}"
+            self._control.note(events.template(kept))

@@ -1,0 +1,102 @@
+"""One template of a task: rendered to a text, written to its file, and what is known of both."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from hashlib import blake2b
+
+from yurt.client.tasks.task_env import node_values
+from yurt.client.templates import files
+from yurt.client.templates.context import TemplateContext
+from yurt.client.templates.envfile import read_env
+from yurt.client.templates.questions import Question, QuestionAnswer, Rendered, RenderRequest
+from yurt.client.templates.targets import RenderTarget, TemplatePlace, node_addresses, text_of
+from yurt.sdk.errors import Invalid
+from yurt.sdk.templates import by_function
+
+Answers = Mapping[Question, QuestionAnswer]
+
+
+class TemplateText:
+    """The text of one template as it was written last."""
+
+    def __init__(self, target: RenderTarget, place: TemplatePlace, context: TemplateContext) -> None:
+        self.target = target
+        self.asked: tuple[Question, ...] = ()
+        """All that its last rendering was made from."""
+        self.env: Mapping[str, str] = {}
+        """The variables that it gives to the task."""
+        self.complaint = ""
+        """Why it could not be rendered again, as the task was told."""
+        self._digest: bytes | None = None
+        self._place = place
+        self._context = context
+
+    @property
+    def is_followed(self) -> bool:
+        """It is rendered again when its answers change."""
+        return not (self.target.template.once and self._digest is not None)
+
+    def differs(self, output: bytes) -> bool:
+        """Whether a text is another than the one in the file."""
+        return _digest(output) != self._digest
+
+    async def read_back(self) -> None:
+        """Take the file of an earlier agent as the text: it is what the task has seen."""
+        body = await asyncio.to_thread(files.current, self.target.root, self.target.path)
+        if body is None:
+            return
+        self._digest = _digest(body)
+        try:
+            self.env = self._env_of(body)
+        except Invalid:
+            self.env = {}
+
+    async def render(self, known: Answers) -> Rendered:
+        """Render it with what is known."""
+        context, target, place = self._context, self.target, self._place
+        try:
+            text = await asyncio.to_thread(text_of, target, place, context.settings)
+        except Invalid as error:
+            return Rendered(error=str(error))
+        request = RenderRequest(
+            name=target.name,
+            text=text,
+            left=target.template.left_delim or "{{",
+            right=target.template.right_delim or "}}",
+            env={**node_values(context.node(), context.region), **place.env},
+            namespace=place.namespace,
+            is_missing_key_error=target.template.err_missing_key,
+            denied=context.settings.denied_functions,
+            provided=tuple(by_function(context.providers)),
+            answers=tuple((question, known[question]) for question in self.asked if question in known),
+            now=context.env.now(),
+            addresses=await asyncio.to_thread(node_addresses) if b"sockaddr" in text else {},
+        )
+        rendered = await context.renderer.render(request)
+        if not rendered.error:
+            self.asked = rendered.asked
+        return rendered
+
+    async def write(self, body: bytes) -> None:
+        """Write a text to the file, unless it is there; raises Invalid."""
+        target = self.target
+        try:
+            env = self._env_of(body)
+            found = await asyncio.to_thread(files.current, target.root, target.path)
+            if found != body:
+                await asyncio.to_thread(
+                    files.write, target.root, target.path, body, mode=target.mode, owner=target.owner
+                )
+        except Invalid as error:
+            raise Invalid(f"Template failed: {target.name}: {error}") from None
+        self.env = env
+        self._digest = _digest(body)
+
+    def _env_of(self, body: bytes) -> Mapping[str, str]:
+        return read_env(body) if self.target.template.envvars else {}
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body, digest_size=16).digest()
