@@ -1,1 +1,1 @@
-"""The command line; speaks HTTP only, save for the agent command."""
+"""The command line. All commands but `agent` and the local tools use HTTP only."""

@@ -1,4 +1,4 @@
-"""Commands that Nomad has and this version of Yurt has not: whoever types one made no typing mistake."""
+"""Commands of Nomad that this version of Yurt lacks, so that the error says so instead of suggesting a spelling."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INSTEAD = {
 
 
 def absent_command(words: Sequence[str]) -> str:
-    """The command or group of Nomad that the words begin with and that Yurt lacks, else ""."""
+    """The command or group of Nomad that the words name and that Yurt lacks, else ""."""
     for count in range(len(words), 0, -1):
         name = " ".join(words[:count])
         if name in ABSENT:

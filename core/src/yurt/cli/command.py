@@ -1,4 +1,4 @@
-"""What a command is, and one call of it."""
+"""The declaration of a command, and one invocation of it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class CliCommand(NamedTuple):
 
 
 class Invocation:
-    """One call of a command: what was typed, where to print, whom to ask."""
+    """One invocation of a command: flags and arguments, the screen, the API client."""
 
     def __init__(self, command: CliCommand, flags: Flags, args: list[str]) -> None:
         self.command = command
@@ -86,7 +86,7 @@ class Invocation:
 
     @cached_property
     def api(self) -> ApiClient:
-        """The agent to ask, from flags and environment."""
+        """The client of the agent that flags and environment name."""
         from yurt.cli.api.connect import connect
 
         return connect(self.flags, os.environ)
@@ -99,7 +99,7 @@ class Invocation:
 
     @property
     def id_length(self) -> int:
-        """How much of an id is shown."""
+        """The number of characters of an id to show."""
         return 36 if self.is_verbose else 8
 
     @property

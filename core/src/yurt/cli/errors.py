@@ -1,4 +1,4 @@
-"""How a command ends early: with a sentence for the user and an exit code, or with a failure of the agent it asks."""
+"""Errors of commands: a message for the user with an exit code, or a failed request."""
 
 from __future__ import annotations
 
@@ -30,4 +30,4 @@ class Unreachable(YurtError):
 
 
 class BrokenOff(YurtError):
-    """An answer ended before its end."""
+    """A response broke off."""

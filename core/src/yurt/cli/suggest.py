@@ -1,4 +1,4 @@
-"""Near misses for misspelt words."""
+"""Suggestions for misspelt words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which commands there are. Here stand only the nouns, each with one line about it; a noun's commands are declared in
+"""The tree of commands. This module lists only the nouns, with one line about each; a noun's commands are declared in
 its module, `yurt.cli.commands.<noun>`, which is imported when that noun is asked for.
 """
 

@@ -1,1 +1,1 @@
-"""Asking the HTTP API of an agent: the client, objects by the beginning of their id, pages, frames of files."""
+"""Access to the HTTP API of an agent: the client, look-up by id prefix, pages, file frames."""

@@ -50,7 +50,7 @@ class AgentAddress(NamedTuple):
 
 
 class IndexedAnswer(NamedTuple):
-    """The body of an answer, with the index of the state that it shows."""
+    """The body of a response and the state index that it reflects."""
 
     data: Any
     index: int  # type: ignore[assignment]  # no answer is ever searched as a tuple
@@ -58,7 +58,7 @@ class IndexedAnswer(NamedTuple):
 
 
 class RawAnswer(NamedTuple):
-    """An answer as it came."""
+    """A response with status, headers and raw body."""
 
     status: int
     reason: str
@@ -67,7 +67,7 @@ class RawAnswer(NamedTuple):
 
 
 class ApiClient:
-    """Asks one agent. Not for use by several threads."""
+    """A client of one agent. Not thread-safe."""
 
     def __init__(self, connection: AgentAddress) -> None:
         self.connection = connection
@@ -79,11 +79,11 @@ class ApiClient:
 
     @property
     def namespace(self) -> str:
-        """The namespace that questions are about; "default" when none was given."""
+        """The namespace of requests; "default" when none was given."""
         return self.connection.namespace or "default"
 
     def get(self, path: str, query: Query | None = None) -> Any:
-        """The decoded answer to a GET."""
+        """Send a GET; returns the decoded body."""
         return self.read(path, query).data
 
     def read(self, path: str, query: Query | None = None, *, index: int = 0, wait_s: float = 0.0) -> IndexedAnswer:
@@ -99,17 +99,17 @@ class ApiClient:
         return IndexedAnswer(data, int(shown) if shown.isdigit() else 0, answer.headers.get("x-nomad-nexttoken", ""))
 
     def put(self, path: str, body: Any = None, query: Query | None = None) -> Any:
-        """The decoded answer to a PUT of a JSON body."""
+        """Send a PUT with a JSON body; returns the decoded body."""
         sent = b"" if body is None else json.dumps(body).encode()
         return _decode(self._ask("PUT", path, query, body=sent).body)
 
     def delete(self, path: str, query: Query | None = None, *, body: Any = None) -> Any:
-        """The decoded answer to a DELETE, with a JSON body where the route takes one."""
+        """Send a DELETE, with a JSON body where the route takes one; returns the decoded body."""
         sent = b"" if body is None else json.dumps(body).encode()
         return _decode(self._ask("DELETE", path, query, body=sent).body)
 
     def raw(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> RawAnswer:
-        """Any request, with its answer whatever the status; `path` may hold a query."""
+        """Send any request; returns the response whatever its status. `path` may hold a query."""
         plain, _, query = path.partition("?")
         return self._exchange(method, self._target(plain, {}, extra=query), body, headers, self.connection.timeout_s)
 
@@ -131,7 +131,7 @@ class ApiClient:
         return headers
 
     def stream(self, path: str, query: Query | None = None, *, silence_s: float | None = None) -> Iterator[bytes]:
-        """The pieces of an endless answer as they come, over a connection of its own; raises BrokenOff too.
+        """The chunks of a streamed response, over a connection of its own. Also raises BrokenOff.
 
         With `silence_s` it is Unreachable when nothing comes for so long; connecting is given up sooner.
         """
@@ -154,7 +154,7 @@ class ApiClient:
             connection.close()
 
     def websocket(self, path: str, query: Query | None = None) -> WebSocket:
-        """A websocket of its own connection; raises ApiError when the agent refuses."""
+        """Open a websocket on a connection of its own; raises ApiError when the agent refuses."""
         from yurt.cli.api.websocket import WebSocket, switch
 
         connection = self._connect(self.connection.timeout_s)
@@ -318,7 +318,7 @@ def _decode(body: bytes) -> Any:
 
 
 def error_of(answer: RawAnswer) -> ApiError:
-    """The error that an answer of the agent tells."""
+    """The error that a response of the agent describes."""
     text = _error_text(answer.status, answer.body[:ERROR_TEXT_BYTES_MAX])
     return ApiError(answer.status, text, answer.headers.get(ERROR_HEADER.lower(), ""))
 

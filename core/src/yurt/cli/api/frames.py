@@ -1,4 +1,4 @@
-"""Frames of files and logs: JSON objects one after another, each with a piece of data in base64, and where it stood.
+"""Frames of files and logs: a sequence of JSON objects, each with base64 data and its position in the file.
 
 What is read has a place: the file, and the offset in it of the first byte that has not been shown. A task's log goes
 on in the next of its files, and the oldest of them is removed in time; so its API counts from the beginning of the
@@ -29,7 +29,7 @@ MAY_PASS = frozenset({Reason.NO_PATH_TO_NODE, Reason.UNKNOWN_ALLOCATION, Reason.
 
 
 class FilePosition(NamedTuple):
-    """Where reading goes on: a file and the offset in it, bytes."""
+    """A position to resume from: a file and the offset in it, bytes."""
 
     file: str
     offset: int
@@ -40,33 +40,33 @@ START = FilePosition("", 0)
 
 
 class Gap(Exception):
-    """Between a place and a frame there is something that has not been shown."""
+    """A frame begins beyond the position: data between them is missing."""
 
 
 class FrameSource(Protocol):
-    """Something that is read in frames."""
+    """A file or log that is read in frames."""
 
     path: str
     """The route that streams it."""
 
     def query(self, api: ApiClient, place: FilePosition) -> Query:
-        """What to ask for to read on from a place."""
+        """The query that resumes at a position."""
         ...
 
     def before_end(self, api: ApiClient, count: int) -> FilePosition:
-        """The place `count` bytes before the present end; the beginning when there are no more."""
+        """The position `count` bytes before the present end, at least the beginning."""
         ...
 
     def shown(self, api: ApiClient, place: FilePosition, frame: Json) -> int:
-        """How many bytes of the frame stand before the place; raises Gap when the frame begins beyond it."""
+        """The number of bytes of the frame that precede the position; raises Gap when the frame begins beyond it."""
         ...
 
     def has_more(self, api: ApiClient, place: FilePosition) -> bool:
-        """Whether an answer that ended without any data missed something beyond the place."""
+        """Whether data exists beyond the position although the response ended without any."""
         ...
 
     def is_removed(self, api: ApiClient, place: FilePosition) -> bool:
-        """Whether the file of the place is there no more."""
+        """Whether the file of the position has been removed."""
         ...
 
 
@@ -88,15 +88,15 @@ class FileSource:
         return FilePosition("", max(size - count, 0))
 
     def shown(self, api: ApiClient, place: FilePosition, frame: Json) -> int:
-        """An event says that the file was cut short: then reading begins again at its beginning."""
+        """None after a truncation, which a file event announces: reading restarts at the beginning."""
         return 0 if frame.get("FileEvent") else _overlap(place.offset, frame.get("Offset") or 0)
 
     def has_more(self, api: ApiClient, place: FilePosition) -> bool:
-        """An offset in one file means the same to everybody."""
+        """Never: an offset in one file means the same to every agent."""
         return False
 
     def is_removed(self, api: ApiClient, place: FilePosition) -> bool:
-        """The stream itself ends with a file that is removed."""
+        """Never asked: the stream itself ends when the file is removed."""
         return False
 
 
@@ -184,7 +184,7 @@ def _overlap(wanted: int, offset: int) -> int:
 
 
 def frames(api: ApiClient, path: str, query: Query, *, silence_s: float | None = None) -> Iterator[Json]:
-    """The frames as they come; a frame without data is a heartbeat. Silence for longer than a bound is an error."""
+    """The frames of a stream; one without data is a heartbeat. Raises when the stream is silent for too long."""
     decoder, buffer = json.JSONDecoder(), ""
     for piece in api.stream(path, query, silence_s=silence_s):
         buffer += piece.decode()
@@ -208,7 +208,7 @@ def data_of(frame: Json) -> bytes:
 
 
 def place_after(place: FilePosition, frame: Json) -> FilePosition:
-    """Where reading goes on after a frame; a file that was cut short begins again."""
+    """The position after a frame; offset 0 when the file was truncated."""
     if frame.get("FileEvent"):
         return FilePosition(frame.get("File") or place.file, 0)
     data = data_of(frame)
@@ -218,7 +218,7 @@ def place_after(place: FilePosition, frame: Json) -> FilePosition:
 
 
 def last_lines(api: ApiClient, source: FrameSource, count: int) -> tuple[bytes, FilePosition]:
-    """The last lines as they are now, and the place after them: read from further back until there are enough."""
+    """The last lines and the position after them. Reads from further back until there are enough lines."""
     count = min(max(count, 0), LINES_MAX)
     guess = count * LINE_BYTES_GUESS
     while True:
@@ -231,7 +231,7 @@ def last_lines(api: ApiClient, source: FrameSource, count: int) -> tuple[bytes, 
 
 
 def read_to_end(api: ApiClient, source: FrameSource, place: FilePosition) -> tuple[bytes, FilePosition]:
-    """What there is from a place on, and the place after it."""
+    """The data from a position to the present end, and the position after it."""
     parts = []
     for frame in frames(api, source.path, {**source.query(api, place), "follow": False}):
         parts.append(data_of(frame))

@@ -1,4 +1,4 @@
-"""Objects by a unique prefix of their id, or a sentence about why there is none."""
+"""Look-up of objects by a unique prefix of their id, with errors that say why none was found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def api_path(*parts: str) -> str:
 
 
 def check_prefix(prefix: str) -> None:
-    """Refuse a prefix that says next to nothing."""
+    """Refuse a prefix that is too short."""
     if len(prefix) < 2:
         raise CliError("Identifier must contain at least two characters.")
 
@@ -36,7 +36,7 @@ def asked_prefix(prefix: str) -> str:
 
 
 def find_job(call: Invocation, prefix: str) -> Json:
-    """The stub of the job with that id, else of the only one whose id begins so."""
+    """The stub of the job with that id, else of the only job whose id has that prefix."""
     found = list_jobs(call.api, prefix)
     exact = [job for job in found if job["ID"] == prefix]
     if len(exact) == 1:
@@ -49,7 +49,7 @@ def find_job(call: Invocation, prefix: str) -> Json:
 
 
 def list_jobs(api: ApiClient, prefix: str = "") -> list[Json]:
-    """Stubs of jobs whose ids begin so."""
+    """Stubs of the jobs whose ids have that prefix."""
     found: list[Json] = api.get("/v1/jobs", {"prefix": prefix}) or []
     return found
 

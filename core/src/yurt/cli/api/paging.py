@@ -1,4 +1,4 @@
-"""Lists that come a page at a time: their flags, what they ask of the agent, and how to get the next page."""
+"""Paged lists: their flags, the query, and the hint at the next page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNREPEATED = frozenset({"page-token", "token"})
 
 
 def page_query(call: Invocation) -> dict[str, Any]:
-    """The page that is asked for, of what `-filter` lets through."""
+    """The query for the requested page of the filtered list."""
     return {
         "filter": call.flags.text("filter"),
         "per_page": call.flags.number("per-page") or None,
@@ -26,13 +26,13 @@ def page_query(call: Invocation) -> dict[str, Any]:
 
 
 def show_next_page(call: Invocation, next_token: str) -> None:
-    """Tell below a table how to go on, if there is more."""
+    """Print below a table the command for the next page, if there is one."""
     if next_token:
         call.screen.line(f"\n{next_page(call, next_token)}")
 
 
 def next_page(call: Invocation, next_token: str) -> str:
-    """How to go on: the command with the flags and arguments that it was given, in words that a shell takes."""
+    """The command for the next page, with the given flags and arguments quoted for a shell."""
     from shlex import quote
 
     words = [word for flag in call.command.all_flags for word in _repeated(call, flag)]

@@ -1,4 +1,4 @@
-"""Asking the API about variables."""
+"""Requests about variables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def read_variable(call: Invocation, path: str) -> Json:
 
 
 def write(call: Invocation, method: str, path: str, body: Json | None = None, **query: str) -> Json:
-    """A change of a variable; raises Conflict."""
+    """Write a variable; raises WriteConflict."""
     from urllib.parse import urlencode
 
     from yurt.cli.api.client import error_of
@@ -55,7 +55,7 @@ def write(call: Invocation, method: str, path: str, body: Json | None = None, **
 
 
 def check_index(call: Invocation) -> int | None:
-    """What `-check-index` says."""
+    """The value of `-check-index`."""
     given = call.flags.text("check-index")
     if not given:
         return None

@@ -1,4 +1,4 @@
-"""The command line's end of a websocket: a plain socket that never blocks, by the standard library alone.
+"""The client end of a websocket on a non-blocking socket, with the standard library only.
 
 Whoever uses it waits for the socket (`fileno`, `has_more`) together with its other sources, so that input and output
 cannot hold each other up.
@@ -43,7 +43,7 @@ class WebSocket:
 
     @property
     def has_more(self) -> bool:
-        """Whether bytes have come that no wait for the descriptor would tell."""
+        """Whether received bytes are buffered, which waiting for the descriptor would not show."""
         return bool(self._first) or (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending() > 0)
 
     def send(self, text: str) -> None:
@@ -51,7 +51,7 @@ class WebSocket:
         self._put(TEXT, text.encode())
 
     def close_with(self, code: int) -> None:
-        """Say goodbye."""
+        """Send a close frame."""
         self._put(CLOSE, struct.pack("!H", code))
 
     def _put(self, kind: int, data: bytes) -> None:

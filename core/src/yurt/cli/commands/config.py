@@ -7,7 +7,7 @@ from yurt.cli.errors import CliError
 
 
 def validate_config(call: Invocation) -> int:
-    """Read configuration files as an agent would, later ones over earlier ones, and say all that is wrong."""
+    """Read configuration files as an agent does, later ones over earlier ones, and report every error."""
     from yurt.agent.config import make_config
     from yurt.agent.config_files import read_files
     from yurt.agent.tls import tls_settings

@@ -35,7 +35,7 @@ class Finding(NamedTuple):
 
 
 def run(call: Invocation) -> int:
-    """Look at everything and print it; 1 when an agent could not run. Or look for what an agent left."""
+    """Run all checks and print them; 1 when an agent could not run. Or look for what an agent left behind."""
     if call.flags.is_on("leftovers") or call.flags.is_on("clean"):
         return show_leftovers(call)
     findings = list(look(call))

@@ -82,7 +82,7 @@ def list_evals(call: Invocation) -> int:
 
 
 def replay_eval(call: Invocation) -> int:
-    """Make an evaluation's attempts again, and say whether they come out the same."""
+    """Repeat an evaluation's attempts, and report whether the results are identical."""
     is_json = wants_data(call)
     evaluation = find_eval(call, call.args[0])
     found: Json = call.api.get(api_path("yurt", "evaluation", evaluation["ID"], "replay"))
@@ -247,7 +247,7 @@ def _show_placed(call: Invocation, evaluation: Json) -> None:
 
 
 def _show_ruled_out(call: Invocation, placed: list[Json]) -> None:
-    """Which nodes were ruled out for the last that each group placed, for most of them were so then."""
+    """Show the nodes that were ruled out for the last placement of each group, where most were filtered."""
     from yurt.cli.views.metrics import ruled_out_lines
 
     by_group: dict[str, list[Json]] = {}

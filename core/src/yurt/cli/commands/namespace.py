@@ -43,7 +43,7 @@ def apply_namespace(call: Invocation) -> int:
 
 
 def _existing(call: Invocation, name: str) -> Json:
-    """The namespace as it is, so that what is not named stays."""
+    """The namespace as stored, so that fields without a flag keep their values."""
     found = call.api.get("/v1/namespaces", {"prefix": name}) or []
     return next((space for space in found if space["Name"] == name), {"Name": name})
 

@@ -23,7 +23,7 @@ NOBODY_LEADS = 500
 
 
 def of_server(call: Invocation, ask: Callable[[], Any]) -> Any:
-    """The answer; raises CliError with what to do where the agent runs no server."""
+    """The response; raises CliError with a hint where the agent runs no server."""
     try:
         return ask()
     except ApiError as error:
@@ -36,7 +36,7 @@ def of_server(call: Invocation, ask: Callable[[], Any]) -> Any:
 
 
 def force_leave(call: Invocation) -> int:
-    """Put a server out."""
+    """Force a failed server into the state "left"."""
     query: dict[str, str | int | bool | None] = {"node": call.args[0]}
     if call.flags.is_on("prune"):
         query["prune"] = 1

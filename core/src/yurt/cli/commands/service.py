@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 
 def delete_service(call: Invocation) -> int:
-    """Forget one instance of a service."""
+    """Delete one registration of a service."""
     call.api.delete(api_path("service", *call.args))
     call.screen.line("Successfully deleted service registration")
     return 0

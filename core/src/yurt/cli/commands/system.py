@@ -6,13 +6,13 @@ from yurt.cli.command import CliCommand, Invocation
 
 
 def collect_garbage(call: Invocation) -> int:
-    """Remove what has ended, whatever its age; silent when it went well."""
+    """Collect everything that has ended, whatever its age; prints nothing on success."""
     call.api.put("/v1/system/gc")
     return 0
 
 
 def reconcile_summaries(call: Invocation) -> int:
-    """Ask for it; silent when it went well."""
+    """Recompute the summaries of jobs; prints nothing on success."""
     call.api.put("/v1/system/reconcile/summaries")
     return 0
 

@@ -149,7 +149,7 @@ def rendered(error: JobspecError, sources: dict[str, str]) -> str:
 
 
 def server_findings(file: JobFile, text: str, *, is_warning: bool = False) -> list[Diagnostic]:
-    """What a server says about the job, each finding with its place in the file where one is known."""
+    """The findings of a server, each with its place in the file where one is known."""
     from yurt.cli.files.places import findings
 
     return findings(file.job, file.positions, text, is_warning=is_warning)

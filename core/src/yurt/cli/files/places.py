@@ -1,4 +1,4 @@
-"""What the server says about a job, laid over the file that the job came from.
+"""Findings of a server about a job, with their places in the job file.
 
 The server knows the job but not its file, and speaks in nested lists: "Task group web validation failed: 2 errors
 occurred:", each a line below it. Here the nesting is read back into single findings, the words that name a part of

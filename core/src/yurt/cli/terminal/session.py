@@ -1,4 +1,4 @@
-"""The user's terminal at one end of a websocket, a command in a task at the other.
+"""An interactive session: the user's terminal joined by a websocket to a command in a task.
 
 One loop waits for all sources at once (the socket, standard input, a change of the terminal's size) and nothing in it
 blocks but writing to standard output: input and output never hold each other up. While the command has a terminal,
@@ -34,7 +34,7 @@ ENDING_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
 
 class Manner(NamedTuple):
-    """How the session is held."""
+    """Options of a session."""
 
     has_input: bool
     is_terminal: bool
@@ -74,7 +74,7 @@ class Escapes:
 
 
 def converse(socket: WebSocket, manner: Manner) -> int:
-    """Hold the session to its end; the command's exit code."""
+    """Run the session to its end; returns the command's exit code."""
     try:
         with _raw_terminal(manner.is_raw), _told_of_resizes() as resized:
             session = _Session(socket, manner)
@@ -164,7 +164,7 @@ class _Session:
         self._socket.send(json.dumps(frame))
 
     def _say_goodbye(self) -> None:
-        """Close the socket in good order, so that the agent need not wait."""
+        """Close the websocket with a close frame, so that the agent need not wait."""
         self._socket.close_with(NORMAL)
         limit = time.monotonic() + GOODBYE_S
         while self._socket.unsent and time.monotonic() < limit:
@@ -180,7 +180,7 @@ def _why_lost(socket: WebSocket) -> str:
 
 @contextmanager
 def _raw_terminal(is_raw: bool) -> Iterator[None]:
-    """Every key goes through; afterwards the terminal is as it was, also when a signal ends us."""
+    """Put the terminal into raw mode; restore it afterwards, also when a signal ends the process."""
     if not is_raw:
         yield
         return

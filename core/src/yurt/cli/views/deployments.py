@@ -47,7 +47,7 @@ def deployment_text(deployment: Json, *, id_length: int, title: str = "") -> str
 
 
 def summary_text(deployment: Json, *, id_length: int) -> str:
-    """The shorter form that `job status` shows."""
+    """The short form for `job status`."""
     facts = [
         ("ID", deployment["ID"][:id_length]),
         ("Status", deployment["Status"]),

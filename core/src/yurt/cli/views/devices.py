@@ -60,7 +60,7 @@ def share_text(device: Json) -> str:
 
 
 def plugin_words(node: Json) -> list[str]:
-    """What the device plugins of a node say of themselves: that they work, or why they offer nothing."""
+    """The state of a node's device plugins: healthy, or why they offer nothing."""
     attributes: dict[str, str] = node.get("Attributes") or {}
     words = []
     for name, value in sorted(attributes.items()):
@@ -73,7 +73,7 @@ def plugin_words(node: Json) -> list[str]:
 
 
 def show_node_devices(call: Invocation, node: Json, allocs: Iterable[Json]) -> None:
-    """Each group with how many of it are held and healthy, and every device that is not."""
+    """Each group with its counts of reserved and healthy devices, and every unhealthy device."""
     groups = groups_of(node)
     if not groups:
         return

@@ -1,4 +1,4 @@
-"""How every command that makes an evaluation ends."""
+"""The common end of commands that create an evaluation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from yurt.cli.command import Invocation
 
 
 def follow_or_detach(call: Invocation, eval_id: str, *, detached: Callable[[], None] | None = None) -> int:
-    """What every command that makes an evaluation ends with: with -detach only its id, else the monitor."""
+    """With -detach print the evaluation's id, else monitor it."""
     if not eval_id:
         return 0
     if call.flags.is_on("detach"):

@@ -1,4 +1,4 @@
-"""Follows an evaluation until it ends, then the deployment that it belongs to, and says each change once.
+"""Monitors an evaluation and then its deployment until they end; prints each change once.
 
 Blocking queries bring a change the moment it happens; the bound of each wait keeps an interrupted agent from holding
 the monitor.

@@ -19,7 +19,7 @@ WHY_NOT = "/v1/yurt/job/why-not"
 
 
 def hint_of(evaluation: Json) -> str:
-    """The command that tells more about an evaluation that could not place everything."""
+    """The command that explains an evaluation with failed placements."""
     from yurt.api.commands import why_not_hint
 
     return why_not_hint(evaluation.get("Namespace") or "default", evaluation["JobID"])
@@ -94,7 +94,7 @@ def show_near_misses(call: Invocation, explanation: Json | None) -> None:
 
 
 def show_group(call: Invocation, group: Json) -> None:
-    """All that is known about one group."""
+    """Show the explanation of one group."""
     screen = call.screen
     screen.title(f'Task Group "{group["Name"]}"')
     screen.line(_counts(group))
@@ -123,7 +123,7 @@ def _counts(group: Json) -> str:
 
 
 def note_lines(group: Json) -> list[str]:
-    """What else there is to know."""
+    """Further notes."""
     return [f"  * {note}" for note in group.get("Notes") or ()]
 
 

@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def restart_tasks(call: Invocation) -> int:
-    """Restart one task, the running ones, or all; silent when it went well."""
+    """Restart one task, the running ones, or all; prints nothing on success."""
     from yurt.cli.api.choose import chosen_task
 
     given = call.flags.text("task") or (call.args[1] if len(call.args) > 1 else "")
@@ -28,7 +28,7 @@ def restart_tasks(call: Invocation) -> int:
 
 
 def signal_tasks(call: Invocation) -> int:
-    """Send a signal to one task or to all; silent when it went well."""
+    """Send a signal to one task or to all; prints nothing on success."""
     from yurt.cli.api.choose import chosen_task
 
     name = call.flags.text("s")

@@ -1,4 +1,4 @@
-"""Prints a file or a log, and with -f goes on where it was once the agent that gave it dies or goes silent.
+"""Print a file or a log. With -f, resume at another server when the agent that sends it dies or goes silent.
 
 What was shown last has a place (`yurt.cli.api.frames`). When the answer breaks off, the rest is asked for from there:
 of the same agent and of the other servers, in turn, within a bound. The servers are asked for while all is well, for
@@ -45,7 +45,7 @@ LOOPBACK = ("127.", "::1", "localhost")
 
 
 class Bounds(NamedTuple):
-    """How long to wait for what, seconds."""
+    """Time limits in seconds."""
 
     patience_s: float = PATIENCE_S
     silence_s: float = SILENCE_S
@@ -60,7 +60,7 @@ class StartPosition(NamedTuple):
 
 
 def write_out(data: bytes) -> None:
-    """To standard output, seen at once."""
+    """Write to standard output and flush."""
     sys.stdout.buffer.write(data)
     sys.stdout.buffer.flush()
 
@@ -97,7 +97,7 @@ def _last_lines(api: ApiClient, source: FrameSource, count: int, *, may_be_missi
 
 
 class Follower:
-    """Follows one source to its end, over the ends of those who give it."""
+    """Follows one source to its end, across failures of the agents that send it."""
 
     def __init__(self, api: ApiClient, source: FrameSource, place: FilePosition, bounds: Bounds) -> None:
         self._api = api
@@ -157,7 +157,7 @@ class Follower:
             raise Gap
 
     def _seen(self, frame: Json) -> int:
-        """How much of a first frame has been shown; raises Gap for one to throw away."""
+        """How much of a first frame has been shown; raises Gap for a frame to discard."""
         try:
             return self._source.shown(self._api, self._place, frame)
         except Gap:
@@ -167,7 +167,7 @@ class Follower:
             raise
 
     def _resumed(self, error: YurtError | None) -> Iterator[Json]:
-        """An answer that goes on, from whoever gives one first; raises the last failure when the time is over."""
+        """A stream that resumes, from the first agent that sends one; raises the last failure at the time limit."""
         began, pause_s = time.monotonic(), self._bounds.pause_s
         first = self._apis.index(self._api)
         if error is not None:
@@ -189,7 +189,7 @@ class Follower:
             pause_s = min(pause_s * 2, PAUSE_MAX_S)
 
     def _asked_in_turn(self, turns: list[ApiClient]) -> Iterator[Json] | YurtError:
-        """The answer of the first one that gives one, or why the last one gave none; raises what will not pass."""
+        """The stream of the first agent that sends one, or the last failure; raises permanent errors."""
         failure: YurtError = BrokenOff("Nobody is known")
         for api in turns:
             try:
@@ -218,7 +218,7 @@ def _say(text: str) -> None:
 
 
 def other_servers(api: ApiClient) -> list[ApiClient]:
-    """The servers of its region beside the agent that is asked, as it knows them; none when it does not tell.
+    """The other servers of the agent's region, as it knows them; none when it does not say.
 
     An address on loopback is another machine's own, unless the agent itself was reached there.
     """

@@ -32,7 +32,7 @@ _LIFECYCLE_ORDER = {"prestart": 0, "": 1, "poststart": 2, "poststop": 3}
 
 
 def show_checks(call: Invocation) -> int:
-    """What the checks of an allocation's services said last."""
+    """Show the latest results of an allocation's service checks."""
     is_data = wants_data(call)
     alloc = find_alloc(call, call.args[0])
     checks = checks_of(call, alloc["ID"])
@@ -94,7 +94,7 @@ def _source(alloc: Json, request: Json) -> str:
 
 
 def _csi_row(call: Invocation, alloc: Json, request: Json) -> list[str]:
-    """What the servers know of the volume; little when it was deregistered."""
+    """A row of the CSI volume as the servers know it; mostly empty after it was deregistered."""
     from yurt.cli.views.csi import mount_options, shown_bool
 
     source = _source(alloc, request)

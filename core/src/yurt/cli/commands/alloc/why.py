@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 def explain_placement(call: Invocation) -> int:
-    """Show by what an allocation came to its node, and how the others look now."""
+    """Show the scores that placed an allocation on its node, and how other nodes compare now."""
     is_json = wants_data(call)
     alloc = find_alloc(call, call.args[0])
     found: Json = call.api.get(api_path("yurt", "allocation", alloc["ID"], "why"))

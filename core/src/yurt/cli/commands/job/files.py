@@ -100,7 +100,7 @@ FORMS = ("", "hcl", "json")
 
 
 def write_example(call: Invocation) -> int:
-    """Write the example; a file that is there is left alone."""
+    """Write the example; an existing file is never overwritten."""
     from pathlib import Path
 
     if call.flags.is_on("connect"):

@@ -172,7 +172,7 @@ def _show_dry_run(call: Invocation, file: JobFile, plan: Json) -> None:
 
 
 def _show_placing(call: Invocation, file: JobFile, plan: Json, *, launches: bool) -> None:
-    """Whether all would be placed, else why not and what comes nearest."""
+    """Print whether everything would be placed, else why not and the nearest nodes."""
     from yurt.cli.views.metrics import failure_lines
     from yurt.cli.views.reasons import ask_why_not, is_of_every_node, nowhere_text, show_near_misses
 
@@ -197,7 +197,7 @@ def _show_placing(call: Invocation, file: JobFile, plan: Json, *, launches: bool
 
 
 def _launches(job: Json) -> str:
-    """How a job comes to run that places nothing by itself; empty for any other."""
+    """How a periodic or parameterized job is launched; empty for any other job."""
     if job.get("Periodic") is not None:
         return "launched at its time or by `yurt job periodic force`"
     return "dispatched" if job.get("ParameterizedJob") is not None and not job.get("Dispatched") else ""
@@ -228,7 +228,7 @@ def exit_code(plan: Json) -> int:
 
 
 def explain_job(call: Invocation) -> int:
-    """Show why not all of a job is placed; 0 all is, 1 something is not, 255 on errors."""
+    """Show why a job is not fully placed; 0 when it is, 1 when it is not, 255 on errors."""
     from pathlib import Path
 
     from yurt.cli.views.reasons import WHY_NOT, lacks_room

@@ -19,7 +19,7 @@ RESTART_LIMIT_S = 300.0
 
 
 def restart_job(call: Invocation) -> int:
-    """Restart what runs, so many at a time; stop asking or stop altogether at the first failure."""
+    """Restart the running allocations in batches; at the first failure ask the user or stop."""
     flags, screen = call.flags, call.screen
     if flags.text("on-error") not in ("ask", "fail"):
         raise UsageError(f'-on-error must be ask or fail, not "{flags.text("on-error")}"')
@@ -52,7 +52,7 @@ def restart_job(call: Invocation) -> int:
 
 
 def _check_names(call: Invocation, job: Json) -> None:
-    """Refuse groups and tasks that the job has not, before anything is restarted."""
+    """Refuse unknown groups and tasks before anything is restarted."""
     groups, tasks = call.flags.texts("group"), call.flags.texts("task")
     if not groups and not tasks:
         return

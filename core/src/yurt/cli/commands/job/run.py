@@ -23,7 +23,7 @@ PAYLOAD_BYTES_MAX = 16 * 1024
 
 
 def run_job(call: Invocation) -> int:
-    """Register the job and follow what comes of it."""
+    """Register the job and follow its evaluation."""
     variable_settings(call.flags.texts("var"))
     file = read_job(call, call.args[0])
     if call.flags.is_on("output"):
@@ -227,7 +227,7 @@ def _wait(call: Invocation, job_id: str, namespace: str | None) -> int:
 
 
 def force_periodic(call: Invocation) -> int:
-    """Start a child now."""
+    """Launch a child of a periodic job now."""
     job = find_job(call, call.args[0])
     query = {"namespace": job.get("Namespace")}
     answer: Json = call.api.put(api_path("job", job["ID"], "periodic", "force"), None, query) or {}

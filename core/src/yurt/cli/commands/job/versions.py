@@ -64,7 +64,7 @@ def _text(call: Invocation, job: Json, diff: Json | None) -> str:
 
 
 def revert_job(call: Invocation) -> int:
-    """Make a former version the present one."""
+    """Register an earlier version again."""
     from yurt.cli.views.follow import follow_or_detach
 
     job, wanted = find_job(call, call.args[0]), call.args[1]

@@ -18,7 +18,7 @@ NOT_HERE = 501
 
 
 def configure_node(call: Invocation) -> int:
-    """Send the agent's client to other servers, and list those that it goes to."""
+    """Set the servers of the agent's client, and list them."""
     lists, updates = call.flags.is_on("servers"), call.flags.is_on("update-servers")
     if not lists and not updates:
         raise UsageError("One of -servers and -update-servers is needed")

@@ -92,7 +92,7 @@ def _disable(call: Invocation, node: Json) -> None:
 
 
 def follow_drain(call: Invocation, node_id: str) -> int:
-    """Say what happens until the drain is over."""
+    """Print each change until the drain ends."""
     say = call.screen.line
     say(f"{clock()}: Ctrl-C to stop monitoring: will not cancel the node drain")
     seen: dict[str, str] = {}
@@ -138,7 +138,7 @@ def _is_draining(allocs: list[Json]) -> bool:
 
 
 def set_eligibility(call: Invocation) -> int:
-    """Say whether the node gets new allocations."""
+    """Set whether the node is eligible for new allocations."""
     from yurt.cli.api.choose import chosen_node
 
     enable, disable = call.flags.is_on("enable"), call.flags.is_on("disable")

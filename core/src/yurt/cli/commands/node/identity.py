@@ -15,7 +15,7 @@ TIMES: Final = ("exp", "iat", "nbf")
 
 
 def show_identity(call: Invocation) -> int:
-    """What the identity of a node says."""
+    """Show the claims of a node's identity."""
     is_data = wants_data(call)
     node_id = find_node(call, call.args[0])["ID"]
     claims: dict[str, Any] = call.api.get("/v1/client/identity", query={"node_id": node_id})["Claims"]

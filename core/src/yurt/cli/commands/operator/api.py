@@ -1,4 +1,4 @@
-"""`yurt operator api`: any request, as curl would send it."""
+"""`yurt operator api`: any request to the API, as with curl."""
 
 from __future__ import annotations
 

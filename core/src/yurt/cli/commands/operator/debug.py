@@ -1,4 +1,4 @@
-"""`yurt operator debug`: what is asked for when something is wrong, gathered from servers and nodes into one archive.
+"""`yurt operator debug`: a support archive with the state of servers and nodes.
 
 Three kinds of files: `cluster/` holds what does not change, `nomad/0000/` and its followers the lists of objects at
 each interval, `server/<name>/` and `client/<id>/` the log of each agent over the whole time with its machine, threads
@@ -90,7 +90,7 @@ class Bundle:
 
 
 class Capture:
-    """One run: everything is asked of the one agent, which passes on what is about another."""
+    """One capture: all requests go to one agent, which forwards those about others."""
 
     def __init__(self, call: Invocation, bundle: Bundle, times: Times) -> None:
         self._call = call

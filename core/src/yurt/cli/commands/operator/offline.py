@@ -143,7 +143,7 @@ def print_state(call: Invocation) -> int:
 
 
 def recover_log(call: Invocation) -> int:
-    """Say what a damaged log has lost, and give it up when asked to."""
+    """Report what a damaged log has lost, and with the flag accept the loss."""
     from pathlib import Path
 
     from yurt.storage.log_recovery import DamagedLog
@@ -205,7 +205,7 @@ def sound_state(log: DamagedLog) -> tuple[Snapshot, int]:
 
 
 def begin_again(log: DamagedLog, state: Snapshot) -> tuple[int, Path]:
-    """Make the state the beginning of a new log, at an index above all that was acknowledged."""
+    """Begin a new log with the state, at an index above every acknowledged one."""
     from yurt.fsm import apply, snapshot
     from yurt.storage.log_recovery import UNKNOWN_RESERVE
     from yurt.structs.commands import DropStagedPlans

@@ -1,4 +1,4 @@
-"""`yurt volume claim`: which allocations go back to which sticky volumes."""
+"""`yurt volume claim`: the claims of allocations on sticky volumes."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def create_volume(call: Invocation) -> int:
 
 
 def delete_volume(call: Invocation) -> int:
-    """Delete it, with what is in it."""
+    """Delete the volume and its data."""
     if call.flags.text("type") != "host":
         raise CliError(NO_CONTROLLER)
     volume = find_volume(call, call.args[0])
@@ -63,7 +63,7 @@ def register_volume(call: Invocation) -> int:
 
 
 def deregister_volume(call: Invocation) -> int:
-    """Forget it; what is in it stays where it is."""
+    """Deregister the volume; its data is kept."""
     volume = find_csi(call, call.args[0])
     query = {"namespace": volume["Namespace"], "force": call.flags.is_on("force") or None}
     call.api.delete(api_path("volume", "csi", volume["ID"]), query)
@@ -72,7 +72,7 @@ def deregister_volume(call: Invocation) -> int:
 
 
 def detach_volume(call: Invocation) -> int:
-    """Make sure that nobody on a node has it any more."""
+    """Detach the volume from a node."""
     volume, node = find_csi(call, call.args[0]), find_node(call, call.args[1])
     query = {"namespace": volume["Namespace"], "node": node["ID"]}
     call.api.delete(api_path("volume", "csi", volume["ID"], "detach"), query)
