@@ -1,4 +1,4 @@
-"""Addresses as operators write them, and as they are dialled."""
+"""Network addresses: parsing and formatting."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent prints when it starts: one screen with what it is, whether its drivers work, and what to type next."""
+"""The start-up screen of an agent: its configuration, the state of its drivers, and the next commands to type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one agent is told to be, from files, flags and the rules of dev mode; later files win over earlier ones, flags
+"""The configuration of one agent, from files, flags and the rules of dev mode; later files win over earlier ones, flags
 over files.
 
 `-dev` lies under everything: a file's ports and name win over it.

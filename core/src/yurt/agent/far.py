@@ -1,4 +1,4 @@
-"""Agents that are joined over the network: what connects to a server, and a client's servers elsewhere.
+"""Remote agents: the clients and servers that connect to a server, and the servers of a client.
 
 Imported only by agents that have the one or the other.
 """

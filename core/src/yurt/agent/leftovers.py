@@ -1,4 +1,4 @@
-"""What an agent that is gone left on its host, found by its configuration and data directory, and removed.
+"""Finds and removes what a dead agent left on its host, by its configuration and data directory.
 
 The data directory's lock is held meanwhile: a live agent has it, so that nothing of one is ever looked at, and none
 starts in between. What the data directory itself holds stays: it is the operator's.
@@ -41,7 +41,7 @@ Looked = AsyncIterator[tuple[Leftover, Remove]]
 
 
 class RemovalOutcome(Value):
-    """What became of a leftover; `state` is found, removed or stays, and `problem` says why it stays."""
+    """The outcome for a leftover; `state` is found, removed or stays, and `problem` says why it stays."""
 
     kind: str
     name: str
@@ -51,7 +51,7 @@ class RemovalOutcome(Value):
 
 
 class AgentFolders(Value):
-    """Where an agent kept what."""
+    """The folders of an agent."""
 
     root: Path
     client: Path

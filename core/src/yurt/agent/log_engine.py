@@ -1,4 +1,4 @@
-"""Where a server keeps its command log: in memory, in a file, in an etcd of the servers' own, or in one that stands."""
+"""Chooses the storage of the command log: memory, SQLite, the servers' own etcd, or an external etcd."""
 
 from __future__ import annotations
 

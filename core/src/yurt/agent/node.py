@@ -165,7 +165,7 @@ class Parts:
             await self.client.stop_all()
 
     async def stop(self, *, leaves: bool) -> None:
-        """Take everything down; tasks that still run go on. A server that leaves is no longer one of its cluster."""
+        """Stop all parts; running tasks keep running. A server that leaves is removed from its cluster."""
         if self.client is not None:
             await self.client.finish_cleaning()
         for task in reversed(self._tasks):

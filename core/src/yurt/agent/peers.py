@@ -1,4 +1,4 @@
-"""The connections of a server to the other servers of its region, and what servers offer each other.
+"""The connections of a server to the other servers of its region, and the ports that servers offer each other.
 
 Each server dials every other one that is there, on the port that clients use too, and says that it is a server. Over
 that connection it is offered: "server", the calls that a leader carries out for clients; "api", the HTTP API; "peer",

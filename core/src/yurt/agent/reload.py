@@ -1,4 +1,4 @@
-"""`plugin reload`: the code of a plugin is read again, and its drivers exchanged with their tasks kept.
+"""`plugin reload`: reloads the code of a plugin and replaces its drivers while their tasks keep running.
 
 The new code must import, make its drivers and say that they work here before anything changes. Exec sessions in tasks
 of the drivers end; tasks, waits for their ends and what is asked meanwhile do not notice.
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class PluginReloader:
-    """Reloads plugins of one agent, one at a time, and knows how they fare."""
+    """Reloads the plugins of one agent, one at a time, and tracks their status."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class PluginReloader:
         return [self._facts(status) for status in self._statuses.values()]
 
     async def reload(self, name: str) -> PluginReloaded:
-        """Read a plugin's code again; raises NotFound, Invalid or Conflict, and then the old code goes on."""
+        """Reload the code of a plugin; raises NotFound, Invalid or Conflict, after which the old code stays in use."""
         async with self._turn:
             status = self._reloadable(name)
             entry_point = code.find(name)

@@ -1,4 +1,4 @@
-"""What the HTTP layer needs to know of the agent that it belongs to."""
+"""Facts about the agent that the HTTP layer needs."""
 
 from __future__ import annotations
 

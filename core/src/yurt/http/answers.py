@@ -1,4 +1,4 @@
-"""What answers of reads share: a view that has changed, a page of a listing, one row.
+"""Shared parts of read responses: blocking until a view has changed, pages of lists, single rows.
 
 These take kinds of rows (`yurt.server.views`), so that a handler names no table and sees no row that its caller may not
 see.

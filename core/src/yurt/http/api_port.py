@@ -1,4 +1,4 @@
-"""The HTTP API of another agent as a port: a request goes there in parts, and so does its answer come back."""
+"""The HTTP API of another agent as a port: requests and responses travel in parts."""
 
 from __future__ import annotations
 

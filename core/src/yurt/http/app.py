@@ -1,4 +1,4 @@
-"""The HTTP application of an agent: routes, and what surrounds every request.
+"""The HTTP application of an agent: its routes and its middleware.
 
 A request passes: the check of browsers' pages, before anything else looks at it or passes it on; bounds (body size;
 nesting is checked where JSON is read); the route; then here errors become Nomad's plain texts and answers are
@@ -112,7 +112,7 @@ async def _paced(request: web.Request, handler: _Handler) -> web.StreamResponse:
 
 @web.middleware
 async def _gate(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Refuse what a page of another site asks, and bodies that would have to be decompressed."""
+    """Refuse requests of foreign sites and compressed request bodies."""
     why = refusal(request, request.app[POLICY], has_effect=has_effect_on_get(request))
     if why:
         request.app[STRANGERS].refuse_page(request.remote or "", why)
@@ -166,7 +166,7 @@ def _unread_body(request: web.Request, error: web.RequestPayloadError) -> web.Re
 
 
 def _broken_off(request: web.Request, error: Exception) -> web.StreamResponse | None:
-    """An answer that has begun ends without its last chunk, so that its reader does not take it for whole."""
+    """End a started response without its last chunk, so that its reader sees that it is incomplete."""
     begun = next(iter(BEGUN.get()), None)
     if begun is not None and request.transport is not None:
         log.info("%s %s ends before its end: %s", request.method, request.path, error)
@@ -175,7 +175,7 @@ def _broken_off(request: web.Request, error: Exception) -> web.StreamResponse | 
 
 
 async def _where_it_belongs(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Answer in this region, or as the one does that the request is for."""
+    """Answer in this region, or forward the request to its region."""
     check_node_route(request)
     context = request.app[CONTEXT]
     try:
@@ -195,7 +195,7 @@ async def _where_it_belongs(request: web.Request, handler: _Handler) -> web.Stre
 
 
 async def _in_region(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Answer here, or as a server does that can."""
+    """Answer here, or forward the request to a server that can answer."""
     if PLACES in request.app:
         begun = BEGUN.get()
         return await request.app[PLACES].answer(request, handler, lambda: bool(begun))
@@ -211,7 +211,7 @@ async def _in_region(request: web.Request, handler: _Handler) -> web.StreamRespo
 
 
 def _has_left(request: web.Request) -> bool:
-    """Nobody reads the answer any more; a stream ends that way, which is no error."""
+    """Whether the caller has closed the connection, which is how a stream normally ends."""
     return request.transport is None or request.transport.is_closing()
 
 

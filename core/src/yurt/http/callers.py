@@ -1,4 +1,4 @@
-"""Who asks, as far as a request tells it: the actor, its address and certificate, and who passed the request on."""
+"""The actor of a request: its address, its certificate, and the agent that forwarded it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the HTTP layer needs to know of the servers as a whole, and what operators do to them."""
+"""The port through which the HTTP layer reads and changes the cluster of servers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Joined(Value):
 
 
 class ServerView(Value):
-    """How another server fares, as this one sees it."""
+    """The state of another server as this one sees it."""
 
     member: Member
     overdue_s: float = 0.0
@@ -56,7 +56,7 @@ class Cluster(Directory, Protocol):
         ...
 
     async def force_leave(self, name: str, *, forget: bool) -> None:
-        """Put out a server that is gone; raises NotFound, Conflict or Unavailable."""
+        """Force a failed server into the state "left"; raises NotFound, Conflict or Unavailable."""
         ...
 
     async def log_peers(self) -> tuple[LogPeer, ...]:
@@ -64,7 +64,7 @@ class Cluster(Directory, Protocol):
         ...
 
     async def remove_log_peer(self, wanted: str) -> None:
-        """Take a server, by id, name or address, out of those that keep the log."""
+        """Remove a server, by id, name or address, from the voters of the log."""
         ...
 
     async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:

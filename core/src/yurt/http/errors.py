@@ -1,4 +1,4 @@
-"""Failures as Nomad's HTTP API tells them: a status code and one plain line of text.
+"""Errors of the HTTP API: a status code and one line of plain text, as in Nomad.
 
 What a handler finds wrong itself keeps its own code (`Refused`). What the servers refuse while they carry out a
 write is a failed call, which Nomad answers with 500 and the text (`failed_call`); so is a lookup by something
@@ -25,7 +25,7 @@ class Refused(YurtError):
 
 
 class NoServer(Unavailable):
-    """Only an agent with a server can answer."""
+    """The agent runs no server, and the request needs one."""
 
 
 class NotLed(Unavailable, reason=Reason.NO_LEADER):

@@ -1,4 +1,4 @@
-"""What list routes and lookups share: paging, and ids that are UUIDs or prefixes of them."""
+"""Paging of lists, and checks of UUIDs and their prefixes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The headers with which agents mark requests and answers that they pass on to each other."""
+"""Headers with which agents mark forwarded requests and responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers whose body is in pieces: it is sent, and compressed, piece by piece, and never put together."""
+"""Response bodies in pieces, which are sent and compressed one by one and never joined."""
 
 from __future__ import annotations
 

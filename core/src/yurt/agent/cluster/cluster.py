@@ -79,7 +79,7 @@ class ServerCluster:
         return self._membership.members()
 
     def subscribe(self, on_change: Callable[[], None]) -> None:
-        """Be called after each change of the members."""
+        """Register a callback for changes of the members."""
         self._membership.subscribe(on_change)
 
     @property
@@ -98,7 +98,7 @@ class ServerCluster:
         self._membership.count_in(server.metrics)
 
     def _warn_of_twins(self) -> None:
-        """Two servers that each keep the state of one region are two clusters, whatever they know of each other."""
+        """Warn of two servers that each keep their own state of one region: they are two clusters."""
         own = self._membership.own
         twins = tuple(
             each.name
@@ -123,7 +123,7 @@ class ServerCluster:
     # Life.
 
     async def start(self) -> None:
-        """Take other servers' connections; raises Invalid when the port or etcd cannot be had."""
+        """Listen for other servers; raises Invalid when the port or etcd is unavailable."""
         config = self._config
         if self._etcd is not None:
             self._security.check_host(host_of(config.advertise_serf))
@@ -235,7 +235,7 @@ class ServerCluster:
         return await self._joiner.join(tuple(with_port(address, SERF_PORT) for address in addresses))
 
     async def force_leave(self, name: str, *, forget: bool) -> None:
-        """Put out a server that is gone; raises NotFound, Conflict or Unavailable."""
+        """Force a failed server into the state "left"; raises NotFound, Conflict or Unavailable."""
         names = {each.name for each in self.members()}
         full = name if name in names else f"{name}.{self._config.region}"
         self._membership.force_leave(full, forget=forget)
@@ -263,7 +263,7 @@ class ServerCluster:
         return LogPeer(id=peer_id, name=known, address=address)
 
     async def remove_log_peer(self, wanted: str) -> None:
-        """Take a server out of those that keep the log."""
+        """Remove a server from the voters of the log."""
         if self._admin is None:
             raise Invalid(
                 "the servers have no etcd members of their own: a single server keeps its log in a file, "

@@ -29,19 +29,19 @@ class OwnEtcdAdmin:
         return tuple(_voter(peer) for peer in peers)
 
     async def add(self, address: str, *, is_tls: bool) -> None:
-        """Take a member in."""
+        """Add a member."""
         await add_member(self._client, peer_url(address, is_tls=is_tls))
 
     async def remove(self, voter_id: str) -> None:
-        """Put a member out."""
+        """Remove a member."""
         await remove_member(self._client, int(voter_id, 16))
 
     async def move(self, voter_id: str, address: str, *, is_tls: bool) -> None:
-        """Tell where and how a member is reached from now on."""
+        """Change the peer URL of a member."""
         await update_member(self._client, int(voter_id, 16), peer_url(address, is_tls=is_tls))
 
     async def db_bytes(self) -> int:
-        """How much of the quota the data takes."""
+        """The size of the data in bytes, which counts against the quota."""
         return (await member_status(self._client)).size
 
     async def close(self) -> None:

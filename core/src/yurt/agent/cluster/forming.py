@@ -1,4 +1,4 @@
-"""Whether a server begins a cluster, joins one, or waits: a pure decision.
+"""The pure decision whether a server bootstraps a cluster, joins one, or waits.
 
 A cluster begins when as many servers as `bootstrap_expect` says know each other, none of them has ever been part of a
 cluster, and each has told this one that it knows the very same servers. The first that sees this founds: from then on

@@ -1,4 +1,4 @@
-"""What a server remembers of its cluster from one start to the next: two small files in its data directory."""
+"""The persistent record of the cluster: two small files in the server's data directory."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def etcd_port(settings: ClusterSettings, folder: Path) -> int:
 
 
 class ServerMemory:
-    """Writes down where other servers are, whenever that changes."""
+    """Persists the addresses of other servers whenever they change."""
 
     def __init__(self, folder: Path, directory: Directory, own_name: str) -> None:
         self._path = folder / SERVERS_FILE
@@ -104,7 +104,7 @@ class ServerMemory:
             return KnownServers()
 
     def forget(self) -> None:
-        """This server has left: it goes back to nobody by itself."""
+        """Delete the addresses after this server has left, so that it does not rejoin by itself."""
         self._directory = None
         save(self._path, KnownServers())
 

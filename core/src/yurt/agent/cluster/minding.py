@@ -62,7 +62,7 @@ class Minder:
         self._known: frozenset[str] = frozenset()
 
     async def run(self) -> None:
-        """Look each second until cancelled."""
+        """Check once a second until cancelled."""
         while True:
             await self._env.sleep(LOOK_INTERVAL_S)
             if not self._leads():

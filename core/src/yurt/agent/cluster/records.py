@@ -1,4 +1,4 @@
-"""Who the servers are, as one of them knows it: a pure state that news are merged into.
+"""The membership as one server knows it: a pure state into which updates are merged.
 
 What a server says of itself is a record: addresses, and whether it stays (`alive`), goes (`leaving`) or has gone
 (`left`). The record with the higher incarnation holds; of two with the same one, the one further on its way out, for

@@ -1,4 +1,4 @@
-"""The etcd members behind the servers: who they are, and how one is taken in or put out."""
+"""The etcd members of the servers: list, addition, removal."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class EtcdAdmin(Protocol):
         ...
 
     async def add(self, address: str, *, is_tls: bool) -> None:
-        """Take a member in, which is then to be started."""
+        """Add a member, which must then be started."""
         ...
 
     async def remove(self, voter_id: str) -> None:
-        """Put a member out for good."""
+        """Remove a member permanently."""
         ...
 
     async def move(self, voter_id: str, address: str, *, is_tls: bool) -> None:

@@ -1,4 +1,4 @@
-"""The agent itself: its configuration, members, health, schedulers and log."""
+"""Routes about the agent: configuration, members, health, schedulers."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ async def schedulers_config(call: Call) -> web.Response:
 
 
 async def join(call: Call) -> web.Response:
-    """PUT /v1/agent/join: make the servers at some addresses known to this one, and to each other."""
+    """PUT /v1/agent/join: join the servers at the given addresses."""
     if not call.has_server:
         raise Refused(501, "Invalid method")
     addresses = tuple(call.query.getall("address", []))
@@ -216,7 +216,7 @@ async def join(call: Call) -> web.Response:
 
 
 async def force_leave(call: Call) -> web.Response:
-    """PUT /v1/agent/force-leave: put out a server that is gone; with `prune` it is forgotten at once."""
+    """PUT /v1/agent/force-leave: force a failed server into the state "left"; `prune` also removes its record."""
     if not call.has_server:
         raise Refused(501, "Invalid method")
     name = call.query.get("node", "")

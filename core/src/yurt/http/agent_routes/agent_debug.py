@@ -1,4 +1,4 @@
-"""What an agent tells of itself to who looks for a fault: this one, another server, or a client node.
+"""Debug data of an agent: this one, another server, or a client node.
 
 The machine (`/v1/agent/host`) and the profiles (`/v1/agent/pprof`) are told by agents whose operator has set
 `enable_debug`; each agent decides by its own configuration.
@@ -59,7 +59,7 @@ async def profile(call: Call) -> web.StreamResponse:
 
 
 async def export(call: Call) -> web.StreamResponse:
-    """GET /v1/agent/monitor/export: lines that the machine has kept of an agent's log."""
+    """GET /v1/agent/monitor/export: an agent's log lines from the host's journal."""
     service, on_disk = call.query.get("service_name", ""), flag(call.query, "on_disk")
     if on_disk and service:
         raise Refused(400, "on_disk and service_name cannot be used together")

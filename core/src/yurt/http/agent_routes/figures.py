@@ -1,4 +1,4 @@
-"""The figures of an agent at one moment: gauges, counters and timings, whatever form they are shown in."""
+"""The metrics of an agent at one moment: gauges, counters and timings, independent of the output format."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures of the agent, as go-metrics shows them and as Prometheus reads them."""
+"""Metrics of the agent in the formats of go-metrics and Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plugins of this agent: how they fare, and their code read again."""
+"""The plugins of this agent: their status, and reloading their code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PluginsPort(Protocol):
         ...
 
     async def reload(self, name: str) -> PluginReloaded:
-        """Read a plugin's code again."""
+        """Reload the code of a plugin."""
         ...
 
 
@@ -31,7 +31,7 @@ PLUGINS: web.AppKey[PluginsPort] = web.AppKey("yurt_plugins", PluginsPort)
 
 
 async def list_plugins(call: Call) -> web.Response:
-    """GET /v1/yurt/plugins: this agent's plugins and how they fared."""
+    """GET /v1/yurt/plugins: the status of this agent's plugins."""
     port = call.request.app.get(PLUGINS)
     rows = port.rows() if port is not None else list(call.agent.plugins)
     return json_answer(call, [dict(row) for row in rows])

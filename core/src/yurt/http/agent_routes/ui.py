@@ -1,4 +1,4 @@
-"""A few plain pages for people with a browser: jobs, the allocations of a job, nodes, servers. They only show.
+"""Plain read-only HTML pages: jobs, the allocations of a job, nodes, servers.
 
 Every page is made on the server from the newest state, refreshes itself, and needs no script; the policy in its headers
 allows none. All text of jobs, tasks and nodes is a stranger's: it reaches a page through `Cell`s alone, which escape
@@ -78,7 +78,7 @@ _CLASSES = {word: name for name, words in WORDS.items() for word in words}
 
 
 class Cell(NamedTuple):
-    """A text of a page, which may lead somewhere."""
+    """A table cell: a text, with a link where one is given."""
 
     text: str
     href: str = ""

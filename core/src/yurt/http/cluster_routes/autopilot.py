@@ -1,4 +1,4 @@
-"""How the servers mind themselves: what operators have set, and whether all are well."""
+"""Autopilot: its configuration, and the health of the servers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators change and run: scheduler configuration and garbage collection."""
+"""Operator routes: scheduler configuration and garbage collection."""
 
 from __future__ import annotations
 

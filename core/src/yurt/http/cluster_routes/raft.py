@@ -1,4 +1,4 @@
-"""The servers that keep the command log: who they are, which one leads, and how one is taken out.
+"""The voters of the command log: list, removal, leadership transfer.
 
 Nomad calls this `raft`; here the servers' etcd members keep the log.
 """

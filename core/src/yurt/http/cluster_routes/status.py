@@ -1,4 +1,4 @@
-"""Who leads, who is there, which regions exist."""
+"""Status of the cluster: leader, peers, regions."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What stands before every route: connections, hosts, browsers, strangers, and answers that stay data."""
+"""The edge of the HTTP API, before every route: connections, hosts, browsers, hostile requests, inert responses."""

@@ -1,4 +1,4 @@
-"""Which requests of browsers are answered: a page of another site must not use its reader's access to the API.
+"""Protection against foreign sites: a web page must not use its reader's access to the API.
 
 A browser sends requests of any page to any address that it can reach, and there is no password here that it would
 lack. What tells such a request from a person's own are headers that a page can neither set nor leave out:

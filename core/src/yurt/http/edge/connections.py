@@ -1,4 +1,4 @@
-"""How many connections one address may have to the HTTP API, and whose place a further one takes."""
+"""Limits the connections of one address to the HTTP API, and chooses which one to close for a new one."""
 
 from __future__ import annotations
 

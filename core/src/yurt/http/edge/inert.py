@@ -1,4 +1,4 @@
-"""Answers are data: no browser runs what an agent, a task or a job says.
+"""Headers that keep responses inert: no browser executes content of tasks, jobs or agents.
 
 Tasks choose the names and the bytes of their files and logs, and a browser that opens one takes the agent's address for
 its origin. So every answer outside of the pages of /ui forbids to guess its type, and if it is shown, then in a sandbox

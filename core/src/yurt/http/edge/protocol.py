@@ -1,4 +1,4 @@
-"""One connection to the HTTP API: what may come on it, and in which time.
+"""One connection to the HTTP API: what it may send, and its time limits.
 
 A connection is idle, has begun a request, or is at work on one. A request that has begun must go on: its head has to be
 there within `head_s`, and its body must keep up `body_bytes_per_s` on average after `body_grace_s`, but for the time in

@@ -1,4 +1,4 @@
-"""What is counted and logged of requests and connections that strangers send: bounded, and never with a traceback."""
+"""Metrics and bounded log lines about malformed requests and refused connections, never with a traceback."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ class Strangers:
         self._lines = PeerLines(log)
 
     def refuse_page(self, peer: str, why: str) -> None:
-        """A page of another site asked, or one under another name."""
+        """Count a refused request of a foreign site or for a foreign host name."""
         self.metrics.count("http.refuse_browser")
         self._tell(peer, f"a request is refused: {why}")
 
     def refuse_request(self, peer: str, why: str) -> None:
-        """What came is not HTTP, or has a body that cannot be read."""
+        """Count a request that is not HTTP or whose body cannot be read."""
         self.metrics.count("http.bad_request")
         self._tell(peer, f"a request is refused: {why}")
 
     def time_out(self, peer: str, why: str) -> None:
-        """A request was not sent to its end."""
+        """Count a request that was not sent to its end in time."""
         self.metrics.count("http.time_out")
         self._tell(peer, f"a connection is closed: {why}")
 
     def evict(self, peer: str) -> None:
-        """A connection on which nothing was done gave its place to another one of its address."""
+        """Count an idle connection that was closed for another one of its address."""
         self.metrics.count("http.evict_conn")
         self._tell(peer, "an unused connection gives its place to another one (limits.http_max_conns_per_client)")
 
     def refuse_connection(self, peer: str) -> None:
-        """One address has too many connections."""
+        """Count a connection that was refused because its address has too many."""
         self.metrics.count("http.refuse_conn")
         self._tell(peer, "a connection is refused: too many of one address (limits.http_max_conns_per_client)")
 

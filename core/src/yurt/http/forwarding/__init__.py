@@ -1,1 +1,1 @@
-"""Requests that another agent answers: the leader, another region, a node's agent."""
+"""Forwarding of requests to the leader, to another region, or to a node's agent."""

@@ -1,4 +1,4 @@
-"""Which server answers a request: the one that it reached, or the one that leads.
+"""Decides whether this server or the leader answers a request.
 
 A route declares who answers it (`routes.AnsweredBy`). What is about this agent, or about a client's node, is answered
 where it arrives, and so is a read that may be stale.

@@ -1,4 +1,4 @@
-"""Requests that another agent answers: passed on over a connection between agents, by whoever cannot answer them.
+"""Forwards requests to another agent over the connection between agents.
 
 The far end puts a request to its own HTTP API, so the answer is exactly its own, streams included. An agent without a
 server passes on to its server, and a server to the one that leads. Nothing is passed on further than that: a request

@@ -133,7 +133,7 @@ async def deregister(call: Call) -> web.Response:
 
 
 async def detach(call: Call) -> web.Response:
-    """DELETE /v1/volume/csi/:id/detach: that no allocation on a node has the volume any more."""
+    """DELETE /v1/volume/csi/:id/detach: release the claims of allocations on a node."""
     node_id = call.query.get("node", "")
     if not node_id:
         raise Refused(400, "detach requires node ID")
@@ -171,7 +171,7 @@ async def read_csi_plugin(call: Call) -> web.Response:
 
 
 async def not_made_here(call: Call) -> web.Response:
-    """Volumes and snapshots that a controller plugin would have to make."""
+    """Refuse routes that need a controller plugin."""
     raise Refused(501, NO_CONTROLLER)
 
 

@@ -1,4 +1,4 @@
-"""Deployments: lists, one of them, its allocations, and deciding how it goes on."""
+"""Deployments: lists, one of them, its allocations, and control of its progress."""
 
 from __future__ import annotations
 

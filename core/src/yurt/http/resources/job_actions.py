@@ -1,4 +1,4 @@
-"""What can be done to a job: stop, evaluate, plan, dispatch, revert, mark stable, scale, launch."""
+"""Changes of a job: stop, evaluate, plan, dispatch, revert, mark stable, scale, launch."""
 
 from __future__ import annotations
 

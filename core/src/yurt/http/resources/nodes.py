@@ -1,4 +1,4 @@
-"""Nodes: lists, one of them, and what operators do to it: evaluate, drain, mark, purge."""
+"""Nodes: lists, one of them, evaluate, drain, eligibility, purge."""
 
 from __future__ import annotations
 
