@@ -68,7 +68,7 @@ def test_no_command_stops_the_state_machine(seed: int) -> None:
 def test_random_commands_cover_every_type_with_both_outcomes() -> None:
     applied: set[str] = set()
     rejected: set[str] = set()
-    for seed in (*range(15), 22):  # a deployment is promoted in the last one
+    for seed in (*range(15), 25):  # a deployment is promoted in the last one
         maker, replica = CommandMaker(Random(seed)), Replica()
         for _ in range(1000):
             command = maker.command(replica.state)

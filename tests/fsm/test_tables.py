@@ -53,15 +53,15 @@ def test_a_digest_tells_rows_apart(name: str) -> None:
 
 
 @ALL
-def test_a_restore_replaces_the_rows_of_the_cluster_or_clears_them(name: str) -> None:
+def test_a_restore_replaces_merges_or_clears_the_rows_of_the_cluster(name: str) -> None:
     replica = Replica(state_of(name, 1))
     data = b"".join(framed(snapshot.encode(state_of(name, 2))))
     replica.apply(
         StageRestore(restore_id="r", number=0, data=data),
         FinishRestore(restore_id="r", count=1, digest=sha256(data).hexdigest()),
     )
-    restored = TABLES[name].on_restore is OnRestore.REPLACE
-    assert list(rows(replica.state, name)) == ([row_of(name, 2)[0]] if restored else [])
+    kept = {OnRestore.REPLACE: (2,), OnRestore.MERGE: (1, 2)}.get(TABLES[name].on_restore, ())
+    assert set(rows(replica.state, name)) == {row_of(name, number)[0] for number in kept}
 
 
 @ALL

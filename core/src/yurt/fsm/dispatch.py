@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, assert_never
 
+from yurt.fsm.acl import apply_acl
 from yurt.fsm.allocs import apply_alloc
 from yurt.fsm.basis import changed_basis
 from yurt.fsm.cluster import apply_cluster
@@ -23,6 +24,7 @@ from yurt.fsm.services import apply_service
 from yurt.fsm.variables import apply_variable
 from yurt.state import Changes, Snapshot
 from yurt.structs.commands import (
+    AclCommand,
     AllocCommand,
     AnyCommand,
     Applied,
@@ -81,6 +83,8 @@ def _dispatch(edit: Edit, command: AnyCommand) -> Rejected | None:
         return apply_deployment(edit, command)
     if isinstance(command, RestoreCommand):
         return apply_restore(edit, command)
+    if isinstance(command, AclCommand):
+        return apply_acl(edit, command)
     if isinstance(command, ClusterCommand):
         return apply_cluster(edit, command)
     assert_never(command)

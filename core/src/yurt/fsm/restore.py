@@ -16,6 +16,7 @@ from typing import Final, TypeVar, assert_never
 import msgspec
 
 from yurt.fsm import snapshot
+from yurt.fsm.acl.tokens import without_revoked
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import invalid, not_found
 from yurt.sdk.errors import Invalid
@@ -99,16 +100,21 @@ def _drop_staged(edit: Edit) -> None:
 
 def _replace(edit: Edit, restored: Snapshot) -> None:
     jobs: dict[int, Job] = {}
+    revoked = without_revoked(restored, edit.tx.base)
     for name, schema in TABLES.items():
         if schema.on_restore is OnRestore.KEEP:
             continue
         table = edit.tx.base.table(name)
         rows = schema.empty() if schema.on_restore is OnRestore.CLEAR else restored.table(name)
-        for key in _ordered(table.keys()):
+        is_merged = schema.on_restore is OnRestore.MERGE
+        left_out = revoked if name == Tables.acl_tokens.name else frozenset()
+        for key in () if is_merged else _ordered(table.keys()):
             if key not in rows:
                 edit.tx.delete(schema, key)
         for key in _ordered(rows.keys()):
             row = rows[key]
+            if key in left_out or (is_merged and key in table):
+                continue
             if restored.index > edit.index:
                 row = _bounded(row, edit.index, jobs)
             if isinstance(row, Node) and row.status != status.NODE_DOWN:

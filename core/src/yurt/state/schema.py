@@ -37,6 +37,8 @@ class OnRestore(Enum):
     """They go, and those of the snapshot are not taken: they are about work that nobody will finish."""
     KEEP = "keep"
     """They are the restore itself."""
+    MERGE = "merge"
+    """They stay, and those of the snapshot are added: what they record is never undone."""
 
 
 class Topic(NamedTuple, Generic[V]):

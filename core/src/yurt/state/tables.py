@@ -12,6 +12,17 @@ from typing import Any, Final, TypeAlias
 from yurt.sdk.value import replace
 from yurt.state.row_codecs import AllocRows, JobKeys, PlainRows
 from yurt.state.schema import OnRestore, RenamedTable, SearchContext, TableSchema, TableSet, Topic
+from yurt.structs.acl import (
+    ACLAuthMethod,
+    ACLBindingRule,
+    ACLBootstrap,
+    ACLPolicy,
+    ACLRevocation,
+    ACLRole,
+    ACLToken,
+    OneTimeToken,
+    without_method_secrets,
+)
 from yurt.structs.cluster import (
     AutopilotConfiguration,
     DriverSchema,
@@ -328,6 +339,80 @@ class Tables(TableSet):
         },
     )
     """Claims of sticky host volumes by id."""
+
+    acl_policies = TableSchema(
+        PlainRows(list[tuple[str, ACLPolicy]]),
+        key_of=lambda policy: policy.name,
+        namespace_of=None,
+        indexes={"namespace": lambda policy: "" if policy.job_acl is None else policy.job_acl.namespace},
+        topic=Topic("ACLPolicy", key=lambda policy: policy.name),
+    )
+    """Policies by name; `namespace` holds those that are attached to workloads of a namespace."""
+
+    acl_roles = TableSchema(
+        PlainRows(list[tuple[str, ACLRole]]),
+        key_of=lambda role: role.id,
+        namespace_of=None,
+        indexes={"name": lambda role: role.name},
+        topic=Topic("ACLRole", key=lambda role: role.id, filter_keys=lambda role: (role.name,)),
+    )
+    """Roles by id."""
+
+    acl_tokens = TableSchema(
+        PlainRows(list[tuple[str, ACLToken]]),
+        key_of=lambda token: token.accessor_id,
+        namespace_of=None,
+        indexes={
+            "secret": lambda token: token.secret_hash,
+            "expiring": lambda token: "expiring" if token.expiration_time else None,
+        },
+        topic=Topic("ACLToken", key=lambda token: token.accessor_id, shown=lambda each: replace(each, secret_hash="")),
+    )
+    """Tokens by accessor id; `secret` finds them by the hash of their secret."""
+
+    acl_auth_methods = TableSchema(
+        PlainRows(list[tuple[str, ACLAuthMethod]]),
+        key_of=lambda method: method.name,
+        namespace_of=None,
+        indexes={"default": lambda method: "default" if method.default else None},
+        topic=Topic(
+            "ACLAuthMethod", key=lambda method: method.name, payload="AuthMethod", shown=without_method_secrets
+        ),
+    )
+    """Login methods by name."""
+
+    acl_binding_rules = TableSchema(
+        PlainRows(list[tuple[str, ACLBindingRule]]),
+        key_of=lambda rule: rule.id,
+        namespace_of=None,
+        indexes={"auth_method": lambda rule: rule.auth_method},
+        topic=Topic("ACLBindingRule", key=lambda rule: rule.id, filter_keys=lambda rule: (rule.auth_method,)),
+    )
+    """Binding rules by id."""
+
+    one_time_tokens = TableSchema(
+        PlainRows(list[tuple[str, OneTimeToken]]),
+        key_of=lambda token: token.secret_hash,
+        namespace_of=None,
+        indexes={"accessor": lambda token: token.accessor_id},
+        on_restore=OnRestore.CLEAR,
+    )
+    """One-time tokens by the hash of their secret."""
+
+    acl_bootstrap = TableSchema(
+        PlainRows(list[tuple[str, ACLBootstrap]]),
+        key_of=lambda _: "",
+        namespace_of=None,
+    )
+    """When the first management token was made, under the key ""."""
+
+    acl_revocations = TableSchema(
+        PlainRows(list[tuple[str, ACLRevocation]]),
+        key_of=lambda revocation: revocation.accessor_id,
+        namespace_of=None,
+        on_restore=OnRestore.MERGE,
+    )
+    """Revoked tokens by accessor id; "" stands for those that were forgotten."""
 
 
 AnyTable: TypeAlias = TableSchema[Any, Any]

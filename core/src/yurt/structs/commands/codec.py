@@ -6,6 +6,7 @@ from typing import get_args
 
 import msgspec
 
+from yurt.structs.commands.acl import AclCommand
 from yurt.structs.commands.allocs import AllocCommand
 from yurt.structs.commands.cluster import (
     DeleteNamespaces,
@@ -51,6 +52,7 @@ AnyCommand = (
     | DeploymentCommand
     | ClusterCommand
     | RestoreCommand
+    | AclCommand
 )
 
 SKIPPABLE = "?"

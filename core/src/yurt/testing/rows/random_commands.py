@@ -47,6 +47,7 @@ from yurt.structs.volumes.csi import CSIVolume
 from yurt.structs.volumes.host import PENDING, UNAVAILABLE, HostVolume
 from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
+from yurt.testing.rows.random_acl import AclMaker
 
 T = TypeVar("T")
 
@@ -108,14 +109,18 @@ class CommandMaker:
             self._drop_root_keys, self._rekey,
             self._autopilot, self._volumes, self._delete_volumes, self._host_volume, self._host_volume,
             self._drop_host_volume, self._drop_claim, self._launch, self._schema, self._restore,
-            lambda state: c.KeepAlive(),
+            lambda state: c.KeepAlive(), *(self._access_control,) * 4,
         )  # fmt: skip
+        self._acl = AclMaker(random)
 
     def command(self, state: Snapshot) -> c.AnyCommand:
         """A command for that state."""
         self._now = UnixNano(self._now + 1_000_000_000)
         following, self._following = self._following, None
         return following or self._pick(self._makers)(state)
+
+    def _access_control(self, state: Snapshot) -> c.AnyCommand:
+        return self._acl.command(state, self._now)
 
     def _pick(self, choices: Sequence[T]) -> T:
         return choices[self._random.randrange(len(choices))]

@@ -1,0 +1,40 @@
+"""One-time tokens: one for each accessor, used once."""
+
+from __future__ import annotations
+
+from yurt.fsm.edit import Edit
+from yurt.fsm.reject import denied, invalid
+from yurt.sdk.value import replace
+from yurt.state import Tables
+from yurt.structs.acl import ACLToken, OneTimeToken, is_expired
+from yurt.structs.commands import Rejected
+from yurt.structs.commands.acl import PutOneTimeToken, TakeOneTimeToken
+
+DENIED = "Permission denied"
+
+
+def put_one_time(edit: Edit, command: PutOneTimeToken) -> Rejected | None:
+    """A one-time token for a token that is valid now; it takes the place of an earlier one."""
+    token = command.token
+    if not token.secret_hash or not token.accessor_id:
+        return invalid("a one-time token has a secret and an accessor id")
+    holder: ACLToken | None = edit.tx.get(Tables.acl_tokens, token.accessor_id)
+    if holder is None or is_expired(holder, command.now):
+        return denied(DENIED)
+    for earlier in edit.tx.keys_where(Tables.one_time_tokens, "accessor", token.accessor_id):
+        edit.tx.delete(Tables.one_time_tokens, earlier)
+    stored = replace(token, create_index=edit.index, modify_index=edit.index)
+    edit.tx.put(Tables.one_time_tokens, token.secret_hash, stored)
+    return None
+
+
+def take_one_time(edit: Edit, command: TakeOneTimeToken) -> Rejected | None:
+    """Use a one-time token up."""
+    known: OneTimeToken | None = edit.tx.get(Tables.one_time_tokens, command.secret_hash)
+    if known is None or known.expires_at <= command.now:
+        return denied(DENIED)
+    holder: ACLToken | None = edit.tx.get(Tables.acl_tokens, known.accessor_id)
+    if holder is None or is_expired(holder, command.now):
+        return denied(DENIED)
+    edit.tx.delete(Tables.one_time_tokens, command.secret_hash)
+    return None

@@ -1,0 +1,233 @@
+"""What access control stores: policies, tokens, roles, login methods and what they bind.
+
+No secret of a token is stored, only its SHA-256: a secret has 122 random bits or more, so its hash cannot be reversed
+by trying. A token is found by this hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from yurt.sdk.value import INTERNAL, Duration, Timestamp, UnixNano, Value, no_entries, replace, spelled
+
+CLIENT: Final = "client"
+MANAGEMENT: Final = "management"
+ANONYMOUS: Final = "anonymous"
+"""The policy of callers without a token, and the accessor id of their token."""
+LOCAL: Final = "local"
+GLOBAL: Final = "global"
+ROLE: Final = "role"
+POLICY: Final = "policy"
+
+
+def hash_of_secret(secret: str) -> str:
+    """What is stored of a token's secret; the spelling of a UUID does not matter."""
+    return hashlib.sha256(secret.lower().encode("utf-8", "surrogatepass")).hexdigest()
+
+
+class JobACL(Value):
+    """The workloads that a policy is attached to: of a namespace, a job, a group or a task."""
+
+    namespace: str = ""
+    job_id: str = ""
+    group: str = ""
+    task: str = ""
+
+
+class ACLPolicy(Value):
+    """A policy as it was written; `rules` is its text."""
+
+    name: str = ""
+    description: str = ""
+    rules: str = ""
+    job_acl: JobACL | None = None
+    create_index: int = 0
+    modify_index: int = 0
+
+
+class ACLRolePolicyLink(Value):
+    """A policy of a role."""
+
+    name: str = ""
+
+
+class ACLRole(Value):
+    """Policies under one name."""
+
+    id: str = ""
+    name: str = ""
+    description: str = ""
+    policies: tuple[ACLRolePolicyLink, ...] = ()
+    create_index: int = 0
+    modify_index: int = 0
+
+
+class ACLTokenRoleLink(Value):
+    """A role of a token; stored by its id."""
+
+    id: str = ""
+    name: str = ""
+
+
+class ACLToken(Value, rename=spelled(is_global="Global")):
+    """A token as it is stored: without its secret. Times are unix ns; an expiration of 0 is none."""
+
+    accessor_id: str = ""
+    secret_hash: Annotated[str, INTERNAL] = ""
+    name: str = ""
+    type: str = CLIENT
+    policies: tuple[str, ...] = ()
+    roles: tuple[ACLTokenRoleLink, ...] = ()
+    is_global: bool = False
+    create_time: Timestamp = 0
+    expiration_time: Timestamp = 0
+    expiration_ttl: Duration = Duration(0)
+    create_index: int = 0
+    modify_index: int = 0
+
+
+def is_expired(token: ACLToken, now: UnixNano) -> bool:
+    """Whether a token's time is over."""
+    return 0 < token.expiration_time <= now
+
+
+class OneTimeToken(Value):
+    """A token that is exchanged once for the one of its accessor.
+
+    The secret of the other token is sealed with a key that only the one-time secret gives: the row opens nothing.
+    """
+
+    secret_hash: Annotated[str, INTERNAL] = ""
+    accessor_id: str = ""
+    sealed_secret: Annotated[bytes, INTERNAL] = b""
+    expires_at: Timestamp = 0
+    create_index: int = 0
+    modify_index: int = 0
+
+
+class ACLBootstrap(Value):
+    """That the first management token was made, and when: `modify_index` is the index that a reset has to name."""
+
+    accessor_id: str = ""
+    create_index: int = 0
+    modify_index: int = 0
+
+
+class ACLRevocation(Value):
+    """A token that was deleted: no restored snapshot brings it back.
+
+    The row without an accessor id stands for all that were forgotten to bound the table: of a snapshot that is older
+    than its `modify_index` only tokens that are still there are restored.
+    """
+
+    accessor_id: str = ""
+    expiration_time: UnixNano = UnixNano(0)
+    create_index: int = 0
+    modify_index: int = 0
+
+
+class OIDCClientAssertionKey(Value):
+    """The private key of a client assertion."""
+
+    pem_key: str = ""
+    pem_key_file: str = ""
+    key_id_header: str = ""
+    key_id: str = ""
+    pem_cert: str = ""
+    pem_cert_file: str = ""
+
+
+class OIDCClientAssertion(Value):
+    """How an OIDC client proves who it is by a signed token."""
+
+    audience: tuple[str, ...] = ()
+    key_source: str = ""
+    key_algorithm: str = ""
+    private_key: OIDCClientAssertionKey | None = None
+    extra_headers: Mapping[str, str] = no_entries()
+
+
+_CONFIG_SPELLING = spelled(
+    jwt_validation_pub_keys="JWTValidationPubKeys", jwks_url="JWKSURL", oidc_discovery_url="OIDCDiscoveryURL",
+    oidc_client_id="OIDCClientID", oidc_client_secret="OIDCClientSecret",
+    oidc_client_assertion="OIDCClientAssertion", oidc_enable_pkce="OIDCEnablePKCE",
+    oidc_disable_user_info="OIDCDisableUserInfo", oidc_scopes="OIDCScopes",
+    allowed_redirect_uris="AllowedRedirectURIs", jwks_ca_cert="JWKSCACert",
+)  # fmt: skip
+
+
+class ACLAuthMethodConfig(Value, rename=_CONFIG_SPELLING):
+    """How a login method checks what a caller shows."""
+
+    jwt_validation_pub_keys: tuple[str, ...] = ()
+    jwks_url: str = ""
+    oidc_discovery_url: str = ""
+    oidc_client_id: str = ""
+    oidc_client_secret: str = ""
+    oidc_client_assertion: OIDCClientAssertion | None = None
+    oidc_enable_pkce: bool = False
+    oidc_disable_user_info: bool = False
+    oidc_scopes: tuple[str, ...] = ()
+    bound_audiences: tuple[str, ...] = ()
+    bound_issuer: tuple[str, ...] = ()
+    allowed_redirect_uris: tuple[str, ...] = ()
+    discovery_ca_pem: tuple[str, ...] = ()
+    jwks_ca_cert: str = ""
+    signing_algs: tuple[str, ...] = ()
+    expiration_leeway: Duration = Duration(0)
+    not_before_leeway: Duration = Duration(0)
+    clock_skew_leeway: Duration = Duration(0)
+    claim_mappings: Mapping[str, str] = no_entries()
+    list_claim_mappings: Mapping[str, str] = no_entries()
+    verbose_logging: bool = False
+
+
+class ACLAuthMethod(Value):
+    """A way to log in."""
+
+    name: str = ""
+    type: str = ""
+    token_locality: str = ""
+    token_name_format: str = ""
+    max_token_ttl: Duration = Duration(0)
+    default: bool = False
+    config: ACLAuthMethodConfig | None = None
+    create_time: Timestamp = 0
+    modify_time: Timestamp = 0
+    create_index: int = 0
+    modify_index: int = 0
+
+
+class ACLBindingRule(Value):
+    """Which rights a login by a method gives to whom."""
+
+    id: str = ""
+    description: str = ""
+    auth_method: str = ""
+    selector: str = ""
+    bind_type: str = ""
+    bind_name: str = ""
+    create_time: Timestamp = 0
+    modify_time: Timestamp = 0
+    create_index: int = 0
+    modify_index: int = 0
+
+
+def without_method_secrets(method: ACLAuthMethod) -> ACLAuthMethod:
+    """The method as others than its own login may see it."""
+    config = method.config
+    if config is None:
+        return method
+    assertion = config.oidc_client_assertion
+    if assertion is not None and assertion.private_key is not None and assertion.private_key.pem_key:
+        key = replace(assertion.private_key, pem_key=REDACTED)
+        config = replace(config, oidc_client_assertion=replace(assertion, private_key=key))
+    if config.oidc_client_secret:
+        config = replace(config, oidc_client_secret=REDACTED)
+    return replace(method, config=config)
+
+
+REDACTED: Final = "redacted"
+"""What stands in the place of a secret of a login method, as in Nomad."""

@@ -1,0 +1,137 @@
+"""Commands on policies, tokens, roles and login methods."""
+
+from __future__ import annotations
+
+from yurt.sdk.value import UnixNano
+from yurt.structs.acl import ACLAuthMethod, ACLBindingRule, ACLPolicy, ACLRole, ACLToken, OneTimeToken
+from yurt.structs.commands.base import Command
+
+
+class BootstrapACL(Command, tag=True):
+    """Store the first management token; once, or again with the index of the last time as `reset_index`."""
+
+    token: ACLToken
+    reset_index: int | None = None
+
+
+class UpsertACLPolicies(Command, tag=True):
+    """Create or change policies."""
+
+    policies: tuple[ACLPolicy, ...]
+
+
+class DeleteACLPolicies(Command, tag=True):
+    """Delete policies; tokens and roles that name them keep the name."""
+
+    names: tuple[str, ...]
+
+
+class CreateACLToken(Command, tag=True):
+    """Store a token that is not there yet."""
+
+    token: ACLToken
+
+
+class UpdateACLToken(Command, tag=True):
+    """Change name, type, policies and roles of a token; its secret, its times and where it is valid stay."""
+
+    token: ACLToken
+
+
+class DeleteACLTokens(Command, tag=True):
+    """Revoke tokens: each of them must exist."""
+
+    accessor_ids: tuple[str, ...]
+
+
+class CollectACL(Command, tag=True):
+    """Forget tokens, one-time tokens and revocations whose time is over; what is not over stays."""
+
+    now: UnixNano
+    created_before: UnixNano
+    accessor_ids: tuple[str, ...] = ()
+    one_time_hashes: tuple[str, ...] = ()
+    revoked_ids: tuple[str, ...] = ()
+
+
+class PutOneTimeToken(Command, tag=True):
+    """Store a one-time token in the place of another one of the same accessor."""
+
+    token: OneTimeToken
+    now: UnixNano
+
+
+class TakeOneTimeToken(Command, tag=True):
+    """Use a one-time token: of several who try, one succeeds."""
+
+    secret_hash: str
+    now: UnixNano
+
+
+class CreateACLRole(Command, tag=True):
+    """Store a role under a new id and a new name."""
+
+    role: ACLRole
+
+
+class UpdateACLRole(Command, tag=True):
+    """Change a role."""
+
+    role: ACLRole
+
+
+class DeleteACLRoles(Command, tag=True):
+    """Delete roles; tokens lose them."""
+
+    role_ids: tuple[str, ...]
+
+
+class UpsertACLAuthMethod(Command, tag=True):
+    """Create or change a login method; at most one is the default."""
+
+    method: ACLAuthMethod
+
+
+class DeleteACLAuthMethods(Command, tag=True):
+    """Delete login methods; their binding rules stay."""
+
+    names: tuple[str, ...]
+
+
+class CreateACLBindingRule(Command, tag=True):
+    """Store a binding rule under a new id; its method must exist."""
+
+    rule: ACLBindingRule
+
+
+class UpdateACLBindingRule(Command, tag=True):
+    """Change a binding rule, but not its method."""
+
+    rule: ACLBindingRule
+
+
+class DeleteACLBindingRules(Command, tag=True):
+    """Delete binding rules."""
+
+    rule_ids: tuple[str, ...]
+
+
+AclCommand = (
+    BootstrapACL
+    | UpsertACLPolicies
+    | DeleteACLPolicies
+    | CreateACLToken
+    | UpdateACLToken
+    | DeleteACLTokens
+    | CollectACL
+    | PutOneTimeToken
+    | TakeOneTimeToken
+    | CreateACLRole
+    | UpdateACLRole
+    | DeleteACLRoles
+    | UpsertACLAuthMethod
+    | DeleteACLAuthMethods
+    | CreateACLBindingRule
+    | UpdateACLBindingRule
+    | DeleteACLBindingRules
+)
