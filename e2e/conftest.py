@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from yurt.client.tasks.secrets_dir import unmount_secrets
+from yurt.client.files.secrets_dir import unmount_secrets
 from yurt.testing.agent import Agent, running_agent
 from yurt.testing.processes import processes_in
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from yurt.client.tasks.secrets_dir import unmount_secrets
+from yurt.client.files.secrets_dir import unmount_secrets
 
 # `docs` and `bench` are imported from the checkout: they belong to no distribution.
 sys.path.append(str(Path(__file__).resolve().parent.parent))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 
-from yurt.client.tasks import task_env
+from yurt.client import task_env
 from yurt.rules.validation import policies
 from yurt.scheduler.constraints import operators, targets
 from yurt.structs.alloc import (

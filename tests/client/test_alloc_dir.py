@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from yurt.client.allocations.alloc_dir import build_alloc_dir, build_task_dir
+from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 
 
 def mode_of(path: Path) -> int:

@@ -34,7 +34,7 @@ ATTEMPTS = """
 import json, os, signal, subprocess, sys, socket
 sys.path.insert(0, sys.argv[4])
 from yurt.client.artifacts.fetching import ArtifactLimits, Fetch, Fetched
-from yurt.client.artifacts.sources import GIT, Source
+from yurt.client.artifacts.sources import GIT, ArtifactSource
 from yurt.client.artifacts.worker import run_worker
 root, outside, getter = sys.argv[1:4]
 parent = os.getpid()
@@ -86,7 +86,7 @@ def work(fetch):
 
 said = {}
 folder = f"{root}/.fetch-web-0/work"
-fetch = Fetch(source=Source(getter=getter, url="x"), root=root, own="web", destination="web", staging=folder)
+fetch = Fetch(source=ArtifactSource(getter=getter, url="x"), root=root, own="web", destination="web", staging=folder)
 print(run_worker(fetch, folder, work).error)
 attempt("placer writes beside", lambda: write(f"{root}/web/local/placed"))
 attempt("placer writes outside", lambda: write(f"{outside}/placed"))

@@ -13,10 +13,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from yurt.client.allocations.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.client.artifacts import hook
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.artifacts.repository import NO_KEY, SSH
+from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import RecoverableError
 from yurt.structs.task import TaskArtifact

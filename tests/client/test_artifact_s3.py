@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from yurt.client.allocations.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.client.artifacts import hook
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.artifacts.signing import signed_headers
 from yurt.client.artifacts.sources import S3, S3Access, parse_source
+from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.sdk.errors import Invalid, RecoverableError
 from yurt.structs.task import TaskArtifact
 

@@ -20,9 +20,9 @@ from typing import Any
 
 import psutil
 import pytest
-from yurt.client.allocations.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.client.artifacts import hook
 from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.sdk.driver import ExitResult, TaskDirs
 from yurt.sdk.errors import Invalid, RecoverableError, YurtError
 from yurt.sdk.value import replace

@@ -12,11 +12,10 @@ import threading
 from pathlib import Path
 
 import pytest
-from yurt.client.allocations import alloc_dir
+from yurt.client.files import alloc_dir, safe_files, streams
 from yurt.client.files import browse as files
-from yurt.client.files import safe_files, streams
+from yurt.client.files.secrets_dir import mount_secrets, unmount_secrets
 from yurt.client.files.streams import LogSelection, StreamRoot
-from yurt.client.tasks.secrets_dir import mount_secrets, unmount_secrets
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied
 from yurt.structs.rpc import StreamFrame

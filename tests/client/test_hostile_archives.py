@@ -18,9 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from yurt.client.allocations.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.client.artifacts import hook, placing
 from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.client.templates import files as template_files
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid, NotFound, YurtError

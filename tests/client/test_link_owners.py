@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.client.allocations.alloc_dir import build_alloc_dir
 from yurt.client.allocations.alloc_table import AllocTable, EndedAlloc
+from yurt.client.files.alloc_dir import build_alloc_dir
 from yurt.client.files.alloc_files import AllocFiles
 from yurt.client.files.link_owners import TaskUser, link_owners, task_users
 from yurt.runtime.env import RealEnv

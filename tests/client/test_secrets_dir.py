@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from yurt.client.allocations.alloc_dir import build_alloc_dir, build_task_dir, remove_alloc_dir
-from yurt.client.tasks.secrets_dir import mount_secrets, secrets_mounts, unmount_secrets
+from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir, remove_alloc_dir
+from yurt.client.files.secrets_dir import mount_secrets, secrets_mounts, unmount_secrets
 from yurt.sdk.value import replace
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_RUNNING, DESIRED_STOP, JOB_BATCH
 from yurt.testing import factories

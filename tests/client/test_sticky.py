@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.client.allocations.alloc_dir import build_alloc_dir, build_task_dir, carry_over
 from yurt.client.allocations.migration import pack
+from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir, carry_over
 from yurt.sdk.value import replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.resources import EphemeralDisk

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.client.config import ClientConfig
-from yurt.client.tasks.task_env import EnvInputs, build_env, core_ranges, lookup_in, ports_of_task, replace_in
+from yurt.client.task_env import EnvInputs, build_env, core_ranges, lookup_in, ports_of_task, replace_in
 from yurt.sdk.value import replace
 from yurt.structs.alloc import (
     AllocatedCpuResources,

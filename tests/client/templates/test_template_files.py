@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from yurt.client.allocations.alloc_dir import build_alloc_dir, build_task_dir
+from yurt.client.files.alloc_dir import build_alloc_dir, build_task_dir
 from yurt.client.templates import files
 from yurt.client.templates.envfile import read_env
 from yurt.sdk.driver import TaskDirs

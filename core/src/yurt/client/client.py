@@ -26,7 +26,7 @@ from yurt.client.config import ClientConfig
 from yurt.client.context import ClientContext
 from yurt.client.csi.manager import Csi
 from yurt.client.csi.places import CsiFolders
-from yurt.client.csi.plugins import Plugins
+from yurt.client.csi.plugins import CsiPlugins
 from yurt.client.csi.volumes import CsiVolumes
 from yurt.client.devices.holders import DeviceHolders, HealthNotices
 from yurt.client.devices.keeper import DeviceKeeper
@@ -38,20 +38,20 @@ from yurt.client.files.alloc_files import AllocFiles
 from yurt.client.fingerprint.chosen import without_excluded
 from yurt.client.fingerprint.fingerprints import Fingerprints
 from yurt.client.fingerprint.node import build_node
+from yurt.client.host_usage import HostUsage
 from yurt.client.networks.construction import Construction
 from yurt.client.networks.makers import NamespaceMakers
 from yurt.client.networks.manager import Networks
 from yurt.client.networks.offered import find_offered
 from yurt.client.networks.offers import Finder, Offers
 from yurt.client.networks.records import RecordFolder, owner_of
-from yurt.client.node.host_usage import HostUsage
 from yurt.client.node.local_node import LocalNode
 from yurt.client.node.metadata import Metadata
 from yurt.client.node.node_events import NodeEvents
 from yurt.client.node_calls import NodeCalls
 from yurt.client.ports import ServerPort
-from yurt.client.servers.connection import Connection
-from yurt.client.servers.known_servers import Addresses, KnownServers
+from yurt.client.servers.addresses import Addresses, ServerAddresses
+from yurt.client.servers.connection import ServerConnection
 from yurt.client.servers.node_token import NodeToken
 from yurt.client.servers.standing import Standing
 from yurt.client.tasks.exec_sessions import ExecSessions
@@ -119,8 +119,10 @@ class Client:
         on_lost = self.alloc_service.readiness.lose
         self._standing = standing = Standing(env, beat_due=node.beat_due, on_lost=on_lost, is_dev=config.dev)
         token = NodeToken(given.database, env, wake=node.beat_due.set)
-        servers = KnownServers(given.learn_servers)
-        self._connection = Connection(given.server, env, node=node, token=token, standing=standing, servers=servers)
+        addresses = ServerAddresses(given.learn_servers)
+        self._connection = ServerConnection(
+            given.server, env, node=node, token=token, standing=standing, servers=addresses
+        )
         self.calls = self._calls(context, token)
         self._loops = self._compose_loops(context, holders, offers)
 
@@ -131,7 +133,7 @@ class Client:
         construction = Construction(config.networks, env, makers=makers, folder=folder)
         owner = owner_of(config.state_dir, is_dev=config.dev)
         places = CsiFolders(config.state_dir)
-        plugins = Plugins(env, places, drivers, node=node, group=group)
+        plugins = CsiPlugins(env, places, drivers, node=node, group=group)
         volumes = CsiVolumes(plugins, places, env, store=given.database, server=given.server, group=group)
         return ClientContext(
             config=config,

@@ -9,7 +9,7 @@ from typing import Any
 from yurt.client.allocations.alloc_operations import AllocOperations
 from yurt.client.allocations.garbage import GarbageCollector
 from yurt.client.files.alloc_files import AllocFiles
-from yurt.client.node.host_usage import HostUsage
+from yurt.client.host_usage import HostUsage
 from yurt.client.node.metadata import Metadata
 from yurt.client.servers.node_token import NodeToken
 from yurt.client.volumes.host_volumes import HostVolumes

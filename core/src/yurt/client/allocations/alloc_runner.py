@@ -13,12 +13,12 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 
-from yurt.client.allocations import alloc_dir
 from yurt.client.allocations.migration import unpack
 from yurt.client.context import ClientContext
+from yurt.client.files import alloc_dir
 from yurt.client.files.link_owners import TaskUser, task_users
+from yurt.client.files.secrets_dir import unmount_secrets
 from yurt.client.services.service_hook import ServiceHook
-from yurt.client.tasks.secrets_dir import unmount_secrets
 from yurt.client.tasks.task_runner import TaskRunner
 from yurt.client.waiting import LightEvent, finish_unless, wait_or_sleep
 from yurt.lifecycle import allocation, events, health

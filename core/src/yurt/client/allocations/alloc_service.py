@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from yurt.client.allocations.alloc_dir import remove_alloc_dir
 from yurt.client.allocations.alloc_table import AllocTable
 from yurt.client.allocations.alloc_watch import AllocWatch
 from yurt.client.allocations.assignments import Assignments
+from yurt.client.allocations.lost_records import LostRecords
 from yurt.client.allocations.readiness import Readiness
-from yurt.client.allocations.rebuild import LostRecords
 from yurt.client.allocations.removals import Removals
 from yurt.client.allocations.reports import DEV_RETRY_S, RETRY_S, Reporter
 from yurt.client.allocations.runners import Runners
 from yurt.client.context import ClientContext
+from yurt.client.files.alloc_dir import remove_alloc_dir
 
 
 class AllocService:

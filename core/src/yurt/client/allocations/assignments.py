@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from yurt.client.allocations.alloc_table import AllocTable
-from yurt.client.allocations.rebuild import LostRecords
+from yurt.client.allocations.lost_records import LostRecords
 from yurt.client.allocations.removals import Removals
 from yurt.client.allocations.reports import Reporter
 from yurt.client.allocations.runners import Runners

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from yurt.client.allocations.alloc_dir import alloc_path
+from yurt.client.files.alloc_dir import alloc_path
 from yurt.lifecycle import allocation, events
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised

@@ -10,10 +10,10 @@ import asyncio
 import logging
 from pathlib import Path
 
-from yurt.client.allocations.alloc_dir import alloc_path, remove_alloc_dir
 from yurt.client.allocations.alloc_table import AllocTable, EndedAlloc
 from yurt.client.config import ClientConfig
-from yurt.client.node.host_usage import disk_used_percent
+from yurt.client.files.alloc_dir import alloc_path, remove_alloc_dir
+from yurt.client.host_usage import disk_used_percent
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, NotFound
 

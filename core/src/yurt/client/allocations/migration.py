@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, ParamSpec, TypeVar
 
-from yurt.client.allocations.alloc_dir import alloc_path, component
+from yurt.client.files.alloc_dir import alloc_path, component
 from yurt.client.files.safe_files import Owners
 from yurt.sdk.errors import Invalid
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from yurt.client.allocations.alloc_log_lines import life_line
 from yurt.client.allocations.alloc_runner import AllocRunner
 from yurt.client.allocations.alloc_table import AllocTable
-from yurt.client.allocations.rebuild import LostRecords
+from yurt.client.allocations.lost_records import LostRecords
 from yurt.client.allocations.reports import Reporter
 from yurt.client.context import ClientContext
 from yurt.client.csi.manager import is_plugin

@@ -11,7 +11,6 @@ import hashlib
 import logging
 import os
 import posixpath
-import pwd
 import shutil
 import signal
 import sys
@@ -22,7 +21,8 @@ import msgspec
 from yurt.client.artifacts.fetching import ArtifactLimits, Fetch, Fetched
 from yurt.client.artifacts.sources import GIT, parse_source, shown_url
 from yurt.client.files.safe_files import Owners
-from yurt.client.tasks.task_env import replace_in, replace_references
+from yurt.client.files.users import ids_of
+from yurt.client.task_env import replace_in, replace_references
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid, RecoverableError
 from yurt.sdk.value import Value, replace
@@ -106,16 +106,6 @@ def destination(text: str, dirs: TaskDirs) -> str:
     if normal == ".." or normal.startswith("../") or "\0" in normal:
         raise Invalid(f"its destination {text!r} leaves the allocation's directory")
     return normal
-
-
-def ids_of(user: str) -> tuple[int, int] | None:
-    """The ids of the task's user; nothing when it has none, or when the agent cannot give files away."""
-    if not user or os.geteuid() != 0:
-        return None
-    with contextlib.suppress(KeyError):
-        entry = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)
-        return entry.pw_uid, entry.pw_gid
-    raise Invalid(f"the task's user {user!r} does not exist on this node; create it or leave `chown` out")
 
 
 def failure_text(source: str, reason: str) -> str:

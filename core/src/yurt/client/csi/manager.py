@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.client.csi.places import CsiFolders
-from yurt.client.csi.plugins import Plugins
+from yurt.client.csi.plugins import CsiPlugins
 from yurt.client.csi.volumes import CsiVolumes
 from yurt.structs.job import TaskGroup
 
@@ -11,7 +11,7 @@ from yurt.structs.job import TaskGroup
 class Csi:
     """The plugins of a node, its volumes, and where they are."""
 
-    def __init__(self, plugins: Plugins, volumes: CsiVolumes, places: CsiFolders) -> None:
+    def __init__(self, plugins: CsiPlugins, volumes: CsiVolumes, places: CsiFolders) -> None:
         self.plugins = plugins
         self.volumes = volumes
         self.places = places

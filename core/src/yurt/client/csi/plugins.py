@@ -42,7 +42,7 @@ Key = tuple[str, str]
 """A task that is a plugin: its allocation's id and its name."""
 
 
-class PluginTask(NamedTuple):
+class CsiPluginTask(NamedTuple):
     """A task that is a plugin, in the run that began at `started_at`."""
 
     block: TaskCSIPluginConfig
@@ -52,7 +52,7 @@ class PluginTask(NamedTuple):
     restart: Restart
 
 
-class Plugins:
+class CsiPlugins:
     """The plugins of this node, which it describes by them."""
 
     def __init__(
@@ -60,7 +60,7 @@ class Plugins:
     ) -> None:
         self._env, self._places, self._drivers = env, places, drivers
         self._node, self._group = node, group
-        self._tasks: dict[Key, PluginTask] = {}
+        self._tasks: dict[Key, CsiPluginTask] = {}
         self._looks: dict[Key, asyncio.Task[None]] = {}
         self._found: dict[Key, CSIInfo] = {}
         self.changed = asyncio.Event()
@@ -83,7 +83,7 @@ class Plugins:
         from yurt.client.csi.service import CsiService  # gRPC is loaded on nodes that run a plugin, and on no others
 
         service = CsiService(self._places.socket(*key))
-        self._tasks[key] = PluginTask(block, driver, started_at, service, restart)
+        self._tasks[key] = CsiPluginTask(block, driver, started_at, service, restart)
         self._looks[key] = supervised(self._group, f"CSI plugin {block.id}", self._look_after(key))
 
     def _drop(self, key: Key) -> None:
@@ -111,7 +111,7 @@ class Plugins:
         finally:
             await task.service.close()
 
-    async def _look(self, key: Key, task: PluginTask) -> CSIInfo:
+    async def _look(self, key: Key, task: CsiPluginTask) -> CSIInfo:
         """How the plugin is now."""
         found = CSIInfo(plugin_id=task.block.id, alloc_id=key[0], update_time=self._env.now())
         try:
@@ -167,7 +167,7 @@ class Plugins:
         """Of the same plugin the one that counts comes last."""
         return sorted(self._found, key=lambda key: (self._found[key].healthy, self._tasks[key].started_at))
 
-    def mounting(self, plugin_id: str) -> tuple[PluginTask, bool] | None:
+    def mounting(self, plugin_id: str) -> tuple[CsiPluginTask, bool] | None:
         """The healthy task that mounts the plugin's volumes here, and whether they are staged first; None without."""
         for key in reversed(self._in_order()):
             found, task = self._found[key], self._tasks[key]

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from yurt.client.csi.mounts import is_mounted, remove_folders, unmount
 from yurt.client.csi.places import CsiFolders, make_folders
-from yurt.client.csi.plugins import Plugins, PluginTask
+from yurt.client.csi.plugins import CsiPlugins, CsiPluginTask
 from yurt.client.ports import ServerPort
 from yurt.client.waiting import wait_or_sleep
 from yurt.runtime.env import Env
@@ -45,7 +45,7 @@ class CsiVolumes:
 
     def __init__(
         self,
-        plugins: Plugins,
+        plugins: CsiPlugins,
         places: CsiFolders,
         env: Env,
         *,
@@ -123,7 +123,7 @@ class CsiVolumes:
             raise RecoverableError(f"CSI plugin {volume.plugin_id} has mounted volume {volume.id}, but not at {target}")
         return target
 
-    async def _plugin(self, plugin_id: str) -> tuple[PluginTask, bool]:
+    async def _plugin(self, plugin_id: str) -> tuple[CsiPluginTask, bool]:
         limit_s = self._env.monotonic() + PLUGIN_LIMIT_S
         while True:
             changed, found = self._plugins.changed, self._plugins.mounting(plugin_id)

@@ -7,9 +7,9 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from typing import Protocol
 
-from yurt.client.allocations.alloc_dir import alloc_path
 from yurt.client.files import browse as files
 from yurt.client.files import streams
+from yurt.client.files.alloc_dir import alloc_path
 from yurt.client.files.link_owners import TaskUser, link_owners
 from yurt.client.files.streams import LogSelection, StreamRoot
 from yurt.runtime.env import Env
@@ -27,7 +27,7 @@ class FilesOwner(Protocol):
         ...
 
 
-class Allocs(Protocol):
+class AllocLookup(Protocol):
     """The allocations of the client."""
 
     async def find(self, alloc_id: str) -> FilesOwner:
@@ -42,7 +42,7 @@ class Allocs(Protocol):
 class AllocFiles:
     """Files and logs of allocations; unknown ones raise NotFound, or Unavailable at the start."""
 
-    def __init__(self, alloc_dir: str, env: Env, *, allocs: Allocs, drivers: Mapping[str, Driver]) -> None:
+    def __init__(self, alloc_dir: str, env: Env, *, allocs: AllocLookup, drivers: Mapping[str, Driver]) -> None:
         self._alloc_dir = alloc_dir
         self._env = env
         self._allocs = allocs

@@ -18,8 +18,8 @@ import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from yurt.client.artifacts.hook import ids_of
 from yurt.client.files.safe_files import Owners
+from yurt.client.files.users import ids_of
 from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import Value
 

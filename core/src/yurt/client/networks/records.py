@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from yurt.client.allocations.alloc_dir import component
+from yurt.client.files.alloc_dir import component
 from yurt.client.networks.cni import Attachment, NetworkConfig
 from yurt.client.networks.namespaces import identity
 from yurt.executor.processes import is_alive, start_time

@@ -10,7 +10,7 @@ import logging
 
 from yurt.client.node.local_node import LocalNode
 from yurt.client.ports import ServerPort
-from yurt.client.servers.known_servers import KnownServers
+from yurt.client.servers.addresses import ServerAddresses
 from yurt.client.servers.node_token import NodeToken
 from yurt.client.servers.standing import Standing
 from yurt.client.waiting import wait_or_sleep
@@ -22,7 +22,7 @@ from yurt.structs.rpc import NodeReply, RegisterNodeRequest
 log = logging.getLogger(__name__)
 
 
-class Connection:
+class ServerConnection:
     """Keeps the node registered and alive."""
 
     def __init__(
@@ -33,7 +33,7 @@ class Connection:
         node: LocalNode,
         token: NodeToken,
         standing: Standing,
-        servers: KnownServers,
+        servers: ServerAddresses,
     ) -> None:
         self.servers = servers
         self._server = server

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 
 from yurt.client.context import ClientContext
 from yurt.client.services.probe import probe
-from yurt.client.tasks.task_env import EnvInputs, build_env, lookup_in, replace_references
+from yurt.client.task_env import EnvInputs, build_env, lookup_in, replace_references
 from yurt.client.waiting import wait_or_sleep
 from yurt.lifecycle import checks, services
 from yurt.lifecycle.checks import CheckRun, CheckSpec

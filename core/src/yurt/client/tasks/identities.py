@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 
-from yurt.client.artifacts.hook import ids_of
 from yurt.client.context import ClientContext
+from yurt.client.files.users import ids_of
 from yurt.client.templates import files
 from yurt.client.templates.control import Spawn, TaskControl
 from yurt.lifecycle import events

@@ -12,10 +12,10 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, assert_never
 
-from yurt.client.allocations.rebuild import find_run, rebuilt_record, runs_to_try
 from yurt.client.context import ClientContext
 from yurt.client.drivers.driver_table import passage, wait_end
-from yurt.client.tasks.task_env import lookup_in, replace_references
+from yurt.client.task_env import lookup_in, replace_references
+from yurt.client.tasks.rebuild import find_run, rebuilt_record, runs_to_try
 from yurt.client.tasks.task_setup import SetupProblem, TaskSetup, TaskSpec, run_id, task_spec
 from yurt.client.templates.control import Spawn
 from yurt.client.waiting import LightEvent, wait_or_sleep

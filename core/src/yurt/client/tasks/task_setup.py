@@ -9,18 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
-from yurt.client.allocations import alloc_dir
 from yurt.client.artifacts import hook as artifacts
 from yurt.client.context import ClientContext
 from yurt.client.csi.places import make_folders
 from yurt.client.csi.volumes import csi_requests, is_lasting
 from yurt.client.devices.claims import claim_of, reachable
+from yurt.client.files import alloc_dir
 from yurt.client.files.link_owners import link_owners, task_users
 from yurt.client.files.safe_files import Owners
 from yurt.client.networks.manager import TaskNetwork
 from yurt.client.requirements import notice, unavailable
-from yurt.client.tasks.identities import TaskIdentities, handed_out, is_final
-from yurt.client.tasks.task_env import (
+from yurt.client.task_env import (
     EnvInputs,
     build_env,
     lookup_in,
@@ -29,6 +28,7 @@ from yurt.client.tasks.task_env import (
     replace_in,
     visible_dirs,
 )
+from yurt.client.tasks.identities import TaskIdentities, handed_out, is_final
 from yurt.client.templates.control import Spawn, TaskControl
 from yurt.client.templates.manager import TaskTemplates
 from yurt.client.templates.targets import TemplatePlace

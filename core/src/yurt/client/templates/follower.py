@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from yurt.client.tasks.task_env import lookup_in
+from yurt.client.task_env import lookup_in
 from yurt.client.templates.changes import Consequences, consequences, first_scripts
 from yurt.client.templates.context import TemplateContext
 from yurt.client.templates.control import TaskControl
@@ -19,7 +19,7 @@ from yurt.client.templates.notices import ChangeNotices
 from yurt.client.templates.questions import Question, Rendered
 from yurt.client.templates.sources import Sources
 from yurt.client.templates.targets import TemplatePlace, targets
-from yurt.client.templates.text import TemplateText
+from yurt.client.templates.task_template import TaskTemplate
 from yurt.client.waiting import LightEvent, wait_or_sleep
 from yurt.lifecycle import events
 from yurt.sdk.errors import Invalid
@@ -49,7 +49,7 @@ class TemplateFollower:
         self._woken = LightEvent()
         self._dirty: set[Question] = set()
         lookup = lookup_in(context.node(), context.region, place.env)
-        self._all = [TemplateText(each, place, context) for each in targets(place, context.settings, lookup=lookup)]
+        self._all = [TaskTemplate(each, place, context) for each in targets(place, context.settings, lookup=lookup)]
         self._sources = Sources(context, place, on_change=self._on_answer)
         self._said_missing: tuple[Question, ...] = ()
 
@@ -133,7 +133,7 @@ class TemplateFollower:
 
     # Following.
 
-    def _followed(self) -> list[TemplateText]:
+    def _followed(self) -> list[TaskTemplate]:
         return [each for each in self._all if each.is_followed]
 
     def _follow_asked(self, group: asyncio.TaskGroup) -> None:
@@ -183,7 +183,7 @@ class TemplateFollower:
             self._notices.changed()
         return changed
 
-    async def _is_changed(self, template: TemplateText) -> bool:
+    async def _is_changed(self, template: TaskTemplate) -> bool:
         """Render one template again; whether another text was written."""
         result = await template.render(self._sources.answers)
         if result.error or result.missing:
@@ -199,7 +199,7 @@ class TemplateFollower:
             return False
         return True
 
-    def _complain(self, template: TemplateText, result: Rendered) -> None:
+    def _complain(self, template: TaskTemplate, result: Rendered) -> None:
         """A task that runs keeps the last good text."""
         if not result.error and any(question not in self._sources.answers for question in result.missing):
             return

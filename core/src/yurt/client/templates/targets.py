@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Mapping
 
 from yurt.client.files.safe_files import Owners
-from yurt.client.tasks.task_env import replace_references
+from yurt.client.task_env import replace_references
 from yurt.client.templates import files
 from yurt.client.templates.settings import TemplateSettings
 from yurt.sdk.driver import TaskDirs

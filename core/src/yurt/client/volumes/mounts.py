@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from yurt.client.tasks.task_env import replace_references
+from yurt.client.task_env import replace_references
 from yurt.sdk.driver import Driver, Mount
 from yurt.sdk.errors import Invalid
 from yurt.structs.alloc import Allocation

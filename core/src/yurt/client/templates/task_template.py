@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from hashlib import blake2b
 
-from yurt.client.tasks.task_env import node_values
+from yurt.client.task_env import node_values
 from yurt.client.templates import files
 from yurt.client.templates.context import TemplateContext
 from yurt.client.templates.envfile import read_env
@@ -18,7 +18,7 @@ from yurt.sdk.templates import by_function
 Answers = Mapping[Question, QuestionAnswer]
 
 
-class TemplateText:
+class TaskTemplate:
     """The text of one template as it was written last."""
 
     def __init__(self, target: RenderTarget, place: TemplatePlace, context: TemplateContext) -> None:

@@ -11,21 +11,10 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Final
 
-from yurt.runtime.env import Env
-from yurt.sdk.driver import Driver, TaskHandle
-from yurt.sdk.errors import NotFound, YurtError
-from yurt.sdk.value import replace
-from yurt.storage.client_db import AllocRecord, ClientDatabase, TaskRecord
-from yurt.structs.alloc import TaskState
-from yurt.structs.status import TASK_DEAD, TASK_RUNNING
+from yurt.storage.client_db import AllocRecord, ClientDatabase
 
 log = logging.getLogger(__name__)
-
-RUNS_AHEAD: Final = 8
-"""So many restarts the servers may not have heard of."""
-RETRY_WAITS_S: Final = (1.0, 2.0, 4.0, 8.0)
 
 
 class LostRecords:
@@ -71,45 +60,3 @@ class LostRecords:
             log.warning("directories of allocations that the servers do not know are left, and what may run of them: "
                         "allocations=%s", ",".join(sorted(self._ids)))  # fmt: skip
         self._ids.clear()
-
-
-async def find_run(driver: Driver | None, ids: tuple[str, ...], env: Env) -> int | None:
-    """The newest run of a task that its driver finds; `ids` are those of its runs, from the first one on."""
-    if driver is None or not driver.capabilities.finds_by_id:
-        return None
-    for run in reversed(range(len(ids))):
-        if await _is_found(driver, TaskHandle(driver=driver.name, task_id=ids[run], version=0), env):
-            return run
-    return None
-
-
-def runs_to_try(known: TaskState | None) -> int:
-    """How many runs a task may have had."""
-    return 1 + RUNS_AHEAD + (known.restarts if known is not None else 0)
-
-
-async def _is_found(driver: Driver, intent: TaskHandle, env: Env) -> bool:
-    """Whether the driver has the run; one that cannot look at present is asked again."""
-    for wait_s in RETRY_WAITS_S:
-        try:
-            await driver.recover_task(intent)
-        except NotFound:
-            return False
-        except YurtError as error:
-            log.warning("looking for a run of a task failed: id=%s: %s", intent.task_id, error)
-            await env.sleep(wait_s)
-        else:
-            return True
-    return False
-
-
-def rebuilt_record(known: TaskState | None, run: int | None, handle: TaskHandle) -> TaskRecord | None:
-    """What is known of a task again; None when it was never begun. `handle` is the intent of the run that was found."""
-    if known is not None and known.state == TASK_DEAD:
-        return TaskRecord(state=known, run=run or known.restarts, handle=handle if run is not None else None)
-    if run is not None:
-        state = replace(known or TaskState(), state=TASK_RUNNING)
-        return TaskRecord(state=state, run=run, handle=handle)
-    if known is None or not known.started_at:
-        return None
-    return TaskRecord(state=replace(known, state=TASK_RUNNING), run=known.restarts)

@@ -17,7 +17,7 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from yurt.client.tasks.secrets_dir import mount_secrets, unmount_secrets
+from yurt.client.files.secrets_dir import mount_secrets, unmount_secrets
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid
 

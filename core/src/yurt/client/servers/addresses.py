@@ -7,7 +7,7 @@ from collections.abc import Callable
 Addresses = tuple[str, ...]
 
 
-class KnownServers:
+class ServerAddresses:
     """Remembers the addresses; `learn` is called with each new list."""
 
     def __init__(self, learn: Callable[[Addresses], None]) -> None:

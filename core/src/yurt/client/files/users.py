@@ -1,0 +1,19 @@
+"""The users of the host that tasks run as. Blocking."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+
+from yurt.sdk.errors import Invalid
+
+
+def ids_of(user: str) -> tuple[int, int] | None:
+    """The ids of the task's user; nothing when it has none, or when the agent cannot give files away."""
+    if not user or os.geteuid() != 0:
+        return None
+    with contextlib.suppress(KeyError):
+        entry = pwd.getpwuid(int(user)) if user.isdigit() else pwd.getpwnam(user)
+        return entry.pw_uid, entry.pw_gid
+    raise Invalid(f"the task's user {user!r} does not exist on this node; create it or leave `chown` out")
