@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from yurt.access import Capability
 from yurt.structs.cluster import Namespace
 from yurt.structs.commands import UpsertNamespaces
-from yurt.testing.http_api import UNKNOWN_ID, Api, add_ready_node, job_document
+from yurt.testing.authorities import Grants
+from yurt.testing.http_api import UNKNOWN_ID, Api, add_ready_node, job_document, serving
 from yurt.testing.limits import quotas
 
 
@@ -80,3 +82,33 @@ async def test_an_evaluation_is_replayed_and_an_unknown_one_is_not_found(api: Ap
     assert found["IsIdentical"] and attempt["Placements"] == 1 and attempt["StoredDigest"] == attempt["AcceptedDigest"]
     assert "Attempts" not in (await api.get(f"/v1/evaluation/{allocs[0]['EvalID']}")).json
     assert (await api.get(f"/v1/yurt/evaluation/{UNKNOWN_ID}/replay")).status == 404
+
+
+async def test_an_explanation_is_for_those_who_may_read_the_job() -> None:
+    grants = Grants("own", Capability.READ_JOB)
+    grants.is_on = False
+    async with serving(authority=grants) as api:
+        await add_ready_node(api)
+        for namespace in ("own", "other"):
+            await api.put("/v1/namespace", {"Name": namespace})
+            await api.register(Namespace=namespace)
+        await api.wait_until("/v1/allocations?namespace=*", lambda rows: len(rows) == 2)
+        state = api.server.state
+        ids = [(row.namespace, f"allocation/{row.id}/why") for row in state.allocs.values()]
+        ids += [(row.namespace, f"evaluation/{row.id}/replay") for row in state.evals.values()]
+        grants.is_on = True
+        for namespace, path in ids:
+            status = 200 if namespace == "own" else 404
+            assert (await api.get(f"/v1/yurt/{path}?namespace=own")).status == status, path
+
+
+async def test_a_job_is_explained_in_the_namespace_of_the_body() -> None:
+    async with serving(authority=Grants("own", Capability.READ_JOB)) as api:
+        await api.server.propose(UpsertNamespaces(namespaces=tuple(Namespace(name=name) for name in ("own", "other"))))
+        path = "/v1/yurt/job/why-not?namespace={}"
+        assert (await api.put(path.format("other"), {"Job": _asking(100, Namespace="own")})).status == 200
+        refused = await api.put(path.format("own"), {"Job": _asking(100, Namespace="other")})
+        assert (refused.status, refused.text) == (403, "Permission denied")
+        invalid = await api.put(path.format("own"), {"Job": _asking(5, Namespace="other")})
+        assert invalid.status == 403
+        assert (await api.put(path.format("own"), {"JobID": "web", "Namespace": "other"})).status == 404

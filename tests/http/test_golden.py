@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from yurt.http.resources.events import events_of
+from yurt.structs.commands import RegisterJob
+from yurt.testing.events import events_of
 from yurt.testing.factories import number_id
 from yurt.testing.http_api import Api
 from yurt.testing.rows.every_table import DEPLOYMENT, every_table
@@ -32,7 +33,7 @@ TOLD: list[tuple[str, str, str, str, list[str], list[str]]] = [
 def _told() -> Iterator[tuple[str, dict[str, Any]]]:
     for change in every_table().changes:
         if change.after is not None:
-            yield from ((change.table, event) for event in events_of(7, (change,), "RegisterJob"))
+            yield from ((change.table, event) for event in events_of(7, (change,), RegisterJob.event_type))
 
 
 def test_each_table_with_a_topic_has_its_events_and_the_others_none() -> None:

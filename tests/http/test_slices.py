@@ -14,14 +14,15 @@ from yurt.api.page import STEP, by_name, make_page
 from yurt.api.stubs import job_stub
 from yurt.http.pieces import PiecesBody
 from yurt.http.query import read_options
-from yurt.http.resources.events import CHANGES_A_SLICE
 from yurt.http.resources.jobs import ALLOCS_A_SLICE
 from yurt.runtime.turns import SLICE, Turns
 from yurt.sdk.value import replace
 from yurt.server.log.event_buffer import Event
+from yurt.server.views.events import CHANGES_A_SLICE
 from yurt.state import TABLES, Snapshot, Tables
 from yurt.state.store import Change
 from yurt.structs.alloc import Allocation
+from yurt.structs.commands import ApplyPlan
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import ParameterizedJobConfig
 from yurt.testing import factories
@@ -209,7 +210,7 @@ async def test_the_rows_of_an_event_are_written_in_slices(api: Api) -> None:
     alloc = Allocation(id="a", namespace="default", job_id="web")
     changes = tuple(Change("allocs", str(number), None, alloc) for number in range(3 * CHANGES_A_SLICE))
     index = api.server.state.index + 1
-    api.server.events.add(Event(index, changes, "ApplyPlan"))
+    api.server.events.add(Event(index, changes, ApplyPlan.event_type))
     api.server.writer.turns = turns = CountedTurns()
     async with api.client.get(f"/v1/event/stream?topic=Allocation&index={index}") as response:
         await response.content.readline()

@@ -14,12 +14,14 @@ import pytest
 from aiohttp import web
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
-from yurt.http.resources.events import TYPE_OF_COMMAND, Wanted, events_of, parse_topics
+from yurt.http.resources.events import parse_topics
 from yurt.sdk.errors import NotFound
+from yurt.server.views.events import Wanted
 from yurt.state.store import Change
-from yurt.structs.commands import AnyCommand
+from yurt.structs.commands import AnyCommand, PutHostVolume
 from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, StreamFrame
 from yurt.structs.volumes.host import HostVolume
+from yurt.testing.events import events_of
 from yurt.testing.http_api import NODE_ID, Api
 
 FILES = {"alloc/logs/main.stdout.0": b"hello\n", "local/page.html": b"<script>"}
@@ -221,9 +223,10 @@ async def test_events_of_other_namespaces_are_left_out(api: Api) -> None:
 @pytest.mark.parametrize("key", ["v1", "data", "mkdir"])
 def test_a_host_volume_is_told_by_its_id_its_name_or_its_plugin(key: str) -> None:
     volume = HostVolume(id="v1", name="data", plugin_id="mkdir", namespace="default")
-    (event,) = events_of(7, (Change("host_volumes", "v1", None, volume),), "PutHostVolume")
-    assert Wanted(parse_topics([f"HostVolume:{key}"]), "default").takes(event)
-    assert not Wanted(parse_topics(["HostVolume:other"]), "default").takes(event)
+    changes = (Change("host_volumes", "v1", None, volume),)
+    asked, other = (Wanted(parse_topics([f"HostVolume:{each}"]), "default") for each in (key, "other"))
+    (event,) = events_of(7, changes, PutHostVolume.event_type, wanted=asked)
+    assert not list(events_of(7, changes, PutHostVolume.event_type, wanted=other))
     assert (event["Key"], event["Payload"]["Volume"]["Name"]) == ("v1", "data")
 
 
@@ -249,5 +252,4 @@ def test_each_command_has_an_event_or_is_known_to_have_none() -> None:
         "RekeyVariables", "SetAutopilotConfiguration", "SetJobStability", "SetJobVersionTag",
         "SetSchedulerConfiguration", "StagePlan", "StageRestore", "StoreSchema", "UpsertNamespaces",
     }  # fmt: skip
-    assert silent | set(TYPE_OF_COMMAND) == {kind.__name__ for kind in get_args(AnyCommand)}
-    assert not silent & set(TYPE_OF_COMMAND)
+    assert silent == {command.__name__ for command in get_args(AnyCommand) if command.event_type is None}

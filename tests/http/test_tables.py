@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from yurt.api.encode import encode_builtins
-from yurt.http.resources.events import TOPICS, TYPE_OF_COMMAND, Wanted, events_of, parse_topics
+from yurt.http.resources.events import parse_topics
+from yurt.server.views.events import NEEDS, Wanted
 from yurt.state import TABLES, Change, Snapshot
+from yurt.structs.commands import AnyCommand, RegisterJob
+from yurt.testing.events import events_of
 from yurt.testing.http_api import Api
 from yurt.testing.rows.filled import filled
 
@@ -28,26 +31,31 @@ def row_of(name: str) -> tuple[Any, Any]:
 @pytest.mark.parametrize("name", WITH_TOPIC)
 def test_a_changed_row_is_told_to_those_who_want_its_topic_and_key(name: str) -> None:
     key, row = row_of(name)
-    (event,) = events_of(7, (Change(name, key, None, row),), "RegisterJob")
-    topic = TABLES[name].topic
-    assert topic is not None and topic.name in TOPICS
-    for wanted in (event["Key"], *event["FilterKeys"]):
-        assert Wanted(parse_topics([f"{topic.name}:{wanted}"]), event["Namespace"]).takes(event)
-    assert not Wanted(parse_topics([f"{topic.name}:other"]), event["Namespace"]).takes(event)
+    change, topic = Change(name, key, None, row), TABLES[name].topic
+    (event,) = events_of(7, (change,), RegisterJob.event_type)
+    assert topic is not None and topic.name in NEEDS
+
+    def is_told(wanted: str) -> bool:
+        asked = Wanted(parse_topics([f"{topic.name}:{wanted}"]), event["Namespace"])
+        return list(events_of(7, (change,), RegisterJob.event_type, wanted=asked)) == [event]
+
+    assert all(map(is_told, (event["Key"], *event["FilterKeys"], "*")))
+    assert not is_told("other")
     assert all([event["Key"], *event["FilterKeys"]])
 
 
 @pytest.mark.parametrize("name", WITH_TOPIC)
 def test_no_event_tells_a_secret(name: str) -> None:
     key, row = row_of(name)
-    (event,) = events_of(7, (Change(name, key, None, row),), "RegisterJob")
+    (event,) = events_of(7, (Change(name, key, None, row),), RegisterJob.event_type)
     assert not [path for path, text in _texts(json.loads(encode_builtins(event))) if text.startswith("secret")]
 
 
 @pytest.mark.parametrize("name", [name for name, table in TABLES.items() if table.topic is None])
 def test_a_table_without_a_topic_has_no_events(name: str) -> None:
     row = filled(TABLES[name].codec.row_type, 1)
-    assert not [event for kind in TYPE_OF_COMMAND for event in events_of(7, (Change(name, "", None, row),), kind)]
+    kinds = [command.event_type for command in get_args(AnyCommand)]
+    assert not [event for kind in kinds for event in events_of(7, (Change(name, "", None, row),), kind)]
 
 
 @pytest.mark.parametrize("name", WITH_CONTEXT)

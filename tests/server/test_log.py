@@ -184,13 +184,13 @@ async def test_configured_scheduler_settings_hold_until_others_are_stored(run_se
 async def test_a_subscriber_gets_the_buffer_first_and_then_what_comes() -> None:
     buffer = EventBuffer(3)
     for index in range(1, 6):
-        buffer.add(Event(index, (), "KeepAlive"))
+        buffer.add(Event(index, (), None))
     stream = buffer.subscribe(0)
     assert [(await anext(stream)).index for _ in range(3)] == [3, 4, 5]
     async with asyncio.TaskGroup() as group:
         following = group.create_task(anext(stream))  # type: ignore[arg-type]
         await asyncio.sleep(0)
-        buffer.add(Event(6, (), "KeepAlive"))
+        buffer.add(Event(6, (), None))
     assert following.result().index == 6
     from_four = buffer.subscribe(5)
     assert (await anext(from_four)).index == 5

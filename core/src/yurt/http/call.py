@@ -22,7 +22,9 @@ from yurt.runtime.turns import Turns
 from yurt.server.facts import ServerFacts
 from yurt.server.failures import no_leader
 from yurt.server.operations import Operations
+from yurt.server.operations.explanations import Explanations
 from yurt.server.views import View
+from yurt.server.views.events import Subscription, Wanted
 
 if TYPE_CHECKING:
     from yurt.client.client import Client
@@ -156,6 +158,11 @@ class Call:
         """What this server knows, led or not: for requests that a node answers, wherever they arrive."""
         return View(self.server.state, self.access)
 
+    def subscription(self, wanted: Wanted) -> Subscription:
+        """What the caller is told of changes; raises as `read_state` does, and PermissionDenied for a topic."""
+        namespaces = tuple(self.read_state().namespaces.keys())
+        return Subscription(self.server.events, self.access, wanted, namespaces)
+
     def node_port(self, node_id: str) -> NodePort:
         """How to reach a node, here or through another server; raises NotFound or Unavailable."""
         return self.server.node_port(node_id)
@@ -169,6 +176,11 @@ class Call:
     def operations(self) -> Operations:
         """What the caller may change."""
         return Operations(self.server, self.access)
+
+    @property
+    def explanations(self) -> Explanations:
+        """Explanations on the newest state; raises as `read_state` does."""
+        return self.operations.explanations(self.read_state())
 
     def need_state(self) -> None:
         """Raises Unavailable when nobody leads, unless stale reads were asked for, and while the state is not there."""

@@ -432,5 +432,5 @@ class Server:
             self.roles.begin_anew()
         else:
             log_life(changes)
-        self.events.add(Event(index, changes, type(command).__name__))
+        self.events.add(Event(index, changes, command.event_type))
         self.waiter.reached(index)

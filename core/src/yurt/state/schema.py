@@ -13,6 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, overload
 
+from yurt.access import ANYWHERE, Need, Scope
 from yurt.state.row_codecs import RowCodec
 from yurt.state.table import Indexes, Table
 
@@ -48,6 +49,10 @@ class Topic(NamedTuple, Generic[V]):
     """The topic, one of those that readers subscribe to."""
     key: Callable[[V], str]
     """The event's key."""
+    needs: Need
+    """What a reader needs where the row lies."""
+    place: Callable[[V], Scope] = lambda _: ANYWHERE
+    """Where the row lies beside its namespace: its node pool, or the path of a variable."""
     filter_keys: Callable[[V], Iterable[str]] = lambda _: ()
     """What else a reader may name instead of the key; empty ones are left out."""
     payload: str = ""

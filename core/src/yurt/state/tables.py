@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
+from yurt.access import Capability, Scope, needs
+from yurt.access.needs import VariableCapability
 from yurt.sdk.value import replace
 from yurt.state.row_codecs import AllocRows, JobKeys, PlainRows
 from yurt.state.schema import OnRestore, RenamedTable, SearchContext, TableSchema, TableSet, Topic
@@ -52,6 +54,7 @@ BUILT_IN_POOLS: Final = ("all", "default")
 FIRST_INDEX: Final = 1
 """The index of the rows that exist before any command."""
 
+_READ_JOB: Final = needs.namespace(Capability.READ_JOB)
 _ID_AND_NAME: Final = attrgetter("namespace", "id", "name")
 
 
@@ -93,7 +96,7 @@ class Tables(TableSet):
             "csi_plugin": lambda job: "csi_plugin" if runs_csi_plugin(job) else None,
             "periodic": lambda job: "periodic" if job.periodic is not None else None,
         },
-        topic=Topic("Job", key=lambda job: job.id),
+        topic=Topic("Job", key=lambda job: job.id, needs=_READ_JOB),
         search=SearchContext("jobs", _ID_AND_NAME),
     )
     """Current jobs by (namespace, id)."""
@@ -131,7 +134,13 @@ class Tables(TableSet):
         PlainRows(list[tuple[str, Node]]),
         key_of=lambda node: node.id,
         namespace_of=None,
-        topic=Topic("Node", key=lambda node: node.id, shown=lambda node: replace(node, secret_id="")),
+        topic=Topic(
+            "Node",
+            key=lambda node: node.id,
+            needs=needs.NODE_READ,
+            place=lambda node: Scope(node_pool=node.node_pool),
+            shown=lambda node: replace(node, secret_id=""),
+        ),
         search=SearchContext("nodes", lambda node: ("", node.id, node.name), has_uuids=True, is_shown_by_name=True),
         columns_work=8,
     )
@@ -151,6 +160,7 @@ class Tables(TableSet):
         topic=Topic(
             "Evaluation",
             key=lambda evaluation: evaluation.id,
+            needs=_READ_JOB,
             filter_keys=lambda evaluation: (evaluation.job_id, evaluation.deployment_id),
         ),
         search=SearchContext("evals", lambda each: (each.namespace, each.id, ""), has_uuids=True),
@@ -172,6 +182,7 @@ class Tables(TableSet):
         topic=Topic(
             "Allocation",
             key=lambda alloc: alloc.id,
+            needs=_READ_JOB,
             filter_keys=lambda alloc: (alloc.job_id, alloc.deployment_id),
             shown=lambda alloc: replace(alloc, job=None),
         ),
@@ -186,7 +197,10 @@ class Tables(TableSet):
         namespace_of=lambda _, deployment: deployment.namespace,
         indexes={"job": lambda deployment: (deployment.namespace, deployment.job_id)},
         topic=Topic(
-            "Deployment", key=lambda deployment: deployment.id, filter_keys=lambda deployment: (deployment.job_id,)
+            "Deployment",
+            key=lambda deployment: deployment.id,
+            needs=_READ_JOB,
+            filter_keys=lambda deployment: (deployment.job_id,),
         ),
         search=SearchContext("deployment", lambda each: (each.namespace, each.id, ""), has_uuids=True),
     )
@@ -203,7 +217,10 @@ class Tables(TableSet):
             "node": lambda service: service.node_id,
         },
         topic=Topic(
-            "Service", key=lambda service: service.id, filter_keys=lambda each: (each.job_id, each.service_name)
+            "Service",
+            key=lambda service: service.id,
+            needs=_READ_JOB,
+            filter_keys=lambda each: (each.job_id, each.service_name),
         ),
     )
     """Registered service instances by id."""
@@ -219,6 +236,8 @@ class Tables(TableSet):
         topic=Topic(
             "Variable",
             key=lambda variable: variable.path,
+            needs=needs.variable(VariableCapability.LIST),
+            place=lambda variable: Scope(variable=variable.path),
             payload="Metadata",
             shown=lambda variable: replace(variable, data=b""),
             has_deletion_flag=True,
@@ -247,7 +266,7 @@ class Tables(TableSet):
         PlainRows(list[tuple[str, NodePool]]),
         key_of=lambda pool: pool.name,
         namespace_of=None,
-        topic=Topic("NodePool", key=lambda pool: pool.name),
+        topic=Topic("NodePool", key=lambda pool: pool.name, needs=needs.MANAGEMENT),
         search=SearchContext("node_pools", lambda pool: ("", pool.name, pool.name)),
         built_in=_built_in_pools(),
     )
@@ -306,6 +325,7 @@ class Tables(TableSet):
         topic=Topic(
             "CSIVolume",
             key=lambda volume: volume.id,
+            needs=needs.namespace(Capability.CSI_READ_VOLUME),
             filter_keys=lambda volume: (volume.id, volume.name, volume.plugin_id),
             payload="Volume",
             shown=without_secrets,
@@ -322,6 +342,7 @@ class Tables(TableSet):
         topic=Topic(
             "HostVolume",
             key=lambda volume: volume.id,
+            needs=needs.namespace(Capability.HOST_VOLUME_READ),
             filter_keys=lambda volume: (volume.id, volume.name, volume.plugin_id),
             payload="Volume",
         ),
@@ -345,7 +366,7 @@ class Tables(TableSet):
         key_of=lambda policy: policy.name,
         namespace_of=None,
         indexes={"namespace": lambda policy: "" if policy.job_acl is None else policy.job_acl.namespace},
-        topic=Topic("ACLPolicy", key=lambda policy: policy.name),
+        topic=Topic("ACLPolicy", key=lambda policy: policy.name, needs=needs.MANAGEMENT),
     )
     """Policies by name; `namespace` holds those that are attached to workloads of a namespace."""
 
@@ -354,7 +375,7 @@ class Tables(TableSet):
         key_of=lambda role: role.id,
         namespace_of=None,
         indexes={"name": lambda role: role.name},
-        topic=Topic("ACLRole", key=lambda role: role.id, filter_keys=lambda role: (role.name,)),
+        topic=Topic("ACLRole", key=lambda role: role.id, needs=needs.MANAGEMENT, filter_keys=lambda role: (role.name,)),
     )
     """Roles by id."""
 
@@ -366,7 +387,12 @@ class Tables(TableSet):
             "secret": lambda token: token.secret_hash,
             "expiring": lambda token: "expiring" if token.expiration_time else None,
         },
-        topic=Topic("ACLToken", key=lambda token: token.accessor_id, shown=lambda each: replace(each, secret_hash="")),
+        topic=Topic(
+            "ACLToken",
+            key=lambda token: token.accessor_id,
+            needs=needs.MANAGEMENT,
+            shown=lambda each: replace(each, secret_hash=""),
+        ),
     )
     """Tokens by accessor id; `secret` finds them by the hash of their secret."""
 
@@ -376,7 +402,11 @@ class Tables(TableSet):
         namespace_of=None,
         indexes={"default": lambda method: "default" if method.default else None},
         topic=Topic(
-            "ACLAuthMethod", key=lambda method: method.name, payload="AuthMethod", shown=without_method_secrets
+            "ACLAuthMethod",
+            key=lambda method: method.name,
+            needs=needs.MANAGEMENT,
+            payload="AuthMethod",
+            shown=without_method_secrets,
         ),
     )
     """Login methods by name."""
@@ -386,7 +416,12 @@ class Tables(TableSet):
         key_of=lambda rule: rule.id,
         namespace_of=None,
         indexes={"auth_method": lambda rule: rule.auth_method},
-        topic=Topic("ACLBindingRule", key=lambda rule: rule.id, filter_keys=lambda rule: (rule.auth_method,)),
+        topic=Topic(
+            "ACLBindingRule",
+            key=lambda rule: rule.id,
+            needs=needs.MANAGEMENT,
+            filter_keys=lambda rule: (rule.auth_method,),
+        ),
     )
     """Binding rules by id."""
 

@@ -4,8 +4,6 @@ evaluation made again.
 
 from __future__ import annotations
 
-import asyncio
-from functools import partial
 from typing import Any
 
 from aiohttp import web
@@ -18,10 +16,10 @@ from yurt.http.errors import Refused
 from yurt.http.lists import check_uuid
 from yurt.http.resources.jobs import read_job
 from yurt.http.routes import BODY, ROW
-from yurt.rules.child_jobs import instance_of
 from yurt.rules.problems import multi_error
 from yurt.sdk.value import Value, replace
-from yurt.server.resources.admission import admitted
+from yurt.server.views.jobs import JobRows
+from yurt.server.views.scheduling import AllocationRows, EvaluationRows
 from yurt.structs.job import Job
 
 
@@ -35,57 +33,51 @@ class WhyNotBody(Value):
 
 async def why(call: Call) -> web.Response:
     """GET /v1/yurt/allocation/:id/why."""
-    from yurt.scheduler import explain
-
-    alloc_id = check_uuid(call.part("id"), "alloc")
-    state = call.read_state()
-    alloc = state.allocs.get(alloc_id)
+    alloc_id, explanations = check_uuid(call.part("id"), "alloc"), call.explanations
+    allocations = call.view().of(AllocationRows)
+    alloc = allocations.get(alloc_id)
     if alloc is None:
-        return object_missing(call, "alloc not found", state.allocs.index)
+        return object_missing(call, "alloc not found", allocations.index)
     async with call.context.parsers:
-        found = await asyncio.to_thread(explain.why, state, alloc, seed=_seed(call))
-    return read_answer(call, found, state.index)
+        found = await explanations.why(alloc, seed=_seed(call))
+    return read_answer(call, found, explanations.index)
 
 
 async def why_not(call: Call) -> web.Response:
     """POST /v1/yurt/job/why-not: nothing is changed."""
-    from yurt.scheduler import explain
-
     body = await call.body(WhyNotBody)
     job, warnings = await _job(call, body)
-    state = call.read_state()
+    explanations = call.explanations
     async with call.context.parsers:
-        explained = partial(explain.why_not, state, instance_of(job), now=call.context.env.now(), seed=_seed(call))
-        found = await asyncio.to_thread(explained, **call.server.limits)
-    found = replace(found, job_id=job.id, warnings=warnings)
-    return json_answer(call, found, index=state.index)
+        found = await explanations.why_not(job, now=call.context.env.now(), seed=_seed(call))
+    return json_answer(call, replace(found, warnings=warnings), index=explanations.index)
 
 
 async def replay(call: Call) -> web.Response:
     """GET /v1/yurt/evaluation/:id/replay."""
-    eval_id = check_uuid(call.part("id"), "eval")
-    state = call.read_state()
-    if state.evals.get(eval_id) is None:
-        return object_missing(call, "eval not found", state.evals.index)
+    eval_id, explanations = check_uuid(call.part("id"), "eval"), call.explanations
+    evaluations = call.view().of(EvaluationRows)
+    evaluation = evaluations.get(eval_id)
+    if evaluation is None:
+        return object_missing(call, "eval not found", evaluations.index)
     async with call.context.parsers:
-        found = await call.server.replay(eval_id)
-    return read_answer(call, found, state.index)
+        found = await explanations.replay(evaluation)
+    return read_answer(call, found, explanations.index)
 
 
 async def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
-    state = call.read_state()
+    """The job of the body, whose namespace counts; one that is not registered must be admissible."""
     warnings: tuple[str, ...] = ()
     if body.job is None:
         if not body.job_id:
             raise Refused(400, "Job or JobID must be specified")
         namespace = body.namespace or call.options.namespace
-        known = state.jobs.get((namespace, body.job_id))
-        if known is None:
+        job = call.view().of(JobRows).get((namespace, body.job_id))
+        if job is None:
             raise Refused(404, f'job "{body.job_id}" in namespace "{namespace}" not found')
-        job = known
     else:
         job, told = await read_job(call, body.job)
-        admission = await admitted(state, job, call.server.config)
+        admission = await call.explanations.admission(job)
         if admission.errors:
             raise Refused(400, multi_error(admission.errors))
         warnings = (*told, *admission.warnings)

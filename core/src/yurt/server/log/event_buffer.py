@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import NamedTuple
 
 from yurt.sdk.errors import Conflict
 from yurt.state import Changes, Snapshot
 from yurt.state.store import Change
-
-UNTOLD = frozenset({"DeleteDeployments", "DeleteEvaluations"})
-"""Commands whose changes no reader is told: to buffer them would keep the rows that garbage collection has deleted."""
+from yurt.structs.commands.base import EventType
 
 
 class Event(NamedTuple):
@@ -20,7 +18,8 @@ class Event(NamedTuple):
 
     index: int  # type: ignore[assignment]
     changes: Changes
-    command: str
+    type: EventType | None
+    """None: no reader is told, so the changes are not kept. Those of garbage collection would keep deleted rows."""
 
 
 class _Place:
@@ -33,13 +32,20 @@ class _Place:
 
 
 class EventBuffer:
-    """The newest events; a subscriber that falls behind the buffer goes on at its oldest one."""
+    """The newest events.
+
+    A subscriber begins at the oldest one that it asks for and that is still here. One that falls behind later, so that
+    an event which it has not taken is dropped, is told so and has to begin anew: it must not take what it gets for all
+    that happened.
+    """
 
     def __init__(self, size: int = 100) -> None:
         self._events: deque[Event] = deque(maxlen=size)
         self._arrived: asyncio.Event | None = None
         """Made by the first who waits: where nobody does, a command costs nothing."""
         self._times_broken = 0
+        self._dropped_index = 0
+        """The index of the newest event that is no longer here."""
         self._places: list[_Place] = []
 
     def break_off(self) -> None:
@@ -50,7 +56,9 @@ class EventBuffer:
 
     def add(self, event: Event) -> None:
         """Append, dropping the oldest one when full."""
-        self._events.append(event if event.command not in UNTOLD else event._replace(changes=()))
+        if len(self._events) == self._events.maxlen:
+            self._dropped_index = self._events[0].index
+        self._events.append(event if event.type is not None else event._replace(changes=()))
         self._wake()
 
     def forget(self, state: Snapshot) -> None:
@@ -71,19 +79,20 @@ class EventBuffer:
             self._arrived.set()
             self._arrived = None
 
-    async def subscribe(self, from_index: int = 0) -> AsyncIterator[Event]:
+    async def subscribe(self, from_index: int = 0) -> AsyncGenerator[Event]:
         """Buffered events from `from_index` on, that one included, then new ones as they come.
 
-        Raises Conflict when this server took over the state of another one, and has not seen what happened between.
+        Raises Conflict when events are missing from here on: this server took over the state of another one and has not
+        seen what happened between, or the subscriber was too slow and the buffer has dropped what it had not taken.
         """
-        place, times_broken = _Place(from_index), self._times_broken
+        place, times_broken = _Place(max(from_index, self._dropped_index + 1)), self._times_broken
         self._places.append(place)
         try:
             while True:
                 if self._times_broken != times_broken:
-                    raise Conflict(
-                        "this server fetched its state from another one: events are missing, subscribe again"
-                    )
+                    raise Conflict("this server fetched its state from another one, events are missing")
+                if place.next_index <= self._dropped_index:
+                    raise Conflict(f"the reader fell behind, events up to index {self._dropped_index} are missing")
                 found = [event for event in self._events if event.index >= place.next_index]
                 for event in found:
                     place.next_index = event.index + 1

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from yurt.access import Access
 from yurt.server.clients.introduction import Introductions
 from yurt.server.operations.cluster import NamespaceOperations, NodeOperations, NodePoolOperations
+from yurt.server.operations.explanations import Explanations
 from yurt.server.operations.jobs import JobOperations
 from yurt.server.operations.operator import (
     IntroductionOperations,
@@ -23,6 +24,7 @@ from yurt.server.operations.services import ServiceOperations
 from yurt.server.operations.variables import VariableOperations
 from yurt.server.operations.volumes import CsiVolumeOperations, HostVolumeOperations
 from yurt.server.resources.csi_volumes import CsiVolumes
+from yurt.state import Snapshot
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
@@ -81,6 +83,11 @@ class Operations:
     def evaluations(self) -> EvaluationOperations:
         """Evaluations."""
         return EvaluationOperations(self._server.writer)
+
+    def explanations(self, state: Snapshot) -> Explanations:
+        """Explanations on a state."""
+        server = self._server
+        return Explanations(state, self._access, config=server.config, limits=server.limits, replay=server.replay)
 
     @property
     def system(self) -> SystemOperations:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from yurt.sdk.value import UnixNano
 from yurt.structs.acl import ACLAuthMethod, ACLBindingRule, ACLPolicy, ACLRole, ACLToken, OneTimeToken
-from yurt.structs.commands.base import Command
+from yurt.structs.commands.base import Command, EventType
 
 
 class BootstrapACL(Command, tag=True):
     """Store the first management token; once, or again with the index of the last time as `reset_index`."""
+
+    event_type = EventType("ACLTokenUpserted")
 
     token: ACLToken
     reset_index: int | None = None
@@ -17,11 +19,15 @@ class BootstrapACL(Command, tag=True):
 class UpsertACLPolicies(Command, tag=True):
     """Create or change policies."""
 
+    event_type = EventType("ACLPolicyUpserted")
+
     policies: tuple[ACLPolicy, ...]
 
 
 class DeleteACLPolicies(Command, tag=True):
     """Delete policies; tokens and roles that name them keep the name."""
+
+    event_type = EventType("ACLPolicyDeleted", tells_deletion=True)
 
     names: tuple[str, ...]
 
@@ -29,11 +35,15 @@ class DeleteACLPolicies(Command, tag=True):
 class CreateACLToken(Command, tag=True):
     """Store a token that is not there yet."""
 
+    event_type = EventType("ACLTokenUpserted")
+
     token: ACLToken
 
 
 class UpdateACLToken(Command, tag=True):
     """Change name, type, policies and roles of a token; its secret, its times and where it is valid stay."""
+
+    event_type = EventType("ACLTokenUpserted")
 
     token: ACLToken
 
@@ -41,11 +51,15 @@ class UpdateACLToken(Command, tag=True):
 class DeleteACLTokens(Command, tag=True):
     """Revoke tokens: each of them must exist."""
 
+    event_type = EventType("ACLTokenDeleted", tells_deletion=True)
+
     accessor_ids: tuple[str, ...]
 
 
 class CollectACL(Command, tag=True):
     """Forget tokens, one-time tokens and revocations whose time is over; what is not over stays."""
+
+    event_type = EventType("ACLTokenDeleted", tells_deletion=True)
 
     now: UnixNano
     created_before: UnixNano
@@ -71,11 +85,15 @@ class TakeOneTimeToken(Command, tag=True):
 class CreateACLRole(Command, tag=True):
     """Store a role under a new id and a new name."""
 
+    event_type = EventType("ACLRoleUpserted")
+
     role: ACLRole
 
 
 class UpdateACLRole(Command, tag=True):
     """Change a role."""
+
+    event_type = EventType("ACLRoleUpserted")
 
     role: ACLRole
 
@@ -83,11 +101,15 @@ class UpdateACLRole(Command, tag=True):
 class DeleteACLRoles(Command, tag=True):
     """Delete roles; tokens lose them."""
 
+    event_type = EventType("ACLRoleDeleted", tells_deletion=True)
+
     role_ids: tuple[str, ...]
 
 
 class UpsertACLAuthMethod(Command, tag=True):
     """Create or change a login method; at most one is the default."""
+
+    event_type = EventType("ACLAuthMethodUpserted")
 
     method: ACLAuthMethod
 
@@ -95,11 +117,15 @@ class UpsertACLAuthMethod(Command, tag=True):
 class DeleteACLAuthMethods(Command, tag=True):
     """Delete login methods; their binding rules stay."""
 
+    event_type = EventType("ACLAuthMethodDeleted", tells_deletion=True)
+
     names: tuple[str, ...]
 
 
 class CreateACLBindingRule(Command, tag=True):
     """Store a binding rule under a new id; its method must exist."""
+
+    event_type = EventType("ACLBindingRuleUpserted")
 
     rule: ACLBindingRule
 
@@ -107,11 +133,15 @@ class CreateACLBindingRule(Command, tag=True):
 class UpdateACLBindingRule(Command, tag=True):
     """Change a binding rule, but not its method."""
 
+    event_type = EventType("ACLBindingRuleUpserted")
+
     rule: ACLBindingRule
 
 
 class DeleteACLBindingRules(Command, tag=True):
     """Delete binding rules."""
+
+    event_type = EventType("ACLBindingRuleDeleted", tells_deletion=True)
 
     rule_ids: tuple[str, ...]
 

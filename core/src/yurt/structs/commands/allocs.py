@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from yurt.sdk.value import UnixNano, Value, no_entries
 from yurt.structs.alloc import AllocDeploymentStatus, AllocNetworkStatus, DesiredTransition, TaskState
-from yurt.structs.commands.base import Command, EvalSeed
+from yurt.structs.commands.base import Command, EvalSeed, EventType
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Plan
 from yurt.structs.status import ClientStatus
@@ -31,6 +31,8 @@ class ApplyPlan(Command, tag=True):
 
     `staged` is the id of a plan of which `parts` parts were staged: they are applied first, all at this index.
     """
+
+    event_type = EventType("PlanResult")
 
     plan: Plan
     evaluations: tuple[Evaluation, ...] = ()
@@ -64,6 +66,8 @@ class AllocUpdate(Value):
 class UpdateAllocsFromClient(Command, tag=True):
     """Reports of clients, at time `now`; with a seed, evaluations that follow from them commit with it."""
 
+    event_type = EventType("AllocationUpdated")
+
     updates: tuple[AllocUpdate, ...]
     seed: EvalSeed | None = None
     evaluations: tuple[Evaluation, ...] = ()
@@ -73,6 +77,8 @@ class UpdateAllocsFromClient(Command, tag=True):
 
 class SetDesiredTransitions(Command, tag=True):
     """What the servers want of running allocations (drain, `alloc stop`, deployment watcher), with its evaluations."""
+
+    event_type = EventType("AllocationUpdateDesiredStatus")
 
     transitions: Mapping[str, DesiredTransition]
     evaluations: tuple[Evaluation, ...] = ()

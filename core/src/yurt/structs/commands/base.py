@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal, NamedTuple
 
 from yurt.sdk.errors import Reason
 from yurt.sdk.value import UnixNano, Value, wire_name
@@ -19,6 +19,15 @@ class Expectation(Value):
     index: int = 0
 
 
+class EventType(NamedTuple):
+    """How the event stream tells the changes of a command."""
+
+    name: str
+    """The events' type, in Nomad's words."""
+    tells_deletion: bool = False
+    """Readers are told of rows that the command deletes, too."""
+
+
 class Command(Value, tag_field="$", rename=wire_name, kw_only=True):
     """Base of all commands; the tag is the class name.
 
@@ -30,6 +39,8 @@ class Command(Value, tag_field="$", rename=wire_name, kw_only=True):
     """
 
     based_on: tuple[Expectation, ...] = ()
+    event_type: ClassVar[EventType | None] = None
+    """None: no reader of the event stream is told what the command changes."""
 
 
 class EvalSeed(Value):

@@ -7,7 +7,7 @@ from typing import Any
 
 from yurt.sdk.value import UnixNano
 from yurt.structs.cluster import AutopilotConfiguration, Namespace, NodePool, SchedulerConfiguration
-from yurt.structs.commands.base import Command
+from yurt.structs.commands.base import Command, EventType
 
 
 class UpsertNamespaces(Command, tag=True):
@@ -25,11 +25,15 @@ class DeleteNamespaces(Command, tag=True):
 class UpsertNodePools(Command, tag=True):
     """Create or change node pools."""
 
+    event_type = EventType("NodePoolUpserted")
+
     pools: tuple[NodePool, ...]
 
 
 class DeleteNodePools(Command, tag=True):
     """Delete node pools without nodes and jobs."""
+
+    event_type = EventType("NodePoolDeleted", tells_deletion=True)
 
     names: tuple[str, ...]
 

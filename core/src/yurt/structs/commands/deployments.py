@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.sdk.value import UnixNano
-from yurt.structs.commands.base import Command
+from yurt.structs.commands.base import Command, EventType
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.plan import DeploymentUpdate
@@ -12,6 +12,8 @@ from yurt.structs.status import DeploymentStatus, NotGiven
 
 class SetDeploymentStatus(Command, tag=True):
     """End or pause a deployment; may store a reverted job and an evaluation with it."""
+
+    event_type = EventType("DeploymentStatusUpdate")
 
     update: DeploymentUpdate
     evaluation: Evaluation | None = None
@@ -24,6 +26,8 @@ class SetDeploymentStatus(Command, tag=True):
 class SetDeploymentAllocHealth(Command, tag=True):
     """Health of a deployment's allocations decided by an operator."""
 
+    event_type = EventType("DeploymentAllocHealth")
+
     deployment_id: str
     healthy: tuple[str, ...] = ()
     unhealthy: tuple[str, ...] = ()
@@ -34,6 +38,8 @@ class SetDeploymentAllocHealth(Command, tag=True):
 
 class PromoteDeployment(Command, tag=True):
     """Promote the canaries of all or some groups."""
+
+    event_type = EventType("DeploymentPromotion")
 
     deployment_id: str
     groups: tuple[str, ...] = ()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from yurt.structs.commands.base import Command
+from yurt.structs.commands.base import Command, EventType
 from yurt.structs.evaluation import Evaluation
 
 
 class UpsertEvaluations(Command, tag=True):
     """Create evaluations or store their new states; also the delivery-limit follow-ups and cancellations."""
+
+    event_type = EventType("EvaluationUpdated")
 
     evaluations: tuple[Evaluation, ...]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from yurt.sdk.value import UnixNano, no_entries
-from yurt.structs.commands.base import Command
+from yurt.structs.commands.base import Command, EventType
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, JobSubmission, JobVersionTag, ScalingEvent
 from yurt.structs.plan import DeploymentUpdate
@@ -17,6 +17,8 @@ class RegisterJob(Command, tag=True):
     At most `tracked_versions` untagged versions are kept. What a user registers is based on the job that it replaces.
     """
 
+    event_type = EventType("JobRegistered")
+
     job: Job
     evaluation: Evaluation | None = None
     submission: JobSubmission | None = None
@@ -26,6 +28,8 @@ class RegisterJob(Command, tag=True):
 
 class DeregisterJob(Command, tag=True):
     """Stop a job, or delete it and its versions when `purge`; an unknown job only gets the evaluation."""
+
+    event_type = EventType("JobDeregistered", tells_deletion=True)
 
     namespace: str
     job_id: str
@@ -42,6 +46,8 @@ class ScaleJob(Command, tag=True):
     The job's groups may ask for `count_max` allocations together.
     """
 
+    event_type = EventType("JobRegistered")
+
     namespace: str
     job_id: str
     group: str
@@ -54,6 +60,8 @@ class ScaleJob(Command, tag=True):
 
 class DispatchJob(Command, tag=True):
     """Register a child of a parameterized job; one that was dispatched with the same token before is kept instead."""
+
+    event_type = EventType("JobRegistered")
 
     namespace: str
     job_id: str
@@ -73,6 +81,8 @@ class LaunchPeriodicJob(Command, tag=True):
     scheduled launch carries the index of the specification whose schedule it follows; a forced one carries 0.
     """
 
+    event_type = EventType("JobRegistered")
+
     namespace: str
     job_id: str
     launched_at: UnixNano
@@ -83,6 +93,8 @@ class LaunchPeriodicJob(Command, tag=True):
 
 class EvaluateJob(Command, tag=True):
     """Have a job scheduled again."""
+
+    event_type = EventType("EvaluationUpdated")
 
     namespace: str
     job_id: str
@@ -119,6 +131,8 @@ class RecordScalingEvent(Command, tag=True):
 
 class DeleteJobs(Command, tag=True):
     """Garbage collection of dead jobs: (namespace, id) pairs."""
+
+    event_type = EventType("JobBatchDeregistered", tells_deletion=True)
 
     keys: tuple[tuple[str, str], ...]
 

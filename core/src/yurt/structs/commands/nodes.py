@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from yurt.structs.commands.base import Command, EvalSeed
+from yurt.structs.commands.base import Command, EvalSeed, EventType
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.node import DrainMetadata, DrainStrategy, Node, NodeEvent
 from yurt.structs.status import Eligibility, NodeStatus
@@ -20,6 +20,8 @@ class RegisterNode(Command, tag=True):
     Evaluations of its jobs commit with it where the change may decide what fits on the node.
     """
 
+    event_type = EventType("NodeRegistration")
+
     node: Node
     events: tuple[NodeEvent, ...] = ()
     seed: EvalSeed | None = None
@@ -29,6 +31,8 @@ class RegisterNode(Command, tag=True):
 
 class SetNodeStatus(Command, tag=True):
     """A node's status; `updated_at` in unix seconds."""
+
+    event_type = EventType("NodeStreamEvent")
 
     node_id: str
     status: NodeStatus
@@ -41,6 +45,8 @@ class SetNodeStatus(Command, tag=True):
 class SetNodeEligibility(Command, tag=True):
     """Whether new allocations may be placed on a node."""
 
+    event_type = EventType("NodeEligibility")
+
     node_id: str
     eligibility: Eligibility
     event: NodeEvent | None = None
@@ -50,6 +56,8 @@ class SetNodeEligibility(Command, tag=True):
 
 class SetNodeDrain(Command, tag=True):
     """Start, change or end a node's drain."""
+
+    event_type = EventType("NodeDrain")
 
     node_id: str
     strategy: DrainStrategy | None
@@ -63,11 +71,15 @@ class SetNodeDrain(Command, tag=True):
 class AddNodeEvents(Command, tag=True):
     """Events by node id."""
 
+    event_type = EventType("NodeStreamEvent")
+
     events: Mapping[str, tuple[NodeEvent, ...]]
 
 
 class EvaluateNode(Command, tag=True):
     """Have the jobs of a node scheduled again."""
+
+    event_type = EventType("EvaluationUpdated")
 
     node_id: str
     seed: EvalSeed
@@ -75,6 +87,8 @@ class EvaluateNode(Command, tag=True):
 
 class DeleteNodes(Command, tag=True):
     """Forget nodes."""
+
+    event_type = EventType("NodeDeregistration", tells_deletion=True)
 
     node_ids: tuple[str, ...]
     seed: EvalSeed | None = None

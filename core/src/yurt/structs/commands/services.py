@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.structs.commands.base import Command
+from yurt.structs.commands.base import Command, EventType
 from yurt.structs.service import ServiceRegistration
 
 
@@ -12,6 +12,8 @@ class RegisterServices(Command, tag=True):
     Rejected when one names a node, namespace, job or id that is not its allocation's.
     """
 
+    event_type = EventType("ServiceRegistration")
+
     services: tuple[ServiceRegistration, ...]
 
 
@@ -20,6 +22,8 @@ class DeregisterServices(Command, tag=True):
 
     With a `name`, at least one of them must be an instance of that service.
     """
+
+    event_type = EventType("ServiceDeregistration", tells_deletion=True)
 
     ids: tuple[str, ...]
     node_id: str = ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from yurt.sdk.value import UnixNano
-from yurt.structs.commands.base import Command
+from yurt.structs.commands.base import Command, EventType
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta
 
 
 class PutVariable(Command, tag=True):
     """Store a variable; with `check_index` only over the version of that index (0: only when there is none)."""
+
+    event_type = EventType("VariableUpdated", tells_deletion=True)
 
     variable: EncryptedVariable
     check_index: int | None = None
@@ -19,6 +21,8 @@ class PutVariable(Command, tag=True):
 class DeleteVariable(Command, tag=True):
     """Forget a variable; one that is not there is no error."""
 
+    event_type = EventType("VariableUpdated", tells_deletion=True)
+
     namespace: str
     path: str
     check_index: int | None = None
@@ -28,6 +32,8 @@ class DeleteVariable(Command, tag=True):
 class LockVariable(Command, tag=True):
     """Lock a variable, with new content; `keeps_items` takes the content only for one that is not there yet."""
 
+    event_type = EventType("VariableUpdated", tells_deletion=True)
+
     variable: EncryptedVariable
     keeps_items: bool = False
     now: UnixNano = UnixNano(0)
@@ -35,6 +41,8 @@ class LockVariable(Command, tag=True):
 
 class ReleaseVariableLock(Command, tag=True):
     """End a lock, because its holder wants it or because its time is over."""
+
+    event_type = EventType("VariableUpdated", tells_deletion=True)
 
     namespace: str
     path: str

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from yurt.sdk.value import UnixNano
-from yurt.structs.commands.base import Command
+from yurt.structs.commands.base import Command, EventType
 from yurt.structs.volumes.csi import CSIVolume
 from yurt.structs.volumes.host import HostVolume
 
 
 class PutHostVolume(Command, tag=True):
     """Store a dynamic host volume; its state follows from its node unless `keeps_state`."""
+
+    event_type = EventType("HostVolumeRegistered")
 
     volume: HostVolume
     now: UnixNano = UnixNano(0)
@@ -18,6 +20,8 @@ class PutHostVolume(Command, tag=True):
 
 class DeleteHostVolume(Command, tag=True):
     """Forget a dynamic host volume and the claims on it."""
+
+    event_type = EventType("HostVolumeDeleted", tells_deletion=True)
 
     namespace: str
     id: str
@@ -34,6 +38,8 @@ class DeleteHostVolumeClaim(Command, tag=True):
 class UpsertVolumes(Command, tag=True):
     """Register CSI volumes, or change them."""
 
+    event_type = EventType("CSIVolumeRegistered")
+
     volumes: tuple[CSIVolume, ...]
     now: UnixNano = UnixNano(0)
     needs_plugins: bool = False
@@ -42,6 +48,8 @@ class UpsertVolumes(Command, tag=True):
 
 class DeleteVolumes(Command, tag=True):
     """Forget CSI volumes, by (namespace, id); those that live allocations use only by force."""
+
+    event_type = EventType("CSIVolumeDeregistered", tells_deletion=True)
 
     keys: tuple[tuple[str, str], ...]
     is_forced: bool = False

@@ -1,0 +1,77 @@
+"""Explanations: why an allocation is where it is, why a job is not placed, and an evaluation made again.
+
+An explanation looks at the whole state, as the scheduler does. Whether the caller may ask for it depends on the
+namespace of the allocation, job or evaluation that it is about.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from yurt.access import Access, Scope
+from yurt.rules.child_jobs import instance_of
+from yurt.sdk.value import UnixNano, replace
+from yurt.server.config import ServerConfig
+from yurt.server.resources.admission import Admission, admitted
+from yurt.state import Snapshot
+from yurt.structs.alloc import Allocation
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.explain.explanation import AllocationExplanation, JobExplanation, Replay
+from yurt.structs.job import Job
+
+if TYPE_CHECKING:
+    from yurt.scheduler.capacity.limits import LimitsOf
+
+
+class Explanations:
+    """Explanations on one state for one caller; each is worked out in a thread."""
+
+    __slots__ = ("_access", "_config", "_limits", "_replay", "_state")
+
+    def __init__(
+        self,
+        state: Snapshot,
+        access: Access,
+        *,
+        config: ServerConfig,
+        limits: Mapping[str, LimitsOf],
+        replay: Callable[[str], Awaitable[Replay]],
+    ) -> None:
+        self._state = state
+        self._access = access
+        self._config = config
+        self._limits = limits
+        self._replay = replay
+
+    @property
+    def index(self) -> int:
+        """The index of the state."""
+        return self._state.index
+
+    async def why(self, alloc: Allocation, *, seed: int) -> AllocationExplanation:
+        """Why an allocation is on its node."""
+        from yurt.scheduler import explain
+
+        self._access.require(Scope(namespace=alloc.namespace))
+        return await asyncio.to_thread(explain.why, self._state, alloc, seed=seed)
+
+    async def admission(self, job: Job) -> Admission:
+        """What is wrong with a job that is not registered."""
+        self._access.require(Scope(namespace=job.namespace))
+        return await admitted(self._state, job, self._config)
+
+    async def why_not(self, job: Job, *, now: UnixNano, seed: int) -> JobExplanation:
+        """What registering the job, or evaluating it again, would place, and why not the rest; nothing is changed."""
+        from yurt.scheduler import explain
+
+        self._access.require(Scope(namespace=job.namespace))
+        work = partial(explain.why_not, self._state, instance_of(job), now=now, seed=seed)
+        return replace(await asyncio.to_thread(work, **self._limits), job_id=job.id)
+
+    async def replay(self, evaluation: Evaluation) -> Replay:
+        """Make an evaluation's attempts again and compare; raises NotFound or Conflict."""
+        self._access.require(Scope(namespace=evaluation.namespace))
+        return await self._replay(evaluation.id)

@@ -1,0 +1,147 @@
+"""The changes that one reader of the event stream asked for and may see.
+
+What a topic needs of its reader is declared with the table (`yurt.state.schema.Topic`). Each topic that is asked for
+must be allowed in the namespace that is asked for, for `*` in each namespace that exists; else the subscription is
+refused, because a stream that leaves everything out looks like one in which nothing happens. Then each row is decided
+about by itself: by its namespace, its node pool or its path. Both are decided anew for each command, for what a reader
+may do can change while its stream is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Final, NamedTuple, TypeVar
+
+from yurt.access import Access, Capability, Need, Scope, needs
+from yurt.runtime.turns import Turns
+from yurt.server.log.event_buffer import Event, EventBuffer
+from yurt.state import TABLES, Change
+from yurt.state.schema import Topic
+
+T = TypeVar("T")
+
+CHANGES_A_SLICE: Final = 50
+"""Rows that are looked at before others get the loop: with what is made of them, a few milliseconds."""
+ALL: Final = "*"
+_OF_TABLES: Final[Mapping[str, Need]] = {
+    table.topic.name: table.topic.needs for table in TABLES.values() if table.topic is not None
+}
+_WITHOUT_TABLE: Final[Mapping[str, Need]] = {
+    "Operator": needs.OPERATOR_READ,
+    "CSIPlugin": needs.namespace(Capability.READ_JOB),
+    **dict.fromkeys(
+        ("ACLPolicy", "ACLToken", "ACLRole", "ACLAuthMethod", "ACLBindingRule", "NodePool", ALL), needs.MANAGEMENT
+    ),
+}
+"""Nomad's topics that have no events here, and all topics together."""
+NEEDS: Final[Mapping[str, Need]] = {**_WITHOUT_TABLE, **_OF_TABLES}
+"""What readers may subscribe to, and what each topic needs."""
+
+
+class Wanted(NamedTuple):
+    """What a reader asked for: (topic, key) pairs, and a namespace."""
+
+    topics: tuple[tuple[str, str], ...]
+    namespace: str
+
+    def takes(self, topic: Topic[Any], namespace: str, row: Any) -> bool:
+        """Whether the reader asked for changes of a row; rows of no namespace are for readers of any."""
+        if self.namespace != ALL and namespace not in ("", self.namespace):
+            return False
+        keys = [key for name, key in self.topics if name in (ALL, topic.name)]
+        if not keys or ALL in keys:
+            return bool(keys)
+        return not {topic.key(row), *topic.filter_keys(row)}.isdisjoint(keys)
+
+
+class Told(NamedTuple):
+    """A change that a reader is told of."""
+
+    topic: Topic[Any]
+    type: str
+    namespace: str
+    """"" for a row that lies in none."""
+    row: Any
+    """As it is now, or was last."""
+    is_deleted: bool
+
+
+class Subscription:
+    """What a reader is told, from the buffer of one server."""
+
+    def __init__(self, events: EventBuffer, access: Access, wanted: Wanted, namespaces: tuple[str, ...]) -> None:
+        """`namespaces` are all that exist now. Raises PermissionDenied where a topic is not allowed."""
+        self._events = events
+        self._access = access
+        self._wanted = wanted
+        self._looked_at = 0
+        self._asked: tuple[str | None, ...] = namespaces if wanted.namespace == ALL else (wanted.namespace,)
+        self.check()
+
+    def check(self) -> None:
+        """Raises PermissionDenied unless every topic that was asked for is allowed."""
+        for name in dict.fromkeys(name for name, _ in self._wanted.topics):
+            access = self._access.narrowed(NEEDS[name])
+            if not access.sees_all:
+                for namespace in self._asked:
+                    access.require(Scope(namespace=namespace))
+
+    async def told(
+        self, from_index: int, turns: Turns, render: Callable[[Event, Told], T]
+    ) -> AsyncGenerator[tuple[int, list[T]]]:
+        """What the commands from an index on changed for the reader, with the index of each, as `render` makes it.
+
+        Raises Conflict when events are missing, and PermissionDenied once the reader may no longer subscribe.
+        """
+        self._looked_at = 0
+        async with aclosing(self._events.subscribe(from_index)) as events:
+            async for event in events:
+                if event.changes:
+                    self.check()
+                found = await self._of_event(event, turns, render)
+                if found:
+                    yield event.index, found
+
+    async def _of_event(self, event: Event, turns: Turns, render: Callable[[Event, Told], T]) -> list[T]:
+        """What one command changed for the reader; slices go on over the bounds of commands."""
+        rows, found = SeenRows(event, self._wanted, self._access), list[T]()
+        for change in event.changes:
+            if self._looked_at >= CHANGES_A_SLICE:
+                await turns.next()
+                self._looked_at = 0
+            self._looked_at += 1
+            told = rows.told(change)
+            if told is not None:
+                found.append(render(event, told))
+        return found
+
+
+class SeenRows:
+    """The rows of one command; a topic is decided about once for all of its rows that lie in the same place."""
+
+    __slots__ = ("_access", "_by_topic", "_event", "_wanted")
+
+    def __init__(self, event: Event, wanted: Wanted, access: Access) -> None:
+        self._event = event
+        self._wanted = wanted
+        self._access = access
+        self._by_topic: dict[str, Access] = {}
+
+    def told(self, change: Change) -> Told | None:
+        """The change as the reader is told of it; None where it did not ask for it or may not see it."""
+        table, is_deleted = TABLES[change.table], change.after is None
+        topic, kind = table.topic, self._event.type
+        if topic is None or kind is None or (is_deleted and not kind.tells_deletion):
+            return None
+        row = change.before if is_deleted else change.after
+        namespace = "" if table.namespace_of is None else table.namespace_of(change.key, row)
+        if not self._wanted.takes(topic, namespace, row) or not self._sees(topic, namespace, row):
+            return None
+        return Told(topic, kind.name, namespace, row, is_deleted)
+
+    def _sees(self, topic: Topic[Any], namespace: str, row: Any) -> bool:
+        access = self._by_topic.get(topic.name)
+        if access is None:
+            access = self._by_topic[topic.name] = self._access.narrowed(topic.needs)
+        return access.sees_all or access.allows(topic.place(row)._replace(namespace=namespace or None))

@@ -1,0 +1,25 @@
+"""What the event stream tells of changes, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from yurt.access import Access
+from yurt.http.resources.events import event_wire
+from yurt.server.log.event_buffer import Event
+from yurt.server.views.events import ALL, SeenRows, Wanted
+from yurt.state import Changes
+from yurt.structs.commands.base import EventType
+
+EVERYTHING = Wanted(((ALL, ALL),), ALL)
+
+
+def events_of(
+    index: int, changes: Changes, kind: EventType | None, *, wanted: Wanted = EVERYTHING, access: Access | None = None
+) -> Iterator[dict[str, Any]]:
+    """The events of one command, as the API writes them."""
+    event = Event(index, changes, kind)
+    rows = SeenRows(event, wanted, access or Access())
+    found = map(rows.told, changes)
+    return (event_wire(event, told) for told in found if told is not None)
