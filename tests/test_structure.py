@@ -19,7 +19,6 @@ WIDE: dict[str, tuple[int, int]] = {
     "DriverService": (29, 7),
     "GroupPlacer": (30, 16),
     "GroupReconciler": (37, 12),
-    "LogWriter": (24, 16),
     "Membership": (31, 18),
     "OwnEtcd": (30, 12),
     "Parts": (11, 19),

@@ -14,47 +14,31 @@ never at the same time: no command is applied twice and none is left out.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Final, NamedTuple, assert_never
-
-import msgspec
+from typing import Final, assert_never
 
 from yurt.fsm import apply
 from yurt.runtime.turns import Turns
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable, YurtError
-from yurt.sdk.value import replace
 from yurt.server.failures import SHUTTING_DOWN, log_broken, no_leader, outcome_unknown, shutting_down
+from yurt.server.log.proposals import ENTRY_BYTES, Committed, Item, Prepared, ProposalQueue, fail
 from yurt.state import Changes, Snapshot
 from yurt.storage.log import CommandLog, Entry, LogBroken, LogFull
-from yurt.structs.commands import (
-    AnyCommand,
-    ApplyPlan,
-    RegisterJob,
-    Rejected,
-    Result,
-    StagePlan,
-    UpdateAllocsFromClient,
-)
-from yurt.structs.packed import packed
+from yurt.structs.commands import AnyCommand, ApplyPlan, Rejected, UpdateAllocsFromClient
+
+__all__ = ["ENTRY_BYTES", "Committed", "LogWriter", "Prepared", "Stale", "error_of", "work_of"]
 
 log = logging.getLogger(__name__)
 
-ENTRY_BYTES: Final = 1_048_576 - 4_096
-"""A batch's commands as the log encodes them, with room for what the log adds; a larger command goes alone."""
-PENDING_BYTES: Final = 64 * 1_048_576
 TURN_BYTES: Final = 16_384
 """Small commands are applied together, up to this, before others get the loop."""
 PLACEMENT_WORK: Final = 256
 """Bytes of an ordinary command whose application takes as long as that of a placement."""
 COMMAND_WORK: Final = 512
 """What an entry's command counts when nobody knows its size."""
-NOT_ENCODED: Final = msgspec.Raw()
-"""What an entry's command has that came from the log."""
 LOST_APPEND_S: Final = 5.0
 """How long an append may go on after leadership was lost; then its outcome is unknown, and read from the log."""
 
@@ -65,65 +49,6 @@ class Stale(Conflict, reason=Reason.STALE):
     """A row that the command was based on has changed; deciding again on the newer state may succeed."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Committed:
-    """What `apply` made of a command: its result, and the state at its position in the log.
-
-    A caller is answered from this state and never from a newer one, which other commands may have changed.
-    """
-
-    result: Result
-    state: Snapshot
-
-    @property
-    def index(self) -> int:
-        """The index of the command."""
-        return self.state.index
-
-
-class _Proposal:
-    """Consecutive commands, and the results of those that were applied so far."""
-
-    __slots__ = ("answer", "count", "results")
-
-    def __init__(self, count: int, answer: asyncio.Future[tuple[Committed, ...]]) -> None:
-        self.count = count
-        self.answer = answer
-        self.results: list[Committed] = []
-
-    def add(self, committed: Committed) -> None:
-        """One more was applied; the last one answers."""
-        self.results.append(committed)
-        if len(self.results) == self.count and not self.answer.done():
-            self.answer.set_result(tuple(self.results))
-
-    def fail(self, error: Exception) -> None:
-        """The rest will not be applied."""
-        if not self.answer.done():
-            self.answer.set_exception(error)
-            self.answer.exception()  # whoever proposed may have been cancelled
-
-
-class Prepared(NamedTuple):
-    """A command with what the log will hold of it, made ahead of `enqueue` and in any thread."""
-
-    command: AnyCommand
-    stored: AnyCommand
-    size: int
-    encoded: msgspec.Raw
-    """`stored` in MessagePack: the log takes it as it is."""
-
-
-class _Item(NamedTuple):
-    """A command on its way: as it was proposed and as the log holds it, its size there, and who waits for it."""
-
-    command: AnyCommand
-    stored: AnyCommand
-    size: int
-    encoded: msgspec.Raw = NOT_ENCODED
-    proposal: _Proposal | None = None
-
-
 def work_of(command: AnyCommand, size: int = COMMAND_WORK) -> int:
     """What applying a command takes, in bytes of an ordinary command."""
     match command:
@@ -132,14 +57,6 @@ def work_of(command: AnyCommand, size: int = COMMAND_WORK) -> int:
         case UpdateAllocsFromClient(updates=updates):
             return max(size, PLACEMENT_WORK * len(updates))
     return size
-
-
-def _stored(command: AnyCommand) -> AnyCommand:
-    """The command as the log holds it: a plan with its placements packed, which is a tenth of their size."""
-    if isinstance(command, ApplyPlan | StagePlan):
-        plan = packed(command.plan)
-        return command if plan is command.plan else replace(command, plan=plan)
-    return command
 
 
 class LogWriter:
@@ -162,11 +79,8 @@ class LogWriter:
         self._on_batch = on_batch
         self._on_failed = on_failed
         self._broken = ""
-        self._pending: deque[_Item] = deque()
+        self._pending = ProposalQueue()
         self._on_their_way = 0
-        self._pending_bytes = 0
-        self._encoder = msgspec.msgpack.Encoder()
-        self._wake = asyncio.Event()
         self._refusal: Callable[[], Unavailable] | None = no_leader
         self._append_limit: asyncio.Timeout | None = None
         self._idle = asyncio.Event()
@@ -179,11 +93,7 @@ class LogWriter:
     def close(self, reason: Callable[[], Unavailable] = no_leader) -> None:
         """Refuse proposals from now on, those that wait included; an append that is under way ends within a bound."""
         refusal = self._refusal = partial(log_broken, self._broken) if self._broken else reason
-        while self._pending:
-            proposal = self._pending.popleft().proposal
-            assert proposal is not None
-            proposal.fail(refusal())
-        self._pending_bytes = 0
+        self._pending.fail(refusal)
         if self._append_limit is not None and not self._append_limit.expired():
             self._append_limit.reschedule(asyncio.get_running_loop().time() + LOST_APPEND_S)
 
@@ -220,32 +130,13 @@ class LogWriter:
 
     def prepare(self, commands: Sequence[AnyCommand]) -> list[Prepared]:
         """Pack and measure commands; raises Invalid for a job that no entry of the log can hold."""
-        return [self._prepared(command) for command in commands]
+        return self._pending.prepare(commands)
 
     def enqueue(self, commands: Sequence[AnyCommand | Prepared]) -> asyncio.Future[tuple[Committed, ...]]:
         """As `propose_all`, for a caller that waits later: commands are stored in the order of the calls."""
         if self._refusal is not None:
             raise self._refusal()
-        if self._pending_bytes >= PENDING_BYTES:
-            raise Unavailable("too many changes wait to be stored; try again in a moment", reason=Reason.OVERLOADED)
-        answer: asyncio.Future[tuple[Committed, ...]] = asyncio.get_running_loop().create_future()
-        if not commands:
-            answer.set_result(())
-        proposal = _Proposal(len(commands), answer)
-        made = [one for each in commands for one in ((each,) if isinstance(each, Prepared) else self.prepare((each,)))]
-        items = [_Item(*each, proposal) for each in made]
-        self._pending.extend(items)
-        self._pending_bytes += sum(item.size for item in items)
-        self._wake.set()
-        return answer
-
-    def _prepared(self, command: AnyCommand) -> Prepared:
-        stored = _stored(command)
-        data = self._encoder.encode(stored)
-        size = len(data)
-        if size > ENTRY_BYTES and isinstance(command, RegisterJob):
-            raise Invalid(f"the job takes {size} bytes in the command log, {ENTRY_BYTES} are possible; make it smaller")
-        return Prepared(command, stored, size, msgspec.Raw(data))
+        return self._pending.add(commands)
 
     async def replay(self) -> int:
         """Apply what the log holds beyond the present state, before anybody looks at it; how many commands it was."""
@@ -275,7 +166,7 @@ class LogWriter:
         assert self._idle.is_set() and not self.is_open, "the log is followed while this server writes it"
         self._idle.clear()
         try:
-            await self._apply([_Item(command, command, COMMAND_WORK) for command in self._fresh(entry)])
+            await self._apply([Item(command, command, COMMAND_WORK) for command in self._fresh(entry)])
         finally:
             self._idle.set()
 
@@ -294,28 +185,17 @@ class LogWriter:
 
     async def run(self) -> None:
         """Write batches until cancelled."""
-        batch: list[_Item] = []
+        batch: list[Item] = []
         try:
             while True:
-                await self._wake.wait()
-                self._wake.clear()
-                while self._pending:
-                    batch = self._gather()
+                await self._pending.wait()
+                while batch := self._pending.next_batch():
                     await self._write(batch)
         finally:
-            _fail(batch, outcome_unknown(SHUTTING_DOWN))
+            fail(batch, outcome_unknown(SHUTTING_DOWN))
             self.close(shutting_down)
 
-    def _gather(self) -> list[_Item]:
-        batch: list[_Item] = []
-        size = 0
-        while self._pending and (not batch or size + self._pending[0].size <= ENTRY_BYTES):
-            batch.append(self._pending.popleft())
-            size += batch[-1].size
-        self._pending_bytes -= size
-        return batch
-
-    async def _write(self, batch: list[_Item]) -> None:
+    async def _write(self, batch: list[Item]) -> None:
         assert self._idle.is_set(), "the log is written while it is followed"
         self._on_their_way = len(batch)
         self._idle.clear()
@@ -324,7 +204,7 @@ class LogWriter:
                 commands, encoded = [item.stored for item in batch], [item.encoded for item in batch]
                 await self._log.append(self.state.index + 1, commands, encoded)
         except (Invalid, LogFull) as error:  # nothing was stored; what is too large is alone in its batch
-            _fail(batch, error)
+            fail(batch, error)
         except Exception as error:
             self._append_limit = None
             self._on_their_way = 0
@@ -337,18 +217,18 @@ class LogWriter:
             self._on_their_way = 0
             self._idle.set()
 
-    def _give_up(self, batch: list[_Item], error: Exception) -> None:
+    def _give_up(self, batch: list[Item], error: Exception) -> None:
         """Stop leading: another server leads, or the outcome is unknown."""
         if isinstance(error, TimeoutError):
             error = Unavailable("the command log does not answer")
         log.error("appending to the command log failed, this server stops leading: %s", error)
         if isinstance(error, LogBroken) or not isinstance(error, Conflict | Unavailable):
             self._broken = f"the command log failed, restart the agent once its disk is well: {error}"
-        _fail(batch, no_leader() if isinstance(error, Conflict) else outcome_unknown(error))
+        fail(batch, no_leader() if isinstance(error, Conflict) else outcome_unknown(error))
         self.close()
         self._on_failed()
 
-    async def _apply(self, items: Sequence[_Item]) -> None:
+    async def _apply(self, items: Sequence[Item]) -> None:
         changes: list[Changes] = []
         turn = 0
         try:
@@ -363,7 +243,7 @@ class LogWriter:
             self.batches += 1
             self._on_batch(tuple(chain.from_iterable(changes)))
 
-    def _apply_one(self, item: _Item) -> Changes:
+    def _apply_one(self, item: Item) -> Changes:
         step = apply(self.state, item.command, index=self.state.index + 1)
         assert step.state.index == self.state.index + 1, (step.state.index, self.state.index)
         self.state = step.state
@@ -390,9 +270,3 @@ def error_of(rejected: Rejected) -> YurtError:
             return Stale(text, reason=reason)
         case _:
             assert_never(rejected.kind)
-
-
-def _fail(batch: Sequence[_Item], error: YurtError) -> None:
-    for item in batch:
-        if item.proposal is not None:
-            item.proposal.fail(error)
