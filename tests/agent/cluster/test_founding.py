@@ -17,6 +17,7 @@ import msgspec
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from yurt.agent.cluster import memory, own_etcd, voters
+from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.forming import decide
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.own_etcd import OwnEtcd
@@ -150,18 +151,22 @@ class Admin:
 
 
 class Near(Membership):
-    """Asks other servers by a call; waits for nothing."""
-
-    world: World
+    """Waits for nothing."""
 
     async def wait_news(self, limit_s: float) -> None:
         """The next step looks again."""
 
+
+class NearExchange(Exchange):
+    """Asks other servers by a call."""
+
+    world: World
+
     async def ask_once(self, address: str, region: str, ask: Callable[..., Awaitable[object]], **_: object) -> object:  # type: ignore[override]
-        other = self.world.servers[address[0]].membership
-        if other is None:
+        other = self.world.servers[address[0]]
+        if other.membership is None:
             raise Unavailable(f"{address}: connection refused")
-        return await ask(other)
+        return await ask(other.admitter)
 
 
 class Server:
@@ -171,6 +176,7 @@ class Server:
         self.full = f"{name}.global"
         self.expect = expect
         self.membership: Near | None = None
+        self.admitter: Admitter
         self.etcd: OwnEtcd | None = None
         self.runs = False
         """Its etcd runs."""
@@ -185,11 +191,14 @@ class Server:
         block = {"enabled": True, "bootstrap_expect": self.expect}
         given = {"server": block, "data_dir": str(self._folder), "bind_addr": "127.0.0.1", "name": name}
         own: Member = member(name, has_data=False, expect=self.expect)
-        self.membership = Near(own, env=world, security=ServerSecurity(TlsSettings()))
-        self.membership.world = world
-        self.membership.admit = Admitter(Admin(self.full, world), self.membership, AutopilotConfiguration).admit
+        self.membership = Near(own, env=world)
+        exchange = NearExchange(self.membership, security=ServerSecurity(TlsSettings()), env=world)
+        exchange.world = world
+        self.admitter = Admitter(Admin(self.full, world), self.membership, AutopilotConfiguration)
         config = make_config(given, {}, is_dev=False)
-        self.etcd = OwnEtcd(config, self._folder, membership=self.membership, env=world, tls=TlsSettings())
+        self.etcd = OwnEtcd(
+            config, self._folder, membership=self.membership, exchange=exchange, env=world, tls=TlsSettings()
+        )
 
     def kill(self) -> None:
         self.membership = self.etcd = None

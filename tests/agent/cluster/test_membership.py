@@ -7,8 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
+from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.joining import Joiner
-from yurt.agent.cluster.membership import Admission, Membership, MembersPort
+from yurt.agent.cluster.members_listener import MembersListener
+from yurt.agent.cluster.members_port import Admission, Admit, MembersPort, admits_nobody
+from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.records import News
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.cluster.settings import ClusterSettings
@@ -29,9 +32,17 @@ LIMIT_S = 60.0
 class Node:
     """A server that listens on a port of its own."""
 
-    def __init__(self, membership: Membership, running: asyncio.Task[None]) -> None:
-        self.membership = membership
-        self.running = running
+    def __init__(self, each: Member, admit: Admit = admits_nobody) -> None:
+        security = ServerSecurity(TlsSettings())
+        self.membership = Membership(each, env=RealEnv())
+        self.exchange = Exchange(self.membership, security=security, env=RealEnv())
+        self.listener = MembersListener(self.membership, security=security, admit=admit)
+        self.running: asyncio.Task[None]
+
+    async def start(self, group: asyncio.TaskGroup, address: str = "127.0.0.1:0") -> None:
+        port = await self.listener.start(address)
+        self.membership.change_own(address=f"127.0.0.1:{port}")
+        self.running = group.create_task(self.exchange.run())
 
     @property
     def address(self) -> str:
@@ -50,19 +61,17 @@ class Node:
         self.running.cancel()
         with suppress(asyncio.CancelledError):
             await self.running
-        await self.membership.stop()
+        await self.listener.stop()
 
 
 @asynccontextmanager
-async def nodes(*members: Member) -> AsyncIterator[list[Node]]:
+async def nodes(*members: Member, admit: Admit = admits_nobody) -> AsyncIterator[list[Node]]:
     """Servers that do not know each other yet."""
     async with asyncio.TaskGroup() as group:
         found = []
         for each in members:
-            membership = Membership(each, env=RealEnv(), security=ServerSecurity(TlsSettings()))
-            port = await membership.start("127.0.0.1:0")
-            membership.change_own(address=f"127.0.0.1:{port}")
-            found.append(Node(membership, group.create_task(membership.run())))
+            found.append(Node(each, admit))
+            await found[-1].start(group)
         try:
             yield found
         finally:
@@ -72,13 +81,13 @@ async def nodes(*members: Member) -> AsyncIterator[list[Node]]:
 
 def joiner(node: Node, *retry: str, **settings: int) -> Joiner:
     made = ClusterSettings(retry_join=retry, retry_interval_s=0.1, **settings)
-    return Joiner(made, membership=node.membership, peers=(), env=RealEnv())
+    return Joiner(made, membership=node.membership, exchange=node.exchange, peers=())
 
 
 async def test_servers_that_join_one_know_all(tmp_path: object) -> None:
     async with nodes(member("a"), member("b"), member("c", region="global", has_data=True)) as (a, b, c):
-        assert await b.membership.join(a.address) == "a.global"
-        assert await c.membership.join(a.address) == "a.global"
+        assert await b.exchange.join(a.address) == "a.global"
+        assert await c.exchange.join(a.address) == "a.global"
         for node in (a, b, c):
             await node.wait(a=ALIVE, b=ALIVE, c=ALIVE)
         assert next(each for each in b.membership.members() if each.name == "c.global").has_data
@@ -86,29 +95,27 @@ async def test_servers_that_join_one_know_all(tmp_path: object) -> None:
 
 async def test_a_silent_server_fails_and_one_that_comes_back_is_alive() -> None:
     async with nodes(member("a"), member("b")) as (a, b):
-        await b.membership.join(a.address)
+        await b.exchange.join(a.address)
         await a.wait(b=ALIVE)
         address = b.address
         await b.stop()
         await a.wait(b=FAILED)
         with pytest.raises(Conflict, match=r"a\.global is alive"):
             a.membership.force_leave("a.global", forget=False)
-        again = Membership(replace(member("b"), address=address), env=RealEnv(), security=ServerSecurity(TlsSettings()))
-        await again.start(address)
+        again = Node(replace(member("b"), address=address))
         async with asyncio.TaskGroup() as group:
-            running = group.create_task(again.run())
+            await again.start(group, address)
             await a.wait(b=ALIVE)
-            running.cancel()
-        await again.stop()
+            await again.stop()
 
 
 async def test_a_server_that_leaves_and_one_that_is_forced_out_have_left() -> None:
     async with nodes(member("a"), member("b"), member("c")) as (a, b, c):
         for node in (b, c):
-            await node.membership.join(a.address)
+            await node.exchange.join(a.address)
         await a.wait(b=ALIVE, c=ALIVE)
         await c.wait(b=ALIVE)
-        await b.membership.leave()
+        await b.exchange.leave()
         await b.stop()
         await a.wait(b=LEFT)
         await c.stop()
@@ -122,29 +129,29 @@ async def test_a_server_that_leaves_and_one_that_is_forced_out_have_left() -> No
 async def test_another_server_of_the_same_name_is_refused_and_oneself_is_not() -> None:
     async with nodes(member("a"), member("a"), member("b")) as (a, twin, b):
         with pytest.raises(Unavailable, match=r'there is a server "a\.global" already'):
-            await twin.membership.join(a.address)
-        assert await a.membership.join(a.address) == "a.global"
-        await a.membership.join(b.address)
+            await twin.exchange.join(a.address)
+        assert await a.exchange.join(a.address) == "a.global"
+        await a.exchange.join(b.address)
         await b.wait(a=ALIVE)
         with pytest.raises(Unavailable, match="already"):
-            await twin.membership.join(b.address)
+            await twin.exchange.join(b.address)
 
 
 async def test_a_server_is_admitted_only_for_itself_and_in_its_region() -> None:
-    async with nodes(member("a"), member("b"), member("far", region="mars")) as (a, b, far):
-        asked: list[Member] = []
+    asked: list[Member] = []
 
-        async def admit(each: Member) -> Admission:
-            asked.append(each)
-            return Admission(cluster={each.name: each.etcd_addr})
+    async def admit(each: Member) -> Admission:
+        asked.append(each)
+        return Admission(cluster={each.name: each.etcd_addr})
 
-        a.membership.admit = admit
+    far_member = member("far", region="mars")
+    async with nodes(member("a"), admit=admit) as (a,), nodes(member("b"), far_member) as (b, far):
 
         async def ask(node: Node, each: Member) -> Admission:
             def call(port: MembersPort) -> object:
                 return port.admit(each)
 
-            return await node.membership.ask_once(a.address, "global", call)  # type: ignore[arg-type]
+            return await node.exchange.ask_once(a.address, "global", call)  # type: ignore[arg-type]
 
         own = b.membership.own
         assert (await ask(b, own)).cluster == {"b.global": own.etcd_addr}
@@ -153,7 +160,7 @@ async def test_a_server_is_admitted_only_for_itself_and_in_its_region() -> None:
         with pytest.raises(Conflict, match="this server is of region global"):
             await ask(far, far.membership.own)
         with pytest.raises(Unavailable, match="not part of a cluster yet"):
-            await a.membership.ask_once(b.address, "global", lambda port: port.admit(a.membership.own))
+            await a.exchange.ask_once(b.address, "global", lambda port: port.admit(a.membership.own))
         assert asked == [own]
 
 
@@ -161,7 +168,7 @@ async def test_a_server_tells_news_as_itself_and_has_a_name_of_its_region() -> N
     async with nodes(member("a"), member("b")) as (a, b):
         news = replace(b.membership.news(), sender="c.global")
         with pytest.raises(PermissionDenied, match=r"speaks for server b\.global, not for c\.global"):
-            await b.membership.ask_once(a.address, "global", lambda port: port.exchange(news))
+            await b.exchange.ask_once(a.address, "global", lambda port: port.exchange(news))
         assert a.membership.reports == {}
         hello = Hello(role="server", region="far", name="c.global", node_id="1")
         link = Link((a.address,), dialler=Dialler(lambda: hello), serves={}, env=RealEnv())
@@ -188,13 +195,13 @@ async def test_addresses_are_tried_until_another_server_answers() -> None:
 
 
 async def test_a_server_gives_up_where_it_is_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("yurt.agent.cluster.membership.JOIN_LIMIT_S", 0.5)
+    monkeypatch.setattr("yurt.agent.cluster.exchange.JOIN_LIMIT_S", 0.5)
     async with nodes(member("a")) as (a,):
         with pytest.raises(Unavailable, match=r"in 2 attempts: 127.0.0.1:1: it cannot be reached"):
             await joiner(a, "127.0.0.1:1", retry_max=2).run()
         start = ClusterSettings(start_join=("127.0.0.1:1",))
         with pytest.raises(Unavailable, match="start_join: no server can be joined"):
-            await Joiner(start, membership=a.membership, peers=(), env=RealEnv()).run()
+            await Joiner(start, membership=a.membership, exchange=a.exchange, peers=()).run()
         joined = await joiner(a).join(("127.0.0.1:1", a.address))
         assert joined.count == 0 and len(joined.problems) == 1
 
@@ -209,9 +216,9 @@ async def test_clients_are_told_that_this_is_no_port_for_them() -> None:
 
 async def test_news_tell_how_far_a_server_is() -> None:
     async with nodes(member("a"), member("b")) as (a, b):
-        a.membership.applied_index = lambda: 12
-        b.membership.applied_index = lambda: 5
-        await b.membership.join(a.address)
+        a.membership.follow_index(lambda: 12)
+        b.membership.follow_index(lambda: 5)
+        await b.exchange.join(a.address)
         await a.wait(b=ALIVE)
         assert (a.membership.index_of("b.global"), a.membership.trailing["b.global"]) == (5, 7)
         assert a.membership.index_of("a.global") == 12

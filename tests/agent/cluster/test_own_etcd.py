@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from yurt.agent.cluster.etcd_admin import OwnEtcdAdmin
+from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.memory import CLUSTER_FILE, SERVERS_FILE, Founding, KnownServers, ServerMemory, load, save
 from yurt.agent.cluster.own_etcd import OwnEtcd
@@ -31,8 +32,10 @@ def own_etcd(folder: Path, port: int) -> tuple[OwnEtcd, Membership]:
     given = {"server": settings, "data_dir": str(folder), "bind_addr": "127.0.0.1", "name": "a"}
     config = make_config({**given, "ports": {"etcd": port}}, {}, is_dev=False)
     own = member("a", etcd_addr=f"127.0.0.1:{port}", has_data=False)
-    membership = Membership(own, env=RealEnv(), security=ServerSecurity(TlsSettings()))
-    return OwnEtcd(config, folder, membership=membership, env=RealEnv(), tls=TlsSettings()), membership
+    membership = Membership(own, env=RealEnv())
+    exchange = Exchange(membership, security=ServerSecurity(TlsSettings()), env=RealEnv())
+    etcd = OwnEtcd(config, folder, membership=membership, exchange=exchange, env=RealEnv(), tls=TlsSettings())
+    return etcd, membership
 
 
 @asynccontextmanager
@@ -106,7 +109,7 @@ async def test_a_founder_follows_which_others_have_begun(folder: Path) -> None:
     _, membership = own_etcd(folder, quiet_port())
     assert membership.own.has_data and membership.news().awaited == ("b.global", "c.global")
     begun = member("b", has_data=True)
-    other = Membership(begun, env=RealEnv(), security=ServerSecurity(TlsSettings()))
+    other = Membership(begun, env=RealEnv())
     membership.take_news(other.news())
     assert membership.news().awaited == ("c.global",)
     assert load(folder / CLUSTER_FILE, Founding).awaited == ("c.global",)
@@ -117,7 +120,7 @@ async def test_servers_are_remembered_and_those_that_left_are_not(folder: Path) 
     memory = ServerMemory(folder, membership, "a.global")
     assert memory.addresses == ()
     for name in ("b", "c"):
-        other = Membership(member(name), env=RealEnv(), security=ServerSecurity(TlsSettings()))
+        other = Membership(member(name), env=RealEnv())
         membership.take_news(other.news())
     assert memory.addresses == ("b:4648", "c:4648")
     other.change_own(status="left")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from yurt.agent.banner import configuration_lines
 from yurt.agent.cluster.cluster import ServerCluster
+from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.memory import CLUSTER_FILE, Founding, etcd_port, save
 from yurt.agent.cluster.minding import Minder
@@ -61,8 +62,9 @@ def test_a_dev_agent_stands_alone() -> None:
 
 def test_patience_and_quota_are_etcds_within_bounds(tmp_path: Path) -> None:
     config = config_of({"bootstrap_expect": 3, "raft_multiplier": 4}, etcd={"quota_bytes": 1 << 30})
-    membership = Membership(member("a", has_data=False), env=RealEnv(), security=ServerSecurity(TlsSettings()))
-    etcd = OwnEtcd(config, tmp_path, membership=membership, env=RealEnv(), tls=TlsSettings())
+    membership = Membership(member("a", has_data=False), env=RealEnv())
+    exchange = Exchange(membership, security=ServerSecurity(TlsSettings()), env=RealEnv())
+    etcd = OwnEtcd(config, tmp_path, membership=membership, exchange=exchange, env=RealEnv(), tls=TlsSettings())
     options = etcd_arguments(etcd.settings)
     assert {"--heartbeat-interval=200", "--election-timeout=2000", f"--quota-backend-bytes={1 << 30}"} <= {*options}
     assert config_of({"raft_multiplier": 0}).cluster.patience == 1
@@ -135,8 +137,8 @@ async def test_two_servers_that_each_keep_the_state_of_a_region_are_told(
 ) -> None:
     config = config_of({"bootstrap_expect": 1})
     cluster = ServerCluster(config, tmp_path, engine=FILE, env=RealEnv(), tls=TlsSettings())
-    twin = Membership(member("b", etcd_addr="", has_data=True), env=RealEnv(), security=ServerSecurity(TlsSettings()))
-    far = Membership(member("b", "mars", has_data=True), env=RealEnv(), security=ServerSecurity(TlsSettings()))
+    twin = Membership(member("b", etcd_addr="", has_data=True), env=RealEnv())
+    far = Membership(member("b", "mars", has_data=True), env=RealEnv())
     cluster._membership.take_news(far.news())
     assert "keeps a state of its own" not in caplog.text
     cluster._membership.take_news(twin.news())
@@ -151,9 +153,8 @@ class Etcd:
 
 
 async def test_a_server_with_the_data_of_another_cluster_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    security = ServerSecurity(TlsSettings())
-    membership = Membership(member("a", has_data=True), env=RealEnv(), security=security)
-    membership.take_news(Membership(member("b", has_data=True), env=RealEnv(), security=security).news())
+    membership = Membership(member("a", has_data=True), env=RealEnv())
+    membership.take_news(Membership(member("b", has_data=True), env=RealEnv()).news())
     minder = Minder(
         membership=membership,
         etcd=Etcd(),  # type: ignore[arg-type]

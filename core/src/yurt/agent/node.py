@@ -11,6 +11,7 @@ import logging
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -60,31 +61,46 @@ def ignored(_: tuple[str, ...]) -> None:
     """A client of the server in its own agent goes to no other one."""
 
 
+@dataclass(frozen=True)
+class Links:
+    """What joins an agent to others: its cluster, and the connections to and from other agents."""
+
+    cluster: ServerCluster | None = None
+    peers: ServerLinks | None = None
+    regions: RegionLinks | None = None
+    clients: FarClients | None = None
+    servers: FarServers | None = None
+
+
+@dataclass(frozen=True)
+class HttpEdge:
+    """How an agent serves HTTP."""
+
+    runner: web.AppRunner
+    tls: ssl.SSLContext | None
+    limits: HttpLimits
+
+
+@dataclass(frozen=True)
+class AgentPlugins:
+    """The plugins of an agent: packages, binaries, and those that failed to load."""
+
+    manager: PluginManager
+    binaries: binary_plugins.Binaries
+    failed: Sequence[PluginStatus] = ()
+
+
 class Parts:
     """What runs inside one agent."""
 
     def __init__(
-        self,
-        *,
-        server: Server | None,
-        client: Client | None,
-        plugins: PluginManager,
-        runner: web.AppRunner,
-        failed: Sequence[PluginStatus] = (),
+        self, *, server: Server | None, client: Client | None, links: Links, http: HttpEdge, plugins: AgentPlugins
     ) -> None:
-        self.failed = failed
-        self.clients: FarClients | None = None
-        self.servers: FarServers | None = None
-        self.cluster: ServerCluster | None = None
-        self.links: ServerLinks | None = None
-        self.regions: RegionLinks | None = None
-        self.http_tls: ssl.SSLContext | None = None
-        self.http_limits = HttpLimits()
-        self.binaries = binary_plugins.Binaries()
         self.server = server
         self.client = client
+        self.links = links
+        self.http = http
         self.plugins = plugins
-        self.runner = runner
         self._server_ready = asyncio.Event()
         self._client_ready = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -99,35 +115,40 @@ class Parts:
 
     async def start(self, group: asyncio.TaskGroup, sockets: Sequence[socket.socket]) -> None:
         """Begin to serve; HTTP answers at once, server and client follow."""
-        await self.runner.setup()
-        own_sockets = self.clients.own_sockets if self.clients is not None else None
+        await self.http.runner.setup()
+        own_sockets = self.links.clients.own_sockets if self.links.clients is not None else None
         connections = Connections(
-            self.http_limits.per_address_max, own_sockets, strangers=self.runner.app[STRANGERS], options=HTTP_OPTIONS
+            self.http.limits.per_address_max,
+            own_sockets,
+            strangers=self.http.runner.app[STRANGERS],
+            options=HTTP_OPTIONS,
         )
-        handshake_s = self.http_limits.handshake_s
+        handshake_s = self.http.limits.handshake_s
         for listener in sockets:
-            await ServedAddress(self.runner, listener, connections, tls=self.http_tls, handshake_s=handshake_s).start()
-        if self.clients is not None:
-            await self.clients.start()
-        if self.cluster is not None:
-            await self.cluster.start()
-            self._cluster_task = group.create_task(self.cluster.run(), name="cluster")
-        if self.links is not None:
-            self._tasks.append(group.create_task(self.links.run(), name="connections to the other servers"))
-        if self.regions is not None:
-            self._tasks.append(group.create_task(self.regions.run(), name="connections to other regions"))
+            await ServedAddress(
+                self.http.runner, listener, connections, tls=self.http.tls, handshake_s=handshake_s
+            ).start()
+        if self.links.clients is not None:
+            await self.links.clients.start()
+        if self.links.cluster is not None:
+            await self.links.cluster.start()
+            self._cluster_task = group.create_task(self.links.cluster.run(), name="cluster")
+        if self.links.peers is not None:
+            self._tasks.append(group.create_task(self.links.peers.run(), name="connections to the other servers"))
+        if self.links.regions is not None:
+            self._tasks.append(group.create_task(self.links.regions.run(), name="connections to other regions"))
         if self.server is not None:
             self._server_task = group.create_task(self._run_server(self.server), name="server")
-        if self.servers is not None:
-            self._tasks.append(group.create_task(self.servers.run(), name="connection to the servers"))
+        if self.links.servers is not None:
+            self._tasks.append(group.create_task(self.links.servers.run(), name="connection to the servers"))
         if self.client is not None:
             self._tasks.append(group.create_task(self._run_client(self.client), name="client"))
 
     async def _run_server(self, server: Server) -> None:
         """Open the log when there is a cluster that has one."""
-        if self.cluster is not None and not self.cluster.formed.is_set():
+        if self.links.cluster is not None and not self.links.cluster.formed.is_set():
             server.awaits = "waits for its cluster to form"
-            await self.cluster.formed.wait()
+            await self.links.cluster.formed.wait()
             server.awaits = ""
         self._opened_log = True
         await server.run(ready=self._server_ready)
@@ -154,8 +175,8 @@ class Parts:
             what = "is not taken for ready by its servers yet"
             if found:
                 what = "waits for the server"
-            elif self.servers is not None and self.servers.problem:
-                what = f"reaches no server: {self.servers.problem}"
+            elif self.links.servers is not None and self.links.servers.problem:
+                what = f"reaches no server: {self.links.servers.problem}"
             found.append(f"the client {what}")
         return found
 
@@ -171,19 +192,19 @@ class Parts:
         for task in reversed(self._tasks):
             task.cancel()
             await asyncio.wait({task})
-        await self.runner.cleanup()
-        if self.clients is not None:
-            await self.clients.stop()
+        await self.http.runner.cleanup()
+        if self.links.clients is not None:
+            await self.links.clients.stop()
         if self.server is not None and self._opened_log:
             await self.server.stop()
         if self._server_task is not None:
             self._server_task.cancel()
-        if self.cluster is not None and self._cluster_task is not None:
+        if self.links.cluster is not None and self._cluster_task is not None:
             self._cluster_task.cancel()
             await asyncio.wait({self._cluster_task})
-            await self.cluster.stop(leaves=leaves)
-        await self.plugins.close()
-        await self.binaries.close()
+            await self.links.cluster.stop(leaves=leaves)
+        await self.plugins.manager.close()
+        await self.plugins.binaries.close()
 
     def device_lines(self) -> dict[str, tuple[bool, str]]:
         """For each device plugin whether it offers something, and what, or why not."""
@@ -198,7 +219,7 @@ class Parts:
         ]
         return lines + [
             DriverLine(name=plugin.name, is_healthy=False, reason=plugin.reason, is_loaded=False)
-            for plugin in self.failed
+            for plugin in self.plugins.failed
         ]
 
 
@@ -242,9 +263,9 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
         elif servers is not None:
             servers.join(client)
     info = agent_info(config, tuple(plugin_facts(status) for status in loaded.statuses))
-    links = _links(config, server, cluster, env=env, tls=tls)
+    peers = _links(config, server, cluster, env=env, tls=tls)
     api = servers.api if servers is not None else None
-    app = make_app(server, client, info, env=env, servers=api, others=links)
+    app = make_app(server, client, info, env=env, servers=api, others=peers)
     regions = _regions(config, server, cluster, env=env, tls=tls)
     if cluster is not None and regions is not None:
         app[CLUSTER], app[REGIONS] = cluster, regions
@@ -254,17 +275,21 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
             plugins, client, statuses=loaded.statuses, context_for=contexts, facts=plugin_facts
         )
     runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=HTTP_CLOSE_LIMIT_S)
+    links = Links(
+        cluster=cluster,
+        peers=peers,
+        regions=regions,
+        clients=_clients(config, server, cluster, tls),
+        servers=servers,
+    )
     failed = [status for status in loaded.statuses if status.state == FAILED]
-    parts = Parts(server=server, client=client, plugins=plugins, runner=runner, failed=failed)
-    parts.binaries = binaries
-    parts.servers = servers
-    parts.cluster = cluster
-    parts.links = links
-    parts.regions = regions
-    parts.http_tls = http_context(tls)
-    parts.http_limits = http_limits(config)
-    parts.clients = _clients(config, server, cluster, tls)
-    return parts
+    return Parts(
+        server=server,
+        client=client,
+        links=links,
+        http=HttpEdge(runner, http_context(tls), http_limits(config)),
+        plugins=AgentPlugins(plugins, binaries, failed),
+    )
 
 
 class RequestLog(AbstractAccessLogger):

@@ -186,7 +186,7 @@ class _Agent:
         from yurt.agent.node import make_parts
 
         parts = await make_parts(self.config, self.data, env=self.env)
-        self.http_tls = parts.http_tls
+        self.http_tls = parts.http.tls
         if not self.config.is_server:
             _collect_again()
         async with asyncio.TaskGroup() as group:
@@ -225,7 +225,7 @@ class _Agent:
             lines += banner.driver_lines(parts.driver_lines())
             lines += banner.device_lines(parts.device_lines())
         command = banner.command_name(Path.cwd(), os.environ)
-        scheme = "http" if parts.http_tls is None else "https"
+        scheme = "http" if parts.http.tls is None else "https"
         lines += banner.next_lines(f"{scheme}://{config.advertise_http}", command, parts.missing())
         say("\n".join(lines))
 

@@ -15,22 +15,26 @@ from pathlib import Path
 
 from yurt import __version__
 from yurt.agent.addresses import bracketed, host_of, with_port
+from yurt.agent.cluster.exchange import ASK_INTERVAL_S, Exchange
 from yurt.agent.cluster.forming import lost_majority
 from yurt.agent.cluster.joining import Joiner
-from yurt.agent.cluster.membership import ASK_INTERVAL_S, Membership
+from yurt.agent.cluster.log_peers import LogPeers
+from yurt.agent.cluster.members_listener import MembersListener
+from yurt.agent.cluster.members_port import admits_nobody
+from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.memory import ServerMemory
 from yurt.agent.cluster.minding import Minder
 from yurt.agent.cluster.own_etcd import ADVICE_AFTER_S, OwnEtcd, etcd_address
 from yurt.agent.cluster.peer_address import PeerAddress
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.agent.cluster.settings import FILE, OWN_ETCD, SERF_PORT
-from yurt.agent.cluster.voters import Admitter, EtcdAdmin, find_peer, put_out
+from yurt.agent.cluster.voters import Admitter, EtcdAdmin, leave, put_out
 from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings
 from yurt.http.cluster import Joined, LogPeer, ServerView
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
-from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
+from yurt.sdk.errors import YurtError
 from yurt.server.failures import no_leader
 from yurt.server.server import Server
 from yurt.structs.cluster import AutopilotConfiguration
@@ -38,9 +42,7 @@ from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 
 log = logging.getLogger(__name__)
 
-LEAVE_LIMIT_S, LEAVE_PAUSE_S = 10.0, 0.5
 GAUGE_LIMIT_S = 1.0
-TRANSFER_LIMIT_S, TRANSFER_LOOK_S = 10.0, 0.05
 
 
 class ServerCluster:
@@ -53,19 +55,25 @@ class ServerCluster:
         self._config = config
         self._env = env
         self._security = ServerSecurity(tls)
-        self._membership = Membership(own_member(config, engine, tls), env=env, security=self._security)
+        self._membership = Membership(own_member(config, engine, tls), env=env)
+        self._exchange = Exchange(self._membership, security=self._security, env=env)
         self._etcd: OwnEtcd | None = None
         self._admin: EtcdAdmin | None = None
+        admit = admits_nobody
         if engine == OWN_ETCD:
             from yurt.agent.cluster.etcd_admin import OwnEtcdAdmin
 
-            self._etcd = OwnEtcd(config, folder, membership=self._membership, env=env, tls=tls)
+            self._etcd = OwnEtcd(config, folder, membership=self._membership, exchange=self._exchange, env=env, tls=tls)
             self._admin = OwnEtcdAdmin(self._etcd.endpoint)
-            self._membership.admit = Admitter(self._admin, self._membership, self._minding).admit
+            admit = Admitter(self._admin, self._membership, self._minding).admit
         elif engine == FILE:
             self._membership.subscribe(self._warn_of_twins)
+        self._listener = MembersListener(self._membership, security=self._security, admit=admit)
+        self._log_peers = LogPeers(self._membership, admin=self._admin, env=env)
         self._memory = ServerMemory(folder, self._membership, self._membership.own.name)
-        self._joiner = Joiner(config.cluster, membership=self._membership, peers=self._memory.addresses, env=env)
+        self._joiner = Joiner(
+            config.cluster, membership=self._membership, exchange=self._exchange, peers=self._memory.addresses
+        )
 
     # The directory.
 
@@ -94,8 +102,8 @@ class ServerCluster:
     def follow(self, server: Server) -> None:
         """Know how far the server beside is, whom it takes for the leader, and what operators have set."""
         self._server = server
-        self._membership.applied_index = lambda: server.state.index
-        self._membership.count_in(server.metrics)
+        self._membership.follow_index(lambda: server.state.index)
+        self._listener.count_in(server.metrics)
 
     def _warn_of_twins(self) -> None:
         """Warn of two servers that each keep their own state of one region: they are two clusters."""
@@ -133,13 +141,13 @@ class ServerCluster:
                     "bootstrap_expect is %d: an even number of servers bears no more failures than one less",
                     config.cluster.expect,
                 )
-        port = await self._membership.start(f"{bracketed(config.serf_address)}:{config.serf_port}")
+        port = await self._listener.start(f"{bracketed(config.serf_address)}:{config.serf_port}")
         log.info("servers may join at port %d", port)
 
     async def run(self) -> None:
         """Be one of the servers until cancelled; raises Unavailable when it was told to join and cannot."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._membership.run(), name="membership")
+            group.create_task(self._exchange.run(), name="membership")
             group.create_task(self._joiner.run(), name="joins")
             group.create_task(self._run_etcd(), name="etcd")
 
@@ -177,41 +185,20 @@ class ServerCluster:
     async def stop(self, *, leaves: bool) -> None:
         """End etcd and say goodbye; `run` was cancelled and the server has stopped."""
         if self._etcd is not None:
-            has_left = leaves and self.formed.is_set() and await self._leave_etcd()
+            has_left = (
+                leaves
+                and self.formed.is_set()
+                and self._admin is not None
+                and await leave(self._admin, self._membership.own.name, self._env)
+            )
             await (self._etcd.forget() if has_left else self._etcd.stop())
         if leaves:
-            await self._membership.leave()
+            await self._exchange.leave()
             if not self._config.cluster.rejoins:
                 self._memory.forget()
-        await self._membership.stop()
+        await self._listener.stop()
         if self._admin is not None:
             await self._admin.close()
-
-    async def _leave_etcd(self) -> bool:
-        """Take this server out of those that keep the log, unless it is the last one."""
-        assert self._admin is not None
-        problem = "no answer in time"
-        end_s = self._env.monotonic() + LEAVE_LIMIT_S
-        while self._env.monotonic() < end_s:
-            try:
-                async with asyncio.timeout(LEAVE_LIMIT_S):
-                    return await self._leave_once(self._admin)
-            except (YurtError, TimeoutError) as error:
-                problem = str(error) or problem
-            await self._env.sleep(LEAVE_PAUSE_S)
-        log.warning("this server cannot leave the cluster in order, the leader will put it out: %s", problem)
-        return False
-
-    async def _leave_once(self, admin: EtcdAdmin) -> bool:
-        voters = await admin.voters()
-        if len(voters) < 2:
-            return False
-        own = [voter.id for voter in voters if voter.name == self._membership.own.name]
-        if not own:
-            return True
-        await admin.remove(own[0])
-        log.info("this server no longer keeps the cluster's log")
-        return True
 
     # What operators ask.
 
@@ -246,53 +233,17 @@ class ServerCluster:
 
     async def log_peers(self) -> tuple[LogPeer, ...]:
         """The servers that keep the log."""
-        members = {each.name: each for each in self.members()}
-        if self._admin is None:
-            own = [each for each in members.values() if each.region == self._config.region and each.status != LEFT]
-            return tuple(self._log_peer(each.name, each.name, each) for each in own)
-        voters = await self._admin.voters()
-        by_address = {each.etcd_addr: each for each in members.values() if each.etcd_addr}
-        return tuple(
-            self._log_peer(voter.id, voter.name, members.get(voter.name) or by_address.get(voter.address))
-            for voter in voters
-        )
-
-    def _log_peer(self, peer_id: str, name: str, member: Member | None) -> LogPeer:
-        known = name or (member.name if member is not None else "")
-        address = member.rpc_addr if member is not None else ""
-        return LogPeer(id=peer_id, name=known, address=address)
+        return await self._log_peers.all()
 
     async def remove_log_peer(self, wanted: str) -> None:
         """Remove a server from the voters of the log."""
-        if self._admin is None:
-            raise Invalid(
-                "the servers have no etcd members of their own: a single server keeps its log in a file, "
-                "and an etcd that stands by itself is changed with etcdctl"
-            )
-        await put_out(self._admin, find_peer(await self.log_peers(), wanted).id, self._env)
+        await self._log_peers.remove(wanted)
 
     async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
         """Have another server lead; to be asked of the one that leads."""
-        peers = await self.log_peers()
-        target = find_peer(peers, wanted)
-        before = next((peer for peer in peers if peer.name == self._membership.own.name), None)
-        if self._server is None or before is None or self._leader() != before.name:
+        if self._server is None:
             raise no_leader()
-        if before.id != target.id:
-            statuses = {each.name: each.status for each in self.members()}
-            if statuses.get(target.name) != ALIVE:
-                raise Conflict(f"server {target.name or target.id} is {statuses.get(target.name, 'not there')}")
-            await self._server.command_log.resign(to=target.name)
-            await self._wait_leader(target.name)
-        return before, target
-
-    async def _wait_leader(self, name: str) -> None:
-        """Wait until the server of that name leads; raises Unavailable when it does not in time."""
-        end_s = self._env.monotonic() + TRANSFER_LIMIT_S
-        while self._leader() != name:
-            if self._env.monotonic() > end_s:
-                raise Unavailable(f"server {name} does not lead after {TRANSFER_LIMIT_S:g} s")
-            await self._env.sleep(TRANSFER_LOOK_S)
+        return await self._log_peers.transfer(self._server, wanted)
 
     async def gauges(self) -> dict[str, float]:
         """How many servers there are by status, and the size of etcd's data."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.settings import ClusterSettings
 from yurt.http.cluster import Joined
-from yurt.runtime.env import Env
 from yurt.sdk.errors import Unavailable, YurtError
 from yurt.structs.member import ALIVE
 
@@ -20,11 +20,13 @@ PAUSE_FIRST_S = 1.0
 class Joiner:
     """Joins the servers that this one was told of."""
 
-    def __init__(self, settings: ClusterSettings, *, membership: Membership, peers: tuple[str, ...], env: Env) -> None:
+    def __init__(
+        self, settings: ClusterSettings, *, membership: Membership, exchange: Exchange, peers: tuple[str, ...]
+    ) -> None:
         self._settings = settings
         self._membership = membership
         self._peers = peers
-        self._env = env
+        self._exchange = exchange
 
     async def run(self) -> None:
         """Join once, then try again until another server has answered; raises Unavailable when that is told to fail."""
@@ -72,7 +74,7 @@ class Joiner:
     async def _try(self, address: str) -> str | None:
         """What went wrong, "" when another server answered, None for this one."""
         try:
-            name = await self._membership.join(address)
+            name = await self._exchange.join(address)
         except YurtError as error:
             text = str(error)
             return text if text.startswith(address) else f"{address}: {text}"

@@ -1,102 +1,44 @@
-"""Keeps the records of the servers: asks every other server for its news, answers theirs, and tells who is there.
+"""The servers that this one knows, with the statuses that it sees: what it tells, and what it believes of others' news.
 
-Every server asks every other one each second; few machines are servers, so nothing cleverer is needed. Each asks over
-a connection of its own, on the port that Nomad calls `serf`. When something changed, it is told at once.
+Every server asks every other one each second (`exchange`); few machines are servers, so nothing cleverer is needed.
+When something changed, it is told at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Protocol, TypeVar
 
-from yurt import __version__
+from yurt.agent.cluster.memory import Founding
 from yurt.agent.cluster.records import News, Records
-from yurt.agent.cluster.security import ServerSecurity
-from yurt.rpc.contract import contract_of
-from yurt.rpc.dialling import Dialler
-from yurt.rpc.frames import Hello, Welcome
-from yurt.rpc.link import Link
-from yurt.rpc.listener import Caller, Counts, Listener, Session
-from yurt.rpc.peer import Served
-from yurt.rpc.proxy import far_port
 from yurt.runtime.env import Env
-from yurt.runtime.supervise import supervised
-from yurt.sdk.errors import Conflict, NotFound, PermissionDenied, Unavailable, YurtError
-from yurt.sdk.value import Value, no_entries, replace
+from yurt.sdk.errors import Conflict, NotFound
+from yurt.sdk.value import replace
 from yurt.structs.member import ALIVE, FAILED, LEAVING, LEFT, Member
 
 log = logging.getLogger(__name__)
-
-ASK_INTERVAL_S = 1.0
-ASK_LIMIT_S = 2.0
-"""How long one exchange may take."""
-JOIN_LIMIT_S = 5.0
-"""How long a first exchange may take, the connection included."""
-LOOK_INTERVAL_S = 0.5
-"""How often statuses that follow from silence are looked at."""
-GOODBYE_LIMIT_S = 2.0
-PORT = "members"
-
-
-class Admission(Value):
-    """How a server that was admitted starts its etcd member: every member's name and address."""
-
-    cluster: Mapping[str, str] = no_entries()
-    by_tls: tuple[str, ...] | None = None
-    """Those that are reached by TLS; None from a version that takes all of them to speak as it does itself."""
-
-
-class MembersPort(Protocol):
-    """What servers ask each other on the port of the membership."""
-
-    async def exchange(self, news: News) -> News:
-        """Tell what one knows, and hear what the other one knows."""
-        ...
-
-    async def admit(self, member: Member) -> Admission:
-        """Take a server without data into the cluster; raises Unavailable or Conflict with the reason."""
-        ...
-
-
-MEMBERS = contract_of(MembersPort)
-T = TypeVar("T")
-Ask = Callable[[MembersPort], Awaitable[T]]
-Admit = Callable[[Member], Awaitable[Admission]]
-
-
-async def _admits_nobody(member: Member) -> Admission:
-    raise Unavailable("this server is not part of a cluster yet")
 
 
 class Membership:
     """The servers that this one knows; the `Directory` of the other parts."""
 
-    def __init__(self, own: Member, *, env: Env, security: ServerSecurity, admit: Admit = _admits_nobody) -> None:
+    def __init__(self, own: Member, *, env: Env) -> None:
         self.run_id = env.uuid()
         self.reports: dict[str, News] = {}
         self.trailing: dict[str, int] = {}
         """How far each server was behind this one when it told its index."""
-        self.founding: Mapping[str, str] = {}
-        self.awaited: tuple[str, ...] = ()
-        self.met: tuple[str, ...] = ()
-        self.applied_index: Callable[[], int] = lambda: 0
-        self.admit = admit
+        self.version = 0
+        """Grows with everything that is news for the others."""
+        self._origin = Founding()
+        self._applied_index: Callable[[], int] = lambda: 0
         self._records = Records(own=replace(own, incarnation=env.now() // 1_000_000))
         self._env = env
-        self._security = security
         self._listeners: list[Callable[[], None]] = []
         self._shown: tuple[Member, ...] = self.members()
         self._status_since: dict[str, float] = {own.name: env.monotonic()}
         self._pulse = asyncio.Event()
-        self._sessions: Counter[tuple[str, str]] = Counter()
-        self._contacts: dict[str, tuple[str, asyncio.Task[None]]] = {}
-        self._listener = Listener(
-            accept=self._accept, welcome=Welcome(version=__version__, region=own.region, name=own.name)
-        )
 
     # What the other parts read.
 
@@ -125,7 +67,7 @@ class Membership:
     def index_of(self, name: str) -> int:
         """The last index that a server has told."""
         if name == self.own.name:
-            return self.applied_index()
+            return self._applied_index()
         return self.reports[name].index if name in self.reports else 0
 
     def status_age_s(self, name: str) -> float:
@@ -147,6 +89,7 @@ class Membership:
 
     def tell(self) -> None:
         """Tell the others at once what is not in the records: what is founded."""
+        self.version += 1
         pulse, self._pulse = self._pulse, asyncio.Event()
         pulse.set()
 
@@ -159,41 +102,22 @@ class Membership:
             raise Conflict(f"server {name} is {known[name].status}; stop its agent before you force it to leave")
         self._take(self._records.forced_out(name, self._env.monotonic(), forget=forget))
 
-    # Listening.
+    def mark_left(self) -> None:
+        """Say from now on that this server has left."""
+        self._records = self._records.with_own(status=LEFT)
 
-    def count_in(self, metrics: Counts) -> None:
-        """Count connections to this port where those of clients are counted."""
-        self._listener.metrics = metrics
+    def found(self, origin: Founding) -> None:
+        """What became of this server's etcd member: whom it founds with, and whom it has met."""
+        self._origin = origin
 
-    async def start(self, address: str) -> int:
-        """Take other servers' connections; the port. Raises Invalid when it cannot be had."""
-        return await self._listener.start(address, self._security.listening(), allows_plain=self._security.allows_plain)
+    @property
+    def awaited(self) -> tuple[str, ...]:
+        """The founders that had not begun yet."""
+        return self._origin.awaited
 
-    async def stop(self) -> None:
-        """End all connections."""
-        await self._listener.stop()
-
-    def _accept(self, hello: Hello, caller: Caller) -> Session:
-        if hello.role != "server":
-            raise PermissionDenied("this is the port of the servers (serf); clients connect to the rpc port")
-        self._security.check(hello.region, caller)
-        if not hello.name.endswith(f".{hello.region}"):
-            raise PermissionDenied(f"a server of region {hello.region} may not call itself {hello.name}")
-        run = (hello.name, hello.node_id)
-        others = [each for each in self._sessions if each[0] == hello.name and each != run]
-        if hello.name == self.own.name and hello.node_id != self.run_id:
-            others.append((self.own.name, self.run_id))
-        if others:
-            raise Conflict(f'there is a server "{hello.name}" already; give each server a name of its own (`name`)')
-
-        def opened(_: object) -> None:
-            self._sessions[run] += 1
-
-        def closed(_: object) -> None:
-            self._sessions[run] -= 1
-            self._sessions += Counter()
-
-        return Session({PORT: Served(MEMBERS, _Asked(self, hello))}, opened, closed)
+    def follow_index(self, applied_index: Callable[[], int]) -> None:
+        """Tell how far the server beside is, once there is one."""
+        self._applied_index = applied_index
 
     def news(self) -> News:
         """What this server tells."""
@@ -202,10 +126,10 @@ class Membership:
             run=self.run_id,
             members=self.members(),
             forgotten=self._records.forgotten,
-            founding=self.founding,
-            awaited=self.awaited,
-            met=self.met,
-            index=self.applied_index(),
+            founding=self._origin.founding,
+            awaited=self._origin.awaited,
+            met=self._origin.met,
+            index=self._applied_index(),
         )
 
     def take_news(self, news: News) -> None:
@@ -216,7 +140,7 @@ class Membership:
             known, self.reports[news.sender] = self.reports.get(news.sender), news
             if not self.own.has_data and (known is None or known.members != news.members):
                 self.tell()
-            self.trailing[news.sender] = max(0, self.applied_index() - news.index)
+            self.trailing[news.sender] = max(0, self._applied_index() - news.index)
             merged = merged.heard(news.sender, now)
         self._take(merged)
 
@@ -259,121 +183,10 @@ class Membership:
         for on_change in self._listeners:
             on_change()
 
-    # Asking.
-
-    async def run(self) -> None:
-        """Exchange news with all other servers until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            while True:
-                pulse = self._pulse
-                self._records = self._records.reaped(self._env.monotonic())
-                self._look()
-                self._keep_contacts(group)
-                if pulse is self._pulse:
-                    await self.wait_news(LOOK_INTERVAL_S)
-
-    def _keep_contacts(self, group: asyncio.TaskGroup) -> None:
-        """A connection to every server that is not gone, at the address that it has now."""
-        wanted = {each.name: each for each in self.members() if each.status != LEFT and each.name != self.own.name}
-        for name, (address, task) in tuple(self._contacts.items()):
-            if task.done() or name not in wanted or wanted[name].address != address:
-                task.cancel()
-                del self._contacts[name]
-        for name, member in wanted.items():
-            if name not in self._contacts:
-                task = supervised(group, f"news of {name}", self._keep_asking(member))
-                self._contacts[name] = (member.address, task)
-
-    async def _keep_asking(self, member: Member) -> None:
-        link = self._link(member.address, member.region)
-        port: MembersPort = far_port(MEMBERS, PORT, link.peer)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(link.run(), name=f"connection to {member.name}")
-            while True:
-                pulse = self._pulse
-                await self._try_exchange(port)
-                if pulse is self._pulse:
-                    await self.wait_news(ASK_INTERVAL_S)
-
-    async def _try_exchange(self, port: MembersPort) -> None:
-        """Exchange news, if that can be done in time."""
-        with suppress(YurtError, TimeoutError):
-            async with asyncio.timeout(ASK_LIMIT_S):
-                await self._exchange(port)
-
-    def _link(self, address: str, region: str, *, level: int = logging.INFO) -> Link:
-        hello = Hello(
-            version=__version__, role="server", region=self.own.region, name=self.own.name, node_id=self.run_id
-        )
-        security = self._security.dialling(region)
-        return Link((address,), dialler=Dialler(lambda: hello, security), serves={}, env=self._env, level=level)
-
-    async def ask_once(self, address: str, region: str, ask: Ask[T], *, limit_s: float = JOIN_LIMIT_S) -> T:
-        """Call whoever listens at an address, over a connection for this one call; raises a YurtError."""
-        link = self._link(address, region, level=logging.DEBUG)
-        failure: YurtError | None = None
-        async with asyncio.TaskGroup() as group:
-            running = group.create_task(link.run(), name=f"connection to {address}")
-            try:
-                async with asyncio.timeout(limit_s):
-                    await link.peer()
-                    answer = await ask(far_port(MEMBERS, PORT, link.peer))
-            except TimeoutError:
-                failure = Unavailable(link.problem)
-            except YurtError as error:
-                failure = error
-            finally:
-                running.cancel()
-        if failure is not None:
-            raise failure
-        return answer
-
-    async def join(self, address: str) -> str:
-        """Exchange news with whoever answers at an address; its name. Raises a YurtError when nobody does."""
-        region = await self._security.region_at(address, self.own.region)
-        news = await self.ask_once(address, region, self._exchange, limit_s=JOIN_LIMIT_S)
-        return news.sender
-
-    async def _exchange(self, port: MembersPort) -> News:
-        news = await port.exchange(self.news())
-        self.take_news(news)
-        return news
-
-    async def leave(self) -> None:
-        """Tell the others that this server has left, as far as they can be reached in a moment."""
-        self._records = self._records.with_own(status=LEFT)
-        there = [each for each in self.members() if each.status in (ALIVE, LEAVING) and each.name != self.own.name]
-        async with asyncio.TaskGroup() as group:
-            for each in there:
-                supervised(group, f"goodbye to {each.name}", self._say_goodbye(each))
-
-    async def _say_goodbye(self, member: Member) -> None:
-        with suppress(YurtError):
-            await self.ask_once(member.address, member.region, self._exchange, limit_s=GOODBYE_LIMIT_S)
-
-
-class _Asked:
-    """What others may ask of this server."""
-
-    def __init__(self, membership: Membership, hello: Hello) -> None:
-        self._membership = membership
-        self._hello = hello
-
-    async def exchange(self, news: News) -> News:
-        """Hear and tell; a server speaks for itself."""
-        if news.sender != self._hello.name:
-            raise PermissionDenied(f"this connection speaks for server {self._hello.name}, not for {news.sender}")
-        self._membership.take_news(news)
-        return self._membership.news()
-
-    async def admit(self, member: Member) -> Admission:
-        """Take the server that asks into the cluster, if it is of this region."""
-        own, hello = self._membership.own, self._hello
-        if (member.name, member.region) != (hello.name, hello.region):
-            raise PermissionDenied(f"this connection speaks for server {hello.name}, not for {member.name}")
-        if member.region != own.region:
-            raise Conflict(f"this server is of region {own.region}, and {member.name} of {member.region}")
-        return await self._membership.admit(member)
+    def reap(self) -> None:
+        """Forget servers that have been gone for long, and look which are silent."""
+        self._records = self._records.reaped(self._env.monotonic())
+        self._look()
 
 
 def _log_status(member: Member, *, is_new: bool) -> None:

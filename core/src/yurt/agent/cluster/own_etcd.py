@@ -15,25 +15,25 @@ from __future__ import annotations
 import asyncio
 import logging
 import shutil
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from yurt.agent.addresses import bracketed, host_of, is_in_use, reachable
-from yurt.agent.cluster import memory
+from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.forming import Founds, Joins, Waits, decide, lost_majority, token_of
-from yurt.agent.cluster.membership import Admission, Membership
+from yurt.agent.cluster.founding_record import NO_MEMBER, FoundingRecord
+from yurt.agent.cluster.members_port import Admission
+from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.settings import ETCD_FOLDER
 from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings
 from yurt.rpc.certificates import SERVER, role_name
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
-from yurt.sdk.value import replace
 from yurt.storage.etcd.member import EtcdMember, has_member_data
 from yurt.storage.etcd.members import recorded_peer_url
 from yurt.storage.etcd.settings import ELECTION_MS, HEARTBEAT_MS, EtcdMemberConfig, EtcdSecurity, peer_url
-from yurt.structs.member import LEFT, Member
+from yurt.structs.member import Member
 
 log = logging.getLogger(__name__)
 
@@ -48,37 +48,36 @@ ADVICE_AFTER_S = 10.0
 ADMIT_LIMIT_S = 15.0
 """How long another server may take to admit this one."""
 
-NO_MEMBER: Mapping[str, object] = {
-    "founding": {}, "awaited": (), "is_joining": False, "has_begun": False, "etcd_port": 0, "has_peer_tls": None,
-}  # fmt: skip
-"""What is remembered of an etcd member whose data is gone."""
-
 
 class OwnEtcd:
     """The etcd member of this server."""
 
     def __init__(
-        self, config: AgentConfig, folder: Path, *, membership: Membership, env: Env, tls: TlsSettings
+        self,
+        config: AgentConfig,
+        folder: Path,
+        *,
+        membership: Membership,
+        exchange: Exchange,
+        env: Env,
+        tls: TlsSettings,
     ) -> None:
         self.folder = folder / ETCD_FOLDER
-        self._memory = folder / memory.CLUSTER_FILE
-        self._remembered = memory.load(self._memory, memory.Founding)
+        self._record = FoundingRecord(folder, membership)
         self._config = config
         self._membership = membership
+        self._exchange = exchange
         self._env = env
         self._tls = tls
         self._learns = False
         self._member = self._make_member({membership.own.name: self.peer_url}, is_new=False)
         self._told = ""
-        self._seen: set[str] = set()
         self._refused_since: float | None = None
-        if self._remembered.has_begun and not self.has_begun:
+        if self._record.now.has_begun and not self.has_begun:
             log.warning("the data of this server's etcd member is gone: it joins its cluster as a new server")
-            self._remember(**NO_MEMBER)
-        membership.change_own(has_data=self.has_begun or bool(self._remembered.founding))
-        membership.founding, membership.awaited = self._remembered.founding, self._remembered.awaited
-        membership.met = self._remembered.met
-        membership.subscribe(self._follow_members)
+            self._record.change(**NO_MEMBER)
+        membership.change_own(has_data=self.has_begun or bool(self._record.now.founding))
+        self._record.follow_members()
 
     @property
     def endpoint(self) -> str:
@@ -93,7 +92,7 @@ class OwnEtcd:
     @property
     def has_peer_tls(self) -> bool:
         """Whether the other members reach it by TLS; a member that is yet to begin goes by the configuration."""
-        recorded = self._remembered.has_peer_tls
+        recorded = self._record.now.has_peer_tls
         return (self._tls.rpc and not self._learns) if recorded is None else recorded
 
     @property
@@ -109,7 +108,7 @@ class OwnEtcd:
     @property
     def has_begun(self) -> bool:
         """This server is part of a cluster, or of one that is being founded."""
-        return has_member_data(str(self.folder)) and not self._remembered.is_joining
+        return has_member_data(str(self.folder)) and not self._record.now.is_joining
 
     async def check(self) -> None:
         """Raises Invalid when etcd cannot be run here."""
@@ -117,7 +116,7 @@ class OwnEtcd:
         await self._member.version()
 
     def _check_tls(self) -> None:
-        if self._remembered.has_peer_tls and not self._tls.rpc and self.has_begun:
+        if self._record.now.has_peer_tls and not self._tls.rpc and self.has_begun:
             raise Invalid(
                 "the etcd members of this cluster reach each other by TLS, and `tls { rpc = true }` is not in this "
                 "server's configuration: put it back with its files. A cluster without TLS is a new one: save its "
@@ -141,11 +140,11 @@ class OwnEtcd:
     async def _form_once(self) -> bool:
         """Take one step; whether etcd runs now."""
         decision: Waits | Founds | Joins
-        if self._remembered.founding:
-            decision = Founds(founders=self._remembered.founding)
+        if self._record.now.founding:
+            decision = Founds(founders=self._record.now.founding)
         else:
             decision = decide(
-                self._membership.own, self._membership.members(), self._membership.reports, self._remembered.met
+                self._membership.own, self._membership.members(), self._membership.reports, self._record.now.met
             )
         if not isinstance(decision, Joins):
             self._refused_since = None
@@ -164,7 +163,7 @@ class OwnEtcd:
         own = self._membership.own.name
         log.info("a cluster is founded by %s", ", ".join(sorted(founders)))
         awaited, port = tuple(sorted(set(founders) - {own})), self._config.cluster.etcd_port
-        self._remember(founding=founders, awaited=awaited, has_peer_tls=self.has_peer_tls, etcd_port=port)
+        self._record.change(founding=founders, awaited=awaited, has_peer_tls=self.has_peer_tls, etcd_port=port)
         self._membership.change_own(has_data=True)
         self._membership.tell()
         urls = {name: peer_url(address, is_tls=self.has_peer_tls) for name, address in founders.items()}
@@ -179,8 +178,10 @@ class OwnEtcd:
                 refusals.append(f"{server.name}: {error}")
                 continue
             log.info("admitted to the cluster by %s: members %s", server.name, ", ".join(sorted(admission.cluster)))
-            urls = self._urls(admission)
-            self._remember(is_joining=True, has_peer_tls=urls.get(self._membership.own.name, "").startswith("https:"))
+            urls = _urls(admission, is_tls=self._tls.rpc)
+            self._record.change(
+                is_joining=True, has_peer_tls=urls.get(self._membership.own.name, "").startswith("https:")
+            )
             await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
             await self._start(urls, is_new=False)
             return True
@@ -193,21 +194,15 @@ class OwnEtcd:
         await self._env.sleep(ADMIT_PAUSE_S)
         return False
 
-    def _urls(self, admission: Admission) -> dict[str, str]:
-        by_tls = admission.by_tls
-        if by_tls is None:
-            by_tls = tuple(admission.cluster) if self._tls.rpc else ()
-        return {name: peer_url(address, is_tls=name in by_tls) for name, address in admission.cluster.items()}
-
     async def _ask_admission(self, server: Member) -> Admission:
         own = self._membership.own
-        return await self._membership.ask_once(
+        return await self._exchange.ask_once(
             server.address, server.region, lambda port: port.admit(own), limit_s=ADMIT_LIMIT_S
         )
 
     async def _resume(self) -> None:
         """Start etcd with the data that it has."""
-        if self._remembered.has_peer_tls is None:
+        if self._record.now.has_peer_tls is None:
             await self._learn_peer_tls()
         self._check_tls()
         if not self._member.pid:
@@ -227,7 +222,7 @@ class OwnEtcd:
         is_tls = url.startswith("https:") if url else self._tls.rpc
         if is_tls:
             await self._member.stop()
-        self._remember(has_peer_tls=is_tls)
+        self._record.change(has_peer_tls=is_tls)
 
     async def _recorded_url(self) -> str:
         """Where the data say that the others reach this member; "" when they do not say it in time."""
@@ -244,7 +239,7 @@ class OwnEtcd:
     async def turn_to_tls(self) -> None:
         """Take TLS connections alone from now on; the caller has told the other members the new address."""
         log.info("the etcd member turns to TLS: address=%s", self._membership.own.etcd_addr)
-        self._remember(has_peer_tls=True)
+        self._record.change(has_peer_tls=True)
         made = self._make_member({self._membership.own.name: self.peer_url}, is_new=False)
         await self._member.renew(made.config)
 
@@ -253,24 +248,14 @@ class OwnEtcd:
         try:
             await self._member.start()
         except Unavailable:
-            self._check_port()
+            _check_port(self._config)
             raise
         while not has_member_data(str(self.folder)):  # etcd listens before it has written anything
             await self._env.sleep(DATA_LOOK_S)
             if not self._member.pid:
                 raise Unavailable("etcd ended before it had written anything")
-        self._remember(has_begun=True, is_joining=False, etcd_port=self._config.cluster.etcd_port)
+        self._record.change(has_begun=True, is_joining=False, etcd_port=self._config.cluster.etcd_port)
         self._membership.change_own(has_data=True)
-
-    def _check_port(self) -> None:
-        """Raises Unavailable when another process has the port of this member."""
-        address, port = self._config.serf_address, self._config.cluster.etcd_port
-        if is_in_use(address, port):
-            raise Unavailable(
-                f"port {port} on {address} is in use by another process, perhaps the etcd member of another server on "
-                "this machine: stop that one, or choose another port with `ports { etcd = ... }` (without it, the "
-                "port is that of `ports { serf }` plus one)"
-            )
 
     async def run(self) -> None:
         """Keep etcd running until cancelled; a member that the others have removed joins again as a new one."""
@@ -293,34 +278,9 @@ class OwnEtcd:
         await self._forget()
 
     async def _forget(self) -> None:
-        self._remember(**NO_MEMBER)
+        self._record.change(**NO_MEMBER)
         await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
         self._membership.change_own(has_data=False)
-
-    def _follow_members(self) -> None:
-        """Remember which founders have begun, and who might found with this server."""
-        begun = {each.name for each in self._membership.members() if each.has_data}
-        awaited = tuple(name for name in self._remembered.awaited if name not in begun)
-        founding = self._remembered.founding if awaited or not self._remembered.has_begun else {}
-        self._remember(awaited=awaited, founding=founding, met=self._met())
-
-    def _met(self) -> tuple[str, ...]:
-        own, known = self._membership.own, {each.name: each for each in self._membership.members()}
-        if own.has_data:
-            return ()
-        pruned = self._seen - known.keys()
-        self._seen = set(known)
-        near = {each.name for each in known.values() if each.region == own.region and each.expect > 1}
-        gone = {name for name, each in known.items() if each.status == LEFT or each.expect <= 1}
-        return tuple(sorted((near | set(self._remembered.met)) - gone - pruned - {own.name}))
-
-    def _remember(self, **changes: object) -> None:
-        changed = replace(self._remembered, **changes)
-        if changed != self._remembered:
-            memory.save(self._memory, changed)
-            self._remembered = changed
-        self._membership.founding, self._membership.awaited = changed.founding, changed.awaited
-        self._membership.met = changed.met
 
     def _tell(self, text: str) -> None:
         """A line for the operator, once."""
@@ -342,7 +302,7 @@ class OwnEtcd:
             peer_url=peer_url(bound, is_tls=self.has_peer_tls),
             advertise_peer_url=self.peer_url,
             initial_cluster=cluster,
-            token=token_of(self._remembered.founding),
+            token=token_of(self._record.now.founding),
             is_new_cluster=is_new,
             peer_security=security,
             peer_name=role_name(SERVER, config.region) if security is not None else "",
@@ -356,3 +316,22 @@ class OwnEtcd:
 def etcd_address(config: AgentConfig) -> str:
     """Where the other servers reach this one's etcd member."""
     return f"{bracketed(host_of(config.advertise_serf))}:{config.cluster.etcd_port}"
+
+
+def _urls(admission: Admission, *, is_tls: bool) -> dict[str, str]:
+    """Where the members reach each other, by name; `is_tls` for all, from a server that does not say it of each."""
+    by_tls = admission.by_tls
+    if by_tls is None:
+        by_tls = tuple(admission.cluster) if is_tls else ()
+    return {name: peer_url(address, is_tls=name in by_tls) for name, address in admission.cluster.items()}
+
+
+def _check_port(config: AgentConfig) -> None:
+    """Raises Unavailable when another process has the port of this member."""
+    address, port = config.serf_address, config.cluster.etcd_port
+    if is_in_use(address, port):
+        raise Unavailable(
+            f"port {port} on {address} is in use by another process, perhaps the etcd member of another server on "
+            "this machine: stop that one, or choose another port with `ports { etcd = ... }` (without it, the "
+            "port is that of `ports { serf }` plus one)"
+        )

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from yurt.agent.cluster.membership import Admission
+from yurt.agent.cluster.members_port import Admission
 from yurt.http.cluster import LogPeer
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, NotFound, Unavailable, YurtError
@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 
 PROBE_LIMIT_S = 1.0
 REMOVE_LIMIT_S, REMOVE_PAUSE_S = 10.0, 0.5
+LEAVE_LIMIT_S, LEAVE_PAUSE_S = 10.0, 0.5
 
 
 class Voter(Value):
@@ -76,6 +77,33 @@ async def put_out(etcd: EtcdAdmin, voter_id: str, env: Env) -> None:
             return  # it was removed by a call whose answer was lost
         is_first = False
         await env.sleep(REMOVE_PAUSE_S)
+
+
+async def leave(etcd: EtcdAdmin, name: str, env: Env) -> bool:
+    """Take the server `name` out of those that keep the log; whether it is out. The last one stays."""
+    problem = "no answer in time"
+    end_s = env.monotonic() + LEAVE_LIMIT_S
+    while env.monotonic() < end_s:
+        try:
+            async with asyncio.timeout(LEAVE_LIMIT_S):
+                return await _leave_once(etcd, name)
+        except (YurtError, TimeoutError) as error:
+            problem = str(error) or problem
+        await env.sleep(LEAVE_PAUSE_S)
+    log.warning("this server cannot leave the cluster in order, the leader will put it out: %s", problem)
+    return False
+
+
+async def _leave_once(etcd: EtcdAdmin, name: str) -> bool:
+    voters = await etcd.voters()
+    if len(voters) < 2:
+        return False
+    own = [voter.id for voter in voters if voter.name == name]
+    if not own:
+        return True
+    await etcd.remove(own[0])
+    log.info("this server no longer keeps the cluster's log")
+    return True
 
 
 class Admitter:

@@ -1,0 +1,56 @@
+"""Keeps, durably, what became of this server's etcd member, and tells it to the other servers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from yurt.agent.cluster import memory
+from yurt.agent.cluster.membership import Membership
+from yurt.sdk.value import replace
+from yurt.structs.member import LEFT
+
+NO_MEMBER: Mapping[str, object] = {
+    "founding": {}, "awaited": (), "is_joining": False, "has_begun": False, "etcd_port": 0, "has_peer_tls": None,
+}  # fmt: skip
+"""What is remembered of an etcd member whose data is gone."""
+
+
+class FoundingRecord:
+    """The record of one server; `now` is what is written down."""
+
+    def __init__(self, folder: Path, membership: Membership) -> None:
+        """Raises Invalid when the file is damaged."""
+        self._path = folder / memory.CLUSTER_FILE
+        self.now = memory.load(self._path, memory.Founding)
+        self._membership = membership
+        self._seen: set[str] = set()
+
+    def change(self, **changes: object) -> None:
+        """Write it down before it is told."""
+        changed = replace(self.now, **changes)
+        if changed != self.now:
+            memory.save(self._path, changed)
+            self.now = changed
+        self._membership.found(changed)
+
+    def follow_members(self) -> None:
+        """Note from now on which founders have begun, and who might found with this server."""
+        self._membership.found(self.now)
+        self._membership.subscribe(self._note)
+
+    def _note(self) -> None:
+        begun = {each.name for each in self._membership.members() if each.has_data}
+        awaited = tuple(name for name in self.now.awaited if name not in begun)
+        founding = self.now.founding if awaited or not self.now.has_begun else {}
+        self.change(awaited=awaited, founding=founding, met=self._met())
+
+    def _met(self) -> tuple[str, ...]:
+        own, known = self._membership.own, {each.name: each for each in self._membership.members()}
+        if own.has_data:
+            return ()
+        pruned = self._seen - known.keys()
+        self._seen = set(known)
+        near = {each.name for each in known.values() if each.region == own.region and each.expect > 1}
+        gone = {name for name, each in known.items() if each.status == LEFT or each.expect <= 1}
+        return tuple(sorted((near | set(self.now.met)) - gone - pruned - {own.name}))

@@ -1,0 +1,75 @@
+"""The servers that keep the log, as operators see and change them; and leadership given from one to another."""
+
+from __future__ import annotations
+
+from yurt.agent.cluster.membership import Membership
+from yurt.agent.cluster.voters import EtcdAdmin, find_peer, put_out
+from yurt.http.cluster import LogPeer
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Conflict, Invalid, Unavailable
+from yurt.server.failures import no_leader
+from yurt.server.server import Server
+from yurt.structs.member import ALIVE, LEFT, Member
+
+TRANSFER_LIMIT_S, TRANSFER_LOOK_S = 10.0, 0.05
+
+
+class LogPeers:
+    """Those of this server's region; without an `admin` the servers have no etcd members of their own."""
+
+    def __init__(self, membership: Membership, *, admin: EtcdAdmin | None, env: Env) -> None:
+        self._membership = membership
+        self._admin = admin
+        self._env = env
+
+    async def all(self) -> tuple[LogPeer, ...]:
+        """The servers that keep the log."""
+        members = {each.name: each for each in self._membership.members()}
+        if self._admin is None:
+            own = [
+                each for each in members.values() if each.region == self._membership.own.region and each.status != LEFT
+            ]
+            return tuple(self._log_peer(each.name, each.name, each) for each in own)
+        voters = await self._admin.voters()
+        by_address = {each.etcd_addr: each for each in members.values() if each.etcd_addr}
+        return tuple(
+            self._log_peer(voter.id, voter.name, members.get(voter.name) or by_address.get(voter.address))
+            for voter in voters
+        )
+
+    def _log_peer(self, peer_id: str, name: str, member: Member | None) -> LogPeer:
+        known = name or (member.name if member is not None else "")
+        address = member.rpc_addr if member is not None else ""
+        return LogPeer(id=peer_id, name=known, address=address)
+
+    async def remove(self, wanted: str) -> None:
+        """Take a server out of those that keep the log."""
+        if self._admin is None:
+            raise Invalid(
+                "the servers have no etcd members of their own: a single server keeps its log in a file, "
+                "and an etcd that stands by itself is changed with etcdctl"
+            )
+        await put_out(self._admin, find_peer(await self.all(), wanted).id, self._env)
+
+    async def transfer(self, server: Server, wanted: str) -> tuple[LogPeer, LogPeer]:
+        """Have another server lead; to be asked of the one that leads."""
+        peers = await self.all()
+        target = find_peer(peers, wanted)
+        before = next((peer for peer in peers if peer.name == self._membership.own.name), None)
+        if before is None or server.leader_name != before.name:
+            raise no_leader()
+        if before.id != target.id:
+            statuses = {each.name: each.status for each in self._membership.members()}
+            if statuses.get(target.name) != ALIVE:
+                raise Conflict(f"server {target.name or target.id} is {statuses.get(target.name, 'not there')}")
+            await server.command_log.resign(to=target.name)
+            await self._wait_leader(server, target.name)
+        return before, target
+
+    async def _wait_leader(self, server: Server, name: str) -> None:
+        """Wait until the server of that name leads; raises Unavailable when it does not in time."""
+        end_s = self._env.monotonic() + TRANSFER_LIMIT_S
+        while server.leader_name != name:
+            if self._env.monotonic() > end_s:
+                raise Unavailable(f"server {name} does not lead after {TRANSFER_LIMIT_S:g} s")
+            await self._env.sleep(TRANSFER_LOOK_S)

@@ -1,0 +1,89 @@
+"""Takes the connections of other servers on the `serf` port: each speaks for itself, under a name that no other has."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from yurt import __version__
+from yurt.agent.cluster.members_port import MEMBERS, PORT, Admission, Admit, admits_nobody
+from yurt.agent.cluster.membership import Membership
+from yurt.agent.cluster.records import News
+from yurt.agent.cluster.security import ServerSecurity
+from yurt.rpc.frames import Hello, Welcome
+from yurt.rpc.listener import Caller, Counts, Listener, Session
+from yurt.rpc.peer import Served
+from yurt.sdk.errors import Conflict, PermissionDenied
+from yurt.structs.member import Member
+
+
+class MembersListener:
+    """The port of one server; `admit` takes a server without data into the cluster."""
+
+    def __init__(self, membership: Membership, *, security: ServerSecurity, admit: Admit = admits_nobody) -> None:
+        self._membership = membership
+        self._security = security
+        self._admit = admit
+        self._sessions: Counter[tuple[str, str]] = Counter()
+        own = membership.own
+        self._listener = Listener(
+            accept=self._accept, welcome=Welcome(version=__version__, region=own.region, name=own.name)
+        )
+
+    def count_in(self, metrics: Counts) -> None:
+        """Count connections to this port where those of clients are counted."""
+        self._listener.metrics = metrics
+
+    async def start(self, address: str) -> int:
+        """Take other servers' connections; the port. Raises Invalid when it cannot be had."""
+        return await self._listener.start(address, self._security.listening(), allows_plain=self._security.allows_plain)
+
+    async def stop(self) -> None:
+        """End all connections."""
+        await self._listener.stop()
+
+    def _accept(self, hello: Hello, caller: Caller) -> Session:
+        if hello.role != "server":
+            raise PermissionDenied("this is the port of the servers (serf); clients connect to the rpc port")
+        self._security.check(hello.region, caller)
+        if not hello.name.endswith(f".{hello.region}"):
+            raise PermissionDenied(f"a server of region {hello.region} may not call itself {hello.name}")
+        run = (hello.name, hello.node_id)
+        others = [each for each in self._sessions if each[0] == hello.name and each != run]
+        if hello.name == self._membership.own.name and hello.node_id != self._membership.run_id:
+            others.append((self._membership.own.name, self._membership.run_id))
+        if others:
+            raise Conflict(f'there is a server "{hello.name}" already; give each server a name of its own (`name`)')
+
+        def opened(_: object) -> None:
+            self._sessions[run] += 1
+
+        def closed(_: object) -> None:
+            self._sessions[run] -= 1
+            self._sessions += Counter()
+
+        return Session({PORT: Served(MEMBERS, _Asked(self._membership, self._admit, hello))}, opened, closed)
+
+
+class _Asked:
+    """What others may ask of this server."""
+
+    def __init__(self, membership: Membership, admit: Admit, hello: Hello) -> None:
+        self._membership = membership
+        self._admit = admit
+        self._hello = hello
+
+    async def exchange(self, news: News) -> News:
+        """Hear and tell; a server speaks for itself."""
+        if news.sender != self._hello.name:
+            raise PermissionDenied(f"this connection speaks for server {self._hello.name}, not for {news.sender}")
+        self._membership.take_news(news)
+        return self._membership.news()
+
+    async def admit(self, member: Member) -> Admission:
+        """Take the server that asks into the cluster, if it is of this region."""
+        own, hello = self._membership.own, self._hello
+        if (member.name, member.region) != (hello.name, hello.region):
+            raise PermissionDenied(f"this connection speaks for server {hello.name}, not for {member.name}")
+        if member.region != own.region:
+            raise Conflict(f"this server is of region {own.region}, and {member.name} of {member.region}")
+        return await self._admit(member)

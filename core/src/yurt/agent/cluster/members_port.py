@@ -1,0 +1,45 @@
+"""What servers ask each other on the port of the membership, which Nomad calls `serf`."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Protocol, TypeVar
+
+from yurt.agent.cluster.records import News
+from yurt.rpc.contract import contract_of
+from yurt.sdk.errors import Unavailable
+from yurt.sdk.value import Value, no_entries
+from yurt.structs.member import Member
+
+PORT = "members"
+
+
+class Admission(Value):
+    """How a server that was admitted starts its etcd member: every member's name and address."""
+
+    cluster: Mapping[str, str] = no_entries()
+    by_tls: tuple[str, ...] | None = None
+    """Those that are reached by TLS; None from a version that takes all of them to speak as it does itself."""
+
+
+class MembersPort(Protocol):
+    """What servers ask each other on the port of the membership."""
+
+    async def exchange(self, news: News) -> News:
+        """Tell what one knows, and hear what the other one knows."""
+        ...
+
+    async def admit(self, member: Member) -> Admission:
+        """Take a server without data into the cluster; raises Unavailable or Conflict with the reason."""
+        ...
+
+
+MEMBERS = contract_of(MembersPort)
+T = TypeVar("T")
+Ask = Callable[[MembersPort], Awaitable[T]]
+Admit = Callable[[Member], Awaitable[Admission]]
+
+
+async def admits_nobody(member: Member) -> Admission:
+    """The answer of a server that has no etcd member of its own, or none yet."""
+    raise Unavailable("this server is not part of a cluster yet")
