@@ -147,6 +147,8 @@ class GenericAttempt:
 
     def _desired(self, results: Results) -> dict[str, DesiredUpdates]:
         """The counts of each group, with the allocations that it preempts."""
+        if not self.draft.preemptions:
+            return results.desired
         preempted = Counter(p.task_group for p in self.draft.placements for _ in p.preempted_allocations)
         return {name: replace(counts, preemptions=preempted[name]) for name, counts in results.desired.items()}
 
@@ -204,6 +206,6 @@ class GenericAttempt:
         for name in self.draft.failed:
             placer = self._placers.of(job, name, self.draft)
             is_escaped |= placer.feasible.is_escaped or placer.volumes.is_used
-            for computed, is_eligible in placer.eligible_classes().items():
+            for computed, is_eligible in placer.metrics.eligible_classes().items():
                 classes[computed] = classes.get(computed, False) or is_eligible
         return dict(sorted(classes.items())), is_escaped

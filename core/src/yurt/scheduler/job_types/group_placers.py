@@ -70,7 +70,8 @@ class GroupPlacers:
 
     def _new(self, job: Job, group: TaskGroup, draft: PlanDraft) -> GroupPlacer:
         """A placer that knows of what runs and of what is placed so far."""
-        placer = GroupPlacer(self.view, job, group, seed=self._context.seed, own=list(self._running(draft)))
+        own = list(self._running(draft)) if self._context.allocs else ()
+        placer = GroupPlacer(self.view, job, group, seed=self._context.seed, own=own)
         if placer.distinct.is_used and draft.placements:
             for placement in draft.placements:
                 row = self.view.row(placement.node_id)

@@ -34,6 +34,12 @@ class ExhaustedCounts(NamedTuple):
 NONE: Final = ExhaustedCounts(0, {}, {})
 
 
+CountsOfMask = dict[int, tuple[BoolArray, ExhaustedCounts]]
+"""Counts of the rows without room among those of a mask, by the identity of the mask, which the value keeps alive."""
+COUNTS_KEPT: Final = 16
+"""Masks whose counts are kept for the next attempt."""
+
+
 class ExhaustedNodes:
     """The rows of `mask` that have no room for a usage, and those that refused it by themselves."""
 
@@ -44,10 +50,14 @@ class ExhaustedNodes:
         self._usage = usage
         self._mask = mask
         self._refused: dict[str, set[int]] = {}
+        self._of_state: CountsOfMask = {}
+        """What is counted already of the rows as they are without the plan."""
 
-    def forget(self) -> None:
-        """More has changed than that rows fill up."""
+    def forget(self, of_state: CountsOfMask | None = None) -> None:
+        """More has changed than that rows fill up; `of_state` is what is known of the state without the plan."""
         self.known = None
+        if of_state is not None:
+            self._of_state = of_state
 
     def reopen(self) -> None:
         """Rows that refused are asked again."""
@@ -76,10 +86,19 @@ class ExhaustedNodes:
             found[reason] = found[reason] | mask if reason in found else mask
         return found
 
-    def count(self, closed: BoolArray) -> ExhaustedCounts:
-        """The counts, these being all rows without room."""
+    def count(self, impossible: BoolArray, *, is_of_state: bool) -> None:
+        """Count the feasible rows without room; those of the state without a plan hold for the next attempt too."""
+        kept, mask = self._of_state, self._mask
+        found = kept.get(id(mask)) if is_of_state else None
+        if found is not None:
+            self.known = found[1]
+            return
+        closed = mask & impossible
         self.known = self._counted(closed) if closed.any() else NONE
-        return self.known
+        if is_of_state:
+            while len(kept) >= COUNTS_KEPT:
+                kept.pop(next(iter(tuple(kept))), None)
+            kept[id(mask)] = (mask, self.known)
 
     def filling(self, rows: IntArray, used: IntArray) -> Iterator[ExhaustedCounts]:
         """The counts as rows fill up one after another, and are used so then; counted before, and kept as they were."""

@@ -1,0 +1,129 @@
+"""The fitness of all rows for one ask, and which rows have room for one more.
+
+Attempts that follow each other ask for the same on nearly the same state. So the arrays of the last asks are kept with
+the columns of the nodes, and the next attempt evaluates only the rows whose usage has changed since.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from yurt.scheduler.capacity.ask import GroupAsk, mhz_of_core
+from yurt.scheduler.capacity.view import DIMENSIONS, ClusterView
+from yurt.scheduler.feasibility.masks import BoolArray
+from yurt.scheduler.feasibility.node_cache import answers_by_row
+from yurt.scheduler.placing.exhausted_nodes import CountsOfMask
+from yurt.scheduler.placing.terms.binpack import Binpack
+from yurt.state.arrays import IntArray, numbered
+from yurt.state.columns import ALLOCS, CPU, USED_WIDTH, Chunk
+
+FITS_KEPT: Final = 16
+"""Asks whose fitness is kept for the next attempt."""
+FEW_ROWS: Final = 32
+"""So many rows are looked at one by one."""
+FEW_CHANGED: Final = 4
+"""When a quarter of the rows changed, all are looked at: plain arrays are quicker than picking rows."""
+
+
+class Fitness(NamedTuple):
+    """For one ask the fitness of all rows and which have room, and what this follows from."""
+
+    chunks: tuple[Chunk, ...]
+    binpacks: IntArray
+    has_room: BoolArray
+    counts: CountsOfMask
+    """What is counted already of the rows as they are without a plan."""
+
+
+_Key = tuple[tuple[int, ...], bool]
+"""What is asked, and whether the algorithm spreads."""
+
+
+class FitnessTable:
+    """The fitness for one group's ask, of all rows or of one."""
+
+    def __init__(self, view: ClusterView, ask: GroupAsk, binpack: Binpack) -> None:
+        self._view = view
+        self._usage = ask.plain.usage
+        self._binpack = binpack
+        self._core_mhz = _core_mhz(view, ask) if ask.cores else None
+        """What the reserved cores of one more would add on each row."""
+        self._known: dict[tuple[int, ...], tuple[int, bool]] = {}
+        """For amounts used and offered the fitness, and whether there is room."""
+
+    def of_all(self) -> Fitness:
+        """The fitness of all rows; kept from one attempt to the next, which looks at rows whose usage changed."""
+        view = self._view
+        kept: dict[_Key, Fitness] = view.rows.lasting.setdefault("fits", {})
+        key = (self._usage.amounts, self._binpack.prefers_empty)
+        if self._core_mhz is not None:
+            used = self._with_cores(view.used)
+            return Fitness((), self._binpack.of_rows(used, view.offered), self._has_room(view.used, view.offered), {})
+        known = kept.get(key)
+        changed = None if known is None else view.columns.changed_rows(known.chunks)
+        changed = None if changed is None else [*changed, *view.changed_rows()]
+        if known is None or changed is None or len(changed) * FEW_CHANGED > len(view.offered):
+            used, offered = view.used, view.offered
+            found = Fitness(
+                view.columns.chunks, self._binpack.of_rows(used, offered), self._has_room(used, offered), {}
+            )
+        else:
+            found = self._brought_forward(known, changed) if changed else known
+        # A view that a plan has changed is true for this attempt only; what is kept has to follow from the state.
+        if found is not known and view.generation == 0:
+            while len(kept) >= FITS_KEPT:
+                kept.pop(next(iter(tuple(kept))), None)
+            kept[key] = found
+        return found
+
+    def _with_cores(self, used: IntArray) -> IntArray:
+        """What is used, and the cores that one more would reserve."""
+        found = used.copy()
+        found[:, CPU] += 0 if self._core_mhz is None else self._core_mhz
+        return found
+
+    def _brought_forward(self, known: Fitness, changed: list[int]) -> Fitness:
+        view, chunks = self._view, self._view.columns.chunks
+        binpacks, has_room = known.binpacks.copy(), known.has_room.copy()
+        if len(changed) <= FEW_ROWS:
+            for row in changed:
+                binpacks[row], has_room[row] = self.of_row(row)
+            is_same = all(known.has_room.item(row) and has_room.item(row) for row in changed)
+        else:
+            rows = np.array(changed, np.int64)
+            used, offered = view.used[rows], view.offered[rows]
+            binpacks[rows], has_room[rows] = self._binpack.of_rows(used, offered), self._has_room(used, offered)
+            is_same = bool((known.has_room[rows] & has_room[rows]).all())
+        # The counts of exhausted rows hold as long as the changed rows had room before and have it now.
+        is_same &= all(now.offered is then.offered for now, then in zip(chunks, known.chunks, strict=True))
+        return Fitness(chunks, binpacks, has_room, known.counts if is_same else {})
+
+    def _has_room(self, used: IntArray, offered: IntArray) -> BoolArray:
+        """Rows that can take one more."""
+        asked = self._usage.amounts
+        limit = offered[:, ALLOCS]
+        room: BoolArray = (limit == 0) | (used[:, ALLOCS] < limit)
+        for column, _ in DIMENSIONS:
+            room &= used[:, column] + asked[column] <= offered[:, column]
+        return room
+
+    def of_row(self, row: int) -> tuple[int, bool]:
+        """The fitness of one row, and whether it has room."""
+        view = self._view
+        used, offered = view.used_on(row), view.offered_on(row)
+        mhz = 0 if self._core_mhz is None else self._core_mhz.item(row)
+        key = (*used, *offered[:USED_WIDTH], mhz)
+        known = self._known.get(key)
+        if known is None:
+            fitness = self._binpack.of_row(used, offered, mhz)
+            known = self._known[key] = (fitness, not view.exhausted(row, self._usage))
+        return known
+
+
+def _core_mhz(view: ClusterView, ask: GroupAsk) -> IntArray:
+    """For each row the MHz of the cores that an ask reserves."""
+    of_one = answers_by_row(view.snapshot, "MHz of a core", lambda nodes: list(map(mhz_of_core, nodes)), without=0)
+    kinds, firsts = numbered(of_one)
+    return np.array([ask.cpu_of_cores(mhz) for mhz in of_one[firsts].tolist()], np.int64)[kinds]

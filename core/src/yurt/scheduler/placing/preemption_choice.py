@@ -1,0 +1,113 @@
+"""The choice of a node by preemption: the node whose victims matter least, when there is room nowhere.
+
+To score a node is to choose its victims, which costs far more than ranking it. So scores are kept until something
+changes on the node, and nodes in equal situations share one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from yurt.scheduler.capacity.ask import GroupAsk, NodeGrant
+from yurt.scheduler.capacity.view import ClusterView
+from yurt.scheduler.feasibility.masks import BoolArray
+from yurt.scheduler.placing.preemption import PREEMPTION, is_allowed, preempt, preemption_score, situation
+from yurt.scheduler.placing.ranking import Ranker
+from yurt.scheduler.placing.terms.term import UNIT, FloatArray
+from yurt.scheduler.placing.top_k import IMPOSSIBLE, best_rows
+from yurt.sdk.value import replace
+from yurt.structs.alloc import Allocation
+from yurt.structs.explain.metrics import NodeScoreMeta
+from yurt.structs.job import Job, TaskGroup
+
+
+class Preempted(NamedTuple):
+    """A node with what it grants once the victims have ended; `impossible` are the rows on which none can be ended."""
+
+    row: int
+    grant: NodeGrant
+    victims: tuple[Allocation, ...]
+    meta: NodeScoreMeta
+    impossible: BoolArray
+
+
+class PreemptionChoice:
+    """Chooses among the nodes for one group."""
+
+    def __init__(self, view: ClusterView, job: Job, group: TaskGroup, *, ask: GroupAsk, ranker: Ranker) -> None:
+        self._view = view
+        self._job = job
+        self._group = group
+        self._ask = ask
+        self._ranker = ranker
+        self._scores: FloatArray = np.full(len(ranker.own), np.nan)
+        """Scores of preempting, where they are known: not a number elsewhere."""
+        self._situations: dict[Hashable, float] = {}
+
+    def restart(self, job: Job, group: TaskGroup) -> None:
+        """Go on for an equal group of another job."""
+        self._job, self._group = job, group
+        self.forget_all()
+        self._situations.clear()
+
+    def forget(self, rows: int | Sequence[int]) -> None:
+        """Something has changed on a row, or on some."""
+        self._scores[rows] = np.nan
+
+    def forget_all(self) -> None:
+        """Anything may have changed."""
+        self._scores[:] = np.nan
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether the job may preempt at all."""
+        return is_allowed(self._view, self._job)
+
+    def best(self, mask: BoolArray, salt: int) -> Preempted | None:
+        """The best of some rows, with its victims released in the view; None when no victims are enough."""
+        for row in np.flatnonzero(mask & np.isnan(self._scores)).tolist():
+            self._scores[row] = self._score(row, salt)
+        scores = np.where(mask, self._scores, IMPOSSIBLE)
+        rows, _ = best_rows(scores, self._ranker.ties, 1)
+        if not len(rows):
+            return None
+        row = int(rows[0])
+        found = self.on_row(row, salt)
+        assert found is not None, "a row with a score has victims"
+        grant, victims = found
+        tables = self._ranker.tables
+        tables.forget(row)
+        meta = tables.meta(row)
+        shown = {**meta.scores, PREEMPTION.name: preemption_score(victims)}
+        meta = replace(meta, scores=shown, norm_score=float(scores[row]))
+        return Preempted(row, grant, victims, meta, scores == IMPOSSIBLE)
+
+    def on_row(self, row: int, salt: int) -> tuple[NodeGrant, tuple[Allocation, ...]] | None:
+        """What one row grants and its victims, which are released in the view; None when no victims are enough."""
+        return preempt(self._view, self._job, self._group, self._ask, row=row, salt=salt)
+
+    def _score(self, row: int, salt: int) -> float:
+        """How good it is to preempt on a row, minus infinity where it cannot be."""
+        ranker = self._ranker
+        key = situation(self._view, self._job, self._ask, row)
+        meta_key = None if key is None else (key, int(ranker.own[row]), ranker.tables.extras(row))
+        if meta_key is not None and meta_key in self._situations:
+            return self._situations[meta_key]
+        score = IMPOSSIBLE
+        found = self.on_row(row, salt)
+        if found is not None:
+            ranker.tables.forget(row)
+            scores = ranker.tables.meta(row).scores
+            parts = [value for name, value in scores.items() if ranker.terms.is_counted(name, value)]
+            parts.append(preemption_score(found[1]))
+            score = round(sum(parts) / len(parts) * UNIT) / UNIT
+            # Only a look: the victims are taken back, and the row shows what it did before.
+            for victim in found[1]:
+                self._view.restore(victim)
+            ranker.tables.forget(row)
+        if meta_key is not None:
+            self._situations[meta_key] = score
+        return score

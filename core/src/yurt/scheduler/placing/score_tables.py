@@ -1,0 +1,124 @@
+"""Score tables: the scores of the best nodes with their parts, as placements show them.
+
+Most rows of a table are those of the table before, so the parts of a row are kept until a placement changes the row.
+Rows in equal situations share their parts, and all placements that show a row share its entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from yurt.scheduler.capacity.view import ClusterView
+from yurt.scheduler.placing.fitness import FitnessTable
+from yurt.scheduler.placing.spread import ALLOCATION_SPREAD, SpreadScore
+from yurt.scheduler.placing.terms.group_terms import GroupTerms
+from yurt.scheduler.placing.terms.reschedule_penalty import PENALTY, RESCHEDULE_PENALTY
+from yurt.scheduler.placing.terms.term import UNIT
+from yurt.state.arrays import IntArray
+from yurt.structs.explain.metrics import NodeScoreMeta
+
+Parts = tuple[dict[str, float], int, int]
+"""The parts of a score by name, their sum, and how many of them count."""
+
+
+class ScoreTables:
+    """The score tables of one group; `own` is how many allocations of the group each row has, kept by the ranker."""
+
+    def __init__(
+        self, view: ClusterView, terms: GroupTerms, spread: SpreadScore, *, fitness: FitnessTable, own: IntArray
+    ) -> None:
+        self._view = view
+        self._terms = terms
+        self._spread = spread
+        self._fitness = fitness
+        self._own = own
+        self._metas: dict[int, NodeScoreMeta] = {}
+        """Entries without spreads that still hold."""
+        self._boosted_metas: dict[int, tuple[int, NodeScoreMeta]] = {}
+        """Entries under spreads that still hold, and the boosts that they show."""
+        self._parts: dict[int, Parts] = {}
+        self._alike: dict[tuple[int, int, tuple[int, ...]], Parts] = {}
+        """The parts that rows in equal situations share."""
+        self._boosted: dict[tuple[int, int], tuple[dict[str, float], float]] = {}
+        """Parts with a boost, by the identity of those without, which `_alike` keeps."""
+
+    def entries(self, rows: Iterable[int]) -> tuple[NodeScoreMeta, ...]:
+        """The entries of some rows, without spreads."""
+        metas = self._metas
+        return tuple([metas.get(row) or self._remember(row) for row in rows])
+
+    def boosted(self, found: Iterable[tuple[int, int]], binpacks: IntArray) -> tuple[NodeScoreMeta, ...]:
+        """The entries of some rows with their boosts; made once as long as neither a row nor its boost changes."""
+        table, metas = [], self._boosted_metas
+        for row, boost in found:
+            known = metas.get(row)
+            if known is None or known[0] != boost:
+                shown = self._parts.get(row) or self.parts(row, binpacks.item(row))
+                scores, norm = self._with_boost(shown, boost)
+                made = NodeScoreMeta(node_id=self._view.rows.ids[row], scores=scores, norm_score=norm)
+                known = metas[row] = (boost, made)
+            table.append(known[1])
+        return tuple(table)
+
+    def meta(self, row: int, penalised: frozenset[int] = frozenset()) -> NodeScoreMeta:
+        """A row's parts and its score."""
+        shown, total, count = self._parts.get(row) or self.parts(row, self._fitness.of_row(row)[0])
+        if row in penalised:
+            shown = {**shown, RESCHEDULE_PENALTY.name: PENALTY / UNIT}
+            total, count = total + PENALTY, count + 1
+        if self._spread.is_used:
+            boost = self._spread.boost(row)
+            if boost:
+                shown = {**shown, ALLOCATION_SPREAD.name: boost / UNIT}
+                total, count = total + boost, count + 1
+        return NodeScoreMeta(node_id=self._view.rows.ids[row], scores=shown, norm_score=round(total / count) / UNIT)
+
+    def parts(self, row: int, binpack: int) -> Parts:
+        """A row's parts without spread and penalty, their sum and number; kept until the row changes."""
+        own = self._own.item(row)
+        evaluated = self._terms.evaluated
+        values = tuple([term.values.item(row) for term in evaluated]) if evaluated else ()
+        key = (own, binpack, values)
+        found = self._alike.get(key)
+        if found is None:
+            anti = self._terms.anti_affinity.of_row(own)
+            total, count = binpack + anti, 1 + (own > 0)
+            for term, value in zip(evaluated, values, strict=True):
+                total, count = total + value, count + (value != 0 or term.counts_at_zero)
+            found = self._alike[key] = (self._terms.shown(binpack, anti, values), total, count)
+        self._parts[row] = found
+        return found
+
+    def extras(self, row: int) -> tuple[int, ...]:
+        """The parts of a row's score that do not follow from what is used."""
+        found = [term.values.item(row) for term in self._terms.evaluated]
+        if self._spread.is_used:
+            found.append(self._spread.boost(row))
+        return tuple(found)
+
+    def forget(self, row: int) -> None:
+        """What is used on the row is tried out otherwise."""
+        self._metas.pop(row, None)
+        self._parts.pop(row, None)
+        self._boosted_metas.pop(row, None)
+
+    def clear(self) -> None:
+        """Any row may have changed."""
+        self._metas.clear()
+        self._parts.clear()
+        self._boosted_metas.clear()
+
+    def _with_boost(self, shown: Parts, boost: int) -> tuple[dict[str, float], float]:
+        """Parts with their boost, and their mean; shared by rows in equal situations."""
+        key = (id(shown), boost)
+        found = self._boosted.get(key)
+        if found is None:
+            scores, total, count = shown
+            if boost:
+                scores, total, count = {**scores, ALLOCATION_SPREAD.name: boost / UNIT}, total + boost, count + 1
+            found = self._boosted[key] = (scores, round(total / count) / UNIT)
+        return found
+
+    def _remember(self, row: int) -> NodeScoreMeta:
+        made = self._metas[row] = self.meta(row)
+        return made
