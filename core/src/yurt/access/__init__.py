@@ -7,7 +7,18 @@ cannot reach a row whose namespace the caller may not see, and access control is
 Nothing here does input or output: a decision is a function of values.
 """
 
-from yurt.access.actor import EVERYBODY, Actor, Origin, Through
+from yurt.access.actor import (
+    EVERYBODY,
+    Actor,
+    Caller,
+    InvalidToken,
+    NoToken,
+    Origin,
+    ShownNode,
+    ShownToken,
+    ShownWorkload,
+    Through,
+)
 from yurt.access.authority import ANYWHERE, Access, AllowAll, Authority, Decision, Scope
 from yurt.access.needs import Capability, Need
 
@@ -18,10 +29,16 @@ __all__ = [
     "Actor",
     "AllowAll",
     "Authority",
+    "Caller",
     "Capability",
     "Decision",
+    "InvalidToken",
     "Need",
+    "NoToken",
     "Origin",
     "Scope",
+    "ShownNode",
+    "ShownToken",
+    "ShownWorkload",
     "Through",
 ]

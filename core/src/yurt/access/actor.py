@@ -35,11 +35,48 @@ class Origin(Value):
     through: Through = Through.NOBODY
 
 
+class NoToken(Value, tag=True):
+    """The caller showed no token."""
+
+
+class ShownToken(Value, tag=True):
+    """The caller showed the secret of a token; only its hash is kept."""
+
+    secret_hash: str
+
+
+class ShownWorkload(Value, tag=True):
+    """The caller showed a workload identity whose signature is right."""
+
+    alloc_id: str
+    namespace: str
+    job: str
+    """The parent's for dispatched and periodic children."""
+    task: str = ""
+
+
+class ShownNode(Value, tag=True):
+    """The caller showed the identity or the secret of a node."""
+
+    node_id: str
+
+
+class InvalidToken(Value, tag=True):
+    """The caller showed what is no token; why stands in `problem`."""
+
+    problem: str
+
+
+Caller = NoToken | ShownToken | ShownWorkload | ShownNode | InvalidToken
+"""What a caller showed. What it is worth is looked up for each decision."""
+
+
 class Actor(Value):
-    """Who asks. Until access control exists this is everybody."""
+    """Who asks."""
 
     name: str = "everybody"
     origin: Origin = Origin()
+    caller: Caller = NoToken()
 
 
 EVERYBODY = Actor()
