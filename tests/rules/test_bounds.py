@@ -52,6 +52,7 @@ def test_a_job_at_its_bound_is_taken_and_one_beyond_it_is_told_the_bound(what: s
     most, make = CASES[what]
     assert bound_problems(make(most)) == ()
     (problem,) = bound_problems(make(most + 1))
+    assert is_costly(make(most + 1)), "admission counts what exceeds a bound in costly jobs alone"
     assert problem == f"the job has {most + 1} {what}, at most {most} are possible: split it into several jobs"
 
 

@@ -118,8 +118,8 @@ async def _gate(request: web.Request, handler: _Handler) -> web.StreamResponse:
         request.app[STRANGERS].refuse_page(request.remote or "", why)
         return web.Response(status=403, text=why)
     for name, plain in PLAIN_BODY.items():
-        coding = request.headers.get(name, plain).strip().lower()
-        if coding != plain:
+        coding = request.headers.get(name, plain)
+        if coding != plain and (coding := coding.strip().lower()) != plain:
             request.app[STRANGERS].refuse_request(request.remote or "", f"its body has {name} {coding}")
             return web.Response(status=400, text=f"{name} may only be {plain}: send the body as it is")
     return await handler(request)
@@ -220,12 +220,14 @@ async def _compression(request: web.Request, handler: _Handler) -> web.StreamRes
     response = await handler(request)
     if isinstance(response, web.Response) and not response.prepared:
         response.headers[hdrs.VARY] = hdrs.ACCEPT_ENCODING
-        takes_gzip = "gzip" in request.headers.get(hdrs.ACCEPT_ENCODING, "").lower()
+        accepted = request.headers.get(hdrs.ACCEPT_ENCODING)
+        if accepted is None or "gzip" not in accepted.lower():
+            return response
         match response.body:
-            case PiecesBody() as body if takes_gzip:
+            case PiecesBody() as body:
                 response.body = await body.zipped()
                 response.headers[hdrs.CONTENT_ENCODING] = web.ContentCoding.gzip.value
-            case bytes() as body if takes_gzip and len(body) >= COMPRESS_MIN:
+            case bytes() as body if len(body) >= COMPRESS_MIN:
                 response.enable_compression(web.ContentCoding.gzip)
     return response
 
@@ -233,7 +235,8 @@ async def _compression(request: web.Request, handler: _Handler) -> web.StreamRes
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     if (begun := BEGUN.get(None)) is not None:
         begun.append(response)
-    response.headers.update(request.app[CONTEXT].agent.response_headers)
+    if own := request.app[CONTEXT].agent.response_headers:
+        response.headers.update(own)
     if response.status >= NO_ERROR:
         response.headers.setdefault(ERROR_HEADER, reason_of_status(response.status))
     make_inert(request, response)

@@ -33,10 +33,12 @@ THREAD_PARTS: Final = 60
 REGEXP_PARTS: Final = 10
 TEMPLATE_PART: Final = 512
 """Characters of a template that cost what another part costs."""
+META_PART: Final = 64
+"""Entries of meta blocks that cost what another part costs."""
 
 
 def bound_problems(job: Job) -> tuple[str, ...]:
-    """Which bounds the job exceeds."""
+    """Which bounds the job exceeds; a job that is not costly exceeds none, since each bound is worth more parts."""
     tasks = _tasks(job)
     owners: list[TaskGroup | Task] = [*job.task_groups, *tasks]
     services = [service for owner in owners for service in owner.services]
@@ -62,19 +64,37 @@ def bound_problems(job: Job) -> tuple[str, ...]:
 
 
 def is_costly(job: Job) -> bool:
-    """Whether to look at the job in a thread: its parts, weighted by what they cost."""
-    tasks = _tasks(job)
-    operands = _operands(job, tasks)
-    parts = _cron_lines(job) + len(job.task_groups) + len(operands)
-    parts += (REGEXP_PARTS - 1) * operands.count("regexp")
-    for task in tasks:
-        parts += 1 + len(task.services) + len(task.artifacts)
-        for template in task.templates:
-            parts += 1 + len(template.embedded_tmpl) // TEMPLATE_PART
+    """Whether to look at the job in a thread: its parts, weighted by what they cost.
+
+    Every registration and every evaluation asks, nearly always about a few parts: one pass adds up numbers, no lists.
+    """
+    parts = _cron_lines(job) + len(job.spreads) + _terms(job)
+    meta = len(job.meta)
     for group in job.task_groups:
+        parts += 1 + len(group.spreads) + _terms(group)
+        meta += len(group.meta)
         for service in group.services:
             parts += 1 + len(service.checks)
-    return parts > THREAD_PARTS
+        for task in group.tasks:
+            parts += 1 + len(task.artifacts) + _terms(task)
+            meta += len(task.meta)
+            for service in task.services:
+                parts += 1 + len(service.checks)
+            for template in task.templates:
+                parts += 1 + len(template.embedded_tmpl) // TEMPLATE_PART
+            for device in task.resources.devices:
+                parts += _terms(device) + sum(map(_terms, device.first_available))
+    return parts + meta // META_PART > THREAD_PARTS
+
+
+def _terms(owner: Job | TaskGroup | Task | RequestedDevice) -> int:
+    """The parts of an owner's constraints and affinities."""
+    parts = 0
+    for constraint in owner.constraints:
+        parts += REGEXP_PARTS if constraint.operand == "regexp" else 1
+    for affinity in owner.affinities:
+        parts += REGEXP_PARTS if affinity.operand == "regexp" else 1
+    return parts
 
 
 def _cron_lines(job: Job) -> int:

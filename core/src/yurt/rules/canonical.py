@@ -53,6 +53,7 @@ _UPDATE: Data = {
     "AutoPromote": False,
     "Canary": 0,
 }
+NOTHING: Mapping[str, Any] = {}
 _MIGRATE: Data = {
     "MaxParallel": 1,
     "HealthCheck": "checks",
@@ -191,8 +192,9 @@ def _merged(*policies: Data | None) -> Data:
     """The policies laid over one another, the last one on top."""
     result: Data = {}
     for policy in policies:
-        if policy:
-            result.update({field: value for field, value in policy.items() if value is not None})
+        for field, value in (policy or NOTHING).items():
+            if value is not None:
+                result[field] = value
     return result
 
 

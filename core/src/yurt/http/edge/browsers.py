@@ -25,15 +25,16 @@ from collections.abc import Sequence
 from typing import Final
 
 from aiohttp import hdrs, web
-from multidict import CIMultiDictProxy
+from multidict import CIMultiDictProxy, istr
 
 from yurt.http.agent_info import AgentInfo
 from yurt.http.edge.hosts import Policy, is_own_host, is_own_origin, place_of
 from yurt.runtime.peer_lines import one_line
 
-FETCH_SITE: Final = "Sec-Fetch-Site"
-FETCH_MODE: Final = "Sec-Fetch-Mode"
-FETCH_DEST: Final = "Sec-Fetch-Dest"
+FETCH_SITE: Final = istr("Sec-Fetch-Site")
+FETCH_MODE: Final = istr("Sec-Fetch-Mode")
+FETCH_DEST: Final = istr("Sec-Fetch-Dest")
+"""Every request is looked at for headers: `istr` is folded once, not at each look."""
 BROWSER_HEADERS: Final = frozenset({hdrs.ORIGIN.lower(), hdrs.REFERER.lower(), hdrs.COOKIE.lower()})
 BROWSER_PREFIX: Final = "sec-fetch-"
 """Headers that only browsers send are these, and those that begin so."""
@@ -94,8 +95,9 @@ def foreign_site(headers: CIMultiDictProxy[str], policy: Policy, hosts: Sequence
     for origin in origins:
         if not is_own_origin(origin, policy, hosts, is_tls=is_tls):
             return f'"{origin}"'
-    if any(site.strip().lower() not in OWN_SITES for site in headers.getall(FETCH_SITE, ())):
-        return f'another site (it asked "{hosts[0] if hosts else ""}")'
+    for site in headers.getall(FETCH_SITE, ()):
+        if site.strip().lower() not in OWN_SITES:
+            return f'another site (it asked "{hosts[0] if hosts else ""}")'
     return ""
 
 

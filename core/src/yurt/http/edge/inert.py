@@ -12,6 +12,7 @@ from __future__ import annotations
 from aiohttp import hdrs, web
 
 PAGES = "/ui"
+BELOW_PAGES = "/ui/"
 TASK_CONTENT = "/v1/client/fs"
 TEXT = "text/plain; charset=utf-8"
 BYTES = "application/octet-stream"
@@ -25,14 +26,15 @@ TEXT_TYPES = ("application/json", "application/javascript", "application/xml", "
 
 def make_inert(request: web.Request, response: web.StreamResponse) -> None:
     """Add the headers to an answer that is about to leave; an operator's own headers stay where no task has a say."""
-    if request.path.startswith(TASK_CONTENT):
-        response.headers.update(INERT_HEADERS)
-        kind = response.headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
+    path, headers = request.path, response.headers
+    if path.startswith(TASK_CONTENT):
+        headers.update(INERT_HEADERS)
+        kind = headers.get(hdrs.CONTENT_TYPE, "").partition(";")[0].strip().lower()
         if kind not in INERT_TYPES:
-            response.headers[hdrs.CONTENT_TYPE] = BYTES
-    elif request.path != PAGES and not request.path.startswith(f"{PAGES}/"):
+            headers[hdrs.CONTENT_TYPE] = BYTES
+    elif path != PAGES and not path.startswith(BELOW_PAGES):
         for name, value in INERT_HEADERS.items():
-            response.headers.setdefault(name, value)
+            headers.setdefault(name, value)
 
 
 def inert_type(found: str) -> str:

@@ -85,8 +85,11 @@ class JobValidateBody(Value):
     job: Any = None
 
 
-def check_job_document(document: Any) -> Mapping[str, Any]:
-    """The job inside a body, before it is decoded; 400 when there is none or it has no id."""
+def check_job_document(document: Any) -> dict[str, Any]:
+    """The job inside a body, before it is decoded, by the names of its fields in lower case.
+
+    Raises Refused (400) when there is none or it has no id.
+    """
     if document is None:
         raise Refused(400, "Job must be specified")
     if not isinstance(document, Mapping):
@@ -94,19 +97,19 @@ def check_job_document(document: Any) -> Mapping[str, Any]:
     folded = {key.lower(): value for key, value in document.items()}
     if not folded.get("id"):
         raise Refused(400, "Job ID hasn't been provided")
-    return document
+    return folded
 
 
 async def read_job(call: Call, document: Any) -> tuple[Job, tuple[str, ...]]:
     """The job of a body with the namespace and region of the request where it names none, and warnings."""
-    fields = dict(check_job_document(document))
-    folded = {key.lower(): value for key, value in fields.items()}
+    folded = check_job_document(document)
+    fields = dict(document)
     if not folded.get("namespace") and call.query.get("namespace"):
-        _set(fields, "Namespace", call.options.namespace)
+        _set(fields, folded, "Namespace", call.options.namespace)
     if folded.get("region") in (None, "", "global"):
-        _set(fields, "Region", call.agent.region)
+        _set(fields, folded, "Region", call.agent.region)
     if folded.get("priority") is None:
-        _set(fields, "Priority", call.settings.job_default_priority)
+        _set(fields, folded, "Priority", call.settings.job_default_priority)
     try:
         is_large = call.has_large_body
         job, warnings = await asyncio.to_thread(decode_job, fields) if is_large else decode_job(fields)
@@ -121,10 +124,11 @@ async def read_job(call: Call, document: Any) -> tuple[Job, tuple[str, ...]]:
     return job, warnings
 
 
-def _set(fields: dict[str, Any], name: str, value: str | int) -> None:
-    folded = name.lower()
-    for key in [key for key in fields if key.lower() == folded]:
-        del fields[key]
+def _set(fields: dict[str, Any], folded: Mapping[str, Any], name: str, value: str | int) -> None:
+    """Give a field a value, in whatever spelling it stands there."""
+    if (lower := name.lower()) in folded:
+        for key in [key for key in fields if key.lower() == lower]:
+            del fields[key]
     fields[name] = value
 
 

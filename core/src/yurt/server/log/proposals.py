@@ -118,10 +118,9 @@ class ProposalQueue:
         if not commands:
             answer.set_result(())
         proposal = Proposal(len(commands), answer)
-        made = [one for each in commands for one in ((each,) if isinstance(each, Prepared) else self.prepare((each,)))]
-        items = [Item(*each, proposal) for each in made]
-        self._items.extend(items)
-        self._bytes += sum(item.size for item in items)
+        made = [each if isinstance(each, Prepared) else self._prepared(each) for each in commands]
+        self._items.extend([Item(*each, proposal) for each in made])
+        self._bytes += sum([each.size for each in made])
         self._wake.set()
         return answer
 

@@ -34,8 +34,12 @@ class Admission(NamedTuple):
 
 def admit(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
     """All problems of a job at once; of one that is too large, only that."""
-    if too_large := bound_problems(job):
-        return Admission(too_large)
+    too_large = bound_problems(job)
+    return Admission(too_large) if too_large else _of_bounded(state, job, config)
+
+
+def _of_bounded(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
+    """All problems of a job whose lists are bounded."""
     errors, warnings = validate_job(job)
     problems = [*errors, *_cluster_problems(state, job, config)]
     advice = list(warnings)
@@ -50,7 +54,7 @@ async def admitted(state: Snapshot, job: Job, config: ServerConfig) -> Admission
     """The same as `admit`; a large job is looked at in a thread, so that others get the loop meanwhile."""
     if is_costly(job):
         return await asyncio.to_thread(admit, state, job, config)
-    return admit(state, job, config)
+    return _of_bounded(state, job, config)
 
 
 def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
