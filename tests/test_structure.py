@@ -15,7 +15,6 @@ WIDE: dict[str, tuple[int, int]] = {
     "AllocRunner": (43, 22),
     "BinaryDriver": (26, 12),
     "BinaryPlugin": (14, 16),
-    "Cells": (17, 22),
     "DriverService": (29, 7),
     "GroupReconciler": (37, 12),
     "ProcessExecutor": (35, 13),

@@ -12,15 +12,14 @@ A placement changes some lines; they are put in order and find their groups only
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable
 from heapq import heappop, heapreplace
 from typing import Final
 
-import numpy as np
-
 from yurt.scheduler.ids import Ties
+from yurt.scheduler.placing.cell_boosts import CellBoosts
+from yurt.scheduler.placing.sorted_rows import SortedRows
 from yurt.scheduler.placing.spread import SpreadScore
-from yurt.state.arrays import IntArray, TieArray, order_of
+from yurt.state.arrays import IntArray
 
 MANY: Final = 20
 """With so many cells the next best rows are told one per line: all rows of a cell fare alike."""
@@ -81,8 +80,7 @@ class Cells:
         self._kept = kept
         self._top: list[tuple[int, int]] | None = None
         self._cell_of_row, self._codes = spread.cells.of_row, spread.cells.codes
-        self._sum_of, self._count_of = sums.copy(), counts.copy()
-        self._tie_of = ties[np.arange(len(sums))]
+        self._sorted = SortedRows(spread.cells.numbers, ties, rows, sums=sums, counts=counts)
         self._moved: dict[int, tuple[_CellLine, Entry] | None] = {}
         """Rows of which the arrays tell nothing any more: where they are instead."""
         is_many = len(self._codes) >= MANY
@@ -90,52 +88,14 @@ class Cells:
         self._fine = sizes.index(max(sizes)) if is_many else -1
         """The attribute that tells by its level; -1 for none."""
         self._needed = 1 if is_many else kept
-        self._combine()
+        self._boosts = CellBoosts(spread, self._fine)
         self._groups: dict[Key, _Group] = {}
         self._lines: dict[tuple[int, int], _CellLine] = {}
         self._lines_of: dict[int, list[_CellLine]] = {}
         """The lines that have a value of the attribute that tells by its level."""
         self._changed: list[_CellLine] = []
-        self._sort(rows)
-
-    def _combine(self) -> None:
-        """Number the combinations of values that tell by themselves."""
-        fine = self._fine
-        others = [codes[:fine] + codes[fine + 1 :] for codes in self._codes] if fine >= 0 else self._codes
-        numbers = {codes: number for number, codes in enumerate(dict.fromkeys(others))}
-        self._combination = [numbers[codes] for codes in others]
-        parts = [part for number, part in enumerate(self._spread.parts) if number != fine]
-        self._having: list[dict[int, list[int]]] = [{} for _ in parts]
-        """For each of these attributes the combinations that have a value."""
-        for number, codes in enumerate(numbers):
-            for having, code in zip(self._having, codes, strict=True):
-                having.setdefault(code, []).append(number)
-        self._values = [tuple(zip(parts, codes, strict=True)) for codes in numbers]
-        """The values of each combination."""
-        self._boosts = [0] * len(numbers)
-        self._boost(range(len(numbers)))
-
-    def _boost(self, combinations: Iterable[int]) -> None:
-        """What these combinations are worth now."""
-        for number in combinations:
-            boost = 0
-            for part, code in self._values[number]:
-                boost += part.worths[part.levels[code]]
-            self._boosts[number] = boost
-
-    def _sort(self, rows: IntArray) -> None:
-        """Put all rows into their lines."""
-        cells, counts = self._spread.cells.numbers[rows], self._count_of[rows]
-        widest = int(counts.max(initial=0)) + 1
-        places = cells * widest + counts
-        # One sort of all rows by (place, sum, tie) instead of one for each line: the lines are then slices of it.
-        order = _ordered(self._tie_of[rows], -self._sum_of[rows], places)
-        self._rows, places = rows[order], places[order]
-        self._sums, self._ties = -self._sum_of[self._rows], self._tie_of[self._rows]
-        firsts = np.flatnonzero(np.diff(places, prepend=-1))
-        starts = firsts.tolist()
-        for place, first, end in zip(places[firsts].tolist(), starts, [*starts[1:], len(places)], strict=False):
-            line = self._line(*divmod(place, widest))
+        for cell, count, first, end in self._sorted.lines():
+            line = self._line(cell, count)
             line.at, line.end = first, end
             self._advance(line)
             self._change(line)
@@ -173,7 +133,7 @@ class Cells:
     def _leads(self) -> list[Lead]:
         """The first of each group with its score, best first."""
         self._regroup()
-        boosts, worths = self._boosts, self._spread.parts[self._fine].worths if self._fine >= 0 else NO_WORTH
+        boosts, worths = self._boosts.boosts, self._spread.parts[self._fine].worths if self._fine >= 0 else NO_WORTH
         found: list[Lead] = []
         for group in self._groups.values():
             combination, level, count = group.key
@@ -192,7 +152,7 @@ class Cells:
     def move(self, row: int, total: int, count: int) -> None:
         """The row has other parts now."""
         self.remove(row)
-        line, entry = self._line(self._cell_of_row[row], count), (-total, self._tie_of.item(row), row)
+        line, entry = self._line(self._cell_of_row[row], count), (-total, self._sorted.tie_of.item(row), row)
         self._moved[row] = (line, entry)
         insort(line.entries, entry)
         self._change(line)
@@ -202,8 +162,9 @@ class Cells:
         if row in self._moved:
             found = self._moved[row]
         else:
-            line = self._lines.get((self._cell_of_row[row], self._count_of.item(row)))
-            found = None if line is None else (line, (-self._sum_of.item(row), self._tie_of.item(row), row))
+            known = self._sorted
+            line = self._lines.get((self._cell_of_row[row], known.count_of.item(row)))
+            found = None if line is None else (line, (-known.sum_of.item(row), known.tie_of.item(row), row))
         # Rows are not taken out of the sorted arrays, which would move all after them; `_fill` skips them instead.
         self._moved[row] = None
         if found is None:
@@ -223,15 +184,14 @@ class Cells:
             for line in self._lines_of.get(codes[fine], ()):
                 self._change(line)
             codes, changed = codes[:fine] + codes[fine + 1 :], changed[:fine] + changed[fine + 1 :]
-        for having, code, is_everywhere in zip(self._having, codes, changed, strict=True):
-            self._boost(range(len(self._boosts)) if is_everywhere else having[code])
+        self._boosts.placed(codes, changed)
 
     def _line(self, cell: int, count: int) -> _CellLine:
         line = self._lines.get((cell, count))
         if line is None:
             line = self._lines[cell, count] = _CellLine(cell, count)
             if self._fine < 0:
-                key = (self._combination[cell], 0, count)
+                key = (self._boosts.combination[cell], 0, count)
                 line.group = self._groups[key] = _Group(key, line.entries)
             else:
                 self._lines_of.setdefault(self._codes[cell][self._fine], []).append(line)
@@ -268,14 +228,15 @@ class Cells:
         if at == line.end:
             line.next = None
             return
-        line.next = (self._sums.item(at), self._ties.item(at), self._rows.item(at))
+        known = self._sorted
+        line.next = (known.sums.item(at), known.ties.item(at), known.rows.item(at))
         line.at = at + 1
 
     def _join(self, line: _CellLine) -> None:
         """The line is in the group that it belongs to now, by its head."""
         cell, head, old = line.cell, line.entries[0] if line.entries else None, line.group
         part = self._spread.parts[self._fine]
-        key = (self._combination[cell], part.levels[self._codes[cell][self._fine]], line.count)
+        key = (self._boosts.combination[cell], part.levels[self._codes[cell][self._fine]], line.count)
         if old is not None and line.head is not None:
             if head == line.head and old.key == key:
                 return
@@ -292,11 +253,3 @@ class Cells:
                 group = self._groups[key] = _Group(key, [])
             insort(group.entries, head)
             line.group, group.lead = group, None
-
-
-def _ordered(*keys: IntArray | TieArray) -> IntArray:
-    """The order by several keys, the last of which counts most, as numpy's `lexsort`; quicker when many are equal."""
-    order = order_of(keys[0])
-    for key in keys[1:]:
-        order = order[order_of(key[order])]
-    return order

@@ -1,0 +1,41 @@
+"""All rows sorted by line: the best of each line first, as arrays of which few are ever read."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from yurt.scheduler.ids import Ties
+from yurt.state.arrays import IntArray, TieArray, order_of
+
+
+class SortedRows:
+    """The rows as they were when all were scored; a row that changes later is looked for elsewhere."""
+
+    __slots__ = ("_places", "_widest", "count_of", "rows", "sum_of", "sums", "tie_of", "ties")
+
+    def __init__(self, cells: IntArray, ties: Ties, rows: IntArray, *, sums: IntArray, counts: IntArray) -> None:
+        """`cells` numbers the cell of each row; `rows` are those that have room."""
+        self.sum_of, self.count_of = sums.copy(), counts.copy()
+        self.tie_of = ties[np.arange(len(sums))]
+        numbers, parts = cells[rows], self.count_of[rows]
+        self._widest = int(parts.max(initial=0)) + 1
+        places = numbers * self._widest + parts
+        # One sort of all rows by (place, sum, tie) instead of one for each line: the lines are then slices of it.
+        order = _ordered(self.tie_of[rows], -self.sum_of[rows], places)
+        self.rows, self._places = rows[order], places[order]
+        self.sums, self.ties = -self.sum_of[self.rows], self.tie_of[self.rows]
+
+    def lines(self) -> list[tuple[int, int, int, int]]:
+        """For each line its cell, how many parts its rows have, its first place and the place after its last."""
+        firsts = np.flatnonzero(np.diff(self._places, prepend=-1))
+        cells, counts = np.divmod(self._places[firsts], self._widest)
+        starts = firsts.tolist()
+        return list(zip(cells.tolist(), counts.tolist(), starts, [*starts[1:], len(self._places)], strict=False))
+
+
+def _ordered(*keys: IntArray | TieArray) -> IntArray:
+    """The order by several keys, the last of which counts most, as numpy's `lexsort`; quicker when many are equal."""
+    order = order_of(keys[0])
+    for key in keys[1:]:
+        order = order[order_of(key[order])]
+    return order
