@@ -29,7 +29,8 @@ shim.Shim.take_request = take_later
 rehearsal.leave = leave_late
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 null = os.open(os.devnull, os.O_RDWR)
-rehearsal.rehearse(Zygote(shim.Shim(request_fd=null, reply_fd=null, life_fd=-1)), os.fsencode(sys.argv[1]))
+zygote = Zygote(shim.Shim(request_fd=null, reply_fd=null, life_fd=-1))
+rehearsal.rehearse(zygote.keep_one_ready, os.fsencode(sys.argv[1]))
 """
 
 

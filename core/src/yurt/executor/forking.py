@@ -108,7 +108,7 @@ def main() -> None:
     gc.disable()
     zygote = Zygote(shim.Shim(request_fd=request_fd, reply_fd=reply_fd, life_fd=life_fd))
     zygote.ready.prctl(PR_SET_NAME, b"yurt-shim", 0, 0, 0)
-    rehearsal.rehearse(zygote, os.fsencode(sys.argv[5]))
+    rehearsal.rehearse(zygote.keep_one_ready, os.fsencode(sys.argv[5]))
     gc.freeze()
     zygote.serve()
     if is_dev:

@@ -13,10 +13,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from pathlib import Path
 
-from yurt.executor import cgroups, processes, zygote_client
+from yurt.executor import cgroups, interrupted_start, processes, zygote_client
 from yurt.executor.exec_session import Beside, ProcessSession, run_to_end, start_session
 from yurt.executor.spec import (
     CgroupPlan,
@@ -43,33 +42,17 @@ from yurt.executor.surroundings import (
     surroundings_of,
     user_to_become,
 )
+from yurt.executor.task_kill import close_all, kill
+from yurt.executor.task_watch import Task, WatchedTasks
 from yurt.executor.waiting import until
 from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.driver import ExecResult, ExitResult, PluginContext, TaskStats
-from yurt.sdk.errors import DriverError, NotFound, RecoverableError
+from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
 
-POLL_S = 0.25
-EXIT_FILE_FIRST_WAIT_S = 0.001
-EXIT_FILE_LIMIT_S = 5.0
-KILL_LIMIT_S = 12.0
-KILL_ROUNDS = 50
-SHIM_LIMIT_S = 30.0
 LOCK_LIMIT_S = 15.0
 CGROUP_PARENT = "yurt.slice"
 """All agents of the machine but dev agents have it, so that none of them removes it."""
-
-
-class Task:
-    """A task that this executor knows: its handle, its end, and the watch on it."""
-
-    def __init__(self, handle: ProcessHandle, spec: ProcessSpec | None, loop: asyncio.AbstractEventLoop) -> None:
-        self.handle = handle
-        self.spec = spec
-        self.ended: asyncio.Future[ExitResult] = loop.create_future()
-        self.pidfd: int | None = None
-        self.timer: asyncio.TimerHandle | None = None
-        self.sessions: set[ProcessSession] = set()
 
 
 class ProcessExecutor:
@@ -87,8 +70,8 @@ class ProcessExecutor:
         self._cleared = (*parents, *(f"{mount}/{self._parent}" for mount in self._hierarchies.others))
         self._boot_id = processes.boot_id()
         self._dev = dev
-        self._zygote: zygote_client.ZygoteClient | None = None
-        self._tasks: dict[str, Task] = {}
+        self._zygote = zygote_client.ZygoteLease(dev=dev, cgroup_parents=self._cleared, folder=str(self._folder))
+        self._tasks = WatchedTasks(self._env)
         self._starting: set[str] = set()
         self._closed = asyncio.Event()
 
@@ -105,7 +88,7 @@ class ProcessExecutor:
     @property
     def zygote_pid(self) -> int:
         """The pid of the process that starts tasks, 0 before the first."""
-        return self._zygote.pid if self._zygote else 0
+        return self._zygote.pid
 
     @property
     def cgroup_mode(self) -> str:
@@ -120,7 +103,7 @@ class ProcessExecutor:
     async def open(self) -> None:
         """Start the zygote before the first task needs it."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        await self._acquired().start()
+        await self._zygote.acquire().start()
 
     async def start(self, spec: ProcessSpec) -> ProcessHandle:
         """Start a task; raises DriverError, which names the command and the reason, when it cannot be started."""
@@ -131,7 +114,7 @@ class ProcessExecutor:
         # An earlier run may be about to be destroyed.
         await until(lambda: not is_locked(spec.lock_folder), LOCK_LIMIT_S)
         self._folder.mkdir(parents=True, exist_ok=True)
-        zygote = self._acquired()  # from now on no other executor removes the folders of the run
+        zygote = self._zygote.acquire()  # from now on no other executor removes the folders of the run
         cgroups.restore(self._parent, self._parents)
         planned = cgroups.plan(self._hierarchies, self._parent, task_id=spec.task_id, asked=spec.cgroup)
         known = self._planned_handle(spec.task_id, planned)
@@ -155,7 +138,7 @@ class ProcessExecutor:
             shim_start_time=answer.shim_start_time or processes.start_time(answer.shim_pid),
             started_at=answer.at,
         )
-        self._watch(Task(handle, spec, asyncio.get_running_loop()))
+        self._tasks.add(Task(handle, spec, asyncio.get_running_loop()))
         return handle
 
     def _planned_handle(self, task_id: str, planned: CgroupPlan) -> ProcessHandle:
@@ -183,11 +166,11 @@ class ProcessExecutor:
 
     def pid_of(self, task_id: str) -> int:
         """The pid of a task's main process."""
-        return self._task(task_id).handle.pid
+        return self._tasks.get(task_id).handle.pid
 
     def check_alive(self, task_id: str) -> None:
         """Raise DriverError when a task has ended, NotFound when there is none."""
-        handle = self._task(task_id).handle
+        handle = self._tasks.get(task_id).handle
         if not processes.is_alive(handle.pid, handle.start_time):
             raise DriverError(f"task {task_id} has ended; no command can be run in it")
 
@@ -199,7 +182,7 @@ class ProcessExecutor:
         if handle.task_id in self._tasks:
             return
         if self._dev:
-            self._acquired()  # the tasks of a dev run live as long as somebody holds it
+            self._zygote.acquire()  # the tasks of a dev run live as long as somebody holds it
         is_same_boot = handle.boot_id == self._boot_id
         both = ((handle.pid, handle.start_time), (handle.shim_pid, handle.shim_start_time))
         is_watched = is_same_boot and any(processes.is_alive(*process) for process in both)
@@ -207,7 +190,7 @@ class ProcessExecutor:
             self._starts.remove(handle.task_id)
             reason = "its process is gone" if is_same_boot else "the machine was restarted"
             raise NotFound(f"task {handle.task_id} cannot be found again: {reason} and left no exit file")
-        self._watch(Task(handle, None, asyncio.get_running_loop()))
+        self._tasks.add(Task(handle, None, asyncio.get_running_loop()))
 
     async def recover_by_id(self, task_id: str) -> None:
         """Take up a task whose starter was killed; raises NotFound when it was not started, and never will be."""
@@ -216,36 +199,19 @@ class ProcessExecutor:
         self._starts.withdraw(task_id)
         handle = self._starts.read(task_id)
         if handle is not None and handle.boot_id == self._boot_id:
-            handle = await self._started(handle)
+            handle = await interrupted_start.outcome(self._starts, handle)
         if handle is None or not handle.pid:
             self._starts.remove(task_id)
             raise NotFound(f"task {task_id} had not been started when the agent ended")
         await self.recover(handle)
 
-    async def _started(self, handle: ProcessHandle) -> ProcessHandle | None:
-        """What a shim makes of a task that it has taken; nothing when it could not start it, or was killed."""
-
-        def is_decided() -> bool:
-            found = self._starts.read(handle.task_id)
-            is_working = processes.is_alive(handle.shim_pid, handle.shim_start_time)
-            return found is None or found.pid > 0 or not is_working
-
-        if not await until(is_decided, SHIM_LIMIT_S):
-            processes.send_signal(handle.shim_pid, handle.shim_start_time, signal.SIGTERM)
-            raise RecoverableError(f"the shim of task {handle.task_id} (pid {handle.shim_pid}) starts it no more")
-        found = self._starts.read(handle.task_id)
-        if found is not None and not found.pid:
-            processes.kill_all(processes.by_pid(cgroups.processes(handle.cgroups)))
-            cgroups.remove(handle.cgroups)
-        return found
-
     async def wait(self, task_id: str) -> ExitResult:
         """Wait for the end; also after it."""
-        return await asyncio.shield(self._task(task_id).ended)
+        return await asyncio.shield(self._tasks.get(task_id).ended)
 
     async def signal(self, task_id: str, name: str) -> None:
         """Signal the task's main process by name."""
-        handle = self._task(task_id).handle
+        handle = self._tasks.get(task_id).handle
         number = processes.signal_number(name)
         if not number:
             raise DriverError(f'"{name}" is not a signal of this system; use a name such as SIGHUP')
@@ -254,29 +220,28 @@ class ProcessExecutor:
 
     async def stop(self, task_id: str, *, signal_name: str, timeout: Duration) -> None:
         """Signal the main process, give it `timeout`, then kill whatever is left; returns when nothing is left."""
-        task = self._task(task_id)
+        task = self._tasks.get(task_id)
         if not task.ended.done():
             number = processes.signal_number(signal_name) or signal.SIGTERM
             processes.send_signal(task.handle.pid, task.handle.start_time, number)
             await asyncio.wait([task.ended], timeout=timeout / NANOSECONDS)
-        await self._kill(task)
+        await kill(task, boot_id=self._boot_id, env=self._env)
 
     async def destroy(self, task_id: str) -> None:
         """Kill what is left of a task, remove its files and cgroups, and forget it."""
-        task = self._task(task_id)
-        await self._kill(task)
+        task = self._tasks.get(task_id)
+        await kill(task, boot_id=self._boot_id, env=self._env)
         remove_file(task.handle.exit_file)
         self._starts.remove(task_id)
         cgroups.remove(task.handle.cgroups)
-        self._unwatch(task)
-        self._tasks.pop(task_id, None)
+        self._tasks.remove(task)
 
     async def stats(self, task_id: str) -> TaskStats:
         """Use of resources: what the cgroups count, and the sum over the processes for the rest.
 
         The kernel counts memory in strides: a small process that has just started is seen as nothing.
         """
-        handle = self._task(task_id).handle
+        handle = self._tasks.get(task_id).handle
         counted = cgroups.usage(handle.cgroups)
         at = self._env.now()
         if counted.rss_bytes and None not in (counted.cpu_user_ns, counted.cpu_system_ns, counted.pids):
@@ -297,7 +262,7 @@ class ProcessExecutor:
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> ProcessSession:
         """Begin a command with the environment, folder, user, network and cgroups of a task."""
         self.check_alive(task_id)
-        task = self._task(task_id)
+        task = self._tasks.get(task_id)
         spec, pid = task.spec, task.handle.pid
         env, cwd = (spec.env, spec.cwd) if spec else surroundings_of(pid)
         around = Beside(
@@ -314,20 +279,18 @@ class ProcessExecutor:
 
     def keep_session(self, task_id: str, session: ProcessSession) -> None:
         """The session is to end no later than its task."""
-        sessions = self._task(task_id).sessions
+        sessions = self._tasks.get(task_id).sessions
         sessions.add(session)
         session.on_close.append(lambda: sessions.discard(session))
 
     async def close(self) -> None:
         """Stop watching and let the zygote end: tasks go on, those of a dev run are killed."""
         self._closed.set()
-        for task in self._tasks.values():
+        self._zygote.end()
+        for task in self._tasks:
             await close_all(task.sessions)
-            self._unwatch(task)
-        self._tasks.clear()
-        zygote, self._zygote = self._zygote, None
-        if zygote is not None:
-            await zygote_client.release(zygote)
+            self._tasks.remove(task)
+        await self._zygote.release()
         is_shared = self._parent == CGROUP_PARENT or zygote_client.is_used(dev=self._dev, cgroup_parents=self._cleared)
         for parent in () if is_shared else self._cleared:
             cgroups.remove((parent, f"{parent}/{cgroups.SHIMS}"))
@@ -335,99 +298,3 @@ class ProcessExecutor:
     async def wait_closed(self) -> None:
         """Wait until the executor is closed."""
         await self._closed.wait()
-
-    def _acquired(self) -> zygote_client.ZygoteClient:
-        """The zygote, from the first need on."""
-        if self._closed.is_set():
-            raise DriverError("the executor is closed")
-        if self._zygote is None:
-            self._zygote = zygote_client.acquire(dev=self._dev, cgroup_parents=self._cleared, folder=str(self._folder))
-        return self._zygote
-
-    def _task(self, task_id: str) -> Task:
-        try:
-            return self._tasks[task_id]
-        except KeyError:
-            raise NotFound(f"no task {task_id} here") from None
-
-    def _watch(self, task: Task) -> None:
-        """Notice the end of a task's main process."""
-        handle, loop = task.handle, asyncio.get_running_loop()
-        self._tasks[handle.task_id] = task
-        task.pidfd = processes.open_process(handle.pid, handle.start_time)
-        if task.pidfd is not None:
-            loop.add_reader(task.pidfd, self._on_main_ended, task)
-        else:
-            self._poll(task)
-
-    def _unwatch(self, task: Task) -> None:
-        """Free what the watch holds."""
-        if task.pidfd is not None:
-            asyncio.get_running_loop().remove_reader(task.pidfd)
-            os.close(task.pidfd)
-            task.pidfd = None
-        if task.timer is not None:
-            task.timer.cancel()
-            task.timer = None
-
-    def _poll(self, task: Task) -> None:
-        """Without a pidfd: look from time to time."""
-        if processes.is_alive(task.handle.pid, task.handle.start_time):
-            task.timer = asyncio.get_running_loop().call_later(POLL_S, self._poll, task)
-        else:
-            self._on_main_ended(task)
-
-    def _on_main_ended(self, task: Task) -> None:
-        """The process has ended: its exit file follows."""
-        self._unwatch(task)
-        self._read_exit(task, EXIT_FILE_FIRST_WAIT_S, 0.0)
-
-    def _read_exit(self, task: Task, wait_s: float, waited_s: float) -> None:
-        """Read the exit file, again after a while when it is not there yet and its writer lives."""
-        if task.ended.done():
-            return
-        handle = task.handle
-        is_shim_alive = processes.is_alive(handle.shim_pid, handle.shim_start_time)
-        record = read_exit_file(handle.exit_file)
-        if record is not None:
-            task.ended.set_result(record)
-        elif not is_shim_alive or waited_s > EXIT_FILE_LIMIT_S:
-            lost = f"the exit status is lost: the task's shim (pid {handle.shim_pid}) ended without writing it"
-            task.ended.set_result(ExitResult(error=lost, finished_at=self._env.now()))
-        else:
-            loop = asyncio.get_running_loop()
-            task.timer = loop.call_later(wait_s, self._read_exit, task, wait_s * 2, waited_s + wait_s)
-
-    async def _kill(self, task: Task) -> None:
-        """Kill every process of a task: its shim does it, and when there is no shim, we do."""
-        handle = task.handle
-        await close_all(task.sessions)
-        if handle.boot_id == self._boot_id:
-            processes.send_signal(handle.shim_pid, handle.shim_start_time, signal.SIGTERM)
-            await until(lambda: not processes.is_alive(handle.shim_pid, handle.shim_start_time), KILL_LIMIT_S)
-            await self._kill_without_shim(task)
-        await asyncio.wait([task.ended], timeout=EXIT_FILE_LIMIT_S)
-
-    async def _kill_without_shim(self, task: Task) -> None:
-        """Kill what a shim that was killed, or the lack of a subreaper, has left behind."""
-        handle = task.handle
-        for _ in range(KILL_ROUNDS):
-            strays = processes.by_pid(cgroups.processes(handle.cgroups))
-            if task.ended.done() and not strays and not needs_search(task):
-                return
-            strays += processes.relatives(handle.pid, handle.start_time, handle.shim_pid)
-            if not strays:
-                return
-            processes.kill_all(strays)
-            await self._env.sleep(0.02)
-
-
-async def close_all(sessions: set[ProcessSession]) -> None:
-    """End sessions, all at once."""
-    if sessions:
-        await asyncio.gather(*(session.close() for session in tuple(sessions)))
-
-
-def needs_search(task: Task) -> bool:
-    """Whether processes may be left that no cgroup names: the shim did not do its work, or cannot adopt orphans."""
-    return sys.platform != "linux" or bool(task.ended.result().error)

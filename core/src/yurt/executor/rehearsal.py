@@ -17,17 +17,16 @@ import _signal as signal  # type: ignore[import-not-found]  # isort: skip
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any, NoReturn
-
-    from yurt.executor.forking import Zygote
 
 ROUNDS = 12
 """More than the interpreter waits for before it specialises a function."""
 
 
-def rehearse(zygote: Zygote, folder: bytes) -> None:
+def rehearse(fork_shims: Callable[[Callable[[int], NoReturn], int], bytes], folder: bytes) -> None:
     """Fork children that end at once, and start and end tasks, in a folder that exists."""
-    zygote.keep_one_ready(leave, ROUNDS)
+    fork_shims(leave, ROUNDS)
     # The word of a child's end would be taken for one to the shim that is played next. Ignored children leave no other.
     quietly(os.waitpid, -1, 0)
     base = folder + b"/rehearsal-%d" % os.getpid()
@@ -55,8 +54,7 @@ def rehearse_task(base: bytes, body: bytes, null: int) -> None:
     shim = Shim(request_fd=request_read, reply_fd=null, life_fd=-1)
     shim.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     shim.watch_signals()
-    shim.take_request(tell_write)
-    shim.start()
+    shim.start(shim.take_request(tell_write))
     shim.tell_started(b"0 0 0 0 0 0\n")
     for log in shim.logs.values():
         log.write(b"")

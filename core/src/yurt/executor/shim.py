@@ -77,9 +77,8 @@ class Shim:
         self.wake_fd = -1
         self.prctl = load_prctl()
         self.poller = select.poll()
-        self.id = self.max_files = self.max_bytes = 0
-        self.stdout = self.stderr = self.asked_file = self.start_file = self.pid_file = self.task = self.end = b""
-        self.lock_folder = b""
+        self.id = 0
+        self.start_file = self.end = b""
         self.start_fd = -1
         self.main = 0
         self.has_forked = False
@@ -93,8 +92,9 @@ class Shim:
             os.setsid()
             self.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             self.watch_signals()
-            if self.take_request(tell_fd):
-                is_started = self.start()
+            if body := self.take_request(tell_fd):
+                is_started = self.start(body)
+                body = b""
                 os.close(self.reply_fd)
                 if is_started:
                     self.run()
@@ -110,8 +110,8 @@ class Shim:
         signal.set_wakeup_fd(wake_write)
         self.poller.register(self.wake_fd, select.POLLIN)
 
-    def take_request(self, tell_fd: int) -> bool:
-        """Wait for a request and tell the zygote; False when agent or zygote is gone, or we are told to end."""
+    def take_request(self, tell_fd: int) -> bytes:
+        """Wait for a request and tell the zygote; nothing when agent or zygote is gone, or we are told to end."""
         request_fd = self.request_fd
         self.poller.register(request_fd, select.POLLIN)
         self.poller.register(tell_fd, 0)
@@ -119,39 +119,37 @@ class Shim:
         body = read_frame(request_fd) if fd == request_fd and event & select.POLLIN else b""
         if not body:
             quietly(os.write, tell_fd, AGENT_IS_GONE if fd == request_fd else b"")
-            return False
+            return b""
         os.write(tell_fd, TAKEN)
         self.poller.unregister(tell_fd)
         self.poller.unregister(request_fd)
         os.close(tell_fd)
         os.close(request_fd)
-        (
-            self.id, self.stdout, self.stderr, self.max_files, self.max_bytes, self.asked_file, self.start_file,
-            self.pid_file, self.task, self.end, self.lock_folder,
-        ) = marshal.loads(body)  # fmt: skip
-        return True
+        return body
 
-    def start(self) -> bool:
-        """Start the task and tell the agent how that went."""
+    def start(self, body: bytes) -> bool:
+        """Start the task of a request (`spec.encode_start`) and tell the agent how that went."""
+        # Only what is needed after the start is kept: the rest is memory that the shim has back when this returns.
+        (
+            self.id, stdout, stderr, max_files, max_bytes, asked_file, self.start_file, pid_file, task, self.end,
+            lock_folder,
+        ) = marshal.loads(body)  # fmt: skip
         stage = b"lock"
         try:
-            if self.lock_folder:
-                fcntl.flock(os.open(self.lock_folder, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if lock_folder:
+                fcntl.flock(os.open(lock_folder, os.O_RDONLY | os.O_CLOEXEC), fcntl.LOCK_EX | fcntl.LOCK_NB)
             stage = b"claim"
-            self.start_fd = os.open(self.asked_file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            self.start_fd = os.open(asked_file, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             stage = b"logs"
-            outputs = self.open_outputs()
+            outputs = self.open_outputs(stdout, stderr, max_files=max_files, max_bytes=max_bytes)
             stage = b"fork"
             told_fd, status_fd = os.pipe()
             self.main = os.fork()
         except OSError as error:
             return self.fail(stage, error.errno or errno.EIO)
         if self.main == 0:
-            become_task(
-                self.task, start_fd=self.start_fd, outputs=outputs, status_fd=status_fd, logs=self.logs.values()
-            )
+            become_task(task, start_fd=self.start_fd, outputs=outputs, status_fd=status_fd, logs=self.logs.values())
         self.has_forked = True
-        self.task = b""
         for fd in {*outputs, status_fd}:
             os.close(fd)
         line = os.read(told_fd, ERROR_TEXT_BYTES)
@@ -161,8 +159,8 @@ class Shim:
             os.waitpid(self.main, 0)
             stage, code = line.partition(FAILURE)[2].split()
             return self.fail(stage, int(code))
-        if self.pid_file:
-            if failed := self.adopt():
+        if pid_file:
+            if failed := self.adopt(pid_file):
                 return self.fail(b"launch", failed)
             line = b""
         self.tell_started(line or started_line(self.id, main=self.main, shim=os.getpid()))
@@ -174,7 +172,7 @@ class Shim:
         quietly(os.write, self.reply_fd, line)
         os.close(self.start_fd)
 
-    def adopt(self) -> int:
+    def adopt(self, pid_file: bytes) -> int:
         """Wait until the launcher has ended: the child that it left us is the task. 0, or an errno."""
         launcher, deadline = self.main, time.monotonic() + LAUNCH_LIMIT_S
         ended, status = os.waitpid(launcher, os.WNOHANG)
@@ -185,7 +183,7 @@ class Shim:
             os.kill(launcher, signal.SIGKILL)
             os.waitpid(launcher, 0)
             return errno.ETIMEDOUT
-        self.main = int(read_small(self.pid_file) or b"0") if status == 0 else 0
+        self.main = int(read_small(pid_file) or b"0") if status == 0 else 0
         return 0 if self.main else errno.ECHILD
 
     def fail(self, stage: bytes, code: int) -> bool:
@@ -196,14 +194,14 @@ class Shim:
         quietly(os.write, self.reply_fd, failed_line(self.id, stage, code))
         return False
 
-    def open_outputs(self) -> tuple[int, int]:
+    def open_outputs(self, stdout: bytes, stderr: bytes, *, max_files: int, max_bytes: int) -> tuple[int, int]:
         """The task's ends of its two outputs: pipes to the log files, or nothing at all."""
-        if not self.stdout:
+        if not stdout:
             null = os.open("/dev/null", os.O_WRONLY)
             return null, null
         ends = []
-        for base in (self.stdout, self.stderr):
-            log = RotatedLog(base, max_files=self.max_files, max_bytes=self.max_bytes)
+        for base in (stdout, stderr):
+            log = RotatedLog(base, max_files=max_files, max_bytes=max_bytes)
             read_end, write_end = os.pipe()
             os.set_blocking(read_end, False)
             self.logs[read_end] = log

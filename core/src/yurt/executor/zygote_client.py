@@ -212,3 +212,38 @@ def end_process(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+class ZygoteLease:
+    """The hold of one executor on the zygote that the executors of an agent share, from its first need on."""
+
+    def __init__(self, *, dev: bool, cgroup_parents: tuple[str, ...], folder: str) -> None:
+        self._dev = dev
+        self._cgroup_parents = cgroup_parents
+        self._folder = folder
+        self._client: ZygoteClient | None = None
+        self._is_over = False
+
+    @property
+    def pid(self) -> int:
+        """The pid of the zygote, 0 before the first need."""
+        return self._client.pid if self._client else 0
+
+    def acquire(self) -> ZygoteClient:
+        """The zygote; raises DriverError once the lease is over."""
+        if self._is_over:
+            raise DriverError("the executor is closed")
+        if self._client is None:
+            self._client = acquire(dev=self._dev, cgroup_parents=self._cgroup_parents, folder=self._folder)
+        return self._client
+
+    def end(self) -> None:
+        """Start no more tasks by it."""
+        self._is_over = True
+
+    async def release(self) -> None:
+        """End the lease; a zygote that nobody holds ends."""
+        self.end()
+        client, self._client = self._client, None
+        if client is not None:
+            await release(client)

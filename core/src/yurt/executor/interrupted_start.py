@@ -1,0 +1,31 @@
+"""Starts whose agent was killed before it had the handle: what the shim that took the request makes of it."""
+
+from __future__ import annotations
+
+import signal
+
+from yurt.executor import cgroups, processes
+from yurt.executor.spec import ProcessHandle
+from yurt.executor.start_files import StartFiles
+from yurt.executor.waiting import until
+from yurt.sdk.errors import RecoverableError
+
+SHIM_LIMIT_S = 30.0
+
+
+async def outcome(starts: StartFiles, handle: ProcessHandle) -> ProcessHandle | None:
+    """What a shim makes of a task that it has taken; nothing when it could not start it, or was killed."""
+
+    def is_decided() -> bool:
+        found = starts.read(handle.task_id)
+        is_working = processes.is_alive(handle.shim_pid, handle.shim_start_time)
+        return found is None or found.pid > 0 or not is_working
+
+    if not await until(is_decided, SHIM_LIMIT_S):
+        processes.send_signal(handle.shim_pid, handle.shim_start_time, signal.SIGTERM)
+        raise RecoverableError(f"the shim of task {handle.task_id} (pid {handle.shim_pid}) starts it no more")
+    found = starts.read(handle.task_id)
+    if found is not None and not found.pid:
+        processes.kill_all(processes.by_pid(cgroups.processes(handle.cgroups)))
+        cgroups.remove(handle.cgroups)
+    return found

@@ -1,0 +1,52 @@
+"""Kills every process of a task: its shim does it, and where there is no shim, its cgroups and relatives name them."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+
+from yurt.executor import cgroups, processes
+from yurt.executor.exec_session import ProcessSession
+from yurt.executor.task_watch import EXIT_FILE_LIMIT_S, Task
+from yurt.executor.waiting import until
+from yurt.runtime.env import Env
+
+KILL_LIMIT_S = 12.0
+KILL_ROUNDS = 50
+
+
+async def kill(task: Task, *, boot_id: str, env: Env) -> None:
+    """Kill every process of a task: its shim does it, and when there is no shim, we do."""
+    handle = task.handle
+    await close_all(task.sessions)
+    if handle.boot_id == boot_id:
+        processes.send_signal(handle.shim_pid, handle.shim_start_time, signal.SIGTERM)
+        await until(lambda: not processes.is_alive(handle.shim_pid, handle.shim_start_time), KILL_LIMIT_S)
+        await _kill_without_shim(task, env)
+    await asyncio.wait([task.ended], timeout=EXIT_FILE_LIMIT_S)
+
+
+async def _kill_without_shim(task: Task, env: Env) -> None:
+    """Kill what a shim that was killed, or the lack of a subreaper, has left behind."""
+    handle = task.handle
+    for _ in range(KILL_ROUNDS):
+        strays = processes.by_pid(cgroups.processes(handle.cgroups))
+        if task.ended.done() and not strays and not _needs_search(task):
+            return
+        strays += processes.relatives(handle.pid, handle.start_time, handle.shim_pid)
+        if not strays:
+            return
+        processes.kill_all(strays)
+        await env.sleep(0.02)
+
+
+async def close_all(sessions: set[ProcessSession]) -> None:
+    """End sessions, all at once."""
+    if sessions:
+        await asyncio.gather(*(session.close() for session in tuple(sessions)))
+
+
+def _needs_search(task: Task) -> bool:
+    """Whether processes may be left that no cgroup names: the shim did not do its work, or cannot adopt orphans."""
+    return sys.platform != "linux" or bool(task.ended.result().error)
