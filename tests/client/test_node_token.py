@@ -57,7 +57,7 @@ async def test_a_node_that_moved_asks_for_another_one(run_client, server: FakeSe
 async def test_what_is_no_token_is_not_taken(run_client, server: FakeServerPort, caplog: pytest.LogCaptureFixture):
     server.identity = "rubbish"
     async with run_client():
-        assert "gave an identity that is none" in caplog.text
+        assert "sent an invalid node identity" in caplog.text
         assert server.held[-1].key_id == ""
 
 

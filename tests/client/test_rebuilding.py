@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from yurt.client.allocations import rebuild as rebuilding
 from yurt.client.client import Client
+from yurt.client.tasks import rebuild as rebuilding
 from yurt.sdk.driver import ExitResult
 from yurt.sdk.value import replace
 from yurt.storage.client_db import ClientDatabase, NodeIdentity

@@ -159,7 +159,7 @@ def test_without_iptables_the_bridge_uses_nftables_throughout():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"bridge_name": "a" * 16}, "no name of an interface"),
+        ({"bridge_name": "a" * 16}, "not a valid interface name"),
         ({"bridge_subnet": "10.0.0.1/8"}, "has host bits set"),
         ({"bridge_subnet": "fd00::/64"}, "not a network of IPv4"),
         ({"bridge_subnet_ipv6": "10.0.0.0/8"}, "not a network of IPv6"),

@@ -109,7 +109,7 @@ def test_the_host_is_read_only_without_the_sandbox(dirs: TaskDirs, tmp_path: Pat
         files.read_file(str(tmp_path / "host"), dirs, is_sandboxed=True)
     assert files.read_file(str(tmp_path / "host"), dirs, is_sandboxed=False) == b"of the host"
     os.mkfifo(Path(dirs.local_dir) / "fifo")
-    with pytest.raises(Invalid, match="is no file"):
+    with pytest.raises(Invalid, match="is not a plain file"):
         files.read_file("local/fifo", dirs, is_sandboxed=True)
 
 

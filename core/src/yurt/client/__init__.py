@@ -1,1 +1,1 @@
-"""The client: fingerprints, allocation and task runners, log files."""
+"""The client: the part of an agent that runs allocations on its machine."""

@@ -68,7 +68,7 @@ from yurt.structs.status import NODE_READY
 
 
 class Loop(NamedTuple):
-    """Work that goes on as long as the client runs; one that may fail leaves the others alone."""
+    """Work that runs as long as the client; the failure of one that `may_fail` leaves the others running."""
 
     name: str
     run: Callable[[], Coroutine[Any, Any, None]]
@@ -127,7 +127,7 @@ class Client:
         self._loops = self._compose_loops(context, holders, offers)
 
     def _context(self, env: Env, offers: Offers, drivers: DriverTable) -> ClientContext:
-        """What the runners of allocations and tasks share."""
+        """Compose what runners of allocations and tasks share."""
         config, given, node, group = self.config, self._given, self._node, self._group
         folder, makers = RecordFolder.of_machine(config.state_dir), NamespaceMakers(drivers)
         construction = Construction(config.networks, env, makers=makers, folder=folder)
@@ -173,7 +173,7 @@ class Client:
         )
 
     def _compose_loops(self, context: ClientContext, holders: DeviceHolders, offers: Offers) -> tuple[Loop, ...]:
-        """All that goes on once an earlier agent's tasks have been restored."""
+        """Compose the loops that begin once an earlier agent's tasks have been restored."""
         config, env, group, service = self.config, context.env, self._group, self.alloc_service
         over_size = config.options.get(disk_use.OPTION, disk_use.STOP)
         sizes = DiskWatch(config.alloc_dir, env, mode=over_size, runners=lambda: self.allocs.live)
@@ -219,7 +219,7 @@ class Client:
         self._connection.servers.replace(addresses)
 
     def server_found(self) -> None:
-        """A server can be reached again: the node makes itself known at once."""
+        """A server can be reached again: contact it at once."""
         self._connection.server_found()
 
     def alloc_namespace(self, alloc_id: str) -> str | None:

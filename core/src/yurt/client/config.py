@@ -1,4 +1,4 @@
-"""What an operator configures of a client, with Nomad's defaults."""
+"""The operator's configuration of a client, with Nomad's defaults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DEFAULT_ENV_DENYLIST = (
 
 
 class Reserved(Value):
-    """What the node keeps for itself: MHz, MiB and ports ("22,8500-8600")."""
+    """Resources that the node reserves for itself: MHz, MiB and ports ("22,8500-8600")."""
 
     cpu: int = 0
     memory_mb: int = 0
@@ -78,11 +78,11 @@ class ClientConfig(Value):
     node_max_allocs: int = 0
     disable_remote_exec: bool = False
     gc_volumes_on_node_gc: bool = False
-    """The node never comes back once it was forgotten, and neither do its dynamic host volumes."""
+    """Delete the node's dynamic host volumes with the node when the servers collect it."""
 
     @property
     def denied_env(self) -> tuple[str, ...]:
-        """Variables of the agent that tasks never see, by name or pattern; `env.denylist` replaces the default list."""
+        """Agent variables hidden from tasks, by name or pattern; `env.denylist` replaces the default list."""
         given = option(self.options, "env.denylist")
         return tuple(name.strip() for name in given.split(",")) if given else self.env_denylist
 

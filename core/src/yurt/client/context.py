@@ -1,4 +1,4 @@
-"""What every runner of this client shares."""
+"""The parts of a client that all runners of allocations and tasks share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from yurt.structs.node import Node
 
 @dataclass(frozen=True, slots=True)
 class ClientContext:
-    """The client's parts that runners use; `node` answers with the node as it is now."""
+    """Shared parts; `node` returns the present node."""
 
     config: ClientConfig
     env: Env

@@ -1,4 +1,4 @@
-"""Use of the host by everything that runs on it, in the shape of the API."""
+"""Measures CPU, memory, disks and devices of the host, in the form of the API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from yurt.structs.node import Node
 from yurt.structs.rpc import HostStats
 
 CPU_SAMPLE_S = 0.1
-"""Over how long the host's use of CPU is measured, while the caller waits."""
+"""How long CPU usage is measured, while the caller waits."""
 
 
 class HostUsage:
@@ -31,7 +31,7 @@ class HostUsage:
         self._devices = devices
 
     async def stats(self) -> HostStats:
-        """Use of CPU, memory, disks and devices; it takes CPU_SAMPLE_S."""
+        """Usage of CPU, memory, disks and devices; takes CPU_SAMPLE_S."""
         found = await asyncio.to_thread(_measured, self._alloc_dir, self._env, core_mhz(self._node.value))
         return replace(found, device_stats=await self._devices.stats())
 

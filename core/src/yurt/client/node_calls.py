@@ -1,4 +1,4 @@
-"""What servers ask of this node (`yurt.server.ports.NodePort`): each call, given to the part that answers it."""
+"""The calls of servers to this node (`yurt.server.ports.NodePort`), each delegated to the part that answers it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from yurt.structs.volumes.host import HostVolume, HostVolumeMade
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCalls:
-    """The node as servers and the agent's own HTTP API see it."""
+    """The node, as servers and the agent's HTTP API call it."""
 
     files: AllocFiles
     operations: AllocOperations
@@ -38,7 +38,7 @@ class NodeCalls:
         return await self.files.list_files(alloc_id, path)
 
     async def stat_file(self, alloc_id: str, path: str) -> FileInfo:
-        """One entry."""
+        """One file or directory."""
         return await self.files.stat_file(alloc_id, path)
 
     def read_file(self, alloc_id: str, path: str, *, offset: int, limit: int) -> AsyncGenerator[bytes]:
@@ -58,11 +58,11 @@ class NodeCalls:
         return self.files.stream_logs(alloc_id, task, kind=kind, offset=offset, origin=origin, follow=follow)
 
     async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
-        """Use of an allocation; of one task when `task` is not empty."""
+        """Resource usage of an allocation, or of one task when `task` is not empty."""
         return await self.operations.alloc_stats(alloc_id, task)
 
     async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
-        """What the checks of an allocation's services said last."""
+        """The last results of the checks of an allocation's services."""
         return await self.operations.alloc_checks(alloc_id)
 
     async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
@@ -86,7 +86,7 @@ class NodeCalls:
         await self.garbage.collect(alloc_id)
 
     async def host_stats(self) -> HostStats:
-        """Use of the host."""
+        """Resource usage of the host."""
         return await self.usage.stats()
 
     async def node_meta(self) -> NodeMeta:

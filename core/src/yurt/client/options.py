@@ -1,4 +1,4 @@
-"""The client's `options`: which drivers and which fingerprints a node has, and options that nothing reads."""
+"""The client's `options`: enabled drivers and fingerprints, and warnings about unknown options."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ CUTOFF: Final = 0.6
 
 
 class NameFilter(Value):
-    """Names that may be used: all but the denied, and where some are allowed by name, only those."""
+    """An allow and deny list of names: all but the denied; with an allow list, only the allowed."""
 
     kind: str
     allowed: tuple[str, ...] | None = None
     denied: tuple[str, ...] = ()
 
     def refusal(self, name: str) -> str:
-        """Why a name may not be used; "" when it may."""
+        """The reason why a name is disabled; "" when it is enabled."""
         if name in self.denied:
             return f"client.options {self.kind}.denylist names it"
         if self.allowed is not None and name not in self.allowed:
@@ -46,13 +46,13 @@ class NameFilter(Value):
 
 
 def choice_of(kind: str, options: Mapping[str, str]) -> NameFilter:
-    """What the options say of drivers or fingerprints; an empty list says nothing."""
+    """The lists of drivers or fingerprints in the options; an empty list has no effect."""
     allowed = words(option(options, f"{kind}.allowlist"))
     return NameFilter(kind=kind, allowed=allowed or None, denied=words(option(options, f"{kind}.denylist")))
 
 
 def option(options: Mapping[str, str], name: str) -> str:
-    """An option by its name or its old one."""
+    """An option by its name or its deprecated name."""
     return options.get(name) or options.get(OLD_NAMES.get(name, name)) or ""
 
 
@@ -62,7 +62,7 @@ def words(text: str) -> tuple[str, ...]:
 
 
 class RecordedOptions(Mapping[str, str]):
-    """The options as plugins see them; remembers which were asked for, for plugins have options of their own."""
+    """The options for plugins; records which were read, because plugins have options of their own."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.asked: set[str] = set()
@@ -80,7 +80,7 @@ class RecordedOptions(Mapping[str, str]):
 
 
 class DriverChoice:
-    """Which drivers an agent uses, and afterwards what the options name to no effect."""
+    """Decides which drivers an agent uses, and warns about options without effect."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = RecordedOptions(options)
@@ -89,12 +89,12 @@ class DriverChoice:
         self._drivers: set[str] = set()
 
     def refusal(self, name: str) -> str:
-        """Why a driver that there is may not be used; "" when it may."""
+        """The reason why an installed driver is disabled; "" when it is enabled."""
         self._drivers.add(name)
         return self._choice.refusal(name)
 
     def warnings(self, fingerprints: Iterable[str]) -> list[str]:
-        """Options that nobody knows or asked for, and names in lists that nothing has; for after plugins were made."""
+        """Warnings about unknown options and list entries; call it after plugins were loaded."""
         known = KNOWN | frozenset(OLD_NAMES.values())
         found = [
             f'client.options "{name}" has no effect: there is no such option{_near(name, known)}'

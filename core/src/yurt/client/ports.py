@@ -1,4 +1,4 @@
-"""What a client needs of its servers. `server` implements it in process; a remote transport is a further adapter."""
+"""The calls of a client to its servers, implemented by `server` in process and by `rpc` over the network."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ class ServerPort(Protocol):
         ...
 
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
-        """Say that the node lives; `status` is what it believes itself to be (initializing, then ready).
+        """Send a heartbeat; `status` is the status that the node asks for (initializing, then ready).
 
         `identity` says which identity it holds; the answer may bring another one.
         """
         ...
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
-        """Wait until the node's allocations change beyond `min_index`, or the time is over; all of them, by id."""
+        """Wait until the node's allocations change beyond `min_index` or the time-out; all of them, by id."""
         ...
 
     async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
-        """The allocations with their jobs; ids that are gone are left out."""
+        """The allocations with their jobs; unknown ids are left out."""
         ...
 
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
-        """Report on allocations; the index at which the report was stored."""
+        """Report allocations; the index at which the report was stored."""
         ...
 
     async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
-        """Service instances that run on the node; the index at which they are stored."""
+        """Register services of the node; the index at which they are stored."""
         ...
 
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
-        """Service instances that no longer run on the node; unknown ids are no error."""
+        """Deregister services of the node; unknown ids are no error."""
         ...
 
     async def emit_events(self, request: NodeEventsRequest) -> None:
@@ -61,17 +61,17 @@ class ServerPort(Protocol):
         ...
 
     def fetch_disk(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
-        """The data that the predecessor of an allocation of the node left where it ran, once that has ended."""
+        """The sticky data of the ended predecessor of an allocation of the node."""
         ...
 
     async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
-        """What a task's template needs of the cluster, once it is newer than the query's index."""
+        """Data of the cluster for a task's template, once it is newer than the query's index."""
         ...
 
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
-        """A CSI volume for an allocation of the node; raises Unavailable while another holds it."""
+        """Claim a CSI volume for an allocation of the node; raises Unavailable while another one holds it."""
         ...
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
-        """The token of a task that runs on the node."""
+        """Sign the identity token of a task of the node."""
         ...

@@ -1,4 +1,4 @@
-"""What a task asks for that this version of the client cannot give: said before anything starts, never ignored."""
+"""Settings of a task that this version of the client does not support: refused before a start, never ignored."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from yurt.structs.task import Task
 
 
 def unavailable(group: TaskGroup, task: Task) -> str:
-    """Why the task cannot be prepared here, or nothing."""
+    """The reason why the task cannot be prepared here, or ""."""
     asked = tuple(not_available(group, task))
     if not asked:
         return ""
@@ -17,7 +17,7 @@ def unavailable(group: TaskGroup, task: Task) -> str:
 
 
 def notice(group: TaskGroup, task: Task) -> str:
-    """What the task may run without, but its user should know; said once, by the task that has it or the first one."""
+    """A notice about an unsupported service setting, given once by the task that has it or by the first task."""
     is_first = group.tasks[0].name == task.name
     found = next(unregistered((*task.services, *(group.services if is_first else ()))), "")
     return f"{found[0].upper()}{found[1:]}; the task runs without it" if found else ""

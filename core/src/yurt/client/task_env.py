@@ -27,7 +27,7 @@ _NAMESPACED_MODES = ("bridge",)
 
 
 class EnvInputs(Value):
-    """Everything that a task's environment is made from; directories are as the task sees them."""
+    """The inputs of a task's environment; directories are as the task sees them."""
 
     node: Node
     region: str
@@ -44,7 +44,7 @@ class EnvInputs(Value):
 
 
 def clean_key(key: str) -> str:
-    """A name that every shell accepts."""
+    """A variable name that every shell accepts."""
     return _UNCLEAN.sub("_", key)
 
 
@@ -100,7 +100,7 @@ def merged_meta(inputs: EnvInputs) -> dict[str, str]:
 
 
 def node_values(node: Node, region: str) -> dict[str, str]:
-    """All that `${...}` finds of a node, by name: `node.*`, `attr.*` and `meta.*`."""
+    """The node values for `${...}`, by name: `node.*`, `attr.*` and `meta.*`."""
     attributes = {f"attr.{name}": value for name, value in node.attributes.items()}
     return {**_own_values(node, region), **attributes, **{f"meta.{name}": value for name, value in node.meta.items()}}
 
@@ -117,7 +117,7 @@ def _own_values(node: Node, region: str) -> dict[str, str]:
 
 
 def lookup_in(node: Node, region: str, env: Mapping[str, str]) -> Callable[[str], str | None]:
-    """How `${name}` is found: node values, `env["X"]`, then variables of the environment."""
+    """The look-up of `${name}`: node values, `env["X"]`, then variables of the environment."""
     of_node = _own_values(node, region)
 
     def lookup(name: str) -> str | None:

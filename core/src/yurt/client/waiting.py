@@ -1,4 +1,4 @@
-"""Waiting for an event or for a time, whichever comes first, on the clock of an `Env`."""
+"""Waits for an event or a time, whichever comes first, on the clock of an `Env`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class LightEvent(asyncio.Event):
-    """An event that has a list of those who wait only while there are any.
+    """An `asyncio.Event` that takes less memory: it has a list of waiters only while there are any.
 
     An empty list of asyncio's own takes 760 bytes. An allocation has a dozen events and keeps them when it has ended,
     until it is collected: they were half of what it takes.
@@ -29,7 +29,7 @@ class LightEvent(asyncio.Event):
         return self._value
 
     def set(self) -> None:
-        """Wake everybody who waits."""
+        """Wake all waiters."""
         self._value = True
         waiters, self._waiters = self._waiters, ()
         for waiter in waiters:
@@ -37,11 +37,11 @@ class LightEvent(asyncio.Event):
                 waiter.set_result(None)
 
     def clear(self) -> None:
-        """Have those who come now wait."""
+        """Make later waiters wait."""
         self._value = False
 
     async def wait(self) -> Literal[True]:
-        """Wait until it is set; whoever is woken goes on, also when it is cleared again at once."""
+        """Wait until it is set; a woken waiter proceeds even when it is cleared at once."""
         if self._value:
             return True
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -54,7 +54,7 @@ class LightEvent(asyncio.Event):
 
 
 async def value_unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
-    """The value of `work`; None when the event comes first, which cancels it."""
+    """The result of `work`; None when the event comes first and cancels it."""
     working = asyncio.ensure_future(work)  # noqa: TID251 - awaited or cancelled below
     waiting = asyncio.ensure_future(event.wait())  # noqa: TID251 - cancelled below
     try:
@@ -66,7 +66,7 @@ async def value_unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T 
 
 
 async def finish_unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Do `work` to its end, unless the event comes first and cancels it; whether it was done."""
+    """Run `work`, unless the event comes first and cancels it; whether it has finished."""
     working = asyncio.ensure_future(work)  # noqa: TID251 - awaited or cancelled below
     waiting = asyncio.ensure_future(event.wait())  # noqa: TID251 - cancelled below
     try:
@@ -78,7 +78,7 @@ async def finish_unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -
 
 
 async def _give_up(work: asyncio.Future[Any]) -> None:
-    """Cancel work that goes on, and wait for its end; whoever waits may be cancelled meanwhile, and hears of it.
+    """Cancel unfinished work and wait for its end; a cancellation of the caller passes through.
 
     To await the work itself would mix up both: its end by our cancellation and that of the waiting.
     """

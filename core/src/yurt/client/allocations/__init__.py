@@ -1,1 +1,1 @@
-"""Allocations on this node: runners, records of ended ones, directories, reports, removal."""
+"""Allocations on this node: assignment, runners, reports to the servers, removal, garbage collection."""

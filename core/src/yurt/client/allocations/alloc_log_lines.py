@@ -1,4 +1,4 @@
-"""Lines of the log by which an operator sees what becomes of allocations on this node."""
+"""Log lines for the start, the end and the failure of an allocation."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from yurt.structs.commands import AllocUpdate
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_RUNNING
 
 _FOLLOWS_FROM_OTHERS = frozenset({"Not Restarting", "Killing", "Killed", "Sibling Task Failed"})
-"""Events that come after what made a task fail."""
+"""Events that follow the cause of a failure."""
 
 
 def life_line(name: str, before: str | None, update: AllocUpdate) -> str:
-    """What to say of a report after one of the status `before` (None: it is the first); "" when nothing happened."""
+    """The line for a report after one with status `before`, None for the first; "" when it is unchanged."""
     status = update.client_status
     if status == before:
         return ""
@@ -27,6 +27,6 @@ def life_line(name: str, before: str | None, update: AllocUpdate) -> str:
 
 
 def reason_of(state: TaskState) -> str:
-    """What made a task fail, as its newest telling event says."""
+    """The cause of a task's failure, from its newest event that explains it."""
     events = [event for event in reversed(state.events) if event.type not in _FOLLOWS_FROM_OTHERS]
     return next((event.display_message for event in (*events, *reversed(state.events)) if event.display_message), "")

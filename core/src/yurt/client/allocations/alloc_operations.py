@@ -1,4 +1,4 @@
-"""What servers ask of a node about its allocations, files apart (`yurt.server.ports.NodePort`)."""
+"""Operations on allocations except on their files (`yurt.server.ports.NodePort`)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage
 from yurt.structs.status import TASK_DEAD
 
 END_LIMIT_S = 30.0
-"""How long the data of an allocation is waited for that is about to end."""
+"""Time limit for an allocation to end before its data is packed."""
 
 
 class AllocOperations:
-    """Questions and orders for one allocation each; unknown ones raise NotFound, or Unavailable at the start."""
+    """Operations on one allocation each; an unknown one raises NotFound, or Unavailable while the client restores."""
 
     def __init__(
         self,
@@ -46,15 +46,15 @@ class AllocOperations:
         self._execs = execs
 
     async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
-        """Use of an allocation; of one task when `task` is not empty."""
+        """Resource usage of an allocation, or of one task when `task` is not empty."""
         return await self._meter.alloc_usage(await self._table.find(alloc_id), task)
 
     async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
-        """What the checks of an allocation's services said last."""
+        """The last results of the checks of an allocation's services."""
         return (await self._table.find(alloc_id)).check_statuses()
 
     async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
-        """Restart one task, or the running ones, or all of them."""
+        """Restart one task, the running tasks, or all tasks."""
         alloc = await self._table.find(alloc_id)
         if not isinstance(alloc, AllocRunner) or not alloc.is_live:
             raise Conflict(f"allocation {alloc_id} is stopping or has ended; it cannot be restarted")
@@ -88,7 +88,7 @@ class AllocOperations:
             await runner.signal(signal)
 
     async def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
-        """Run a command in a running task; all that comes from elsewhere, actions too, passes here."""
+        """Run a command in a running task. Every remote command, including actions, passes through here."""
         if self._config.disable_remote_exec:
             raise PermissionDenied(
                 "Permission denied: this node runs no commands in its tasks for others "
@@ -104,7 +104,7 @@ class AllocOperations:
                 yield frame
 
     async def pack_disk(self, alloc_id: str) -> AsyncGenerator[bytes]:
-        """The data of an allocation that has ended, for its successor elsewhere.
+        """The data of an ended allocation as a tar stream, for its successor on another node.
 
         The servers may know of its end a moment before its runner has put everything away.
         """
@@ -129,14 +129,14 @@ def _tasks_of(alloc: AllocRunner | EndedAlloc) -> Mapping[str, TaskRunner]:
 
 
 def _need_task(alloc: AllocRunner | EndedAlloc, name: str) -> None:
-    """Raises NotFound when the allocation has no such task."""
+    """Raise NotFound when the allocation has no such task."""
     names = [user.name for user in alloc.users]
     if name not in names:
         raise NotFound(f"Could not find task {name!r} in allocation {alloc.id}; it has {', '.join(names)}")
 
 
 def _running_task(alloc: AllocRunner | EndedAlloc, name: str) -> TaskRunner:
-    """A task that runs; raises NotFound or Invalid."""
+    """The running task of that name; raises NotFound or Invalid."""
     _need_task(alloc, name)
     runner = _tasks_of(alloc).get(name)
     if runner is None or runner.machine.phase != machine.RUNNING or runner.driver is None:

@@ -1,4 +1,4 @@
-"""The allocations of this node, from the servers' list to the reports: the parts of this package, composed."""
+"""Composes the parts that run the allocations of this node, from the servers' list to the reports."""
 
 from __future__ import annotations
 

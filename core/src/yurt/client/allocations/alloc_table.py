@@ -1,4 +1,4 @@
-"""The allocations of a client: runners of those that live, and records of those that have ended.
+"""The allocations of a client: runners of live allocations, records of ended ones.
 
 A runner is retired when its allocation has ended and the drivers have freed what its tasks held. Nothing refers to it
 from then on, and no cycle of references leads through it, so it is freed at once: a garbage collection that came later
@@ -22,11 +22,11 @@ from yurt.sdk.value import UnixNano, Value
 from yurt.structs.rpc import AllocCheckStatus
 
 RESTORE_LIMIT_S = 30.0
-"""How long questions about allocations wait until a client has taken up what it ran."""
+"""Time limit for operations that wait until the client has restored its allocations."""
 
 
 class EndedAlloc(Value):
-    """An allocation of which nothing runs any more; its directory may still be there.
+    """An ended allocation; its directory may still exist.
 
     A runner with its tasks takes some ten kilobytes, a record a few hundred bytes, and batch jobs leave thousands of
     ended allocations behind.
@@ -38,15 +38,15 @@ class EndedAlloc(Value):
     users: tuple[TaskUser, ...]
     """Its tasks."""
     checks: tuple[AllocCheckStatus, ...] = ()
-    """What the checks of its services said last."""
+    """The last results of its services' checks."""
 
     def check_statuses(self) -> tuple[AllocCheckStatus, ...]:
-        """What the checks said last."""
+        """The last results of the checks."""
         return self.checks
 
 
 class AllocTable:
-    """Every allocation that the servers have given to a client and not yet forgotten."""
+    """Every allocation that the servers have assigned to the client and still list."""
 
     def __init__(self, env: Env) -> None:
         self.live: dict[str, AllocRunner] = {}
@@ -67,13 +67,13 @@ class AllocTable:
         return None if ended is None else ended.namespace
 
     def set_restored(self) -> None:
-        """What an earlier agent ran is in the table."""
+        """The allocations of an earlier agent are in the table."""
         self._restored.set()
 
     async def find(self, alloc_id: str) -> AllocRunner | EndedAlloc:
-        """An allocation; a client that has just begun may be about to take it up. Raises NotFound or Unavailable."""
+        """An allocation; waits while the client restores. Raises NotFound or Unavailable."""
         if alloc_id not in self and not await wait_or_sleep(self._env, self._restored, RESTORE_LIMIT_S):
-            raise Unavailable("this node still takes up what it ran: try again in a moment")
+            raise Unavailable("this node is still restoring its allocations; try again in a moment")
         found = self.live.get(alloc_id) or self.ended.get(alloc_id)
         if found is None:
             text = f"Unknown allocation {alloc_id!r}: this node does not run it"
@@ -81,7 +81,7 @@ class AllocTable:
         return found
 
     def is_task_dead(self, alloc_id: str, task: str) -> bool:
-        """The task runs no more, and will not start again."""
+        """Whether the task has ended and will not start again."""
         runner = self.live.get(alloc_id)
         return runner is None or runner.tasks[task].machine.phase == DEAD
 
@@ -93,7 +93,7 @@ class AllocTable:
                     yield task
 
     def held_handles(self) -> dict[str, list[TaskHandle]]:
-        """What each driver holds for tasks."""
+        """The handles of tasks, by driver."""
         found: dict[str, list[TaskHandle]] = {}
         for runner in self.live.values():
             for task in runner.tasks.values():
@@ -102,12 +102,12 @@ class AllocTable:
         return found
 
     def over(self) -> Iterator[EndedAlloc]:
-        """Records of all that have ended, those included whose drivers still free something."""
+        """Records of all ended allocations, including those whose drivers still free resources."""
         yield from self.ended.values()
         yield from (_record_of(runner) for runner in self.live.values() if runner.is_over)
 
     def retire(self, runner: AllocRunner) -> None:
-        """Keep a record in the place of a runner whose allocation is over."""
+        """Replace the runner of an ended allocation by a record."""
         assert runner.is_over, runner.alloc.id
         if self.live.get(runner.alloc.id) is runner:
             del self.live[runner.alloc.id]
@@ -115,7 +115,7 @@ class AllocTable:
         runner.release()
 
     def forget(self, alloc_id: str) -> None:
-        """The servers have forgotten the allocation."""
+        """Remove an allocation that the servers no longer list."""
         runner = self.live.pop(alloc_id, None)
         if runner is not None:
             runner.release()
@@ -127,7 +127,7 @@ class AllocTable:
 
 
 def _record_of(runner: AllocRunner) -> EndedAlloc:
-    """What is remembered of an allocation that is over."""
+    """The record of an ended allocation."""
     return EndedAlloc(
         id=runner.id,
         namespace=runner.alloc.namespace,

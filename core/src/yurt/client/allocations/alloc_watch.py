@@ -1,4 +1,4 @@
-"""Which allocations this node should run, as the servers see it.
+"""Follows the servers' list of the allocations assigned to this node.
 
 The list is pulled (a blocking query) and the allocations whose index moved are fetched; what both mean is decided in
 `lifecycle.alloc_list` (invariant E2). The newest index is kept on disk, so its rules hold over a restart too.
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class AllocWatch:
-    """Follows the servers' list of this node's allocations."""
+    """The loop that pulls the list and fetches changed allocations."""
 
     def __init__(
         self, server: ServerPort, env: Env, store: ClientDatabase, *, node_id: str, is_dev: bool = False
@@ -45,17 +45,17 @@ class AllocWatch:
         """A list has been taken over that is as new as the last one that was asked for."""
 
     def know(self, records: Iterable[AllocRecord]) -> None:
-        """Allocations that are here from an earlier run, at the index that their records hold."""
+        """Take allocations of an earlier agent as known, at the indexes in their records."""
         self._list.know({record.id: record.alloc.alloc_modify_index for record in records if record.alloc is not None})
 
     def look_again(self, least_index: int) -> None:
-        """Ask at once, whatever is waited for, and take nothing that is older than `least_index`."""
+        """Pull the list at once, and ignore lists older than `least_index`."""
         self._list.expect(least_index)
         self.fresh.clear()
         self._again.set()
 
     async def run(self, *, least_index: int, apply: Callable[[Changes], Awaitable[None]]) -> None:
-        """Follow the list for ever; the first one must not be older than `least_index` (the registration)."""
+        """Follow the list until cancelled, ignoring lists older than `least_index`, the index of the registration."""
         stored = await self._store.seen_index()
         self._list.expect(max(stored, least_index))
         min_index = 0
@@ -67,7 +67,7 @@ class AllocWatch:
                 found = await value_unless(self._again, self._ask(min_index))
             except YurtError as error:
                 retry_s = NO_SERVER_RETRY_S if isinstance(error, Unavailable) else self._retry_s
-                log.warning("fetching allocations failed: %s; trying again in %gs", error, retry_s)
+                log.warning("fetching allocations failed: retry_s=%g error=%s", retry_s, error)
                 await wait_or_sleep(self._env, self._again, retry_s)
                 continue
             if found is None:
@@ -75,7 +75,7 @@ class AllocWatch:
             pull, changes = found
             if self._list.is_older(pull):
                 seen = self._list.seen_index
-                log.warning("ignoring a list of allocations at index %d: %d was seen", pull.index, seen)
+                log.warning("ignoring an outdated list of allocations: index=%d seen_index=%d", pull.index, seen)
                 min_index = 0
                 await self._env.sleep(STALE_RETRY_S)
                 continue
@@ -88,7 +88,7 @@ class AllocWatch:
             min_index = pull.index
 
     async def _ask(self, min_index: int) -> tuple[AllocPull, Changes]:
-        """The next list, and what it means; of a list that is too old nothing is fetched."""
+        """The next list and its changes; nothing is fetched for a list that is too old."""
         pull = await self._server.pull_allocs(self._node_id, min_index=min_index, timeout_s=PULL_TIMEOUT_S)
         return pull, Changes() if self._list.is_older(pull) else await self._changes(pull)
 

@@ -1,4 +1,4 @@
-"""The allocations that the servers assign to this node: begun, changed and removed as their list says.
+"""Starts, updates and removes allocations as the servers assign them to this node.
 
 What a list means is decided in `lifecycle.alloc_list`; here its changes are carried out.
 """
@@ -20,7 +20,7 @@ from yurt.structs.status import CLIENT_COMPLETE, CLIENT_FAILED, CLIENT_UNKNOWN
 
 
 class Assignments:
-    """Brings what runs here into line with what the servers list."""
+    """Brings the running allocations into line with the servers' list."""
 
     def __init__(
         self, table: AllocTable, runners: Runners, *, removals: Removals, reporter: Reporter, lost: LostRecords
@@ -32,14 +32,14 @@ class Assignments:
         self._lost = lost
 
     def restore(self, records: Iterable[AllocRecord]) -> None:
-        """Continue what an earlier agent ran; questions about allocations are answered from now on."""
+        """Continue the allocations of an earlier agent; operations on allocations are answered from then on."""
         for record in records:
             assert record.alloc is not None, record.id
             self._runners.begin(record.alloc, record)
         self._table.set_restored()
 
     async def apply(self, changes: Changes) -> None:
-        """Carry out the changes of a list; reports may leave from now on."""
+        """Carry out the changes of a list; reports may be sent from then on."""
         for alloc in changes.fetched:
             self._take(alloc)
         self._lost.unclaimed()

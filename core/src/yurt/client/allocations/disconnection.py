@@ -26,7 +26,7 @@ class DisconnectionWatch:
         self._contact = contact
 
     async def run(self) -> None:
-        """Look each second, for ever."""
+        """Check every second until cancelled."""
         while True:
             await self._env.sleep(CHECK_EVERY_S)
             self._look()

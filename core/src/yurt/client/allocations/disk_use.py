@@ -1,4 +1,4 @@
-"""The size of an allocation's directory against what its group asked for (`ephemeral_disk.size`).
+"""Enforces `ephemeral_disk.size`: compares the size of an allocation's directory with what its group asked for.
 
 All that an allocation writes below its own directory counts, logs included; what lies in memory (secrets) and what is
 mounted from elsewhere does not. A walk is bounded, and the larger the trees, the longer the pause until the next one.
@@ -36,7 +36,7 @@ ENTRIES_MAX = 1_000_000
 
 
 class DiskWatch:
-    """Stops allocations that take more of the disk than they asked for, or warns, as the client's options say."""
+    """Stops allocations that exceed their disk size, or only warns, as configured (`ephemeral_disk.over_size`)."""
 
     def __init__(
         self, alloc_dir: str, env: Env, *, mode: str, runners: Callable[[], Mapping[str, AllocRunner]]
@@ -48,7 +48,7 @@ class DiskWatch:
         self._warned: set[str] = set()
 
     async def run(self, group: asyncio.TaskGroup) -> None:
-        """Look at all allocations, for ever."""
+        """Measure all allocations repeatedly until cancelled."""
         while self._mode != OFF:
             begin = self._env.monotonic()
             await asyncio.wait({supervised(group, "sizes of allocations", self._look())})
@@ -69,21 +69,21 @@ class DiskWatch:
         if self._mode == WARN:
             self._warned.add(runner.alloc.id)
             if not was_warned(runner.states.values()):
-                log.warning("allocation %s: %s", runner.alloc.id, text)
+                log.warning("allocation exceeds its disk size: allocation=%s: %s", runner.alloc.id, text)
                 runner.note(events.disk_exceeded(text))
             return
-        log.warning("allocation %s: %s", runner.alloc.id, text)
+        log.warning("allocation exceeds its disk size: allocation=%s: %s", runner.alloc.id, text)
         reason = events.disk_exceeded(f"{text}; raise ephemeral_disk {{ size }} to let it use more")
         runner.stop(allocation.Stop(reason=reason, is_failure=True))
 
 
 def was_warned(states: Iterable[TaskState]) -> bool:
-    """Whether a task's events tell it already: an earlier agent may have warned."""
+    """Whether a task was warned before, possibly by an earlier agent."""
     return any(event.type == events.DISK_EXCEEDED for state in states for event in state.events)
 
 
 def bytes_below(root: str) -> int:
-    """What the files below a folder take on its own file system; links are not followed. Blocking."""
+    """Bytes that the files below a folder take on its file system; symbolic links are not followed. Blocking."""
     try:
         device = os.lstat(root).st_dev
     except OSError:
@@ -104,7 +104,7 @@ def bytes_below(root: str) -> int:
 
 
 def _entries(folder: str, device: int) -> Iterator[tuple[str, os.stat_result]]:
-    """What a folder holds on the device; what is gone meanwhile is left out."""
+    """The entries of a folder that are on the device; entries removed meanwhile are left out."""
     try:
         entries = list(os.scandir(folder))
     except OSError:

@@ -1,4 +1,4 @@
-"""Removing the directories of ended allocations: oldest first, when there are too many or the disk is filling.
+"""Client garbage collection: removes directories of ended allocations, oldest first, beyond a count or a disk usage.
 
 Only the directory goes. The record stays until the servers stop listing the allocation, so that an ended allocation
 is never taken for a new one (invariant D4).
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class GarbageCollector:
-    """Knows which allocations may lose their directory."""
+    """Removes directories at intervals and on request."""
 
     def __init__(self, config: ClientConfig, env: Env, allocs: AllocTable) -> None:
         self._config = config
@@ -30,7 +30,7 @@ class GarbageCollector:
         self._slots = asyncio.Semaphore(max(config.gc_parallel_destroys, 1))
 
     async def run(self) -> None:
-        """Look at each interval, for ever."""
+        """Collect at each interval until cancelled."""
         while True:
             await self._env.sleep(self._config.gc_interval_s)
             await self.collect_excess()
@@ -43,7 +43,7 @@ class GarbageCollector:
             reason = await self._reason(present)
             if not reason:
                 return
-            log.info("removing the directory of allocation %s: %s", alloc.id, reason)
+            log.info("removing allocation directory: allocation=%s reason=%s", alloc.id, reason)
             await self._remove(alloc.id)
             present -= 1
 
@@ -59,7 +59,7 @@ class GarbageCollector:
         return ""
 
     async def _collectable(self) -> list[EndedAlloc]:
-        """Ended allocations whose directory is still there, the oldest end first."""
+        """Ended allocations that still have a directory, the earliest end first."""
         ended = sorted(self._allocs.over(), key=lambda each: each.finished_at)
         names = await asyncio.to_thread(self._present)
         return [alloc for alloc in ended if alloc.id in names]
@@ -84,7 +84,7 @@ class GarbageCollector:
                 group.create_task(self._remove(alloc.id))
 
     async def _remove(self, alloc_id: str) -> None:
-        """Remove a directory in which nothing is left that writes."""
+        """Remove a directory once no task writes into it."""
         runner = self._allocs.live.get(alloc_id)
         if runner is not None:
             await runner.wait_cleaned()

@@ -1,4 +1,4 @@
-"""A client whose database was damaged: what runs here is found again, and nothing is started beside it.
+"""Recovery after damage to the client's database: running tasks are found again, and none is started twice.
 
 Of an allocation without a readable record three things are known: its directory, which is made before anything of it
 starts; what its servers were told of its tasks; and what the drivers find by the ids of its runs, which they write down
@@ -18,7 +18,7 @@ log = logging.getLogger(__name__)
 
 
 class LostRecords:
-    """The allocations of which something may run here although their records cannot be read."""
+    """Allocations without a readable record of which tasks may still run."""
 
     def __init__(self, database: ClientDatabase, alloc_dir: str) -> None:
         self._database = database
@@ -26,7 +26,7 @@ class LostRecords:
         self._ids: set[str] = set()
 
     def sort(self, records: tuple[AllocRecord, ...]) -> tuple[AllocRecord, ...]:
-        """The records that can be used; blocking. The others are remembered, and so are directories without any."""
+        """The usable records; the others, and directories without a record, are remembered as lost. Blocking."""
         usable: list[AllocRecord] = []
         if self._database.is_incomplete:  # a record may be there, and older than what runs
             self._ids.update(record.id for record in records)
@@ -34,7 +34,7 @@ class LostRecords:
         for record in records:
             alloc = record.alloc
             if record.error or alloc is None or alloc.job is None or alloc.job.group(alloc.task_group) is None:
-                log.error("the client's record of an allocation cannot be read, what runs of it is looked for: "
+                log.error("unreadable record of an allocation, looking for its running tasks: "
                           "allocation=%s: %s", record.id, record.error or "it has no job")  # fmt: skip
                 self._ids.add(record.id)
             else:
@@ -45,18 +45,18 @@ class LostRecords:
 
     @property
     def ids(self) -> frozenset[str]:
-        """Those that were not taken up yet."""
+        """The lost allocations that were not recovered yet."""
         return frozenset(self._ids)
 
     def take(self, alloc_id: str) -> bool:
-        """Whether an allocation is one of them; it is none from now on."""
+        """Whether an allocation was lost; it no longer counts as lost afterwards."""
         is_lost = alloc_id in self._ids
         self._ids.discard(alloc_id)
         return is_lost
 
     def unclaimed(self) -> None:
-        """The servers have told of all allocations of this node: what is left is nobody's."""
+        """The servers have listed all allocations of this node: the remaining lost ones belong to none."""
         if self._ids:
-            log.warning("directories of allocations that the servers do not know are left, and what may run of them: "
+            log.warning("directories and tasks of allocations unknown to the servers are left alone: "
                         "allocations=%s", ",".join(sorted(self._ids)))  # fmt: skip
         self._ids.clear()

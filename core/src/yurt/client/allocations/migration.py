@@ -1,4 +1,4 @@
-"""The data of an allocation on its way to another node: `alloc/data` and each task's `local`, as one tar stream.
+"""Migration of sticky data to another node: `alloc/data` and each task's `local` as one tar stream.
 
 The stream comes from another machine, so it is held for hostile and written as an archive of a stranger is
 (`yurt.client.archives.tree`): only names in those folders are taken, devices and pipes are left out, links are made
@@ -34,12 +34,12 @@ log = logging.getLogger(__name__)
 
 
 def folders_of(tasks: Iterable[str]) -> tuple[str, ...]:
-    """What moves, relative to the allocation's directory."""
+    """The migrated folders, relative to the allocation's directory."""
     return ("alloc/data", *(f"{component(task)}/local" for task in tasks))
 
 
 async def to_its_end(function: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:
-    """A call in a thread that uses a descriptor: who is cancelled waits for it, so that none is closed under it."""
+    """Run a call in a thread to its end even when cancelled, so that its file descriptor is not closed meanwhile."""
     work = asyncio.ensure_future(asyncio.to_thread(function, *args, **given))  # noqa: TID251 - awaited in any case
     try:
         return await asyncio.shield(work)
@@ -50,7 +50,7 @@ async def to_its_end(function: Callable[P, T], *args: P.args, **given: P.kwargs)
 
 
 async def pack(root: str, alloc_id: str, tasks: Iterable[str], *, owners: Owners = None) -> AsyncGenerator[bytes]:
-    """The data of an allocation that has ended, in pieces; files of several names only of these owners."""
+    """The data of an ended allocation in pieces; files with several hard links only of these owners."""
     base, folders = alloc_path(root, alloc_id), folders_of(tasks)
     reader, writer = os.pipe()
     packing = asyncio.ensure_future(asyncio.to_thread(_pack, base, folders, writer, owners))  # noqa: TID251 - awaited below
@@ -79,16 +79,16 @@ def _is_plain(member: tarfile.TarInfo) -> bool:
 
 
 def _is_of_host(path: Path, owners: Owners) -> bool:
-    """A file that may be one of the host by a second name: elsewhere it would be the task's own."""
+    """Whether a file may be a hard link to a file of the host, which must not reach another node."""
     found = path.lstat()
     if owners is None or not stat.S_ISREG(found.st_mode) or found.st_nlink == 1 or found.st_uid in owners:
         return False
-    log.warning("left out of moved data, a file of several names of another user: path=%s uid=%d", path, found.st_uid)
+    log.warning("migration leaves out a hard-linked file of another user: path=%s uid=%d", path, found.st_uid)
     return True
 
 
 async def unpack(pieces: AsyncIterator[bytes], root: str, alloc_id: str, *, tasks: Iterable[str], limit: int) -> None:
-    """Write the data below the directory of a new allocation; raises Invalid for what may not be, or is too much."""
+    """Write the data below the directory of a new allocation; raises Invalid for a forbidden entry or too much data."""
     base, folders = alloc_path(root, alloc_id), folders_of(tasks)
     reader, writer = os.pipe()
     unpacking = asyncio.ensure_future(  # noqa: TID251 - awaited below
@@ -114,14 +114,14 @@ def _write_all(writer: int, piece: bytes) -> None:
 
 
 class _Limit:
-    """How many bytes the data may take."""
+    """Bounds the bytes of the data."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._total = 0
 
     def add(self, size: int) -> None:
-        """More bytes."""
+        """Count more bytes."""
         self._total += size
         if self._total > self._limit:
             raise Invalid(f"the data takes more than {self._limit} bytes (ephemeral_disk.size)")
@@ -145,13 +145,13 @@ def _unpack(base: Path, folders: tuple[str, ...], reader: int, limit: int) -> No
 
 
 def _drain(file: IO[bytes]) -> None:
-    """Read the padding behind the archive, so that its sender meets no broken pipe."""
+    """Read the padding after the archive, so that the sender's pipe does not break."""
     while file.read(PIECE_BYTES):
         pass
 
 
 def _write(file: IO[bytes], writer: TreeWriter, folders: tuple[str, ...], budget: _Limit) -> None:
-    """Write folders and files, and the links at the end."""
+    """Write folders and files, then the links."""
     from yurt.client.archives import tar
     from yurt.client.archives.tree import Attributes
 

@@ -1,4 +1,4 @@
-"""When this node may call itself ready: its allocations are fetched, restored and reported (invariant E1)."""
+"""Allows the node to become ready once its allocations are fetched, restored and reported (invariant E1)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from yurt.client.allocations.reports import Reporter
 
 
 class Readiness:
-    """Repeats fetching and reporting whenever the servers have lost sight of the node, then allows ready."""
+    """Repeats fetching and reporting after each loss of registration, then allows ready again."""
 
     def __init__(self, table: AllocTable, watch: AllocWatch, reporter: Reporter) -> None:
         self._table = table
@@ -21,7 +21,7 @@ class Readiness:
         self._is_lost.set()
 
     def lose(self, index: int) -> None:
-        """The servers have lost sight of the node: fetch the list of `index` or a later one, report everything."""
+        """The servers no longer take the node for ready: fetch a list of at least `index`, report everything."""
         self._watch.look_again(index)
         self._reporter.resend()
         for runner in self._table.live.values():
@@ -29,7 +29,7 @@ class Readiness:
         self._is_lost.set()
 
     async def run(self, allow_ready: Callable[[], None]) -> None:
-        """Allow ready at the start and after each loss, for ever."""
+        """Allow ready at the start and after each loss, until cancelled."""
         while True:
             await self._is_lost.wait()
             self._is_lost.clear()

@@ -1,4 +1,4 @@
-"""Removing allocations that the servers have forgotten: they end, then their directories and records go."""
+"""Removes allocations that the servers no longer list: their tasks end, then directories and records go."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from yurt.client.allocations.alloc_table import AllocTable
 from yurt.runtime.supervise import attempted, supervised
 
 AT_ONCE = 8
-"""Ended allocations that are removed together: a task of its own for each of thousands takes 4 KB each."""
+"""Concurrent removals of ended allocations; one asyncio task for each of thousands would take 4 KB each."""
 
 Release = Callable[[str], Awaitable[None]]
 """Gives back something that an allocation holds, by the allocation's id."""
@@ -36,7 +36,7 @@ class Removals:
         self._forget = forget
 
     def begin(self, alloc_ids: Iterable[str]) -> None:
-        """Begin to remove them: those that still run each on its own, since their ends may take long."""
+        """Begin to remove allocations: each live one in a task of its own, since its end may take long."""
         ended: list[str] = []
         for alloc_id in alloc_ids:
             if alloc_id in self._allocs.live:

@@ -1,4 +1,4 @@
-"""Reports of allocations to the servers: the first change goes out at once, what follows gathers behind it.
+"""Reports allocations to the servers: a first change at once, later ones in batches.
 
 A report whose status differs from the last one that was acknowledged is urgent. Others wait up to 200 ms for company.
 Reports of one allocation replace each other, so the queue is never longer than the list of allocations. Nothing
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Reporter:
-    """Sends what the allocation runners say."""
+    """The queue of reports and the loop that sends them."""
 
     def __init__(self, server: ServerPort, env: Env, *, node_id: str, retry_s: float = RETRY_S) -> None:
         self._server = server
@@ -44,7 +44,7 @@ class Reporter:
         self._idle.set()
 
     def offer(self, update: AllocUpdate) -> None:
-        """Report this, unless the servers know it."""
+        """Queue a report, unless the servers have acknowledged the same one."""
         self._last[update.id] = update
         if update == self._acked.get(update.id):
             self._pending.pop(update.id, None)
@@ -56,16 +56,16 @@ class Reporter:
             self._urgent.set()
 
     def status_of(self, alloc_id: str) -> str | None:
-        """The status that was last offered."""
+        """The status in the last report."""
         last = self._last.get(alloc_id)
         return last.client_status if last else None
 
     def open(self) -> None:
-        """The servers have been reached: reports may leave."""
+        """Allow sending: the first list of the servers has been carried out."""
         self._open.set()
 
     def resend(self, alloc_id: str = "") -> None:
-        """Tell everything again, or all of one allocation: the servers may have lost sight of it meanwhile."""
+        """Send the last reports again, of all allocations or of one: the servers may have missed them."""
         for update in tuple(self._last.values()):
             if not alloc_id or update.id == alloc_id:
                 self._acked.pop(update.id, None)
@@ -73,7 +73,7 @@ class Reporter:
         self._again.set()
 
     def forget(self, alloc_id: str) -> None:
-        """The allocation is gone on both sides."""
+        """Drop all reports of an allocation that the servers no longer list."""
         for known in (self._pending, self._acked, self._last):
             known.pop(alloc_id, None)
 
@@ -82,7 +82,7 @@ class Reporter:
         await self._idle.wait()
 
     async def run(self) -> None:
-        """Send for ever."""
+        """Send until cancelled."""
         await self._open.wait()
         while True:
             await self._wake.wait()
@@ -107,7 +107,7 @@ class Reporter:
         try:
             await self._server.update_allocs(UpdateAllocsRequest(node_id=self._node_id, updates=batch))
         except YurtError as error:
-            log.warning("reporting %d allocations failed: %s; trying again in %gs", len(batch), error, self._retry_s)
+            log.warning("reporting allocations failed: count=%d retry_s=%g error=%s", len(batch), self._retry_s, error)
             return False
         if self._again.is_set():
             return True  # what was stored before the servers lost sight of it is told again

@@ -1,4 +1,4 @@
-"""The runners of a client: begun, watched until their allocations are over, and retired to records."""
+"""Starts allocation runners, supervises them, and replaces them by records when their allocations have ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Runners:
-    """Runs the allocations of a table; a runner that fails costs its own allocation."""
+    """Runs the allocations of a table; a failing runner fails only its own allocation."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Runners:
         )
 
     def _predecessors(self, alloc: Allocation) -> tuple[weakref.ref[AllocRunner], ...]:
-        """The runners of this node whose allocations end in favour of this one."""
+        """The runners of this node whose allocations are replaced or preempted by this one."""
         live = self._table.live
         ids = (alloc.previous_allocation, *alloc.preempted_allocations)
         return tuple(weakref.ref(live[each]) for each in ids if each in live)
@@ -67,10 +67,10 @@ class Runners:
         after: Sequence[weakref.ref[AllocRunner]],
         is_rebuilt: bool,
     ) -> None:
-        """Run an allocation until nothing of it is left but a record."""
+        """Run an allocation to its end, then replace its runner by a record."""
         await runner.run(record, after=after, is_rebuilt=is_rebuilt)
         while not await runner.wait_cleaned():
-            log.warning("drivers still free what ended tasks held: allocation=%s", runner.id)
+            log.warning("drivers still free resources of ended tasks: allocation=%s", runner.id)
         self._table.retire(runner)
 
     def _broke(self, runner: AllocRunner, error: Exception) -> None:
@@ -100,7 +100,7 @@ class Runners:
         )
 
     async def stop_all(self) -> None:
-        """Kill every task and wait for the ends, those of plugins last: the others may use their volumes."""
+        """Kill every task and wait for the ends; CSI plugins end last, since other tasks may use their volumes."""
         for is_last in (False, True):
             ending = [runner for runner in self._table.live.values() if is_plugin(runner.task_group) == is_last]
             for runner in ending:
@@ -109,5 +109,5 @@ class Runners:
                 await runner.wait_over()
 
     async def finish_cleaning(self) -> None:
-        """Wait, within a bound, until the drivers have freed what ended tasks held: a container, say."""
+        """Wait, within a bound, until the drivers have freed the resources of ended tasks, such as containers."""
         await asyncio.gather(*(runner.wait_cleaned() for runner in self._table.live.values()))

@@ -1,4 +1,4 @@
-"""Use of CPU, memory and devices by allocations, in the shape of the API."""
+"""Measures the CPU, memory and devices that allocations use, in the form of the API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEASURED_CPU = ("System Mode", "User Mode", "Percent")
 
 
 class UsageMeter:
-    """Remembers each task's last sample, because percent of CPU is a difference of two."""
+    """Measures tasks; it keeps each task's last sample, because CPU percent is a difference of two samples."""
 
     def __init__(self, env: Env, *, node: LocalNode, devices: DeviceManager) -> None:
         self._env = env
@@ -32,7 +32,7 @@ class UsageMeter:
         self._last: WeakKeyDictionary[TaskRunner, tuple[int, TaskStats]] = WeakKeyDictionary()
 
     async def alloc_usage(self, alloc: AllocRunner | EndedAlloc, task: str) -> AllocResourceUsage:
-        """Use of an allocation's running tasks; of one when `task` is not empty."""
+        """Usage of an allocation's running tasks, or of one when `task` is not empty."""
         if task and task not in [user.name for user in alloc.users]:
             raise NotFound(f'task "{task}" is not in allocation {alloc.id}')
         tasks = alloc.tasks if isinstance(alloc, AllocRunner) else {}

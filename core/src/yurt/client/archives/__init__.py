@@ -1,1 +1,1 @@
-"""Archives from strangers: read as a stream, and written beneath an open folder that nothing in them can leave."""
+"""Untrusted archives: read as a stream and written beneath an open folder that no entry can leave."""

@@ -1,4 +1,4 @@
-"""Where a symbolic link of a tree may lead: nowhere but into that tree. Pure.
+"""Decides whether a symbolic link stays inside its tree. Pure.
 
 A link's target is judged by its text and by the folders that are known to be real, without following anything. `..` is
 taken only where everything before it is a real folder (or another leading `..`), because only there does it lead where

@@ -38,7 +38,7 @@ _NEXT, _GLOBAL, _LONG_NAME, _LONG_LINK, _LABEL = (b"x", b"X"), b"g", b"L", b"K",
 
 
 class TarEntry(NamedTuple):
-    """What one header says. `target` is a link's; `mtime` is in seconds."""
+    """The header of one entry. `target` is that of a link; `mtime` is in seconds."""
 
     name: str
     kind: str
@@ -51,7 +51,7 @@ class TarEntry(NamedTuple):
 
 
 class TarReader:
-    """Gives the entries of a stream in order; the data of an entry is read before the next one, or skipped."""
+    """Reads the entries of a stream in order; the data of an entry is read before the next entry, or skipped."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -59,7 +59,7 @@ class TarReader:
         self._padding = 0
 
     def entries(self) -> Iterator[TarEntry]:
-        """All entries; raises Invalid for what is no tar archive."""
+        """All entries; raises Invalid when the stream is not a tar archive."""
         is_empty = True
         while (entry := self._next(is_empty=is_empty)) is not None:
             is_empty = False
@@ -71,7 +71,7 @@ class TarReader:
             self._exactly(self._padding)
 
     def data(self) -> Iterator[bytes]:
-        """What is left of the data of the present entry."""
+        """The remaining data of the current entry."""
         while self._left:
             piece = self._stream.read(min(CHUNK_BYTES, self._left))
             if not piece:
@@ -80,7 +80,7 @@ class TarReader:
             yield piece
 
     def _next(self, *, is_empty: bool) -> TarEntry | None:
-        """The next entry with the names that headers before it hold; None at the end."""
+        """The next entry with the names from preceding extension headers; None at the end."""
         named: dict[str, bytes] = {}
         for _ in range(HEADERS_MAX):
             header = self._stream.read(BLOCK)
@@ -97,7 +97,7 @@ class TarReader:
         raise Invalid(f"more than {HEADERS_MAX} headers stand before an entry of the archive")
 
     def _names(self, kind: bytes, size: int) -> Mapping[str, bytes]:
-        """What a header for the next entry says; later ones of the same entry win only over their own kind."""
+        """Names from extension headers of the next entry; a later header replaces only one of its own kind."""
         if size > HEADER_BYTES_MAX:
             raise Invalid(f"a header of the archive holds {size} bytes, more than the {HEADER_BYTES_MAX} that are read")
         data = self._exactly(size)
@@ -120,7 +120,7 @@ class TarReader:
 
 
 def pax_values(data: bytes) -> dict[str, bytes]:
-    """The records `LENGTH KEY=VALUE newline` of a pax header; those of sparse files are refused."""
+    """The records `LENGTH KEY=VALUE newline` of a pax header; raises Invalid for sparse files."""
     values, at = {}, 0
     while at < len(data) and data[at] != 0:
         digits, mark, _ = data[at : at + 8].partition(b" ")
@@ -138,7 +138,7 @@ def pax_values(data: bytes) -> dict[str, bytes]:
 
 
 def _is_header(header: bytes) -> bool:
-    """Whether the sum of the bytes fits, its own field counted as spaces; old programs summed signed bytes."""
+    """Whether the checksum is correct, with its own field counted as spaces; old programs summed signed bytes."""
     wanted = _digits(header[148:156])
     plain = header[:148] + b" " * 8 + header[156:]
     unsigned = sum(plain)
@@ -165,7 +165,7 @@ def _entry(header: bytes, named: Mapping[str, bytes]) -> TarEntry:
 
 
 def _name(header: bytes) -> bytes:
-    """The name with the prefix that ustar and star put before it; GNU keeps other things there."""
+    """The name with its ustar or star prefix; GNU uses the prefix field for other data."""
     name = header[:100].partition(b"\0")[0]
     if header[257:263] != b"ustar\0":
         return name
@@ -181,7 +181,7 @@ def _digits(field: bytes) -> int | None:
 
 
 def _number(field: bytes) -> int:
-    """A number, octal or with GNU's mark for base 256; negative ones mean nothing here."""
+    """A number, octal or in GNU's base 256; raises Invalid for a negative one."""
     if field[0] == 0x80:
         value: int | None = int.from_bytes(field[1:], "big")
     else:
@@ -192,7 +192,7 @@ def _number(field: bytes) -> int:
 
 
 def _lenient(field: bytes) -> int:
-    """A number on which nothing depends; 0 where there is none."""
+    """A number of no consequence; 0 when it is missing or malformed."""
     try:
         return _number(field)
     except Invalid:
@@ -206,5 +206,5 @@ def _decimal(text: bytes) -> int:
 
 
 def _seconds(text: bytes) -> int:
-    """A time with a fraction; what lies before 1970 is put there."""
+    """A time in seconds with a fraction; times before 1970 become 1970."""
     return 0 if text.startswith(b"-") else _decimal(text.partition(b".")[0])

@@ -1,4 +1,4 @@
-"""Writing the entries of an archive beneath an open folder, so that nothing in the archive leads out of it.
+"""Writes the entries of an archive beneath an open folder, which no entry can leave.
 
 Nobody else writes in the folder meanwhile. Then these rules are enough, whatever names and links the archive holds:
 
@@ -35,7 +35,7 @@ SHOWN_CHARACTERS: Final = 80
 
 
 class Attributes(NamedTuple):
-    """What an entry keeps of its origin; `owner` is left out where it is that of the process."""
+    """The attributes that an entry keeps; `owner` is omitted when it is that of the process."""
 
     mode: int
     mtime: int | None = None
@@ -43,17 +43,17 @@ class Attributes(NamedTuple):
 
 
 class EntryBudget(Protocol):
-    """Counts what is made, and raises Invalid when it is too much."""
+    """Bounds bytes and entries; raises Invalid beyond the bounds."""
 
     def add(self, size: int) -> None:
-        """More bytes."""
+        """Count more bytes."""
 
     def add_folder(self) -> None:
-        """One more folder."""
+        """Count one more folder."""
 
 
 def parts_of_member(name: str) -> Parts:
-    """The components of a member's name, without a leading `/`; raises Invalid for a name that could lead out."""
+    """The components of an entry's name, without a leading `/`; raises Invalid for one that could leave the folder."""
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if ".." in parts or "\0" in name:
         raise Invalid(f"the archive holds {shown(name)}, which leads out of it")
@@ -67,12 +67,12 @@ def parts_of_member(name: str) -> Parts:
 
 
 def shown(name: str) -> str:
-    """A name as errors show it."""
+    """A name in the form for error messages."""
     return repr(name if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]}...")
 
 
 class TreeWriter:
-    """Writes entries beneath the folder `top`, which stays open and the caller's; `finish` ends it."""
+    """Writes entries beneath the folder `top`, which the caller keeps open; `finish` completes the tree."""
 
     def __init__(self, top: int, budget: EntryBudget, *, takes_any_link: bool = False) -> None:
         self._top = top
@@ -84,7 +84,7 @@ class TreeWriter:
         self._attributes: dict[Parts, Attributes] = {}
 
     def folder(self, name: str, attributes: Attributes | None = None) -> None:
-        """Make a folder; what it keeps of its origin comes with `finish`, when nothing is written in it any more."""
+        """Make a folder; `finish` sets its attributes, when nothing more is written into it."""
         parts = parts_of_member(name)
         os.close(self._open(parts, name))
         if attributes is not None and parts:
@@ -105,7 +105,7 @@ class TreeWriter:
         self._files.add(parts)
 
     def hard_link(self, name: str, target: str) -> None:
-        """Give a file that was written before another name."""
+        """Add a hard link to a file written before."""
         source = parts_of_member(target)
         if source not in self._files:
             raise Invalid(
@@ -126,7 +126,7 @@ class TreeWriter:
         self._files.add(parts)
 
     def link(self, name: str, target: str, owner: tuple[int, int] | None = None) -> None:
-        """Remember a symbolic link for `finish`."""
+        """Record a symbolic link, which `finish` makes."""
         parts, folder = self._make_room(name)
         os.close(folder)
         self._links[parts] = (target, owner)
@@ -160,7 +160,7 @@ class TreeWriter:
             os.close(folder)
 
     def _make_room(self, name: str) -> tuple[Parts, int]:
-        """The parts of a new entry and its open folder, with no file or remembered link of that name left."""
+        """The parts of a new entry and its open folder, after removing a file or recorded link of that name."""
         parts = parts_of_member(name)
         if not parts:
             raise Invalid(f"the archive holds {shown(name)}, which is no name of a file")
@@ -172,7 +172,7 @@ class TreeWriter:
         return parts, folder
 
     def _open(self, parts: Parts, name: str) -> int:
-        """A folder beneath the top, made where it is missing."""
+        """Open a folder beneath the top, making it when it is missing."""
         current = os.dup(self._top)
         try:
             for depth in range(1, len(parts) + 1):
@@ -203,7 +203,7 @@ class TreeWriter:
         return found
 
     def _second_name(self, origin: int, old: str, folder: int, new: str) -> None:
-        """A hard link, or a copy where the system has none or the process may not make one there."""
+        """Make a hard link, or a copy where hard links are not supported or not permitted."""
         try:
             os.link(old, new, src_dir_fd=origin, dst_dir_fd=folder, follow_symlinks=False)
         except FileExistsError:
@@ -237,7 +237,7 @@ def _twice(name: str) -> Invalid:
 
 
 def _set_attributes(descriptor: int, attributes: Attributes) -> None:
-    """Owner, mode and time; the mode after the owner, whose change clears bits of it."""
+    """Set owner, then mode, then time: a change of owner clears mode bits."""
     if attributes.owner is not None:
         with contextlib.suppress(PermissionError, OverflowError):
             os.chown(descriptor, *attributes.owner)

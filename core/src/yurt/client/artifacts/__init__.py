@@ -1,1 +1,1 @@
-"""Artifacts: what a task has downloaded before it starts, by a child process with limits."""
+"""Artifacts: files that a task downloads before it starts, by a confined child process."""

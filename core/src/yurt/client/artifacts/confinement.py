@@ -1,4 +1,4 @@
-"""What keeps the process that reads a stranger's bytes away from the host: Landlock, and a user without rights.
+"""Confines the process that reads untrusted bytes: by Landlock and an unprivileged user.
 
 Two processes fetch an artifact. The worker downloads and unpacks in a folder of its own, as `nobody` where the agent
 is root. Landlock lets it write there alone, and read that folder and what programs need of the system. When it is gone,
@@ -59,7 +59,7 @@ class Ids(NamedTuple):
 
 
 class Isolation(NamedTuple):
-    """What an agent's downloads are confined by here; where a part is missing, `missing` says why, and what to do."""
+    """The confinement available here; `missing` gives the reason for a missing part and its remedy."""
 
     landlock: int
     user: Ids | None
@@ -67,13 +67,13 @@ class Isolation(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As the node's attribute has it: landlock,user, one of them, or none."""
+        """The value of the node's attribute: `landlock,user`, one of them, or `none`."""
         parts = (LANDLOCK if self.landlock else "", USER if self.user else "")
         return ",".join(part for part in parts if part) or NONE
 
 
 def isolation(*, is_confined: bool) -> Isolation:
-    """What this process can have. Blocking."""
+    """The confinement that this process can apply. Blocking."""
     if not is_confined:
         return Isolation(0, None, ("client artifact.disable_filesystem_isolation switches it off",))
     found = landlock.availability()
@@ -85,7 +85,7 @@ def isolation(*, is_confined: bool) -> Isolation:
 
 
 def unprivileged() -> Ids | None:
-    """The user that the worker becomes; none where the agent is not root, or a root without the rights for it."""
+    """The user that the worker becomes; None when the agent may not change users."""
     if sys.platform != "linux" or os.geteuid() != 0 or not has_capabilities(*NEEDED_CAPABILITIES):
         return None
     with contextlib.suppress(KeyError):
@@ -95,7 +95,7 @@ def unprivileged() -> Ids | None:
 
 
 def has_capabilities(*wanted: int) -> bool:
-    """Whether this process has them, by their numbers; not where the system does not tell."""
+    """Whether this process has these capabilities, given by number; False when the system does not tell."""
     try:
         lines = Path(STATUS).read_text().splitlines()
         effective = int(next(line.split()[1] for line in lines if line.startswith("CapEff:")), 16)
@@ -126,7 +126,7 @@ def checked_extra_path(text: str) -> str:
 
 
 def rules(writable: str, extra_paths: Iterable[str]) -> tuple[Rule, ...]:
-    """What a process may do that writes in one folder: read the system's settings, and run its programs alone."""
+    """The Landlock rules of a process that writes in one folder, reads system settings and runs system programs."""
     programs = {*PROGRAM_FOLDERS, sys.prefix, sys.base_prefix, *sys.path, *os.environ.get("PATH", "").split(":")}
     git = shutil.which("git")
     if git:
@@ -142,7 +142,7 @@ def rules(writable: str, extra_paths: Iterable[str]) -> tuple[Rule, ...]:
 
 
 def restrict_files(writable: str, extra_paths: Iterable[str]) -> bool:
-    """Deny this process all files but those of `rules`; says whether it could be done."""
+    """Deny this process all files except those of `rules`; whether that succeeded."""
     version = landlock.availability().version
     if not version:
         return False
@@ -151,21 +151,21 @@ def restrict_files(writable: str, extra_paths: Iterable[str]) -> bool:
 
 
 def end_with_parent(parent: int) -> None:
-    """Die with the parent; to be called after the last change of the user, which undoes it."""
+    """End with the parent process; call it after the last change of user, which would undo it."""
     c_library().prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() not in (parent, PARENT_OUTSIDE):
         os._exit(1)
 
 
 def become(ids: Ids) -> None:
-    """Give up root for good, with all capabilities."""
+    """Become an unprivileged user for good, without capabilities."""
     os.setgroups([])
     os.setresgid(ids.gid, ids.gid, ids.gid)
     os.setresuid(ids.uid, ids.uid, ids.uid)
 
 
 def closed_folder(path: str) -> str:
-    """The topmost folder on the way to `path` that others may not pass; nothing when all are open."""
+    """The topmost folder on the path that other users may not enter; None when all are open."""
     for folder in (*reversed(Path(path).parents), Path(path)):
         if not os.stat(folder).st_mode & stat.S_IXOTH:
             return str(folder)
@@ -173,7 +173,7 @@ def closed_folder(path: str) -> str:
 
 
 def open_way(path: str) -> bool:
-    """Make the way to a folder passable for an unprivileged user, for this process alone; says whether it is.
+    """Make the path to a folder accessible to an unprivileged user in this process; whether that succeeded.
 
     As root, before rights are given up. The folder itself is mounted where it was, by its descriptor.
     """
@@ -198,5 +198,5 @@ def open_way(path: str) -> bool:
 
 
 def unshare(namespace: int) -> bool:
-    """Leave a namespace of the agent for one of its own; says whether that could be done."""
+    """Move this process into a new namespace; whether that succeeded."""
     return bool(c_library().unshare(namespace) == 0)

@@ -1,4 +1,4 @@
-"""What the child process is asked to fetch, and what it answers: values alone."""
+"""The request to the child process that fetches an artifact, and its answer."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Fetch(Value):
 
 
 class Fetched(Value):
-    """How it went; an empty `error` is success."""
+    """The outcome; an empty `error` is success."""
 
     error: str = ""
     is_recoverable: bool = True

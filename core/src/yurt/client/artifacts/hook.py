@@ -1,4 +1,4 @@
-"""Downloading a task's artifacts before it starts: each in a child process of its own, a few at once.
+"""Downloads a task's artifacts before it starts: each in a child process of its own, a few at once.
 
 An artifact that was fetched is not fetched again when the task restarts: its digest is remembered with the task.
 """
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class TaskPlace(Value):
-    """What artifacts of a task need to know of it; `env` names its directories as the host sees them."""
+    """The task that artifacts are for; `dirs` are its directories on the host."""
 
     task_name: str
     dirs: TaskDirs
@@ -53,7 +53,7 @@ def plan(
     lookup: Callable[[str], str | None],
     limits: ArtifactLimits,
 ) -> dict[str, Fetch]:
-    """What has to be fetched, by a digest that stays the same while the artifact does; raises Invalid."""
+    """The fetches of a task by a digest of each artifact's declaration; raises Invalid."""
     fetches = {}
     for number, artifact in enumerate(artifacts):
         fetch = fetch_of(artifact, place, lookup=lookup, limits=limits)
@@ -66,7 +66,7 @@ def plan(
 def fetch_of(
     artifact: TaskArtifact, place: TaskPlace, *, lookup: Callable[[str], str | None], limits: ArtifactLimits
 ) -> Fetch:
-    """One artifact with its references replaced."""
+    """The fetch of one artifact, with its references interpolated."""
     dirs = place.dirs
     on_host = {
         "NOMAD_ALLOC_DIR": dirs.shared_dir,
@@ -98,7 +98,7 @@ def fetch_of(
 
 
 def destination(text: str, dirs: TaskDirs) -> str:
-    """Where an artifact goes, from the allocation's directory; a relative path begins in the task's."""
+    """The destination of an artifact below the allocation's directory; a relative path starts in the task's."""
     own = os.path.basename(dirs.task_dir)
     is_beneath = text == dirs.alloc_dir or text.startswith(f"{dirs.alloc_dir}/")
     path = text[len(dirs.alloc_dir) :].lstrip("/") if is_beneath else posixpath.join(own, text.lstrip("/"))
@@ -109,12 +109,12 @@ def destination(text: str, dirs: TaskDirs) -> str:
 
 
 def failure_text(source: str, reason: str) -> str:
-    """The sentence that users know from Nomad."""
+    """The message of a failed download, in Nomad's words."""
     return f'failed to download artifact "{source}": {reason}'
 
 
 async def fetch_all(fetches: Mapping[str, Fetch], *, on_done: Callable[[str], None]) -> None:
-    """Fetch all of them; the first failure ends the others and is raised as Invalid or RecoverableError."""
+    """Fetch all; the first failure cancels the others and is raised as Invalid or RecoverableError."""
     slots = asyncio.Semaphore(PARALLEL)
 
     async def one(digest: str, fetch: Fetch) -> None:
@@ -131,7 +131,7 @@ async def fetch_all(fetches: Mapping[str, Fetch], *, on_done: Callable[[str], No
 
 
 async def fetch_one(fetch: Fetch) -> None:
-    """Fetch one artifact; whatever happens, its child process and its staging folder are gone afterwards."""
+    """Fetch one artifact; its child process and staging folder are gone afterwards in any case."""
     await asyncio.to_thread(_make_staging, fetch.staging)
     try:
         fetched = await _run_program(fetch)
@@ -143,7 +143,7 @@ async def fetch_one(fetch: Fetch) -> None:
 
 
 def _make_staging(path: str) -> None:
-    """An empty folder that only the agent can enter."""
+    """Make an empty folder that only the agent can enter."""
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(path)
     os.mkdir(path, 0o700)
@@ -173,18 +173,19 @@ async def _run_program(fetch: Fetch) -> Fetched:
     try:
         return msgspec.json.decode(said, type=Fetched)
     except msgspec.DecodeError:
-        log.warning("fetching %s: %s", fetch.source.shown, problems.decode(errors="replace")[-2000:])
+        output = problems.decode(errors="replace")[-2000:]
+        log.warning("artifact process failed: source=%s output=%s", fetch.source.shown, output)
         return Fetched(error=f"the process that fetches it ended with {process.returncode}")
 
 
 def time_limit_s(fetch: Fetch) -> float:
-    """How long a fetch may take, unpacking included."""
+    """The time limit of a fetch, unpacking included."""
     limits = fetch.limits
     return UNPACK_LIMIT_S + (limits.git_timeout_s if fetch.source.getter == GIT else limits.http_read_timeout_s)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Kill the process, and the git that it may have started."""
+    """Kill the process with its children, such as git."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.wait()

@@ -1,4 +1,4 @@
-"""Downloading a file by http or https, as a stream with a size and a time; blocking, in the child process."""
+"""Downloads a file by http or https with limits of size and time; blocking, in the child process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SUM_LINE = re.compile(r"^(?:(\w+) \((.+)\) = ([0-9A-Fa-f]+)|([0-9A-Fa-f]+)(?:\s
 
 
 class Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows a few redirects, to http and https alone, and keeps what is private from other hosts."""
+    """Follows a few redirects, only to http and https, and sends no credentials to other hosts."""
 
     max_redirections = REDIRECTS_MAX
 
@@ -50,7 +50,7 @@ class Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def opener(*, is_insecure: bool) -> urllib.request.OpenerDirector:
-    """What opens addresses: proxies by the environment, no files, no ftp."""
+    """An opener of URLs: with the environment's proxies, without `file` and `ftp`."""
     context = ssl.create_default_context()
     if is_insecure:
         context.check_hostname = False
@@ -69,7 +69,7 @@ def opener(*, is_insecure: bool) -> urllib.request.OpenerDirector:
 
 
 def request_of(url: str, fetch: Fetch) -> urllib.request.Request:
-    """A request with the task's headers; user and password of the address become one."""
+    """A request with the task's headers; user and password of the URL become a header."""
     parts = urlsplit(url)
     credentials, at, host = parts.netloc.rpartition("@")
     headers = {"User-Agent": "yurt", **fetch.headers}
@@ -81,7 +81,7 @@ def request_of(url: str, fetch: Fetch) -> urllib.request.Request:
 
 
 def _s3_headers(url: str, access: S3Access) -> dict[str, str]:
-    """The signature of a request; none where nobody's key is known, for objects that are public."""
+    """The signature headers of a request; none without a key, which is enough for public objects."""
     if not access.key_id:
         key_id, secret = os.environ.get("AWS_ACCESS_KEY_ID", ""), os.environ.get("AWS_SECRET_ACCESS_KEY", "")
         if not key_id or not secret:
@@ -92,7 +92,7 @@ def _s3_headers(url: str, access: S3Access) -> dict[str, str]:
 
 
 def download(fetch: Fetch, path: str) -> None:
-    """Write what the address answers into a new file; raises RecoverableError, or Invalid when no retry can help."""
+    """Write the response into a new file; raises RecoverableError, or Invalid when no retry can help."""
     source = fetch.source
     try:
         made = opener(is_insecure=fetch.is_insecure)
@@ -148,7 +148,7 @@ def _too_large(fetch: Fetch, limit: int) -> str:
 
 
 def _wanted(made: urllib.request.OpenerDirector, fetch: Fetch) -> Checksum | None:
-    """The checksum, looked up in its list where it is given by one."""
+    """The checksum, looked up in its checksum file when it names one."""
     given = fetch.source.checksum
     if given is None or not given.list_url:
         return given
@@ -158,7 +158,7 @@ def _wanted(made: urllib.request.OpenerDirector, fetch: Fetch) -> Checksum | Non
 
 
 def sum_in_list(text: str, file_name: str, list_url: str) -> Checksum:
-    """The sum of a file in a list as sha256sum(1) or BSD tools write it; a list of one bare sum is for any file."""
+    """The checksum of a file in the output of sha256sum(1) or BSD tools; one bare checksum is for any file."""
     bare = []
     for line in text.splitlines():
         found = _SUM_LINE.match(line.strip())

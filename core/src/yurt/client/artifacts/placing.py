@@ -1,4 +1,4 @@
-"""Moving what was fetched to where the task wants it, without ever leaving the allocation's directory (invariant F3).
+"""Moves fetched files to their destination without leaving the allocation's directory (invariant F3).
 
 Tasks of the allocation may write there meanwhile, and swap any folder for a link. Every step therefore goes from an
 open folder to the next, following no link, and entries arrive by rename, which follows none either. The staging folder
@@ -27,7 +27,7 @@ Owner = tuple[int, int] | None
 
 
 class Arrivals:
-    """Whose the files are, and whom they are given to. A file of anybody else than the worker is never touched.
+    """The owner before and after the move; files of another owner than the worker are never touched.
 
     It would be a second name of a file of the host. A file of several names in the tree is given once.
     """
@@ -50,7 +50,7 @@ class Arrivals:
 
 
 def check_tree(tree: str) -> None:
-    """Refuse links that lead out of a tree, and what is neither file, folder nor link; takes set-id bits away.
+    """Check a tree: raises Invalid for links that leave it and for special files; clears set-id bits.
 
     The tree is walked by open folders, so that no depth and no length of a path hides an entry.
     """
@@ -89,7 +89,7 @@ def _check_folder(folder: int, parts: Parts, folders: set[Parts], links: dict[Pa
 
 
 def inside(tree: str, path: str) -> str:
-    """A folder or file inside a tree; raises Invalid when it is not there or leads out."""
+    """A folder or file inside a tree; raises Invalid when it is missing or outside."""
     try:
         found, top = os.path.realpath(os.path.join(tree, path), strict=True), os.path.realpath(tree)
     except FileNotFoundError:
@@ -110,7 +110,7 @@ def only_file(tree: str) -> str:
 
 
 def place_tree(tree: str, root: str, destination: str, arrivals: Arrivals) -> None:
-    """Move all that a tree holds into the folder `destination` of `root`."""
+    """Move the contents of a tree into the folder `destination` of `root`."""
     target = open_folder(root, destination, arrivals.owner)
     source = os.open(tree, FOLDER_FLAGS)
     try:
@@ -132,7 +132,7 @@ def place_file(path: str, root: str, destination: str, *, name: str, arrivals: A
 
 
 def open_folder(root: str, path: str, owner: Owner) -> int:
-    """A folder beneath `root`, made where it is missing; no link on the way is followed."""
+    """Open a folder beneath `root`, making it when it is missing; symbolic links are not followed."""
     current = os.open(root, FOLDER_FLAGS)
     try:
         for part in (part for part in path.split("/") if part not in ("", ".")):
@@ -191,7 +191,7 @@ def _move(source: int, old: str, target: int, *, name: str, arrivals: Arrivals) 
 
 
 def _copy(source: int, old: str, target: int, *, name: str, owner: Owner) -> None:
-    """The way into another file system (a task's secrets): a copy beside its place, then the rename."""
+    """Move into another file system (a task's secrets): copy beside the destination, then rename."""
     found = os.stat(old, dir_fd=source, follow_symlinks=False)
     partial = f".{name[:200]}.part"
     with contextlib.suppress(FileNotFoundError):

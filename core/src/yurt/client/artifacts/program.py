@@ -34,14 +34,14 @@ CHUNK_BYTES: Final = 256 * 1024
 
 
 def main() -> None:
-    """Fetch what is asked for, and answer."""
+    """Read a `Fetch`, carry it out, write the answer."""
     fetch = msgspec.json.decode(sys.stdin.buffer.read(), type=Fetch)
     restrict(fetch)
     sys.stdout.buffer.write(msgspec.json.encode(attempt(fetch, run)))
 
 
 def restrict(fetch: Fetch) -> None:
-    """Give up what is not needed."""
+    """Drop privileges and set limits."""
     os.umask(0o022)
     if sys.platform == "linux":
         libc = ctypes.CDLL(None, use_errno=True)
@@ -61,7 +61,7 @@ def restrict(fetch: Fetch) -> None:
 
 
 def attempt(fetch: Fetch, action: Callable[[Fetch], None]) -> Fetched:
-    """Do it, and tell a failure as a value."""
+    """Fetch, and return a failure as a value."""
     try:
         action(fetch)
     except Invalid as error:
@@ -78,12 +78,12 @@ def attempt(fetch: Fetch, action: Callable[[Fetch], None]) -> Fetched:
 
 
 def printable(text: str) -> str:
-    """A text that JSON can hold, whatever bytes the names in it have."""
+    """A text that JSON can hold, with undecodable bytes replaced."""
     return text.encode(errors="backslashreplace").decode()
 
 
 def run(fetch: Fetch) -> None:
-    """Fetch into a folder of the staging folder, look at what came, put it in place."""
+    """Fetch into the staging folder, check the result, move it to the destination."""
     if fetch.source.getter == GIT and fetch.mode == MODE_FILE:
         raise Invalid('a repository is a folder; mode = "file" fetches one file by http')
     folder = f"{fetch.staging}/work"
@@ -108,7 +108,7 @@ def run(fetch: Fetch) -> None:
 
 
 def _owner(fetch: Fetch) -> tuple[int, int] | None:
-    """Whom the files belong to: the task's user where the job asks for that, else the agent's."""
+    """The owner of the files: the task's user when the job asks for `chown`, else the agent's."""
     return fetch.owner or ((os.geteuid(), os.getegid()) if os.geteuid() == 0 else None)
 
 
@@ -128,7 +128,7 @@ def produce(fetch: Fetch) -> None:
 
 
 def _copy_own(fetch: Fetch, path: str) -> None:
-    """A file that the allocation has already; nothing else of the host can be an artifact."""
+    """Copy a file of the allocation's own directory; no other file of the host can be an artifact."""
     name = fetch.source.url
     if os.path.isabs(name):
         beneath = name.startswith(f"{fetch.root}/")
@@ -145,7 +145,7 @@ def _copy_own(fetch: Fetch, path: str) -> None:
 
 
 def _place(fetch: Fetch, tree: str, arrivals: Arrivals) -> None:
-    """Put a tree, or the part of it that was asked for, in place."""
+    """Move a tree, or the requested part of it, to the destination."""
     if fetch.limits.is_inspected:
         placing.check_tree(tree)
     part = placing.inside(tree, fetch.source.inside) if fetch.source.inside else tree
@@ -159,7 +159,7 @@ def _place(fetch: Fetch, tree: str, arrivals: Arrivals) -> None:
 
 
 def _place_file(fetch: Fetch, path: str, name: str, arrivals: Arrivals) -> None:
-    """Put a file in place: into the destination, or, by mode, as the destination."""
+    """Move a file into the destination or, by mode, to it."""
     if fetch.mode == MODE_DIR:
         raise Invalid('mode = "dir" needs an archive or a repository; this is one file: use mode = "any" or "file"')
     folder = fetch.destination

@@ -1,4 +1,4 @@
-"""Fetching a git repository by the git program; blocking, in the child process.
+"""Fetches a git repository by the git program; blocking, in the child process.
 
 git and ssh act for the job, so they use nothing of the agent's user: no configuration, key, agent of keys, or saved
 password. ssh takes the user's home from the system's table and not from HOME; what it reads there is therefore named
@@ -39,7 +39,7 @@ SETTINGS: Final = (
 
 
 def clone(fetch: Fetch, path: str) -> None:
-    """Clone into a new folder, at the ref that was asked for, with its submodules."""
+    """Clone into a new folder, at the requested ref, with submodules."""
     if shutil.which("git") is None:
         raise Invalid("git is not on the PATH of the agent; install it (apt install git) to fetch repositories")
     source = fetch.source
@@ -78,7 +78,7 @@ def _git(fetch: Fetch, *words: str) -> None:
 
 
 def _environment(fetch: Fetch) -> dict[str, str]:
-    """No configuration of the host, no prompts, no local paths; the key when one was given."""
+    """The environment of git: no host configuration, prompts or local paths; the key when one is given."""
     key = f"-i {shlex.quote(_write_key(fetch))}" if fetch.source.ssh_key else NO_KEY
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(KEPT_FROM_GIT)},

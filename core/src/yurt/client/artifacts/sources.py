@@ -1,4 +1,4 @@
-"""Where an artifact comes from, as go-getter writes it; pure.
+"""Parses the source of an artifact in go-getter's syntax; pure.
 
     [getter::]url[//folder inside][?parameter=value&...]
 
@@ -42,7 +42,7 @@ _COMMIT = re.compile(r"^[^-\s:~^?*\[\\][^\s:~^?*\[\\]*$")
 
 
 class Checksum(Value):
-    """What a download must hash to: `kind` md5, sha1, sha256 or sha512; or the address of a list of sums."""
+    """An expected checksum: `kind` is md5, sha1, sha256 or sha512; or the URL of a checksum file."""
 
     kind: str = ""
     digest: str = ""
@@ -50,7 +50,7 @@ class Checksum(Value):
 
 
 class S3Access(Value):
-    """Who reads an object of an S3-compatible store; without a key the agent's variables, or nobody's name."""
+    """Credentials for an S3-compatible store; without a key the agent's variables count, or anonymous access."""
 
     region: str = _S3_DEFAULT_REGION
     key_id: str = ""
@@ -59,7 +59,7 @@ class S3Access(Value):
 
 
 class ArtifactSource(Value):
-    """An artifact's source, taken apart. `archive` is a kind of `ARCHIVES`, or empty."""
+    """A parsed source. `archive` is one of `ARCHIVES`, or empty."""
 
     getter: str
     url: str
@@ -74,12 +74,12 @@ class ArtifactSource(Value):
 
     @property
     def shown(self) -> str:
-        """The address without what may be secret: user, password, parameters."""
+        """The URL without possible secrets: user, password, parameters."""
         return shown_url(self.url)
 
 
 def shown_url(url: str) -> str:
-    """An address without user, password and parameters."""
+    """A URL without user, password and parameters."""
     bare = url.partition("?")[0].partition("#")[0]
     scheme, mark, rest = bare.partition("://")
     if not mark:
@@ -89,7 +89,7 @@ def shown_url(url: str) -> str:
 
 
 def parse_source(text: str, options: Mapping[str, str] | None = None) -> ArtifactSource:
-    """Take a source and its options apart; raises Invalid when it cannot be had."""
+    """Parse a source and its options; raises Invalid when it is not supported."""
     text = text.strip()
     if "\0" in text or "\n" in text:
         raise Invalid("an artifact's source cannot hold line breaks or NUL characters")
@@ -115,7 +115,7 @@ def parse_source(text: str, options: Mapping[str, str] | None = None) -> Artifac
 
 
 def _split(text: str) -> tuple[str, str, dict[str, str]]:
-    """Address, folder inside and parameters."""
+    """URL, subdirectory and parameters."""
     base, _, query = text.partition("?")
     start = base.find("://") + 3 if "://" in base else 0
     cut = base.find("//", start)
@@ -124,7 +124,7 @@ def _split(text: str) -> tuple[str, str, dict[str, str]]:
 
 
 def _detected(name: str, address: str) -> tuple[str, str]:
-    """Which getter an address is for, and its full form."""
+    """The getter for a URL, and the full URL."""
     if name in NOT_BUILT or address.startswith("gs://"):
         raise Invalid(
             f"artifacts from {name or address.partition(':')[0]} are not available in this version; "
@@ -181,7 +181,7 @@ def _without_scheme(name: str, address: str) -> tuple[str, str]:
 
 
 def _archive(asked: str, file_name: str) -> str:
-    """The kind of archive that was asked for, or that the name tells."""
+    """The requested kind of archive, or the one of the file's ending."""
     if asked:
         if asked.lower() in NO_ARCHIVE:
             return ""
@@ -209,7 +209,7 @@ def _checksum(text: str) -> Checksum | None:
 
 
 def digest_of(kind: str, value: str) -> Checksum:
-    """A checksum of a kind, or of the kind that its length tells."""
+    """A checksum of a kind, or of the kind that its length implies."""
     value = value.strip().lower()
     known = kind.lower() or HASH_LENGTHS.get(len(value), "")
     if HASH_LENGTHS.get(len(value)) != known or not re.fullmatch(r"[0-9a-f]+", value):
@@ -221,7 +221,7 @@ def digest_of(kind: str, value: str) -> Checksum:
 
 
 def _checked_name(name: str) -> str:
-    """A harmless file name; `download` where the address has none."""
+    """A safe file name; `download` when the URL has none."""
     if name in ("", ".", ".."):
         return "download"
     if "/" in name or "\0" in name or len(name.encode()) > NAME_BYTES_MAX:
@@ -230,7 +230,7 @@ def _checked_name(name: str) -> str:
 
 
 def _s3_source(source: ArtifactSource, parameters: dict[str, str]) -> ArtifactSource:
-    """The access that the parameters give; what is left of them is for the store."""
+    """The access from the parameters; the remaining parameters are for the store."""
     if parameters.pop("aws_profile", ""):
         raise Invalid("aws_profile is not available: give aws_access_key_id and aws_access_key_secret")
     host = urlsplit(source.url).hostname or ""
@@ -250,7 +250,7 @@ def _s3_source(source: ArtifactSource, parameters: dict[str, str]) -> ArtifactSo
 
 
 def _with_query(source: ArtifactSource, parameters: Mapping[str, str]) -> ArtifactSource:
-    """The address with the parameters that are for its server."""
+    """The URL with the parameters for its server."""
     if source.getter not in (HTTP, S3):
         return source
     scheme, host, path, _, _ = urlsplit(source.url)

@@ -1,4 +1,4 @@
-"""Unpacking archives into a folder that nobody else can enter, with limits; blocking, in the child process.
+"""Unpacks archives with limits into a private folder; blocking, in the child process.
 
 An archive is hostile until shown otherwise: its entries may name places outside, link there, be devices, or unfold to
 petabytes. `yurt.client.archives` keeps everything inside; here sizes and numbers are counted before anything is
@@ -33,7 +33,7 @@ BROKEN: Final = (
 
 
 class SizeBudget:
-    """What an archive may still unfold to."""
+    """The remaining bytes and files that an archive may unpack to."""
 
     def __init__(self, limits: ArtifactLimits) -> None:
         self.limits = limits
@@ -42,7 +42,7 @@ class SizeBudget:
         self.bytes = 0
 
     def take(self, size: int) -> None:
-        """One more entry of a size; raises Invalid when it is too much."""
+        """Count one entry of a size; raises Invalid beyond the limits."""
         self.files += 1
         self.add(size)
         if self.files > self.limits.file_count_max:
@@ -52,7 +52,7 @@ class SizeBudget:
             )
 
     def add_folder(self) -> None:
-        """One more folder, named or only implied by the name of something in it."""
+        """Count one folder, explicit or implied by the name of an entry."""
         self.folders += 1
         if self.folders > self.limits.file_count_max:
             raise Invalid(
@@ -61,7 +61,7 @@ class SizeBudget:
             )
 
     def add(self, size: int) -> None:
-        """More bytes."""
+        """Count more bytes."""
         self.bytes += size
         if self.bytes > self.limits.unpacked_bytes_max:
             raise Invalid(
@@ -111,7 +111,7 @@ def _write_entry(entry: tar.TarEntry, reader: tar.TarReader, writer: TreeWriter)
 
 
 def _file_mode(mode: int) -> int:
-    """Writable for its owner alone; it can be run by all or by nobody, as its owner may."""
+    """The mode of an unpacked file: writable by its owner, executable by all when its owner may execute it."""
     kept = mode & 0o755 | 0o600
     return kept if mode & 0o100 else kept & 0o644
 

@@ -1,4 +1,4 @@
-"""Doing work in a process without rights: the worker of `confinement`, forked from the process that fetches."""
+"""Runs work in a confined worker process, forked from the process that fetches (`confinement`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Work = Callable[[Fetch], Fetched]
 
 
 def run_worker(fetch: Fetch, folder: str, work: Work) -> Fetched:
-    """What `work` answers for a fetch whose staging is `folder`; meanwhile and afterwards this process is confined.
+    """Run `work` in a worker for a fetch whose staging is `folder`; this process is confined from then on.
 
     `folder` belongs to the worker's user then, and the worker and all that it started have ended.
     """
@@ -64,7 +64,7 @@ def run_worker(fetch: Fetch, folder: str, work: Work) -> Fetched:
 
 
 def _load() -> None:
-    """Load what Python loads late: the worker may not be able to enter the folder of the interpreter."""
+    """Import lazily imported modules now: the worker may not be able to read the interpreter's folder."""
     for name in CODECS:
         codecs.lookup(name)
     for name in MODULES:
@@ -72,7 +72,7 @@ def _load() -> None:
 
 
 def _confined(fetch: Fetch, ids: Ids | None, parent: int, work: Work) -> Fetched:
-    """Give up what can be given up, and work."""
+    """Confine this process, then run the work."""
     try:
         fetch, ids = _way(fetch, ids)
         restrict_files(fetch.staging, fetch.limits.extra_paths)
@@ -87,7 +87,7 @@ def _confined(fetch: Fetch, ids: Ids | None, parent: int, work: Work) -> Fetched
 
 
 def _way(fetch: Fetch, ids: Ids | None) -> tuple[Fetch, Ids | None]:
-    """How the worker names its folder, and whom it becomes.
+    """The worker's path to its folder, and its user.
 
     Where no way to the folder can be opened the worker names it ".". git needs its full name, and remains root then.
     """

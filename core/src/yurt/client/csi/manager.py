@@ -1,4 +1,4 @@
-"""All about CSI on one node: what a client shares with its runners."""
+"""The CSI parts of one node that runners share."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from yurt.structs.job import TaskGroup
 
 
 class Csi:
-    """The plugins of a node, its volumes, and where they are."""
+    """The CSI plugins, volumes and folders of a node."""
 
     def __init__(self, plugins: CsiPlugins, volumes: CsiVolumes, places: CsiFolders) -> None:
         self.plugins = plugins
@@ -18,5 +18,5 @@ class Csi:
 
 
 def is_plugin(group: TaskGroup) -> bool:
-    """Whether a task of the group is a plugin: such a group ends after those that use its volumes."""
+    """Whether a task of the group is a CSI plugin; such groups end after the users of their volumes."""
     return any(task.csi_plugin_config is not None for task in group.tasks)

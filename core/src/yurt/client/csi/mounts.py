@@ -1,4 +1,4 @@
-"""What is mounted where, as the kernel tells it: `os.path.ismount` does not see a folder mounted over another one."""
+"""Mount points from the kernel's table: `os.path.ismount` does not recognise bind mounts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MNT_DETACH = 2
 
 
 def is_mounted(path: Path) -> bool:
-    """Whether something is mounted at this very place; blocking."""
+    """Whether something is mounted exactly here; blocking."""
     try:
         lines = Path(MOUNTS_FILE).read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
@@ -24,7 +24,7 @@ def is_mounted(path: Path) -> bool:
 
 
 def unmount(path: Path, *, is_lazy: bool = False) -> None:
-    """Take away what is mounted at a place; nothing is no error; blocking."""
+    """Unmount everything at a path; an unmounted path is no error; blocking."""
     libc = c_library()
     for _ in range(UMOUNTS_MAX):
         if not is_mounted(path) or libc.umount2(os.fsencode(path), MNT_DETACH if is_lazy else 0) != 0:
@@ -32,7 +32,7 @@ def unmount(path: Path, *, is_lazy: bool = False) -> None:
 
 
 def remove_folders(paths: Iterable[Path]) -> None:
-    """Empty folders go; one that something is mounted on, or that holds anything, stays; blocking."""
+    """Remove empty folders; mount points and non-empty folders stay; blocking."""
     for path in paths:
         try:
             path.rmdir()

@@ -1,4 +1,4 @@
-"""Where plugins and their volumes are on this node: folders below the client's own, and paths as a plugin sees them.
+"""Folders of CSI plugins and their volumes, on the host and as a plugin sees them.
 
     csi/s/<digest>/csi.sock               the socket of one task that is a plugin
     csi/p/<plugin>/staging/<digest>       a volume, mounted once for all its users
@@ -31,7 +31,7 @@ DEVICES = "/dev"
 
 
 class PluginPlace(NamedTuple):
-    """What a task that is a plugin is given."""
+    """The environment, mounts and folders of a task that is a CSI plugin."""
 
     env: dict[str, str]
     mounts: tuple[Mount, ...]
@@ -40,13 +40,13 @@ class PluginPlace(NamedTuple):
 
 
 class CsiFolders:
-    """All folders of plugins and volumes on this node."""
+    """The folders of CSI plugins and volumes on this node."""
 
     def __init__(self, state_dir: str) -> None:
         self._root = Path(state_dir) / "csi"
 
     def socket(self, alloc_id: str, task: str) -> Path:
-        """Where the plugin in a task listens; short, for a socket's path must be."""
+        """The socket of a plugin task; its path is short, because socket paths are limited to about 100 bytes."""
         return self._root / "s" / _digest(alloc_id, task)[:SOCKET_DIGITS] / SOCKET
 
     def plugin(self, plugin_id: str) -> Path:
@@ -56,7 +56,7 @@ class CsiFolders:
         return self._root / "p" / plugin_id
 
     def of_task(self, alloc_id: str, task: str, block: TaskCSIPluginConfig, driver: Driver) -> PluginPlace:
-        """What a task needs to be the plugin; raises Invalid for a driver that cannot give it."""
+        """The additions to a plugin task; raises Invalid when its driver cannot provide them."""
         socket, volumes = self.socket(alloc_id, task), self.plugin(block.id)
         folders = (socket.parent, volumes)
         if driver.capabilities.fs_isolation == "none":
@@ -82,11 +82,11 @@ class CsiFolders:
         return posixpath.join(plugin.stage_publish_base_dir, path.relative_to(self.plugin(plugin.id)).as_posix())
 
     def staging(self, plugin_id: str, namespace: str, volume_id: str) -> Path:
-        """Where a volume is mounted for all its users here."""
+        """The staging path of a volume, shared by all its users on this node."""
         return self.plugin(plugin_id) / "staging" / _digest(namespace, volume_id)
 
     def target(self, plugin_id: str, alloc_id: str, volume: str) -> Path:
-        """Where the volume that an allocation's group calls so is mounted for it."""
+        """The target path of a volume of an allocation; `volume` is its name in the group."""
         return self.plugin(plugin_id) / "allocs" / alloc_id / _digest(volume)
 
 

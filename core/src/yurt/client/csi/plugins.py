@@ -1,4 +1,4 @@
-"""The plugins that run as tasks of this node: asked again and again how they are, and shown as part of the node.
+"""CSI plugins that run as tasks: probed repeatedly and described as part of the node.
 
 A task that is a plugin has `health_timeout` to become ready after its start; one that does not is restarted by its
 restart policy. Later failures make the plugin unhealthy until it answers again. Of several tasks that are the same
@@ -43,7 +43,7 @@ Key = tuple[str, str]
 
 
 class CsiPluginTask(NamedTuple):
-    """A task that is a plugin, in the run that began at `started_at`."""
+    """A plugin task in the run that started at `started_at`."""
 
     block: TaskCSIPluginConfig
     driver: Driver
@@ -53,7 +53,7 @@ class CsiPluginTask(NamedTuple):
 
 
 class CsiPlugins:
-    """The plugins of this node, which it describes by them."""
+    """Probes the plugin tasks of this node and describes the node by them."""
 
     def __init__(
         self, env: Env, places: CsiFolders, drivers: Mapping[str, Driver], *, node: LocalNode, group: asyncio.TaskGroup
@@ -67,7 +67,7 @@ class CsiPlugins:
         """Set, and replaced, whenever a plugin has become healthy or is one no longer."""
 
     def follow(self, alloc: Allocation, group: TaskGroup, starts: Mapping[str, int], restart: Restart) -> None:
-        """The tasks of an allocation that run, with the times of their starts."""
+        """Follow the plugin tasks of an allocation; `starts` are the start times of its running tasks."""
         for task in group.tasks:
             key, block = (alloc.id, task.name), task.csi_plugin_config
             known = self._tasks.get(key)
@@ -112,7 +112,7 @@ class CsiPlugins:
             await task.service.close()
 
     async def _look(self, key: Key, task: CsiPluginTask) -> CSIInfo:
-        """How the plugin is now."""
+        """Probe a plugin."""
         found = CSIInfo(plugin_id=task.block.id, alloc_id=key[0], update_time=self._env.now())
         try:
             if not await task.service.probe():
@@ -152,7 +152,7 @@ class CsiPlugins:
         self._node.change(self.applied)
 
     def applied(self, node: Node) -> Node:
-        """The node with the plugins that it has."""
+        """The node with its CSI plugins."""
         nodes: dict[str, CSIInfo] = {}
         controllers: dict[str, CSIInfo] = {}
         for key in self._in_order():
@@ -164,11 +164,11 @@ class CsiPlugins:
         return replace(node, csi_node_plugins=nodes, csi_controller_plugins=controllers)
 
     def _in_order(self) -> list[Key]:
-        """Of the same plugin the one that counts comes last."""
+        """The plugin tasks, of each plugin the effective one last."""
         return sorted(self._found, key=lambda key: (self._found[key].healthy, self._tasks[key].started_at))
 
     def mounting(self, plugin_id: str) -> tuple[CsiPluginTask, bool] | None:
-        """The healthy task that mounts the plugin's volumes here, and whether they are staged first; None without."""
+        """The healthy plugin task that mounts volumes here, and whether it stages them first; None without one."""
         for key in reversed(self._in_order()):
             found, task = self._found[key], self._tasks[key]
             if found.plugin_id == plugin_id and task.block.type != CONTROLLER and found.healthy:

@@ -1,4 +1,4 @@
-"""Talks to one CSI plugin over its socket. Every call has a time-out; every failure is one of the closed set."""
+"""The gRPC client of one CSI plugin. Every call has a time limit; every failure is a YurtError."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _NODE_FIELDS: Final = {
 
 
 class Identity(Value):
-    """Who a plugin is, and what it says of its parts."""
+    """The name, version and capabilities of a plugin."""
 
     name: str
     version: str
@@ -66,14 +66,14 @@ class Identity(Value):
 
 
 class CsiService:
-    """One plugin, at a socket that need not be there yet."""
+    """One plugin at a socket, which may not exist yet."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
         self._channel: grpc.aio.Channel | None = None
 
     async def close(self) -> None:
-        """End the connection; calls under way are cancelled."""
+        """Close the connection and cancel its calls."""
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
@@ -84,7 +84,7 @@ class CsiService:
         return bool(answer.ready.value) if answer.HasField("ready") else True
 
     async def identity(self) -> Identity:
-        """Who the plugin is."""
+        """The plugin's identity."""
         info = await self._call("Identity", "GetPluginInfo", limit_s=PROBE_LIMIT_S)
         able = await self._call("Identity", "GetPluginCapabilities", limit_s=PROBE_LIMIT_S)
         kinds = {enum_name("PluginCapability.Service", "Type", each.service.type) for each in able.capabilities}
@@ -96,7 +96,7 @@ class CsiService:
         )
 
     async def node_info(self) -> CSINodeInfo:
-        """What the plugin can do on this node."""
+        """The plugin's node information and capabilities."""
         info = await self._call("Node", "NodeGetInfo", limit_s=PROBE_LIMIT_S)
         able = await self._call("Node", "NodeGetCapabilities", limit_s=PROBE_LIMIT_S)
         has_topology = info.HasField("accessible_topology")
@@ -108,7 +108,7 @@ class CsiService:
         )
 
     async def controller_info(self) -> CSIControllerInfo:
-        """What the plugin can do as a controller."""
+        """The plugin's controller capabilities."""
         able = await self._call("Controller", "ControllerGetCapabilities", limit_s=PROBE_LIMIT_S)
         return CSIControllerInfo(**_flags(able, "ControllerServiceCapability.RPC", _CONTROLLER_FIELDS))
 

@@ -1,4 +1,4 @@
-"""Volumes of CSI plugins, mounted for the allocations of this node.
+"""Mounts CSI volumes for the allocations of this node.
 
     claimed -record of the intent-> staged -> published, a task may start
     all tasks over -> unpublished -> unstaged by its last user here -> record gone, the end is reported
@@ -68,13 +68,13 @@ class CsiVolumes:
         return any(use.alloc_id == alloc_id for use in self._uses.values())
 
     async def open(self, living: set[str]) -> None:
-        """Take up what an earlier agent mounted; what is not for one of the `living` allocations is unmounted."""
+        """Read what an earlier agent mounted; unmount what belongs to none of the `living` allocations."""
         self._uses = {(use.alloc_id, use.volume): use for use in await self._store.csi_uses()}
         for alloc_id in {use.alloc_id for use in self._uses.values()} - living:
             supervised(self._group, f"CSI volumes of {alloc_id[:8]}", self.release(alloc_id))
 
     async def publish(self, alloc: Allocation, group: TaskGroup, note: Callable[[str], None]) -> Mapping[str, str]:
-        """The folders of the host where the group's volumes are, by the names that the group gives them.
+        """Mount the group's volumes; their folders on the host by their names in the group.
 
         Waits while others hold a volume. Raises YurtError; what is no RecoverableError will not come right.
         """
@@ -135,7 +135,7 @@ class CsiVolumes:
             await wait_or_sleep(self._env, changed, left_s)
 
     async def release(self, alloc_id: str) -> None:
-        """Unmount all volumes of an allocation; returns when none is mounted."""
+        """Unmount all volumes of an allocation, by force when the plugin does not do it in time."""
         uses = [use for use in self._uses.values() if use.alloc_id == alloc_id]
         for use in uses:
             async with self._lock(use.alloc_id, use.volume):
@@ -150,7 +150,8 @@ class CsiVolumes:
                     return
             except YurtError as error:
                 if self._env.monotonic() >= limit_s:
-                    log.warning("volume %s is unmounted without its plugin %s: %s", use.id, use.plugin_id, error)
+                    text = "unmounting volume without its plugin: volume=%s plugin=%s error=%s"
+                    log.warning(text, use.id, use.plugin_id, error)
                     break
             await self._env.sleep(UNDO_AGAIN_S)
         async with self._lock(use.namespace, use.id):
@@ -171,7 +172,7 @@ class CsiVolumes:
         await self._forget(use)
 
     def _unused_staging(self, use: CsiUse) -> list[Path]:
-        """Where the volume is staged, if nobody else uses it here."""
+        """The staging path of the volume, if it has no other user on this node."""
         key = (use.plugin_id, use.namespace, use.id)
         others = [each for each in self._uses.values() if each != use]
         return [] if any((each.plugin_id, each.namespace, each.id) == key for each in others) else [self._staging(use)]
@@ -200,7 +201,7 @@ def csi_requests(group: TaskGroup) -> tuple[str, ...]:
 
 
 def is_lasting(error: YurtError) -> bool:
-    """Whether trying again would change nothing."""
+    """Whether a retry is useless."""
     is_refusal = isinstance(error, DriverError) and not isinstance(error, RecoverableError)
     return is_refusal or isinstance(error, Invalid | PermissionDenied)
 

@@ -1,1 +1,1 @@
-"""Devices of this machine: what the plugins offer, which task holds what, and how much of it is used."""
+"""Devices of this machine: what plugins offer, which task holds which, and their usage."""

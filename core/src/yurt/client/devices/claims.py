@@ -1,4 +1,4 @@
-"""What a task holds, and how its driver can let it see that. Pure."""
+"""The devices of a task, and how its driver can provide them. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from yurt.structs.alloc import AllocatedTaskResources, Allocation
 
 
 def claim_of(alloc: Allocation, task_name: str) -> DeviceClaim:
-    """The devices that the servers gave to a task."""
+    """The devices that the scheduler assigned to a task."""
     given = alloc.allocated_resources.tasks.get(task_name, AllocatedTaskResources())
     return DeviceClaim(alloc_id=alloc.id, task_name=task_name, devices=tuple(map(claimed, given.devices)))
 
 
 def reachable(reservation: Reservation, driver: Driver) -> Reservation:
-    """What the driver can give of it; raises DriverError when the task would not see its devices.
+    """The part of a reservation that the driver can provide; raises DriverError when devices would be missing.
 
     A task without isolation sees the machine as it is: variables tell it what is meant, and a folder of the machine is
     there already.

@@ -1,4 +1,4 @@
-"""The tasks that hold devices, and what they are told of them."""
+"""The tasks that hold devices, and their notification of health changes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class HoldingTask(Protocol):
 
     @property
     def handle(self) -> TaskHandle | None:
-        """What its driver knows it by, once it has started."""
+        """The handle of its run, once it has started."""
         ...
 
     def note(self, event: TaskEvent) -> None:
@@ -50,7 +50,7 @@ class HoldingTask(Protocol):
 
 
 class DeviceHolders:
-    """Answers who holds devices; `tasks` are all tasks that may still run."""
+    """Finds the tasks that hold devices; `tasks` are all tasks that may still run."""
 
     def __init__(self, tasks: Callable[[], Iterable[HoldingTask]]) -> None:
         self._tasks = tasks
@@ -63,7 +63,7 @@ class DeviceHolders:
                 yield task, claim
 
     def live(self) -> Iterator[LiveTask]:
-        """The tasks that run, with or without devices: a process is looked up among all of them."""
+        """The running tasks, with or without devices, to look up the owner of a process."""
         for task in self._tasks():
             if task.handle is not None and task.machine.phase == RUNNING:
                 yield LiveTask(

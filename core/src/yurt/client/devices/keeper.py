@@ -1,4 +1,4 @@
-"""Watches the holders of devices: plugins hear who holds what, and tasks beyond their share are stopped."""
+"""Tells device plugins which task holds which device, and stops tasks that exceed their share."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from yurt.sdk.device import DeviceClaim, DeviceUse
 from yurt.sdk.errors import YurtError
 
 INTERVAL_S = 1.0
-"""How soon a change of holders, and an overrun, is seen."""
+"""The interval at which changes of holders and overruns are detected."""
 
 log = logging.getLogger(__name__)
 
@@ -34,9 +34,9 @@ class DeviceKeeper:
         self._told: tuple[tuple[DeviceClaim, ...], int] | None = None
 
     async def run(self) -> None:
-        """Tell the plugins who holds their devices, and stop those that take more than their share; for ever.
+        """Compare every second until cancelled.
 
-        A look that fails costs only itself; the next one begins a second later.
+        A failing comparison is logged; the next one starts a second later.
         """
         while self._manager.plugins:
             await asyncio.wait({supervised(self._group, "holders of devices", self._look())})
@@ -50,7 +50,7 @@ class DeviceKeeper:
                 await self._manager.tell_held(claims)
                 self._told = now
             except YurtError as error:
-                log.warning("telling the holders of devices failed: %s; trying again", error)
+                log.warning("telling device plugins their holders failed, trying again: %s", error)
         if has_slices(claims):
             await self._stop_overruns(claims)
 
@@ -66,7 +66,7 @@ class DeviceKeeper:
 def overruns_of(
     claims: tuple[DeviceClaim, ...], uses: Mapping[str, DeviceUse], live: Iterable[LiveTask]
 ) -> dict[tuple[str, str], str]:
-    """What tasks take beyond their share, by allocation and task; reads /proc."""
+    """Descriptions of overruns by allocation and task; reads /proc."""
     owners = Owners(live)
 
     def owner_of(pid: int) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""What the device plugins of this client offer, and what a task needs to see the devices that it was given.
+"""Follows the device plugins of this client and reserves devices for tasks.
 
 The manager follows every plugin apart: one that fails leaves its devices as they were, unhealthy, and is asked again.
 Which instances a task gets is the servers' choice; here it is only checked that they are still there and well. An
@@ -33,7 +33,7 @@ from yurt.structs.node import Node
 from yurt.structs.rpc import DeviceGroupStats
 
 FIRST_FINGERPRINT_S = 10.0
-"""How long a start waits for plugins that have not answered yet: a GPU's driver may take seconds to wake."""
+"""How long a start waits for the first answers of plugins: a GPU driver may take seconds to initialize."""
 ANSWER_LIMIT_S = 30.0
 RETRY_S = 30.0
 STATS_AGE_MAX_S = 1.0
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 class HealthChange(Value):
-    """An instance has become unhealthy, or well again."""
+    """A device has become unhealthy, or healthy again."""
 
     group: GroupKey
     id: str
@@ -60,14 +60,14 @@ class HealthChange(Value):
 
 
 class _Uses(NamedTuple):
-    """The last figures, and when they were taken (monotonic seconds)."""
+    """The last usage figures, and their time in monotonic seconds."""
 
     at_s: float
     by_id: Mapping[str, DeviceUse]
 
 
 class DeviceManager:
-    """The devices of one client; `on_health` hears of every change of the health of one."""
+    """The devices of one client; `on_health` is called with every change of a device's health."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class DeviceManager:
     ) -> None:
         self.plugins = plugins
         self.reservations = 0
-        """How often a task has been given devices."""
+        """The number of reservations so far."""
         self._env = env
         self._node = node
         self._group = group
@@ -92,7 +92,7 @@ class DeviceManager:
         self._measuring = asyncio.Lock()
         self._has_begun = False
 
-    # What is there.
+    # Fingerprints.
 
     def begin(self) -> None:
         """Follow every plugin until the group is cancelled."""
@@ -110,7 +110,7 @@ class DeviceManager:
             self._take(name, found)
 
     def _broke(self, name: str, error: Exception) -> None:
-        """The plugin failed: what it offered is given to nobody, and it is asked again later."""
+        """Handle a failed plugin: its devices become unhealthy, and it is followed again after a pause."""
         reason = f"the device plugin {name} failed: {type(error).__name__}: {error}"
         known = self._found.get(name, DeviceFingerprint())
         groups = tuple(
@@ -123,7 +123,7 @@ class DeviceManager:
     def _take(self, name: str, found: DeviceFingerprint) -> None:
         before = self._health(name)
         if not found.groups and found.description != self._found.get(name, DeviceFingerprint()).description:
-            log.warning("device plugin %s offers nothing: %s", name, summary(found)[1])
+            log.warning("device plugin offers no devices: plugin=%s reason=%s", name, summary(found)[1])
         self._found[name] = replace(found, groups=tuple(self._own(name, found.groups)))
         self._first[name].set()
         changes = tuple(
@@ -137,7 +137,7 @@ class DeviceManager:
         self._on_health(changes)
 
     def _own(self, name: str, groups: Iterable[DeviceGroup]) -> Iterable[DeviceGroup]:
-        """The groups that no other plugin offers: two plugins would give one device twice."""
+        """The groups that no other plugin offers: two plugins could assign one device twice."""
         for group in groups:
             owner = self._owners.setdefault(key_of(group), name)
             if owner == name:
@@ -147,7 +147,7 @@ class DeviceManager:
                 log.warning(text, name, group_name(key_of(group)), owner)
 
     def _health(self, name: str) -> dict[tuple[GroupKey, str], str]:
-        """Why each instance is unhealthy; an empty text when it is not."""
+        """The reason why each device is unhealthy; "" for a healthy one."""
         known = self._found.get(name, DeviceFingerprint())
         return {
             (key_of(group), each.id): "" if each.is_healthy else each.reason or "no reason given"
@@ -156,19 +156,19 @@ class DeviceManager:
         }
 
     async def wait_first(self) -> None:
-        """Give every plugin a moment, so that the node's first registration is whole."""
+        """Wait, within a bound, for the first answer of every plugin, so that the first registration is complete."""
         limit = self._env.monotonic() + FIRST_FINGERPRINT_S
         for name, first in self._first.items():
             if not await wait_or_sleep(self._env, first, limit - self._env.monotonic()):
-                log.warning("device plugin %s has not said yet what it offers", name)
+                log.warning("device plugin has not answered yet: plugin=%s", name)
 
     @property
     def groups(self) -> tuple[DeviceGroup, ...]:
-        """All groups, in a fixed order."""
+        """All device groups, sorted."""
         return tuple(sorted((group for found in self._found.values() for group in found.groups), key=key_of))
 
     def applied(self, node: Node) -> Node:
-        """The node with its devices, and with what the plugins say of themselves."""
+        """The node with its devices and the attributes of device plugins."""
         attributes = {name: value for name, value in node.attributes.items() if not name.startswith(ATTRIBUTE)}
         for name, found in self._found.items():
             attributes |= plugin_attributes(name, found)
@@ -176,13 +176,13 @@ class DeviceManager:
         return replace(node, attributes=attributes, node_resources=replace(node.node_resources, devices=devices))
 
     def lines(self) -> dict[str, tuple[bool, str]]:
-        """For each plugin whether it offers something, and what, or why not."""
+        """For each plugin whether it offers devices, and a summary or the reason."""
         return {name: summary(found) for name, found in sorted(self._found.items())}
 
-    # What a task gets.
+    # Reservations.
 
     async def reserve(self, claim: DeviceClaim) -> Reservation:
-        """What the task needs to see its devices; raises DriverError, or RecoverableError when a retry may help."""
+        """Reserve the devices of a claim; raises DriverError, or RecoverableError when a retry may help."""
         self.reservations += 1
         for name, first in self._first.items():
             if not await wait_or_sleep(self._env, first, FIRST_FINGERPRINT_S):
@@ -197,7 +197,7 @@ class DeviceManager:
         return merged(parts)
 
     def _checked(self, devices: ClaimedDevices) -> str:
-        """The plugin of some devices, which are there and healthy."""
+        """The plugin of devices; raises DriverError when one is missing or unhealthy."""
         key = key_of(devices)
         owner = self._owners.get(key, "")
         health = self._health(owner)
@@ -220,7 +220,7 @@ class DeviceManager:
             raise RecoverableError(f"device plugin {name} did not answer within {ANSWER_LIMIT_S:g} s") from None
 
     async def tell_held(self, claims: Iterable[DeviceClaim]) -> None:
-        """Tell every plugin which claims there are on its devices, and on those that nobody offers just now."""
+        """Tell every plugin the claims on its devices and on devices that no plugin offers at present."""
         wanted = tuple(claims)
         for name, plugin in self.plugins.items():
             mine = (replace(claim, devices=tuple(self._of(name, claim.devices))) for claim in wanted)
@@ -230,7 +230,7 @@ class DeviceManager:
         yield from (each for each in claimed if self._owners.get(key_of(each), name) == name)
 
     def memory_nodes(self, claim: DeviceClaim) -> tuple[int, ...]:
-        """The NUMA nodes of this machine that a task's devices are near to; none when one of them does not tell."""
+        """The NUMA nodes of a task's devices; empty when one of them is unknown."""
         places = {
             (key_of(group), each.id): each.attributes.get("numa_node")
             for group in self.groups
@@ -240,10 +240,10 @@ class DeviceManager:
         nodes = sorted(node for node in found if isinstance(node, int))
         return tuple(nodes) if len(nodes) == len(found) and set(nodes) <= online_nodes() else ()
 
-    # How much of it is used.
+    # Usage.
 
     async def uses(self) -> Mapping[str, DeviceUse]:
-        """Use by instance, at most a second old; a plugin that cannot tell is left out."""
+        """Usage by device, at most a second old; plugins without figures are left out."""
         async with self._measuring:
             for name, plugin in self.plugins.items():
                 last = self._uses.get(name)
@@ -254,17 +254,17 @@ class DeviceManager:
 
     @property
     def last_uses(self) -> Mapping[str, DeviceUse]:
-        """What `uses` answered last."""
+        """The last result of `uses`."""
         return {device: use for uses in self._uses.values() for device, use in uses.by_id.items()}
 
     async def _measure(self, name: str, plugin: DevicePlugin) -> None:
         try:
             self._uses[name] = _Uses(self._env.monotonic(), await self._answer(name, plugin.stats()))
         except YurtError as error:
-            log.debug("device plugin %s gives no figures: %s", name, error)
+            log.debug("device plugin gives no usage figures: plugin=%s error=%s", name, error)
 
     async def stats(self) -> tuple[DeviceGroupStats, ...]:
-        """Use of all devices in the shape of the API."""
+        """Usage of all devices in the form of the API."""
         if not self.plugins:
             return ()
         uses = await self.uses()
@@ -282,7 +282,7 @@ def online_nodes(file: Path = ONLINE_NODES) -> frozenset[int]:
 
 
 def plugin_attributes(name: str, found: DeviceFingerprint) -> dict[str, str]:
-    """What the node's attributes say of a plugin."""
+    """The node attributes of a device plugin."""
     prefix = f"{ATTRIBUTE}{name}"
     works, text = summary(found)
     given = {f"{prefix}.{key}": value for key, value in found.attributes.items()}
@@ -290,7 +290,7 @@ def plugin_attributes(name: str, found: DeviceFingerprint) -> dict[str, str]:
 
 
 def summary(found: DeviceFingerprint) -> tuple[bool, str]:
-    """Whether a plugin offers something; what, or why not."""
+    """Whether a plugin offers devices, and a summary or the reason."""
     counts = [(group, sum(each.is_healthy for each in group.instances)) for group in found.groups]
     if not counts:
         text = found.description or "it found no device"
@@ -303,7 +303,7 @@ def summary(found: DeviceFingerprint) -> tuple[bool, str]:
 
 
 def merged(parts: list[Reservation]) -> Reservation:
-    """Reservations of several plugins as one: a way to the devices stays when all that have any offer it."""
+    """Merge reservations of several plugins; a kind of access stays only when every plugin with devices offers it."""
     by_engine = [part for part in parts if part.cdi_devices or part.engine_devices or part.nodes]
 
     def common(of: Callable[[Reservation], tuple[T, ...]]) -> tuple[T, ...]:

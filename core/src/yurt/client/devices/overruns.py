@@ -1,4 +1,4 @@
-"""Who uses more of a shared device than was booked: pure.
+"""Finds tasks that use more of a shared device than they booked. Pure.
 
 Only bookings in the mode `slice` are judged here: nothing in the hardware keeps them within their share, so that a task
 that takes more takes it from its neighbours. Memory counts by process as the device's driver reports it; processes
@@ -31,21 +31,21 @@ class Overrun(Value):
 
     @property
     def text(self) -> str:
-        """What the user reads: `used 23.1 of 20 GiB`."""
+        """The text of the task event: `used 23.1 of 20 GiB`."""
         used, booked = amount(self.used_bytes), amount(self.booked_bytes)
         short = used.removesuffix(" GiB") if booked.endswith(" GiB") and used.endswith(" GiB") else used
         return f"Memory of device {self.device}: used {short} of {booked}; the task is stopped to spare its neighbours"
 
 
 def amount(size: int) -> str:
-    """Bytes with one decimal where it says something: 23.1 GiB, 20 GiB, 512 MiB."""
+    """Bytes with at most one decimal: 23.1 GiB, 20 GiB, 512 MiB."""
     unit, name = (GIB, "GiB") if size >= GIB else (MIB, "MiB")
     tenths = (size * 10 + unit - 1) // unit
     return f"{tenths // 10} {name}" if tenths % 10 == 0 else f"{tenths / 10:.1f} {name}"
 
 
 def has_slices(claims: Iterable[DeviceClaim]) -> bool:
-    """Whether anything has to be watched."""
+    """Whether a claim has a share that must be enforced."""
     return any(devices.share == SLICE and devices.memory_mb for claim in claims for devices in claim.devices)
 
 
@@ -71,7 +71,7 @@ def find_overruns(claims: Iterable[DeviceClaim], uses: Mapping[str, DeviceUse], 
 
 
 def booked_bytes(claimed: Iterable[ClaimedDevices]) -> dict[str, tuple[int, str]]:
-    """What a task booked of each shared device, and the name of its group."""
+    """Bytes that a task booked of each shared device, and the name of the device's group."""
     found: dict[str, tuple[int, str]] = {}
     for devices in claimed:
         if devices.share == SLICE and devices.memory_mb:

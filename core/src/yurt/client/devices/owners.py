@@ -1,4 +1,4 @@
-"""Which task a process of this machine belongs to.
+"""Finds the task that a process of this machine belongs to.
 
 Four signs, the surest first: a cgroup that bears the task's id; the same cgroup as the task's main process (a container
 has one of its own); the main process' session; its descendants. A process that none of them gives to a task belongs to
@@ -28,7 +28,7 @@ class LiveTask(Value):
 
 
 class ProcessInfo(Value):
-    """What /proc tells of a process."""
+    """A process as /proc describes it."""
 
     pid: int
     parent: int = 0
@@ -48,7 +48,7 @@ def read_process(pid: int, proc: Path = PROC) -> ProcessInfo | None:
 
 
 class Owners:
-    """Answers for one moment: processes are read at most once."""
+    """Look-ups at one moment: each process is read at most once."""
 
     def __init__(self, tasks: Iterable[LiveTask], *, proc: Path = PROC) -> None:
         self._tasks = tuple(tasks)
@@ -62,7 +62,7 @@ class Owners:
         return self._read[pid]
 
     def _cgroups(self, pid: int) -> frozenset[str]:
-        """The cgroups of a process that are no hierarchy's root."""
+        """The cgroups of a process, root cgroups excluded."""
         found = self._process(pid)
         return frozenset(line for line in found.cgroups if not line.endswith(":/")) if found else frozenset()
 

@@ -1,4 +1,4 @@
-"""Use of the devices of one task, in the shape of the API.
+"""Measures the devices of one task, in the form of the API.
 
 Of a whole device all figures are the task's. Of a shared one memory is what the task's own processes take, of what it
 booked, and only these are named; other figures (power, utilisation) are the card's, because nobody can part them.
@@ -23,7 +23,7 @@ OWN_MEMORY = "Memory of the task's processes / memory that it booked"
 
 
 async def task_device_stats(manager: DeviceManager, runner: HoldingTask) -> tuple[DeviceGroupStats, ...]:
-    """Use of the devices that a task holds."""
+    """Usage of the devices that a task holds."""
     claim = claim_of(runner.alloc, runner.name)
     if not claim.devices:
         return ()
@@ -48,7 +48,7 @@ def booked_mb(claim: DeviceClaim) -> dict[str, int]:
 
 
 def own_uses(task: LiveTask, booked: Mapping[str, int], uses: Mapping[str, DeviceUse]) -> dict[str, DeviceUse]:
-    """Use of shared cards by one task; reads /proc."""
+    """Usage of shared devices by one task; reads /proc."""
     owners = Owners((task,))
     found = {}
     for device, booked_of in booked.items():

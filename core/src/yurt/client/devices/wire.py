@@ -1,4 +1,4 @@
-"""Devices in the shapes of the API: what a node offers, what an allocation holds, how much of it is used. Pure."""
+"""Converts devices to the forms of the API: of a node, an allocation, usage. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GroupKey = tuple[str, str, str]
 
 
 def key_of(group: DeviceGroup | NodeDeviceResource | AllocatedDeviceResource | ClaimedDevices) -> GroupKey:
-    """What tells a group of devices from others."""
+    """The key of a device group: vendor, type and name."""
     return (group.vendor, group.type, group.name)
 
 
@@ -57,7 +57,7 @@ def node_device(instance: DeviceInstance) -> NodeDevice:
 
 
 def attribute(value: AttributeValue, unit: str = "") -> Attribute:
-    """A plugin's value as an attribute of the API."""
+    """A plugin's attribute in the form of the API."""
     match value:
         case Quantity():
             return attribute(value.value, value.unit)
@@ -72,7 +72,7 @@ def attribute(value: AttributeValue, unit: str = "") -> Attribute:
 
 
 def claimed(given: AllocatedDeviceResource) -> ClaimedDevices:
-    """What the servers gave to a task, by the ids of the devices themselves."""
+    """The devices assigned to a task, by device id."""
     return ClaimedDevices(
         vendor=given.vendor,
         type=given.type,
@@ -109,7 +109,7 @@ def device_stats(use: DeviceUse) -> DeviceStats:
 
 
 def stat_value(stat: Stat) -> StatValue:
-    """One figure; a part of a whole has both, in the kind of the whole."""
+    """One usage figure; a share of a total has both values, in the type of the total."""
     value, whole, unit, description = stat.value, stat.of, stat.unit, stat.description
     match value:
         case bool():

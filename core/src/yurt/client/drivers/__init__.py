@@ -1,1 +1,1 @@
-"""Drivers of this node by name, and their exchange for newer code."""
+"""Drivers of this node: fingerprints, and replacement by newer code while tasks run."""

@@ -1,4 +1,4 @@
-"""Drivers exchanged for newer code of theirs, with their tasks kept.
+"""Replaces drivers by newer code while their tasks run.
 
 The order: the new drivers say that they work here; nothing passes the gates any more; the old ones are closed, which
 leaves their tasks alone; the new ones take up every task. Where one of these steps fails, drivers made anew from the
@@ -29,7 +29,7 @@ Handles = Mapping[str, Sequence[TaskHandle]]
 async def exchange(
     table: DriverTable, new: Drivers, *, handles: Callable[[], Handles], remake: Callable[[], Drivers]
 ) -> int:
-    """Put the new drivers in the places of the old ones; how many tasks they have taken up.
+    """Replace old drivers by new ones; the number of recovered tasks.
 
     `remake` makes the old drivers again. Raises Conflict with the reason; then the old code goes on.
     """
@@ -60,7 +60,7 @@ async def exchange(
 
 
 async def check_health(table: DriverTable, new: Drivers) -> None:
-    """Raise Conflict when a new driver says that it does not work here, though the present one may."""
+    """Raise Conflict when a new driver is unhealthy on this machine."""
     for name, driver in new.items():
         answers = driver.fingerprint()
         try:
@@ -76,7 +76,7 @@ async def check_health(table: DriverTable, new: Drivers) -> None:
 
 
 async def take_up(drivers: Drivers, running: Handles, *, is_strict: bool) -> int:
-    """Let drivers recover tasks; a task that is not found is an error only for new code."""
+    """Have drivers recover tasks; a missing task is an error only when `is_strict`."""
     kept = 0
     pairs = [(driver, handle) for name, driver in drivers.items() for handle in running.get(name, ())]
     for driver, handle in pairs:
@@ -88,14 +88,14 @@ async def take_up(drivers: Drivers, running: Handles, *, is_strict: bool) -> int
             if is_strict:
                 raise
             if not isinstance(error, NotFound):
-                log.exception("driver %s did not take up task %s", driver.name, handle.task_id)
+                log.exception("driver did not recover a task: driver=%s task=%s", driver.name, handle.task_id)
     return kept
 
 
 async def close_all(drivers: Drivers) -> None:
-    """Close drivers, each apart; an error in one of them is logged."""
+    """Close drivers concurrently; errors are logged."""
     for name, outcome in zip(
         drivers, await asyncio.gather(*(each.close() for each in drivers.values()), return_exceptions=True), strict=True
     ):
         if isinstance(outcome, BaseException):
-            log.error("driver %s failed to close: %s", name, outcome)
+            log.error("closing a driver failed: driver=%s error=%s", name, outcome)

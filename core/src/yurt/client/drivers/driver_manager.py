@@ -1,4 +1,4 @@
-"""The drivers of this node: whether they work here, told to the servers, and the exchange of one for newer code."""
+"""Follows the fingerprints of drivers, reports changes as node events, and replaces drivers by newer code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class DriverManager:
-    """Follows the fingerprints of the drivers and describes the node by them."""
+    """The drivers of one node, which it describes by their fingerprints."""
 
     def __init__(
         self, table: DriverTable, env: Env, *, node: LocalNode, events: NodeEvents, group: asyncio.TaskGroup
@@ -56,11 +56,11 @@ class DriverManager:
             self._take(name, found)
 
     async def wait_first(self) -> None:
-        """Wait, within a bound, until every driver has said whether it works here."""
+        """Wait, within a bound, for the first fingerprint of every driver."""
         limit = self._env.monotonic() + FIRST_FINGERPRINT_S
         for name, found in self._found.items():
             if not await wait_or_sleep(self._env, found, limit - self._env.monotonic()):
-                log.warning("driver %s has not said yet whether it works here", name)
+                log.warning("driver has not answered yet: driver=%s", name)
 
     async def exchange(self, new: Drivers, *, handles: Callable[[], Handles], remake: Callable[[], Drivers]) -> int:
         """Replace drivers by new ones of the same names that recover their tasks; the number of these tasks.
@@ -98,7 +98,7 @@ class DriverManager:
 
 
 def with_driver(node: Node, name: str, found: Fingerprint, now: UnixNano) -> Node:
-    """The node after a driver said how it is."""
+    """The node with the fingerprint of a driver."""
     prefix = f"driver.{name}"
     is_detected = found.health != UNDETECTED
     attributes = {

@@ -1,4 +1,4 @@
-"""The drivers of a client by name, each of which may be exchanged for newer code while its tasks run.
+"""The drivers of a client by name; each can be replaced by newer code while its tasks run.
 
 Work on a driver's tasks (a start, a stop, a signal) passes the driver's gate. An exchange closes the gate, waits until
 no such work is under way, and opens it when the new driver has taken up the tasks. Waits for the ends of tasks are not
@@ -18,7 +18,7 @@ QUIET_LIMIT_S = 30.0
 
 
 class Gate:
-    """Lets work on one driver's tasks pass, or holds it up."""
+    """Admits operations on one driver's tasks, or delays them during a replacement."""
 
     def __init__(self) -> None:
         self._passing = 0
@@ -30,16 +30,16 @@ class Gate:
 
     @property
     def is_open(self) -> bool:
-        """Whether work passes."""
+        """Whether operations are admitted."""
         return self._open.is_set()
 
     async def wait_open(self) -> None:
-        """Wait until work passes."""
+        """Wait until operations are admitted."""
         await self._open.wait()
 
     @contextlib.asynccontextmanager
     async def passage(self) -> AsyncIterator[None]:
-        """Work that an exchange waits for."""
+        """Hold the gate open during an operation."""
         await self._open.wait()
         self._passing += 1
         self._quiet.clear()
@@ -52,7 +52,7 @@ class Gate:
 
     @contextlib.asynccontextmanager
     async def closed(self, what: str) -> AsyncIterator[None]:
-        """Nothing passes meanwhile; raises Conflict when something does not come to its end."""
+        """Close the gate meanwhile; raises Conflict when an operation does not end in time."""
         self._open.clear()
         try:
             async with asyncio.timeout(QUIET_LIMIT_S):
@@ -89,17 +89,17 @@ class DriverTable(Mapping[str, Driver]):
         return self._gates.setdefault(name, Gate())
 
     def put(self, drivers: Mapping[str, Driver]) -> None:
-        """These are the drivers of their names from now on."""
+        """Replace the drivers of these names."""
         self._drivers |= drivers
 
 
 def passage(drivers: Mapping[str, Driver], name: str) -> contextlib.AbstractAsyncContextManager[None]:
-    """Pass the gate of a driver, where there is one."""
+    """Enter the gate of a driver, if the table has gates."""
     return drivers.gate(name).passage() if isinstance(drivers, DriverTable) else contextlib.nullcontext()
 
 
 async def wait_end(drivers: Mapping[str, Driver], name: str, task_id: str) -> ExitResult:
-    """Wait for the end of a task by whatever driver the name has meanwhile."""
+    """Wait for the end of a task, over replacements of its driver."""
     if not isinstance(drivers, DriverTable):
         return await drivers[name].wait_task(task_id)
     while True:

@@ -1,1 +1,1 @@
-"""Files and logs of allocations as users read them."""
+"""Directories of allocations, and access to their files and logs."""

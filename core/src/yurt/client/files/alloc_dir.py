@@ -42,7 +42,7 @@ def alloc_path(root: str, alloc_id: str) -> Path:
 
 
 def task_dirs(root: str, alloc_id: str, task: str) -> TaskDirs:
-    """Where a task lives on the host."""
+    """The directories of a task on the host."""
     base = alloc_path(root, alloc_id)
     own = base / component(task)
     return TaskDirs(
@@ -56,7 +56,7 @@ def task_dirs(root: str, alloc_id: str, task: str) -> TaskDirs:
 
 
 def _make(path: Path, mode: int, *, user: str = "") -> None:
-    """Make a directory with its mode and owner; a symlink that a task has put there is refused, never followed."""
+    """Make a directory with a mode and an owner; a symbolic link in its place is refused, not followed."""
     with contextlib.suppress(FileExistsError):
         path.mkdir()
     descriptor = os.open(path, FOLDER_FLAGS)

@@ -1,4 +1,4 @@
-"""What servers ask of a node about the files and logs of its allocations (`yurt.server.ports.NodePort`)."""
+"""Access to the files and logs of allocations (`yurt.server.ports.NodePort`)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class FilesOwner(Protocol):
 
     @property
     def users(self) -> tuple[TaskUser, ...]:
-        """Its tasks, by who may own their files."""
+        """Its tasks, with what decides about the owners of their files."""
         ...
 
 
@@ -35,7 +35,7 @@ class AllocLookup(Protocol):
         ...
 
     def is_task_dead(self, alloc_id: str, task: str) -> bool:
-        """The task runs no more, and will not start again."""
+        """Whether the task has ended and will not start again."""
         ...
 
 
@@ -49,7 +49,7 @@ class AllocFiles:
         self._drivers = drivers
 
     async def _source(self, alloc_id: str) -> StreamRoot:
-        """Where the allocation's files lie, and who may own those of several names."""
+        """The allocation's directory, and the permitted owners of hard-linked files."""
         alloc = await self._allocs.find(alloc_id)
         owners = await asyncio.to_thread(link_owners, alloc.users, self._drivers)
         return StreamRoot(str(alloc_path(self._alloc_dir, alloc_id)), self._env, owners)
@@ -60,7 +60,7 @@ class AllocFiles:
         return await files.list_files(source.root, path, owners=source.owners)
 
     async def stat_file(self, alloc_id: str, path: str) -> FileInfo:
-        """One entry."""
+        """One file or directory."""
         source = await self._source(alloc_id)
         return await files.stat_file(source.root, path, owners=source.owners)
 

@@ -1,4 +1,4 @@
-"""The directory of an allocation as users browse it: listings, entries and plain reads."""
+"""Listings, entries and reads of an allocation's directory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def list_files(root: str, path: str, *, owners: Owners = None) -> tuple[Fi
 
 
 async def stat_file(root: str, path: str, *, owners: Owners = None) -> FileInfo:
-    """One entry."""
+    """One file or directory."""
     return await asyncio.to_thread(_stat, root, path, owners)
 
 
@@ -79,7 +79,7 @@ def _list(root: str, path: str, owners: Owners) -> tuple[FileInfo, ...]:
 
 
 def _entry(directory: int, parts: tuple[str, ...], owners: Owners) -> FileInfo | None:
-    """One name of a directory; nothing when it has vanished meanwhile."""
+    """An entry of a directory; None when it was removed meanwhile."""
     name = parts[-1]
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)

@@ -1,4 +1,4 @@
-"""Who may own a file of several names in an allocation, so that the agent reads it for others.
+"""Decides which owners a hard-linked file of an allocation may have so that the agent reads it for users.
 
 A second name (a hard link) can stand for any file of the file system that the allocation lies on, and the agent, which
 often is root, could read it although the task cannot. By its name and place such a file is the task's, so its owner
@@ -31,7 +31,7 @@ NO_ISOLATION = "none"
 
 
 class TaskUser(Value):
-    """A task by what decides who may own its files: its driver, and the user it runs as ("": the agent's)."""
+    """A task with its driver and its user ("": the agent's), which decide who may own its files."""
 
     name: str
     driver: str
@@ -50,7 +50,7 @@ def task_users(alloc: Allocation) -> tuple[TaskUser, ...]:
 
 
 def link_owners(tasks: Collection[TaskUser], drivers: Mapping[str, Driver]) -> Owners:
-    """The owners that files of several names may have in an allocation of these tasks; None is anybody. Blocking."""
+    """The permitted owners of hard-linked files in an allocation of these tasks; None permits any. Blocking."""
     seeing = [task for task in tasks if _sees_host(task, drivers)]
     if tasks and not seeing:
         return None
@@ -58,7 +58,7 @@ def link_owners(tasks: Collection[TaskUser], drivers: Mapping[str, Driver]) -> O
 
 
 def _sees_host(task: TaskUser, drivers: Mapping[str, Driver]) -> bool:
-    """A driver that is not there, or no longer, is taken for one without isolation."""
+    """Whether the task sees the host's file system; an absent driver counts as one without isolation."""
     try:
         driver = drivers.get(task.driver)
     except NotFound:

@@ -1,4 +1,4 @@
-"""Opening files of an allocation without ever leaving its directory (invariant F3). Blocking; call in a thread.
+"""Opens files of an allocation without leaving its directory (invariant F3). Blocking.
 
 A task writes its own directory, so it may place any symlink there, and swap it at any time. Nothing is therefore
 checked and then used: a file is opened in one step that cannot leave the root (`openat2` with RESOLVE_BENEATH), or,
@@ -26,7 +26,7 @@ Owners = frozenset[int] | None
 
 
 def parts_of(path: str) -> tuple[str, ...]:
-    """The components of a path given by a user, taken from the allocation's directory."""
+    """The components of a user's path, relative to the allocation's directory."""
     if "\0" in path:
         raise Invalid("a path cannot hold a NUL character")
     parts = tuple(part for part in path.split("/") if part not in ("", "."))
@@ -59,7 +59,7 @@ def open_beneath(root: str, path: str, *, owners: Owners) -> int:
 
 
 def open_inside(root: str, path: str, *, owners: Owners) -> int:
-    """A read-only descriptor of anything beneath `root`, secrets included: for the agent's work for that task alone."""
+    """A read-only descriptor beneath `root`, secrets included: only for the agent's own work for that task."""
     parts = parts_of(path)
     try:
         root_fd = os.open(root, OPEN_FLAGS | os.O_DIRECTORY)
@@ -78,7 +78,7 @@ def open_inside(root: str, path: str, *, owners: Owners) -> int:
 
 
 def _readable(held: int, root_fd: int, parts: tuple[str, ...], path: str) -> int:
-    """The file that is held, opened for reading: by its descriptor, where the system has names for those."""
+    """Open an O_PATH descriptor's file for reading."""
     if HOLD_FLAGS == OPEN_FLAGS:
         return os.dup(held)
     try:
@@ -106,7 +106,7 @@ def _open_from(root_fd: int, parts: tuple[str, ...], path: str, flags: int) -> i
 
 
 def _walk(root_fd: int, parts: tuple[str, ...], flags: int) -> int:
-    """Component by component, following no symlink at all."""
+    """Open component by component, following no symbolic link."""
     current = os.dup(root_fd)
     try:
         for index, part in enumerate(parts):
@@ -122,7 +122,7 @@ def _walk(root_fd: int, parts: tuple[str, ...], flags: int) -> int:
 
 
 def _judge(found: int, root_fd: int, parts: tuple[str, ...], path: str) -> None:
-    """Only plain files and directories are read, and never a task's secrets."""
+    """Raise unless it is a plain file or directory outside of a task's secrets."""
     mode = os.fstat(found).st_mode
     if stat.S_ISLNK(mode):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
@@ -134,7 +134,7 @@ def _judge(found: int, root_fd: int, parts: tuple[str, ...], path: str) -> None:
 
 
 def check_names(found: int, owners: Owners, path: str) -> None:
-    """Refuse a file of several names whose owner is none of these: it may be a file of the host."""
+    """Raise for a hard-linked file of another owner: it may be a file of the host."""
     entry = os.fstat(found)
     if owners is not None and stat.S_ISREG(entry.st_mode) and entry.st_nlink > 1 and entry.st_uid not in owners:
         raise PermissionDenied(
@@ -144,12 +144,12 @@ def check_names(found: int, owners: Owners, path: str) -> None:
 
 
 def is_private(parts: tuple[str, ...]) -> bool:
-    """Inside a task's secrets or private directory."""
+    """Whether a path is inside a task's secrets or private directory."""
     return len(parts) > 1 and parts[1] in PRIVATE_PARTS and parts[0] != "alloc"
 
 
 def _real_parts(found: int, root_fd: int) -> tuple[str, ...]:
-    """Where a descriptor really is, after symlinks; nothing where the system does not tell."""
+    """The resolved path of a descriptor; None where the system does not tell."""
     try:
         real, root = os.readlink(f"/proc/self/fd/{found}"), os.readlink(f"/proc/self/fd/{root_fd}")
     except OSError:

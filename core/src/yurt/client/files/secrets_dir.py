@@ -1,4 +1,4 @@
-"""Secrets of tasks in memory: a small tmpfs in place of the folder, where the agent may mount one.
+"""Keeps secrets of tasks in memory: a small tmpfs over their folder, where the agent may mount one.
 
 Every mount bears a name of ours, by which it is found and taken away: at the end of its allocation, and when the
 directory is removed. A dev agent mounts none: when it is killed, nothing of it may stay, and nobody would be left to
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def mount_secrets(folder: str, size_mb: int = 0) -> bool:
-    """Mount memory over a task's folder, unless that is done already; whether it is mounted. Blocking.
+    """Mount a tmpfs over a task's folder, unless one is mounted; whether it succeeded. Blocking.
 
     On a restart it is mounted already. A sibling may put a link in the folder's place, so that the folder is opened,
     without following any, and mounted over by its descriptor; raises OSError for a link.
@@ -46,7 +46,7 @@ def mount_secrets(folder: str, size_mb: int = 0) -> bool:
 
 
 def _mount_over(held: int, size_mb: int) -> int:
-    """Mount memory over a folder that is held, with its owner and mode; 0, or the error's number."""
+    """Mount a tmpfs over an open folder, with its owner and mode; 0, or the errno."""
     found = os.fstat(held)
     options = f"size={size_mb or DEFAULT_SIZE_MB}m,mode={found.st_mode & 0o777:o},uid={found.st_uid},gid={found.st_gid}"
     place = f"/proc/self/fd/{held}".encode()
@@ -54,7 +54,7 @@ def _mount_over(held: int, size_mb: int) -> int:
 
 
 def unmount_secrets(root: str, mounts_file: str = MOUNTS_FILE) -> None:
-    """Take away all such mounts beneath a folder. Blocking."""
+    """Unmount all such mounts beneath a folder. Blocking."""
     for point in secrets_mounts(root, mounts_file):
         failed = libc_call("umount2", os.fsencode(point), MNT_DETACH | UMOUNT_NOFOLLOW)
         if failed and failed != errno.EINVAL:
@@ -62,7 +62,7 @@ def unmount_secrets(root: str, mounts_file: str = MOUNTS_FILE) -> None:
 
 
 def secrets_mounts(root: str, mounts_file: str = MOUNTS_FILE) -> tuple[str, ...]:
-    """Where such mounts are, at a folder or beneath it; nothing where the system does not tell."""
+    """The mount points at a folder or beneath it; none where the system does not tell."""
     try:
         lines = Path(mounts_file).read_text("utf-8", "surrogateescape").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Following a file, or a task's log over its rotated files, as frames of at most 64 KiB.
+"""Streams a file, or a task's log over its rotated files, as frames of at most 64 KiB.
 
 While nothing is written an empty frame goes out each second. A followed file that shrinks gives "file truncated" and
 is read from its beginning; one that goes away gives "file deleted", which ends the stream. A log moves on to the next
@@ -29,7 +29,7 @@ LOG_KINDS = ("stdout", "stderr")
 
 
 class StreamRoot(NamedTuple):
-    """The root that a stream may not leave, the clock it waits on, and who may own files of several names."""
+    """The root that a stream may not leave, its clock, and the permitted owners of hard-linked files."""
 
     root: str
     env: Env
@@ -78,18 +78,18 @@ async def _frames(
 
 
 class _Silence:
-    """Decides when an empty frame is due."""
+    """Decides when a heartbeat frame is due."""
 
     def __init__(self, env: Env) -> None:
         self._env = env
         self._since = env.monotonic()
 
     def end(self) -> None:
-        """Something was sent."""
+        """A frame was sent."""
         self._since = self._env.monotonic()
 
     def is_due(self) -> bool:
-        """A second has passed; the next one begins."""
+        """Whether a second has passed since the last frame."""
         if self._env.monotonic() - self._since < HEARTBEAT_S:
             return False
         self.end()
@@ -97,7 +97,7 @@ class _Silence:
 
 
 def _what_happened(source: StreamRoot, path: str, descriptor: int, position: int) -> str:
-    """Whether the file at `path` still is the one that is open, and as long as it was."""
+    """The event of a followed file: deleted, truncated, or none."""
     here = os.fstat(descriptor)
     if here.st_size < position:
         return TRUNCATED
@@ -128,7 +128,7 @@ class LogFile(NamedTuple):
 
 
 class LogSelection(NamedTuple):
-    """Which log: the task, stdout or stderr, and whether nothing more will be written to it."""
+    """The selected log: task, stdout or stderr, and whether it is complete."""
 
     task: str
     kind: str
@@ -136,7 +136,7 @@ class LogSelection(NamedTuple):
 
 
 class LogPlace(NamedTuple):
-    """Where in a log: the number of the file and the offset in it."""
+    """A position in a log: the number of the file and the offset in it."""
 
     number: int
     offset: int
@@ -155,7 +155,7 @@ async def log_files(root: str, log: LogSelection) -> list[LogFile]:
 
 
 def place_at(files: list[LogFile], offset: int, origin: str) -> LogPlace:
-    """The place `offset` bytes from the beginning or the end of all files together."""
+    """The position `offset` bytes from the start or the end of the whole log."""
     if origin == "end":
         total = sum(file.size for file in files)
         offset = max(total - offset, 0)
@@ -201,7 +201,7 @@ async def stream_logs(
 
 
 async def _rest_of(source: StreamRoot, log: LogSelection, place: LogPlace) -> AsyncIterator[StreamFrame]:
-    """What one file holds beyond a place; nothing when rotation has removed it."""
+    """The frames of one file after a position; none when rotation has removed it."""
     name = f"alloc/logs/{log.task}.{log.kind}.{place.number}"
     try:
         descriptor = await asyncio.to_thread(open_file, source.root, name, source.owners)
@@ -217,7 +217,7 @@ async def _rest_of(source: StreamRoot, log: LogSelection, place: LogPlace) -> As
 
 
 async def _following(source: StreamRoot, log: LogSelection, place: LogPlace) -> LogPlace | None:
-    """Where reading goes on: the same place, the next file, or nowhere when all files are gone."""
+    """The next position: the same one, the next file, or None when all files are gone."""
     try:
         files = await log_files(source.root, log)
     except NotFound:

@@ -10,7 +10,7 @@ from yurt.sdk.errors import Invalid
 
 
 def ids_of(user: str) -> tuple[int, int] | None:
-    """The ids of the task's user; nothing when it has none, or when the agent cannot give files away."""
+    """The ids of the task's user; None without a user, or when the agent is not root."""
     if not user or os.geteuid() != 0:
         return None
     with contextlib.suppress(KeyError):

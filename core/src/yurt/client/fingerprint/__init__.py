@@ -1,1 +1,1 @@
-"""What a client finds out about its host and tells the servers as a node."""
+"""Fingerprints: what the client detects of its host and registers as its node."""

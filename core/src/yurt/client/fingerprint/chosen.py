@@ -1,4 +1,4 @@
-"""Fingerprints that the client's options exclude: what they would have found out is not part of the node.
+"""Excludes fingerprints by the client's options: their attributes and resources are removed from the node.
 
 Names are Nomad's. A node without the fingerprint of its processor, memory or disk offers what the configuration says
 (`cpu_total_compute`, `memory_total_mb`, `disk_total_mb`), and nothing where it says nothing.
@@ -35,17 +35,17 @@ ATTRIBUTES: Final[Mapping[str, tuple[str, ...]]] = {
     "signal": ("os.signals",),
     "storage": ("unique.storage.",),
 }
-"""How the attributes begin that each fingerprint finds out."""
+"""Prefixes of the attributes that each fingerprint detects."""
 ELSEWHERE: Final = frozenset({
     "consul", "dmidecode", "dynamic_host_volumes", "env_aws", "env_azure", "env_digitalocean", "env_gce", "hugepages",
     "numa", "plugins_cni", "secrets", "vault",
 })  # fmt: skip
-"""Fingerprints of Nomad that find nothing out here: excluding one changes nothing."""
+"""Fingerprints of Nomad without an effect here; excluding them is allowed and changes nothing."""
 FINGERPRINTS: Final = frozenset(ATTRIBUTES) | ELSEWHERE
 
 
 def without_excluded(node: Node, config: ClientConfig) -> Node:
-    """The node with what its fingerprints may find out."""
+    """The node without the results of excluded fingerprints."""
     choice = choice_of(FINGERPRINT, config.options)
     if not choice.names:
         return node

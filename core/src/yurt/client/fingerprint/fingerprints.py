@@ -1,4 +1,4 @@
-"""All that is found out about this node before it registers for the first time, and followed from then on."""
+"""Begins all fingerprints of the node before its first registration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from yurt.client.volumes.host_volumes import HostVolumes
 
 
 class Fingerprints:
-    """The parts that describe the node, each of which changes it by itself whenever it finds out something new."""
+    """The parts that describe the node; each updates the node by itself after every change."""
 
     def __init__(
         self, *, drivers: DriverManager, devices: DeviceManager, offers: Offers, host_volumes: HostVolumes
@@ -22,7 +22,7 @@ class Fingerprints:
         self._host_volumes = host_volumes
 
     async def begin(self) -> None:
-        """Begin all of them; returns when the first registration can be complete, or after a bound."""
+        """Begin all fingerprints; return when each has answered once, or after a bound."""
         self._drivers.begin()
         self._devices.begin()
         async with asyncio.TaskGroup() as group:

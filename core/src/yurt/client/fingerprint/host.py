@@ -31,7 +31,7 @@ class CpuFacts(NamedTuple):
 
 
 def cpu_facts(total_override: int) -> CpuFacts:
-    """The processor; `total_override` (MHz) wins over what is found."""
+    """The processor; `total_override` (MHz) replaces the detected total."""
     affinity = getattr(os, "sched_getaffinity", None)
     cores = tuple(sorted(affinity(0))) if affinity else tuple(range(os.cpu_count() or 1))
     mhz = _core_mhz()

@@ -1,4 +1,4 @@
-"""The address and interface that allocations of this node are reached at. Blocking; call in a thread.
+"""Detects the address and interface under which allocations of this node are reached. Blocking.
 
 The interface of the default route is taken, else any that is up and has an address, else the loopback: a host without
 a route must still start.
@@ -37,7 +37,7 @@ class NetworkFacts(NamedTuple):
 
 
 def default_interface() -> str:
-    """The interface of the default route, or nothing."""
+    """The interface of the default route, or ""."""
     try:
         lines = ROUTES.read_text().splitlines()[1:]
     except OSError:
@@ -64,7 +64,7 @@ def _addresses(family: str = "") -> dict[str, list[str]]:
 
 
 def host_networks(wanted: Mapping[str, HostNetworkInfo], *, family: str = "") -> dict[str, HostNetworkInfo]:
-    """The named networks that this machine has an address in, with that address before the length of its prefix."""
+    """The host networks in which this machine has an address, with that address as CIDR."""
     found: dict[str, HostNetworkInfo] = {}
     for name, network in wanted.items():
         address = _address_in(network, name, _addresses(family))
@@ -76,7 +76,7 @@ def host_networks(wanted: Mapping[str, HostNetworkInfo], *, family: str = "") ->
 
 
 def _address_in(network: HostNetworkInfo, name: str, addresses: dict[str, list[str]]) -> tuple[str, str] | None:
-    """Interface and address/prefix of a network given by its range, its interface, or both."""
+    """Interface and CIDR address of a network given by range, interface, or both."""
     try:
         given = ipaddress.ip_network(network.cidr, strict=False) if network.cidr else None
     except ValueError as error:
@@ -95,7 +95,7 @@ def _address_in(network: HostNetworkInfo, name: str, addresses: dict[str, list[s
 def node_networks(
     facts: NetworkFacts | None, named: Mapping[str, HostNetworkInfo], *, family: str = ""
 ) -> tuple[NodeNetworkResource, ...]:
-    """The interfaces whose addresses have names: the first of each family on the node's own one, and host networks."""
+    """The named addresses: the first of each family on the default interface, and those of host networks."""
     names: dict[str, list[NodeNetworkAddress]] = {}
     if facts is not None:
         firsts = {":" in text: text for text in reversed(_addresses(family).get(facts.interface, ()))}
@@ -128,7 +128,7 @@ def _mac_address(interface: str) -> str:
 
 
 def network_facts(wanted: str, speed_override: int, *, family: str = "") -> NetworkFacts | None:
-    """The node's network; raises Invalid when the wanted interface does not exist."""
+    """The node's network; raises Invalid when the configured interface does not exist."""
     addresses = _addresses(family)
     if wanted and wanted not in addresses:
         known = ", ".join(sorted(addresses)) or "none"

@@ -1,4 +1,4 @@
-"""The node as this machine and the operator's configuration describe it; blocking parts are named."""
+"""Builds the node from host facts and the operator's configuration."""
 
 from __future__ import annotations
 
@@ -86,14 +86,14 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
 
 
 def _confinement(config: ClientConfig) -> dict[str, str]:
-    """What keeps downloads of artifacts from the host, and Landlock's version by Nomad's name."""
+    """The attributes of artifact confinement and Landlock."""
     found = availability()
     attributes = {"artifact.isolation": isolation(is_confined=config.artifact.is_confined).text}
     return attributes | ({"kernel.landlock": f"v{found.version}"} if found.version else {})
 
 
 def check_volumes(config: ClientConfig) -> None:
-    """Refuse to offer a volume that is not there."""
+    """Raise Invalid for a configured host volume whose folder is missing."""
     for name, volume in config.host_volumes.items():
         if not volume.path.startswith("/") or not os.path.isdir(volume.path):
             raise Invalid(

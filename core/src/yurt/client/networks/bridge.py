@@ -1,4 +1,4 @@
-"""The network of `mode = "bridge"`: a CNI configuration made from the agent's settings; pure.
+"""Builds the CNI configuration of `mode = "bridge"` from the agent's settings; pure.
 
 The names are Nomad's, so that an operator's rules in the chain NOMAD-ADMIN, which packets to allocations pass first,
 go on working. Addresses are booked below /run: a reboot, which takes all namespaces, takes the bookings as well.
@@ -22,7 +22,7 @@ NAME_LENGTH_MAX = 15
 
 
 def bridge_network(settings: NetworkSettings, *, backend: str = IPTABLES) -> NetworkConfig:
-    """Its plugins; with `nftables` the mapping of ports and the hiding of addresses need no iptables."""
+    """The CNI configuration; with `nftables`, port mapping and masquerading work without iptables."""
     subnets = [text for text in (settings.bridge_subnet, settings.bridge_subnet_ipv6) if text]
     bridge: dict[str, Any] = {
         "type": "bridge",
@@ -50,10 +50,10 @@ def bridge_network(settings: NetworkSettings, *, backend: str = IPTABLES) -> Net
 
 
 def check_settings(settings: NetworkSettings) -> None:
-    """Refuse what no bridge can be made of."""
+    """Raise Invalid for settings that no bridge can have."""
     if not 0 < len(settings.bridge_name) <= NAME_LENGTH_MAX or "/" in settings.bridge_name:
         raise Invalid(
-            f'client bridge_network_name: "{settings.bridge_name}" is no name of an interface, which has '
+            f'client bridge_network_name: "{settings.bridge_name}" is not a valid interface name; use '
             f"1 to {NAME_LENGTH_MAX} characters"
         )
     wanted = (("bridge_network_subnet", settings.bridge_subnet, 4),) if settings.bridge_subnet else ()

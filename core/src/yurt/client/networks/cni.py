@@ -1,4 +1,4 @@
-"""The Container Network Interface as its runtime speaks it (specification 0.3.1, 0.4.0, 1.0, 1.1); pure.
+"""The runtime side of the Container Network Interface (specifications 0.3.1, 0.4.0, 1.0, 1.1); pure.
 
 A network is a list of plugins. To ADD, each plugin in turn is given its part of the list with the result of the one
 before it; the last result is the network's. DEL and CHECK are given that result too; DEL goes through the list
@@ -46,7 +46,7 @@ class NetworkConfig(Value):
 
 
 class Attachment(Value):
-    """What the plugins are told of the allocation that they connect."""
+    """The parameters of plugins for one allocation."""
 
     container_id: str
     namespace: str
@@ -76,7 +76,7 @@ def read_config(data: bytes, file: str) -> NetworkConfig:
 
 
 def _is_plugin(given: Any) -> bool:
-    """An object with the name of a program, whose parts that this runtime looks at are objects too."""
+    """Whether a value is a plugin: an object with a program's name and well-formed parts."""
     if not isinstance(given, dict) or not _is_file_name(given.get("type")):
         return False
     parts = [given.get(part) for part in ("ipam", "capabilities", "runtimeConfig")]
@@ -85,19 +85,19 @@ def _is_plugin(given: Any) -> bool:
 
 
 def _is_file_name(text: Any) -> bool:
-    """One harmless path component."""
+    """Whether a text is one safe path component."""
     return isinstance(text, str) and bool(text) and "/" not in text and "\0" not in text and text not in (".", "..")
 
 
 def keeps_result(config: NetworkConfig) -> bool:
-    """Whether plugins of this version CHECK a network, and are told on DEL what ADD answered."""
+    """Whether plugins of this version support CHECK, and receive the result of ADD on DEL."""
     return tuple(map(int, config.version.split("."))) >= SINCE_CHECK
 
 
 def request(
     config: NetworkConfig, plugin: Mapping[str, Any], attachment: Attachment, previous: Mapping[str, Any] | None
 ) -> bytes:
-    """What a plugin reads on its standard input."""
+    """The standard input of a plugin."""
     asked = {key: value for key, value in plugin.items() if key not in ("plugins", "disableCheck")}
     asked |= {"cniVersion": config.version, "name": config.name}
     capabilities = plugin.get("capabilities") or {}
@@ -111,7 +111,7 @@ def request(
 
 
 def port_mappings(attachment: Attachment) -> list[dict[str, Any]]:
-    """Each port for each protocol; the address of the host is told where the port must answer there alone."""
+    """The port mappings, each port for each protocol; with a host address when the port is bound to one."""
     found: list[dict[str, Any]] = []
     for port in attachment.ports:
         inside = port.to if port.to > 0 else port.value
@@ -123,7 +123,7 @@ def port_mappings(attachment: Attachment) -> list[dict[str, Any]]:
 
 
 def environment(command: str, attachment: Attachment, paths: Iterable[str]) -> dict[str, str]:
-    """The variables by which a plugin is told what to do."""
+    """The environment of a plugin."""
     for name, value in attachment.args.items():
         if not name or "=" in name or UNSAFE_ARGUMENT.search(name + value):
             raise Invalid(f'cni args: {name!r} = {value!r} must have a name without "=", and no ";"')
@@ -138,7 +138,7 @@ def environment(command: str, attachment: Attachment, paths: Iterable[str]) -> d
 
 
 def failure_text(output: bytes, errors: bytes) -> str:
-    """Why a plugin failed, from its answer or from what it complained."""
+    """The reason of a plugin's failure, from its answer or its standard error."""
     try:
         told = msgspec.json.decode(output)
     except msgspec.DecodeError:
@@ -183,7 +183,7 @@ class _Result(msgspec.Struct):
 
 
 def status_of(answer: Mapping[str, Any]) -> AllocNetworkStatus:
-    """The first interface inside the namespace that has an address, its addresses, and the resolver it was told.
+    """The network status: the first interface in the namespace with an address, its addresses, its resolver.
 
     The `interface` of an address is a place in the list of interfaces; those with a `sandbox` are inside. Raises
     Invalid for an answer of another shape.

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Construction:
-    """Carries out plans, and undoes them."""
+    """Makes networks from plans, and removes them."""
 
     def __init__(self, settings: NetworkSettings, env: Env, *, makers: NamespaceMakers, folder: RecordFolder) -> None:
         self.settings = settings
@@ -46,7 +46,7 @@ class Construction:
             try:
                 return await self._make_once(plan, network)
             except RecoverableError as error:
-                log.warning("the network of allocation %s failed, trying again: %s", plan.alloc_id, error)
+                log.warning("making a network failed, trying again: allocation=%s error=%s", plan.alloc_id, error)
                 await self.undo(plan)
             await self._env.sleep(RETRY_S)
         return await self._make_once(plan, network)
@@ -92,7 +92,7 @@ class Construction:
         try:
             await plugins.check(record.config, record.attachment, self.settings.cni_paths, record.result)
         except YurtError as error:
-            log.warning("the network of allocation %s has changed: %s", record.alloc_id, error)
+            log.warning("network differs from its record: allocation=%s error=%s", record.alloc_id, error)
 
     async def undo(self, record: NetworkRecord) -> str:
         """Disconnect and remove the namespace; the record goes when that has succeeded. What stays and why, or ""."""
@@ -105,7 +105,7 @@ class Construction:
             problems.append(await self.makers.destroy(record.maker, record.alloc_id))
         problem = "; ".join(filter(None, problems))
         if problem:
-            log.warning("%s", problem)
+            log.warning("removing a network failed: allocation=%s error=%s", record.alloc_id, problem)
         else:
             await asyncio.to_thread(self.folder.remove, record.alloc_id)
         return problem
@@ -119,7 +119,9 @@ class Construction:
                 async with self._at_once:
                     await plugins.delete(record.config, record.attachment, self.settings.cni_paths, record.result)
             except RecoverableError as error:
-                log.warning("disconnecting allocation %s, attempt %d: %s", record.alloc_id, attempt, error)
+                log.warning(
+                    "disconnecting a network failed: allocation=%s attempt=%d error=%s", record.alloc_id, attempt, error
+                )
                 problem = f"the network of allocation {record.alloc_id} stays connected: {error}"
                 await self._env.sleep(RETRY_S)
             else:

@@ -1,4 +1,4 @@
-"""The node with the networks that its groups may ask for, and with the reasons why others are missing."""
+"""Describes the node by its network modes and the reasons why others are missing; pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OF_NETWORKS = (ATTRIBUTE, NETWORK_PROBLEM, HAIRPIN)
 
 
 def with_networks(node: Node, offered: Offered, settings: NetworkSettings) -> Node:
-    """The node after it was looked at which networks there are."""
+    """The node with the offered networks."""
     attributes = {name: text for name, text in node.attributes.items() if not name.startswith(OF_NETWORKS)}
     attributes |= offered.attributes
     attributes |= {f"{NETWORK_PROBLEM}{mode}": reason for mode, reason in offered.problems}

@@ -11,13 +11,13 @@ from yurt.structs.network import NetworkResource
 
 
 class NamespaceMakers:
-    """Finds the driver that has to make a namespace, and asks it."""
+    """Finds the driver that must make a namespace, and calls it."""
 
     def __init__(self, drivers: Mapping[str, Driver]) -> None:
         self._drivers = drivers
 
     def name_for(self, group: TaskGroup) -> str:
-        """The driver that has to make the group's namespace, "" when none has to; raises DriverError."""
+        """The driver that must make the group's namespace, or ""; raises DriverError."""
         named = {task.driver for task in group.tasks}
         makers = sorted(
             name for name in named if name in self._drivers and self._drivers[name].capabilities.must_create_network

@@ -1,4 +1,4 @@
-"""Gives each allocation its network, and takes it away when the allocation is over.
+"""Makes the network of each allocation for its first task, and removes it when the allocation has ended.
 
 Each task asks before each start (`join`); the first makes the network, the others find it. What is found is trusted
 only when the namespace is the one that the record names. Anything half made is undone before it is made again
@@ -63,9 +63,9 @@ class Networks:
         return record.owner.state_dir == self._owner.state_dir and record.alloc_id in allocs
 
     async def run(self) -> None:
-        """Remove leftover networks and check those that go on, then try again what could not be removed; for ever."""
+        """Remove leftover networks, check the present ones, then retry failed removals until cancelled."""
         for record in self._leftover.values():
-            log.info("taking away the network of allocation %s, which is gone", record.alloc_id)
+            log.info("removing the network of a forgotten allocation: allocation=%s", record.alloc_id)
         await self._clear()
         for record in tuple(self._known.values()):
             async with self._lock(record.alloc_id):
@@ -106,7 +106,7 @@ class Networks:
             return TaskNetwork(namespace=record.namespace, status=record.status, mounts=mounts)
 
     def _lock(self, alloc_id: str) -> asyncio.Lock:
-        """The allocation's turn; kept as long as somebody takes part."""
+        """The lock of an allocation; it exists as long as somebody uses it."""
         return self._locks.setdefault(alloc_id, asyncio.Lock())
 
     async def _host_network(self, alloc: Allocation, network: NetworkResource, driver: Driver) -> TaskNetwork:
@@ -144,7 +144,7 @@ class Networks:
         return record
 
     async def release(self, alloc_id: str) -> None:
-        """The allocation is over: nothing of its network stays."""
+        """Remove the network of an ended allocation."""
         if alloc_id not in self._known:
             return
         async with self._lock(alloc_id):

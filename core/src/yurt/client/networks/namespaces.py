@@ -1,4 +1,4 @@
-"""Network namespaces that outlive the process that made them. Linux and root only; blocking, call in a thread.
+"""Network namespaces that outlive the process that made them. Linux and root only; blocking.
 
 A namespace lives as long as something holds it. Here that is a bind mount of its file, in the folder of `ip netns`, so
 that `ip netns exec` finds it too. It is made on a thread of its own, which leaves the process's namespace for good and
@@ -48,7 +48,7 @@ def make_namespace(path: Path) -> None:
 
 
 def keep_namespace(source: str, path: Path) -> None:
-    """Keep at `path` a namespace that somebody else made."""
+    """Bind a namespace made by another process to `path`."""
     _prepare_folder(path.parent)
     try:
         _bind(source, path)
@@ -57,7 +57,7 @@ def keep_namespace(source: str, path: Path) -> None:
 
 
 def remove_namespace(path: Path) -> None:
-    """Let go of it: when no process is inside, it and its interfaces are gone."""
+    """Unmount a namespace; the kernel removes it with its interfaces when no process is inside."""
     libc = c_library()
     while libc.umount2(os.fsencode(path), MNT_DETACH) == 0:
         pass
@@ -66,7 +66,7 @@ def remove_namespace(path: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Take away an empty folder of namespaces."""
+    """Remove an empty folder of namespaces."""
     libc = c_library()
     while libc.umount2(os.fsencode(folder), MNT_DETACH) == 0:
         pass
@@ -75,7 +75,7 @@ def remove_folder(folder: Path) -> None:
 
 
 def identity(path: Path | str) -> int:
-    """A number that tells the namespace at a path from all others that live; 0 when there is none."""
+    """The inode of the namespace at a path, unique among live namespaces; 0 without one."""
     try:
         found, own = os.stat(path), os.stat("/proc/self/ns/net")
     except OSError:
@@ -84,14 +84,14 @@ def identity(path: Path | str) -> int:
 
 
 def obstacle() -> str:
-    """Why no namespace can be made here; empty when one can."""
+    """The reason why this machine cannot make namespaces; "" when it can."""
     if sys.platform != "linux":
         return "they take Linux"
     return _why_not(lambda: None)
 
 
 def bridge_obstacle() -> str:
-    """Why no bridge can be made in a namespace here; empty when one can."""
+    """The reason why this machine cannot make bridges in namespaces; "" when it can."""
 
     def make_bridge() -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
@@ -113,7 +113,7 @@ def _why_not(work: Callable[[], None]) -> str:
 
 
 def _on_thread(work: Callable[[], None]) -> None:
-    """Run on a thread that ends with it; raises RecoverableError with the system's reason."""
+    """Run work on a thread of its own; raises RecoverableError with the system's reason."""
     failures: list[OSError] = []
 
     def run() -> None:
@@ -159,7 +159,7 @@ def _bind(source: str, path: Path) -> None:
 
 
 def _prepare_folder(folder: Path) -> None:
-    """As `ip netns` does: a mount that passes on what is mounted in it, so that a namespace never lives on unseen."""
+    """Make the folder a shared mount, as `ip netns` does, so that unmounting reaches all mount namespaces."""
     folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     libc, name = c_library(), os.fsencode(folder)
     if libc.mount(None, name, None, MS_SHARED | MS_REC, None) == 0:

@@ -1,4 +1,4 @@
-"""Which networks this machine can give to groups, and why not others; found again when the folders change.
+"""Detects the networks that this machine can offer to groups, and the reasons why others are missing.
 
 Blocking parts are named. The attributes `plugins.cni.version.<name>` are Nomad's. A plugin that does not know its own
 version, as those of Debian's package, is told by the newest version of the CNI specification that it supports.
@@ -37,7 +37,7 @@ INSTALL = "apt install containernetworking-plugins, or unpack their release into
 
 
 class Offered(Value):
-    """The networks by mode, the attributes of the node, and what is wrong: (mode, reason)."""
+    """Networks by mode, attributes of the node, and problems as (mode, reason)."""
 
     networks: Mapping[str, NetworkConfig] = no_entries()
     has_namespaces: bool = False
@@ -45,14 +45,14 @@ class Offered(Value):
     problems: tuple[tuple[str, str], ...] = ()
 
     def why_not(self, mode: str) -> str:
-        """Why a mode is not offered."""
+        """The reason why a mode is not offered."""
         known = dict(self.problems)
         names = ", ".join(sorted(self.networks)) or "none"
         return known.get(mode) or known.get(EVERY_MODE) or f"no CNI configuration has this name; there are: {names}"
 
 
 def folders_mark(settings: NetworkSettings) -> tuple[tuple[str, int, int], ...]:
-    """Changes when a file of the folders does; blocking."""
+    """A value that changes with the files of the CNI folders; blocking."""
     found: list[tuple[str, int, int]] = []
     for folder in (*settings.cni_paths, settings.cni_config_dir):
         try:
@@ -65,7 +65,7 @@ def folders_mark(settings: NetworkSettings) -> tuple[tuple[str, int, int], ...]:
 
 
 async def find_offered(settings: NetworkSettings) -> Offered:
-    """Ask the machine and the plugins."""
+    """Detect networks by asking the kernel and the plugins."""
     reason = await asyncio.to_thread(obstacle)
     if reason:
         text = f"no network namespace can be made here: {reason}; run the agent as root on Linux"
@@ -95,7 +95,7 @@ async def find_offered(settings: NetworkSettings) -> Offered:
 
 
 def packet_filter(*, knows_nftables: bool) -> str:
-    """Which packet filter the bridge's plugins can use here: iptables where its program is; empty for none."""
+    """The packet filter for the bridge's plugins: iptables if installed, else nftables if supported, or ""."""
     search = f"{os.environ.get('PATH', '')}:{SBIN}"
     if shutil.which("iptables", path=search):
         return IPTABLES
@@ -121,7 +121,7 @@ def _missing_programs(config: NetworkConfig, paths: Sequence[str]) -> str:
 
 
 def _read_configs(settings: NetworkSettings) -> tuple[list[NetworkConfig], list[tuple[str, str]]]:
-    """The networks of the operator by file name, and what is wrong with the others; blocking."""
+    """The operator's networks by file name, and the problems of invalid files; blocking."""
     found: list[NetworkConfig] = []
     problems: list[tuple[str, str]] = []
     try:
@@ -141,7 +141,7 @@ def _read_configs(settings: NetworkSettings) -> tuple[list[NetworkConfig], list[
 
 
 async def _told(paths: Sequence[str]) -> dict[str, str]:
-    """What every plugin in the folders says of its version."""
+    """The version texts of all plugins in the folders."""
     programs = await asyncio.to_thread(_programs, paths)
     limit = asyncio.Semaphore(PROBES_AT_ONCE)
 
@@ -158,7 +158,7 @@ async def _told(paths: Sequence[str]) -> dict[str, str]:
 
 
 def _programs(paths: Sequence[str]) -> dict[str, str]:
-    """Plugins by name; the first folder that has one wins."""
+    """Plugins by name; the first folder that has one counts."""
     found: dict[str, str] = {}
     for folder in paths:
         try:

@@ -1,4 +1,4 @@
-"""Keeps what this machine offers to groups up to date: found at the start, and again when the folders change."""
+"""Keeps the offered networks up to date: detected at the start, and again when the CNI folders change."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from yurt.structs.node import Node
 
 LOOK_EVERY_S = 5.0
 Finder = Callable[[NetworkSettings], Awaitable[Offered]]
-"""How it is found out what a machine offers; a client on a virtual clock cannot wait for programs."""
+"""Detects the networks of a machine; a client on a virtual clock cannot wait for programs."""
 
 
 class Offers:
-    """The networks that this node offers, by which it describes itself."""
+    """The networks that this node offers, and the node's description by them."""
 
     def __init__(self, settings: NetworkSettings, env: Env, *, node: LocalNode, find: Finder = find_offered) -> None:
         self.offered = Offered()
@@ -28,7 +28,7 @@ class Offers:
         self._find = find
 
     async def open(self) -> None:
-        """Find out what this machine offers."""
+        """Detect the networks and describe the node by them."""
         self.offered = await self._find(self._settings)
         self._node.change(self.applied)
 
@@ -37,7 +37,7 @@ class Offers:
         return with_networks(node, self.offered, self._settings)
 
     async def run(self) -> None:
-        """Follow the folders of plugins and configurations, for ever."""
+        """Detect again whenever the folders of plugins or configurations change, until cancelled."""
         mark = await asyncio.to_thread(folders_mark, self._settings)
         while True:
             await self._env.sleep(LOOK_EVERY_S)

@@ -1,4 +1,4 @@
-"""What is to be made for an allocation's network, decided before anything is made; pure."""
+"""Plans an allocation's network before anything is made; pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def planned(
     maker: str,
     binds_wildcard: bool,
 ) -> NetworkRecord:
-    """The record of the intent; raises DriverError when this node cannot."""
+    """The plan as a record; raises DriverError when this node does not offer the network."""
     config = offered.networks.get(network.mode)
     if not offered.has_namespaces or (config is None and network.mode != NO_NETWORK):
         reason = offered.why_not(network.mode)

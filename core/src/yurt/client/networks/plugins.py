@@ -1,4 +1,4 @@
-"""Runs CNI plugins: programs that are told by variables and standard input, and answer in JSON."""
+"""Runs CNI plugins: programs with variables and standard input as parameters, and JSON as the answer."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ SBIN = "/usr/sbin:/sbin"
 
 
 def find_program(name: str, paths: Sequence[str]) -> str:
-    """The plugin's file; empty when no folder has it."""
+    """The plugin's file; "" when no folder has it."""
     return shutil.which(name, path=":".join(paths)) or ""
 
 
 async def add(config: NetworkConfig, attachment: Attachment, paths: Sequence[str]) -> Mapping[str, Any]:
-    """Connect the namespace; the network's result. Raises RecoverableError, after which DEL is due."""
+    """Connect the namespace and return the result; after a RecoverableError, call `delete`."""
     result: Mapping[str, Any] | None = None
     for plugin in config.plugins:
         answer = await _run(ADD, config, plugin, attachment, paths=paths, previous=result)
@@ -41,7 +41,7 @@ async def add(config: NetworkConfig, attachment: Attachment, paths: Sequence[str
 async def delete(
     config: NetworkConfig, attachment: Attachment, paths: Sequence[str], result: Mapping[str, Any] | None
 ) -> None:
-    """Disconnect it; all plugins are asked, whichever fails. Raises RecoverableError with the first reason."""
+    """Disconnect the namespace by all plugins, even if one fails; raises RecoverableError with the first reason."""
     failures: list[RecoverableError] = []
     previous = result if cni.keeps_result(config) else None
     for plugin in reversed(config.plugins):
@@ -54,7 +54,7 @@ async def delete(
 
 
 async def check(config: NetworkConfig, attachment: Attachment, paths: Sequence[str], result: Mapping[str, Any]) -> None:
-    """Ask whether the connection is as it was made; raises RecoverableError when it is not."""
+    """Check the connection; raises RecoverableError when it differs from the result of `add`."""
     if config.is_checked and cni.keeps_result(config):
         for plugin in config.plugins:
             await _run(CHECK, config, plugin, attachment, paths=paths, previous=result)
@@ -96,7 +96,7 @@ async def run_program(
     arguments: tuple[str, ...] = (),
     limit_s: float = PLUGIN_LIMIT_S,
 ) -> tuple[int, bytes, bytes]:
-    """Exit code, output and complaints of a program; one that takes too long is killed.
+    """Exit code, standard output and standard error of a program; it is killed at the time limit.
 
     Its input is a file, for a program may end before it has read that, and a pipe would break.
     """

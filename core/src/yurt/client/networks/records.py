@@ -1,4 +1,4 @@
-"""What is remembered of each allocation's network, in /run: it goes with the namespaces at a reboot.
+"""Records of allocations' networks in /run, which a reboot clears together with the namespaces.
 
     /run/yurt/networks/<alloc id>/{record.json, hosts, resolv.conf}
 
@@ -33,7 +33,7 @@ PRIVATE, PUBLIC = 0o600, 0o644
 
 
 class Owner(Value):
-    """The agent that a network belongs to; the process is told for dev agents alone.
+    """The agent that a network belongs to; the process is set only for dev agents.
 
     `network` tells the network namespace that it runs in; 0 is not known, in records of earlier versions.
     """
@@ -45,16 +45,16 @@ class Owner(Value):
 
     @property
     def is_gone(self) -> bool:
-        """A dev agent that has ended, or one whose state has been removed; blocking."""
+        """Whether the agent never comes back: a dev agent that has ended, or an agent without its state; blocking."""
         return not (is_alive(self.pid, self.start_time) if self.pid else os.path.isdir(self.state_dir))
 
     def leaves_to(self, other: Owner) -> bool:
-        """Whether another agent has to take its networks away; blocking."""
+        """Whether another agent must remove its networks; blocking."""
         return self.network in (0, other.network) and self.is_gone
 
 
 class NetworkRecord(Value):
-    """A network of an allocation: an intent while `identity` is 0, else complete. `maker` is the driver that made it.
+    """A network of an allocation: a plan while `identity` is 0, else complete. `maker` is the driver that made it.
 
     Without a namespace there are only files, of an allocation in the host's network.
     """
@@ -85,7 +85,7 @@ class RecordFolder:
 
     @classmethod
     def of_machine(cls, state_dir: str) -> RecordFolder:
-        """The usual one; who is not root makes no namespaces, and keeps resolver files with its own state."""
+        """The machine's folder; an agent without root makes no namespaces and uses its state directory."""
         return cls(RUN_FOLDER if os.geteuid() == 0 else Path(state_dir) / "networks")
 
     def path(self, alloc_id: str, name: str) -> Path:
@@ -97,7 +97,7 @@ class RecordFolder:
         self.write_file(record.alloc_id, NAME, msgspec.json.encode(record), PRIVATE)
 
     def write_file(self, alloc_id: str, name: str, data: bytes, mode: int = PUBLIC, *, may_grow: bool = False) -> Path:
-        """Write a file of an allocation; its path. One that has this content already stays the same file.
+        """Write a file of an allocation and return its path; a file with this content is left as it is.
 
         To one that may grow, drivers have added what tasks ask for, which stays.
         """
@@ -114,7 +114,7 @@ class RecordFolder:
         return path
 
     def read(self, alloc_id: str) -> NetworkRecord | None:
-        """The record of an allocation; None when there is none that can be read."""
+        """The record of an allocation; None when it is missing or unreadable."""
         try:
             return msgspec.json.decode(self.path(alloc_id, NAME).read_bytes(), type=NetworkRecord)
         except (OSError, msgspec.DecodeError):
@@ -130,7 +130,7 @@ class RecordFolder:
         return tuple(record for record in found if record is not None)
 
     def owned_by(self, owner: Owner) -> tuple[NetworkRecord, ...]:
-        """The records of an agent's own networks, and of those that agents left that never come back."""
+        """The records of an agent's own networks and of agents that never come back."""
         return tuple(
             record
             for record in self.all()
@@ -138,5 +138,5 @@ class RecordFolder:
         )
 
     def remove(self, alloc_id: str) -> None:
-        """Forget an allocation."""
+        """Remove the files of an allocation."""
         shutil.rmtree(self.folder / component(alloc_id), ignore_errors=True)

@@ -1,4 +1,4 @@
-"""The files by which the tasks of a group find names: /etc/hosts and /etc/resolv.conf; the texts are pure.
+"""Texts of /etc/hosts and /etc/resolv.conf for the tasks of a group.
 
 A task in a namespace of its own cannot reach a resolver that listens on the host's loopback, as systemd's does; it is
 then told the servers that this resolver asks.
@@ -27,13 +27,13 @@ LOCAL_NAMES = (
 
 
 def hosts_text(hostname: str, addresses: tuple[str, ...]) -> str:
-    """/etc/hosts of a namespace: its own name at its own addresses."""
+    """The text of /etc/hosts of a namespace, with its host name at its addresses."""
     own = [f"{address} {hostname}" for address in addresses if address]
     return "\n".join(("# made for this allocation", *LOCAL_NAMES, *own)) + "\n"
 
 
 def read_resolver(text: str) -> DNSConfig:
-    """What a resolv.conf says."""
+    """Parse a resolv.conf."""
     found: dict[str, tuple[str, ...]] = {"nameserver": (), "search": (), "options": ()}
     for line in text.splitlines():
         words = line.split("#")[0].split(";")[0].split()
@@ -50,7 +50,7 @@ def read_resolver(text: str) -> DNSConfig:
 
 
 def merged(first: DNSConfig | None, then: DNSConfig) -> DNSConfig:
-    """Each part from the first that has it."""
+    """Merge two configurations; each part is taken from the first that has it."""
     if first is None:
         return then
     return DNSConfig(
@@ -61,7 +61,7 @@ def merged(first: DNSConfig | None, then: DNSConfig) -> DNSConfig:
 
 
 def resolver_text(config: DNSConfig) -> str:
-    """A resolv.conf."""
+    """The text of a resolv.conf."""
     lines = [f"nameserver {server}" for server in config.servers]
     lines += [f"search {' '.join(config.searches)}"] if config.searches else []
     lines += [f"options {' '.join(config.options)}"] if config.options else []

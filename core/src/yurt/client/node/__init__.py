@@ -1,1 +1,1 @@
-"""The node that this client is: its present description, its metadata, its use of the host, its events."""
+"""The node of this client: its present description, its metadata, its events."""

@@ -1,4 +1,4 @@
-"""The node of this client as it is at present: every part that finds something out changes it here.
+"""The present description of this client's node, which fingerprints and volumes change.
 
 A change that the servers do not know makes a heartbeat due, and the node is registered again instead of it. Parts
 describe the node by a pure function from node to node, so that the order in which they find something out does not
@@ -21,7 +21,7 @@ class LocalNode:
     """Holds the node, and knows whether it differs from what was registered last."""
 
     def __init__(self, node: Node, *, visible: Callable[[Node], Node] = lambda node: node) -> None:
-        """`visible` takes away what the operator excludes from the fingerprints."""
+        """`visible` removes what the operator excludes from fingerprints."""
         self.value = node
         self.schemas: Schemas = {}
         self.is_changed = False
@@ -39,7 +39,7 @@ class LocalNode:
         return self.value
 
     def change(self, change: Callable[[Node], Node]) -> None:
-        """Describe the node anew; the servers hear of it when it differs."""
+        """Change the description; a difference is registered with the servers."""
         new = self._visible(change(self.value))
         assert new.id == self.value.id, (new.id, self.value.id)
         if new != self.value:

@@ -55,14 +55,14 @@ class Metadata:
 
 
 def combined(static: Mapping[str, str], dynamic: Mapping[str, str | None]) -> NodeMeta:
-    """What holds: the changes over the configuration."""
+    """The metadata with changes merged over the configuration."""
     merged = {**static, **dynamic}
     meta = {key: value for key, value in merged.items() if value is not None}
     return NodeMeta(meta=meta, dynamic=dynamic, static=static)
 
 
 def changed(old: NodeMeta, changes: Mapping[str, str | None]) -> NodeMeta:
-    """The metadata after changes; None takes a value away. Raises Invalid for what no node should carry."""
+    """The metadata after changes; None removes a value. Raises Invalid for malformed keys and beyond the bounds."""
     if not changes:
         raise Invalid("missing required Meta object: name at least one key, with a text or null")
     for key, value in changes.items():

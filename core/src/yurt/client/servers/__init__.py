@@ -1,1 +1,1 @@
-"""The way to the servers: registration, heartbeats, and the identity of this node."""
+"""Contact to the servers: registration, heartbeats, and the node's identity."""

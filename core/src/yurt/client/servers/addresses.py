@@ -15,6 +15,6 @@ class ServerAddresses:
         self._learn = learn
 
     def replace(self, addresses: Addresses) -> None:
-        """These are the servers, until one that answers names others."""
+        """Replace the addresses, until an answering server names others."""
         self.addresses = addresses
         self._learn(addresses)

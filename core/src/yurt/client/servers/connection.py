@@ -1,4 +1,4 @@
-"""Registration and heartbeats: the loop by which a client stays known to its servers.
+"""The loop of registration and heartbeats that keeps a client known to its servers.
 
 Failures change when the servers are asked again, and nothing else: they never touch a task.
 """
@@ -50,7 +50,7 @@ class ServerConnection:
         self._beat_due.set()
 
     async def run(self) -> None:
-        """Register, then send heartbeats; again whenever the node changes or a server does not know it; for ever."""
+        """Register and send heartbeats until cancelled; register again when the node changes or is unknown."""
         await self._token.load()
         while True:
             await self._register()
@@ -69,7 +69,7 @@ class ServerConnection:
                 reply = await self._server.register_node(request)
             except YurtError as error:
                 retry_s = standing.registration_retry_s()
-                log.warning("registering the node failed: %s; trying again in %.0fs", error, retry_s)
+                log.warning("registering the node failed: retry_s=%.0f error=%s", retry_s, error)
                 self._reachable.clear()
                 await wait_or_sleep(self._env, self._reachable, retry_s)
                 continue
@@ -84,7 +84,7 @@ class ServerConnection:
             self.servers.replace(reply.servers)
 
     async def _beat(self) -> None:
-        """Beat until the node has to be registered again: it is unknown, or it changed."""
+        """Send heartbeats until the node is unknown to a server or has changed."""
         standing, token = self._standing, self._token
         due_s = standing.contact.ttl_s
         if standing.is_behind:
@@ -98,12 +98,12 @@ class ServerConnection:
             try:
                 reply = await self._server.heartbeat(self._node.id, wanted, token.held(self._node.value))
             except NotFound:
-                log.warning("the servers do not know this node; registering it again")
+                log.warning("node is unknown to the servers, registering it again")
                 standing.forget()
                 return
             except YurtError as error:
                 due_s = standing.beat_retry_s(error)
-                log.warning("heartbeat failed: %s; trying again in %.1fs", error, due_s)
+                log.warning("heartbeat failed: retry_s=%.1f error=%s", due_s, error)
                 continue
             self._take(reply)
             due_s = standing.contact.ttl_s

@@ -1,4 +1,4 @@
-"""The identity of this node as its servers signed it: kept on disk, shown to operators, renewed in time or on demand.
+"""The node's identity token: signed by the servers, stored on disk, renewed before it expires or on demand.
 
 The servers decide when it is replaced, for their clock counts; the node only says with each heartbeat which one it
 holds. A node that moved to another pool or datacenter asks for a new one, and so does an operator.
@@ -23,12 +23,12 @@ from yurt.structs.rpc import HeldIdentity
 log = logging.getLogger(__name__)
 
 ASK_LIMIT_S: Final = 5.0
-"""How long a node without an identity waits for one when somebody wants to see it."""
+"""Time limit for a missing token to arrive when a user asks for it."""
 NONE_YET: Final = "this node has no identity: its servers have not given it one yet, or are of a version without them"
 
 
 async def identified(database: ClientDatabase, env: Env) -> NodeIdentity:
-    """The node's id and its secret, made at its first start."""
+    """The node's id and secret, made at its first start."""
     identity = await database.identity()
     if identity is None:
         identity = NodeIdentity(node_id=env.uuid(), secret_id=env.uuid())
@@ -37,7 +37,7 @@ async def identified(database: ClientDatabase, env: Env) -> NodeIdentity:
 
 
 class NodeToken:
-    """The identity of one node; `wake` has the next heartbeat sent at once."""
+    """The token of one node; `wake` makes a heartbeat due at once."""
 
     def __init__(self, store: ClientDatabase, env: Env, *, wake: Callable[[], None]) -> None:
         self.token = ""
@@ -50,28 +50,28 @@ class NodeToken:
         self._wake = wake
 
     async def load(self) -> None:
-        """What was kept; one that cannot be read is replaced."""
+        """Read the stored token; the servers replace an unreadable one."""
         token = await self._store.node_token()
         try:
             self._set(token)
         except Invalid as error:
-            log.warning("the node's identity on disk is of no use, the servers give another one: %s", error)
+            log.warning("stored node identity is invalid, asking for a new one: error=%s", error)
 
     async def take(self, token: str) -> None:
-        """A new one from the servers."""
+        """Store a new token from the servers."""
         if not token:
             return
         try:
             self._set(token)
         except Invalid as error:
-            log.warning("the servers gave an identity that is none: %s", error)
+            log.warning("servers sent an invalid node identity: error=%s", error)
             return
         self._must_renew = False
-        log.debug("the node has a new identity, signed by root key %s", self._key_id)
+        log.debug("node identity renewed: key=%s", self._key_id)
         await self._store.put_node_token(token)
 
     def held(self, node: Node) -> HeldIdentity:
-        """What the servers are told of it."""
+        """The description of the token for heartbeats."""
         if not self.token:
             return HeldIdentity(must_renew=self._must_renew, process=self._process)
         claims = self._claims
@@ -88,12 +88,12 @@ class NodeToken:
         )
 
     def renew(self) -> None:
-        """Have it replaced with the next heartbeat, which is sent now."""
+        """Ask for a new token with a heartbeat that is sent at once."""
         self._must_renew = True
         self._wake()
 
     async def claims(self) -> Mapping[str, Any]:
-        """What it says; a node that has none asks for it. Raises NotFound when none comes."""
+        """The claims of the token; a node without one asks for it. Raises NotFound when none arrives."""
         if not self.token:
             self.renew()
             end_s = self._env.monotonic() + ASK_LIMIT_S
@@ -105,7 +105,7 @@ class NodeToken:
 
     @property
     def process(self) -> str:
-        """What tells this process of the node's agent from any other one, earlier ones of the same node included."""
+        """The unique id of this agent process."""
         return self._process
 
     def _set(self, token: str) -> None:
@@ -115,13 +115,13 @@ class NodeToken:
 
 
 def said_by(token: str) -> tuple[str, Mapping[str, Any]]:
-    """The key that a token names and its claims, unchecked; raises Invalid."""
+    """The key id and the claims of a token, unverified; raises Invalid."""
     try:
         first, second, _ = token.split(".")
         header = msgspec.json.decode(_decoded(first), type=dict[str, Any])
         claims = msgspec.json.decode(_decoded(second), type=dict[str, Any])
     except (ValueError, binascii.Error, RecursionError):
-        raise Invalid("it is no JSON Web Token") from None
+        raise Invalid("it is not a JSON Web Token") from None
     return str(header.get("kid", "")), claims
 
 

@@ -1,4 +1,4 @@
-"""What the servers take this node for: unknown, initializing or ready.
+"""The registration of this node as a state machine: unknown, initializing or ready.
 
     unknown -registered-> initializing -allowed, and a server agrees-> ready
     ready -a server disagrees, or does not know the node-> initializing, everything is fetched and reported again
@@ -50,7 +50,7 @@ class Standing:
 
     @property
     def is_behind(self) -> bool:
-        """The client is ready, and the servers have not been asked to agree."""
+        """Ready is allowed, and the servers have not confirmed it."""
         return self._is_allowed and self.status == NODE_INIT
 
     def allow_ready(self) -> None:

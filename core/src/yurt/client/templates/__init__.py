@@ -1,4 +1,4 @@
-"""Task templates: what a file of a task is rendered from, when it is rendered again, and what follows from a change.
+"""Task templates: rendering files of a task, rendering them again after changes, notifying the task.
 
 A rendering is pure: it asks questions (a variable, the instances of a service, a file), and says which of them have
 no answer yet. The agent answers them by watching (`sources`), renders in a child process (`renderer`), because a

@@ -1,4 +1,4 @@
-"""What follows when templates have changed, pure: a restart, or signals and scripts, each once whatever changed."""
+"""Decides how a task is notified of changed templates: a restart, or signals and scripts, each once. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RESTART_REASON = "Template with change_mode restart re-rendered"
 
 
 class Consequences(NamedTuple):
-    """What a task has to be told; `splay` is the longest that any of its causes allows."""
+    """The notification of a task; `splay` is the longest of its causes."""
 
     restart: bool = False
     signals: tuple[str, ...] = ()
@@ -23,7 +23,7 @@ class Consequences(NamedTuple):
 
 
 def consequences(changed: Iterable[Template]) -> Consequences:
-    """Of templates that changed together; a restart makes signals and scripts needless."""
+    """The notification for templates that changed together; a restart replaces signals and scripts."""
     restart, splay = False, 0
     signals: dict[str, None] = {}
     scripts: dict[ChangeScript, None] = {}
@@ -44,6 +44,6 @@ def consequences(changed: Iterable[Template]) -> Consequences:
 
 
 def first_scripts(templates: Iterable[Template]) -> tuple[ChangeScript, ...]:
-    """The scripts that also run when their template was rendered for the first time."""
+    """The scripts that also run after the first rendering."""
     found = (each.change_script for each in templates if each.change_mode == SCRIPT)
     return tuple(script for script in found if script is not None and script.run_on_first_render)

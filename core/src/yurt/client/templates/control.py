@@ -1,4 +1,4 @@
-"""What templates and identities may do to the task that they are for."""
+"""The operations of templates and identities on their task."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Spawn = Callable[[Coroutine[Any, Any, None], Callable[[Exception], None]], async
 
 
 class TaskControl(Protocol):
-    """What templates may do to their task."""
+    """A task, as its templates and identities control it."""
 
     def note(self, event: TaskEvent) -> None:
-        """Tell the user something."""
+        """Add an event to the task's history."""
         ...
 
     def restart(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Reading the variables that an `env = true` template has rendered: `NAME=value` lines, as shells write them."""
+"""Parses the variables of an `env = true` template: `NAME=value` lines in shell syntax."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _value(text: str, number: int) -> str:
 
 
 def _closing(text: str, start: int, number: int) -> int:
-    """Where the quotes that open at `start` end."""
+    """The position of the closing quote of the quotes that open at `start`."""
     quote, at = text[start], start + 1
     while at < len(text):
         if text[at] == "\\" and quote == '"':

@@ -1,4 +1,4 @@
-"""The files of templates, read and written without ever leaving where they belong (invariant F3). Blocking.
+"""Reads and writes the files of templates without leaving the task's directories (invariant F3). Blocking.
 
 A task may put any link, folder or FIFO into its directory at any time. A path is therefore walked one component after
 the other, following no link, and the file is made under another name and renamed into place: whatever stood there is
@@ -28,7 +28,7 @@ VISIBLE = ("/alloc/", "/local/", "/secrets/")
 
 
 def place(text: str, dirs: TaskDirs) -> tuple[str, str]:
-    """The folder and the path in it that a job's path means: the task's own, or the allocation's shared one.
+    """Resolve a job's path to a folder, the task's own or the shared one, and the path in it.
 
     A path is taken from the task's directory; `/alloc/...` and the directories' own paths on the host work too.
     """
@@ -49,7 +49,7 @@ def place(text: str, dirs: TaskDirs) -> tuple[str, str]:
 
 
 def read_file(text: str, dirs: TaskDirs, *, is_sandboxed: bool, owners: Owners = None) -> bytes:
-    """What a template's `source` or `file` names; raises Invalid or NotFound."""
+    """Read the file that a template's `source` or `file` names; raises Invalid or NotFound."""
     if text.startswith("/") and not text.startswith((f"{dirs.alloc_dir}/", *VISIBLE)):
         if is_sandboxed:
             raise Invalid(f"{text!r} is outside of the task's directory (client.template.disable_file_sandbox)")
@@ -59,7 +59,7 @@ def read_file(text: str, dirs: TaskDirs, *, is_sandboxed: bool, owners: Owners =
         descriptor = open_inside(root, path, owners=owners)
     with os.fdopen(descriptor, "rb") as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Invalid(f"{text!r} is no file")
+            raise Invalid(f"{text!r} is not a plain file")
         body = file.read(SIZE_MAX + 1)
     if len(body) > SIZE_MAX:
         raise Invalid(f"{text!r} holds more than {SIZE_MAX} bytes")
@@ -76,7 +76,7 @@ def _open_host(path: str) -> int:
 
 
 def current(root: str, path: str) -> bytes | None:
-    """What a rendered file holds at present; None for what is no plain file."""
+    """The present contents of a rendered file; None when it is missing or not a plain file."""
     try:
         folder, name = _parent(root, path, is_made=False)
     except (OSError, YurtError):
@@ -92,7 +92,7 @@ def current(root: str, path: str) -> bytes | None:
 
 
 def write(root: str, path: str, body: bytes, *, mode: int, owner: tuple[int, int]) -> None:
-    """Put a file into place in one step, folders on the way made; an owner of -1 stays the agent's."""
+    """Write a file atomically, making its folders; an owner of -1 is the agent."""
     try:
         folder, name = _parent(root, path, is_made=True)
     except OSError as error:

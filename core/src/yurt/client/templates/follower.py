@@ -1,4 +1,4 @@
-"""Renders the templates of a task for one start, then again whenever what they are made from changes.
+"""The loop over the templates of a task: first rendering, then rendering again after changes.
 
 One loop does everything in turn: it renders all templates, waits until nothing is missing, writes them, lets the task
 start, and from then on waits for new answers. An answer starts a time of quiet (`wait`); then what changed is written
@@ -104,7 +104,7 @@ class TemplateFollower:
         self._said_missing = ()
 
     async def _wait_answers(self, missing: tuple[Question, ...]) -> None:
-        """Wait for something new; say what is missing when that is known, or after a moment."""
+        """Wait for a new answer; report what is missing when that is certain, or after a moment."""
         if self._woken.is_set():
             return
         known = self._sources.answers
@@ -123,7 +123,7 @@ class TemplateFollower:
         self._control.note(events.template(f"Missing: {shown}{more}" + (f" ({failing})" if failing else "")))
 
     async def _resume(self, group: asyncio.TaskGroup) -> tuple[ChangeScript, ...]:
-        """Continue behind an earlier agent: the files that it wrote are what the task has seen."""
+        """Continue after an earlier agent: the task has seen the files that it wrote."""
         for template in self._all:
             await template.read_back()
         for template in self._followed():
@@ -140,7 +140,7 @@ class TemplateFollower:
         self._sources.follow({question for each in self._followed() for question in each.asked}, group)
 
     async def _follow(self, group: asyncio.TaskGroup) -> None:
-        """Render again what has new answers, until cancelled; nothing to follow ends it at once."""
+        """Render again after new answers, until cancelled; return when there is nothing to follow."""
         pending: dict[int, Template] = {}
         while any(each.asked for each in self._followed()) or self._woken.is_set():
             if not pending:
@@ -159,7 +159,7 @@ class TemplateFollower:
             pending.clear()
 
     async def _settle(self) -> None:
-        """Wait for quiet: no new answer for `wait.min`, at most `wait.max`."""
+        """Wait until there is no new answer for `wait.min`, at most `wait.max`."""
         until = None
         while True:
             self._woken.clear()
@@ -171,7 +171,7 @@ class TemplateFollower:
                 return
 
     async def _render_changed(self, group: asyncio.TaskGroup) -> dict[int, Template]:
-        """Render and write what differs; the templates that changed, by their place in the job."""
+        """Render and write the templates with new answers; the changed ones by their position in the job."""
         self._woken.clear()
         self._dirty.clear()
         changed = {}
@@ -200,7 +200,7 @@ class TemplateFollower:
         return True
 
     def _complain(self, template: TaskTemplate, result: Rendered) -> None:
-        """A task that runs keeps the last good text."""
+        """Report a failed rendering; the running task keeps the last text."""
         if not result.error and any(question not in self._sources.answers for question in result.missing):
             return
         text = result.error or f"Missing: {', '.join(question.shown for question in result.missing[:10])}"

@@ -1,4 +1,4 @@
-"""What a rendering asks and what it is told: values that travel between the agent and the process that renders."""
+"""Questions and answers of a rendering, exchanged between the agent and the rendering process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LENGTH: Final = struct.Struct(">I")
 
 
 class Question(Value):
-    """One thing that a template is made from; `name` is a path, a prefix or a service's name.
+    """One input of a template; `name` is a path, a prefix or a service's name.
 
     Of a call that a template provider answers, `name` is the function and `arguments` are its own.
     """
@@ -29,7 +29,7 @@ class Question(Value):
 
     @property
     def shown(self) -> str:
-        """As the task's events name it."""
+        """The question in the form for task events."""
         where = f"{self.name}@{self.namespace}" if self.namespace else self.name
         match self.kind:
             case "variable":
@@ -46,7 +46,7 @@ class Question(Value):
 
 
 class QuestionAnswer(Value):
-    """What is known of a question: data of the API's shape, or a file's bytes; `error` when there can be none."""
+    """An answer: data in the form of the API, or a file's bytes; `error` when there is none."""
 
     exists: bool = True
     data: Any = None
@@ -54,7 +54,7 @@ class QuestionAnswer(Value):
 
 
 class RenderRequest(Value):
-    """A template's text with all that it may use; `now` in unix nanoseconds, addresses of the node by interface.
+    """A template's text with its inputs; `now` in Unix nanoseconds, addresses of the node by interface.
 
     `provided` are the functions that template providers answer.
     """
@@ -74,7 +74,7 @@ class RenderRequest(Value):
 
 
 class Rendered(Value):
-    """The text, when nothing is missing; `asked` is all that it was made from; a non-empty `error` is final."""
+    """The text, when nothing is missing; `asked` are its questions; a non-empty `error` is final."""
 
     output: bytes = b""
     error: str = ""

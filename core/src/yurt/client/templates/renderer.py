@@ -1,4 +1,4 @@
-"""Renders in a child process that is started when it is needed and goes when it has been idle for a while.
+"""Renders in a child process that is started on demand and ends when it is idle.
 
 A template that takes too long costs its process: it is killed, the template is told to have failed, and the next
 request starts another. One rendering runs at a time, so that templates never take more than one core.
@@ -44,7 +44,7 @@ class Renderer:
         return self._process.pid if self._process is not None and self._process.returncode is None else 0
 
     async def render(self, request: RenderRequest) -> Rendered:
-        """The text, what is missing, or what is wrong with the template."""
+        """Render a template: its text, its missing answers, or its error."""
         async with self._turn:
             if self._is_closed:
                 return Rendered(error=f"{request.name}: the agent is shutting down")
@@ -55,7 +55,7 @@ class Renderer:
             return answer
 
     async def _attempt(self, request: RenderRequest, *, is_last: bool) -> Rendered | None:
-        """The answer; None when a process that was there before has ended, which may not be this template's fault."""
+        """The answer; None when an earlier process has ended, which another template may have caused."""
         is_done = False
         try:
             async with asyncio.timeout(self._limit_s):
@@ -67,21 +67,21 @@ class Renderer:
         except (OSError, EOFError, msgspec.DecodeError) as error:
             if not is_last:
                 return None
-            log.warning("the process that renders templates ended: %s", error)
+            log.warning("template process ended unexpectedly: error=%s", error)
             return Rendered(error=f"{request.name}: rendering took too much time or memory and was ended")
         finally:
             if not is_done:
                 await self._end()
 
     async def run(self) -> None:
-        """Keep renderings possible until cancelled; then the child process ends."""
+        """End the child process when cancelled."""
         try:
             await asyncio.Event().wait()
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """End the child process; there will be no other."""
+        """End the child process and allow no other."""
         self._is_closed = True
         async with self._turn:
             self._stay()
@@ -118,7 +118,7 @@ class Renderer:
             self._idle = None
 
     def _leave(self) -> None:
-        """Nobody has asked for a while: the end of its input ends the process, and nobody asks it any more."""
+        """End an idle process by closing its input."""
         process = self._process
         if process is not None and process.stdin is not None and not self._turn.locked():
             process.stdin.close()

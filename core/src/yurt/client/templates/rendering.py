@@ -1,4 +1,4 @@
-"""One rendering, pure: a request to a text or to what is missing."""
+"""Renders one request to a text or to the questions without an answer; pure."""
 
 from __future__ import annotations
 

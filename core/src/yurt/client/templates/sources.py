@@ -26,7 +26,7 @@ FILE_POLL_S = 2.0
 
 
 class Sources:
-    """The watches of one task. `on_change` is told which answer is new."""
+    """The watches of one task. `on_change` is called with the question of each new answer."""
 
     def __init__(
         self, context: TemplateContext, place: TemplatePlace, *, on_change: Callable[[Question], None]
@@ -53,7 +53,7 @@ class Sources:
         return self.answers
 
     def close(self) -> None:
-        """End all watches."""
+        """Cancel all watches."""
         for watch in self._watches.values():
             watch.cancel()
         self._watches.clear()
@@ -90,7 +90,7 @@ class Sources:
             index = 0
 
     async def _pause(self, failures: int) -> None:
-        """Wait before another attempt, the longer the more have failed."""
+        """Wait before another attempt, with exponential backoff."""
         settings = self._context.settings
         await self._context.env.sleep(min(settings.retry_first_s * 2.0 ** min(failures, 30), settings.retry_max_s))
 
@@ -127,7 +127,7 @@ class Sources:
             await self._context.env.sleep(FILE_POLL_S)
 
     async def _watch_provided(self, question: Question) -> None:
-        """Take a provider's answers until it ends them; an attempt that lasted long counts as no failure."""
+        """Take a provider's answers until it ends them; a long attempt resets the backoff."""
         env, failures = self._context.env, 0
         while True:
             began = env.monotonic()
@@ -169,7 +169,7 @@ class Sources:
         )
 
     def _broke(self, question: Question, error: Exception) -> None:
-        """A provider raised what it must not: the task fails with it, and its next start asks again."""
+        """Handle an unexpected exception of a provider: the task fails, and its next start asks again."""
         self._tell(
             question, QuestionAnswer(exists=False, error=f"its provider failed: {type(error).__name__}: {error}")
         )
@@ -181,7 +181,7 @@ class Sources:
 
 
 def checked(answer: TemplateAnswer) -> QuestionAnswer:
-    """A provider's answer as one for templates. Raises Invalid for data that is too large or of no kind of a value."""
+    """A provider's answer as one for templates; raises Invalid for data that is too large or not a plain value."""
     try:
         body = msgspec.msgpack.encode(answer.data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""One template of a task with everything in it resolved: where it is read from, where it goes, how long it settles."""
+"""Resolves a template of a task: source, destination, mode, owner and wait times."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODE_BITS = 0o777
 
 
 class TemplatePlace(Value):
-    """The task around its templates; `env` is what the task sees, `dirs` are the host's."""
+    """The task of templates; `env` is the task's environment, `dirs` are its directories on the host."""
 
     alloc_id: str
     task: str
@@ -90,7 +90,7 @@ def _target(
 
 
 def _bounded(asked: int | None, usual: float, settings: TemplateSettings) -> float:
-    """What a job asks for within what the operator allows."""
+    """A job's wait time within the operator's bounds."""
     wait_s = usual if asked is None else asked / NANOSECONDS
     return min(max(wait_s, settings.bound_min_s), settings.bound_max_s)
 
@@ -105,7 +105,7 @@ def _mode(perms: str) -> int:
     except ValueError:
         mode = -1
     if not 0 <= mode <= MODE_MAX:
-        raise Invalid(f"perms {perms!r} are no octal mode; 0644 is one")
+        raise Invalid(f"perms {perms!r} are not an octal mode; use a mode such as 0644")
     return mode & MODE_BITS
 
 

@@ -1,4 +1,4 @@
-"""Dynamic host volumes of this node: made, found again and removed by plugins.
+"""Dynamic host volumes of this node: created, restored and deleted by plugins.
 
 `mkdir` is built in: a folder below `host_volumes_dir`, named by the volume's id. Any other plugin is an executable in
 `host_volume_plugin_dir`. It is called with the operation as its argument and DHV_ variables, and answers with JSON on
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Plugin(Protocol):
-    """What makes and removes volumes. Calls raise YurtError."""
+    """A plugin that creates and deletes volumes. Calls raise YurtError."""
 
     version: str
 
@@ -112,7 +112,7 @@ def mkdir_parameters(given: Mapping[str, str]) -> tuple[int, tuple[int, int]]:
 
 
 class HostVolumes:
-    """The dynamic host volumes of the node, which it describes by them."""
+    """The dynamic host volumes of the node, and the node's description by them."""
 
     def __init__(self, config: ClientConfig, store: ClientDatabase, node: LocalNode) -> None:
         self._config, self._store, self._node = config, store, node
@@ -124,7 +124,7 @@ class HostVolumes:
         self._lock = asyncio.Lock()
 
     async def open(self) -> None:
-        """Find the plugins, and the volumes that were here before; what cannot be found again is not offered."""
+        """Find the plugins and restore the volumes of earlier agents; a volume that fails is not offered."""
         folder = self._config.host_volume_plugin_dir
         programs = await find_programs(folder, self._config.host_volumes_dir) if folder else {}
         self._plugins = {**programs, **self._plugins}
@@ -137,12 +137,12 @@ class HostVolumes:
         try:
             made = await self._checked_path(volume) if record.is_registered else await self._make(volume)
         except YurtError as error:
-            log.warning('host volume "%s" (%s) is not offered: %s', volume.name, volume.id, error)
+            log.warning("host volume is not offered: name=%s volume=%s error=%s", volume.name, volume.id, error)
             return
         self._offered[volume.name] = HostVolumeInfo(path=made.path, id=volume.id)
 
     def applied(self, node: Node) -> Node:
-        """The node with the plugins and volumes that it has."""
+        """The node with its host volumes and their plugins."""
         versions = {ATTRIBUTE.format(name): plugin.version for name, plugin in self._plugins.items()}
         return replace(
             node,
@@ -157,13 +157,13 @@ class HostVolumes:
             return await self._offer(volume, await self._make(volume), is_registered=False)
 
     async def register(self, volume: HostVolume) -> HostVolumeMade:
-        """Offer a folder that is there."""
+        """Offer an existing folder as a volume."""
         async with self._lock:
             self._check_name(volume)
             return await self._offer(volume, await self._checked_path(volume), is_registered=True)
 
     async def delete(self, volume: HostVolume) -> None:
-        """Offer the volume no longer and remove it; what was registered stays on disk. An unknown one is no error."""
+        """Withdraw and delete a volume; a registered folder stays on disk. An unknown volume is no error."""
         async with self._lock:
             record = self._records.get(volume.id)
             if record is not None:
@@ -220,14 +220,14 @@ class HostVolumes:
         return made
 
     async def _checked_path(self, volume: HostVolume) -> HostVolumeMade:
-        """Where a registered volume is, when the configuration allows it; raises Invalid."""
+        """The path of a registered volume; raises Invalid when the configuration does not allow it."""
         offered = [each.path for each in self._offered.values() if each.id != volume.id]
         others = [*offered, *(each.path for each in self._config.host_volumes.values())]
         await asyncio.to_thread(self._folders.check, volume.host_path, others=others)
         return HostVolumeMade(path=volume.host_path, capacity_bytes=volume.capacity_bytes)
 
     def check_mounts(self, paths: Iterable[str]) -> None:
-        """Right before folders are mounted: raises Invalid for a registered one that is no longer what it was.
+        """Raise Invalid when a registered folder was replaced; call it right before mounting.
 
         Blocking.
         """

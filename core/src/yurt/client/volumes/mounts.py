@@ -1,4 +1,4 @@
-"""Volumes that a group asks for by name, of the host and of CSI plugins, and where its tasks see them."""
+"""Resolves the volumes of a group, host and CSI, to mounts of its tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PROPAGATION = ("private", "host-to-task", "bidirectional")
 
 
 class VolumesThere(NamedTuple):
-    """What a node has: host volumes by name, and folders of the group's CSI volumes by their names in the group."""
+    """The node's host volumes by name, and folders of CSI volumes by their names in the group."""
 
     host: Mapping[str, HostVolumeInfo]
     csi: Mapping[str, str]
@@ -37,7 +37,7 @@ def mounts_of(
     there: VolumesThere,
     lookup: Callable[[str], str | None],
 ) -> tuple[Mount, ...]:
-    """What a task mounts; raises Invalid when this node or the driver cannot give it."""
+    """The mounts of a task; raises Invalid when this node or the driver cannot provide them."""
     if task.volume_mounts and not driver.capabilities.mounts:
         raise Invalid(
             f"driver {driver.name!r} cannot mount volumes: its tasks see the file system of the host; "
@@ -49,7 +49,7 @@ def mounts_of(
 
 
 class _Folder(NamedTuple):
-    """A folder of the host that stands behind a volume."""
+    """The host folder of a volume."""
 
     path: str
     is_read_only: bool
@@ -101,5 +101,5 @@ def target_of(destination: str) -> str:
 
 
 def absent_paths(mounts: tuple[Mount, ...]) -> tuple[str, ...]:
-    """The folders and files of the host that are not there; blocking."""
+    """The missing folders and files of the host; blocking."""
     return tuple(mount.host_path for mount in mounts if not os.path.exists(mount.host_path))

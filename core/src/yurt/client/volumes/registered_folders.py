@@ -52,17 +52,17 @@ class RegisteredFolders:
 
 
 def is_beneath(path: str, folder: str) -> bool:
-    """Whether a normal path is the folder or lies beneath it."""
+    """Whether a normalized path is the folder or lies beneath it."""
     return path == folder or path.startswith(f"{folder.rstrip('/')}/")
 
 
 def overlaps(one: str, other: str) -> bool:
-    """Whether one of two folders holds the other."""
+    """Whether one of two folders contains the other."""
     return is_beneath(one, other) or is_beneath(other, one)
 
 
 def _opened_path(listed: str, below: str, path: str) -> str:
-    """Where the folder really is; raises Invalid when it is none, or reached by a link."""
+    """The resolved path of a folder; raises Invalid for a path that is not a folder or passes a symbolic link."""
     try:
         root = os.open(listed, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError as error:

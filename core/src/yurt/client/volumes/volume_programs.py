@@ -1,4 +1,4 @@
-"""Plugins of dynamic host volumes that are programs: how they are found, called and understood."""
+"""Executable plugins of dynamic host volumes: discovery, calls, answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class VolumeProgram:
 
     @property
     def name(self) -> str:
-        """How volumes name it."""
+        """The name by which volumes refer to it."""
         return os.path.basename(self._path)
 
     async def fingerprint(self) -> None:
@@ -51,7 +51,7 @@ class VolumeProgram:
         self.version = version
 
     async def create(self, volume: HostVolume, node: Node) -> HostVolumeMade:
-        """Make the volume, or find it as it is."""
+        """Create the volume, or find the existing one."""
         answer = await self._ask("create", self._facts(volume, node), CALL_LIMIT_S)
         path, size = answer.get("path"), answer.get("bytes", 0)
         if not isinstance(path, str) or not path or isinstance(size, bool) or not isinstance(size, int) or size < 0:
@@ -120,7 +120,7 @@ class VolumeProgram:
 
 
 async def _read(stream: asyncio.StreamReader | None) -> bytes:
-    """All that comes, of which a bounded part is kept."""
+    """Read a stream to its end and keep a bounded part."""
     kept = b""
     while stream is not None and (piece := await stream.read(OUTPUT_MAX)):
         kept += piece[: OUTPUT_MAX + 1 - len(kept)]
@@ -128,7 +128,7 @@ async def _read(stream: asyncio.StreamReader | None) -> bytes:
 
 
 def _kill_group(process: asyncio.subprocess.Process) -> None:
-    """End what is left of a call, which runs in a process group of its own."""
+    """Kill the process group of a call."""
     if process.returncode is not None:
         return
     with contextlib.suppress(ProcessLookupError):
@@ -136,7 +136,7 @@ def _kill_group(process: asyncio.subprocess.Process) -> None:
 
 
 async def find_programs(folder: str, volumes_dir: str) -> dict[str, VolumeProgram]:
-    """The programs of a folder that tell their version, by name."""
+    """The programs of a folder that report a version, by name."""
     found: dict[str, VolumeProgram] = {}
     for path in await asyncio.to_thread(_executables, folder):
         program = VolumeProgram(path, volumes_dir)
@@ -155,7 +155,7 @@ def _executables(folder: str) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        log.warning("host_volume_plugin_dir %s cannot be read: %s", folder, error.strerror)
+        log.warning("reading host_volume_plugin_dir failed: folder=%s error=%s", folder, error.strerror)
         return []
     paths = [os.path.join(folder, name) for name in names if PLUGIN_NAME.fullmatch(name) and name not in BUILT_IN]
     return [path for path in paths if _is_program(path) and _is_trusted(path)][:PROGRAMS_MAX]
