@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
+from yurt.access.calls import CallerKind, ProvenCaller
 from yurt.http.agent_info import AgentInfo
 from yurt.http.api_port import ApiPart, ApiPort, ApiRequest
 from yurt.http.app import make_app
@@ -110,7 +111,7 @@ class Reads:
 
 async def test_a_body_that_breaks_off_leaves_nothing_behind_at_either_end() -> None:
     reads, contract = Reads(), contract_of(ApiPort)
-    async with joined_peers({}, {"api": Served(contract, reads)}) as (near, far):
+    async with joined_peers({}, {"api": Served(contract, reads, ProvenCaller(kind=CallerKind.SERVER))}) as (near, far):
 
         async def get() -> Peer:
             return near

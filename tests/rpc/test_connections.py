@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol
 
 import pytest
+from yurt.access.calls import CallerKind, ProvenCaller, allowed
 from yurt.rpc.contract import contract_of
 from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello, Welcome
@@ -22,10 +23,13 @@ from yurt.testing.claims import quiet_port
 
 
 class EchoPort(Protocol):
+    @allowed(CallerKind.SERVER)
     async def echo(self, text: str) -> str: ...
 
+    @allowed(CallerKind.SERVER)
     async def stay(self) -> str: ...
 
+    @allowed(CallerKind.SERVER)
     def letters(self, text: str) -> AsyncIterator[str]: ...
 
 
@@ -74,7 +78,7 @@ class Far:
             del self.peers[hello.node_id]
             self.went.set()
 
-        return Session({"echo": Served(ECHO, self.echo)}, opened, closed)
+        return Session({"echo": Served(ECHO, self.echo, ProvenCaller(kind=CallerKind.SERVER))}, opened, closed)
 
     async def start(self, port: int = 0) -> int:
         return await self.listener.start(f"127.0.0.1:{port}")
@@ -84,7 +88,7 @@ def new_link(*ports: int, secret: str = "secret") -> Link:
     return Link(
         tuple(f"127.0.0.1:{port}" for port in ports),
         dialler=Dialler(lambda: Hello(node_id="node", secret_id=secret)),
-        serves={"echo": Served(ECHO, Echo("client"))},
+        serves={"echo": Served(ECHO, Echo("client"), ProvenCaller(kind=CallerKind.SERVER))},
         env=RealEnv(),
     )
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 import pytest
+from yurt.access.calls import CallerKind, ProvenCaller, allowed
 from yurt.agent.limits import raise_file_limit
 from yurt.rpc import frames
 from yurt.rpc.contract import contract_of
@@ -31,10 +32,13 @@ from yurt.testing.fakes import eventually
 
 
 class WordPort(Protocol):
+    @allowed(CallerKind.SERVER)
     async def echo(self, text: str) -> str: ...
 
+    @allowed(CallerKind.SERVER)
     async def stay(self) -> None: ...
 
+    @allowed(CallerKind.SERVER)
     def letters(self, words: AsyncIterator[str]) -> AsyncGenerator[str]: ...
 
 
@@ -106,7 +110,9 @@ class Place:
         self.counters[name] += 1
 
     def accept(self, _: Hello, __: Caller) -> Session:
-        return Session({"words": Served(WORDS, Words())}, lambda _: None, lambda _: None)
+        return Session(
+            {"words": Served(WORDS, Words(), ProvenCaller(kind=CallerKind.SERVER))}, lambda _: None, lambda _: None
+        )
 
     async def stranger(self, host: str = "127.0.0.1") -> Stranger:
         self.opened.append(Stranger(*await asyncio.open_connection("127.0.0.1", self.port, local_addr=(host, 0))))

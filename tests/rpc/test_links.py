@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
 import pytest
+from yurt.access.calls import CallerKind, ProvenCaller, allowed
 from yurt.rpc.contract import contract_of
 from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello, Welcome
@@ -26,8 +27,10 @@ from yurt.testing.fakes import eventually
 
 
 class BeatPort(Protocol):
+    @allowed(CallerKind.SERVER)
     async def heartbeat(self) -> str: ...
 
+    @allowed(CallerKind.SERVER)
     def follow(self) -> AsyncIterator[str]: ...
 
 
@@ -51,7 +54,7 @@ class FakeServer:
 
     def accept(self, hello: Hello, _: Caller) -> Session:
         return Session(
-            {"beat": Served(BEAT, self)},
+            {"beat": Served(BEAT, self, ProvenCaller(kind=CallerKind.SERVER))},
             lambda _: self.clients.add(hello.name),
             lambda _: self.clients.discard(hello.name),
         )

@@ -8,6 +8,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, Protocol
 
 import pytest
+from yurt.access.calls import CallerKind, ProvenCaller, allowed
 from yurt.rpc.contract import contract_of
 from yurt.rpc.frames import WINDOW
 from yurt.rpc.peer import ConnectionLost, Peer, Served
@@ -24,12 +25,16 @@ class Thing(Value):
 
 
 class ThingPort(Protocol):
+    @allowed(CallerKind.SERVER)
     async def find(self, name: str, *, size: int = 3) -> Thing: ...
 
+    @allowed(CallerKind.SERVER)
     async def wait(self) -> None: ...
 
+    @allowed(CallerKind.SERVER)
     def count(self, limit: int) -> AsyncIterator[Thing]: ...
 
+    @allowed(CallerKind.SERVER)
     def double(self, factor: int, words: AsyncIterator[str]) -> AsyncGenerator[str]: ...
 
 
@@ -74,7 +79,11 @@ class Pair:
         self.wires = wire_pair()
         contract = contract_of(ThingPort)
         self.peers = tuple(
-            Peer(wire, serves={"things": Served(contract, self.things[end])}, is_dialler=end == 0)
+            Peer(
+                wire,
+                serves={"things": Served(contract, self.things[end], ProvenCaller(kind=CallerKind.SERVER))},
+                is_dialler=end == 0,
+            )
             for end, wire in enumerate(self.wires)
         )
         self.ended = asyncio.Event(), asyncio.Event()
@@ -153,6 +162,7 @@ async def test_a_slow_reader_stops_its_own_stream_and_nobody_elses() -> None:
 
 async def test_a_stream_whose_items_are_not_understood_ends_at_the_far_end_too() -> None:
     class OtherPort(Protocol):
+        @allowed(CallerKind.SERVER)
         def count(self, limit: int) -> AsyncIterator[int]: ...
 
     async with joined() as pair:
@@ -206,6 +216,7 @@ async def test_the_end_of_the_connection_fails_what_waits_and_cancels_what_is_se
 
 async def test_a_call_that_the_far_end_does_not_know_is_refused() -> None:
     class NewerPort(Protocol):
+        @allowed(CallerKind.SERVER)
         async def invent(self) -> None: ...
 
     async with joined() as pair:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from yurt.client.ports import ServerPort
+from yurt.rpc.contract import contract_of
 from yurt.sdk.errors import PermissionDenied, Unavailable
 from yurt.server.clients.remote_clients import RemoteClient
 from yurt.structs.rpc import HeldIdentity, RegisterNodeRequest
@@ -12,6 +14,7 @@ from yurt.testing import factories
 
 NODE = factories.node(secret_id="secret", status="initializing")
 FIRST, SECOND = "10.0.0.1:4000", "10.0.0.2:4000"
+PULL = contract_of(ServerPort)["pull_allocs"]
 
 
 class Agent:
@@ -46,6 +49,11 @@ class Agent:
     async def beat(self) -> None:
         await self.client.heartbeat(NODE.id, "ready", HeldIdentity(process=self.process))
 
+    async def pull(self) -> None:
+        """Ask for allocations as a connection does: the caller is admitted first."""
+        await self.client.admit(PULL.needs, PULL.pack((NODE.id,), {"min_index": 0, "timeout_s": 0}))
+        await self.client.pull_allocs(NODE.id, min_index=0, timeout_s=0)
+
 
 @pytest.fixture
 async def first(bench: Any) -> Agent:
@@ -61,9 +69,9 @@ async def test_a_second_agent_is_refused_with_both_addresses_and_gets_no_allocat
         with pytest.raises(PermissionDenied, match=rf"{FIRST} is active, the one at {SECOND} is refused"):
             await second.register()
     with pytest.raises(PermissionDenied, match="another agent runs as this node"):
-        await second.client.pull_allocs(NODE.id, min_index=0, timeout_s=0)
+        await second.pull()
     await first.beat()
-    await first.client.pull_allocs(NODE.id, min_index=0, timeout_s=0)
+    await first.pull()
     told = [event for event in bench.server.state.nodes[NODE.id].events if "Second agent" in event.message]
     assert [event.details for event in told] == [{"active_address": FIRST, "refused_address": SECOND}]
 
@@ -105,7 +113,7 @@ async def test_an_agent_that_comes_back_after_another_took_its_place_is_the_seco
         await first.beat()
     second.disconnect()
     await first.beat()
-    await first.client.pull_allocs(NODE.id, min_index=0, timeout_s=0)
+    await first.pull()
 
 
 async def test_an_agent_that_does_not_name_its_process_is_taken(bench: Any, first: Agent) -> None:

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 from yurt.client.ports import ServerPort
+from yurt.rpc.contract import contract_of
 from yurt.sdk.errors import PermissionDenied, Unavailable
 from yurt.server.clients.remote_clients import RemoteClient
 from yurt.server.config import ServerConfig
@@ -13,6 +14,8 @@ from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv
+
+PULL = contract_of(ServerPort)["pull_allocs"]
 
 
 def test_every_call_of_the_port_is_served() -> None:
@@ -33,7 +36,7 @@ async def test_a_connection_made_before_its_node_registered_must_know_the_nodes_
     own = RemoteClient(bench.server, node.id, node.secret_id)
     await bench.add_node(id=node.id, secret_id=node.secret_id)
     with pytest.raises(PermissionDenied, match="secret"):
-        await early.pull_allocs(node.id, min_index=0, timeout_s=0)
+        await early.admit(PULL.needs, PULL.pack((node.id,), {"min_index": 0, "timeout_s": 0}))
     with pytest.raises(PermissionDenied, match="secret"):
         RemoteClient(bench.server, node.id, "a guess")
     assert (await own.pull_allocs(node.id, min_index=0, timeout_s=0)).allocs == {}

@@ -71,7 +71,7 @@ def always(peer: Peer) -> Any:
     return get
 
 
-@pytest.fixture(params=["leader", "follower", "follower over the codec"])
+@pytest.fixture(params=["leader", "follower"])
 async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
     """A ready node; the calls go to the server that the test is run for."""
     async with ServerGroup(FakeEnv()).running() as group:
@@ -79,10 +79,9 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
         node = factories.node(status="initializing", secret_id="secret")
         server = group[LEADER if request.param == "leader" else FOLLOWER]
         client = RemoteClient(server, node.id, "secret")
-        served = {"server": Served(contract_of(ServerPort), client)}
+        served = {"server": Served(contract_of(ServerPort), client, client)}
         async with joined_peers({}, served) as (near, _):
-            is_far = request.param.endswith("codec")
-            port: Any = far_port(contract_of(ServerPort), "server", always(near)) if is_far else client
+            port: Any = far_port(contract_of(ServerPort), "server", always(near))
             await port.register_node(RegisterNodeRequest(node=node))
             assert (await port.heartbeat(node.id, "ready")).node_status == "ready"
             yield Place(group, port, node)

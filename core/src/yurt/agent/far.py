@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 
 from yurt import __version__
+from yurt.access.calls import CallerKind, ProvenCaller
 from yurt.agent.addresses import bracketed, reachable, with_port
 from yurt.agent.config import RPC_PORT, AgentConfig
 from yurt.agent.limits import rpc_limits
@@ -122,7 +123,7 @@ class FarClients:
             port = None
             log.info("client disconnected: node=%s name=%s", hello.node_id[:8], hello.name)
 
-        return Session({SERVER: Served(_SERVER, client), API: Served(_API, api)}, opened, closed)
+        return Session({SERVER: Served(_SERVER, client, client), API: Served(_API, api, client)}, opened, closed)
 
     def _check_server(self, hello: Hello, caller: Caller) -> None:
         """A server shows a certificate; without TLS it shows that it was met on the port that only servers reach."""
@@ -141,7 +142,8 @@ class FarClients:
     def _take_region(self, hello: Hello, caller: Caller) -> Session:
         """A server of another region may ask what a user may ask, and nothing else."""
         self._check_server(hello, caller)
-        return Session({API: Served(_API, self._api)}, lambda _: None, lambda _: None)
+        region = ProvenCaller(kind=CallerKind.REGION, name=hello.name)
+        return Session({API: Served(_API, self._api, region)}, lambda _: None, lambda _: None)
 
     def _take_server(self, hello: Hello, caller: Caller) -> Session:
         self._check_server(hello, caller)
@@ -152,7 +154,7 @@ class FarClients:
         def closed(_: Peer) -> None:
             log.info("server disconnected: name=%s", hello.name)
 
-        return Session(OfferedToServers(self._server, self._api), opened, closed)
+        return Session(OfferedToServers(self._server, self._api, hello.name), opened, closed)
 
 
 class FarServers:
@@ -177,7 +179,7 @@ class FarServers:
 
     def join(self, client: Client) -> None:
         """Offer the client's node to the servers."""
-        self._serves[NODE] = Served(_NODE, client.calls)
+        self._serves[NODE] = Served(_NODE, client.calls, ProvenCaller(kind=CallerKind.SERVER))
         self._link.subscribe(client.server_found)
 
     def learn(self, addresses: tuple[str, ...]) -> None:

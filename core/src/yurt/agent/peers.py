@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from yurt import __version__
+from yurt.access.calls import CallerKind, ProvenCaller
 from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings, dialling
 from yurt.http.api_port import ApiPort
@@ -43,12 +44,14 @@ LEADER_TERMS = Terms(limits_s=dict.fromkeys(_LEADER, LEADER_ANSWER_S))
 class OfferedToServers(Mapping[str, Served]):
     """The ports that a server offers to the others; those of its clients are found when they are called."""
 
-    def __init__(self, server: Server, api: ApiPort) -> None:
+    def __init__(self, server: Server, api: ApiPort, name: str) -> None:
+        """`name` is the server that calls."""
         self._server = server
+        self._caller = ProvenCaller(kind=CallerKind.SERVER, name=name)
         self._fixed = {
-            SERVER: Served(_LEADER, server.leader_calls.here),
-            API: Served(_API, api),
-            PEER: Served(_PEER, server.peer_calls),
+            SERVER: Served(_LEADER, server.leader_calls.here, self._caller),
+            API: Served(_API, api, self._caller),
+            PEER: Served(_PEER, server.peer_calls, self._caller),
         }
 
     def __getitem__(self, name: str) -> Served:
@@ -59,7 +62,7 @@ class OfferedToServers(Mapping[str, Served]):
         async def find() -> NodePort:
             return self._server.node_ports.here(node_id)
 
-        return Served(_NODE, found_port(find))
+        return Served(_NODE, found_port(find), self._caller)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._fixed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Final, Protocol
 
+from yurt.access.calls import CallerKind, allowed
 from yurt.sdk.value import Value, no_entries
 
 PIECE_BYTES: Final = 64 * 1024
@@ -35,6 +36,7 @@ class ApiPart(Value):
 class ApiPort(Protocol):
     """The HTTP API of a server, seen from another agent."""
 
+    @allowed(CallerKind.NODE, CallerKind.SERVER, CallerKind.REGION)
     def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
         """The answer in parts; raises Unavailable when there is none."""
         ...

@@ -3,6 +3,7 @@
 A coroutine is a call with one answer. A plain method that gives an async iterator is a stream of items, and one that
 takes an async iterator besides is a stream both ways. The parameters travel as a struct by their names, so a newer
 end may add one with a default.
+Each method declares who may call it (`yurt.access.calls`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
+
+from yurt.access.calls import CallNeed, need_of
 
 ITERATORS = (AsyncIterator, AsyncGenerator)
 
@@ -25,6 +28,8 @@ class Method(NamedTuple):
     """
 
     name: str
+    needs: CallNeed
+    """Who may make it."""
     request: type[msgspec.Struct]
     parameters: tuple[str, ...]
     answer: Any = None
@@ -50,7 +55,7 @@ Contract = Mapping[str, Method]
 
 
 def contract_of(port: type) -> Contract:
-    """The calls of a Protocol by name."""
+    """The calls of a Protocol by name; raises TypeError for one that does not say who may make it."""
     found = {
         name: _method(name, member)
         for name, member in inspect.getmembers(port, inspect.isfunction)
@@ -68,6 +73,7 @@ def _method(name: str, function: Any) -> Method:
     is_stream = get_origin(answer) in ITERATORS
     return Method(
         name=name,
+        needs=need_of(function),
         request=msgspec.defstruct(name, fields, kw_only=True, frozen=True, omit_defaults=True),
         parameters=tuple(each.name for each in parameters),
         answer=None if is_stream else answer,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing, suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
+from yurt.access.calls import CallNeed
 from yurt.rpc import frames
 from yurt.rpc.coding import decoded, encoded
 from yurt.rpc.connection_tasks import ConnectionTasks
@@ -23,11 +24,20 @@ TOO_MANY: Final = "too many calls at once on one connection; try again in a mome
 NAME_MAX: Final = 100
 
 
+class FarCaller(Protocol):
+    """Who is at the far end, as far as the connection has proven it."""
+
+    async def admit(self, need: CallNeed, request: Any) -> None:
+        """Raises PermissionDenied, or why it cannot be known now, unless the caller may make a call."""
+        ...
+
+
 class Served(NamedTuple):
-    """A port that this end offers, and what carries it out."""
+    """A port that this end offers, what carries it out, and who calls."""
 
     contract: Contract
     target: Any
+    caller: FarCaller
 
 
 class Serving:
@@ -71,7 +81,7 @@ class Serving:
             return
         if method.is_stream:
             self._streams.open(ask.id)
-        work = self._carry_out(ask, method, getattr(served.target, name))
+        work = self._carry_out(ask, method, served)
         task = self._tasks.start(ask.method, work, lambda _: self._broke(ask))
         self._calls[ask.id] = task
         task.add_done_callback(lambda _: self._forget(ask.id))
@@ -88,9 +98,12 @@ class Serving:
     def _refuse(self, ask: Ask, error: YurtError) -> None:
         self._sender.post(frames.failure(ask.id, error))
 
-    async def _carry_out(self, ask: Ask, method: Method, function: Callable[..., Any]) -> None:
+    async def _carry_out(self, ask: Ask, method: Method, served: Served) -> None:
         try:
-            given = method.unpack(decoded(ask.request, method.request))
+            request = decoded(ask.request, method.request)
+            # The one place where a call is held against its declaration: here the caller of the connection is known.
+            await served.caller.admit(method.needs, request)
+            function, given = getattr(served.target, method.name), method.unpack(request)
             if method.is_stream:
                 await self._give_items(ask.id, method, function, given)
             else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Protocol
 
+from yurt.access.calls import CallerKind, allowed
 from yurt.broker import Delivery
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import Value
@@ -75,30 +76,37 @@ class SnapshotPart(Value):
 class PeerPort(Protocol):
     """One server, seen from another one."""
 
+    @allowed(CallerKind.SERVER)
     async def status(self) -> PeerStatus:
         """How it fares."""
         ...
 
+    @allowed(CallerKind.SERVER)
     def snapshot(self, after: int) -> AsyncGenerator[SnapshotPart]:
         """Its present state; raises Unavailable when that is not beyond index `after`."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def root_key(self, key_id: str) -> RootKey:
         """A root key; raises Unavailable when it is not there."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def take_root_key(self, key: RootKey) -> None:
         """Keep a root key; it is durable when this returns."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def drop_root_key(self, key_id: str) -> None:
         """Forget a root key that was given and is not used after all; one that the cluster knows stays."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def has_node(self, node_id: str) -> bool:
         """Whether a client is connected there."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def take_work(self, *, timeout_s: float, scheduler: int = 0) -> tuple[Delivery, ...]:
         """Evaluations that the leader has to spare, perhaps none; raises Unavailable where nobody leads, as below.
 
@@ -106,14 +114,17 @@ class PeerPort(Protocol):
         """
         ...
 
+    @allowed(CallerKind.SERVER)
     async def finish_work(self, delivery: Delivery, *, is_done: bool) -> None:
         """The answer to a delivery: done, or to be tried again."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def submit_plan(self, delivery: Delivery, plan: Plan, outcome: Outcome) -> PlanReply:
         """Check and store a plan, which may be packed; raises Conflict when the delivery is no longer the worker's."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def store_evaluations(self, delivery: Delivery, evaluations: tuple[Evaluation, ...]) -> None:
         """Store the end of an evaluation; raises Conflict when the delivery is no longer the worker's."""
         ...
@@ -122,34 +133,42 @@ class PeerPort(Protocol):
 class LeaderPort(Protocol):
     """Calls of clients that only the leader carries out; raise Unavailable ("No cluster leader") where nobody leads."""
 
+    @allowed(CallerKind.SERVER)
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Register or re-register a node."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
         """A node lives."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
         """A node's reports."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
         """Services that run on a node."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
         """Services that no longer run on a node."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def emit_events(self, request: NodeEventsRequest) -> None:
         """Events of a node."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
         """A CSI volume for an allocation."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
         """The token of a task."""
         ...

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from typing import Any, Protocol
 
+from yurt.access.calls import CallerKind, allowed
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.structs.member import Member
 from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, NodeMeta, StreamFrame
@@ -15,98 +16,121 @@ from yurt.structs.volumes.host import HostVolume, HostVolumeMade
 class NodePort(Protocol):
     """Calls raise NotFound (unknown allocation, task or file), Invalid (bad argument) or DriverError."""
 
+    @allowed(CallerKind.SERVER)
     async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
         """A directory inside the allocation's directory, sorted by name."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def stat_file(self, alloc_id: str, path: str) -> FileInfo:
         """One entry."""
         ...
 
+    @allowed(CallerKind.SERVER)
     def read_file(self, alloc_id: str, path: str, *, offset: int, limit: int) -> AsyncIterator[bytes]:
         """The bytes from `offset`, at most `limit` (0: all)."""
         ...
 
+    @allowed(CallerKind.SERVER)
     def stream_file(
         self, alloc_id: str, path: str, *, offset: int, origin: str, follow: bool
     ) -> AsyncIterator[StreamFrame]:
         """Frames of a file, following it; an empty frame is a heartbeat."""
         ...
 
+    @allowed(CallerKind.SERVER)
     def stream_logs(
         self, alloc_id: str, task: str, *, kind: str, offset: int, origin: str, follow: bool
     ) -> AsyncIterator[StreamFrame]:
         """Frames of a task's stdout or stderr over all rotated files."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
         """Use of an allocation; of one task when `task` is not empty."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
         """What the checks of an allocation's services said last."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def host_stats(self) -> HostStats:
         """Use of the host."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def node_meta(self) -> NodeMeta:
         """The node's metadata."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def apply_node_meta(self, changes: Mapping[str, str | None]) -> NodeMeta:
         """Change the node's metadata; None takes a value away."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def node_identity(self) -> Mapping[str, Any]:
         """What the identity of the node says; raises NotFound when it has none."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def agent_process(self) -> str:
         """The process of the node's agent, as it names itself when it registers."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def renew_node_identity(self) -> None:
         """Have the node's identity replaced with its next heartbeat."""
         ...
 
+    @allowed(CallerKind.SERVER)
     def monitor(self, *, level: str, as_json: bool) -> AsyncGenerator[str]:
         """The log of the node's agent as it is written, at a level; an empty text is a heartbeat."""
         ...
 
+    @allowed(CallerKind.SERVER)
     def agent_insides(self, *, what: str, options: Mapping[str, str]) -> AsyncGenerator[bytes]:
         """What the node's agent tells of itself (`yurt.runtime.insides`); an empty piece is a heartbeat."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
         """Restart one task, or the running ones, or all of them."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def signal_alloc(self, alloc_id: str, *, task: str, signal: str) -> None:
         """Send a signal to one task, or to all when `task` is empty."""
         ...
 
+    @allowed(CallerKind.SERVER)
     def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
         """Run a command in a task; closing the frames, or the end of the inputs, ends it."""
         ...
 
+    @allowed(CallerKind.SERVER)
     def pack_disk(self, alloc_id: str) -> AsyncGenerator[bytes]:
         """The data of an allocation that has ended, for its successor elsewhere."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def create_host_volume(self, volume: HostVolume) -> HostVolumeMade:
         """Have a plugin make a volume and offer it; the same id again changes it."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def register_host_volume(self, volume: HostVolume) -> HostVolumeMade:
         """Offer a folder of the node as a volume."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def delete_host_volume(self, volume: HostVolume) -> None:
         """Offer a volume no longer, and have its plugin remove it."""
         ...
 
+    @allowed(CallerKind.SERVER)
     async def collect_garbage(self, alloc_id: str | None) -> None:
         """Remove the directory of one terminal allocation, or of all of them."""
         ...

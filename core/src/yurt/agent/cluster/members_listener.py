@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from yurt import __version__
+from yurt.access.calls import CallerKind, ProvenCaller
 from yurt.agent.cluster.members_port import MEMBERS, PORT, Admission, Admit, admits_nobody
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.records import News
@@ -61,7 +62,9 @@ class MembersListener:
             self._sessions[run] -= 1
             self._sessions += Counter()
 
-        return Session({PORT: Served(MEMBERS, _Asked(self._membership, self._admit, hello))}, opened, closed)
+        kind = CallerKind.SERVER if hello.region == self._membership.own.region else CallerKind.REGION
+        known = ProvenCaller(kind=kind, name=hello.name)
+        return Session({PORT: Served(MEMBERS, _Asked(self._membership, self._admit, hello), known)}, opened, closed)
 
 
 class _Asked:

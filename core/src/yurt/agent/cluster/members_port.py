@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol, TypeVar
 
+from yurt.access.calls import CallerKind, allowed
 from yurt.agent.cluster.records import News
 from yurt.rpc.contract import contract_of
 from yurt.sdk.errors import Unavailable
@@ -25,10 +26,13 @@ class Admission(Value):
 class MembersPort(Protocol):
     """What servers ask each other on the port of the membership."""
 
+    @allowed(CallerKind.SERVER, CallerKind.REGION)
     async def exchange(self, news: News) -> News:
         """Tell what one knows, and hear what the other one knows."""
         ...
 
+    # A server of another region is refused by the call itself, which says what is wrong with its configuration.
+    @allowed(CallerKind.SERVER, CallerKind.REGION)
     async def admit(self, member: Member) -> Admission:
         """Take a server without data into the cluster; raises Unavailable or Conflict with the reason."""
         ...

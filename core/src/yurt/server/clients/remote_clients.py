@@ -1,7 +1,8 @@
 """What a client that is connected from elsewhere may ask: the calls of `client.ports.ServerPort`, for its own node.
 
 A connection says at its beginning which node it speaks for, and proves it with the node's secret. Every later call is
-held against both: the node of a connection may have become known, with its secret, only after it was taken in.
+held against both, and against what the port declares for it (`admit`): the node of a connection may have become known,
+with its secret, only after it was taken in. The methods carry out what was admitted.
 
 A connection may register its node, and nothing else until the node is registered: before that anybody can open one.
 Neither may the connection of a second agent that runs as the same node (`agent_processes`) do more.
@@ -12,8 +13,9 @@ from __future__ import annotations
 import hmac
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from yurt.access.calls import CallerKind, CallNeed
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Reason, Unavailable
 from yurt.sdk.value import replace
 from yurt.server.clients.introduction import Introductions
@@ -55,18 +57,38 @@ class RemoteClient:
         self._refusal = ""
         self.on_standing: Callable[[bool], None] = lambda _: None
         """Told after each registration and heartbeat whether the connection's agent is taken for the node's."""
-        self._own(node_id)
+        self._check_secret()
 
-    def _own(self, node_id: str) -> None:
+    async def admit(self, need: CallNeed, request: Any) -> None:
+        """Raises a YurtError unless the connection may make a call: its agent may, and what the call names is the
+        node's.
+
+        An allocation that this server does not know is left to what carries the call out.
+        """
+        for node_id in need.nodes(request):
+            self._check_own(node_id)
+        self._check_secret()
+        if CallerKind.NEW_NODE not in need.callers:
+            if CallerKind.NODE not in need.callers:
+                raise PermissionDenied(f"this call is not for a {CallerKind.NODE}")
+            await self.check_registered()
+        allocs = self._server.state.allocs
+        for alloc_id in need.allocs(request):
+            alloc = allocs.get(alloc_id)
+            if alloc is not None:
+                self._check_own(alloc.node_id)
+
+    def _check_own(self, node_id: str) -> None:
         if node_id != self.node_id:
             raise PermissionDenied(f"this connection speaks for node {self.node_id}, not for {node_id}")
-        known = self._server.state.nodes.get(node_id)
+
+    def _check_secret(self) -> None:
+        known = self._server.state.nodes.get(self.node_id)
         if known is not None and known.secret_id and not _are_equal(known.secret_id, self._secret_id):
             raise PermissionDenied("node secret ID does not match")
 
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Register or re-register the node."""
-        self._own(request.node.id)
         if not _are_equal(request.node.secret_id, self._secret_id):
             raise PermissionDenied("node secret ID does not match")
         if not await self._server.knows_node(self.node_id):
@@ -80,7 +102,6 @@ class RemoteClient:
 
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
         """The node lives; a node that is not registered is unknown to the leader."""
-        self._own(node_id)
         return await self._stand(self._server.heartbeat(node_id, status, self._located(identity)))
 
     def _located(self, identity: HeldIdentity | None) -> HeldIdentity | None:
@@ -103,75 +124,55 @@ class RemoteClient:
         """Raises a YurtError unless the connection's node is registered and its agent is this one."""
         if self._refusal:
             raise PermissionDenied(self._refusal, reason=Reason.SECOND_AGENT)
-        self._own(self.node_id)
+        self._check_secret()
         if self.node_id in self._server.state.nodes:
             return
         if not await self._server.knows_node(self.node_id):
             if self._server.is_leader:
                 raise NotFound(f"node not found: {self.node_id} is not registered")
             raise Unavailable(f"this server does not know node {self.node_id} yet")
-        self._own(self.node_id)
-
-    async def _speak_for(self, node_id: str) -> None:
-        self._own(node_id)
-        await self.check_registered()
+        self._check_secret()
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
         """The node's allocations."""
-        await self._speak_for(node_id)
         return await self._server.pull_allocs(node_id, min_index=min_index, timeout_s=timeout_s)
 
     async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
         """Allocations of the node with their jobs."""
-        await self._speak_for(node_id)
         return await self._server.get_allocs(node_id, alloc_ids)
 
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
         """The node's reports, which are about its own allocations."""
-        await self._speak_for(request.node_id)
-        for update in request.updates:
-            self._own(update.node_id)
-            alloc = self._server.state.allocs.get(update.id)
-            self._own(alloc.node_id if alloc is not None else self.node_id)
         return await self._server.update_allocs(request)
 
     async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
         """Services that run on the node."""
-        await self._speak_for(node_id)
-        for service in services:
-            self._own(service.node_id)
         return await self._server.register_services(node_id, services)
 
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
         """Services that no longer run on the node."""
-        await self._speak_for(node_id)
         return await self._server.deregister_services(node_id, ids)
 
     async def emit_events(self, request: NodeEventsRequest) -> None:
         """Events of the node."""
-        await self._speak_for(request.node_id)
         await self._server.emit_events(request)
 
     async def fetch_disk(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
         """The data of the predecessor of one of the node's allocations."""
-        await self._speak_for(node_id)
         async with aclosing(self._server.fetch_disk(node_id, alloc_id)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
         """What a template of one of the node's allocations needs."""
-        await self._speak_for(query.node_id)
         return await self._server.ask_for_template(query)
 
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
         """A CSI volume for one of the node's allocations."""
-        await self._speak_for(query.node_id)
         return await self._server.claim_csi_volume(query)
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
         """The token of a task that runs on the node."""
-        await self._speak_for(query.node_id)
         return await self._server.sign_identity(query)
 
 
