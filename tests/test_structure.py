@@ -13,9 +13,6 @@ ROOT = Path(__file__).resolve().parent.parent
 MAX_METHODS, MAX_ATTRIBUTES = 25, 15
 WIDE: dict[str, tuple[int, int]] = {
     "AllocRunner": (43, 22),
-    "BinaryDriver": (26, 12),
-    "BinaryPlugin": (14, 16),
-    "DriverService": (29, 7),
     "GroupReconciler": (37, 12),
     "Server": (44, 38),
     "ServiceHook": (16, 17),

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -98,6 +98,15 @@ def open_alloc_dir(folder: str) -> None:
         grant_search_to_all(folder)
 
 
+async def settle(work: Callable[[TaskLogs], Awaitable[None]], logs: TaskLogs | None, *, driver: str) -> None:
+    """Drain or close the output of a task, if it has any; a collector that fails does not fail the task."""
+    if logs is not None:
+        try:
+            await work(logs)
+        except RecoverableError as error:
+            log.warning("driver %s: %s", driver, error)
+
+
 class BinaryDriver:
     """A driver of `plugin_dir`."""
 
@@ -114,7 +123,7 @@ class BinaryDriver:
         self._tasks: dict[str, PluginTask] = {}
         self._starting: set[str] = set()
         self._telling = Telling()
-        plugin.on_start = self._take_up_all
+        plugin.subscribe(self._take_up_all)
         plugin.background.start("task events", self._follow_events)
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:
@@ -184,7 +193,7 @@ class BinaryDriver:
                 raise kind(f"driver {self.name}: {answer.driver_error_msg or 'it gave no reason'}")
         except (YurtError, asyncio.CancelledError):
             self._records.remove(task_id)
-            await self._close_logs(logs)
+            await settle(self._logs.close_task, logs, driver=self.name)
             raise
         finally:
             self._starting.discard(task_id)
@@ -219,7 +228,7 @@ class BinaryDriver:
             try:
                 connection = await self._plugin.ready(limit_s=None, after=connection)
                 answer = await connection.call(call("WaitTask", 0), task_id=task_id)
-                await self._drain_logs(task.logs)
+                await settle(self._logs.drain, task.logs, driver=self.name)
                 result = convert.exit_of(answer.result, answer.err, at=self._env.now())
             except PluginGone:
                 if self._plugin.closed.is_set():
@@ -229,20 +238,6 @@ class BinaryDriver:
                 result = ExitResult(error=str(error), finished_at=self._env.now())
             if not task.ended.done():
                 task.ended.set_result(result)
-
-    async def _drain_logs(self, logs: TaskLogs | None) -> None:
-        if logs is not None:
-            try:
-                await self._logs.drain(logs)
-            except RecoverableError as error:
-                log.warning("driver %s: %s", self.name, error)
-
-    async def _close_logs(self, logs: TaskLogs | None) -> None:
-        if logs is not None:
-            try:
-                await self._logs.close_task(logs)
-            except RecoverableError as error:
-                log.warning("driver %s: %s", self.name, error)
 
     async def _take_up_all(self, connection: Connection) -> None:
         """A new process of the plugin is given the tasks that the old one kept."""
@@ -279,7 +274,7 @@ class BinaryDriver:
         except RecoverableError:
             raise
         except (DriverError, NotFound) as error:
-            await self._close_logs(record.logs)
+            await settle(self._logs.close_task, record.logs, driver=self.name)
             raise NotFound(f"task {handle.task_id} cannot be found again: {error}") from None
         self._watch(handle.task_id, PluginTask(message, record.logs, asyncio.get_running_loop()))
 
@@ -300,7 +295,7 @@ class BinaryDriver:
         if record.is_answered:
             return record
         self._records.remove(task_id)
-        await self._close_logs(record.logs)
+        await settle(self._logs.close_task, record.logs, driver=self.name)
         raise NotFound(f"task {task_id} had not been started when the agent ended")
 
     def _task(self, task_id: str) -> PluginTask:
@@ -335,7 +330,7 @@ class BinaryDriver:
         self._records.remove(task_id)
         if not task.ended.done():
             task.ended.set_result(ExitResult(error="the task was destroyed", finished_at=self._env.now()))
-        await self._close_logs(task.logs)
+        await settle(self._logs.close_task, task.logs, driver=self.name)
 
     async def task_stats(self, task_id: str) -> TaskStats:
         """The next figures that the plugin gives."""

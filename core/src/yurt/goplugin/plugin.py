@@ -3,7 +3,7 @@
     absent -connect-> serving -(process ends | no answer to health checks)-> absent -(after a back-off)-> serving
 
 Whoever needs the plugin asks `ready`, and waits for a while when it is being started again. After each start the
-plugin is given its configuration, then whoever uses it takes up what it had (`on_start`). A plugin that hangs blocks
+plugin is given its configuration, then whoever uses it takes up what it had (`subscribe`). A plugin that hangs blocks
 only those who wait for it: each call has a limit, and the agent never waits.
 """
 
@@ -19,10 +19,10 @@ import msgspec
 
 from yurt.goplugin.connection import CallSpec, Connection, NotOffered, PluginGone
 from yurt.goplugin.hclspec import encode_config, schema_from_spec, struct_of
+from yurt.goplugin.health import PING_LIMIT_S, PING_S, HealthCheck
 from yurt.goplugin.messages import (
     BASE_SERVICE,
     CONTROLLER_SERVICE,
-    HEALTH_SERVICE,
     STDIO_SERVICE,
     Message,
     base_message,
@@ -40,22 +40,20 @@ CALL_LIMIT_S = 30.0
 CONNECT_LIMIT_S = 60.0
 READY_LIMIT_S = 30.0
 SHUTDOWN_LIMIT_S = 2.0
-PING_S = 15.0
-PING_LIMIT_S = 10.0
-PINGS_MISSED_MAX = 3
 BACKOFF_FIRST_S = 1.0
 BACKOFF_MAX_S = 60.0
 STEADY_S = 60.0
 API_VERSIONS = ("v0.1.0",)
 TYPES = {2: "driver", 3: "device"}
-SERVING = 1
 
 PLUGIN_INFO = CallSpec(service=BASE_SERVICE, method="PluginInfo", limit_s=CALL_LIMIT_S)
 CONFIG_SCHEMA = CallSpec(service=BASE_SERVICE, method="ConfigSchema", limit_s=CALL_LIMIT_S)
 SET_CONFIG = CallSpec(service=BASE_SERVICE, method="SetConfig", limit_s=CALL_LIMIT_S)
 SHUTDOWN = CallSpec(service=CONTROLLER_SERVICE, method="Shutdown", limit_s=SHUTDOWN_LIMIT_S)
-PING = CallSpec(service=HEALTH_SERVICE, method="Check", limit_s=PING_LIMIT_S)
 STDIO = CallSpec(service=STDIO_SERVICE, method="StreamStdio")
+
+
+OnStart = Callable[[Connection], Awaitable[None]]
 
 
 class PluginFacts(Value, rename=None):
@@ -82,11 +80,10 @@ class BinaryPlugin:
         self.spec = spec
         self.facts = PluginFacts(kind="", name="", version="", api_version="")
         self.background = Background(f"plugin {spec.name}")
-        self.on_start: Callable[[Connection], Awaitable[None]] | None = None
         self.failure = ""
         self._env = env
-        self._ping_s = ping_s
-        self._ping = msgspec.structs.replace(PING, limit_s=ping_limit_s)
+        self._health = HealthCheck(spec.name, pause_s=ping_s, limit_s=ping_limit_s)
+        self._on_start: list[OnStart] = []
         self._backoff_first_s = self._backoff_s = backoff_s
         self._serving = asyncio.Event()
         self._changed = asyncio.Event()
@@ -94,6 +91,10 @@ class BinaryPlugin:
         self._connection: Connection | None = None
         self._started_at = 0.0
         self.closed = asyncio.Event()
+
+    def subscribe(self, on_start: OnStart) -> None:
+        """Be given the connection to each process of the plugin, before anybody else may use it."""
+        self._on_start.append(on_start)
 
     @property
     def pid(self) -> int:
@@ -127,7 +128,8 @@ class BinaryPlugin:
         """Start the plugin again whenever it is gone, after a back-off that grows until it has stayed for a while."""
         while True:
             assert self._process is not None and self._connection is not None
-            await self._watch(self._process, self._connection)
+            self.failure = await self._health.watch(self._process, self._connection)
+            log.warning("plugin %s: pid %d is gone: %s", self.spec.name, self._process.known.pid, self.failure)
             self._serving.clear()
             await self._drop()
             if self._env.monotonic() - self._started_at > STEADY_S:
@@ -178,34 +180,8 @@ class BinaryPlugin:
                 nomad_config=nomad_config(self.spec),
                 plugin_api_version=self.facts.api_version,
             )
-        if self.on_start is not None:
-            await self.on_start(connection)
-
-    async def _watch(self, process: PluginProcess, connection: Connection) -> None:
-        """Notice the end of the process, and end one that answers no more."""
-        missed = 0
-        while not process.watched.ended.is_set():
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._ping_s):
-                    await process.watched.wait()
-            if process.watched.ended.is_set():
-                break
-            missed = 0 if await self._answers(connection) else missed + 1
-            if missed >= PINGS_MISSED_MAX:
-                self.failure = f"the plugin answered {missed} health checks in a row with silence; it is killed"
-                log.warning("plugin %s: %s", self.spec.name, self.failure)
-                await process.end(patience_s=0)
-        self.failure = self.failure or "the plugin's process ended"
-        log.warning("plugin %s: pid %d is gone: %s", self.spec.name, process.known.pid, self.failure)
-
-    async def _answers(self, connection: Connection) -> bool:
-        try:
-            await connection.call(self._ping, service="plugin")
-        except (NotOffered, Invalid):
-            return True
-        except YurtError:
-            return False
-        return True
+        for on_start in self._on_start:
+            await on_start(connection)
 
     async def _follow_output(self, connection: Connection) -> None:
         """What the plugin's code prints by Go's os.Stdout comes over gRPC; unread, it would stop the plugin."""

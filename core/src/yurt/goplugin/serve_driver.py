@@ -19,10 +19,12 @@ from yurt.goplugin.connection import NOT_FOUND_TEXT
 from yurt.goplugin.hclspec import decode_options, spec_from_schema
 from yurt.goplugin.messages import Message, driver_message
 from yurt.goplugin.output_pump import TaskOutput
+from yurt.goplugin.serve_events import StartEvents
+from yurt.goplugin.serve_networks import NetworkService
 from yurt.goplugin.stats import stats_message
 from yurt.runtime.background import Background
 from yurt.runtime.env import Env
-from yurt.sdk.driver import Driver, ExitResult, NetworkDriver, TaskHandle, TaskRequest, TaskStats, TellingDriver
+from yurt.sdk.driver import Driver, ExitResult, TaskHandle, TaskRequest, TaskStats
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError, YurtError
 from yurt.sdk.exec import ExecSession, StreamsExec, TerminalSize
 from yurt.sdk.schema import decode_config, schema_of
@@ -33,7 +35,6 @@ RETRY, FATAL = 1, 2
 STATS_INTERVAL_MIN_S = 0.1
 STOP_LIMIT = seconds(5)
 EXEC_LIMIT = seconds(600)
-EVENTS_MAX = 256
 
 
 class ServedTask:
@@ -56,7 +57,8 @@ class DriverService:
         self._env = env
         self._tasks: dict[str, ServedTask] = {}
         self._background = Background("served driver")
-        self._listeners: set[asyncio.Queue[Message | None]] = set()
+        self._events = StartEvents(env)
+        self._networks = NetworkService(self._driver)
         self.closed = asyncio.Event()
 
     @property
@@ -66,9 +68,9 @@ class DriverService:
             "Init": self.init, "TaskConfigSchema": self.schema, "Capabilities": self.capabilities,
             "Fingerprint": self.fingerprint, "StartTask": self.start, "RecoverTask": self.recover,
             "WaitTask": self.wait, "StopTask": self.stop, "DestroyTask": self.destroy, "InspectTask": self.inspect,
-            "TaskStats": self.stats, "TaskEvents": self.events, "SignalTask": self.signal, "ExecTask": self.execute,
-            "ExecTaskStreaming": self.execute_streaming, "Shutdown": self.shutdown,
-            "CreateNetwork": self.create_network, "DestroyNetwork": self.destroy_network,
+            "TaskStats": self.stats, "TaskEvents": self._events.events, "SignalTask": self.signal,
+            "ExecTask": self.execute, "ExecTaskStreaming": self.execute_streaming, "Shutdown": self.shutdown,
+            "CreateNetwork": self._networks.create, "DestroyNetwork": self._networks.destroy,
         }  # fmt: skip
 
     def _driver(self) -> Driver:
@@ -126,7 +128,7 @@ class DriverService:
         return driver_message("StartTaskResponse", handle=given, network_override=task.network)
 
     async def _start(self, message: Message, asked: TaskRequest) -> TaskHandle:
-        following = self._background.start("progress of a start", lambda: self._follow(message))
+        following = self._background.start("progress of a start", lambda: self._events.follow(self._driver(), message))
         try:
             return await self._driver().start_task(asked)
         finally:
@@ -211,30 +213,6 @@ class DriverService:
             before = now
             await self._env.sleep(interval_s)
 
-    async def events(self, _request: Message) -> AsyncIterator[Message]:
-        """What the driver tells of starts; the stream stays open until the plugin ends, as the host expects."""
-        events: asyncio.Queue[Message | None] = asyncio.Queue(EVENTS_MAX)
-        self._listeners.add(events)
-        try:
-            while (event := await events.get()) is not None:
-                yield event
-        finally:
-            self._listeners.discard(events)
-
-    async def _follow(self, task: Message) -> None:
-        """Pass on what the driver tells of a start; who is too slow to listen misses it."""
-        driver: object = self._driver()
-        if not isinstance(driver, TellingDriver):
-            return
-        async for text in driver.progress(task.id):
-            event = driver_message(
-                "DriverTaskEvent", task_id=task.id, alloc_id=task.alloc_id, task_name=task.name, message=text,
-                timestamp=convert.timestamp_fields(self._env.now()),
-            )  # fmt: skip
-            for listener in self._listeners:
-                with contextlib.suppress(asyncio.QueueFull):
-                    listener.put_nowait(event)
-
     async def signal(self, request: Message) -> Message:
         """Send a signal."""
         self._task(request.task_id)
@@ -273,23 +251,6 @@ class DriverService:
             feeding.cancel()
             await session.close()
 
-    def _network_driver(self) -> NetworkDriver:
-        driver: object = self._driver()
-        if not isinstance(driver, NetworkDriver):
-            raise DriverError("this driver makes no networks; the host makes them")
-        return driver
-
-    async def create_network(self, request: Message) -> Message:
-        """Make the namespace of a group."""
-        path = await self._network_driver().create_network(request.alloc_id, hostname=request.hostname)
-        spec = {"mode": convert.GROUP_NETWORK, "path": path}
-        return driver_message("CreateNetworkResponse", isolation_spec=spec, created=True)
-
-    async def destroy_network(self, request: Message) -> Message:
-        """Remove the namespace of a group."""
-        await self._network_driver().destroy_network(request.alloc_id)
-        return driver_message("DestroyNetworkResponse")
-
     async def shutdown(self, _request: Message) -> Message:
         """The host will ask no more."""
         return driver_message("ShutdownResponse")
@@ -297,10 +258,7 @@ class DriverService:
     async def close(self) -> None:
         """Let go of the driver; tasks go on."""
         self.closed.set()
-        for listener in self._listeners:
-            while listener.full():
-                listener.get_nowait()
-            listener.put_nowait(None)
+        self._events.close()
         await self._background.close()
         if self.driver is not None:
             await self.driver.close()

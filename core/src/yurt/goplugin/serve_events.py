@@ -1,0 +1,54 @@
+"""What a served driver tells of starts (the download of an image, say), for every host that listens."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Final
+
+from yurt.goplugin import convert
+from yurt.goplugin.messages import Message, driver_message
+from yurt.runtime.env import Env
+from yurt.sdk.driver import Driver, TellingDriver
+
+EVENTS_MAX: Final = 256
+
+
+class StartEvents:
+    """The events of one driver and who listens."""
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._listeners: set[asyncio.Queue[Message | None]] = set()
+
+    async def events(self, _request: Message) -> AsyncIterator[Message]:
+        """What the driver tells of starts; the stream stays open until the plugin ends, as the host expects."""
+        events: asyncio.Queue[Message | None] = asyncio.Queue(EVENTS_MAX)
+        self._listeners.add(events)
+        try:
+            while (event := await events.get()) is not None:
+                yield event
+        finally:
+            self._listeners.discard(events)
+
+    async def follow(self, given: Driver, task: Message) -> None:
+        """Pass on what the driver tells of a start; who is too slow to listen misses it."""
+        driver: object = given
+        if not isinstance(driver, TellingDriver):
+            return
+        async for text in driver.progress(task.id):
+            event = driver_message(
+                "DriverTaskEvent", task_id=task.id, alloc_id=task.alloc_id, task_name=task.name, message=text,
+                timestamp=convert.timestamp_fields(self._env.now()),
+            )  # fmt: skip
+            for listener in self._listeners:
+                with contextlib.suppress(asyncio.QueueFull):
+                    listener.put_nowait(event)
+
+    def close(self) -> None:
+        """End the streams; what is not read yet is lost."""
+        for listener in self._listeners:
+            while listener.full():
+                listener.get_nowait()
+            listener.put_nowait(None)
