@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from yurt.client.client import Client, Surroundings
-from yurt.client.config import ClientConfig
+from yurt.client.config import AddedHooks, ClientConfig
 from yurt.client.networks.offered import Offered
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.servers.node_token import identified
@@ -62,6 +62,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
         wait_ready: bool = True,
         dev: bool = True,
         providers: Mapping[str, TemplateProvider] | None = None,
+        added: AddedHooks | None = None,
     ) -> AsyncIterator[Client]:
         chosen, env = with_driver or driver, env or RealEnv()
         client = Client(
@@ -70,6 +71,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
                 alloc_dir=str(tmp_path / "alloc"),
                 dev=dev,
                 template_providers=providers or {},
+                added=added or AddedHooks(),
             ),
             env,
             Surroundings(

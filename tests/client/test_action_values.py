@@ -61,7 +61,6 @@ async def test_an_action_knows_what_templates_and_devices_gave_also_after_a_rest
     async with run_client(devices={"fake": FakeDevices("f0")}, with_driver=FakeDriver(driver.host)) as client:
         task = client.allocs.live[alloc.id].tasks["web"]
         await eventually(lambda: task.filled(COMMAND) == FILLED)
-        await eventually(task._setups.templates._ready.is_set)
         assert driver.host.starts == [f"{alloc.id}/web/0"], "its templates come out as the task has seen them"
 
 

@@ -86,7 +86,7 @@ async def run_to_end(client: Client, server: FakeServerPort, driver: FakeDriver,
 
 def live_runners() -> list[AllocRunner]:
     """The runners that are in memory."""
-    return [each for each in gc.get_objects() if isinstance(each, AllocRunner)]
+    return [each for each in gc.get_objects() if type(each) is AllocRunner]  # a weak proxy is taken for an instance
 
 
 @pytest.mark.usefixtures("no_collector")
@@ -100,11 +100,11 @@ async def test_the_runner_of_an_ended_allocation_is_freed_without_a_collection(
         await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
         runner = weakref.ref(client.allocs.live[alloc.id])
         task = weakref.ref(client.allocs.live[alloc.id].tasks["web"])
-        setup = weakref.ref(client.allocs.live[alloc.id].tasks["web"]._setups)
+        hooked = weakref.ref(client.allocs.live[alloc.id].tasks["web"].hooked)
 
         driver.finish(f"{alloc.id}/web/0")
 
-        await eventually(lambda: (runner(), task(), setup()) == (None, None, None))
+        await eventually(lambda: (runner(), task(), hooked()) == (None, None, None))
         assert list(client.allocs.ended) == [alloc.id] and not client.allocs.live
 
 

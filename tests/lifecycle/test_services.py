@@ -52,11 +52,11 @@ def planned(
         allocated_resources=PORTS,
     )  # fmt: skip
     fill = lambda task, text: text.replace("${X}", task or "G")  # noqa: E731
-    return services.plan(replace(alloc, **changes), group, PLACE, fill, running=running)
+    return services.plan(replace(alloc, **changes), PLACE, fill, running=running)
 
 
 def test_a_registration_names_the_port_that_the_allocation_was_given() -> None:
-    ((registration, task, _),) = planned(service(tags=("v-${X}",))).planned
+    ((registration, _, task, _),) = planned(service(tags=("v-${X}",))).planned
     assert (registration.address, registration.port, registration.tags, task) == ("10.0.0.7", 23456, ("v-G",), "")
     assert registration.id == "_nomad-task-a1-group-web-web-http"
     assert (registration.node_id, registration.datacenter, registration.alloc_id) == ("node-1", "dc1", "a1")
@@ -110,8 +110,17 @@ def test_the_address_that_a_driver_gave_a_task_is_its_services() -> None:
 
 def test_services_of_consul_are_not_ours() -> None:
     assert planned(service(provider="consul")) == ServicePlan()
-    assert not services.has_services(factories.group(services=(service(provider="consul"),)))
-    assert services.has_services(factories.group(services=(service(),)))
+    assert not services.has_services(factories.group(services=(service(provider="consul"),)), ("nomad",))
+    assert services.has_services(factories.group(services=(service(),)), ("nomad",))
+
+
+def test_a_service_without_a_provider_is_consul_s_where_a_package_brings_one() -> None:
+    group = factories.group(services=(service(provider=""), service(name="other", provider="nomad")))
+    alloc = Allocation(
+        id="a1", job=factories.job(task_groups=(group,)), task_group=group.name, allocated_resources=PORTS
+    )
+    found = services.plan(alloc, PLACE, lambda _, text: text, running=RUNNING, providers=("consul", "nomad")).planned
+    assert [(each.registration.name, each.provider) for each in found] == [("web", "consul"), ("other", "nomad")]
 
 
 def test_a_canary_has_tags_of_its_own() -> None:
@@ -123,14 +132,14 @@ def test_a_canary_has_tags_of_its_own() -> None:
 def test_a_task_s_service_is_due_while_it_runs_and_the_group_s_while_anything_does() -> None:
     plan = planned(service(), of_task=(service(name="own"),))
     assert services.due(plan, set()) == ()
-    assert [each.registration.service_name for each in services.due(plan, {"other"})] == ["web"]
-    assert [each.registration.service_name for each in services.due(plan, {"web"})] == ["web", "own"]
+    assert [each.registration.name for each in services.due(plan, {"other"})] == ["web"]
+    assert [each.registration.name for each in services.due(plan, {"web"})] == ["web", "own"]
 
 
 def test_a_check_takes_the_restart_of_its_service_and_the_address_of_its_own_port() -> None:
     restart = CheckRestart(limit=3, grace=seconds(5))
     checks = (check(type="http", path="/${X}", port_label="any", on_update="ignore"), check(type="script"))
-    ((_, _, specs),) = planned(of_task=(service(checks=checks, check_restart=restart),)).planned
+    ((_, _, _, specs),) = planned(of_task=(service(checks=checks, check_restart=restart),)).planned
     (spec,) = specs
     assert (spec.host, spec.port, spec.path, spec.task) == ("10.0.0.9", 23457, "/web", "web")
     assert (spec.limit, spec.grace, spec.mode) == (3, seconds(5), "readiness")

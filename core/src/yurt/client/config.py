@@ -9,6 +9,8 @@ from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.options import option
 from yurt.client.templates.settings import TemplateSettings
+from yurt.sdk.hooks import AllocHook, TaskHook
+from yurt.sdk.services import ServiceProvider
 from yurt.sdk.templates import TemplateProvider
 from yurt.sdk.value import Value, no_entries
 from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
@@ -32,6 +34,14 @@ class Reserved(Value):
     memory_mb: int = 0
     disk_mb: int = 0
     ports: str = ""
+
+
+class AddedHooks(Value):
+    """Hooks and service providers that packages add, by name."""
+
+    task: Mapping[str, TaskHook] = no_entries()
+    alloc: Mapping[str, AllocHook] = no_entries()
+    service_providers: Mapping[str, ServiceProvider] = no_entries()
 
 
 class ClientConfig(Value):
@@ -74,6 +84,7 @@ class ClientConfig(Value):
     artifact: ArtifactLimits = ArtifactLimits()
     template: TemplateSettings = TemplateSettings()
     template_providers: Mapping[str, TemplateProvider] = no_entries()
+    added: AddedHooks = AddedHooks()
     default_ineligible: bool = False
     node_max_allocs: int = 0
     disable_remote_exec: bool = False

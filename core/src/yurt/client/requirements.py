@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from yurt.rules.no_effect import not_available, unregistered
 from yurt.structs.job import TaskGroup
 from yurt.structs.task import Task
@@ -16,8 +18,11 @@ def unavailable(group: TaskGroup, task: Task) -> str:
     return f"{', '.join(asked)} {verb} not available in this version; remove {them} to run task {task.name!r}"
 
 
-def notice(group: TaskGroup, task: Task) -> str:
-    """A notice about an unsupported service setting, given once by the task that has it or by the first task."""
+def notice(group: TaskGroup, task: Task, providers: Collection[str]) -> str:
+    """A notice about a service that is not registered, given once by the task that has it or by the first task.
+
+    `providers`: whose services this node registers.
+    """
     is_first = group.tasks[0].name == task.name
-    found = next(unregistered((*task.services, *(group.services if is_first else ()))), "")
+    found = next(unregistered((*task.services, *(group.services if is_first else ())), providers), "")
     return f"{found[0].upper()}{found[1:]}; the task runs without it" if found else ""

@@ -77,6 +77,18 @@ async def finish_unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -
     return not working.cancelled() and working.result() is None
 
 
+async def finish_within(env: Env, work: Coroutine[Any, Any, None], seconds: float) -> bool:
+    """Do `work` to its end, at most `seconds`, then cancel it; whether it was done. Its failure is raised."""
+    working = asyncio.ensure_future(work)  # noqa: TID251 - awaited or cancelled below
+    sleeping = asyncio.ensure_future(env.sleep(seconds))  # noqa: TID251 - cancelled below
+    try:
+        await asyncio.wait({working, sleeping}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        sleeping.cancel()
+        await _give_up(working)
+    return not working.cancelled() and working.result() is None
+
+
 async def _give_up(work: asyncio.Future[Any]) -> None:
     """Cancel unfinished work and wait for its end; a cancellation of the caller passes through.
 

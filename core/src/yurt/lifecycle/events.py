@@ -64,6 +64,16 @@ def setup_failure(reason: str) -> TaskEvent:
     )
 
 
+def hook_message(text: str) -> TaskEvent:
+    """What a package's hook tells about the task."""
+    return TaskEvent(type="Task hook message", display_message=text, message=text, details={"message": text})
+
+
+def hook_failed(reason: str) -> TaskEvent:
+    """A hook of the task failed at a step that the task survives, or has the task fail."""
+    return TaskEvent(type="Task hook failed", display_message=reason, message=reason, details={"message": reason})
+
+
 def failed_validation(reason: str) -> TaskEvent:
     """The task asks for something that cannot be."""
     return TaskEvent(

@@ -1,6 +1,6 @@
 """Which services an allocation registers and which checks belong to them, with every name and address filled in.
 
-Only services of the `nomad` provider are meant; those of Consul are somebody else's. A service of the group stands
+Only services whose provider the node has are meant; those of others are somebody else's. A service of the group stands
 for the allocation as a whole and is registered while any of its tasks runs, one of a task while that task runs. Where
 a service or a check has no address, because its port was not given or its mode needs a network that is not there, the
 service is left out and the reason is told.
@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from yurt.lifecycle.checks import HEALTHINESS, READINESS, CheckSpec
+from yurt.sdk.services import DEFAULT_PROVIDER, NOMAD, ServiceInstance
 from yurt.sdk.value import Duration, Value
 from yurt.structs.alloc import Allocation, AllocNetworkStatus
 from yurt.structs.job import TaskGroup
-from yurt.structs.service import Service, ServiceCheck, ServiceRegistration, registration_prefix
+from yurt.structs.service import Service, ServiceCheck, registration_prefix
 
-PROVIDER: Final = "nomad"
 CHECK_KINDS: Final = ("tcp", "http")
 OWN_ADDRESS: Final = ("alloc", "alloc_ipv6", "driver")
 """Address modes that mean a network other than the host's."""
@@ -36,9 +36,10 @@ class Place(Value):
 
 
 class Planned(NamedTuple):
-    """A service as it is to be registered, with its checks; `task` is "" for one of the group."""
+    """A service as it is to be registered, by whom, with its checks; `task` is "" for one of the group."""
 
-    registration: ServiceRegistration
+    registration: ServiceInstance
+    provider: str
     task: str
     checks: tuple[CheckSpec, ...]
 
@@ -84,24 +85,38 @@ class _Owned(NamedTuple):
         return self.fill(self.task, text) if "${" in text else text
 
 
-def has_services(group: TaskGroup) -> bool:
-    """The group or one of its tasks registers something with the servers."""
+def provider_of(service: Service) -> str:
+    """The name of the provider that a service goes to."""
+    return service.provider or DEFAULT_PROVIDER
+
+
+def has_services(group: TaskGroup, providers: Collection[str]) -> bool:
+    """The group or one of its tasks registers something with one of these providers."""
     services = (*group.services, *(service for task in group.tasks for service in task.services))
-    return any(service.provider == PROVIDER for service in services)
+    return any(provider_of(service) in providers for service in services)
 
 
-def plan(alloc: Allocation, group: TaskGroup, place: Place, fill: Fill, *, running: Mapping[str, str]) -> ServicePlan:
+def plan(
+    alloc: Allocation,
+    place: Place,
+    fill: Fill,
+    *,
+    running: Mapping[str, str],
+    providers: Collection[str] = (NOMAD,),
+) -> ServicePlan:
     """All registrations and checks of an allocation; `running` are the addresses that drivers gave running tasks.
 
     A service at an address that is known only when its task runs is left out without a word until then.
     """
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    assert group is not None, alloc.id
     owned = [_Owned(service, "", alloc, place, fill, running) for service in group.services]
     owned += [
         _Owned(service, task.name, alloc, place, fill, running) for task in group.tasks for service in task.services
     ]
     planned, problems = [], []
     for each in owned:
-        if each.service.provider != PROVIDER:
+        if provider_of(each.service) not in providers:
             continue
         try:
             planned.append(_planned(each))
@@ -129,23 +144,27 @@ def _planned(owned: _Owned) -> Planned:
     host, port = _address(owned, service.address_mode, service.port_label)
     is_canary = alloc.deployment_status is not None and alloc.deployment_status.canary
     tags = service.canary_tags if is_canary and service.canary_tags else service.tags
+    meta = {**service.meta, **service.canary_meta} if is_canary else service.meta
     name = owned.filled(service.name)
-    registration = ServiceRegistration(
+    registration = ServiceInstance(
         id=f"{registration_prefix(alloc.id)}{owned.task or f'group-{alloc.task_group}'}-{name}-{service.port_label}",
-        service_name=name,
+        name=name,
         namespace=alloc.namespace,
         node_id=owned.place.node_id,
         datacenter=owned.place.datacenter,
         job_id=alloc.job_id,
         alloc_id=alloc.id,
+        group_name=alloc.task_group,
+        task_name=owned.task,
+        meta={name: owned.filled(value) for name, value in meta.items()},
         tags=tuple(owned.filled(tag) for tag in tags),
         address=owned.filled(service.address) or host,
         port=port,
     )
-    return Planned(registration, owned.task, tuple(_checks(owned, registration)))
+    return Planned(registration, provider_of(service), owned.task, tuple(_checks(owned, registration)))
 
 
-def _checks(owned: _Owned, registration: ServiceRegistration) -> Iterator[CheckSpec]:
+def _checks(owned: _Owned, registration: ServiceInstance) -> Iterator[CheckSpec]:
     for number, check in enumerate(owned.service.checks):
         if check.type in CHECK_KINDS:
             yield _check(owned, check, f"{registration.id}/{number}/{check.name}")

@@ -6,9 +6,10 @@ tokens of an identity or of Consul) is `not_available`: the client refuses to st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
-from yurt.lifecycle.services import PROVIDER
+from yurt.lifecycle.services import provider_of
+from yurt.sdk.services import NOMAD
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import TaskGroup
 from yurt.structs.network import NetworkResource
@@ -57,13 +58,13 @@ def _is_numa_heeded(resources: Resources) -> bool:
     return affinity in ("", "none") or (affinity == "require" and bool(resources.devices))
 
 
-def unregistered(services: Iterable[Service]) -> Iterator[str]:
-    """A sentence about each service that nobody will find."""
+def unregistered(services: Iterable[Service], providers: Collection[str] = (NOMAD,)) -> Iterator[str]:
+    """A sentence about each service that nobody will find; `providers` are those that there are."""
     for service in services:
-        if service.provider != PROVIDER:
+        if provider_of(service) not in providers:
             yield (
-                f'service "{service.name}" is not registered: its provider is {service.provider or "consul"}, '
-                f'and this version registers those with provider = "{PROVIDER}"'
+                f'service "{service.name}" is not registered: its provider is {provider_of(service)}, '
+                f'and this version registers those with provider = "{NOMAD}"'
             )
 
 

@@ -54,6 +54,14 @@ async def outcome_of(work: Awaitable[T]) -> T | Exception:
         return error
 
 
+def outcome_of_call(call: Callable[[], T]) -> T | Exception:
+    """As `outcome_of`, for a call that does not wait."""
+    try:
+        return call()
+    except Exception as error:
+        return error
+
+
 async def attempted(
     name: str, work: Awaitable[None], *, level: int = logging.ERROR, is_told: Callable[[], bool] = lambda: True
 ) -> bool:

@@ -14,6 +14,7 @@ from yurt.client.allocations.lost_records import LostRecords
 from yurt.client.allocations.reports import Reporter
 from yurt.client.context import ClientContext
 from yurt.client.csi.manager import is_plugin
+from yurt.client.hooks.client_hooks import ClientHooks
 from yurt.runtime.supervise import supervised
 from yurt.storage.client_db import AllocRecord
 from yurt.structs.alloc import Allocation, TaskState
@@ -37,13 +38,14 @@ class Runners:
     ) -> None:
         self._table = table
         self._context = context
+        self._hooks = ClientHooks(context, context.config.added)
         self._group = group
         self._reporter = reporter
         self._lost = lost
 
     def begin(self, alloc: Allocation, record: AllocRecord | None = None) -> None:
         """Run an allocation; a record continues what an earlier agent ran."""
-        runner = AllocRunner(alloc, self._context, group=self._group, report=self.report)
+        runner = AllocRunner(alloc, self._context, hooks=self._hooks, group=self._group, report=self.report)
         after = self._predecessors(alloc)
         self._table.live[alloc.id] = runner
         supervised(

@@ -16,7 +16,10 @@ from yurt.sdk.errors import Invalid
 class TaskTemplates:
     """What the starts of one task need to know of its templates, and the loop that renders them."""
 
-    def __init__(self, task: str, context: TemplateContext, *, control: TaskControl, spawn: Spawn) -> None:
+    def __init__(
+        self, task: str, context: TemplateContext, *, control: TaskControl, spawn: Spawn, running: asyncio.Event
+    ) -> None:
+        """`running` is set while the task runs: only then is it told of changes."""
         self.task = task
         self._spawn = spawn
         self._loop: asyncio.Task[None] | None = None
@@ -24,9 +27,8 @@ class TaskTemplates:
         self._failure = ""
         self._context = context
         self._control = control
-        self._running = LightEvent()
         self._ready = LightEvent()
-        self._notices = ChangeNotices(control, running=self._running)
+        self._notices = ChangeNotices(control, running=running)
 
     @property
     def env(self) -> dict[str, str]:
@@ -46,16 +48,11 @@ class TaskTemplates:
         self._notices.started()
         return self.env
 
-    def resume(self, place: TemplatePlace) -> None:
-        """Follow on for a task that an earlier agent started."""
+    async def resumed_env(self, place: TemplatePlace) -> dict[str, str]:
+        """Follow on for a task that an earlier agent started; the variables that its files give."""
         self._begin(place, is_resumed=True)
-
-    def set_running(self, is_running: bool) -> None:
-        """Whether the task runs: only then is it told of changes."""
-        if is_running:
-            self._running.set()
-        else:
-            self._running.clear()
+        await self._ready.wait()
+        return self.env
 
     def stop(self) -> None:
         """The task ends: nothing is followed any more."""

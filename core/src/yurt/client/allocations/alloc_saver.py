@@ -1,0 +1,53 @@
+"""Writes down how an allocation fares, before anybody else hears of it.
+
+`version` counts what has happened; whoever must not act before that is on disk waits for it (`wait_saved`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from yurt.client.allocations.client_alloc import ClientAlloc
+from yurt.client.waiting import LightEvent
+from yurt.storage.client_db import ClientDatabase
+
+
+class AllocSaver:
+    """Keeps the record of one allocation."""
+
+    def __init__(self, alloc: ClientAlloc, store: ClientDatabase) -> None:
+        self.version = 1
+        self.changed = LightEvent()
+        """Something has happened since the runner looked last."""
+        self._alloc = alloc
+        self._store = store
+        self._saved_version = 0
+        self._saved = asyncio.Condition()
+
+    @property
+    def is_saved(self) -> bool:
+        """Everything that has happened is on disk."""
+        return self._saved_version == self.version
+
+    def on_change(self) -> None:
+        """A task has changed."""
+        self.version += 1
+        self.changed.set()
+
+    async def wait_saved(self) -> None:
+        """Wait until everything that has happened so far is on disk."""
+        wanted = self.version
+        async with self._saved:
+            await self._saved.wait_for(lambda: self._saved_version >= wanted)
+
+    async def save(self) -> None:
+        """Write down how all tasks fare."""
+        version, alloc = self.version, self._alloc
+        if alloc.is_unsaved:
+            alloc.is_unsaved = False
+            await self._store.put_alloc(alloc.alloc)
+        records = {name: runner.record for name, runner in alloc.tasks.items()}
+        await self._store.put_tasks(alloc.id, records, alloc.health_status)
+        async with self._saved:
+            self._saved_version = version
+            self._saved.notify_all()

@@ -1,0 +1,188 @@
+"""An allocation as the client's hooks see it: what runs of it, and what they may do to it.
+
+`yurt.sdk.hooks.HookedAlloc` is the part that packages see. It lives as long as the allocation's runner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, Protocol
+
+from yurt.client.context import ClientContext
+from yurt.client.files import alloc_dir
+from yurt.client.tasks.task_runner import TaskRunner
+from yurt.client.waiting import LightEvent
+from yurt.lifecycle import allocation, events
+from yurt.lifecycle import task as machine
+from yurt.runtime.supervise import supervised
+from yurt.sdk.hooks import AllocFacts
+from yurt.sdk.value import UnixNano, replace
+from yurt.structs.alloc import Allocation, AllocNetworkStatus, TaskEvent, TaskState
+from yurt.structs.job import TaskGroup
+from yurt.structs.status import TASK_RUNNING
+
+
+class AllocRunnerPort(Protocol):
+    """The allocation's runner, as far as hooks lead to it."""
+
+    def on_change(self) -> None:
+        """Something has changed that the runner must look at."""
+        ...
+
+    def stop(self, stop: allocation.Stop | None = None) -> None:
+        """End the allocation."""
+        ...
+
+    def report_still_running(self, description: str) -> None:
+        """Tell the servers that the allocation is not over yet, and why."""
+        ...
+
+
+class ClientAlloc:
+    """One allocation on this node."""
+
+    def __init__(
+        self, alloc: Allocation, context: ClientContext, *, runner: AllocRunnerPort, group: asyncio.TaskGroup
+    ) -> None:
+        self.alloc = alloc
+        self.tasks: dict[str, TaskRunner] = {}
+        self.received_at = context.env.now()
+        self.health_status = alloc.deployment_status
+        self.stopping = LightEvent()
+        """It is to end."""
+        self.is_predecessor_over = True
+        """The allocation that it replaces runs no more, so its data may be taken."""
+        self.is_unsaved = False
+        """The allocation itself, apart from the states of its tasks, is newer than what is on disk."""
+        self.failing: set[str] = set()
+        """Hooks whose last `update` failed: what they raise is told once."""
+        self._alloc_dir = context.config.alloc_dir
+        self._runner = runner
+        self.work = group
+        self._followed: set[asyncio.Task[None]] = set()
+
+    # What is known of it.
+
+    @property
+    def id(self) -> str:
+        """The allocation's id."""
+        return self.alloc.id
+
+    @property
+    def group(self) -> TaskGroup:
+        """Its group, at the version of the job that it runs."""
+        assert self.alloc.job is not None, self.id
+        group = self.alloc.job.group(self.alloc.task_group)
+        assert group is not None, self.alloc.task_group
+        return group
+
+    @property
+    def facts(self) -> AllocFacts:
+        """Which allocation it is."""
+        alloc, group = self.alloc, self.group
+        assert alloc.job is not None, self.id
+        return AllocFacts(
+            alloc_id=alloc.id,
+            name=alloc.name,
+            job_id=alloc.job_id,
+            group_name=group.name,
+            namespace=alloc.namespace,
+            node_id=alloc.node_id,
+            tasks=tuple(task.name for task in group.tasks),
+            meta={**alloc.job.meta, **group.meta},
+        )
+
+    @property
+    def folder(self) -> str:
+        """Its directory on the host."""
+        return str(alloc_dir.alloc_path(self._alloc_dir, self.id))
+
+    @property
+    def address(self) -> str:
+        """Its address in a network of its own, once it has one."""
+        return self.alloc.network_status.address if self.alloc.network_status is not None else ""
+
+    @property
+    def states(self) -> Mapping[str, TaskState]:
+        """The present state of every task."""
+        return {name: task.machine.state for name, task in self.tasks.items()}
+
+    @property
+    def running(self) -> dict[str, UnixNano]:
+        """The tasks that run now, with the times of their starts."""
+        states = self.states.items()
+        return {name: UnixNano(state.started_at) for name, state in states if state.state == TASK_RUNNING}
+
+    @property
+    def has_begun(self) -> bool:
+        """One of its tasks has been started, by this agent or an earlier one."""
+        return any(task.machine.run or task.machine.state.started_at for task in self.tasks.values())
+
+    # What changes it.
+
+    def take_over(self, alloc: Allocation) -> None:
+        """Take over the allocation as the servers changed it, at the version of the job whose tasks run."""
+        known, self.alloc = self.alloc, alloc
+        if alloc.job is None or alloc.job.group(alloc.task_group) is None:
+            self.alloc = replace(alloc, job=known.job)
+        if {task.name for task in self.group.tasks} != set(self.tasks):
+            self.alloc = replace(self.alloc, job=known.job)
+        self._tell_tasks()
+
+    def hurry(self) -> None:
+        """Leave out every delay of its end."""
+        hurried = replace(self.alloc.desired_transition, no_shutdown_delay=True)
+        self.alloc = replace(self.alloc, desired_transition=hurried)
+        self._tell_tasks()
+
+    def see_network(self, status: AllocNetworkStatus) -> None:
+        """It has joined its network."""
+        self.alloc = replace(self.alloc, network_status=status)
+        self._tell_tasks()
+
+    def _tell_tasks(self) -> None:
+        self.is_unsaved = True
+        for task in self.tasks.values():
+            task.update(self.alloc)
+
+    # What hooks may do to it.
+
+    def note(self, event: TaskEvent | str) -> None:
+        """Tell the user of every task that has not ended."""
+        told = events.hook_message(event) if isinstance(event, str) else event
+        for task in self.tasks.values():
+            if task.machine.phase != machine.DEAD:
+                task.post(machine.Note(event=told))
+
+    def restart(self, task: str, reason: str) -> None:
+        """Count the task's run as failed; its restart policy decides."""
+        if not self.stopping.is_set():
+            self.tasks[task].post(machine.AskRestart(reason=reason, is_failure=True))
+
+    def fail_alloc(self, reason: str) -> None:
+        """End the allocation, as failed."""
+        self._runner.stop(allocation.Stop(reason=events.hook_failed(reason), is_failure=True))
+
+    def changed(self) -> None:
+        """Have all hooks look at the allocation again soon."""
+        self._runner.on_change()
+
+    def report_still_running(self, description: str) -> None:
+        """Tell the servers why the allocation is not over, although its tasks are."""
+        self._runner.report_still_running(description)
+
+    def follow(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work beside the allocation, until that is over."""
+
+        def tell(error: Exception) -> None:
+            self.note(events.hook_failed(f"{type(error).__name__}: {error}"))
+
+        done = supervised(self.work, f"work beside allocation {self.id[:8]}", work, on_error=tell)
+        self._followed.add(done)
+        done.add_done_callback(self._followed.discard)
+
+    def stop_following(self) -> None:
+        """The allocation is over."""
+        for work in tuple(self._followed):
+            work.cancel()

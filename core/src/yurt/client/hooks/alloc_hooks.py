@@ -1,0 +1,109 @@
+"""The calls of a node's allocation hooks, in the order and by the contract of `yurt.sdk.hooks`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Final
+
+from yurt.client.allocations.client_alloc import ClientAlloc
+from yurt.client.hooks.task_hooks import failure_text, overriding
+from yurt.client.waiting import finish_unless, finish_within
+from yurt.lifecycle import events
+from yurt.runtime.env import Env
+from yurt.runtime.supervise import outcome_of, outcome_of_call
+from yurt.sdk.hooks import ALLOC_HOOKS, AllocHookOf
+from yurt.sdk.value import UnixNano
+from yurt.structs.alloc import TaskEvent
+
+LIMIT_S: Final = 10.0
+"""How long the end of an allocation is kept back for one step of a package's hook."""
+
+log = logging.getLogger(__name__)
+
+
+class AllocHooks:
+    """All hooks of the allocations of a node."""
+
+    def __init__(self, hooks: Sequence[AllocHookOf[ClientAlloc]], env: Env) -> None:
+        self._env = env
+        self._preparing = overriding(hooks, "prepare", AllocHookOf)
+        self._recovering = overriding(hooks, "recover", AllocHookOf)
+        self._updating = overriding(hooks, "update", AllocHookOf)
+        self._stopping = overriding(hooks, "stopping", AllocHookOf)
+        self._exiting = overriding(hooks, "exited", AllocHookOf)
+        self._finishing = overriding(hooks, "finish", AllocHookOf)
+
+    async def prepare(self, alloc: ClientAlloc) -> TaskEvent | None:
+        """Have every hook prepare the allocation; what stands in its way, if anything does."""
+        for hook in self._preparing:
+            work = hook.prepare(alloc)
+            error = await outcome_of(work if _is_own(hook) else finish_unless(alloc.stopping, work))
+            if isinstance(error, Exception):
+                return events.setup_failure(failure_text(hook.name, error))
+        return None
+
+    async def recover(self, alloc: ClientAlloc) -> None:
+        """Have every hook take up an allocation that an earlier agent has begun."""
+        for hook in self._recovering:
+            error = await outcome_of(hook.recover(alloc))
+            if error is not None:
+                alloc.note(events.hook_failed(failure_text(hook.name, error)))
+
+    def update(self, alloc: ClientAlloc) -> UnixNano:
+        """Have every hook look at the allocation; when to ask again, 0 for never."""
+        wakes: list[UnixNano] = []
+        for hook in self._updating:
+            outcome = outcome_of_call(partial(hook.update, alloc))
+            if not isinstance(outcome, Exception):
+                alloc.failing.discard(hook.name)
+                wakes += [outcome] if outcome else []
+            elif hook.name not in alloc.failing:  # a note is a change, and leads here again
+                alloc.failing.add(hook.name)
+                alloc.note(events.hook_failed(failure_text(hook.name, outcome)))
+        return min(wakes, default=UnixNano(0))
+
+    def stopping(self, alloc: ClientAlloc) -> Awaitable[None] | None:
+        """What hooks want done before the tasks are killed; None for nothing."""
+        asked = [(hook.name, outcome_of_call(partial(hook.stopping, alloc))) for hook in self._stopping]
+        works = [self._stop_step(alloc, name, work) for name, work in asked if work is not None]
+        return _all_done(works) if works else None
+
+    async def _stop_step(self, alloc: ClientAlloc, name: str, work: Awaitable[None] | Exception) -> None:
+        limited = finish_within(self._env, _done(work), LIMIT_S) if not isinstance(work, Exception) else None
+        error = await outcome_of(limited) if limited is not None else work
+        if isinstance(error, Exception):
+            alloc.note(events.hook_failed(failure_text(name, error)))
+        elif not error:
+            alloc.note(events.hook_failed(f'hook "{name}" was not done within {LIMIT_S:g} s'))
+
+    async def exited(self, alloc: ClientAlloc) -> None:
+        """Tell every hook that all tasks have ended; the servers hear of it when this returns."""
+        for hook in self._exiting:
+            work = hook.exited(alloc)
+            error = await outcome_of(work if _is_own(hook) else finish_within(self._env, work, LIMIT_S))
+            if isinstance(error, Exception):
+                log.warning("%s: allocation=%s", failure_text(hook.name, error), alloc.id)
+
+    def finish(self, alloc: ClientAlloc) -> None:
+        """Tell every hook that the allocation is over."""
+        alloc.stop_following()
+        for hook in self._finishing:
+            error = outcome_of_call(partial(hook.finish, alloc))
+            if error is not None:
+                log.warning("%s: allocation=%s", failure_text(hook.name, error), alloc.id)
+
+
+def _is_own(hook: AllocHookOf[ClientAlloc]) -> bool:
+    """Yurt's own hooks end in time by themselves."""
+    return hook.name in ALLOC_HOOKS
+
+
+async def _done(work: Awaitable[None]) -> None:
+    await work
+
+
+async def _all_done(works: Sequence[Awaitable[None]]) -> None:
+    await asyncio.gather(*works)

@@ -1,0 +1,38 @@
+"""Artifacts of a task: the hook that downloads them before the first start."""
+
+from __future__ import annotations
+
+from yurt.client.artifacts import hook as artifacts
+from yurt.client.artifacts.fetching import ArtifactLimits
+from yurt.client.tasks.client_task import ClientTask, SetupProblem
+from yurt.client.waiting import finish_unless
+from yurt.lifecycle import events
+from yurt.sdk.errors import Invalid, RecoverableError
+from yurt.sdk.hooks import TaskHookOf
+
+
+class ArtifactsHook(TaskHookOf[ClientTask]):
+    """Downloads what the task has not got yet; its kill ends that at once."""
+
+    name = "artifacts"
+
+    def __init__(self, limits: ArtifactLimits) -> None:
+        self._limits = limits
+
+    async def prepare(self, task: ClientTask) -> None:
+        """Download what is missing."""
+        declared = task.spec.task
+        if not declared.artifacts:
+            return
+        place = artifacts.TaskPlace(
+            task_name=task.name, dirs=task.dirs, user=declared.user, link_owners=await task.link_owners()
+        )
+        try:
+            wanted = artifacts.plan(declared.artifacts, place, lookup=task.lookup, limits=self._limits)
+            missing = {digest: fetch for digest, fetch in wanted.items() if digest not in task.fetched}
+            if missing:
+                task.note(events.downloading_artifacts())
+                await finish_unless(task.killed, artifacts.fetch_all(missing, on_done=task.fetched.add))
+        except (Invalid, RecoverableError) as error:
+            failure = events.failed_artifact_download(str(error))
+            raise SetupProblem(failure, is_recoverable=isinstance(error, RecoverableError)) from None

@@ -1,0 +1,69 @@
+"""All hooks of a client: Yurt's own and those that packages added, in one order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from yurt.client.allocations.client_alloc import ClientAlloc
+from yurt.client.config import AddedHooks
+from yurt.client.context import ClientContext
+from yurt.client.hooks.alloc_hooks import AllocHooks
+from yurt.client.hooks.artifacts import ArtifactsHook
+from yurt.client.hooks.configuration import ConfigurationHook
+from yurt.client.hooks.csi import AllocCsiVolumesHook, CsiPluginHook, CsiPluginsHook, TaskCsiVolumesHook
+from yurt.client.hooks.devices import DevicesHook
+from yurt.client.hooks.disk import DiskHook
+from yurt.client.hooks.health import HealthHook
+from yurt.client.hooks.identities import IdentitiesHook
+from yurt.client.hooks.logs import LogsHook
+from yurt.client.hooks.network import AllocNetworkHook, TaskNetworkHook
+from yurt.client.hooks.services import ServicesHook
+from yurt.client.hooks.task_hooks import TaskHooks
+from yurt.client.hooks.templates import TemplatesHook
+from yurt.client.hooks.volumes import VolumesHook
+from yurt.client.services.nomad import NomadServices
+from yurt.client.tasks.client_task import ClientTask
+from yurt.client.tasks.task_setup import TaskSetup
+from yurt.sdk.hooks import ALLOC_HOOKS, TASK_HOOKS, AllocHookOf, Step, TaskHookOf, order
+
+S = TypeVar("S", bound=Step)
+
+
+class ClientHooks:
+    """The hooks of one client."""
+
+    def __init__(self, context: ClientContext, added: AddedHooks) -> None:
+        nomad = NomadServices(context.server, context.node)
+        configuration = ConfigurationHook(context.node)
+        self.services = ServicesHook(context, {**added.service_providers, nomad.name: nomad})
+        of_tasks: list[TaskHookOf[ClientTask]] = [
+            DevicesHook(context.devices),
+            IdentitiesHook(context),
+            TaskNetworkHook(context.networks),
+            CsiPluginHook(context.csi.places),
+            TaskCsiVolumesHook(context.csi.volumes),
+            LogsHook(),
+            configuration,
+            VolumesHook(context.host_volumes, context.node),
+            ArtifactsHook(context.config.artifact),
+            TemplatesHook(context.templates),
+        ]
+        of_allocs: list[AllocHookOf[ClientAlloc]] = [
+            DiskHook(context.config.alloc_dir, context.server),
+            AllocNetworkHook(context.networks),
+            self.services,
+            CsiPluginsHook(context.csi),
+            AllocCsiVolumesHook(context.csi.volumes),
+            HealthHook(context.env, self.services),
+        ]
+        self.task = TaskHooks(_in_order(TASK_HOOKS, of_tasks, tuple(added.task.values())), context.env)
+        self.alloc = AllocHooks(_in_order(ALLOC_HOOKS, of_allocs, tuple(added.alloc.values())), context.env)
+        providers = frozenset(self.services.providers)
+        self.setup = TaskSetup(context, self.task, configuration, providers=providers)
+
+
+def _in_order(names: Sequence[str], own: Sequence[S], added: Sequence[S]) -> tuple[S, ...]:
+    assert tuple(hook.name for hook in own) == tuple(names), "the order that packages know is the one that is followed"
+    by_name = {hook.name: hook for hook in (*own, *added)}
+    return tuple(by_name[name] for name in order(names, added))

@@ -1,0 +1,101 @@
+"""The configuration of a task: the hook that decodes its `config` block and makes what the driver is asked to start.
+
+It stands where the environment is complete but for what templates give, so that a mistake in the block is found before
+anything is downloaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from yurt.client.task_env import ports_given, ports_of_task, replace_in
+from yurt.client.tasks.client_task import ClientTask, SetupProblem, TaskSpec, run_id
+from yurt.lifecycle import events
+from yurt.sdk.driver import LogRotation, NameServers, TaskRequest, TaskResources
+from yurt.sdk.errors import Invalid
+from yurt.sdk.hooks import CONFIGURATION, Additions, TaskHookOf
+from yurt.sdk.schema import decode_config
+from yurt.sdk.value import replace
+from yurt.structs.alloc import AllocatedTaskResources
+from yurt.structs.job import TaskGroup
+from yurt.structs.node import Node
+
+
+class ConfigurationHook(TaskHookOf[ClientTask]):
+    """Makes the driver's request."""
+
+    name = CONFIGURATION
+
+    def __init__(self, node: Callable[[], Node]) -> None:
+        self._node = node
+
+    async def prepare(self, task: ClientTask) -> None:
+        """Decode the block, with its references replaced."""
+        task.request = self._request(task)
+
+    def completed(self, task: ClientTask) -> TaskRequest:
+        """The request with what the hooks behind this one have given; raises SetupProblem."""
+        assert task.request is not None, task.key
+        if task.request.env is not task.env:
+            return self._request(task)
+        return with_given(task.request, task.given)
+
+    def _request(self, task: ClientTask) -> TaskRequest:
+        try:
+            return request_of(task, self._node())
+        except Invalid as error:
+            raise SetupProblem(events.failed_validation(str(error))) from None
+
+
+def request_of(task: ClientTask, node: Node) -> TaskRequest:
+    """What the driver is asked to start, with what hooks have given so far; raises Invalid."""
+    alloc, group, declared = task.spec.alloc, task.spec.group, task.spec.task
+    request = TaskRequest(
+        task_id=run_id(alloc, task.name, task.run),
+        alloc_id=alloc.id,
+        task_name=task.name,
+        job_id=alloc.job_id,
+        group_name=alloc.task_group,
+        namespace=alloc.namespace,
+        config=decode_config(task.driver.task_config, replace_in(declared.config, task.lookup)),
+        env=task.env,
+        dirs=task.dirs,
+        resources=resources_of(task.spec, node),
+        user=declared.user,
+        ports=(*ports_given(alloc), *ports_of_task(alloc, task.name)),
+        hostname=next((network.hostname for network in group.networks), ""),
+        name_servers=name_servers_of(group),
+    )
+    return with_given(request, task.given)
+
+
+def with_given(request: TaskRequest, given: Additions) -> TaskRequest:
+    """The request with all that hooks give, its environment and configuration apart."""
+    return replace(
+        request,
+        resources=replace(request.resources, memory_nodes=given.memory_nodes),
+        logs=given.logs or LogRotation(),
+        network_namespace=given.network_namespace,
+        mounts=given.mounts,
+        devices=given.devices,
+        cdi_devices=given.cdi_devices,
+        engine_devices=given.engine_devices,
+    )
+
+
+def name_servers_of(group: TaskGroup) -> NameServers | None:
+    """What the group's network block says of the resolver."""
+    dns = next((network.dns for network in group.networks), None)
+    return NameServers(servers=dns.servers, searches=dns.searches, options=dns.options) if dns is not None else None
+
+
+def resources_of(spec: TaskSpec, node: Node) -> TaskResources:
+    """What the scheduler gave to the task."""
+    given = spec.alloc.allocated_resources.tasks.get(spec.task.name, AllocatedTaskResources())
+    return TaskResources(
+        cpu_shares=given.cpu.cpu_shares or spec.task.resources.cpu,
+        node_cpu_shares=node.node_resources.cpu.cpu_shares,
+        reserved_cores=given.cpu.reserved_cores,
+        memory_mb=given.memory.memory_mb or spec.task.resources.memory_mb,
+        memory_max_mb=given.memory.memory_max_mb,
+    )

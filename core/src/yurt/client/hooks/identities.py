@@ -1,0 +1,48 @@
+"""Workload identities of a task: the hook that hands its tokens out and renews them."""
+
+from __future__ import annotations
+
+from yurt.client.context import ClientContext
+from yurt.client.tasks.client_task import ClientTask, SetupProblem
+from yurt.client.tasks.identities import TaskIdentities, handed_out, is_final
+from yurt.lifecycle import events
+from yurt.sdk.errors import YurtError
+from yurt.sdk.hooks import Additions, TaskHookOf
+
+
+class IdentitiesHook(TaskHookOf[ClientTask]):
+    """Writes tokens before a start, and follows them until the task ends."""
+
+    name = "identities"
+
+    def __init__(self, context: ClientContext) -> None:
+        self._context = context
+        self._tasks: dict[tuple[str, str], TaskIdentities] = {}
+
+    async def prepare(self, task: ClientTask) -> Additions | None:
+        """The tokens that the task gets to see: in its files, and those that its environment holds."""
+        if not handed_out(task.spec.task):
+            return None
+        try:
+            env = await self._of(task).env_for_start(task.spec.alloc, task.spec.task, task.dirs)
+        except YurtError as error:
+            failure = events.setup_failure(f"cannot hand out the task's identity: {error}")
+            raise SetupProblem(failure, is_recoverable=not is_final(error)) from None
+        return Additions(env=env)
+
+    async def recover(self, task: ClientTask) -> Additions | None:
+        """New tokens in the place of those that the run has, as soon as the servers can be asked."""
+        if not handed_out(task.spec.task):
+            return None
+        return Additions(env=await self._of(task).env_again(task.spec.alloc, task.spec.task, task.dirs))
+
+    def finish(self, task: ClientTask) -> None:
+        """Renew nothing any more."""
+        known = self._tasks.pop(task.key, None)
+        if known is not None:
+            known.stop()
+
+    def _of(self, task: ClientTask) -> TaskIdentities:
+        if task.key not in self._tasks:
+            self._tasks[task.key] = TaskIdentities(task.name, self._context, control=task, spawn=task.spawn)
+        return self._tasks[task.key]

@@ -1,0 +1,21 @@
+"""The logs of a task: the hook that tells the driver how its log files rotate."""
+
+from __future__ import annotations
+
+from yurt.client.tasks.client_task import ClientTask
+from yurt.sdk.driver import LogRotation
+from yurt.sdk.hooks import Additions, TaskHookOf
+
+MIB = 1024 * 1024
+
+
+class LogsHook(TaskHookOf[ClientTask]):
+    """Reads the task's `logs` block."""
+
+    name = "logs"
+
+    async def prepare(self, task: ClientTask) -> Additions:
+        """How many files, how large, or none."""
+        logs = task.spec.task.log_config
+        rotation = LogRotation(max_files=logs.max_files, max_bytes=logs.max_file_size_mb * MIB, disabled=logs.disabled)
+        return Additions(logs=rotation)

@@ -1,0 +1,58 @@
+"""The network of an allocation: joined by its tasks, told to the servers, taken away at the end."""
+
+from __future__ import annotations
+
+from yurt.client.allocations.client_alloc import ClientAlloc
+from yurt.client.networks.manager import Networks, TaskNetwork
+from yurt.client.tasks.client_task import ClientTask, SetupProblem
+from yurt.lifecycle import events
+from yurt.sdk.errors import DriverError, RecoverableError
+from yurt.sdk.hooks import Additions, AllocHookOf, TaskHookOf
+
+
+class TaskNetworkHook(TaskHookOf[ClientTask]):
+    """Has the first task of a group make its network, and the others join it."""
+
+    name = "network"
+
+    def __init__(self, networks: Networks) -> None:
+        self._networks = networks
+
+    async def prepare(self, task: ClientTask) -> Additions | None:
+        """The namespace of the group, and files of it in /etc."""
+        try:
+            network = await self._networks.join(task.spec.alloc, task.spec.group, task.driver)
+        except DriverError as error:
+            failure = events.setup_failure(str(error))
+            raise SetupProblem(failure, is_recoverable=isinstance(error, RecoverableError)) from None
+        if network == TaskNetwork():
+            return None
+        if network.status:
+            task.see_network(network.status)
+        return Additions(network_namespace=network.namespace, mounts=network.mounts)
+
+    async def recover(self, task: ClientTask) -> Additions | None:
+        """The address that the run knows."""
+        status = self._networks.status(task.spec.alloc.id)
+        if status is not None:
+            task.see_network(status)
+        return None
+
+
+class AllocNetworkHook(AllocHookOf[ClientAlloc]):
+    """Tells the address of an allocation's own network, and takes the network away."""
+
+    name = "network"
+
+    def __init__(self, networks: Networks) -> None:
+        self._networks = networks
+
+    def update(self, alloc: ClientAlloc) -> None:
+        """Tell the address, once there is one."""
+        status = self._networks.status(alloc.id)
+        if status is not None and status != alloc.alloc.network_status:
+            alloc.see_network(status)
+
+    async def exited(self, alloc: ClientAlloc) -> None:
+        """Take the network away before the end is told."""
+        await self._networks.release(alloc.id)

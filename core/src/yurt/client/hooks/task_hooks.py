@@ -1,0 +1,125 @@
+"""The calls of a node's task hooks, in the order and by the contract of `yurt.sdk.hooks`.
+
+Only hooks that do something at a step are called there, so a step at which no hook does anything takes no time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Final, TypeVar
+
+from yurt.client.tasks.client_task import ClientTask, SetupProblem
+from yurt.client.waiting import finish_unless, finish_within, value_unless
+from yurt.lifecycle import events
+from yurt.runtime.env import Env
+from yurt.runtime.supervise import outcome_of, outcome_of_call
+from yurt.sdk.driver import ExitResult, TaskHandle
+from yurt.sdk.errors import RecoverableError, YurtError
+from yurt.sdk.hooks import TASK_HOOKS, Additions, TaskHookOf
+
+EXITED_LIMIT_S: Final = 10.0
+"""How long the end of a run is kept back for the hooks that free what it held."""
+
+log = logging.getLogger(__name__)
+
+H = TypeVar("H")
+
+
+def overriding(hooks: Sequence[H], step: str, base: type) -> tuple[H, ...]:
+    """The hooks that do something at a step."""
+    return tuple(hook for hook in hooks if getattr(type(hook), step) is not getattr(base, step))
+
+
+def failure_text(name: str, error: Exception) -> str:
+    """What a hook failed with, in one line; what it was not meant to raise is logged with its place."""
+    if isinstance(error, YurtError):
+        return f'hook "{name}": {error}'
+    log.error("hook %s failed", name, exc_info=error)
+    return f'hook "{name}" failed unexpectedly: {type(error).__name__}: {error}'
+
+
+class TaskHooks:
+    """All hooks of the tasks of a node."""
+
+    def __init__(self, hooks: Sequence[TaskHookOf[ClientTask]], env: Env) -> None:
+        self._env = env
+        self._preparing = overriding(hooks, "prepare", TaskHookOf)
+        self._starting = overriding(hooks, "started", TaskHookOf)
+        self._exiting = overriding(hooks, "exited", TaskHookOf)
+        self._recovering = overriding(hooks, "recover", TaskHookOf)
+        self._updating = overriding(hooks, "update", TaskHookOf)
+        self._finishing = overriding(hooks, "finish", TaskHookOf)
+
+    async def prepare(self, task: ClientTask) -> None:
+        """Have every hook prepare the next run; raises SetupProblem.
+
+        Yurt's own hooks end by themselves when the task is killed; one of a package is given up.
+        """
+        for hook in self._preparing:
+            is_added = hook.name not in TASK_HOOKS
+            if is_added and task.killed.is_set():
+                continue
+            work = value_unless(task.killed, hook.prepare(task)) if is_added else hook.prepare(task)
+            outcome = await outcome_of(work)
+            if isinstance(outcome, SetupProblem):
+                raise outcome
+            if isinstance(outcome, Exception):
+                failure = events.setup_failure(failure_text(hook.name, outcome))
+                raise SetupProblem(failure, is_recoverable=isinstance(outcome, RecoverableError)) from outcome
+            if outcome is not None:
+                task.give(outcome)
+
+    @property
+    def has_started(self) -> bool:
+        """Some hook wants to know of starts."""
+        return bool(self._starting)
+
+    async def started(self, task: ClientTask, handle: TaskHandle, *, ended: asyncio.Event) -> None:
+        """Tell every hook that the run has started, unless it ends before they are done."""
+
+        async def tell() -> None:
+            await asyncio.gather(*(_noted(task, hook.name, hook.started(task, handle)) for hook in self._starting))
+
+        await finish_unless(ended, tell())
+
+    async def exited(self, task: ClientTask, result: ExitResult) -> None:
+        """Tell every hook that the run has ended; returns when they are done, or after a while."""
+        if self._exiting and not await finish_within(self._env, self._exit(task, result), EXITED_LIMIT_S):
+            task.note(events.hook_failed(f"hooks of the run's end were not done within {EXITED_LIMIT_S:g} s"))
+
+    async def _exit(self, task: ClientTask, result: ExitResult) -> None:
+        for hook in self._exiting:
+            await _noted(task, hook.name, hook.exited(task, result))
+
+    async def recover(self, task: ClientTask) -> None:
+        """Have every hook take up a run that an earlier agent started."""
+        for hook in self._recovering:
+            outcome = await outcome_of(hook.recover(task))
+            if isinstance(outcome, Additions):
+                task.give(outcome)
+            elif outcome is not None:
+                task.note(events.hook_failed(failure_text(hook.name, outcome)))
+
+    def update(self, task: ClientTask) -> None:
+        """Tell every hook that the job was changed in place."""
+        for hook in self._updating:
+            error = outcome_of_call(partial(hook.update, task))
+            if error is not None:
+                task.note(events.hook_failed(failure_text(hook.name, error)))
+
+    def finish(self, task: ClientTask) -> None:
+        """Tell every hook that the task is killed, or has ended for good."""
+        task.stop_following()
+        for hook in self._finishing:
+            error = outcome_of_call(partial(hook.finish, task))
+            if error is not None:
+                log.warning("%s: task=%s", failure_text(hook.name, error), "/".join(task.key))
+
+
+async def _noted(task: ClientTask, name: str, work: Awaitable[None]) -> None:
+    error = await outcome_of(work)
+    if error is not None:
+        task.note(events.hook_failed(failure_text(name, error)))

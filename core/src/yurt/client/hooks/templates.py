@@ -1,0 +1,73 @@
+"""Templates of a task: the hook that renders them before the first start, and follows what they are made from."""
+
+from __future__ import annotations
+
+from yurt.client.tasks.client_task import ClientTask, SetupProblem
+from yurt.client.templates.context import TemplateContext
+from yurt.client.templates.manager import TaskTemplates
+from yurt.client.templates.targets import TemplatePlace
+from yurt.client.waiting import finish_unless
+from yurt.lifecycle import events
+from yurt.sdk.errors import Invalid
+from yurt.sdk.hooks import Additions, TaskHookOf
+
+
+class TemplatesHook(TaskHookOf[ClientTask]):
+    """Keeps the loop of each task that has templates."""
+
+    name = "templates"
+
+    def __init__(self, context: TemplateContext) -> None:
+        self._context = context
+        self._tasks: dict[tuple[str, str], TaskTemplates] = {}
+
+    async def prepare(self, task: ClientTask) -> Additions | None:
+        """Write the templates once all that they ask for is there; the variables that they give."""
+        if not task.spec.task.templates:
+            return None
+        env: dict[str, str] = {}
+
+        async def render() -> None:
+            place = await self._place(task)
+            env.update(await self._of(task).rendered_env(place))
+
+        try:
+            await finish_unless(task.killed, render())
+        except Invalid as error:
+            raise SetupProblem(events.template(str(error), is_failure=True)) from None
+        return Additions(env=env) if env else None
+
+    async def recover(self, task: ClientTask) -> Additions | None:
+        """Follow on. Templates are compared with what the task has seen, so they need its environment as it was."""
+        if not task.spec.task.templates or task.lacks_devices:
+            return None
+        env = await self._of(task).resumed_env(await self._place(task))
+        return Additions(env=env) if env else None
+
+    def finish(self, task: ClientTask) -> None:
+        """Follow nothing any more."""
+        known = self._tasks.pop(task.key, None)
+        if known is not None:
+            known.stop()
+
+    def _of(self, task: ClientTask) -> TaskTemplates:
+        if task.key not in self._tasks:
+            self._tasks[task.key] = TaskTemplates(
+                task.name, self._context, control=task, spawn=task.spawn, running=task.running
+            )
+        return self._tasks[task.key]
+
+    async def _place(self, task: ClientTask) -> TemplatePlace:
+        spec = task.spec
+        return TemplatePlace(
+            alloc_id=spec.alloc.id,
+            task=task.name,
+            namespace=spec.alloc.namespace,
+            dirs=task.dirs,
+            env=task.env,
+            templates=spec.task.templates,
+            job_id=spec.job.id,
+            group=spec.group.name,
+            is_rendered_each_start=spec.task.restart_policy.render_templates,
+            link_owners=await task.link_owners(),
+        )

@@ -1,0 +1,55 @@
+"""Volumes of a task, of the host and of CSI plugins: the hook that finds the folders behind them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from yurt.client.tasks.client_task import ClientTask, SetupProblem
+from yurt.client.volumes.host_volumes import HostVolumes
+from yurt.client.volumes.mounts import VolumesThere, absent_paths, mounts_of
+from yurt.lifecycle import events
+from yurt.sdk.driver import Mount
+from yurt.sdk.errors import Invalid
+from yurt.sdk.hooks import Additions, TaskHookOf
+from yurt.structs.node import Node
+
+
+class VolumesHook(TaskHookOf[ClientTask]):
+    """Gives a task its `volume_mount`s, and looks whether all that it mounts is there."""
+
+    name = "volumes"
+
+    def __init__(self, volumes: HostVolumes, node: Callable[[], Node]) -> None:
+        self._volumes = volumes
+        self._node = node
+
+    async def prepare(self, task: ClientTask) -> Additions | None:
+        """The mounts of the task's volumes."""
+        spec = task.spec
+        try:
+            mounts = mounts_of(
+                spec.task,
+                spec.group,
+                alloc=spec.alloc,
+                driver=task.driver,
+                there=VolumesThere(host=self._node().host_volumes, csi=task.csi_folders),
+                lookup=task.lookup,
+            )
+        except Invalid as error:
+            raise SetupProblem(events.failed_validation(str(error))) from None
+        await self._check((*mounts, *task.given.mounts))
+        return Additions(mounts=mounts) if mounts else None
+
+    async def _check(self, mounts: tuple[Mount, ...]) -> None:
+        if not mounts:
+            return
+        paths = tuple(mount.host_path for mount in mounts)
+        try:
+            await asyncio.to_thread(self._volumes.check_mounts, paths)
+        except Invalid as error:
+            raise SetupProblem(events.setup_failure(str(error)), is_recoverable=True) from None
+        absent = await asyncio.to_thread(absent_paths, mounts)
+        if absent:
+            text = f"the folder {absent[0]} of a host volume is not on this node; make it, or mount what holds it"
+            raise SetupProblem(events.setup_failure(text), is_recoverable=True)

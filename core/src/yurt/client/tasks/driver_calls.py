@@ -1,0 +1,117 @@
+"""The calls of one task's driver, none of which an exchange of the driver for newer code interrupts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+
+from yurt.client.drivers.driver_table import passage, wait_end
+from yurt.client.waiting import wait_or_sleep
+from yurt.runtime.env import Env
+from yurt.sdk.driver import Driver, ExitResult, TaskHandle, TaskRequest, TellingDriver
+from yurt.sdk.errors import NotFound, YurtError
+from yurt.sdk.value import Duration
+
+KILL_RETRY_FIRST_S = 5.0
+KILL_RETRY_MAX_S = 120.0
+KILL_ATTEMPTS = 5
+
+
+class DriverCalls:
+    """What a task's runner asks of the driver of that name, whichever it is at the time."""
+
+    def __init__(self, drivers: Mapping[str, Driver], name: str, env: Env) -> None:
+        self.name = name
+        self._drivers = drivers
+        self._env = env
+
+    @property
+    def driver(self) -> Driver | None:
+        """The driver, when this node has it."""
+        return self._drivers.get(self.name)
+
+    @property
+    def finds_by_id(self) -> bool:
+        """The driver finds a task of which nothing but its id is known."""
+        return self.driver is not None and self.driver.capabilities.finds_by_id
+
+    def _present(self) -> Driver:
+        assert self.driver is not None, self.name
+        return self.driver
+
+    def _passage(self) -> contextlib.AbstractAsyncContextManager[None]:
+        """Work on the task by its driver, which is not exchanged meanwhile."""
+        return passage(self._drivers, self.name)
+
+    async def start(
+        self,
+        request: TaskRequest,
+        *,
+        on_text: Callable[[str], None],
+        keep: Callable[[TaskHandle], Awaitable[None]],
+    ) -> TaskHandle:
+        """Start the task; raises YurtError. `on_text` hears what the driver tells meanwhile.
+
+        An agent that ends meanwhile first remembers what it has started (`keep`), or nobody would find it.
+        """
+        async with self._passage():
+            driver = self._present()
+            telling = asyncio.ensure_future(_follow(driver, request.task_id, on_text))  # noqa: TID251 - ended below
+            starting = asyncio.ensure_future(driver.start_task(request))  # noqa: TID251 - awaited on every path below
+            try:
+                return await asyncio.shield(starting)
+            except asyncio.CancelledError:
+                await keep(await starting)
+                raise
+            finally:
+                telling.cancel()
+                await asyncio.gather(telling, return_exceptions=True)
+
+    async def wait(self, task_id: str) -> ExitResult:
+        """Wait for the end of a run."""
+        try:
+            return await wait_end(self._drivers, self.name, task_id)
+        except YurtError as error:
+            return ExitResult(error=str(error))
+
+    async def stop(self, task_id: str, *, signal: str, timeout: Duration, ended: asyncio.Event) -> str:
+        """Stop a run, again and again while the driver fails and it has not `ended` by itself; the failure, or ""."""
+        retry_s, failure, last = KILL_RETRY_FIRST_S, "", self._present()
+        signal = signal or ("SIGTERM" if last.capabilities.fs_isolation == "image" else "SIGINT")
+        for _ in range(KILL_ATTEMPTS):
+            try:
+                async with self._passage():
+                    last = self.driver or last
+                    await last.stop_task(task_id, signal=signal, timeout=timeout)
+            except NotFound:
+                return ""
+            except YurtError as error:
+                failure = str(error)
+                await wait_or_sleep(self._env, ended, retry_s)
+                retry_s = min(retry_s * 2, KILL_RETRY_MAX_S)
+            else:
+                return ""
+        return failure
+
+    async def kill(self, task_id: str) -> None:
+        """Kill a run at once."""
+        await self._present().stop_task(task_id, signal="SIGKILL", timeout=Duration(0))
+
+    async def destroy(self, task_id: str) -> None:
+        """Free what the driver holds for a run that has ended."""
+        with contextlib.suppress(NotFound):
+            async with self._passage():
+                await self._present().destroy_task(task_id)
+
+    async def signal(self, task_id: str, signal: str) -> None:
+        """Send a signal to a run."""
+        async with self._passage():
+            await self._present().signal_task(task_id, signal)
+
+
+async def _follow(driver: Driver, task_id: str, on_text: Callable[[str], None]) -> None:
+    """Hear what the driver tells of a start."""
+    if isinstance(driver, TellingDriver):
+        async for text in driver.progress(task_id):
+            on_text(text)

@@ -1,0 +1,322 @@
+"""Hooks: the steps that prepare an allocation or a task on a node, and follow it to its end.
+
+A hook is one concern: devices, templates, a proxy beside the task. One object of it on a node serves all allocations or
+tasks; what it remembers of one it keeps by that one's id. Yurt's own hooks and those of packages have the same
+interface and stand in one order: `TASK_HOOKS` and `ALLOC_HOOKS`, with added ones between (`after`, `before`).
+
+What is called for a task, in this order:
+
+    prepare(...)            every hook, one after the other, before each start; what it returns is given to the run
+    started(run)            all at once, when the driver has started the run; given up when the run ends before
+    exited(run)             every hook, one after the other, before anybody is told of the run's end
+    prepare(...)            ... the next run, when the task is restarted
+    finish()                when the task is killed, or has ended for good: follow nothing any more
+
+After a restart of the agent, a run that its driver finds again gets `recover` in the place of `prepare` and `started`;
+one that was not found gets neither, and no `exited`, but `prepare` when it is started again. So every call may come
+again for what was done already, and must do no harm then.
+
+What a call may raise, and what follows:
+
+- `prepare`: RecoverableError, and the restart policy decides about another attempt; any other error fails the task. The
+  hooks behind it are not called. The event `Setup Failure` names the hook and the reason.
+- `started`, `exited`, `recover`, `update`: the error becomes the event `Task hook failed` of the task, which goes on.
+- `prepare` of an allocation: the allocation fails, before any of its tasks has begun.
+
+A call may be cancelled: `prepare` when the task is killed or the allocation is to end, `started` when the run ends, any
+when the agent ends.
+Cancellation passes through. All calls run on the client's event loop, so none may block; a hook that does nothing at a
+step leaves the method as it is here, and costs nothing there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from yurt.sdk.driver import (
+    DeviceNode,
+    EngineDevices,
+    ExecResult,
+    ExitResult,
+    LogRotation,
+    Mount,
+    TaskDirs,
+    TaskHandle,
+)
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import Duration, UnixNano, Value, no_entries
+
+CONFIGURATION: Final = "configuration"
+"""The step that decodes the `config` block: behind it stand the hooks that need the whole environment of the task."""
+TASK_HOOKS: Final = (
+    "devices", "identities", "network", "csi_plugin", "csi_volumes", "logs", CONFIGURATION,
+    "volumes", "artifacts", "templates",
+)  # fmt: skip
+"""Yurt's own hooks of a task, in their order."""
+ALLOC_HOOKS: Final = ("disk", "network", "services", "csi_plugins", "csi_volumes", "health")
+"""Yurt's own hooks of an allocation, in their order."""
+
+
+class TaskFacts(Value):
+    """A task, and where it stands. `meta` is that of job, group and task, the innermost winning."""
+
+    alloc_id: str
+    task_name: str
+    job_id: str
+    group_name: str
+    namespace: str
+    node_id: str
+    driver: str
+    user: str = ""
+    meta: Mapping[str, str] = no_entries()
+
+
+class AllocFacts(Value):
+    """An allocation, and where it stands. `meta` is that of job and group; `tasks` are the names of its tasks."""
+
+    alloc_id: str
+    name: str
+    job_id: str
+    group_name: str
+    namespace: str
+    node_id: str
+    tasks: tuple[str, ...]
+    meta: Mapping[str, str] = no_entries()
+
+
+class Additions(Value):
+    """What a hook gives to a run.
+
+    `env` overrides what the job says; no hook, template or job overrides `fixed_env`. The mounts of a hook are made
+    after those of the hooks behind it, so that no volume of a job hides them.
+    """
+
+    env: Mapping[str, str] = no_entries()
+    fixed_env: Mapping[str, str] = no_entries()
+    mounts: tuple[Mount, ...] = ()
+    devices: tuple[DeviceNode, ...] = ()
+    cdi_devices: tuple[str, ...] = ()
+    engine_devices: tuple[EngineDevices, ...] = ()
+    memory_nodes: tuple[int, ...] = ()
+    network_namespace: str = ""
+    logs: LogRotation | None = None
+
+
+class HookedTask(Protocol):
+    """A task as its hooks see it; the same object from its arrival to its end, on one agent."""
+
+    @property
+    def facts(self) -> TaskFacts:
+        """Which task it is."""
+        ...
+
+    @property
+    def dirs(self) -> TaskDirs:
+        """Its directories on the host; they are there when `prepare` is called."""
+        ...
+
+    @property
+    def run(self) -> int:
+        """The number of its present run, from 0."""
+        ...
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """The environment of the run, with what the hooks so far have given."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Add an event that changes nothing."""
+        ...
+
+    def restart(self, reason: str) -> None:
+        """End the run and start another; the restart policy is not asked."""
+        ...
+
+    def fail_task(self, reason: str) -> None:
+        """End the task for good, as failed."""
+        ...
+
+    async def signal(self, signal: str, reason: str = "") -> None:
+        """Send a signal by name to the running task; raises Invalid when it does not run."""
+        ...
+
+    async def exec(self, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+        """Run a command inside the running task; raises Invalid when it does not run."""
+        ...
+
+    def follow(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do `work` beside the task, over all its runs, until the task is killed or has ended for good."""
+        ...
+
+
+class HookedAlloc(Protocol):
+    """An allocation as its hooks see it; the same object from its arrival to its end, on one agent."""
+
+    @property
+    def facts(self) -> AllocFacts:
+        """Which allocation it is."""
+        ...
+
+    @property
+    def folder(self) -> str:
+        """Its directory on the host; it is there when `prepare` is called."""
+        ...
+
+    @property
+    def address(self) -> str:
+        """Its address in a network of its own; empty when it has none, or not yet."""
+        ...
+
+    @property
+    def running(self) -> Mapping[str, UnixNano]:
+        """The tasks that run now, with the times of their starts."""
+        ...
+
+    def note(self, text: str) -> None:
+        """Add an event to every task that has not ended."""
+        ...
+
+    def restart(self, task: str, reason: str) -> None:
+        """Count the task's run as failed; the restart policy decides."""
+        ...
+
+    def fail_alloc(self, reason: str) -> None:
+        """End the allocation, as failed."""
+        ...
+
+    def changed(self) -> None:
+        """Have `update` of every hook called again soon."""
+        ...
+
+    def follow(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do `work` beside the allocation, until that is over."""
+        ...
+
+
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class TaskHookOf(Generic[T_contra]):
+    """A hook of tasks that are seen as `T`; packages derive from `TaskHook`."""
+
+    name: str
+    after: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    """With neither, the hook stands right before `configuration`. A name that is not there means nothing."""
+
+    async def prepare(self, task: T_contra) -> Additions | None:
+        """Get ready what the next run needs; None gives it nothing."""
+        return None
+
+    async def started(self, task: T_contra, handle: TaskHandle) -> None:
+        """The run has started."""
+
+    async def exited(self, task: T_contra, result: ExitResult) -> None:
+        """The run has ended: free what it held. The end is told when all hooks have returned, or 10 s later."""
+
+    async def recover(self, task: T_contra) -> Additions | None:
+        """Take up a run that an earlier agent started; gives what `prepare` gave, as far as it is known again."""
+        return None
+
+    def update(self, task: T_contra) -> None:
+        """The job was changed in place, and `task` shows it; called only while the task runs."""
+
+    def finish(self, task: T_contra) -> None:
+        """Forget the task; called at least once, and for a task that is killed already before its last run ends."""
+
+    async def close(self) -> None:
+        """Free what the hook itself holds: the agent ends, and tasks go on."""
+
+
+class AllocHookOf(Generic[T_contra]):
+    """A hook of allocations that are seen as `T`; packages derive from `AllocHook`."""
+
+    name: str
+    after: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+    """With neither, the hook stands behind all of Yurt's own. A name that is not there means nothing."""
+
+    async def prepare(self, alloc: T_contra) -> None:
+        """Get ready what the tasks need. Allocations of this node that make room for this one have ended."""
+
+    async def recover(self, alloc: T_contra) -> None:
+        """In the place of `prepare` for an allocation of which an earlier agent has begun tasks."""
+
+    def update(self, alloc: T_contra) -> UnixNano | None:
+        """A task has changed its state, or the job was changed in place. Gives the time at which to ask again."""
+        return None
+
+    def stopping(self, alloc: T_contra) -> Awaitable[None] | None:
+        """The allocation is to end: what to do before its tasks are killed, for 10 s at most; None for nothing.
+
+        A coroutine function does as well. It is called once, and not where all tasks end by themselves.
+        """
+        return None
+
+    async def exited(self, alloc: T_contra) -> None:
+        """Every task has ended; the servers are told when all hooks have returned."""
+
+    def finish(self, alloc: T_contra) -> None:
+        """Forget the allocation: it is over."""
+
+    async def close(self) -> None:
+        """Free what the hook itself holds: the agent ends, and allocations go on."""
+
+
+TaskHook = TaskHookOf[HookedTask]
+"""The base of a package's hook of tasks, with methods that do nothing."""
+AllocHook = AllocHookOf[HookedAlloc]
+"""The base of a package's hook of allocations, with methods that do nothing."""
+
+
+class Step(Protocol):
+    """A hook as far as its place in the order goes."""
+
+    @property
+    def name(self) -> str:
+        """What other hooks call it."""
+        ...
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """Hooks that come before it."""
+        ...
+
+    @property
+    def before(self) -> tuple[str, ...]:
+        """Hooks that come after it."""
+        ...
+
+
+def order(built_in: Sequence[str], added: Sequence[Step]) -> tuple[str, ...]:
+    """The names of all hooks in their order; raises Invalid when what `after` and `before` say cannot all be met.
+
+    An added hook comes right behind those that it names in `after`, else right before those in `before`, else before
+    `configuration`, or last where there is none. Hooks at the same place are in the order of their names.
+    """
+    placed, waiting = list(built_in), sorted(added, key=lambda each: each.name)
+    while waiting:
+        left = {each.name for each in waiting}
+        free = next((each for each in waiting if not left.intersection((*each.after, *each.before))), None)
+        if free is None:
+            names = " and ".join(sorted(left))
+            raise Invalid(f"the hooks {names} cannot be ordered: each is to come after or before another of them")
+        placed.insert(_place(placed, free, is_built_in=frozenset(built_in).__contains__), free.name)
+        waiting.remove(free)
+    return tuple(placed)
+
+
+def _place(placed: Sequence[str], hook: Step, *, is_built_in: Callable[[str], bool]) -> int:
+    behind = [placed.index(name) + 1 for name in hook.after if name in placed]
+    ahead = [placed.index(name) for name in hook.before if name in placed]
+    low, high = max(behind, default=0), min(ahead, default=len(placed))
+    if low > high:
+        places = f"after {' and '.join(hook.after)} and before {' and '.join(hook.before)}"
+        raise Invalid(f'the hook "{hook.name}" cannot come {places}: they stand in the opposite order')
+    if not behind:
+        return high if ahead or CONFIGURATION not in placed else placed.index(CONFIGURATION)
+    while low < high and not is_built_in(placed[low]):
+        low += 1
+    return low
