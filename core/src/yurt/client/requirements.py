@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from yurt.rules.no_effect import not_available, unregistered
+from yurt.sdk.services import NOMAD
 from yurt.structs.job import TaskGroup
 from yurt.structs.task import Task
 
@@ -18,7 +19,7 @@ def unavailable(group: TaskGroup, task: Task) -> str:
     return f"{', '.join(asked)} {verb} not available in this version; remove {them} to run task {task.name!r}"
 
 
-def notice(group: TaskGroup, task: Task, providers: Collection[str]) -> str:
+def notice(group: TaskGroup, task: Task, providers: Collection[str] = (NOMAD,)) -> str:
     """A notice about a service that is not registered, given once by the task that has it or by the first task.
 
     `providers`: whose services this node registers.

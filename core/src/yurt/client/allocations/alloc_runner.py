@@ -76,7 +76,7 @@ class AllocRunner:
         self._final: AllocUpdate | None = None
         for task in self.task_group.tasks:
             self.tasks[task.name] = TaskRunner(
-                alloc, task.name, context, setup=hooks.setup, hooks=hooks.task, owner=self._saver, group=group
+                alloc, task.name, context, setup=hooks.setup, owner=self._saver, group=group
             )
 
     @property

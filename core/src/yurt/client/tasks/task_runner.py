@@ -13,7 +13,6 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, assert_never
 
 from yurt.client.context import ClientContext
-from yurt.client.hooks.task_hooks import TaskHooks
 from yurt.client.task_env import replace_references
 from yurt.client.tasks.client_task import ClientTask, SetupProblem, TaskSpec, run_id, task_spec
 from yurt.client.tasks.driver_calls import DriverCalls
@@ -59,7 +58,6 @@ class TaskRunner:
         context: ClientContext,
         *,
         setup: TaskSetup,
-        hooks: TaskHooks,
         owner: TaskOwner,
         group: asyncio.TaskGroup,
     ) -> None:
@@ -73,7 +71,7 @@ class TaskRunner:
         self.calls = DriverCalls(context.drivers, spec.task.driver, context.env)
         self._context = context
         self._setup = setup
-        self._hooks = hooks
+        self._hooks = setup.hooks
         self._owner = owner
         self._group = group
         self._ended = LightEvent()

@@ -34,7 +34,7 @@ class TaskSetup:
     ) -> None:
         """`providers`: whose services are registered."""
         self._context = context
-        self._hooks = hooks
+        self.hooks = hooks
         self._configuration = configuration
         self._providers = providers
 
@@ -48,7 +48,7 @@ class TaskSetup:
         if unheard:
             task.note(events.task_setup(unheard))
         await self._make_dirs(task, saved)
-        await self._hooks.prepare(task)
+        await self.hooks.prepare(task)
         return self._configuration.completed(task)
 
     def _check_driver(self, spec: TaskSpec) -> None:
