@@ -58,6 +58,8 @@ class AllocList:
         self._known.update({alloc.id: pull.allocs[alloc.id] for alloc in changes.fetched})
         for alloc_id in changes.gone:
             del self._known[alloc_id]
+        if not self._known:
+            self._known.clear()  # deletions alone leave a dictionary as large as it ever was
         is_new = not self.is_older(pull)
         self.seen_index = max(self.seen_index, pull.index)
         return is_new

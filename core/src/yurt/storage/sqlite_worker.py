@@ -80,6 +80,9 @@ class SqliteWorker:
                     target, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False
                 )
                 undo.callback(connection.close)
+                if self._path is None:
+                    # Pages of deleted rows are memory here: without this a database only grows.
+                    connection.execute("PRAGMA auto_vacuum=FULL")
                 connection.execute("PRAGMA journal_mode=WAL")
                 connection.execute("PRAGMA synchronous=FULL")
                 connection.executescript(schema)

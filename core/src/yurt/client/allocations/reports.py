@@ -76,6 +76,8 @@ class Reporter:
         """Drop all reports of an allocation that the servers no longer list."""
         for known in (self._pending, self._acked, self._last):
             known.pop(alloc_id, None)
+            if not known:
+                known.clear()  # deletions alone leave a dictionary as large as it ever was
 
     async def wait_idle(self) -> None:
         """Wait until everything offered so far is acknowledged."""
