@@ -1,9 +1,9 @@
 """Who asks, and how the request reached this agent.
 
 An actor is made where a request enters: from its token, its certificate or the connection of a node. It is never
-inferred from a loopback address or from a header that a stranger can set. A header may only make an agent more careful:
-`Through` is read from the marks that agents put on requests that they pass on, and whoever sets one himself is refused
-more and allowed nothing more.
+inferred from a loopback address or from a header that a stranger can set. A request that an agent passes on carries its
+`Origin` in the frame between the agents. Servers vouch for what they pass on; of what a node passes on its connection
+proves the node, and the rest is the node's word.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from yurt.sdk.value import Value
 
 
 class Through(StrEnum):
-    """Which agent passed a request on before it arrived here."""
+    """Which agent passed a request on before it arrived here: the one on its way that is trusted least."""
 
     NOBODY = "nobody"
     NODE = "node"
     """The agent of a node, over the node's connection."""
-    CLIENT = "client"
-    """An agent without a server, or one that relays to its own HTTP address."""
     SERVER = "server"
     REGION = "region"
 
@@ -29,10 +27,12 @@ class Origin(Value):
     """Where a request came from."""
 
     address: str = ""
-    """The caller's IP address; "" where another agent passed the request on, because the address would be its own."""
+    """The caller's IP address, where it reached the first agent; through a node it is what the node says."""
     certificate_name: str = ""
     """The common name of the caller's certificate, once TLS has verified it; "" for none."""
     through: Through = Through.NOBODY
+    relay: str = ""
+    """The agent that `through` is about: a node's id, which its connection has proven, or a server's name."""
 
 
 class NoToken(Value, tag=True):

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 
 from yurt import __version__
+from yurt.access import Through
 from yurt.access.calls import CallerKind, ProvenCaller
 from yurt.agent.addresses import bracketed, reachable, with_port
 from yurt.agent.config import RPC_PORT, AgentConfig
@@ -21,7 +22,7 @@ from yurt.client.client import Client
 from yurt.client.ports import ServerPort
 from yurt.http.api_port import ApiPort
 from yurt.http.edge.connections import OwnSockets
-from yurt.http.forwarding.forward import NodeApi, OwnApi
+from yurt.http.forwarding.forward import NodeApi, OwnApi, ServerApi
 from yurt.rpc import certificates
 from yurt.rpc.certificates import role_name
 from yurt.rpc.contract import contract_of
@@ -101,7 +102,7 @@ class FarClients:
         client = RemoteClient(
             self._server, hello.node_id, hello.secret_id, intro_token=hello.intro_token, address=caller.address
         )
-        api = NodeApi(self._api, client.check_registered)
+        api = NodeApi(self._api, hello.node_id)
         port: NodePort | None = None
         is_attached = False
 
@@ -143,7 +144,11 @@ class FarClients:
         """A server of another region may ask what a user may ask, and nothing else."""
         self._check_server(hello, caller)
         region = ProvenCaller(kind=CallerKind.REGION, name=hello.name)
-        return Session({API: Served(_API, self._api, region)}, lambda _: None, lambda _: None)
+        return Session(
+            {API: Served(_API, ServerApi(self._api, Through.REGION, hello.name), region)},
+            lambda _: None,
+            lambda _: None,
+        )
 
     def _take_server(self, hello: Hello, caller: Caller) -> Session:
         self._check_server(hello, caller)

@@ -12,10 +12,12 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from yurt import __version__
+from yurt.access import Through
 from yurt.access.calls import CallerKind, ProvenCaller
 from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings, dialling
 from yurt.http.api_port import ApiPort
+from yurt.http.forwarding.forward import ServerApi
 from yurt.rpc.certificates import SERVER as SERVER_ROLE
 from yurt.rpc.certificates import role_name
 from yurt.rpc.contract import contract_of
@@ -50,7 +52,7 @@ class OfferedToServers(Mapping[str, Served]):
         self._caller = ProvenCaller(kind=CallerKind.SERVER, name=name)
         self._fixed = {
             SERVER: Served(_LEADER, server.leader_calls.here, self._caller),
-            API: Served(_API, api, self._caller),
+            API: Served(_API, ServerApi(api, Through.SERVER, name), self._caller),
             PEER: Served(_PEER, server.peer_calls, self._caller),
         }
 

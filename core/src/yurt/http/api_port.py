@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Final, Protocol
 
+from yurt.access import Origin
 from yurt.access.calls import CallerKind, allowed
 from yurt.sdk.value import Value, no_entries
 
@@ -23,6 +24,8 @@ class ApiRequest(Value):
     headers: Mapping[str, str] = no_entries()
     has_body: bool = False
     is_socket: bool = False
+    origin: Origin = Origin()
+    """Where it came from, as the agent that passes it on knows or was told."""
 
 
 class ApiPart(Value):

@@ -1,34 +1,65 @@
-"""The actor of a request: its address, its certificate, and the agent that forwarded it."""
+"""Where a request came from: its address and certificate, or what the agent that passed it on says of them.
+
+An agent puts a request that another agent passes on to its own HTTP address. What the frame between the agents says of
+the request's origin goes with it in a header that is sealed: it counts only with a secret that this process made for
+itself, so nobody else can set it. The header never leaves the process.
+"""
 
 from __future__ import annotations
 
+import base64
+import hmac
+import secrets
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
 from yurt.access import Actor, Origin, Through
-from yurt.http.marks import FORWARDED, FROM_NODE
+from yurt.http.marks import ORIGIN
+from yurt.sdk.value import replace
 
-_PASSED_ON: Final = {each.value: each for each in (Through.CLIENT, Through.SERVER, Through.REGION)}
+_SEAL: Final = secrets.token_urlsafe(32)
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Origin).decode
+ADDRESS_MAX: Final = 64
+"""Letters of the address that a node may tell of its caller."""
 
 
 def actor_of(request: web.Request) -> Actor:
-    """The actor of a request: everybody, until access control exists.
-
-    The marks of agents only take something away: of a request that carries one the address is not believed.
-    """
-    through = _through(request)
-    if through is not Through.NOBODY:
-        return Actor(origin=Origin(through=through))
-    return Actor(origin=Origin(address=request.remote or "", certificate_name=_certificate_name(request)))
+    """The actor of a request: everybody, until access control exists."""
+    return Actor(origin=origin_of(request))
 
 
-def _through(request: web.Request) -> Through:
-    headers = request.headers
-    if FROM_NODE in headers:
-        return Through.NODE
-    mark = headers.get(FORWARDED)
-    return Through.NOBODY if mark is None else _PASSED_ON.get(mark, Through.CLIENT)
+def origin_of(request: web.Request) -> Origin:
+    """Where a request came from."""
+    sealed = request.headers.get(ORIGIN)
+    if sealed is not None and (found := _opened(sealed)) is not None:
+        return found
+    return Origin(address=request.remote or "", certificate_name=_certificate_name(request))
+
+
+def sealed_origin(origin: Origin) -> str:
+    """An origin for this agent's own HTTP API to believe."""
+    return f"{_SEAL} {base64.urlsafe_b64encode(_encode(origin)).decode()}"
+
+
+def _opened(sealed: str) -> Origin | None:
+    """The origin; None for a header that this process has not made."""
+    seal, _, text = sealed.partition(" ")
+    if not hmac.compare_digest(seal.encode(errors="replace"), _SEAL.encode()):
+        return None
+    return _decode(base64.urlsafe_b64decode(text))
+
+
+def through_server(origin: Origin, through: Through, name: str) -> Origin:
+    """The origin of a request that a server passes on, which vouches for what it says of earlier agents."""
+    return origin if origin.through is not Through.NOBODY else replace(origin, through=through, relay=name)
+
+
+def through_node(origin: Origin, node_id: str) -> Origin:
+    """The origin of a request that a node passes on: only which node that is has been proven."""
+    return Origin(address=origin.address[:ADDRESS_MAX], through=Through.NODE, relay=node_id)
 
 
 def _certificate_name(request: web.Request) -> str:

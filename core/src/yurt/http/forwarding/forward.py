@@ -8,15 +8,17 @@ says how far it has come. Websockets are passed on too (`yurt.http.forwarding.fo
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
 
 import aiohttp
 from aiohttp import hdrs, web
 from yarl import URL
 
+from yurt.access import Through
 from yurt.http.api_port import PIECE_BYTES, ApiPart, ApiPort, ApiRequest
 from yurt.http.call import CONTEXT
+from yurt.http.callers import origin_of, sealed_origin, through_node, through_server
 from yurt.http.edge.browsers import is_of_browser
 from yurt.http.edge.connections import OwnSockets
 from yurt.http.errors import NotLed
@@ -28,6 +30,7 @@ from yurt.http.marks import (
     FROM_NODE,
     FROM_REGION,
     NOT_LEADING,
+    ORIGIN,
     OWN_HEADERS,
 )
 from yurt.sdk.errors import Invalid, Reason, Unavailable
@@ -37,9 +40,9 @@ from yurt.server.failures import NO_LEADER
 KEPT_BYTES = 8 * 1024 * 1024
 """A body up to this is read as a whole before it is passed on."""
 NO_SERVERS = "No known servers: this agent runs no server"
-_OWN_HOP = frozenset({
+_NOT_PASSED = frozenset({
     "connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "host", "content-length",
-    "proxy-authenticate", "proxy-authorization", "date", "server",
+    "proxy-authenticate", "proxy-authorization", "date", "server", ORIGIN.lower(),
 })  # fmt: skip
 
 
@@ -56,10 +59,10 @@ class OwnApi:
         """Put the request to the agent's own HTTP address."""
         if not request.path.startswith("/"):
             raise Invalid(f"{request.path[:64]!r} is no path of the API")
+        headers = {FORWARDED: BY_CLIENT} | _passed(request.headers) | {ORIGIN: sealed_origin(request.origin)}
         if request.is_socket:
             from yurt.http.forwarding.forwarded_sockets import ask_socket
 
-            headers = {FORWARDED: BY_CLIENT} | _passed(request.headers)
             async with aclosing(ask_socket(self._address, self._tls, replace(request, headers=headers), body)) as parts:
                 async for part in parts:
                     yield part
@@ -71,7 +74,6 @@ class OwnApi:
                 auto_decompress=False,
                 skip_auto_headers=(hdrs.ACCEPT_ENCODING, hdrs.USER_AGENT, hdrs.CONTENT_TYPE),
             )
-        headers = {FORWARDED: BY_CLIENT} | _passed(request.headers)
         try:
             async with self._session.request(
                 request.method,
@@ -93,19 +95,38 @@ class OwnApi:
             await self._session.close()
 
 
-class NodeApi:
-    """The API of this agent for the agent of one node: as far as `yurt.http.node_routes` allows."""
+class ServerApi:
+    """The API of this agent for another server, of this region or of another one."""
 
-    def __init__(self, api: ApiPort, check: Callable[[], Awaitable[None]]) -> None:
-        """`check` raises a YurtError while the node may ask nothing."""
+    def __init__(self, api: ApiPort, through: Through, name: str) -> None:
+        """`name` is the server's."""
         self._api = api
-        self._check = check
+        self._through = through
+        self._name = name
+
+    async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
+        """Put the request to the agent's own HTTP address, as one that the server passed on."""
+        origin = through_server(request.origin, self._through, self._name)
+        async with aclosing(self._api.ask(replace(request, origin=origin), body)) as parts:
+            async for part in parts:
+                yield part
+
+
+class NodeApi:
+    """The API of this agent for the agent of one node: as far as `yurt.http.node_routes` allows.
+
+    Whether the node may ask at all was decided where the call came in (`yurt.rpc.serving`).
+    """
+
+    def __init__(self, api: ApiPort, node_id: str) -> None:
+        self._api = api
+        self._node_id = node_id
 
     async def ask(self, request: ApiRequest, body: AsyncIterator[bytes]) -> AsyncGenerator[ApiPart]:
         """Put the request to the agent's own HTTP address, marked as one that came over a node's connection."""
-        await self._check()
         headers = {name: text for name, text in request.headers.items() if not name.lower().startswith(OWN_HEADERS)}
-        marked = replace(request, headers=headers | {FROM_NODE: "true"})
+        origin = through_node(request.origin, self._node_id)
+        marked = replace(request, headers=headers | {FROM_NODE: "true"}, origin=origin)
         async with aclosing(self._api.ask(marked, body)) as parts:
             async for part in parts:
                 yield part
@@ -116,7 +137,13 @@ async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT) ->
     if by != BY_REGION and request.headers.get(FORWARDED) in (by, BY_SERVER):
         raise NotLed(NO_SERVERS, reason=Reason.UNAVAILABLE) if by == BY_CLIENT else NotLed(NO_LEADER)
     headers = _passed(dict(request.headers)) | {FORWARDED: by} | ({FROM_REGION: "1"} if by == BY_REGION else {})
-    asked = ApiRequest(method=request.method, path=request.raw_path, headers=headers, has_body=request.body_exists)
+    asked = ApiRequest(
+        method=request.method,
+        path=request.raw_path,
+        headers=headers,
+        has_body=request.body_exists,
+        origin=origin_of(request),
+    )
     if request.headers.get(hdrs.UPGRADE, "").lower() == "websocket":
         from yurt.http.forwarding.forwarded_sockets import forward_socket
 
@@ -160,4 +187,6 @@ async def _body(request: web.Request) -> AsyncGenerator[bytes]:
 
 def _passed(headers: Mapping[str, str]) -> dict[str, str]:
     """The headers that travel; what says whose page a browser shows was judged where the request arrived."""
-    return {name: value for name, value in headers.items() if name.lower() not in _OWN_HOP and not is_of_browser(name)}
+    return {
+        name: value for name, value in headers.items() if name.lower() not in _NOT_PASSED and not is_of_browser(name)
+    }
