@@ -89,7 +89,7 @@ async def test_mkdir_makes_offers_and_removes_a_folder(tmp_path: Path, database:
         ({"parameters": {"mode": "rwx"}}, 'mode = "rwx" must be octal'),
         ({"parameters": {"uid": "root"}}, 'uid = "root" must be a number'),
         ({"parameters": {"size": "1"}}, 'unknown parameter "size"'),
-        ({"id": "../../etc"}, "is no ID of a volume"),
+        ({"id": "../../etc"}, "is not a valid volume ID"),
         ({"name": "fixed"}, 'offers a host volume "fixed" already'),
         ({"plugin_id": "absent"}, 'no host volume plugin "absent"; it has mkdir'),
     ],

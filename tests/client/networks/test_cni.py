@@ -118,7 +118,7 @@ def test_an_allocation_with_ipv6_alone_has_that_address():
 
 
 def test_an_address_that_is_none_is_refused():
-    with pytest.raises(Invalid, match="'nowhere', which is no address"):
+    with pytest.raises(Invalid, match="'nowhere', which is not an IP address"):
         status_of({"ips": [{"address": "nowhere"}]})
 
 

@@ -160,7 +160,7 @@ async def test_a_provider_that_is_away_is_asked_again_and_the_reason_told(
         (PermissionDenied("the token may not read x"), "the token may not read x"),
         (KeyError("x"), "its provider failed: KeyError: 'x'"),
         (None, "the provider consul gives no answer to key(x)"),
-        (TemplateAnswer(data=object()), "what is no value"),
+        (TemplateAnswer(data=object()), "is not a plain value"),
         (TemplateAnswer(data="x" * ANSWER_MAX_BYTES), "the most are"),
     ],
 )

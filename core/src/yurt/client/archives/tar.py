@@ -89,7 +89,7 @@ class TarReader:
             if not header or header == _ZERO:
                 return None
             if len(header) < BLOCK or not _is_header(header):
-                raise Invalid("this is no tar archive, or a damaged one: a header's checksum does not fit")
+                raise Invalid("not a tar archive, or a damaged one: the checksum of a header is wrong")
             kind = header[156:157]
             if kind not in (*_NEXT, _GLOBAL, _LONG_NAME, _LONG_LINK, _LABEL):
                 return _entry(header, named)
@@ -187,7 +187,7 @@ def _number(field: bytes) -> int:
     else:
         value = _digits(field)
     if value is None or value > NUMBER_MAX:
-        raise Invalid("a header of the archive holds something that is no number")
+        raise Invalid("a header of the archive holds an invalid number")
     return value
 
 
@@ -201,7 +201,7 @@ def _lenient(field: bytes) -> int:
 
 def _decimal(text: bytes) -> int:
     if not text.isdigit() or len(text) > 19 or int(text) > NUMBER_MAX:
-        raise Invalid("a pax header of the archive holds something that is no number")
+        raise Invalid("a pax header of the archive holds an invalid number")
     return int(text)
 
 

@@ -109,7 +109,7 @@ class TreeWriter:
         source = parts_of_member(target)
         if source not in self._files:
             raise Invalid(
-                f"the archive holds {shown(name)} as a hard link to {shown(target)}, which is no file that comes "
+                f"the archive holds {shown(name)} as a hard link to {shown(target)}, which is not a file that comes "
                 "before it in the archive"
             )
         if parts_of_member(name) == source:
@@ -163,7 +163,7 @@ class TreeWriter:
         """The parts of a new entry and its open folder, after removing a file or recorded link of that name."""
         parts = parts_of_member(name)
         if not parts:
-            raise Invalid(f"the archive holds {shown(name)}, which is no name of a file")
+            raise Invalid(f"the archive holds {shown(name)}, which is not a valid file name")
         folder = self._open(parts[:-1], name)
         self._links.pop(parts, None)
         if parts in self._files:
@@ -197,7 +197,7 @@ class TreeWriter:
             if error.errno not in (errno.ENOTDIR, errno.ELOOP):
                 raise
             raise Invalid(
-                f"the archive holds {shown(name)} behind {shown('/'.join(parts))}, which is no folder in it"
+                f"the archive holds {shown(name)} behind {shown('/'.join(parts))}, which is not a folder in it"
             ) from None
         self._folders.add(parts)
         return found

@@ -158,7 +158,7 @@ def _enter(folder: int, name: str, owner: Owner) -> int:
         if error.errno not in (errno.ELOOP, errno.ENOTDIR):
             raise
         raise Invalid(
-            f"the artifact's destination has {name!r} on its way, which is no folder (links are not followed)"
+            f"the artifact's destination has {name!r} on its way, which is not a folder (links are not followed)"
         ) from None
 
 

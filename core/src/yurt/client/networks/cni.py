@@ -217,4 +217,4 @@ def _address(text: str) -> IPv4Interface | IPv6Interface:
     try:
         return ip_interface(text)
     except ValueError:
-        raise Invalid(f"its answer holds {text!r}, which is no address") from None
+        raise Invalid(f"its answer holds {text!r}, which is not an IP address") from None

@@ -185,7 +185,7 @@ def checked(answer: TemplateAnswer) -> QuestionAnswer:
     try:
         body = msgspec.msgpack.encode(answer.data)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        raise Invalid(f"its provider answers with what is no value: {error}") from None
+        raise Invalid(f"its provider's answer is not a plain value: {error}") from None
     if len(body) > ANSWER_MAX_BYTES:
         raise Invalid(f"its provider's answer takes {len(body)} bytes; the most are {ANSWER_MAX_BYTES}")
     return QuestionAnswer(exists=answer.exists, data=msgspec.msgpack.decode(body))

@@ -72,7 +72,7 @@ class Mkdir:
                 os.mkdir(path, mode=0o700)
             except FileExistsError:
                 if os.path.islink(path) or not os.path.isdir(path):
-                    raise Conflict(f"{path} is there and is no folder") from None
+                    raise Conflict(f"{path} exists and is not a folder") from None
                 return path
             os.chown(path, *owner)
             os.chmod(path, mode)
@@ -196,7 +196,7 @@ class HostVolumes:
 
     def _check_name(self, volume: HostVolume) -> None:
         if not VOLUME_ID.fullmatch(volume.id):
-            raise Invalid(f'"{volume.id[:64]}" is no ID of a volume')
+            raise Invalid(f'"{volume.id[:64]}" is not a valid volume ID')
         offered = self._offered.get(volume.name)
         if volume.name in self._config.host_volumes or (offered is not None and offered.id != volume.id):
             raise Conflict(f'this node offers a host volume "{volume.name}" already; choose another name')

@@ -41,7 +41,7 @@ def whole(value: object) -> int:
             try:
                 return int(value.strip() or "0", 0)
             except ValueError:
-                raise EvaluationFailure(f"{value!r} is no whole number") from None
+                raise EvaluationFailure(f"{value!r} is not a whole number") from None
     raise EvaluationFailure(f"a whole number is needed, not {kind_of(value)}")
 
 
@@ -56,7 +56,7 @@ def real(value: object) -> float:
             try:
                 return float(value.strip() or "0")
             except ValueError:
-                raise EvaluationFailure(f"{value!r} is no number") from None
+                raise EvaluationFailure(f"{value!r} is not a number") from None
     raise EvaluationFailure(f"a number is needed, not {kind_of(value)}")
 
 

@@ -29,7 +29,7 @@ def parse_json(given: object) -> Any:
     try:
         return json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise EvaluationFailure(f"the text is no JSON: {error}") from None
+        raise EvaluationFailure(f"the text is not valid JSON: {error}") from None
 
 
 def to_json(value: object, *, indent: int = 0, is_escaped: bool = True) -> str:
@@ -68,7 +68,7 @@ def parse_yaml(given: object) -> Any:
     try:
         return _numbers(read_yaml(body))
     except YamlError as error:
-        raise EvaluationFailure(f"the text is no YAML that is understood: line {error.line}: {error.detail}") from None
+        raise EvaluationFailure(f"the text is not supported YAML: line {error.line}: {error.detail}") from None
 
 
 def _numbers(value: Any) -> Any:
@@ -213,7 +213,7 @@ def base64_decode(given: object, *, is_url: bool = False) -> str:
     try:
         found = base64.b64decode(padded, altchars=b"-_" if is_url else None, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise EvaluationFailure(f"the text is no base64: {error}") from None
+        raise EvaluationFailure(f"the text is not valid base64: {error}") from None
     return found.decode("utf-8", "surrogateescape")
 
 

@@ -57,7 +57,7 @@ def parse_int(given: object) -> int:
     try:
         return int(text(given) or "0", 10)
     except ValueError:
-        raise EvaluationFailure(f"parseInt: {text(given)!r} is no whole number") from None
+        raise EvaluationFailure(f"parseInt: {text(given)!r} is not a whole number") from None
 
 
 def parse_uint(given: object) -> int:
@@ -73,7 +73,7 @@ def parse_float(given: object) -> float:
     try:
         return float(text(given) or "0")
     except ValueError:
-        raise EvaluationFailure(f"parseFloat: {text(given)!r} is no number") from None
+        raise EvaluationFailure(f"parseFloat: {text(given)!r} is not a number") from None
 
 
 def indent(spaces: object, given: object) -> str:

@@ -145,7 +145,7 @@ def from_json(given: object) -> Any:
     try:
         return json.loads(text(given))
     except (ValueError, RecursionError) as error:
-        raise EvaluationFailure(f"the text is no JSON: {error}") from None
+        raise EvaluationFailure(f"the text is not valid JSON: {error}") from None
 
 
 def default(fallback: object, *value: object) -> object:

@@ -120,7 +120,7 @@ def base32_decoded(given: object) -> str:
     try:
         return base64.b32decode(raw(given)).decode("utf-8", "surrogateescape")
     except binascii.Error as error:
-        raise EvaluationFailure(f"the text is no base32: {error}") from None
+        raise EvaluationFailure(f"the text is not valid base32: {error}") from None
 
 
 def base64_decoded(given: object) -> str:

@@ -103,7 +103,7 @@ class _Scratch(dict[str, object]):
     def _map(self, name: object) -> dict[str, object]:
         found = self.setdefault(text(name), {})
         if not isinstance(found, dict):
-            raise EvaluationFailure(f"{text(name)} is no map but {kind_of(found)}")
+            raise EvaluationFailure(f"{text(name)} is not a map but {kind_of(found)}")
         return found
 
     def _put_inside(self, name: object, key: object, value: object, *, is_new: bool = False) -> str:

@@ -70,7 +70,7 @@ def duration_s(given: str) -> float:
     if body == "0":
         return 0.0
     if not body or _DURATION.sub("", body):
-        raise EvaluationFailure(f"{given!r} is no duration; one reads as 1h15m30s")
+        raise EvaluationFailure(f"{given!r} is not a valid duration; use numbers and units, for example 1h15m30s")
     total = sum(float(number) * _UNITS[unit] for number, unit in _DURATION.findall(body))
     return -total if given.startswith("-") else total
 
