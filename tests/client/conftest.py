@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from yurt.client.client import Client, Surroundings
 from yurt.client.config import AddedHooks, ClientConfig
-from yurt.client.networks.offered import Offered
+from yurt.client.networks.detection import Offered
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.servers.node_token import identified
 from yurt.runtime.env import Env, RealEnv

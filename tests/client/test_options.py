@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from yurt.client.config import ClientConfig
-from yurt.client.fingerprint.chosen import FINGERPRINTS, without_excluded
+from yurt.client.fingerprint.exclusion import FINGERPRINTS, without_excluded
 from yurt.client.options import DRIVER, DriverChoice, choice_of
 from yurt.sdk.value import replace
 from yurt.structs.network import NetworkResource

@@ -13,10 +13,10 @@ import pytest
 from yurt.client.networks import namespaces
 from yurt.client.networks.cni import NetworkConfig
 from yurt.client.networks.construction import Construction
+from yurt.client.networks.detection import Offered
 from yurt.client.networks.makers import NamespaceMakers
 from yurt.client.networks.manager import Networks
-from yurt.client.networks.offered import Offered
-from yurt.client.networks.offers import Offers
+from yurt.client.networks.offers import OfferedNetworks
 from yurt.client.networks.records import RecordFolder, owner_of
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.node.local_node import LocalNode
@@ -109,7 +109,7 @@ class Node:
         async def find(settings: NetworkSettings) -> Offered:
             return Offered(networks={"bridge": self.config()}, has_namespaces=True)
 
-        offers = Offers(settings, env, node=LocalNode(nodes.Node()), find=find)
+        offers = OfferedNetworks(settings, env, node=LocalNode(nodes.Node()), find=find)
         await offers.open()
         makers = NamespaceMakers(drivers if drivers is not None else {self.driver.name: self.driver})
         construction = Construction(settings, env, makers=makers, folder=self.records)

@@ -29,7 +29,7 @@ from yurt.agent.parts import agent_info, client_config, client_folder, server_co
 from yurt.agent.reload import PluginReloader
 from yurt.agent.tls import TlsSettings, http_context, tls_settings
 from yurt.client.client import Client, Surroundings
-from yurt.client.fingerprint.chosen import FINGERPRINTS
+from yurt.client.fingerprint.exclusion import FINGERPRINTS
 from yurt.client.options import DriverChoice
 from yurt.client.ports import ServerPort
 from yurt.client.servers.node_token import identified

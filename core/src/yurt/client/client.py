@@ -28,22 +28,22 @@ from yurt.client.csi.manager import Csi
 from yurt.client.csi.places import CsiFolders
 from yurt.client.csi.plugins import CsiPlugins
 from yurt.client.csi.volumes import CsiVolumes
+from yurt.client.devices.claim_watch import ClaimWatch
 from yurt.client.devices.holders import DeviceHolders, HealthNotices
-from yurt.client.devices.keeper import DeviceKeeper
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.drivers.driver_exchange import Drivers
 from yurt.client.drivers.driver_manager import DriverManager
 from yurt.client.drivers.driver_table import DriverTable
 from yurt.client.files.alloc_files import AllocFiles
-from yurt.client.fingerprint.chosen import without_excluded
+from yurt.client.fingerprint.exclusion import without_excluded
 from yurt.client.fingerprint.fingerprints import Fingerprints
 from yurt.client.fingerprint.node import build_node
 from yurt.client.host_usage import HostUsage
 from yurt.client.networks.construction import Construction
+from yurt.client.networks.detection import find_offered
 from yurt.client.networks.makers import NamespaceMakers
 from yurt.client.networks.manager import Networks
-from yurt.client.networks.offered import find_offered
-from yurt.client.networks.offers import Finder, Offers
+from yurt.client.networks.offers import Finder, OfferedNetworks
 from yurt.client.networks.records import RecordFolder, owner_of
 from yurt.client.node.local_node import LocalNode
 from yurt.client.node.metadata import Metadata
@@ -109,7 +109,7 @@ class Client:
         holders = DeviceHolders(self.allocs.unfinished_tasks)
         notices = HealthNotices(holders, self._node_events)
         self.devices = DeviceManager(given.devices, env, node=node, group=group, on_health=notices.tell)
-        offers = Offers(config.networks, env, node=node, find=given.find_networks)
+        offers = OfferedNetworks(config.networks, env, node=node, find=given.find_networks)
         context = self._context(env, offers, drivers)
         self.csi = context.csi
         self._fingerprints = Fingerprints(
@@ -126,7 +126,7 @@ class Client:
         self.calls = self._calls(context, token)
         self._loops = self._compose_loops(context, holders, offers)
 
-    def _context(self, env: Env, offers: Offers, drivers: DriverTable) -> ClientContext:
+    def _context(self, env: Env, offers: OfferedNetworks, drivers: DriverTable) -> ClientContext:
         """Compose what runners of allocations and tasks share."""
         config, given, node, group = self.config, self._given, self._node, self._group
         folder, makers = RecordFolder.of_machine(config.state_dir), NamespaceMakers(drivers)
@@ -172,7 +172,9 @@ class Client:
             is_debug=config.enable_debug,
         )
 
-    def _compose_loops(self, context: ClientContext, holders: DeviceHolders, offers: Offers) -> tuple[Loop, ...]:
+    def _compose_loops(
+        self, context: ClientContext, holders: DeviceHolders, offers: OfferedNetworks
+    ) -> tuple[Loop, ...]:
         """Compose the loops that begin once an earlier agent's tasks have been restored."""
         config, env, group, service = self.config, context.env, self._group, self.alloc_service
         over_size = config.options.get(disk_use.OPTION, disk_use.STOP)
@@ -187,7 +189,7 @@ class Client:
             Loop("sizes of allocations", partial(sizes.run, group)),
             Loop("networks of allocations", context.networks.run, may_fail=True),
             Loop("networks of this machine", offers.run, may_fail=True),
-            Loop("holders of devices", DeviceKeeper(self.devices, holders, env, group=group).run),
+            Loop("holders of devices", ClaimWatch(self.devices, holders, env, group=group).run),
             Loop("template renderer", context.templates.renderer.run, may_fail=True),
             Loop("readiness", partial(service.readiness.run, self._standing.allow_ready)),
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from yurt.client.artifacts.confinement import isolation
 from yurt.client.config import ClientConfig
-from yurt.client.fingerprint.chosen import without_excluded
+from yurt.client.fingerprint.exclusion import without_excluded
 from yurt.client.fingerprint.host import CpuFacts, cpu_facts, host_attributes, host_name, memory_bytes
 from yurt.client.fingerprint.network import host_networks, network_facts, node_networks
 from yurt.sdk.errors import Invalid

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.client.networks.bridge import BRIDGE
-from yurt.client.networks.offered import ATTRIBUTE, Offered
+from yurt.client.networks.detection import ATTRIBUTE, Offered
 from yurt.client.networks.settings import NetworkSettings
 from yurt.sdk.value import replace
 from yurt.structs.network import NetworkResource

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from yurt.client.networks.construction import Construction
 from yurt.client.networks.etc_files import EtcFiles
-from yurt.client.networks.offers import Offers
+from yurt.client.networks.offers import OfferedNetworks
 from yurt.client.networks.plan import HOST_MODES, network_of, planned
 from yurt.client.networks.records import NetworkRecord, Owner
 from yurt.runtime.env import Env
@@ -42,7 +42,7 @@ class TaskNetwork(Value):
 class Networks:
     """The networks of all allocations of this node."""
 
-    def __init__(self, offers: Offers, construction: Construction, env: Env, *, owner: Owner) -> None:
+    def __init__(self, offers: OfferedNetworks, construction: Construction, env: Env, *, owner: Owner) -> None:
         self._offers = offers
         self._construction = construction
         self._env = env

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from yurt.client.networks.description import with_networks
-from yurt.client.networks.offered import Offered, find_offered, folders_mark
+from yurt.client.networks.detection import Offered, find_offered, folders_mark
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.node.local_node import LocalNode
 from yurt.runtime.env import Env
@@ -17,7 +17,7 @@ Finder = Callable[[NetworkSettings], Awaitable[Offered]]
 """Detects the networks of a machine; a client on a virtual clock cannot wait for programs."""
 
 
-class Offers:
+class OfferedNetworks:
     """The networks that this node offers, and the node's description by them."""
 
     def __init__(self, settings: NetworkSettings, env: Env, *, node: LocalNode, find: Finder = find_offered) -> None:

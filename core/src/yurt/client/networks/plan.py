@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from yurt.client.networks import namespaces
 from yurt.client.networks.cni import Attachment, environment
-from yurt.client.networks.offered import Offered
+from yurt.client.networks.detection import Offered
 from yurt.client.networks.records import NetworkRecord, Owner
 from yurt.sdk.errors import DriverError, Invalid
 from yurt.structs.alloc import Allocation

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from yurt.client.fingerprint.network import NetworkFacts, host_networks, node_networks
-from yurt.client.networks import offered
+from yurt.client.networks import detection
 from yurt.client.networks.description import with_networks
-from yurt.client.networks.offered import Offered, find_offered, folders_mark, packet_filter, version_told
+from yurt.client.networks.detection import Offered, find_offered, folders_mark, packet_filter, version_told
 from yurt.client.networks.settings import NetworkSettings
 from yurt.sdk.errors import Invalid
 from yurt.structs.node import NETWORK_PROBLEM, HostNetworkInfo
@@ -33,7 +33,7 @@ def test_a_plugin_tells_its_version_or_else_what_it_speaks(text: str, version: s
 def test_iptables_is_used_where_it_is_and_nftables_from_the_plugins_that_know_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(offered, "SBIN", "")
+    monkeypatch.setattr(detection, "SBIN", "")
     monkeypatch.setenv("PATH", str(tmp_path))
     assert packet_filter(knows_nftables=True) == ""
     for program in ("nft", "iptables"):
@@ -74,7 +74,7 @@ async def test_configurations_are_offered_by_name_and_broken_ones_with_their_rea
 
 
 async def test_a_machine_that_makes_no_namespaces_says_so_for_every_network(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(offered, "obstacle", lambda: "unshare: Operation not permitted")
+    monkeypatch.setattr(detection, "obstacle", lambda: "unshare: Operation not permitted")
     found = await find_offered(NetworkSettings())
     assert not found.networks and "run the agent as root" in found.why_not("bridge")
 
@@ -89,7 +89,7 @@ def test_a_change_of_a_folder_is_seen(tmp_path: Path, plugins: Plugins):
 
 def test_a_node_forgets_the_networks_that_are_gone():
     node, settings = factories.node(), NetworkSettings()
-    config = offered.bridge_network(settings)
+    config = detection.bridge_network(settings)
     with_bridge = with_networks(
         node, Offered(networks={"bridge": config}, attributes={"plugins.cni.version.x": "v1"}), settings
     )

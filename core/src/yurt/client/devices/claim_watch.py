@@ -23,7 +23,7 @@ INTERVAL_S = 1.0
 log = logging.getLogger(__name__)
 
 
-class DeviceKeeper:
+class ClaimWatch:
     """Compares the claims of tasks with the plugins' knowledge and with the use of the devices."""
 
     def __init__(self, manager: DeviceManager, holders: DeviceHolders, env: Env, *, group: asyncio.TaskGroup) -> None:
