@@ -13,7 +13,7 @@ from yurt.scheduler.ids import SeededIds
 from yurt.scheduler.reconcile import results as why
 from yurt.scheduler.reconcile.classify import classify_all, is_abandoned
 from yurt.scheduler.reconcile.deployments import cancel_unneeded, is_complete, new_deployment
-from yurt.scheduler.reconcile.group import GroupReconciler
+from yurt.scheduler.reconcile.group import reconcile_group
 from yurt.scheduler.reconcile.group_context import GroupContext
 from yurt.scheduler.reconcile.results import Results, StopRequest
 from yurt.sdk.value import UnixNano
@@ -82,7 +82,7 @@ def reconcile(situation: Situation) -> Results:
             ids=situation.ids,
             fits_in_place=situation.fits_in_place,
         )
-        is_done &= GroupReconciler(context, results).run(allocs)
+        is_done &= reconcile_group(context, results, allocs)
     results.deployment = new_deployment(job, deployment, results, ids=situation.ids, now=situation.now)
     if is_done and deployment is not None and is_complete(deployment):
         results.deployment_updates.append(

@@ -19,6 +19,12 @@ def is_current(alloc: Allocation, job: Job) -> bool:
     return old is not None and old.version == job.version and old.create_index == job.create_index
 
 
+def is_older(alloc: Allocation, job: Job) -> bool:
+    """Whether an allocation is of an older version of the job, or of an older registration."""
+    old = alloc.job
+    return old is None or old.version < job.version or old.create_index < job.create_index
+
+
 def is_destructive(old: Job, new: Job, group_name: str) -> bool:
     """Whether going from one version to the other replaces the group's allocations."""
     before, after = old.group(group_name), new.group(group_name)

@@ -1,0 +1,122 @@
+"""Canaries: allocations of a new version that run beside the group's count until the version is promoted.
+
+A canary bears the name of the allocation that it will replace. Until the promotion it belongs to none of the group's
+own sets: it neither counts nor gives up its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from yurt.scheduler.reconcile import results as why
+from yurt.scheduler.reconcile.alloc_names import NameIndex
+from yurt.scheduler.reconcile.group_context import GroupContext
+from yurt.scheduler.reconcile.group_results import GroupResults
+from yurt.scheduler.reconcile.group_rollout import GroupRollout
+from yurt.scheduler.reconcile.results import PlacementRequest
+from yurt.scheduler.reconcile.update_kind import is_older
+from yurt.structs.alloc import Allocation
+from yurt.structs.job import Job
+from yurt.structs.questions import is_terminal
+from yurt.structs.status import CLIENT_FAILED, JOB_SERVICE, SERVER_TERMINAL
+
+NONE: frozenset[str] = frozenset()
+
+
+class Canaries:
+    """The canaries of one group; `ids` are those that the deployment has placed."""
+
+    def __init__(self, context: GroupContext, rollout: GroupRollout, results: GroupResults) -> None:
+        self._context = context
+        self._rollout = rollout
+        self._results = results
+        is_over = rollout.state is None or rollout.is_failed
+        self.ids = NONE if is_over or rollout.state is None else frozenset(rollout.state.placed_canaries)
+
+    def drop_strays(self, allocs: list[Allocation]) -> list[Allocation]:
+        """Canaries that no current deployment knows are stopped."""
+        promoted = self._rollout.is_promoted
+        kept = []
+        for alloc in allocs:
+            status = alloc.deployment_status
+            is_stray = status is not None and status.canary and alloc.id not in self.ids and not promoted
+            if is_stray and not is_terminal(alloc):
+                self._results.stop(alloc, why.NOT_NEEDED)
+            else:
+                kept.append(alloc)
+        return kept
+
+    def take_out_leaving(
+        self, migrate: list[Allocation], now: list[Allocation], lost: list[Allocation]
+    ) -> list[Allocation]:
+        """The canaries beside the count that others stand in for: their nodes leave or are gone, or they failed.
+
+        They leave the group's own sets; those that migrate are stopped.
+        """
+        if self._rollout.state is None or self._rollout.state.promoted:
+            return []
+        found = [alloc for alloc in (*migrate, *now, *lost) if alloc.id in self.ids]
+        for alloc in migrate:
+            if alloc.id in self.ids and alloc.desired_status not in SERVER_TERMINAL:
+                self._results.stop(alloc, why.MIGRATING)
+        for others in (migrate, now):
+            others[:] = [alloc for alloc in others if alloc.id not in self.ids]
+        return found
+
+    def place(
+        self,
+        names: NameIndex,
+        destructive: list[Allocation],
+        canaries: list[Allocation],
+        leaving: list[Allocation],
+        *,
+        is_waiting: bool,
+    ) -> bool:
+        """Place missing canaries, those in place of others first; whether the group waits for its canaries.
+
+        Without a deployment, which `max_parallel = 0` means, nobody could promote any.
+        """
+        update = self._context.group.update
+        wanted = (
+            update.canary if update is not None and update.max_parallel and self._context.job.type == JOB_SERVICE else 0
+        )
+        promoted = self._rollout.is_promoted
+        is_required = bool(destructive or leaving) and len(canaries) < wanted and not promoted
+        missing = wanted - len(canaries)
+        placed = leaving[:missing] if is_required else []
+        if is_required and not (self._rollout.is_paused or self._rollout.is_failed or is_waiting):
+            places = [self._canary_for(alloc) for alloc in placed]
+            new = names.next_canaries(missing - len(placed), destructive, [*canaries, *placed])
+            places.extend(PlacementRequest(self._context.group.name, name, is_canary=True) for name in new)
+            self._results.of_job.place.extend(places)
+            self._results.counts["canary"] += missing
+        in_state = self._rollout.state is not None and self._rollout.state.desired_canaries > 0 and not promoted
+        return is_required or in_state
+
+    def _canary_for(self, alloc: Allocation) -> PlacementRequest:
+        """A canary in place of another one, under its name; of one that failed it carries on the history."""
+        if alloc.client_status != CLIENT_FAILED or alloc.desired_transition.migrate:
+            return PlacementRequest(self._context.group.name, alloc.name, alloc, is_canary=True)
+        self._results.counts["reschedule_now"] += 1
+        self._results.counts["stop"] += 1
+        return PlacementRequest(
+            self._context.group.name, alloc.name, alloc, is_canary=True, is_rescheduled=True, stops=why.RESCHEDULED
+        )
+
+    def beside(self, kept: Collection[Allocation]) -> frozenset[str]:
+        """The canaries that run beside the group's count, under names of others, until they are promoted."""
+        if self._rollout.state is None or self._rollout.state.promoted:
+            return NONE
+        return self.ids if any(alloc.id in self.ids for alloc in kept) else NONE
+
+    def version_for(self, alloc: Allocation) -> Job | None:
+        """The version that replaces an allocation when it is not the newest: its own, while canaries try that."""
+        old = alloc.job
+        state, job = self._rollout.state, self._context.job
+        is_trying = self._results.counts["canary"] > 0 or (
+            state is not None and state.desired_canaries > 0 and not state.promoted
+        )
+        if not is_trying or alloc.id in self.ids or old is None or not is_older(alloc, job):
+            return None
+        is_kept = old.create_index == job.create_index and old.group(self._context.group.name) is not None
+        return old if is_kept else None

@@ -1,0 +1,113 @@
+"""Allocations whose clients are out of reach or come back: which wait, which are replaced, and which of two stays.
+
+An unknown allocation with a replacement counts for nothing until its client returns. Then one of both stays (`decide`
+of `reconnect`), and the other is stopped (invariant D3 of docs/explanation/invariants.md).
+"""
+
+from __future__ import annotations
+
+from yurt.scheduler.reconcile import results as why
+from yurt.scheduler.reconcile.classify import Classified, strategy_of
+from yurt.scheduler.reconcile.client_stop import client_stops_by
+from yurt.scheduler.reconcile.group_context import GroupContext
+from yurt.scheduler.reconcile.group_results import GroupResults
+from yurt.scheduler.reconcile.reconnect import decide
+from yurt.scheduler.reconcile.replacements import Replacements
+from yurt.structs.alloc import Allocation
+from yurt.structs.status import (
+    CLIENT_FAILED,
+    CLIENT_LOST,
+    CLIENT_TERMINAL,
+    CLIENT_UNKNOWN,
+    SERVER_TERMINAL,
+    TRIGGER_MAX_DISCONNECT,
+    TRIGGER_RETRY_FAILED_ALLOC,
+)
+
+
+class Disconnects:
+    """The disconnected allocations of one group."""
+
+    def __init__(self, context: GroupContext, results: GroupResults) -> None:
+        self._context = context
+        self._results = results
+        self.waiting: dict[str, str] = {}
+        """Lost allocations that their clients stop by themselves, and the evaluations that look at them then."""
+
+    def take_out_replaced(self, untainted: list[Allocation]) -> list[Allocation]:
+        """Take out the unknown allocations that others stand in for: they wait until their client returns.
+
+        They never count, whether their replacement runs, failed or found no room yet; with `replace = false` they do.
+        """
+        away = [a for a in untainted if a.client_status == CLIENT_UNKNOWN and strategy_of(a).replace]
+        gone = {alloc.id for alloc in away}
+        untainted[:] = [alloc for alloc in untainted if alloc.id not in gone]
+        self._results.counts["ignore"] += len(away)
+        return away
+
+    def reconnect(self, classes: Classified, present: Replacements, away: list[Allocation]) -> None:
+        """Choose between each returning allocation and its replacements; the losers leave all sets.
+
+        A replacement that has failed takes part: when the original stays, it is not replaced any more. An original
+        that is stopped leaves a place to fill when nobody stands in for it.
+        """
+        for original in classes.reconnecting:
+            everyone = (*present.present, *present.now, *classes.migrate)
+            rivals = [
+                alloc
+                for alloc in everyone
+                if alloc.name == original.name and alloc.id != original.id and _may_replace(alloc)
+            ]
+            keeps, stopped = decide(original, rivals, self._context.job)
+            gone = {loser.id for loser in stopped}
+            for loser in stopped:
+                self._results.stop(loser, why.NOT_NEEDED_RECONNECT)
+            for found in (present.present, present.now, classes.migrate):
+                found[:] = [alloc for alloc in found if alloc.id not in gone]
+            present.later[:] = [pair for pair in present.later if pair[0].id not in gone]
+            if keeps:
+                self._results.counts["reconnect"] += 1
+                present.present.append(original)
+                self._results.change(original, append_state=(original.client_status, self._context.now))
+            else:
+                away.append(original)
+
+    def disconnect(self, disconnecting: list[Allocation]) -> list[Allocation]:
+        """Mark allocations unknown and come back when their time is over; those to replace meanwhile."""
+        due_at = []
+        for alloc in disconnecting:
+            strategy = strategy_of(alloc)
+            if strategy.lost_after > 0:
+                due_at.append((alloc, self._context.now + strategy.lost_after))
+            self._results.counts["disconnect"] += 1
+            self._results.change(
+                alloc,
+                client_status=CLIENT_UNKNOWN,
+                client_description=why.UNKNOWN,
+                append_state=(CLIENT_UNKNOWN, self._context.now),
+            )
+        self._results.follow_up_and_note(due_at, TRIGGER_MAX_DISCONNECT)
+        return [alloc for alloc in disconnecting if strategy_of(alloc).replace]
+
+    def wait_for_clients(self, lost: list[Allocation], allocs: list[Allocation]) -> bool:
+        """Lost allocations whose clients stop them by themselves are replaced only after that.
+
+        The evaluation that was made for that moment has waited, whatever this server's clock says: no other one comes.
+        """
+        now = self._context.now
+        due_at = [(alloc, at) for alloc in lost if (at := client_stops_by(alloc, now)) > now]
+        self.waiting = self._results.follow_up(due_at, TRIGGER_RETRY_FAILED_ALLOC)
+        return bool(due_at) or any(
+            alloc.client_status == CLIENT_LOST
+            and alloc.followup_eval_id not in ("", self._context.evaluation.id)
+            and not alloc.next_allocation
+            and client_stops_by(alloc, now) > now
+            for alloc in allocs
+        )
+
+
+def _may_replace(alloc: Allocation) -> bool:
+    """Whether it is still wanted: it lives, or it failed and may be replaced in its turn."""
+    return alloc.desired_status not in SERVER_TERMINAL and (
+        alloc.client_status not in CLIENT_TERMINAL or alloc.client_status == CLIENT_FAILED
+    )

@@ -1,0 +1,109 @@
+"""The roll-out of a new version of one group: how many allocations may be replaced now, and what may be placed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from yurt.scheduler.reconcile.deployments import fresh_state
+from yurt.scheduler.reconcile.group_context import GroupContext
+from yurt.scheduler.reconcile.reschedule_policy import due
+from yurt.scheduler.reconcile.results import PlacementRequest, Results
+from yurt.scheduler.reconcile.update_kind import is_current
+from yurt.sdk.value import replace
+from yurt.structs.alloc import Allocation
+from yurt.structs.status import (
+    CLIENT_FAILED,
+    DEPLOYMENT_ACTIVE,
+    DEPLOYMENT_FAILED,
+    DEPLOYMENT_PAUSED,
+    JOB_SERVICE,
+)
+
+
+class GroupRollout:
+    """One group in the deployment of the job's version; `state` is None when the deployment does not know it."""
+
+    __slots__ = ("_context", "is_failed", "is_paused", "state")
+
+    def __init__(self, context: GroupContext) -> None:
+        self._context = context
+        deployment = context.deployment
+        self.is_paused = deployment is not None and deployment.status == DEPLOYMENT_PAUSED
+        self.is_failed = deployment is not None and deployment.status == DEPLOYMENT_FAILED
+        self.state = deployment.task_groups.get(context.group.name) if deployment is not None else None
+
+    @property
+    def is_promoted(self) -> bool:
+        """Whether the canaries are ordinary allocations from now on."""
+        return self.state is not None and self.state.promoted
+
+    def budget(
+        self, kept: list[Allocation], destructive: list[Allocation], migrate: list[Allocation], *, is_canarying: bool
+    ) -> int:
+        """How many may be replaced now, by the update block and the health of what was replaced before.
+
+        `kept` holds the failed ones that are rescheduled now as well: a version that fails must not take the place of
+        one that works. What the group lacks is placed first, out of the same budget.
+        """
+        update = self._context.group.update
+        if update is None or update.max_parallel <= 0 or not (destructive or migrate):
+            return self._context.group.count
+        if self.is_paused or self.is_failed or is_canarying:
+            return 0
+        deployment = self._context.deployment
+        if deployment is None:
+            return update.max_parallel
+        budget = update.max_parallel
+        for alloc in kept:
+            if alloc.deployment_id != deployment.id:
+                continue
+            healthy = alloc.deployment_status.healthy if alloc.deployment_status is not None else None
+            if healthy is False:
+                return 0
+            budget -= healthy is None
+        return max(0, budget)
+
+    def permitted(self, requests: Sequence[PlacementRequest], *, is_canarying: bool) -> list[PlacementRequest]:
+        """Those of the requests that the deployment permits now."""
+        is_open = not (self.is_paused or self.is_failed or is_canarying)
+        deployment = self._context.deployment
+        found = []
+        for request in requests:
+            previous = request.previous
+            is_own = deployment is not None and previous is not None and previous.deployment_id == deployment.id
+            # What was lost or failed is replaced even so; a failed version does not get its own failures back.
+            if is_open or (previous is not None and not (request.is_rescheduled and self.is_failed and is_own)):
+                found.append(request)
+        return found
+
+    def begin(
+        self, allocs: Sequence[Allocation], results: Results, *, updated: int, placed: int, canarying: bool
+    ) -> None:
+        """Note the group for the deployment that begins with this plan: what waits for canaries counts.
+
+        The canaries count as well while the group waits for a lost client and none can be placed yet.
+        """
+        context, update = self._context, self._context.group.update
+        if context.deployment is not None or update is None or update.max_parallel <= 0:
+            return
+        if context.job.type != JOB_SERVICE:
+            return
+        total = updated + placed
+        if not total or (not updated and any(is_current(alloc, context.job) for alloc in allocs)):
+            return
+        results.states[context.group.name] = replace(
+            fresh_state(context.group), desired_total=total, desired_canaries=update.canary if canarying else 0
+        )
+
+    def holds_failed(self, present: list[Allocation]) -> bool:
+        """Whether failed allocations of the deployment wait to be marked for replacement.
+
+        Whoever watches the deployment marks them; once it has ended nobody would.
+        """
+        deployment = self._context.deployment
+        if deployment is None or deployment.status not in DEPLOYMENT_ACTIVE:
+            return False
+        return any(
+            alloc.client_status == CLIENT_FAILED and alloc.deployment_id == deployment.id and due(alloc).is_eligible
+            for alloc in present
+        )
