@@ -31,6 +31,7 @@ BY_WATCHER = "server.deployment_watcher bases the command on the deployment and 
 BY_DRAINER = "server.resources.drain bases the command on the node"
 MIRROR = "a copy of what the authoritative region has, which alone decides"
 LOOKED_AT_TWICE = "apply makes the same checks; the look ahead words the refusal as Nomad does"
+ROLE_BY_NAME = "a role's id is looked up by its name; apply checks that the role is there"
 
 EXCUSES: dict[str, str] = {
     "server/clients/node_service.py::_granted: AddNodeEvents": "an event changes nothing that anybody was promised",
@@ -46,6 +47,10 @@ EXCUSES: dict[str, str] = {
     "server/resources/variables.py::decision: LockVariable": "apply decides who holds it; the caller gives items",
     "server/operations/cluster.py::delete: DeleteNamespaces": LOOKED_AT_TWICE,
     "server/operations/cluster.py::delete: DeleteNodePools": LOOKED_AT_TWICE,
+    "server/resources/acl_tokens.py::create: CreateACLToken": ROLE_BY_NAME,
+    "server/resources/acl_tokens.py::update: UpdateACLToken": ROLE_BY_NAME,
+    "server/resources/acl_tokens.py::exchange_one_time: TakeOneTimeToken": "apply decides who uses it",
+    "duties/acl_gc.py::expired: CollectACL": "apply looks at the time of each again",
     "duties/deployments.py::watch: UpsertEvaluations": BY_WATCHER,
     "duties/deployments.py::watch: SetDesiredTransitions": BY_WATCHER,
     "duties/deployments.py::watch: PromoteDeployment": BY_WATCHER,

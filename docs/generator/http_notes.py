@@ -96,6 +96,36 @@ PUT /v1/namespace | Makes or changes one.
 GET /v1/namespace/:name | A namespace.
 PUT /v1/namespace/:name | Makes or changes it.
 DELETE /v1/namespace/:name | Deletes it; not while it has jobs that are not dead.
+PUT /v1/acl/bootstrap | Makes the first management token; `BootstrapSecret` (a UUID) chooses its secret. Works once.
+GET /v1/acl/policies | The caller's policies without their rules; all of them for a management token.
+GET /v1/acl/policy/self | The policies that the caller's rights follow from; null for a management token.
+GET /v1/acl/policy/:name | A policy: of the caller, `anonymous`, or any one for a management token.
+PUT /v1/acl/policy/:name | Stores a policy; a wrong one is refused with every mistake and its place.
+DELETE /v1/acl/policy/:name | Deletes a policy; tokens and roles that name it lose its rights.
+GET /v1/acl/roles | The roles of the caller's token; all of them for a management token.
+PUT /v1/acl/role | Makes a role of policies.
+GET /v1/acl/role/:id | A role.
+PUT /v1/acl/role/:id | Changes a role.
+DELETE /v1/acl/role/:id | Deletes a role; tokens lose it.
+GET /v1/acl/role/name/:name | A role by its name.
+GET /v1/acl/tokens | All tokens, without their secrets.
+PUT /v1/acl/token | Makes a token. Its secret is in the answer, and nowhere else: only its hash is stored.
+GET /v1/acl/token/self | The caller's token; the anonymous one for a caller without.
+GET /v1/acl/token/:id | A token by its accessor id; its secret is shown to its holder.
+PUT /v1/acl/token/:id | Changes name, type, policies and roles of a token.
+DELETE /v1/acl/token/:id | Revokes a token.
+PUT /v1/acl/token/onetime | Makes a one-time token for the caller's own, valid for 10 minutes.
+PUT /v1/acl/token/onetime/exchange | The token behind a one-time token (`OneTimeSecretID`), which is used up.
+GET /v1/acl/auth-methods | The login methods, for everybody.
+PUT /v1/acl/auth-method | Stores a login method; what it leaves out is taken from the stored one.
+GET /v1/acl/auth-method/:name | A login method, without its secrets.
+PUT /v1/acl/auth-method/:name | The same.
+DELETE /v1/acl/auth-method/:name | Deletes a login method; its binding rules stay.
+GET /v1/acl/binding-rules | All binding rules.
+PUT /v1/acl/binding-rule | Makes a binding rule.
+GET /v1/acl/binding-rule/:id | A binding rule.
+PUT /v1/acl/binding-rule/:id | Changes a binding rule; what it leaves out is taken from the stored one.
+DELETE /v1/acl/binding-rule/:id | Deletes a binding rule.
 PUT /v1/acl/identity/client-introduction-token | Makes a token for a new node (`TTL`, `NodeName`, `NodePool`).
 GET /v1/node/pools | All node pools.
 PUT /v1/node/pools | Makes or changes one.

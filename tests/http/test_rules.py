@@ -92,7 +92,7 @@ async def test_an_enterprise_route_is_501(api: Api, path: str) -> None:
     assert (answer.status, answer.text) == (501, "Nomad Enterprise only endpoint")
 
 
-@pytest.mark.parametrize("path", ["/v1/acl/policies", "/v1/acl/token/self", "/v1/acl/bootstrap"])
+@pytest.mark.parametrize("path", ["/v1/acl/policies", "/v1/acl/token/self", "/v1/acl/login"])
 async def test_acl_routes_say_that_acls_are_off(api: Api, path: str) -> None:
     answer = await api.get(path)
     assert (answer.status, answer.text) == (400, "ACL support disabled")

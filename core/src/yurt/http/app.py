@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 
 from aiohttp import hdrs, web
 
-from yurt.access.authority import ALLOW_ALL
+from yurt.access.authority import ALLOW_ALL, Authority
+from yurt.acl import AclAuthority
 from yurt.http.agent_info import AgentInfo
 from yurt.http.call import AUTHORITY, CONTEXT, Context
 from yurt.http.cluster import CLUSTER, LoneServer
@@ -89,12 +90,19 @@ def make_app(
     if server is not None:
         app[PLACES] = Places(server, others)
         app[CLUSTER] = LoneServer(agent)
-    app[AUTHORITY] = ALLOW_ALL
+    app[AUTHORITY] = authority_of(server)
     app[POLICY] = policy_of(agent)
     app[STRANGERS] = Strangers(server.metrics if server is not None else None)
     add_all_routes(app)
     app.on_response_prepare.append(_add_headers)
     return app
+
+
+def authority_of(server: Server | None) -> Authority:
+    """Who decides about requests: tokens and policies where access control is on."""
+    if server is None or not server.config.acl.enabled:
+        return ALLOW_ALL
+    return AclAuthority(lambda: server.state, server.env.now)
 
 
 @web.middleware

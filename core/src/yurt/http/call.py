@@ -89,6 +89,11 @@ class Call:
         if self.context.server is None:
             raise NoServer("No known servers: this agent runs no server")
 
+    def need_acl(self) -> None:
+        """Raises Refused (400) while access control is off."""
+        if not self.settings.acl.enabled:
+            raise Refused(400, "ACL support disabled")
+
     @property
     def cluster(self) -> Cluster:
         """The servers as a whole; raises NoServer as `server` does."""

@@ -1,4 +1,6 @@
-"""Where a request came from: its address and certificate, or what the agent that passed it on says of them.
+"""The actor of a request: the token that it shows, and where it came from.
+
+Where it came from is its address and certificate, or what the agent that passed it on says of them.
 
 An agent puts a request that another agent passes on to its own HTTP address. What the frame between the agents says of
 the request's origin goes with it in a header that is sealed: it counts only with a secret that this process made for
@@ -9,15 +11,20 @@ from __future__ import annotations
 
 import base64
 import hmac
+import re
 import secrets
 from typing import Final
 
 import msgspec
 from aiohttp import web
 
-from yurt.access import Actor, Origin, Through
+from yurt.access import Actor, Caller, InvalidToken, NoToken, Origin, ShownToken, Through
 from yurt.http.marks import ORIGIN
 from yurt.sdk.value import replace
+from yurt.structs.acl import hash_of_secret
+
+UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+NO_TOKEN: Final = "the token is no secret of an ACL token"
 
 _SEAL: Final = secrets.token_urlsafe(32)
 _encode = msgspec.json.Encoder().encode
@@ -27,8 +34,24 @@ ADDRESS_MAX: Final = 64
 
 
 def actor_of(request: web.Request) -> Actor:
-    """The actor of a request: everybody, until access control exists."""
-    return Actor(origin=origin_of(request))
+    """The actor of a request: what the caller showed, and where the request came from."""
+    return Actor(caller=caller_of(token_text(request)), origin=origin_of(request))
+
+
+def token_text(request: web.Request) -> str:
+    """The secret that a request shows: of X-Nomad-Token, else of `Authorization: Bearer`; "" for none."""
+    shown = request.headers.get("X-Nomad-Token", "").strip()
+    if shown:
+        return shown
+    words = request.headers.get("Authorization", "").split()
+    return words[1] if len(words) > 1 and words[0].lower() == "bearer" else ""
+
+
+def caller_of(text: str) -> Caller:
+    """What a caller shows by this text; what is no token leaves it without rights, also without those of anybody."""
+    if not text:
+        return NoToken()
+    return ShownToken(secret_hash=hash_of_secret(text)) if UUID.fullmatch(text) else InvalidToken(problem=NO_TOKEN)
 
 
 def origin_of(request: web.Request) -> Origin:

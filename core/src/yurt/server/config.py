@@ -19,6 +19,7 @@ class GcThresholds(Value):
     deployment_s: float = HOUR_S
     root_key_interval_s: float = 600.0
     root_key_s: float = HOUR_S
+    acl_token_s: float = HOUR_S
 
 
 class RejectionConfig(Value):
@@ -37,6 +38,14 @@ class IntroductionConfig(Value):
     max_ttl_s: float = 1800.0
 
 
+class AclConfig(Value):
+    """Access control."""
+
+    enabled: bool = False
+    token_min_expiration_ttl_s: float = 60.0
+    token_max_expiration_ttl_s: float = 24 * HOUR_S
+
+
 class ServerConfig(Value):
     """Settings of one server."""
 
@@ -51,6 +60,7 @@ class ServerConfig(Value):
     max_heartbeats_per_second: float = 50.0
     failover_heartbeat_ttl_s: float = 300.0
     gc: GcThresholds = GcThresholds()
+    acl: AclConfig = AclConfig()
     introduction: IntroductionConfig = IntroductionConfig()
     rejections: RejectionConfig = RejectionConfig()
     job_max_count: int = 50000

@@ -13,7 +13,7 @@ from typing import Any
 import aiohttp
 from aiohttp.test_utils import TestClient, TestServer
 
-from yurt.access.authority import ALLOW_ALL, Authority
+from yurt.access.authority import Authority
 from yurt.client.client import Client
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
@@ -114,12 +114,13 @@ async def serving(
     facts: Mapping[str, Any] | None = None,
     log: CommandLog | None = None,
     client: Client | None = None,
-    authority: Authority = ALLOW_ALL,
+    authority: Authority | None = None,
     **settings: Any,
 ) -> AsyncIterator[Api]:
     """The application over a leading server without nodes, with these settings, among these servers and regions.
 
-    `facts`: fields of its `AgentInfo`. `client`: the one in the same agent. `authority`: who decides about requests.
+    `facts`: fields of its `AgentInfo`. `client`: the one in the same agent.
+    `authority`: who decides about requests, in the place of the server's own.
     """
     server = Server(ServerConfig(name="test", **settings), env=RealEnv(), log=log or MemoryLog())
     ready = asyncio.Event()
@@ -130,7 +131,8 @@ async def serving(
         async with asyncio.timeout(START_LIMIT_S):
             await ready.wait()
         app = make_app(server, client, agent)
-        app[AUTHORITY] = authority
+        if authority is not None:
+            app[AUTHORITY] = authority
         if cluster is not None:
             app[CLUSTER] = cluster
         if regions is not None:

@@ -23,8 +23,9 @@ async def enterprise(call: Call) -> web.Response:
 
 
 async def acl_disabled(call: Call) -> web.Response:
-    """Any ACL route: ACLs are off."""
-    raise Refused(400, "ACL support disabled")
+    """Any other ACL route: 400 while access control is off, and else a path that does not exist."""
+    call.need_acl()
+    raise Refused(404, "")
 
 
 ROUTES = (

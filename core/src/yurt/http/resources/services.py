@@ -135,11 +135,13 @@ async def _below(call: Call, kind: type[Rows[K, Any]], key: K, column: str, *, m
 
 
 READ_JOB = needs.namespace(Capability.READ_JOB)
+READ_SERVICES = needs.any_of(READ_JOB, needs.WORKLOAD)
+"""A task finds the services of its own namespace without any policy."""
 DELETE_SERVICE_REGISTRATION = needs.namespace(Capability.SUBMIT_JOB, Capability.DELETE_SERVICE_REGISTRATION)
 
 ROUTES = (
-    routes.get("/v1/services", list_services, needs=READ_JOB, scope=QUERY, from_nodes=True),
-    routes.get("/v1/service/{name}", read, needs=READ_JOB, scope=QUERY, from_nodes=True),
+    routes.get("/v1/services", list_services, needs=READ_SERVICES, scope=QUERY, from_nodes=True),
+    routes.get("/v1/service/{name}", read, needs=READ_SERVICES, scope=QUERY, from_nodes=True),
     routes.delete("/v1/service/{name}/{id}", delete, needs=DELETE_SERVICE_REGISTRATION, scope=QUERY, from_nodes=True),
     routes.get("/v1/allocation/{id}/services", of_alloc, needs=READ_JOB, scope=ROW, from_nodes=True),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 from typing import IO, TYPE_CHECKING, Final
 
 from yurt.fsm.restore import PIECES_MAX
@@ -12,6 +13,8 @@ from yurt.structs.commands import FinishRestore, StageRestore
 
 if TYPE_CHECKING:
     from yurt.server.server import Server
+
+log = logging.getLogger(__name__)
 
 PIECE_BYTES: Final = 512 * 1024
 TERM_POLL_S: Final = 0.01
@@ -31,13 +34,24 @@ async def restore(server: Server, state: IO[bytes], size: int) -> int:
         piece = await asyncio.to_thread(state.read, PIECE_BYTES)
         digest.update(piece)
         await server.propose(StageRestore(restore_id=restore_id, number=number, data=piece))
-    before = server.term
+    before, known = server.term, _tokens_of(server)
     try:
         applied = await server.propose(FinishRestore(restore_id=restore_id, count=count, digest=digest.hexdigest()))
     except (Invalid, NotFound):
         await server.propose(StageRestore(restore_id=restore_id, number=0, data=b""))
         raise
+    _tell_revived(_tokens_of(server) - known)
     async with asyncio.timeout(TERM_LIMIT_S):
         while server.term is before or not server.is_leader:
             await server.env.sleep(TERM_POLL_S)
     return applied.index
+
+
+def _tokens_of(server: Server) -> frozenset[str]:
+    return frozenset(server.state.acl_tokens.keys())
+
+
+def _tell_revived(tokens: frozenset[str]) -> None:
+    """Say that tokens became valid: in a new cluster nobody knows which of them were revoked after the snapshot."""
+    if tokens:
+        log.warning("restored snapshot: ACL tokens became valid, revoke those that must not be: tokens=%d", len(tokens))

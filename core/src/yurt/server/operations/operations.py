@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from yurt.access import Access
 from yurt.server.clients.introduction import Introductions
+from yurt.server.operations.acl import AclPolicyOperations, AclTokenOperations
 from yurt.server.operations.cluster import NamespaceOperations, NodeOperations, NodePoolOperations
 from yurt.server.operations.explanations import Explanations
 from yurt.server.operations.jobs import JobOperations
@@ -23,6 +24,8 @@ from yurt.server.operations.scheduling import AllocationOperations, DeploymentOp
 from yurt.server.operations.services import ServiceOperations
 from yurt.server.operations.variables import VariableOperations
 from yurt.server.operations.volumes import CsiVolumeOperations, HostVolumeOperations
+from yurt.server.resources.acl_policies import AclPolicies
+from yurt.server.resources.acl_tokens import AclTokens
 from yurt.server.resources.csi_volumes import CsiVolumes
 from yurt.state import Snapshot
 
@@ -118,3 +121,13 @@ class Operations:
     def node_pools(self) -> NodePoolOperations:
         """Node pools."""
         return NodePoolOperations(self._server.writer, self._server.config.region, self._access)
+
+    @property
+    def acl_tokens(self) -> AclTokenOperations:
+        """Tokens."""
+        return AclTokenOperations(AclTokens(self._server), self._access)
+
+    @property
+    def acl_policies(self) -> AclPolicyOperations:
+        """Policies, roles, login methods and binding rules."""
+        return AclPolicyOperations(AclPolicies(self._server), self._access)

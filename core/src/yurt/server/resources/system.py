@@ -11,6 +11,7 @@ from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import UnixNano
 from yurt.server.keys.root_key_gc import RootKeyCollector
 from yurt.server.log.log_writer import Stale
+from yurt.server.resources.acl_tokens import AclTokens
 from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
 from yurt.structs.commands import DeleteJobs, SetAutopilotConfiguration, SetSchedulerConfiguration
 
@@ -33,6 +34,7 @@ class System:
         now = self._server.env.now()
         count = await self._collect(Cutoffs(eval=now, batch_eval=now, job=now, node=now, deployment=now), now)
         count += await RootKeyCollector(self._server).collect()
+        count += await AclTokens(self._server).collect(age_s=0.0)
         await self._release_rows()
         return count
 
@@ -57,6 +59,7 @@ class System:
                 deployment=_before(now, thresholds.deployment_s),
             )
             await self._collect(cutoffs, now)
+            await AclTokens(self._server).collect(age_s=thresholds.acl_token_s)
 
     async def set_scheduler_config(
         self, configuration: SchedulerConfiguration, *, check_index: int | None = None

@@ -1,0 +1,172 @@
+"""Rules about what access control stores, beyond what `apply` decides; the texts are Nomad's.
+
+Each function raises Invalid with all that is wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from yurt.acl.parsing import parse_policy
+from yurt.acl.policy import PolicyError
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import NANOSECONDS, Duration
+from yurt.structs.acl import (
+    CLIENT,
+    GLOBAL,
+    LOCAL,
+    MANAGEMENT,
+    POLICY,
+    ROLE,
+    ACLAuthMethod,
+    ACLBindingRule,
+    ACLPolicy,
+    ACLRole,
+    ACLToken,
+)
+
+NAME: Final = re.compile(r"[a-zA-Z0-9-]{1,128}")
+DESCRIPTION_BYTES_MAX: Final = 256
+TOKEN_NAME_BYTES_MAX: Final = 256
+LINKS_MAX: Final = 1024
+"""Policies or roles of one token or role."""
+
+
+def check_policy(policy: ACLPolicy) -> None:
+    """A policy before it is stored."""
+    found = _name_and_description(policy.name, policy.description)
+    try:
+        parse_policy(policy.name, policy.rules)
+    except PolicyError as error:
+        found.append(f"failed to parse rules: {error}")
+    job = policy.job_acl
+    if job is not None:
+        if job.job_id and not job.namespace:
+            found.append("namespace must be set to set job ID")
+        if job.group and not job.job_id:
+            found.append("job ID must be set to set group")
+        if job.task and not job.group:
+            found.append("group must be set to set task")
+    _raise("policy", found)
+
+
+def check_role(role: ACLRole) -> None:
+    """A role before it is stored."""
+    found = _name_and_description(role.name, role.description)
+    if not role.policies:
+        found.append("at least one policy should be specified")
+    if len(role.policies) > LINKS_MAX:
+        found.append(f"more than {LINKS_MAX} policies")
+    _raise("role", found)
+
+
+def check_token(token: ACLToken) -> None:
+    """The parts of a token that its holder's rights follow from."""
+    found = []
+    if len(token.name.encode("utf-8", "surrogatepass")) > TOKEN_NAME_BYTES_MAX:
+        found.append("token name too long")
+    if len(token.policies) + len(token.roles) > LINKS_MAX:
+        found.append(f"more than {LINKS_MAX} policies and roles")
+    if token.type == CLIENT:
+        if not token.policies and not token.roles:
+            found.append("client token missing policies or roles")
+    elif token.type == MANAGEMENT:
+        if token.policies or token.roles:
+            found.append("management token cannot be associated with policies or roles")
+    else:
+        found.append("token type must be client or management")
+    _raise("token", found)
+
+
+def check_token_times(token: ACLToken, *, min_ttl: Duration, max_ttl: Duration) -> None:
+    """The expiry of a new token, which is between two bounds, or none."""
+    found = []
+    if token.expiration_ttl < 0:
+        found.append(f"token expiration TTL '{_go(token.expiration_ttl)}' should not be negative")
+    elif token.expiration_time:
+        lasts = token.expiration_time - token.create_time
+        if lasts < 0:
+            found.append("expiration time cannot be before create time")
+        elif lasts > max_ttl:
+            found.append(f"expiration time cannot be more than {_go(max_ttl)} in the future (was {_go(lasts)})")
+        elif lasts < min_ttl:
+            found.append(f"expiration time cannot be less than {_go(min_ttl)} in the future (was {_go(lasts)})")
+    _raise("token", found)
+
+
+def check_auth_method(method: ACLAuthMethod, *, min_ttl: Duration, max_ttl: Duration) -> None:
+    """A login method before it is stored."""
+    found = []
+    if not NAME.fullmatch(method.name):
+        found.append(f"invalid name '{method.name[:140]}'")
+    if method.token_locality not in (LOCAL, GLOBAL):
+        found.append(f"invalid token locality '{method.token_locality[:64]}'")
+    if method.type not in ("OIDC", "JWT"):
+        found.append(f"invalid token type '{method.type[:64]}'")
+    else:
+        found.extend(f"invalid config: {text}" for text in _config_problems(method))
+    if not min_ttl <= method.max_token_ttl <= max_ttl:
+        text = f"(should be between {_go(min_ttl)} and {_go(max_ttl)})"
+        found.append(f"invalid MaxTokenTTL value '{_go(method.max_token_ttl)}' {text}")
+    _raise("auth method", found)
+
+
+def check_binding_rule(rule: ACLBindingRule) -> None:
+    """A binding rule before it is stored."""
+    found = []
+    if len(rule.description.encode("utf-8", "surrogatepass")) > DESCRIPTION_BYTES_MAX:
+        found.append(f"description longer than {DESCRIPTION_BYTES_MAX}")
+    if not rule.auth_method:
+        found.append("auth method is missing")
+    if not rule.bind_type:
+        found.append("bind type is missing")
+    elif rule.bind_type in (ROLE, POLICY):
+        if not rule.bind_name:
+            found.append("bind name is missing")
+    elif rule.bind_type == MANAGEMENT:
+        if rule.bind_name:
+            found.append("bind name should be empty")
+    else:
+        found.append(f'unsupported bind type: "{rule.bind_type[:64]}"')
+    _raise("binding rule", found)
+
+
+def _config_problems(method: ACLAuthMethod) -> Iterable[str]:
+    config = method.config
+    if config is None:
+        yield "missing"
+    elif method.type == "OIDC":
+        if not config.oidc_discovery_url:
+            yield "missing OIDCDiscoveryURL"
+        if not config.oidc_client_id:
+            yield "missing OIDCClientID"
+    elif not (config.oidc_discovery_url or config.jwks_url or config.jwt_validation_pub_keys):
+        yield "JWT auth method requires either OIDCDiscoveryURL, or JWKS URL, or JWTValidationPubKeys set"
+
+
+def _name_and_description(name: str, description: str) -> list[str]:
+    found = []
+    if not NAME.fullmatch(name):
+        found.append(f"invalid name '{name[:140]}'")
+    if len(description.encode("utf-8", "surrogatepass")) > DESCRIPTION_BYTES_MAX:
+        found.append(f"description longer than {DESCRIPTION_BYTES_MAX}")
+    return found
+
+
+def _raise(kind: str, found: list[str]) -> None:
+    if found:
+        count = f"{len(found)} error{'s' if len(found) > 1 else ''} occurred:\n"
+        raise Invalid(f"{kind} 0 invalid: {count}" + "".join(f"\t* {text}\n" for text in found) + "\n")
+
+
+def _go(duration: int) -> str:
+    """A duration of whole seconds as Go writes it: `1h0m0s`."""
+    sign, rest = ("-" if duration < 0 else ""), abs(duration)
+    minutes, nanoseconds = divmod(rest, 60 * NANOSECONDS)
+    hours, minutes = divmod(minutes, 60)
+    seconds_text = f"{nanoseconds / NANOSECONDS:.9f}".rstrip("0").rstrip(".") + "s"
+    if hours:
+        return f"{sign}{hours}h{minutes}m{seconds_text}"
+    return f"{sign}{minutes}m{seconds_text}" if minutes else f"{sign}{seconds_text}"

@@ -1,0 +1,39 @@
+"""What access control may forget: expired tokens, one-time tokens and revocations of tokens that would be over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Final
+
+from yurt.sdk.value import UnixNano
+from yurt.state import Snapshot
+from yurt.structs.acl import is_expired
+from yurt.structs.commands import CollectACL
+
+BATCH: Final = 500
+"""Rows of each kind that one command forgets."""
+
+
+def expired(state: Snapshot, now: UnixNano, created_before: UnixNano) -> Iterator[CollectACL]:
+    """Commands that forget what is over; tokens only when they are old enough to have been noticed."""
+    tokens = [
+        token.accessor_id
+        for token in state.acl_tokens.each_where("expiring", "expiring")
+        if is_expired(token, now) and token.create_time < created_before
+    ]
+    one_time = [token.secret_hash for token in state.one_time_tokens.values() if token.expires_at <= now]
+    revoked = [each.accessor_id for each in state.acl_revocations.values() if 0 < each.expiration_time <= now]
+    for some in zip_longest(*(_batches(sorted(ids)) for ids in (tokens, one_time, revoked)), fillvalue=()):
+        yield CollectACL(
+            now=now,
+            created_before=created_before,
+            accessor_ids=tuple(some[0]),
+            one_time_hashes=tuple(some[1]),
+            revoked_ids=tuple(some[2]),
+        )
+
+
+def _batches(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for at in range(0, len(ids), BATCH):
+        yield ids[at : at + BATCH]

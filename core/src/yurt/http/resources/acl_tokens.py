@@ -1,0 +1,215 @@
+"""Tokens: bootstrap, the tokens themselves, and one-time tokens.
+
+The secret of a token is shown to whoever makes it and to its holder; nobody else can be told, as only its hash is
+stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from yurt.access import needs
+from yurt.api.encode import to_wire
+from yurt.http import routes
+from yurt.http.answers import changed_view, list_rows
+from yurt.http.call import Call, empty_answer, json_answer, object_missing, read_answer
+from yurt.http.callers import UUID, token_text
+from yurt.http.errors import Refused
+from yurt.http.forwarding.regions import need_authority
+from yurt.http.lists import check_prefix, check_uuid
+from yurt.http.resources.acl_policies import OWN
+from yurt.http.resources.acl_wire import (
+    ANONYMOUS_TOKEN,
+    duration_of,
+    refused,
+    stub_wire,
+    time_of,
+    token_wire,
+)
+from yurt.sdk.errors import NotFound
+from yurt.sdk.value import Value, spelled
+from yurt.server.resources.acl_tokens import MadeToken
+from yurt.server.views import View
+from yurt.server.views.acl import RoleRows, TokenRows, is_management
+from yurt.structs.acl import CLIENT, ACLToken, ACLTokenRoleLink
+
+MISSING = "ACL token not found"
+DENIED = "Permission denied"
+
+
+class BootstrapBody(Value):
+    """The first token's secret, where the operator wants to choose it."""
+
+    bootstrap_secret: str = ""
+
+
+class TokenBody(Value, rename=spelled(is_global="Global")):
+    """A token that is to be made or changed."""
+
+    accessor_id: str = ""
+    secret_id: str = ""
+    name: str = ""
+    type: str = ""
+    policies: tuple[str, ...] = ()
+    roles: tuple[ACLTokenRoleLink, ...] = ()
+    is_global: bool = False
+    expiration_time: str | None = None
+    expiration_ttl: str | int | None = None
+
+    def token(self) -> ACLToken:
+        """The token, without what the server decides."""
+        return ACLToken(
+            accessor_id=self.accessor_id.lower(),
+            name=self.name,
+            type=self.type,
+            policies=tuple(dict.fromkeys(self.policies)),
+            roles=tuple(dict.fromkeys(self.roles)),
+            is_global=self.is_global,
+            expiration_time=time_of(self.expiration_time, "ExpirationTime"),
+            expiration_ttl=duration_of(self.expiration_ttl, "ExpirationTTL"),
+        )
+
+
+class ExchangeBody(Value):
+    """The secret of a one-time token."""
+
+    one_time_secret_id: str = ""
+
+
+async def bootstrap(call: Call) -> web.Response:
+    """PUT /v1/acl/bootstrap: the first management token."""
+    call.need_acl()
+    need_authority(call)
+    body = await call.body(BootstrapBody, optional=True)
+    return _made(call, await refused(call.operations.acl_tokens.bootstrap(body.bootstrap_secret)))
+
+
+def _made(call: Call, made: MadeToken) -> web.Response:
+    """A token with its secret: the only time that it is told to somebody else than its holder."""
+    wire = token_wire(made.token, call.view().of(RoleRows), secret=made.secret)
+    return json_answer(call, wire, index=made.log_index)
+
+
+async def list_tokens(call: Call) -> web.Response:
+    """GET /v1/acl/tokens."""
+    call.need_acl()
+    prefix = check_prefix(call.options.prefix, "acl token")
+
+    def render(view: View) -> Callable[[ACLToken], dict[str, Any]]:
+        roles = view.of(RoleRows)
+        return lambda row: stub_wire(row, roles)
+
+    return await list_rows(
+        call, (TokenRows, RoleRows),
+        lambda view: view.of(TokenRows).all().where(lambda row: row.accessor_id.startswith(prefix)),
+        render=render, key=lambda row: (row.create_index, row.accessor_id),
+    )  # fmt: skip
+
+
+async def own_token(call: Call) -> web.Response:
+    """GET /v1/acl/token/self: the caller's token; the anonymous one for a caller without."""
+    call.need_acl()
+    view, index = await changed_view(call, [TokenRows.watched()], lambda view: view.of(TokenRows).index)
+    secret = token_text(call.request)
+    token = view.of(TokenRows).own() if secret else ANONYMOUS_TOKEN
+    if token is None:
+        return object_missing(call, MISSING, index)
+    return read_answer(call, token_wire(token, view.of(RoleRows), secret=secret), index)
+
+
+async def read_token(call: Call) -> web.Response:
+    """GET /v1/acl/token/:accessor: with its secret for its holder."""
+    call.need_acl()
+    accessor_id = check_uuid(call.part("id"), "acl token")
+    view, index = await changed_view(
+        call, [TokenRows.watched(accessor_id)], lambda view: view.of(TokenRows).index_of(accessor_id)
+    )
+    token = view.of(TokenRows).get(accessor_id)
+    if token is None:
+        if is_management(call.access):
+            return object_missing(call, MISSING, index)
+        raise Refused(403, DENIED)
+    own = view.of(TokenRows).own()
+    secret = token_text(call.request) if own is not None and own.accessor_id == accessor_id else ""
+    return read_answer(call, token_wire(token, view.of(RoleRows), secret=secret), index)
+
+
+async def create_token(call: Call) -> web.Response:
+    """PUT /v1/acl/token: a new token; one with an accessor id and no secret is changed."""
+    call.need_acl()
+    body = await call.body(TokenBody)
+    token = body.token()
+    if token.is_global:
+        need_authority(call)
+    if not token.accessor_id:
+        return _made(call, await refused(call.operations.acl_tokens.create(token, "")))
+    if body.secret_id and token.accessor_id not in call.view().of(TokenRows):
+        return await _upload(call, token, body.secret_id)
+    return _made(call, await refused(call.operations.acl_tokens.update(token)))
+
+
+async def _upload(call: Call, token: ACLToken, secret: str) -> web.Response:
+    """A token under ids that the caller brings."""
+    if not UUID.fullmatch(token.accessor_id) or not UUID.fullmatch(secret) or token.type != CLIENT:
+        raise Refused(400, f"cannot find token {token.accessor_id}")
+    return _made(call, await refused(call.operations.acl_tokens.create(token, secret)))
+
+
+async def update_token(call: Call) -> web.Response:
+    """PUT /v1/acl/token/:accessor."""
+    call.need_acl()
+    token = (await call.body(TokenBody)).token()
+    if token.accessor_id != call.part("id").lower():
+        raise Refused(400, "ACL token accessor does not match request path")
+    if token.is_global:
+        need_authority(call)
+    return _made(call, await refused(call.operations.acl_tokens.update(token)))
+
+
+async def delete_token(call: Call) -> web.Response:
+    """DELETE /v1/acl/token/:accessor: revokes it."""
+    call.need_acl()
+    accessor_id = call.part("id").lower()
+    row = call.view().of(TokenRows).get(accessor_id)
+    if row is not None and row.is_global:
+        need_authority(call)
+    try:
+        return empty_answer(index=await call.operations.acl_tokens.delete(accessor_id))
+    except NotFound as error:
+        raise Refused(400, str(error)) from error
+
+
+async def make_one_time(call: Call) -> web.Response:
+    """PUT /v1/acl/token/onetime: a one-time token for the caller's own."""
+    call.need_acl()
+    token = call.view().of(TokenRows).own()
+    if token is None:
+        raise Refused(403, DENIED)
+    made = await call.operations.acl_tokens.make_one_time(token, token_text(call.request))
+    wire = {**to_wire(made.token), "OneTimeSecretID": made.secret}
+    return json_answer(call, {"OneTimeToken": wire}, index=made.log_index)
+
+
+async def exchange_one_time(call: Call) -> web.Response:
+    """PUT /v1/acl/token/onetime/exchange: the token behind a one-time token, once."""
+    call.need_acl()
+    body = await call.body(ExchangeBody)
+    made = await call.operations.acl_tokens.exchange_one_time(body.one_time_secret_id)
+    wire = token_wire(made.token, call.view().of(RoleRows), secret=made.secret)
+    return json_answer(call, {"Token": wire}, index=made.log_index)
+
+
+ROUTES = (
+    routes.write("/v1/acl/bootstrap", bootstrap, needs=needs.ANONYMOUS, from_nodes=True),
+    routes.get("/v1/acl/tokens", list_tokens, needs=needs.MANAGEMENT, from_nodes=True),
+    routes.write("/v1/acl/token", create_token, needs=needs.MANAGEMENT, from_nodes=True),
+    routes.get("/v1/acl/token/self", own_token, needs=OWN, from_nodes=True),
+    routes.write("/v1/acl/token/onetime", make_one_time, needs=needs.AUTHENTICATED, from_nodes=True),
+    routes.write("/v1/acl/token/onetime/exchange", exchange_one_time, needs=needs.ANONYMOUS, from_nodes=True),
+    routes.get("/v1/acl/token/{id}", read_token, needs=OWN, from_nodes=True),
+    routes.write("/v1/acl/token/{id}", update_token, needs=needs.MANAGEMENT, from_nodes=True),
+    routes.delete("/v1/acl/token/{id}", delete_token, needs=needs.MANAGEMENT, from_nodes=True),
+)

@@ -1,0 +1,75 @@
+"""What the routes of access control share: bodies and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any, Final, TypeVar
+
+from yurt.api.encode import to_wire
+from yurt.api.times import parse_duration, parse_rfc3339
+from yurt.http.errors import Refused
+from yurt.lifecycle.durations import duration_text
+from yurt.sdk.errors import Conflict, Invalid
+from yurt.sdk.value import Duration
+from yurt.server.views.acl import RoleRows
+from yurt.structs.acl import ANONYMOUS, ACLAuthMethod, ACLToken
+
+T = TypeVar("T")
+
+ANONYMOUS_TOKEN: Final = ACLToken(accessor_id=ANONYMOUS, name="Anonymous Token", policies=(ANONYMOUS,))
+
+
+async def refused(work: Awaitable[T]) -> T:
+    """Await an operation; what it refuses becomes 400 with its text."""
+    try:
+        return await work
+    except (Invalid, Conflict) as error:
+        raise Refused(400, str(error), reason=error.reason) from error
+
+
+def token_wire(token: ACLToken, roles: RoleRows, *, secret: str) -> dict[str, Any]:
+    """A token as the API shows it; links to roles that are gone are left out."""
+    wire: dict[str, Any] = stub_wire(token, roles)
+    wire["SecretID"] = secret
+    if token.expiration_ttl:
+        wire["ExpirationTTL"] = duration_text(token.expiration_ttl)
+    return wire
+
+
+def stub_wire(token: ACLToken, roles: RoleRows) -> dict[str, Any]:
+    """A token in a list."""
+    wire: dict[str, Any] = to_wire(token)
+    del wire["ExpirationTTL"]
+    if not token.expiration_time:
+        del wire["ExpirationTime"]
+    named = [(link.id, roles.name_of(link.id)) for link in token.roles]
+    wire["Roles"] = [{"ID": role_id, "Name": name} for role_id, name in named if name] or None
+    return wire
+
+
+def method_wire(method: ACLAuthMethod) -> dict[str, Any]:
+    """A login method as the API shows it: durations as texts."""
+    wire: dict[str, Any] = to_wire(method)
+    wire["MaxTokenTTL"] = duration_text(method.max_token_ttl)
+    config = wire["Config"]
+    for name in ("ExpirationLeeway", "NotBeforeLeeway", "ClockSkewLeeway") if config else ():
+        config[name] = duration_text(config[name])
+    return wire
+
+
+def duration_of(value: str | int | None, name: str) -> Duration:
+    """A duration of a body: Go's text, or nanoseconds; raises Refused."""
+    if isinstance(value, int):
+        return Duration(value)
+    try:
+        return Duration(parse_duration(value) if value else 0)
+    except ValueError:
+        raise Refused(400, f'{name}: "{value}" is not a valid duration; write for example "30m"') from None
+
+
+def time_of(value: str | None, name: str) -> int:
+    """A time of a body; raises Refused."""
+    try:
+        return parse_rfc3339(value) if value else 0
+    except ValueError as error:
+        raise Refused(400, f"{name}: {error}") from None

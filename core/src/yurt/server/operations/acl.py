@@ -1,0 +1,95 @@
+"""Changes to policies, tokens, roles and login methods. A management token makes them, except for one-time tokens."""
+
+from __future__ import annotations
+
+from yurt.access import ANYWHERE, Access
+from yurt.server.resources.acl_policies import AclPolicies
+from yurt.server.resources.acl_tokens import AclTokens, MadeOneTime, MadeToken
+from yurt.structs.acl import ACLAuthMethod, ACLBindingRule, ACLPolicy, ACLRole, ACLToken
+
+
+class AclTokenOperations:
+    """Operations on tokens for one caller."""
+
+    __slots__ = ("_access", "_tokens")
+
+    def __init__(self, tokens: AclTokens, access: Access) -> None:
+        self._tokens = tokens
+        self._access = access
+
+    async def bootstrap(self, secret: str) -> MadeToken:
+        """The first management token, for anyone who asks first; raises Conflict or Invalid."""
+        return await self._tokens.bootstrap(secret)
+
+    async def create(self, token: ACLToken, secret: str) -> MadeToken:
+        """A new token; raises Invalid or Conflict."""
+        self._access.require(ANYWHERE)
+        return await self._tokens.create(token, secret)
+
+    async def update(self, token: ACLToken) -> MadeToken:
+        """Other rights for a token; raises Invalid."""
+        self._access.require(ANYWHERE)
+        return await self._tokens.update(token)
+
+    async def delete(self, accessor_id: str) -> int:
+        """Revoke a token; raises NotFound."""
+        self._access.require(ANYWHERE)
+        return await self._tokens.delete(accessor_id)
+
+    async def make_one_time(self, token: ACLToken, secret: str) -> MadeOneTime:
+        """A one-time token for the caller's own token; raises PermissionDenied."""
+        return await self._tokens.make_one_time(token, secret)
+
+    async def exchange_one_time(self, once: str) -> MadeToken:
+        """The token behind a one-time token, for whoever knows its secret; raises PermissionDenied."""
+        return await self._tokens.exchange_one_time(once)
+
+
+class AclPolicyOperations:
+    """Operations on policies, roles, login methods and binding rules for one caller; each needs what its route says."""
+
+    __slots__ = ("_access", "_policies")
+
+    def __init__(self, policies: AclPolicies, access: Access) -> None:
+        self._policies = policies
+        self._access = access
+
+    async def put_policy(self, policy: ACLPolicy) -> int:
+        """Store a policy; raises Invalid."""
+        self._access.require(ANYWHERE)
+        return await self._policies.put_policy(policy)
+
+    async def delete_policy(self, name: str) -> int:
+        """Delete a policy; raises NotFound."""
+        self._access.require(ANYWHERE)
+        return await self._policies.delete_policy(name)
+
+    async def put_role(self, role: ACLRole) -> tuple[ACLRole, int]:
+        """Store a role; raises Invalid or Conflict."""
+        self._access.require(ANYWHERE)
+        return await self._policies.put_role(role)
+
+    async def delete_role(self, role_id: str) -> int:
+        """Delete a role; raises NotFound."""
+        self._access.require(ANYWHERE)
+        return await self._policies.delete_role(role_id)
+
+    async def put_auth_method(self, method: ACLAuthMethod) -> tuple[ACLAuthMethod, int]:
+        """Store a login method; raises Invalid."""
+        self._access.require(ANYWHERE)
+        return await self._policies.put_auth_method(method)
+
+    async def delete_auth_method(self, name: str) -> int:
+        """Delete a login method; raises NotFound."""
+        self._access.require(ANYWHERE)
+        return await self._policies.delete_auth_method(name)
+
+    async def put_binding_rule(self, rule: ACLBindingRule) -> tuple[ACLBindingRule, int]:
+        """Store a binding rule; raises Invalid."""
+        self._access.require(ANYWHERE)
+        return await self._policies.put_binding_rule(rule)
+
+    async def delete_binding_rule(self, rule_id: str) -> int:
+        """Delete a binding rule; raises NotFound."""
+        self._access.require(ANYWHERE)
+        return await self._policies.delete_binding_rule(rule_id)

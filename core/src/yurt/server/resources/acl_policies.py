@@ -1,0 +1,142 @@
+"""Policies, roles, login methods and binding rules: checked, stored, deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from yurt.acl.validation import check_auth_method, check_binding_rule, check_policy, check_role
+from yurt.fsm.basis import expectation
+from yurt.sdk.value import Value, replace, seconds
+from yurt.server.log.decisions import decide
+from yurt.structs.acl import REDACTED, ACLAuthMethod, ACLAuthMethodConfig, ACLBindingRule, ACLPolicy, ACLRole
+from yurt.structs.commands import (
+    AnyCommand,
+    CreateACLBindingRule,
+    CreateACLRole,
+    DeleteACLAuthMethods,
+    DeleteACLBindingRules,
+    DeleteACLPolicies,
+    DeleteACLRoles,
+    UpdateACLBindingRule,
+    UpdateACLRole,
+    UpsertACLAuthMethod,
+    UpsertACLPolicies,
+)
+
+if TYPE_CHECKING:
+    from yurt.server.server import Server
+    from yurt.state import Snapshot
+
+T = TypeVar("T", bound=Value)
+
+TOKEN_NAME_FORMAT: Final = "${auth_method_type}-${auth_method_name}"
+
+
+class AclPolicies:
+    """Operations on what rights are made of; each raises Invalid, NotFound or Conflict."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    async def put_policy(self, policy: ACLPolicy) -> int:
+        """Store a policy; the index of the change."""
+        check_policy(policy)
+        return (await self._server.propose(UpsertACLPolicies(policies=(_clean(policy),)))).index
+
+    async def delete_policy(self, name: str) -> int:
+        """Delete a policy; who names it has its rights no more."""
+        return (await self._server.propose(DeleteACLPolicies(names=(name,)))).index
+
+    async def put_role(self, role: ACLRole) -> tuple[ACLRole, int]:
+        """Store a role, a new one when it has no id."""
+        check_role(role)
+        made = replace(_clean(role), id=role.id or self._server.env.uuid())
+        command = UpdateACLRole(role=made) if role.id else CreateACLRole(role=made)
+        committed = await self._server.propose(command)
+        return committed.state.acl_roles[made.id], committed.index
+
+    async def delete_role(self, role_id: str) -> int:
+        """Delete a role."""
+        return (await self._server.propose(DeleteACLRoles(role_ids=(role_id,)))).index
+
+    async def put_auth_method(self, method: ACLAuthMethod) -> tuple[ACLAuthMethod, int]:
+        """Store a login method; what it leaves out is taken from the stored one."""
+        limits = self._server.config.acl
+        least, most = seconds(limits.token_min_expiration_ttl_s), seconds(limits.token_max_expiration_ttl_s)
+
+        async def decision(state: Snapshot) -> AnyCommand:
+            merged = _merged(method, state.acl_auth_methods.get(method.name))
+            check_auth_method(merged, min_ttl=least, max_ttl=most)
+            basis = (expectation(state, "acl_auth_methods", method.name),)
+            changed = replace(_clean(merged), modify_time=self._server.env.now())
+            return UpsertACLAuthMethod(method=changed, based_on=basis)
+
+        committed = await decide(self._server, decision)
+        return committed.state.acl_auth_methods[method.name], committed.index
+
+    async def delete_auth_method(self, name: str) -> int:
+        """Delete a login method."""
+        return (await self._server.propose(DeleteACLAuthMethods(names=(name,)))).index
+
+    async def put_binding_rule(self, rule: ACLBindingRule) -> tuple[ACLBindingRule, int]:
+        """Store a binding rule, a new one when it has no id; what it leaves out is taken from the stored one."""
+        made = replace(_clean(rule), id=rule.id or self._server.env.uuid())
+
+        async def decision(state: Snapshot) -> AnyCommand:
+            known = state.acl_binding_rules.get(rule.id)
+            merged = made if known is None else _merged_rule(made, known)
+            check_binding_rule(merged)
+            changed = replace(merged, modify_time=self._server.env.now())
+            basis = (expectation(state, "acl_binding_rules", made.id),)
+            kind = UpdateACLBindingRule if rule.id else CreateACLBindingRule
+            return kind(rule=changed, based_on=basis)
+
+        committed = await decide(self._server, decision)
+        return committed.state.acl_binding_rules[made.id], committed.index
+
+    async def delete_binding_rule(self, rule_id: str) -> int:
+        """Delete a binding rule."""
+        return (await self._server.propose(DeleteACLBindingRules(rule_ids=(rule_id,)))).index
+
+
+def _clean(row: T) -> T:
+    """Indexes are the log's matter."""
+    return replace(row, create_index=0, modify_index=0)
+
+
+def _merged(method: ACLAuthMethod, known: ACLAuthMethod | None) -> ACLAuthMethod:
+    """The method with the stored one's fields where it leaves them out: all but `default`, and `config` as a whole."""
+    if known is None:
+        return replace(method, token_name_format=method.token_name_format or TOKEN_NAME_FORMAT)
+    return replace(
+        method,
+        type=method.type or known.type,
+        token_locality=method.token_locality or known.token_locality,
+        token_name_format=method.token_name_format or known.token_name_format or TOKEN_NAME_FORMAT,
+        max_token_ttl=method.max_token_ttl or known.max_token_ttl,
+        config=known.config if method.config is None else _with_secrets(method.config, known.config),
+    )
+
+
+def _with_secrets(config: ACLAuthMethodConfig, known: ACLAuthMethodConfig | None) -> ACLAuthMethodConfig:
+    """The configuration with the stored secrets where it was sent back as it was shown."""
+    if known is None:
+        return config
+    if config.oidc_client_secret == REDACTED:
+        config = replace(config, oidc_client_secret=known.oidc_client_secret)
+    ours, theirs = config.oidc_client_assertion, known.oidc_client_assertion
+    if ours is None or theirs is None or ours.private_key is None or theirs.private_key is None:
+        return config
+    if ours.private_key.pem_key == REDACTED:
+        key = replace(ours.private_key, pem_key=theirs.private_key.pem_key)
+        config = replace(config, oidc_client_assertion=replace(ours, private_key=key))
+    return config
+
+
+def _merged_rule(rule: ACLBindingRule, known: ACLBindingRule) -> ACLBindingRule:
+    return replace(
+        rule,
+        auth_method=rule.auth_method or known.auth_method,
+        bind_type=rule.bind_type or known.bind_type,
+        bind_name=rule.bind_name or known.bind_name,
+    )

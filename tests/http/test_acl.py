@@ -1,0 +1,384 @@
+"""The routes of access control, with tokens that decide: who may ask, what is answered, what is refused."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from yurt.server.config import AclConfig
+from yurt.testing.http_api import Api, HttpAnswer, serving
+
+READ_PROD = 'namespace "prod" { policy = "read" }'
+
+
+class Callers:
+    """Requests with the token of somebody."""
+
+    def __init__(self, api: Api, root: dict[str, Any]) -> None:
+        self.api = api
+        self.root = root
+
+    async def call(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> HttpAnswer:
+        secret = self.root["SecretID"] if token is None else token
+        headers = {"X-Nomad-Token": secret} if secret else {}
+        return await self.api.call(method, path, body, headers=headers)
+
+    async def get(self, path: str, *, token: str | None = None) -> HttpAnswer:
+        return await self.call("GET", path, token=token)
+
+    async def put(self, path: str, body: Any = None, *, token: str | None = None) -> HttpAnswer:
+        return await self.call("PUT", path, body, token=token)
+
+    async def policy(self, name: str, rules: str = READ_PROD, **others: Any) -> None:
+        answer = await self.put(f"/v1/acl/policy/{name}", {"Name": name, "Rules": rules, **others})
+        assert answer.status == 200, answer.text
+
+    async def token(self, *policies: str, **others: Any) -> dict[str, Any]:
+        answer = await self.put("/v1/acl/token", {"Type": "client", "Policies": list(policies), **others})
+        assert answer.status == 200, answer.text
+        made: dict[str, Any] = answer.json
+        return made
+
+
+@pytest.fixture
+async def acl(tmp_path: Path) -> AsyncIterator[Callers]:
+    """An API with access control, bootstrapped."""
+    async with serving(acl=AclConfig(enabled=True), data_dir=str(tmp_path)) as api:
+        answer = await api.call("POST", "/v1/acl/bootstrap")
+        assert answer.status == 200, answer.text
+        yield Callers(api, answer.json)
+
+
+# Bootstrap.
+
+
+async def test_bootstrap_gives_the_first_management_token_once(acl: Callers) -> None:
+    assert {name: acl.root[name] for name in ("Name", "Type", "Global", "Policies", "Roles")} == {
+        "Name": "Bootstrap Token", "Type": "management", "Global": True, "Policies": None, "Roles": None,
+    }  # fmt: skip
+    again = await acl.call("POST", "/v1/acl/bootstrap", token="")
+    assert (again.status, again.text) == (
+        400, f"ACL bootstrap already done (reset index: {acl.root['ModifyIndex']})"
+    )  # fmt: skip
+
+
+async def test_bootstrap_takes_a_secret_that_is_a_uuid() -> None:
+    async with serving(acl=AclConfig(enabled=True)) as api:
+        bad = await api.call("POST", "/v1/acl/bootstrap", {"BootstrapSecret": "hunter2"})
+        assert (bad.status, bad.text) == (400, "invalid acl token")
+        secret = str(uuid.uuid4())
+        assert (await api.call("POST", "/v1/acl/bootstrap", {"BootstrapSecret": secret})).json["SecretID"] == secret
+        found = await api.get("/v1/acl/tokens", headers={"Authorization": f"bearer {secret}"})
+        assert found.status == 200
+
+
+async def test_a_file_allows_another_bootstrap_once(acl: Callers, tmp_path: Path) -> None:
+    folder = tmp_path / "server"
+    folder.mkdir(exist_ok=True)
+    index = acl.root["ModifyIndex"]
+    (folder / "acl-bootstrap-reset").write_text(f"{index + 1}\n")
+    wrong = await acl.call("POST", "/v1/acl/bootstrap", token="")
+    assert wrong.text == f"Invalid bootstrap reset index (specified {index + 1}, reset index: {index})"
+    (folder / "acl-bootstrap-reset").write_text(f"{index}\n")
+    assert (await acl.call("POST", "/v1/acl/bootstrap", token="")).status == 200
+    assert (await acl.call("POST", "/v1/acl/bootstrap", token="")).status == 400
+    assert (await acl.get("/v1/acl/token/self")).status == 200
+
+
+# Policies.
+
+
+async def test_a_policy_is_stored_shown_listed_and_deleted(acl: Callers) -> None:
+    job = {"Namespace": "prod", "JobID": "web", "Group": "", "Task": ""}
+    await acl.policy("ops", Description="d", JobACL=job)
+    shown = (await acl.get("/v1/acl/policy/ops")).json
+    assert (shown["Name"], shown["Rules"], shown["JobACL"], shown["Description"]) == ("ops", READ_PROD, job, "d")
+    listed = (await acl.get("/v1/acl/policies")).json
+    assert [sorted(row) for row in listed] == [["CreateIndex", "Description", "JobACL", "ModifyIndex", "Name"]]
+    assert (await acl.call("DELETE", "/v1/acl/policy/ops")).status == 200
+    missing = await acl.get("/v1/acl/policy/ops")
+    assert (missing.status, missing.text) == (404, "ACL policy not found")
+    assert (await acl.call("DELETE", "/v1/acl/policy/ops")).status == 404
+
+
+async def test_a_wrong_policy_is_refused_with_every_mistake_and_its_place(acl: Callers) -> None:
+    rules = 'namespace "a" { policy = "raed" }\nnods { policy = "read" }\n'
+    answer = await acl.put("/v1/acl/policy/a_b", {"Name": "a_b", "Rules": rules, "JobACL": {"JobID": "web"}})
+    assert answer.status == 400
+    assert answer.text.startswith("policy 0 invalid: 3 errors occurred:\n\t* invalid name 'a_b'\n\t* failed to parse")
+    for text in ("rules:1:26:", 'Did you mean "read"?', "rules:2:1:", "namespace must be set to set job ID"):
+        assert text in answer.text
+    other = await acl.put("/v1/acl/policy/b", {"Name": "a", "Rules": READ_PROD})
+    assert (other.status, other.text) == (400, "ACL policy name does not match request path")
+
+
+async def test_a_caller_sees_the_policies_of_its_own_token(acl: Callers) -> None:
+    await acl.policy("p1")
+    await acl.policy("p2")
+    secret = (await acl.token("p1"))["SecretID"]
+    assert (await acl.get("/v1/acl/policy/p1", token=secret)).status == 200
+    refused = await acl.get("/v1/acl/policy/p2", token=secret)
+    assert (refused.status, refused.text) == (403, "Permission denied")
+    assert [row["Name"] for row in (await acl.get("/v1/acl/policies", token=secret)).json] == ["p1"]
+    assert [row["Name"] for row in (await acl.get("/v1/acl/policy/self", token=secret)).json] == ["p1"]
+    assert (await acl.get("/v1/acl/policy/self")).text == "null"
+    assert (await acl.get("/v1/acl/policy/self", token="")).status == 403
+    assert (await acl.get("/v1/acl/policies", token="")).json == []
+    assert (await acl.get("/v1/acl/tokens", token=secret)).status == 403
+    for method, path in (("PUT", "/v1/acl/policy/p1"), ("DELETE", "/v1/acl/policy/p1"), ("PUT", "/v1/acl/role")):
+        assert (await acl.call(method, path, {"Name": "p1"}, token=secret)).status == 403
+
+
+async def test_everybody_sees_the_policy_of_everybody(acl: Callers) -> None:
+    await acl.policy("anonymous")
+    assert (await acl.get("/v1/acl/policy/anonymous", token="")).status == 200
+
+
+# Tokens.
+
+
+async def test_a_token_shows_its_secret_when_it_is_made_and_to_its_holder(acl: Callers) -> None:
+    await acl.policy("ops")
+    made = await acl.token("ops", Name="ci", ExpirationTTL="30m")
+    path, secret = f"/v1/acl/token/{made['AccessorID']}", made["SecretID"]
+    assert (made["Name"], made["ExpirationTTL"], made["Global"]) == ("ci", "30m0s", False)
+    assert (await acl.get(path, token=secret)).json == made
+    assert (await acl.get("/v1/acl/token/self", token=secret)).json == made
+    assert (await acl.get(path)).json == {**made, "SecretID": ""}
+    (listed,) = [row for row in (await acl.get("/v1/acl/tokens")).json if row["Name"] == "ci"]
+    assert "SecretID" not in listed and "ExpirationTTL" not in listed
+    assert listed["ExpirationTime"] == made["ExpirationTime"]
+
+
+async def test_no_secret_of_a_token_is_in_the_state(acl: Callers) -> None:
+    await acl.policy("ops")
+    secret = (await acl.token("ops"))["SecretID"]
+    state = acl.api.server.state
+    rows = repr([list(table.items()) for table in state.tables()])
+    assert secret not in rows and acl.root["SecretID"] not in rows
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"Type": "client"}, "client token missing policies or roles"),
+        ({"Type": "management", "Policies": ["a"]}, "management token cannot be associated with policies or roles"),
+        ({"Type": "root"}, "token type must be client or management"),
+        ({"Type": "client", "Policies": ["a"], "Name": "n" * 257}, "token name too long"),
+        ({"Type": "management", "ExpirationTTL": "-1m"}, "token expiration TTL '-1m0s' should not be negative"),
+        ({"Type": "management", "ExpirationTTL": "48h"}, "cannot be more than 24h0m0s in the future (was 48h0m0s)"),
+        ({"Type": "management", "ExpirationTTL": "5s"}, "cannot be less than 1m0s in the future (was 5s)"),
+        ({"Type": "management", "ExpirationTTL": "soon"}, "is not a valid duration"),
+        ({"Type": "management", "ExpirationTime": "2001-01-01T00:00:00Z"}, "cannot be before create time"),
+        ({"Type": "client", "Roles": [{"Name": "x"}]}, "cannot find role x"),
+        ({"Type": "client", "Policies": ["a"], "AccessorID": str(uuid.UUID(int=5))}, "cannot find token"),
+    ],
+)
+async def test_a_wrong_token_is_refused(acl: Callers, body: dict[str, Any], text: str) -> None:
+    answer = await acl.put("/v1/acl/token", body)
+    assert answer.status == 400 and text in answer.text, answer.text
+
+
+async def test_a_token_is_changed_and_keeps_its_secret(acl: Callers) -> None:
+    await acl.policy("ops")
+    made = await acl.token("ops")
+    path, secret = f"/v1/acl/token/{made['AccessorID']}", made["SecretID"]
+    changed = {"AccessorID": made["AccessorID"], "Type": "client", "Policies": ["dev"], "Name": "n"}
+    assert (await acl.put(path, changed)).json["Policies"] == ["dev"]
+    assert (await acl.get("/v1/acl/token/self", token=secret)).json["Name"] == "n"
+    other = await acl.put(path, {**changed, "AccessorID": str(uuid.UUID(int=5))})
+    assert (other.status, other.text) == (400, "ACL token accessor does not match request path")
+
+
+async def test_a_token_may_be_brought_along(acl: Callers) -> None:
+    ids = {"AccessorID": str(uuid.uuid4()), "SecretID": str(uuid.uuid4())}
+    made = await acl.token("ops", **ids)
+    assert {name: made[name] for name in ids} == ids
+    assert (await acl.get("/v1/acl/token/self", token=ids["SecretID"].upper())).json["AccessorID"] == ids["AccessorID"]
+
+
+async def test_a_revoked_token_is_worth_nothing(acl: Callers) -> None:
+    made = await acl.token("ops")
+    path, secret = f"/v1/acl/token/{made['AccessorID']}", made["SecretID"]
+    assert (await acl.call("DELETE", path)).status == 200
+    for route in ("/v1/acl/token/self", "/v1/acl/policies", "/v1/namespaces", "/v1/jobs"):
+        refused = await acl.get(route, token=secret)
+        assert (refused.status, refused.text) == (403, "Permission denied"), route
+    assert (await acl.get(path)).text == "ACL token not found"
+    again = await acl.call("DELETE", path)
+    assert (again.status, again.text) == (400, f"Cannot delete nonexistent tokens: {made['AccessorID']}")
+
+
+@pytest.mark.parametrize("token", ["x", str(uuid.UUID(int=7)), "eyJhbGciOiJub25lIn0.e30."])
+async def test_a_token_that_is_none_is_refused(acl: Callers, token: str) -> None:
+    await acl.policy("anonymous")
+    assert (await acl.get("/v1/acl/policies", token=token)).status == 403
+    assert (await acl.get("/v1/jobs?namespace=prod", token=token)).status == 403
+    assert (await acl.get("/v1/acl/auth-methods", token=token)).status == 200
+
+
+async def test_a_foreign_token_is_not_shown(acl: Callers) -> None:
+    made, other = await acl.token("ops"), await acl.token("ops")
+    for accessor in (other["AccessorID"], str(uuid.UUID(int=5))):
+        assert (await acl.get(f"/v1/acl/token/{accessor}", token=made["SecretID"])).status == 403
+    bad = await acl.get("/v1/acl/token/x")
+    assert (bad.status, "acl token lookup failed: index error: UUID must be 36 characters") == (500, bad.text)
+
+
+async def test_a_caller_without_a_token_is_anonymous(acl: Callers) -> None:
+    shown = (await acl.get("/v1/acl/token/self", token="")).json
+    assert (shown["AccessorID"], shown["Policies"], shown["SecretID"]) == ("anonymous", ["anonymous"], "")
+
+
+async def test_a_token_reads_what_its_policy_grants(acl: Callers) -> None:
+    await acl.policy("ops")
+    secret = (await acl.token("ops"))["SecretID"]
+    assert (await acl.get("/v1/jobs?namespace=prod", token=secret)).json == []
+    assert (await acl.get("/v1/jobs?namespace=dev", token=secret)).status == 403
+    assert (await acl.get("/v1/nodes", token=secret)).status == 403
+    await acl.policy("anonymous")
+    assert (await acl.get("/v1/jobs?namespace=prod", token="")).status == 200
+
+
+async def test_a_one_time_token_gives_the_token_once(acl: Callers) -> None:
+    made = await acl.token("ops")
+    once = (await acl.call("POST", "/v1/acl/token/onetime", token=made["SecretID"])).json["OneTimeToken"]
+    assert once["AccessorID"] == made["AccessorID"]
+    body = {"OneTimeSecretID": once["OneTimeSecretID"]}
+    given = await acl.call("POST", "/v1/acl/token/onetime/exchange", body, token="")
+    assert given.json["Token"] == made
+    again = await acl.call("POST", "/v1/acl/token/onetime/exchange", body, token="")
+    assert (again.status, again.text) == (403, "Permission denied")
+
+
+async def test_nobody_without_a_token_gets_a_one_time_token(acl: Callers) -> None:
+    assert (await acl.call("POST", "/v1/acl/token/onetime", token="")).status == 403
+
+
+# Roles.
+
+
+async def test_a_role_gives_its_policies_to_its_tokens(acl: Callers) -> None:
+    await acl.policy("ops")
+    role = (await acl.put("/v1/acl/role", {"Name": "web", "Policies": [{"Name": "ops"}]})).json
+    made = await acl.token(Roles=[{"Name": "web"}])
+    assert made["Roles"] == [{"ID": role["ID"], "Name": "web"}]
+    assert (await acl.get("/v1/jobs?namespace=prod", token=made["SecretID"])).status == 200
+    assert (await acl.get(f"/v1/acl/role/{role['ID']}", token=made["SecretID"])).json == role
+    assert (await acl.get("/v1/acl/role/name/web", token=made["SecretID"])).json == role
+    assert [each["Name"] for each in (await acl.get("/v1/acl/policies", token=made["SecretID"])).json] == ["ops"]
+    assert (await acl.call("DELETE", f"/v1/acl/role/{role['ID']}")).status == 200
+    assert (await acl.get("/v1/jobs?namespace=prod", token=made["SecretID"])).status == 403
+    assert (await acl.get("/v1/acl/token/self", token=made["SecretID"])).json["Roles"] is None
+
+
+async def test_roles_of_others_are_not_shown(acl: Callers) -> None:
+    await acl.policy("ops")
+    role = (await acl.put("/v1/acl/role", {"Name": "web", "Policies": [{"Name": "ops"}]})).json
+    secret = (await acl.token("ops"))["SecretID"]
+    assert (await acl.get("/v1/acl/roles", token=secret)).json == []
+    assert (await acl.get(f"/v1/acl/role/{role['ID']}", token=secret)).status == 403
+    assert [each["Name"] for each in (await acl.get("/v1/acl/roles")).json] == ["web"]
+    assert (await acl.get("/v1/acl/role/none")).text == "ACL role not found"
+
+
+async def test_wrong_roles_are_refused(acl: Callers) -> None:
+    await acl.policy("ops")
+    assert (await acl.put("/v1/acl/role", {"Name": "web", "Policies": [{"Name": "ops"}]})).status == 200
+    again = await acl.put("/v1/acl/role", {"Name": "web", "Policies": [{"Name": "ops"}]})
+    assert (again.status, again.text) == (400, "role with name web already exists")
+    unknown = await acl.put("/v1/acl/role", {"Name": "db", "Policies": [{"Name": "x"}]})
+    assert (unknown.status, unknown.text) == (400, "cannot find policy x")
+    empty = await acl.put("/v1/acl/role", {"Name": "a b"})
+    assert "invalid name 'a b'" in empty.text and "at least one policy should be specified" in empty.text
+    path = await acl.put("/v1/acl/role/r1", {"ID": "r2", "Name": "db", "Policies": [{"Name": "ops"}]})
+    assert (path.status, path.text) == (400, "ACL role ID does not match request path")
+    gone = await acl.call("DELETE", "/v1/acl/role/r1")
+    assert (gone.status, gone.text) == (500, "ACL role not found")
+
+
+# Login methods and binding rules.
+
+METHOD = {
+    "Name": "ci", "Type": "OIDC", "TokenLocality": "local", "MaxTokenTTL": "1h", "Default": True,
+    "Config": {"OIDCDiscoveryURL": "https://id", "OIDCClientID": "c", "OIDCClientSecret": "hush",
+               "ClockSkewLeeway": "30s"},
+}  # fmt: skip
+
+
+async def test_a_login_method_is_shown_without_its_secret_and_keeps_it(acl: Callers) -> None:
+    made = await acl.put("/v1/acl/auth-method", METHOD)
+    assert made.status == 200, made.text
+    shown = (await acl.get("/v1/acl/auth-method/ci")).json
+    assert shown == made.json
+    assert (shown["MaxTokenTTL"], shown["TokenNameFormat"]) == ("1h0m0s", "${auth_method_type}-${auth_method_name}")
+    assert (shown["Config"]["OIDCClientSecret"], shown["Config"]["ClockSkewLeeway"]) == ("redacted", "30s")
+    # What was shown may be sent back.
+    assert (await acl.put("/v1/acl/auth-method/ci", {**shown, "MaxTokenTTL": "2h"})).json["MaxTokenTTL"] == "2h0m0s"
+    config = acl.api.server.state.acl_auth_methods["ci"].config
+    assert config is not None and config.oidc_client_secret == "hush"
+
+
+async def test_whoever_wants_to_log_in_sees_the_methods(acl: Callers) -> None:
+    await acl.put("/v1/acl/auth-method", METHOD)
+    (stub,) = (await acl.get("/v1/acl/auth-methods", token="")).json
+    assert (sorted(stub), stub["Default"]) == (["CreateIndex", "Default", "ModifyIndex", "Name", "Type"], True)
+    assert (await acl.get("/v1/acl/auth-method/ci", token="")).status == 403
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"Type": "oidc"}, "invalid token type 'oidc'"),
+        ({"TokenLocality": "here"}, "invalid token locality 'here'"),
+        ({"Config": {}}, "invalid config: missing OIDCDiscoveryURL"),
+        ({"Type": "JWT", "Config": {}}, "requires either OIDCDiscoveryURL, or JWKS URL"),
+        ({"MaxTokenTTL": "0s"}, "invalid MaxTokenTTL value '0s' (should be between 1m0s and 24h0m0s)"),
+        ({"Config": {"ClockSkewLeeway": "x"}}, "is not a valid duration"),
+    ],
+)
+async def test_a_wrong_login_method_is_refused(acl: Callers, changes: dict[str, Any], text: str) -> None:
+    answer = await acl.put("/v1/acl/auth-method", {**METHOD, **changes})
+    assert answer.status == 400 and text in answer.text, answer.text
+
+
+async def test_there_is_one_default_method(acl: Callers) -> None:
+    await acl.put("/v1/acl/auth-method", METHOD)
+    answer = await acl.put("/v1/acl/auth-method", {**METHOD, "Name": "other"})
+    assert (answer.status, answer.text) == (400, "default method already exists: ci")
+
+
+async def test_a_binding_rule_is_stored_changed_and_deleted(acl: Callers) -> None:
+    await acl.put("/v1/acl/auth-method", METHOD)
+    body = {"AuthMethod": "ci", "BindType": "policy", "BindName": "ops", "Selector": 'value.team == "a"'}
+    made = (await acl.put("/v1/acl/binding-rule", body)).json
+    path = f"/v1/acl/binding-rule/{made['ID']}"
+    changed = (await acl.put(path, {"ID": made["ID"], "Description": "d"})).json
+    assert (changed["BindName"], changed["Selector"], changed["Description"]) == ("ops", "", "d")
+    assert [each["ID"] for each in (await acl.get("/v1/acl/binding-rules")).json] == [made["ID"]]
+    assert (await acl.call("DELETE", path)).status == 200
+    assert (await acl.get(path)).text == "ACL binding rule not found"
+    assert (await acl.call("DELETE", path)).status == 500
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ({"AuthMethod": "x", "BindType": "policy", "BindName": "ops"}, "ACL auth method x not found"),
+        ({"BindType": "policy", "BindName": "ops"}, "auth method is missing"),
+        ({"AuthMethod": "ci"}, "bind type is missing"),
+        ({"AuthMethod": "ci", "BindType": "role"}, "bind name is missing"),
+        ({"AuthMethod": "ci", "BindType": "management", "BindName": "x"}, "bind name should be empty"),
+        ({"AuthMethod": "ci", "BindType": "x"}, 'unsupported bind type: "x"'),
+    ],
+)
+async def test_a_wrong_binding_rule_is_refused(acl: Callers, body: dict[str, Any], text: str) -> None:
+    answer = await acl.put("/v1/acl/binding-rule", body)
+    assert answer.status == 400 and text in answer.text, answer.text
+
+
+async def test_an_unknown_acl_route_does_not_exist(acl: Callers) -> None:
+    assert (await acl.get("/v1/acl/nothing")).status == 404

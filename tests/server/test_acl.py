@@ -1,0 +1,79 @@
+"""What servers do about tokens on their own: collect expired ones, and say when a restore made tokens valid."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+from yurt.duties.acl_gc import BATCH, expired
+from yurt.fsm import snapshot
+from yurt.fsm.restore import framed
+from yurt.sdk.value import UnixNano, replace
+from yurt.server.config import AclConfig
+from yurt.server.log.restore import restore
+from yurt.server.resources.acl_tokens import AclTokens
+from yurt.state import Snapshot
+from yurt.structs import acl
+from yurt.structs import commands as c
+from yurt.testing.factories import NOW, number_id
+from yurt.testing.http_api import Api, serving
+from yurt.testing.replica import Replica
+
+HOUR = 3_600_000_000_000
+TOKEN = acl.ACLToken(type=acl.CLIENT, policies=("ops",))
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[Api]:
+    async with serving(acl=AclConfig(enabled=True)) as api:
+        yield api
+
+
+def test_what_is_over_is_collected_in_bounded_commands() -> None:
+    replica = Replica()
+    for number in range(BATCH + 1):
+        token = acl.ACLToken(
+            accessor_id=number_id(number), secret_hash=f"hash-{number}", create_time=NOW, expiration_time=NOW + 1
+        )
+        replica.apply(c.CreateACLToken(token=token))
+    later = UnixNano(NOW + HOUR)
+    assert not list(expired(replica.state, NOW, later))
+    assert not list(expired(replica.state, later, NOW))
+    commands = list(expired(replica.state, later, later))
+    assert [len(each.accessor_ids) for each in commands] == [BATCH, 1]
+    replica.apply(*commands)
+    assert len(replica.state.acl_tokens) == 0
+
+
+async def test_system_gc_forgets_expired_tokens_however_young(served: Api) -> None:
+    tokens = AclTokens(served.server)
+    made = await tokens.create(replace(TOKEN, expiration_ttl=60_000_000_000))
+    kept = await tokens.create(TOKEN)
+    gone = replace(
+        made.token, accessor_id=number_id(1), secret_hash="other", expiration_time=made.token.create_time + 1
+    )
+    await served.server.propose(c.CreateACLToken(token=gone))
+    assert await tokens.collect(age_s=3600.0) == 0
+    await served.server.system.collect_garbage()
+    assert set(served.server.state.acl_tokens.keys()) == {made.token.accessor_id, kept.token.accessor_id}
+
+
+async def test_a_restore_says_how_many_tokens_became_valid(served: Api, caplog: pytest.LogCaptureFixture) -> None:
+    made = await AclTokens(served.server).create(TOKEN)
+    await AclTokens(served.server).create(TOKEN)
+    earlier = served.server.state
+    await AclTokens(served.server).delete(made.token.accessor_id)
+    with caplog.at_level(logging.WARNING):
+        await _restore(served, earlier)
+    assert "ACL tokens became valid" not in caplog.text
+    async with serving(acl=AclConfig(enabled=True)) as other:
+        with caplog.at_level(logging.WARNING):
+            await _restore(other, earlier)
+    assert "ACL tokens became valid, revoke those that must not be: tokens=2" in caplog.text
+
+
+async def _restore(api: Api, state: Snapshot) -> None:
+    data = b"".join(framed(snapshot.encode(state)))
+    await restore(api.server, io.BytesIO(data), len(data))
