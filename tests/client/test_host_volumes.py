@@ -9,7 +9,7 @@ import pytest
 from yurt.client.config import ClientConfig
 from yurt.client.node.local_node import LocalNode
 from yurt.client.volumes import registered_folders, volume_programs
-from yurt.client.volumes.host_volumes import HostVolumes
+from yurt.client.volumes.host_volumes import DynamicHostVolumes
 from yurt.client.volumes.registered_folders import RegisteredFolders
 from yurt.sdk.errors import Conflict, Invalid, NotFound
 from yurt.sdk.value import replace
@@ -29,7 +29,7 @@ esac
 """
 
 
-async def opened(folder: Path, database: ClientDatabase, *listed: str) -> HostVolumes:
+async def opened(folder: Path, database: ClientDatabase, *listed: str) -> DynamicHostVolumes:
     config = ClientConfig(
         state_dir=str(folder / "state"),
         alloc_dir=str(folder / "alloc"),
@@ -38,7 +38,7 @@ async def opened(folder: Path, database: ClientDatabase, *listed: str) -> HostVo
         host_volume_plugin_dir=str(folder / "plugins"),
         host_volume_register_dirs=tuple(str(folder / each) for each in listed),
     )
-    made = HostVolumes(config, database, LocalNode(NODE))
+    made = DynamicHostVolumes(config, database, LocalNode(NODE))
     await made.open()
     return made
 
@@ -50,7 +50,7 @@ def write_plugin(folder: Path, create: str = "", delete: str = "") -> None:
     path.chmod(0o755)
 
 
-def offered(volumes: HostVolumes) -> dict[str, HostVolumeInfo]:
+def offered(volumes: DynamicHostVolumes) -> dict[str, HostVolumeInfo]:
     return dict(volumes.applied(Node()).host_volumes)
 
 

@@ -27,7 +27,7 @@ from yurt.client.context import ClientContext
 from yurt.client.csi.manager import Csi
 from yurt.client.csi.places import CsiFolders
 from yurt.client.csi.plugins import CsiPlugins
-from yurt.client.csi.volumes import CsiVolumes
+from yurt.client.csi.volumes import CsiMounts
 from yurt.client.devices.claim_watch import ClaimWatch
 from yurt.client.devices.holders import DeviceHolders, HealthNotices
 from yurt.client.devices.manager import DeviceManager
@@ -56,7 +56,7 @@ from yurt.client.servers.node_token import NodeToken
 from yurt.client.servers.standing import Standing
 from yurt.client.tasks.exec_sessions import ExecSessions
 from yurt.client.templates.context import TemplateContext
-from yurt.client.volumes.host_volumes import HostVolumes
+from yurt.client.volumes.host_volumes import DynamicHostVolumes
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.device import DevicePlugin
@@ -134,7 +134,7 @@ class Client:
         owner = owner_of(config.state_dir, is_dev=config.dev)
         places = CsiFolders(config.state_dir)
         plugins = CsiPlugins(env, places, drivers, node=node, group=group)
-        volumes = CsiVolumes(plugins, places, env, store=given.database, server=given.server, group=group)
+        volumes = CsiMounts(plugins, places, env, store=given.database, server=given.server, group=group)
         return ClientContext(
             config=config,
             env=env,
@@ -146,7 +146,7 @@ class Client:
             devices=self.devices,
             networks=Networks(offers, construction, env, owner=owner),
             csi=Csi(plugins, volumes, places),
-            host_volumes=HostVolumes(config, given.database, node),
+            host_volumes=DynamicHostVolumes(config, given.database, node),
             templates=TemplateContext(
                 settings=config.template,
                 providers=config.template_providers,

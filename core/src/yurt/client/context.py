@@ -11,7 +11,7 @@ from yurt.client.devices.manager import DeviceManager
 from yurt.client.networks.manager import Networks
 from yurt.client.ports import ServerPort
 from yurt.client.templates.context import TemplateContext
-from yurt.client.volumes.host_volumes import HostVolumes
+from yurt.client.volumes.host_volumes import DynamicHostVolumes
 from yurt.runtime.env import Env
 from yurt.sdk.driver import Driver
 from yurt.storage.client_db import ClientDatabase
@@ -32,5 +32,5 @@ class ClientContext:
     devices: DeviceManager
     networks: Networks
     csi: Csi
-    host_volumes: HostVolumes
+    host_volumes: DynamicHostVolumes
     templates: TemplateContext

@@ -12,7 +12,7 @@ from yurt.client.files.alloc_files import AllocFiles
 from yurt.client.host_usage import HostUsage
 from yurt.client.node.metadata import Metadata
 from yurt.client.servers.node_token import NodeToken
-from yurt.client.volumes.host_volumes import HostVolumes
+from yurt.client.volumes.host_volumes import DynamicHostVolumes
 from yurt.runtime.insides import insides
 from yurt.runtime.log_tap import log_texts
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
@@ -30,7 +30,7 @@ class NodeCalls:
     usage: HostUsage
     metadata: Metadata
     token: NodeToken
-    host_volumes: HostVolumes
+    host_volumes: DynamicHostVolumes
     is_debug: bool
 
     async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from yurt.client.csi.places import CsiFolders
 from yurt.client.csi.plugins import CsiPlugins
-from yurt.client.csi.volumes import CsiVolumes
+from yurt.client.csi.volumes import CsiMounts
 from yurt.structs.job import TaskGroup
 
 
 class Csi:
     """The CSI plugins, volumes and folders of a node."""
 
-    def __init__(self, plugins: CsiPlugins, volumes: CsiVolumes, places: CsiFolders) -> None:
+    def __init__(self, plugins: CsiPlugins, volumes: CsiMounts, places: CsiFolders) -> None:
         self.plugins = plugins
         self.volumes = volumes
         self.places = places

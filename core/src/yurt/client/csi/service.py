@@ -139,7 +139,7 @@ class CsiService:
     async def _undo(self, name: str, **fields: Any) -> None:
         try:
             await self._call("Node", name, limit_s=MOUNT_LIMIT_S, **fields)
-        except _Missing:
+        except _UnknownVolume:
             return
 
     async def _call(self, service: str, name: str, *, limit_s: float, **fields: Any) -> Message:
@@ -162,7 +162,7 @@ class CsiService:
         return self._channel
 
 
-class _Missing(DriverError):
+class _UnknownVolume(DriverError):
     """The plugin knows no such volume."""
 
 
@@ -172,7 +172,7 @@ def _told(name: str, error: grpc.aio.AioRpcError) -> DriverError | Unavailable:
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return Unavailable(f"the CSI plugin does not answer: {shown}")
     if code is grpc.StatusCode.NOT_FOUND:
-        return _Missing(f"the CSI plugin refuses: {shown}")
+        return _UnknownVolume(f"the CSI plugin refuses: {shown}")
     return (DriverError if code in _FINAL else RecoverableError)(f"the CSI plugin refuses: {shown}")
 
 

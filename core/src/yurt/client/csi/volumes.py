@@ -40,7 +40,7 @@ UNDO_AGAIN_S = 1.0
 log = logging.getLogger(__name__)
 
 
-class CsiVolumes:
+class CsiMounts:
     """Mounts volumes for allocations, and unmounts them."""
 
     def __init__(

@@ -7,14 +7,19 @@ import asyncio
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.drivers.driver_manager import DriverManager
 from yurt.client.networks.offers import OfferedNetworks
-from yurt.client.volumes.host_volumes import HostVolumes
+from yurt.client.volumes.host_volumes import DynamicHostVolumes
 
 
 class Fingerprints:
     """The parts that describe the node; each updates the node by itself after every change."""
 
     def __init__(
-        self, *, drivers: DriverManager, devices: DeviceManager, offers: OfferedNetworks, host_volumes: HostVolumes
+        self,
+        *,
+        drivers: DriverManager,
+        devices: DeviceManager,
+        offers: OfferedNetworks,
+        host_volumes: DynamicHostVolumes,
     ) -> None:
         self._drivers = drivers
         self._devices = devices

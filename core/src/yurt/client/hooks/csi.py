@@ -7,7 +7,7 @@ import asyncio
 from yurt.client.allocations.client_alloc import ClientAlloc
 from yurt.client.csi.manager import Csi
 from yurt.client.csi.places import CsiFolders, make_folders
-from yurt.client.csi.volumes import CsiVolumes, csi_requests, is_lasting
+from yurt.client.csi.volumes import CsiMounts, csi_requests, is_lasting
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
 from yurt.client.waiting import value_unless
 from yurt.lifecycle import events
@@ -43,7 +43,7 @@ class TaskCsiVolumesHook(TaskHookOf[ClientTask]):
 
     name = "csi_volumes"
 
-    def __init__(self, volumes: CsiVolumes) -> None:
+    def __init__(self, volumes: CsiMounts) -> None:
         self._volumes = volumes
 
     async def prepare(self, task: ClientTask) -> Additions | None:
@@ -65,7 +65,7 @@ class AllocCsiVolumesHook(AllocHookOf[ClientAlloc]):
 
     name = "csi_volumes"
 
-    def __init__(self, volumes: CsiVolumes) -> None:
+    def __init__(self, volumes: CsiMounts) -> None:
         self._volumes = volumes
 
     async def exited(self, alloc: ClientAlloc) -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
-from yurt.client.volumes.host_volumes import HostVolumes
+from yurt.client.volumes.host_volumes import DynamicHostVolumes
 from yurt.client.volumes.mounts import VolumesThere, absent_paths, mounts_of
 from yurt.lifecycle import events
 from yurt.sdk.driver import Mount
@@ -20,7 +20,7 @@ class VolumesHook(TaskHookOf[ClientTask]):
 
     name = "volumes"
 
-    def __init__(self, volumes: HostVolumes, node: Callable[[], Node]) -> None:
+    def __init__(self, volumes: DynamicHostVolumes, node: Callable[[], Node]) -> None:
         self._volumes = volumes
         self._node = node
 

@@ -111,7 +111,7 @@ def mkdir_parameters(given: Mapping[str, str]) -> tuple[int, tuple[int, int]]:
     return int(mode, 8), (owner[0], owner[1])
 
 
-class HostVolumes:
+class DynamicHostVolumes:
     """The dynamic host volumes of the node, and the node's description by them."""
 
     def __init__(self, config: ClientConfig, store: ClientDatabase, node: LocalNode) -> None:
