@@ -267,3 +267,77 @@ def test_a_driver_that_may_not_be_used_is_not_offered_and_its_plugin_says_why(pl
         ("ok", ""),
         ("skipped", "driver two: the denylist names it"),
     ]
+
+
+HOOKS = """
+from yurt.sdk.hooks import AllocHook, TaskHook
+from yurt.sdk.plugin import plugin_function
+
+class Mesh(TaskHook):
+    name = "{name}"
+    after, before = {after!r}, {before!r}
+
+class Quota(AllocHook):
+    name = "{name}-quota"
+
+class Directory:
+    name = "{provider}"
+    async def register(self, services): ...
+    async def deregister(self, ids): ...
+    async def close(self): ...
+
+@plugin_function
+def yurt_task_hooks(context):
+    return [{made}]
+
+@plugin_function
+def yurt_alloc_hooks(context):
+    return [Quota()]
+
+@plugin_function
+def yurt_service_providers(context):
+    return [Directory()]
+"""
+
+
+def hooks(
+    name: str = "mesh",
+    *,
+    provider: str = "directory",
+    after: tuple[str, ...] = (),
+    before: tuple[str, ...] = (),
+    made: str = "Mesh()",
+) -> str:
+    """A plugin that offers hooks and a service provider."""
+    return HOOKS.format(name=name, provider=provider, after=after, before=before, made=made)
+
+
+def test_hooks_and_service_providers_are_loaded(plugins: Path) -> None:
+    loaded = load(plugins, a=hooks())
+    (status,) = loaded.statuses
+    assert (status.task_hooks, status.alloc_hooks, status.service_providers) == (
+        ("mesh",),
+        ("mesh-quota",),
+        ("directory",),
+    )
+    assert loaded.task_hooks["mesh"].name == "mesh" and loaded.service_providers["directory"].name == "directory"
+    assert loaded.attributes()["service.provider.directory"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        (hooks("devices"), 'the task hook name "devices" is taken'),
+        (hooks("mesh", provider="other"), 'the task hook name "mesh" is taken'),
+        (hooks("two"), 'the service provider name "directory" is taken'),
+        (hooks("two", provider="nomad"), 'the service provider name "nomad" is taken'),
+        (hooks("two", provider="other", made="Mesh"), "is no task hook"),
+        (hooks("two", provider="x", after=("templates",), before=("devices",)), "they stand in the opposite order"),
+        (hooks("two", provider="x").replace("deregister", "forget"), "lacks deregister"),
+    ],
+)
+def test_hooks_that_cannot_be_used_are_refused_alone(plugins: Path, source: str, reason: str) -> None:
+    loaded = load(plugins, a=hooks(), b=source)
+    assert (list(loaded.task_hooks), list(loaded.service_providers)) == (["mesh"], ["directory"])
+    (status,) = [status for status in loaded.statuses if status.name == "b"]
+    assert status.state == "failed" and reason in status.reason

@@ -155,7 +155,6 @@ def test_good_blocks_have_no_problems(document: dict[str, Any]) -> None:
         (task(Actions=[{"Name": "a b", "Command": "x"}]), "invalid name"),
         (task(Identities=[{"Name": "a!"}]), "invalid identity name"),
         (service(Name="a_b"), "RFC 1123"),
-        (service(Provider="etcd"), 'Service provider must be "consul" or "nomad"'),
         (service(PortLabel="http"), 'unknown port label "http"'),
         (service(Connect={"Native": True}), "cannot include Connect"),
         (check(Type="script"), 'invalid check type ("script")'),

@@ -29,6 +29,7 @@ from yurt.agent.parts import agent_info, client_config, client_folder, server_co
 from yurt.agent.reload import PluginReloader
 from yurt.agent.tls import TlsSettings, http_context, tls_settings
 from yurt.client.client import Client, Surroundings
+from yurt.client.config import AddedHooks
 from yurt.client.fingerprint.exclusion import FINGERPRINTS
 from yurt.client.options import DriverChoice
 from yurt.client.ports import ServerPort
@@ -257,7 +258,9 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
             plugin_attributes=loaded.attributes(),
             learn_servers=servers.learn if servers is not None else ignored,
         )
-        client = Client(replace(client_config(config, data), template_providers=loaded.providers), env, given)
+        added = AddedHooks(task=loaded.task_hooks, alloc=loaded.alloc_hooks, service_providers=loaded.service_providers)
+        settings = replace(client_config(config, data), template_providers=loaded.providers, added=added)
+        client = Client(settings, env, given)
         if server is not None:
             server.attach_node(identity.node_id, client.calls)
         elif servers is not None:

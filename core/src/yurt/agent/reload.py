@@ -70,8 +70,7 @@ class PluginReloader:
         if not owners:
             raise NotFound(f'no plugin "{name}"; installed are: {", ".join(sorted(self._statuses)) or "none"}')
         status = owners[0]
-        if status.devices or status.providers:
-            what = "devices" if status.devices else "template providers"
+        if what := status.fixed:
             raise Invalid(f'the plugin "{name}" offers {what}, which are taken up only at a start of the agent')
         if status.state != OK or not status.drivers:
             raise Invalid(f'the plugin "{name}" is {status.state} ({status.reason}); restart the agent to load it')

@@ -2,8 +2,8 @@
 
 Each plugin gets a pluggy manager of its own: a plugin that cannot be imported, has a misspelt function or fails when it
 is called becomes a status, and the next one is loaded all the same. The name of a driver has one owner, that of a
-device plugin, of a template provider and of a template's function too; who comes second is refused. Plugins are taken
-in the order of their names, so that the same machine always has the same owner.
+device plugin, of a template provider and of a template's function, of a hook and of a service provider too; who comes
+second is refused. Plugins are taken in the order of their names, so that the same machine always has the same owner.
 
 A configuration is meant for a plugin when its label is the plugin's name or that of a part that it makes. Which these
 are shows only once they are made, so a plugin that is configured by them is asked once more.
@@ -26,6 +26,8 @@ from yurt.sdk import plugin as declarations
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.errors import Invalid
+from yurt.sdk.hooks import ALLOC_HOOKS, TASK_HOOKS, AllocHook, AllocHookOf, TaskHook, TaskHookOf, order
+from yurt.sdk.services import NODE_ATTRIBUTE, NOMAD, ServiceProvider
 from yurt.sdk.templates import TemplateProvider, by_function, problem_of
 from yurt.sdk.value import Value, no_entries, replace
 
@@ -37,7 +39,8 @@ SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
 PLUGIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
-Part = Driver | DevicePlugin | TemplateProvider
+Part = Driver | DevicePlugin | TemplateProvider | TaskHook | AllocHook | ServiceProvider
+PART_TYPES = (Driver, DevicePlugin, TemplateProvider, TaskHookOf, AllocHookOf, ServiceProvider)
 Configs = Mapping[str, Mapping[str, Any]]
 """Configurations by label."""
 
@@ -53,11 +56,27 @@ class PluginStatus(Value):
     drivers: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     providers: tuple[str, ...] = ()
+    """Template providers."""
+    task_hooks: tuple[str, ...] = ()
+    alloc_hooks: tuple[str, ...] = ()
+    service_providers: tuple[str, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels of a configuration that is meant for it."""
-        return (self.name, *self.drivers, *self.devices, *self.providers)
+        hooks = (*self.task_hooks, *self.alloc_hooks)
+        return (self.name, *self.drivers, *self.devices, *self.providers, *hooks, *self.service_providers)
+
+    @property
+    def fixed(self) -> str:
+        """What it offers that is taken up only at a start of the agent; empty when that is nothing."""
+        kinds = (
+            ("devices", self.devices),
+            ("template providers", self.providers),
+            ("hooks", (*self.task_hooks, *self.alloc_hooks)),
+            ("service providers", self.service_providers),
+        )
+        return next((kind for kind, names in kinds if names), "")
 
 
 class MadePlugin(NamedTuple):
@@ -66,20 +85,31 @@ class MadePlugin(NamedTuple):
     drivers: tuple[Driver, ...] = ()
     devices: tuple[DevicePlugin, ...] = ()
     providers: tuple[TemplateProvider, ...] = ()
+    task_hooks: tuple[TaskHook, ...] = ()
+    alloc_hooks: tuple[AllocHook, ...] = ()
+    service_providers: tuple[ServiceProvider, ...] = ()
 
     @property
     def all(self) -> tuple[Part, ...]:
         """Every part."""
-        return (*self.drivers, *self.devices, *self.providers)
+        parts: tuple[Part, ...] = (*self.drivers, *self.devices, *self.providers)
+        return (*parts, *self.task_hooks, *self.alloc_hooks, *self.service_providers)
+
+    @property
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """The names of the parts, by the field of a status that tells them."""
+        return {kind: tuple(part.name for part in parts) for kind, parts in self._asdict().items()}
 
 
 class LoadedPlugins(Value):
-    """Drivers, device plugins and template providers by name, the status of every plugin, the labels of configurations
-    that none has."""
+    """The parts of all plugins by name, the status of every plugin, the labels of configurations that none has."""
 
     drivers: Mapping[str, Driver] = no_entries()
     devices: Mapping[str, DevicePlugin] = no_entries()
     providers: Mapping[str, TemplateProvider] = no_entries()
+    task_hooks: Mapping[str, TaskHook] = no_entries()
+    alloc_hooks: Mapping[str, AllocHook] = no_entries()
+    service_providers: Mapping[str, ServiceProvider] = no_entries()
     statuses: tuple[PluginStatus, ...] = ()
     unused: tuple[str, ...] = ()
 
@@ -90,7 +120,7 @@ class LoadedPlugins(Value):
             found[f"plugin.{status.name}.status"] = status.state
             found |= {f"plugin.{status.name}.reason": status.reason} if status.reason else {}
             found |= {f"plugin.{status.name}.version": status.version} if status.version else {}
-        return found
+        return found | {f"{NODE_ATTRIBUTE}{name}": "true" for name in self.service_providers}
 
     def names(self) -> tuple[str, ...]:
         """The labels that a configuration may have."""
@@ -133,6 +163,9 @@ class PluginManager:
         self._drivers: dict[str, Driver] = {}
         self._devices: dict[str, DevicePlugin] = {}
         self._providers: dict[str, TemplateProvider] = {}
+        self._task_hooks: dict[str, TaskHook] = {}
+        self._alloc_hooks: dict[str, AllocHook] = {}
+        self._service_providers: dict[str, ServiceProvider] = {}
         self._replaced: list[Part] = []
         self._configs: Configs = {}
 
@@ -149,6 +182,9 @@ class PluginManager:
             drivers=dict(self._drivers),
             devices=dict(self._devices),
             providers=dict(self._providers),
+            task_hooks=dict(self._task_hooks),
+            alloc_hooks=dict(self._alloc_hooks),
+            service_providers=dict(self._service_providers),
             statuses=tuple(statuses),
             unused=unused,
         )
@@ -174,6 +210,8 @@ class PluginManager:
                 self._check(made.drivers)
                 self._check_devices(made.devices)
                 self._check_providers(made.providers)
+                self._check_hooks(made)
+                self._check_service_providers(made.service_providers)
         except declarations.PluginSkipped as reason:
             return msgspec.structs.replace(status, state=SKIPPED, reason=str(reason))
         except PluginFailed as error:
@@ -181,10 +219,12 @@ class PluginManager:
         self._drivers |= {driver.name: driver for driver in made.drivers}
         self._devices |= {device.name: device for device in made.devices}
         self._providers |= {provider.name: provider for provider in made.providers}
+        self._task_hooks |= {hook.name: hook for hook in made.task_hooks}
+        self._alloc_hooks |= {hook.name: hook for hook in made.alloc_hooks}
+        self._service_providers |= {provider.name: provider for provider in made.service_providers}
         if not made.all:
             return msgspec.structs.replace(status, state=SKIPPED, reason="it offers nothing on this machine")
-        drivers, devices, providers = (tuple(each.name for each in part) for part in made)
-        return msgspec.structs.replace(status, drivers=drivers, devices=devices, providers=providers)
+        return msgspec.structs.replace(status, **made.names)
 
     def _make(self, entry_point: EntryPoint, context: PluginContext) -> MadePlugin:
         """What the plugin makes with the configuration for its name, and for the names of what it makes."""
@@ -194,7 +234,7 @@ class PluginManager:
         by_part = [self._configs[name] for name in sorted(names) if name in self._configs]
         if not by_part:
             return made
-        self._replaced += [each for each in made.all if isinstance(each, Part)]
+        self._replaced += [each for each in made.all if isinstance(each, PART_TYPES)]
         for part in by_part:
             config |= part
         return self._permitted(make_parts(entry_point, replace(context, config=config)))
@@ -230,8 +270,7 @@ class PluginManager:
         missing = [name for name in status.drivers if name not in names]
         if missing:
             raise Invalid(f"the new code has no driver {' and '.join(missing)} any more; install it by a restart")
-        if made.devices or made.providers:
-            what = "devices" if made.devices else "template providers"
+        if what := msgspec.structs.replace(status, **made.names).fixed:
             raise Invalid(f"it offers {what} now, which are taken up only at a start of the agent")
         distribution = entry_point.dist
         version = distribution.version if distribution else ""
@@ -276,27 +315,58 @@ class PluginManager:
                 raise ValueError(f'the template function "{taken}" is provided by "{owners[taken].name}" already')
             known[provider.name] = provider
 
+    def _check_hooks(self, made: MadePlugin) -> None:
+        """Refuse what is no hook, names that have an owner, and hooks whose place in the order does not exist."""
+        for hook in made.task_hooks:
+            if not isinstance(hook, TaskHookOf):
+                raise TypeError(f"{hook!r} is no task hook: make an object of a class derived from TaskHook")
+            _check_name(hook.name, "task hook", (*TASK_HOOKS, *self._task_hooks))
+        for alloc_hook in made.alloc_hooks:
+            if not isinstance(alloc_hook, AllocHookOf):
+                raise TypeError(f"{alloc_hook!r} is no allocation hook: make one of a class derived from AllocHook")
+            _check_name(alloc_hook.name, "allocation hook", (*ALLOC_HOOKS, *self._alloc_hooks))
+        try:
+            order(TASK_HOOKS, (*self._task_hooks.values(), *made.task_hooks))
+            order(ALLOC_HOOKS, (*self._alloc_hooks.values(), *made.alloc_hooks))
+        except Invalid as error:
+            raise ValueError(str(error)) from None
+
+    def _check_service_providers(self, providers: Sequence[ServiceProvider]) -> None:
+        """Refuse what is no service provider, and a name that has an owner."""
+        for provider in providers:
+            if not isinstance(provider, ServiceProvider):
+                raise TypeError(lacking_text(provider, ServiceProvider, "service provider"))
+            _check_name(provider.name, "service provider", (NOMAD, *self._service_providers))
+
     async def close(self) -> None:
         """Close every part of every plugin, each apart."""
-        parts = (self._drivers, self._devices, self._providers)
+        hooks = (self._task_hooks, self._alloc_hooks)
+        parts = (self._drivers, self._devices, self._providers, *hooks, self._service_providers)
         for each in (*(part for known in parts for part in known.values()), *self._replaced):
             try:
                 await each.close()
             except Exception:
                 log.exception("%s failed to close", each.name)
-        self._drivers.clear()
-        self._devices.clear()
-        self._providers.clear()
+        for known in parts:
+            known.clear()
         self._replaced.clear()
 
 
 def make_parts(entry_point: EntryPoint, context: PluginContext) -> MadePlugin:
     """Import a plugin, check its functions and ask for what it makes."""
     functions = functions_of(entry_point)
+
+    def parts(name: str) -> tuple[Any, ...]:
+        """What the plugin's function of this name makes."""
+        return tuple(each for found in getattr(functions, name)(context=context) for each in found or ())
+
     return MadePlugin(
-        drivers=tuple(each for found in functions.yurt_task_drivers(context=context) for each in found or ()),
-        devices=tuple(each for found in functions.yurt_device_plugins(context=context) for each in found or ()),
-        providers=tuple(each for found in functions.yurt_template_providers(context=context) for each in found or ()),
+        drivers=parts("yurt_task_drivers"),
+        devices=parts("yurt_device_plugins"),
+        providers=parts("yurt_template_providers"),
+        task_hooks=parts("yurt_task_hooks"),
+        alloc_hooks=parts("yurt_alloc_hooks"),
+        service_providers=parts("yurt_service_providers"),
     )
 
 

@@ -14,6 +14,8 @@ import pluggy
 
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, PluginContext
+from yurt.sdk.hooks import AllocHook, TaskHook
+from yurt.sdk.services import ServiceProvider
 from yurt.sdk.templates import TemplateProvider
 
 PROJECT = "yurt"
@@ -42,6 +44,24 @@ def yurt_device_plugins(context: PluginContext) -> Sequence[DevicePlugin]:
 @declared
 def yurt_template_providers(context: PluginContext) -> Sequence[TemplateProvider]:
     """Make the plugin's template providers; raise PluginSkipped with the reason when there are none."""
+    raise NotImplementedError
+
+
+@declared
+def yurt_task_hooks(context: PluginContext) -> Sequence[TaskHook]:
+    """Make the plugin's hooks of tasks; raise PluginSkipped with the reason when there are none."""
+    raise NotImplementedError
+
+
+@declared
+def yurt_alloc_hooks(context: PluginContext) -> Sequence[AllocHook]:
+    """Make the plugin's hooks of allocations; raise PluginSkipped with the reason when there are none."""
+    raise NotImplementedError
+
+
+@declared
+def yurt_service_providers(context: PluginContext) -> Sequence[ServiceProvider]:
+    """Make the plugin's service providers; raise PluginSkipped with the reason when there are none."""
     raise NotImplementedError
 
 

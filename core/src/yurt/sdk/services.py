@@ -23,6 +23,9 @@ NOMAD: Final = "nomad"
 DEFAULT_PROVIDER: Final = "consul"
 """The provider of a service that names none."""
 
+NODE_ATTRIBUTE: Final = "service.provider."
+"""A node that has a provider says so in the attribute of this prefix and its name, with the value "true"."""
+
 
 class ServiceInstance(Value):
     """A service of one allocation, and where it is reached; `task_name` is empty for one of the group.

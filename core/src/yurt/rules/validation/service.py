@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from yurt.lifecycle.services import provider_of
 from yurt.rules.problems import HOSTNAME, duplicates, is_open, nested
+from yurt.sdk.services import DEFAULT_PROVIDER, NOMAD
 from yurt.sdk.value import NANOSECONDS
 from yurt.structs.job import TaskGroup
 from yurt.structs.network import NetworkResource, Port
@@ -113,6 +115,16 @@ def service_problems(group: TaskGroup) -> Iterator[str]:
         yield f"Service {name.split('/')[1]!r} is declared more than once for the same provider and port"
 
 
+def provider_problems(group: TaskGroup, providers: Collection[str]) -> Iterator[str]:
+    """Services of a group and its tasks whose provider is none that there is; `providers` are those of nodes."""
+    owned = [(f"Service[{each.name[:64]}]", each) for each in group.services]
+    owned += [(f"Task {task.name} Service[{each.name[:64]}]", each) for task in group.tasks for each in task.services]
+    for place, service in owned:
+        if provider_of(service) not in (DEFAULT_PROVIDER, NOMAD, *providers):
+            text = f'Service provider must be "consul" or "nomad"; got "{service.provider[:64]}"'
+            yield from nested(place, (text,))
+
+
 def _task_labels(task: Task | None) -> set[str]:
     networks = () if task is None else task.resources.networks
     return {port.label for network in networks for port in (*network.reserved_ports, *network.dynamic_ports)}
@@ -124,8 +136,6 @@ def _one_service(group: TaskGroup, service: Service, labels: set[str]) -> Iterat
             "Service name must be valid per RFC 1123 and can contain only alphanumeric characters or dashes "
             f'and must be no longer than 63 characters: "{service.name[:80]}"'
         )
-    if service.provider not in ("", "consul", "nomad"):
-        yield f'Service provider must be "consul" or "nomad"; got "{service.provider[:64]}"'
     if service.address_mode not in ("", "auto", "host", "driver", "alloc", "alloc_ipv6"):
         yield f'Service address_mode must be "auto", "host", "driver" or "alloc"; not "{service.address_mode[:64]}"'
     if service.on_update not in ("", "require_healthy", "ignore_warnings", "ignore"):

@@ -10,9 +10,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from yurt.rules.bounds import bound_problems, is_costly
+from yurt.rules.problems import nested
 from yurt.rules.validation.job import validate_job
+from yurt.rules.validation.service import provider_problems
 from yurt.sdk.errors import Invalid
 from yurt.sdk.schema import Schema, check_config
+from yurt.sdk.services import DEFAULT_PROVIDER, NODE_ATTRIBUTE, NOMAD
 from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
 from yurt.server.requests import Kept
@@ -41,7 +44,7 @@ def admit(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
 def _of_bounded(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
     """All problems of a job whose lists are bounded."""
     errors, warnings = validate_job(job)
-    problems = [*errors, *_cluster_problems(state, job, config)]
+    problems = [*errors, *provider_problems_of(state, job), *_cluster_problems(state, job, config)]
     advice = list(warnings)
     for place, task in _tasks(job):
         found, unknown = driver_problems(state, task)
@@ -55,6 +58,18 @@ async def admitted(state: Snapshot, job: Job, config: ServerConfig) -> Admission
     if is_costly(job):
         return await asyncio.to_thread(admit, state, job, config)
     return _of_bounded(state, job, config)
+
+
+def provider_problems_of(state: Snapshot, job: Job) -> Iterator[str]:
+    """Services whose provider neither Yurt nor a package on some node has."""
+    unusual = {service.provider for group in job.task_groups for service in group.services}
+    unusual |= {service.provider for _, task in _tasks(job) for service in task.services}
+    unusual -= {"", DEFAULT_PROVIDER, NOMAD}
+    nodes = state.nodes.values() if unusual else ()
+    offered = {name for node in nodes for name in unusual if f"{NODE_ATTRIBUTE}{name}" in node.attributes}
+    if unusual - offered:
+        for group in job.task_groups:
+            yield from nested(f"Task group {group.name}", provider_problems(group, offered))
 
 
 def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
