@@ -1,4 +1,4 @@
-"""Nodes that go silent, come back and register again, as a server sees them (semantics 6 and 7)."""
+"""Nodes that go silent, come back and register again, as a server sees them."""
 
 from __future__ import annotations
 

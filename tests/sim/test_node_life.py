@@ -97,7 +97,7 @@ class Rules:
             self.plan_applied(after, command)
 
     def node_moved(self, state: Snapshot, command: c.AnyCommand, before: Node | None, after: Node | None) -> None:
-        """E1, and the status machine of semantics 7."""
+        """E1, and the status machine of nodes."""
         if after is None:
             return
         was = before.status if before is not None else status.NODE_INIT

@@ -1,4 +1,4 @@
-"""Clients that are out of reach and come back: unknown, replaced or not, and which of both stays (semantics 7, 8)."""
+"""Clients that are out of reach and come back: unknown, replaced or not, and which of both stays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a replacement knows of those before it: where they failed, and how often (semantics 10)."""
+"""What a replacement knows of those before it: where they failed, and how often."""
 
 from __future__ import annotations
 

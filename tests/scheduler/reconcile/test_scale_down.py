@@ -1,4 +1,4 @@
-"""Who gives up a place when a group has too many (semantics 23, step 13)."""
+"""Who gives up a place when a group has too many."""
 
 from __future__ import annotations
 

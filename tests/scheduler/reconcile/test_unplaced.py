@@ -1,4 +1,4 @@
-"""Failed allocations that nothing can replace yet: stopped all the same, and tried again (semantics 10, 24)."""
+"""Failed allocations that nothing can replace yet: stopped all the same, and tried again."""
 
 from __future__ import annotations
 

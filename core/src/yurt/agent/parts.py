@@ -82,7 +82,7 @@ def server_config(config: AgentConfig, data: AgentDataDir) -> ServerConfig:
 
 
 def _checked(made: ServerConfig) -> ServerConfig:
-    """The settings; raises Invalid for priorities that no job may have (semantics, section 1)."""
+    """The settings; raises Invalid for priorities that no job may have."""
     if not PRIORITY_USUAL <= made.job_max_priority <= PRIORITY_LIMIT:
         raise Invalid(f"server job_max_priority must be between {PRIORITY_USUAL} and {PRIORITY_LIMIT}")
     if not 1 <= made.job_default_priority <= made.job_max_priority:

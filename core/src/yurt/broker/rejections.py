@@ -2,7 +2,7 @@
 
 The scheduler may not see why a node refuses; then it plans for the same node for ever, and other jobs wait. A node that
 refuses `threshold` plans within a window is to take no more allocations until an operator has looked at it. That is
-done to few nodes at a time (semantics, section 4): when most of them refuse, the fault lies elsewhere.
+done to few nodes at a time: when most of them refuse, the fault lies elsewhere.
 """
 
 from __future__ import annotations

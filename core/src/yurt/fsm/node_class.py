@@ -17,7 +17,7 @@ _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 def computed_class(node: Node) -> str:
-    """A hash of attributes and meta that are not unique, class, datacenter, pool and devices (semantics, section 5)."""
+    """A hash of attributes and meta that are not unique, class, datacenter, pool and devices."""
     devices = [
         (device.vendor, device.type, device.name, device.attributes)
         for device in sorted(node.node_resources.devices, key=lambda device: (device.vendor, device.type, device.name))

@@ -1,7 +1,7 @@
 """Nodes: registration, status, eligibility, drain and events.
 
 A registration brings what the client owns; status, drain, eligibility, events and the heartbeat indexes belong to the
-servers and stay. Whether a client may become ready is decided before a command is proposed (semantics, section 7);
+servers and stay. Whether a client may become ready is decided before a command is proposed;
 here the status is stored, and `last_missed_heartbeat_index` follows it: the index at which the node stopped
 answering, 0 once it is ready.
 """

@@ -55,7 +55,7 @@ def record_scaling(edit: Edit, command: RecordScalingEvent) -> Rejected | None:
 
 
 def _refusal(edit: Edit, job: Job, command: ScaleJob) -> Rejected | None:
-    """Why the group cannot be given this count (semantics, section 9)."""
+    """Why the group cannot be given this count."""
     group, count = job.group(command.group), command.event.count
     if group is None:
         return invalid(f'task group "{command.group}" specified for scaling does not exist in job')

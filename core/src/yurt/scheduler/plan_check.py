@@ -1,4 +1,4 @@
-"""The plan applier's check: which parts of a plan still hold on the newest state (semantics 4).
+"""The plan applier's check: which parts of a plan still hold on the newest state (docs/explanation/plan-check.md).
 
 A plan is checked node by node; what a node refuses is dropped whole, with everything else of the plan for that node.
 Evictions always hold. With `all_at_once` one refusal drops everything.
@@ -197,7 +197,7 @@ class _Checker:
         return ""
 
     def _overflow(self, node: Node, part: _NodePart) -> str:
-        """The first dimension that the node lacks, in the order of semantics 4."""
+        """The first dimension that the node lacks, in the order of docs/explanation/plan-check.md."""
         columns = self.snapshot.columns
         row = columns.rows.get(node.id)
         assert row is not None

@@ -1,7 +1,7 @@
 """What one allocation takes of its node: amounts that add up, and things that only one may hold.
 
 Tasks that never run together share: the sum is the sidecars plus the largest of what the prestart tasks, the main
-tasks, and the poststop tasks ask (semantics 4). Ports, cores and device instances are exclusive: two holders of one
+tasks, and the poststop tasks ask. Ports, cores and device instances are exclusive: two holders of one
 of them collide. So are host volumes that a group asks to write alone.
 """
 

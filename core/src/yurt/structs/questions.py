@@ -18,7 +18,7 @@ POOL_ALL = "all"
 
 
 def has_same_specification(job: Job, other: Job) -> bool:
-    """Nothing differs but what the servers write: both are one version (semantics, section 12)."""
+    """Nothing differs but what the servers write: both are one version."""
     return _specification(job) == _specification(other)
 
 

@@ -50,7 +50,7 @@ class GroupAsk:
         self.has_device_affinities = any(device.affinities or device.first_available for _, device in self.devices)
         """Whether nodes are told apart by how well their devices suit the group."""
         self.asks_affinities = any(device.affinities for _, device in self.devices)
-        """Whether that is a part of every node's score, also where no affinity is met (semantics 15)."""
+        """Whether that is a part of every node's score, also where no affinity is met (docs/explanation/placing.md)."""
         resources = AllocatedResources(
             tasks={
                 task.name: AllocatedTaskResources(

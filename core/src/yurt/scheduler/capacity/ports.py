@@ -1,4 +1,4 @@
-"""Ports: which address a port goes to, which static ports are free, which dynamic ones are given (semantics 14)."""
+"""Ports: which address a port goes to, which static ports are free, which dynamic ones are given."""
 
 from __future__ import annotations
 

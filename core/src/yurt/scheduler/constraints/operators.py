@@ -1,4 +1,4 @@
-"""Constraint operators on resolved values (semantics 17). A side that did not resolve is None.
+"""Constraint operators on resolved values (docs/explanation/feasibility.md). A side that did not resolve is None.
 
 A value that cannot be parsed makes the constraint false, never an error: registration refuses such constraints, and a
 node's attribute may hold anything.

@@ -1,4 +1,4 @@
-"""What `${...}` means on a node (semantics 17)."""
+"""What `${...}` means on a node (docs/explanation/feasibility.md)."""
 
 from __future__ import annotations
 

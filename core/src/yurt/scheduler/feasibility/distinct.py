@@ -1,4 +1,4 @@
-"""distinct_hosts and distinct_property: limits that depend on where the job's other allocations are (semantics 17)."""
+"""distinct_hosts and distinct_property: limits that follow the job's allocations (docs/explanation/feasibility.md)."""
 
 from __future__ import annotations
 

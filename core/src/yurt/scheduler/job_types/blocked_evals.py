@@ -1,4 +1,4 @@
-"""Blocked evaluations: they wait for capacity, or for fewer conflicts of plans (semantics 3, 5)."""
+"""Blocked evaluations: they wait for capacity, or for fewer conflicts of plans (docs/explanation/scheduling.md)."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ class GroupPlacer:
         return PlacedAlloc(row, grant, metrics, victims)
 
     def _score_on(self, row: int, victims: tuple[Allocation, ...]) -> NodeScoreMeta:
-        """The score of a node that is no choice among others: nothing in it compares nodes (semantics 26)."""
+        """The score of a node that is no choice among others: nothing in it compares nodes."""
         self.ranker.tables.forget(row)
         meta = self.ranker.tables.meta(row)
         shown = {name: value for name, value in meta.scores.items() if name in ALONE}

@@ -1,4 +1,4 @@
-"""Preemption: whom to end so that a more important job fits (semantics 16; invariant C5)."""
+"""Preemption: whom to end so that a more important job fits (docs/explanation/placing.md; invariant C5)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_allowed(view: ClusterView, job: Job) -> bool:
 
 
 def preemption_score(victims: Iterable[Allocation]) -> float:
-    """Near 1 for few unimportant victims, near 0 for many important ones (semantics 15)."""
+    """Near 1 for few unimportant victims, near 0 for many important ones."""
     priorities = [alloc.job.priority for alloc in victims if alloc.job is not None]
     if not priorities or max(priorities) <= 0:
         return 1.0

@@ -1,4 +1,4 @@
-"""Spread: the boost that a node gets for the value it has of an attribute (semantics 15).
+"""Spread: the boost that a node gets for the value it has of an attribute (docs/explanation/placing.md).
 
 Boosts are whole numbers of 1e-9. Nodes with equal values of all attributes are a cell: they always have the same boost.
 What a value is worth depends on its *level*: for an even spread the number of allocations that it has, for targets the

@@ -1,4 +1,4 @@
-"""What has become of each allocation of a job: the first rule that fits decides (semantics 8)."""
+"""What has become of each allocation of a job: the first rule that fits decides (docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The deployment object, as the scheduler makes, cancels and completes it (semantics 11)."""
+"""The deployment object, as the scheduler makes, cancels and completes it (docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One group of a service or batch job: from its allocations to what has to be done (semantics 23)."""
+"""One group of a service or batch job against its allocations (docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 

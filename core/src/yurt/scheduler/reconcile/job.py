@@ -1,4 +1,4 @@
-"""The reconciler: a job's declaration compared with its allocations, group by group, in the order of semantics 23.
+"""The reconciler: compares a job's declaration with its allocations, group by group (docs/explanation/reconciling.md).
 
 It chooses no nodes. The results are stops, named placements, updates in place or by replacement, follow-up evaluations
 and the deployment. Every allocation of a group ends in exactly one place; the counts of `DesiredUpdates` say in which.

@@ -1,4 +1,4 @@
-"""An allocation returns from a disconnected client: it, or what replaced it (semantics 8; invariant D3).
+"""When a disconnected client returns: its allocation or the replacement stays (invariant D3, docs/explanation).
 
 The decision rests on what the servers wrote down themselves. Only `longest_running` has to ask when tasks started,
 which clients tell by clocks of their own: those are not asked where the servers know the answer.

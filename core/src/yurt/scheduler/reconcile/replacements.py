@@ -1,4 +1,4 @@
-"""Which allocations count, which are replaced now, and which later (semantics 24)."""
+"""Which allocations count, which are replaced now, and which later (docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 

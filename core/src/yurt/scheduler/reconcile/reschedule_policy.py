@@ -1,4 +1,4 @@
-"""Reschedule policy: whether and when a failed allocation is replaced (semantics 10, 24)."""
+"""Reschedule policy: whether and when a failed allocation is replaced (docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which allocations of a group are stopped first when there are too many (semantics 23, step 13)."""
+"""Which allocations of a group are stopped first when there are too many (docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The kind of update that a new job version means for a running allocation: none, in place or destructive
-(semantics 11, end).
-"""
+"""What a new job version means for a running allocation: nothing, an update in place, or a replacement."""
 
 from __future__ import annotations
 

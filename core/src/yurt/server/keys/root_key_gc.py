@@ -1,4 +1,4 @@
-"""Inactive root keys go by themselves, once nothing can need them any more (semantics 9).
+"""Inactive root keys go by themselves, once nothing can need them any more.
 
 A key is needed while a variable is encrypted with it, while an allocation lives that was there before the key became
 inactive (what signs its tokens is not known, and some never expire), and, unless garbage collection is forced, while

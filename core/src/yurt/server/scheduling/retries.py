@@ -11,7 +11,7 @@ from yurt.sdk.errors import Unavailable
 T = TypeVar("T")
 
 RETRY_FIRST_S, RETRY_MAX_S = 0.5, 10.0
-"""Pauses between tries of a worker's call (semantics, section 3)."""
+"""Pauses between tries of a worker's call."""
 RETRY_LIMIT_S: Final = 60.0
 """How long a worker tries: then its delivery is no longer its own."""
 

@@ -42,7 +42,7 @@ INDEX_WAIT_S: Final = 5.0
 BEHIND_WAIT_S: Final = 50.0
 TAKE_RETRY_FIRST_S, TAKE_RETRY_MAX_S = 0.02, 10.0
 OTHER_SCHEDULER_WAIT_S: Final = 30.0
-"""How long a worker stays away from a leader whose scheduler is of another version (semantics, section 3)."""
+"""How long a worker stays away from a leader whose scheduler is of another version."""
 NACK_LIMIT_S: Final = 1.0
 TOGETHER: Final = 16
 """Plans of a batch that are submitted at once: enough to share an append, few enough that the first is not kept."""

@@ -17,7 +17,7 @@ LN10 = math.log(10.0)
 
 
 class Binpack:
-    """The fitness of rows for one ask, in units of 1e-9 (semantics 15)."""
+    """The fitness of rows for one ask, in units of 1e-9 (docs/explanation/placing.md)."""
 
     def __init__(self, asked: Usage, *, prefers_empty: bool) -> None:
         self._asked = asked
