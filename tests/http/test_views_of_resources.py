@@ -251,6 +251,10 @@ class OwnClient:
     def alloc_namespace(self, alloc_id: str) -> str | None:
         return self.namespaces.get(alloc_id)
 
+    @property
+    def calls(self) -> OwnClient:
+        return self
+
     async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
         return ()
 
