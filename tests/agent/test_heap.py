@@ -47,11 +47,17 @@ def test_large_blocks_that_come_and_go_do_not_make_the_heap_larger() -> None:
 
 HOLES = """
 import asyncio
-from yurt.agent.heap import keep_giving_back, keep_large_blocks_apart, resident_bytes
+import os
+from yurt.agent.heap import keep_giving_back, keep_large_blocks_apart
 
 keep_large_blocks_apart()
 
+def resident_bytes():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
 async def main():
+    apart = b"x" * (300 << 20)  # No part of the heap, however large.
     blocks = [bytes(4000) for _ in range(10_000)]
     blocks[:-1] = []  # The last one keeps the heap's end where it is.
     full = resident_bytes()
