@@ -8,6 +8,7 @@ from yurt.server.log.event_buffer import Event, EventBuffer
 from yurt.state import Changes, Snapshot
 from yurt.state.store import Change
 from yurt.structs.commands.base import EventType
+from yurt.structs.summary import JobSummary
 from yurt.testing import factories
 
 REGISTERED = EventType("JobRegistered")
@@ -36,9 +37,10 @@ async def test_rows_that_garbage_collection_deletes_are_not_buffered() -> None:
     assert await buffered(buffer, 1) == [Event(1, (), None)]
 
 
-async def test_deleted_allocations_go_from_the_buffer_and_other_rows_stay() -> None:
+async def test_deleted_allocations_and_summaries_go_from_the_buffer_and_other_rows_stay() -> None:
     buffer, (alloc, job) = EventBuffer(), changes()
-    buffer.add(Event(1, (alloc, job), REGISTERED))
+    summary = Change("job_summaries", job.key, None, JobSummary(job_id="j"))
+    buffer.add(Event(1, (alloc, summary, job), REGISTERED))
     buffer.add(Event(2, (job,), REGISTERED))
 
     buffer.forget(Snapshot.empty())

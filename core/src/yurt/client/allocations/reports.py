@@ -96,6 +96,7 @@ class Reporter:
             if batch and not await self._send(batch):
                 await wait_or_sleep(self._env, self._again, self._retry_s)
                 self._urgent.set()
+            del batch  # else what was sent is held until there is something else to send
             if self._pending:
                 self._wake.set()
             else:

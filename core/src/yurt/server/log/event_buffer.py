@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from yurt.sdk.errors import Conflict
 from yurt.state import Changes, Snapshot
 from yurt.state.store import Change
 from yurt.structs.commands.base import EventType
+
+LET_GO: Final = ("allocs", "evals", "job_summaries")
+"""Tables of which deleted rows need not be kept for those who ask for old events."""
 
 
 class Event(NamedTuple):
@@ -62,7 +65,7 @@ class EventBuffer:
         self._wake()
 
     def forget(self, state: Snapshot) -> None:
-        """Let go of evaluations and allocations that are deleted: 100 events may hold a hundred thousand of them.
+        """Let go of deleted allocations, evaluations and summaries: 100 events may hold a hundred thousand of them.
 
         What a subscriber has not taken yet stays.
         """
@@ -105,10 +108,5 @@ class EventBuffer:
 
 
 def _is_deleted(change: Change, state: Snapshot) -> bool:
-    """It is of an evaluation or an allocation that is no more."""
-    match change.table:
-        case "allocs":
-            return str(change.key) not in state.allocs
-        case "evals":
-            return str(change.key) not in state.evals
-    return False
+    """It is of an allocation, an evaluation or a job's summary that is no more."""
+    return change.table in LET_GO and change.key not in state.table(change.table)
