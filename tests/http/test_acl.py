@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from yurt.access import Access, Actor, ShownToken, needs
+from yurt.http.call import AUTHORITY
 from yurt.server.config import AclConfig
+from yurt.server.views import View
+from yurt.server.views.acl import BindingRuleRows, RoleRows, TokenRows
+from yurt.structs.acl import hash_of_secret
 from yurt.testing.http_api import Api, HttpAnswer, serving
 
 READ_PROD = 'namespace "prod" { policy = "read" }'
@@ -256,6 +262,51 @@ async def test_a_one_time_token_gives_the_token_once(acl: Callers) -> None:
 
 async def test_nobody_without_a_token_gets_a_one_time_token(acl: Callers) -> None:
     assert (await acl.call("POST", "/v1/acl/token/onetime", token="")).status == 403
+
+
+# Races.
+
+
+async def test_of_many_who_bootstrap_at_once_one_succeeds() -> None:
+    async with serving(acl=AclConfig(enabled=True)) as api:
+        answers = await asyncio.gather(*(api.call("POST", "/v1/acl/bootstrap") for _ in range(8)))
+        assert sorted(answer.status for answer in answers) == [200] + [400] * 7
+        assert len(api.server.state.acl_tokens) == 1
+
+
+async def test_of_many_who_exchange_a_one_time_token_one_succeeds(acl: Callers) -> None:
+    once = (await acl.call("POST", "/v1/acl/token/onetime")).json["OneTimeToken"]["OneTimeSecretID"]
+    asked = ({"OneTimeSecretID": once} for _ in range(8))
+    answers = await asyncio.gather(
+        *(acl.call("POST", "/v1/acl/token/onetime/exchange", body, token="") for body in asked)
+    )
+    assert sorted(answer.status for answer in answers) == [200] + [403] * 7
+
+
+async def test_concurrent_changes_of_a_login_method_lose_nothing(acl: Callers) -> None:
+    await acl.put("/v1/acl/auth-method", METHOD)
+    changes = [{"MaxTokenTTL": "2h"}, {"TokenLocality": "global"}, {"TokenNameFormat": "x"}]
+    answers = await asyncio.gather(
+        *(acl.put("/v1/acl/auth-method/ci", {"Name": "ci", "Default": True, **each}) for each in changes)
+    )
+    assert [answer.status for answer in answers] == [200, 200, 200]
+    shown = (await acl.get("/v1/acl/auth-method/ci")).json
+    assert (shown["MaxTokenTTL"], shown["TokenLocality"], shown["TokenNameFormat"]) == ("2h0m0s", "global", "x")
+
+
+# Views.
+
+
+async def test_no_view_shows_tokens_of_others_whatever_a_route_needs(acl: Callers) -> None:
+    await acl.policy("ops")
+    made = await acl.token("ops")
+    actor = Actor(caller=ShownToken(secret_hash=hash_of_secret(made["SecretID"])))
+    authority = acl.api.client.app[AUTHORITY]
+    for need in (needs.AUTHENTICATED, needs.ANONYMOUS):
+        view = View(acl.api.server.state, Access(actor, need, authority))
+        assert [row.accessor_id for row in view.of(TokenRows).all()] == [made["AccessorID"]]
+        assert view.of(TokenRows).get(acl.root["AccessorID"]) is None
+        assert not list(view.of(RoleRows).all()) and not list(view.of(BindingRuleRows).all())
 
 
 # Roles.

@@ -23,20 +23,29 @@ def is_management(access: Access) -> bool:
     return access.narrowed(needs.MANAGEMENT).allows(ANYWHERE)
 
 
+def _for_own(access: Access) -> Access:
+    """The same caller where only management sees all, whatever the route needs: a kind adds what is the caller's."""
+    return access.narrowed(needs.each_row(needs.MANAGEMENT))
+
+
 class TokenRows(Rows[str, ACLToken]):
     """Tokens by accessor id: a caller sees its own."""
 
-    __slots__ = ()
+    __slots__ = ("_own",)
     name = "acl_tokens"
+
+    def __init__(self, state: Snapshot, access: Access) -> None:
+        super().__init__(state, _for_own(access))
+        caller = access.actor.caller
+        self._own = token_of(state, caller.secret_hash) if isinstance(caller, ShownToken) else None
 
     def own(self) -> ACLToken | None:
         """The caller's own token."""
-        caller = self._access.actor.caller
-        return token_of(self._state, caller.secret_hash) if isinstance(caller, ShownToken) else None
+        return self._own
 
     def _sees(self, row: ACLToken) -> bool:
-        own = self.own()
-        return is_management(self._access) or (own is not None and own.accessor_id == row.accessor_id)
+        own = self._own
+        return self._access.sees_all or (own is not None and own.accessor_id == row.accessor_id)
 
 
 class RoleRows(Rows[str, ACLRole]):
@@ -46,7 +55,7 @@ class RoleRows(Rows[str, ACLRole]):
     name = "acl_roles"
 
     def __init__(self, state: Snapshot, access: Access) -> None:
-        super().__init__(state, access)
+        super().__init__(state, _for_own(access))
         own = TokenRows(state, access).own()
         self._own = frozenset(link.id for link in own.roles) if own is not None else frozenset[str]()
 
@@ -60,7 +69,7 @@ class RoleRows(Rows[str, ACLRole]):
         return "" if role is None else role.name
 
     def _sees(self, row: ACLRole) -> bool:
-        return row.id in self._own or is_management(self._access)
+        return self._access.sees_all or row.id in self._own
 
 
 class PolicyRows(Rows[str, ACLPolicy]):
@@ -70,7 +79,7 @@ class PolicyRows(Rows[str, ACLPolicy]):
     name = "acl_policies"
 
     def __init__(self, state: Snapshot, access: Access) -> None:
-        super().__init__(state, access)
+        super().__init__(state, _for_own(access))
         self._own = frozenset(_own_names(state, access))
 
     def own(self) -> tuple[ACLPolicy, ...]:
@@ -79,7 +88,7 @@ class PolicyRows(Rows[str, ACLPolicy]):
         return tuple(policy for policy in found if policy is not None)
 
     def _sees(self, row: ACLPolicy) -> bool:
-        return row.name == ANONYMOUS or row.name in self._own or is_management(self._access)
+        return self._access.sees_all or row.name == ANONYMOUS or row.name in self._own
 
 
 class AuthMethodRows(Rows[str, ACLAuthMethod]):
@@ -95,10 +104,13 @@ class AuthMethodRows(Rows[str, ACLAuthMethod]):
 
 
 class BindingRuleRows(Rows[str, ACLBindingRule]):
-    """Binding rules by id."""
+    """Binding rules by id, for management alone."""
 
     __slots__ = ()
     name = "acl_binding_rules"
+
+    def __init__(self, state: Snapshot, access: Access) -> None:
+        super().__init__(state, access.narrowed(needs.MANAGEMENT))
 
 
 def _own_names(state: Snapshot, access: Access) -> tuple[str, ...]:
