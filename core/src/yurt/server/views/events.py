@@ -45,14 +45,13 @@ class Wanted(NamedTuple):
     topics: tuple[tuple[str, str], ...]
     namespace: str
 
-    def takes(self, topic: Topic[Any], namespace: str, row: Any) -> bool:
-        """Whether the reader asked for changes of a row; rows of no namespace are for readers of any."""
-        if self.namespace != ALL and namespace not in ("", self.namespace):
-            return False
-        keys = [key for name, key in self.topics if name in (ALL, topic.name)]
-        if not keys or ALL in keys:
-            return bool(keys)
-        return not {topic.key(row), *topic.filter_keys(row)}.isdisjoint(keys)
+    def keys_of(self, topic: str) -> frozenset[str] | None:
+        """The keys of a topic that the reader asked for, `*` for each; None for a topic that it did not ask for."""
+        return frozenset(key for name, key in self.topics if name in (ALL, topic)) or None
+
+    def takes(self, namespace: str) -> bool:
+        """Whether the reader asked for rows of a namespace; those of none are for readers of any."""
+        return self.namespace == ALL or namespace in ("", self.namespace)
 
 
 class Told(NamedTuple):
@@ -117,8 +116,15 @@ class Subscription:
         return found
 
 
+class _Asked(NamedTuple):
+    """What a command's rows of one topic are held against."""
+
+    keys: frozenset[str]
+    access: Access
+
+
 class SeenRows:
-    """The rows of one command; a topic is decided about once for all of its rows that lie in the same place."""
+    """The rows of one command; a topic is looked up once, and decided about once for all of its rows in one place."""
 
     __slots__ = ("_access", "_by_topic", "_event", "_wanted")
 
@@ -126,7 +132,7 @@ class SeenRows:
         self._event = event
         self._wanted = wanted
         self._access = access
-        self._by_topic: dict[str, Access] = {}
+        self._by_topic: dict[str, _Asked | None] = {}
 
     def told(self, change: Change) -> Told | None:
         """The change as the reader is told of it; None where it did not ask for it or may not see it."""
@@ -134,14 +140,22 @@ class SeenRows:
         topic, kind = table.topic, self._event.type
         if topic is None or kind is None or (is_deleted and not kind.tells_deletion):
             return None
+        asked = self._by_topic[topic.name] if topic.name in self._by_topic else self._look_up(topic)
+        if asked is None:
+            return None
         row = change.before if is_deleted else change.after
         namespace = "" if table.namespace_of is None else table.namespace_of(change.key, row)
-        if not self._wanted.takes(topic, namespace, row) or not self._sees(topic, namespace, row):
+        if not self._wanted.takes(namespace):
+            return None
+        keys, access = asked
+        if ALL not in keys and keys.isdisjoint((topic.key(row), *topic.filter_keys(row))):
+            return None
+        if not access.sees_all and not access.allows(topic.place(row)._replace(namespace=namespace or None)):
             return None
         return Told(topic, kind.name, namespace, row, is_deleted)
 
-    def _sees(self, topic: Topic[Any], namespace: str, row: Any) -> bool:
-        access = self._by_topic.get(topic.name)
-        if access is None:
-            access = self._by_topic[topic.name] = self._access.narrowed(topic.needs)
-        return access.sees_all or access.allows(topic.place(row)._replace(namespace=namespace or None))
+    def _look_up(self, topic: Topic[Any]) -> _Asked | None:
+        keys = self._wanted.keys_of(topic.name)
+        asked = None if keys is None else _Asked(keys, self._access.narrowed(topic.needs))
+        self._by_topic[topic.name] = asked
+        return asked
