@@ -83,6 +83,9 @@ def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> 
     accepted = _nothing(plan) if plan.all_at_once else _whole_gangs(_without(plan, rejected))
     assert rejected.keys().isdisjoint([placement.node_id for placement in accepted.placements])
     assert _keeps_gangs(accepted), "a gang is accepted whole or not at all"
+    assert set(accepted.stops) <= set(plan.stops), "a check frees no more than the plan does"
+    dropped = {each.id for each in plan.placements} - {each.id for each in accepted.placements}
+    assert dropped.isdisjoint([stop.preempted_by for stop in accepted.preemptions]), "no victims of what is dropped"
     return PlanResult(
         accepted=accepted,
         refresh_index=refresh,

@@ -41,6 +41,7 @@ class Window:
     def move(self, entry: Entry) -> None:
         """A row has another score; the window holds at least one row."""
         entries, row = self.entries, entry[2]
+        assert entries, "an empty window knows no bound: it is filled first"
         if entries[0][2] == row:
             del entries[0]
         else:
