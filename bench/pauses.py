@@ -90,7 +90,7 @@ async def serving(state: Snapshot, kind: Kind) -> AsyncIterator[Site]:
     (port,) = free_ports(1)
     config = ServerConfig(name="bench", **kind.config)
     server = Server(config, env=RealEnv(), log=StandingLog(state.index))
-    server.writer.state = state
+    server.log.writer.state = state
     ready = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         running = group.create_task(server.run(ready=ready), name="server")

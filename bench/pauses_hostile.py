@@ -9,7 +9,6 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from yurt.sdk.value import replace
-from yurt.server.leadership.term import Term
 from yurt.structs.commands import RegisterJob
 from yurt.structs.job import PeriodicConfig
 
@@ -64,12 +63,12 @@ async def _register_cron_jobs(site: Site) -> None:
     periodic = PeriodicConfig(specs=(CRON_LINE,) * CRON_LINES, time_zone="Europe/Berlin")
     for number in range(CRON_JOBS):
         made = replace(job(f"cron-{number}", 1, kind="batch"), periodic=periodic)
-        await site.server.propose(RegisterJob(job=made))
+        await site.server.replica.propose(RegisterJob(job=made))
 
 
 async def _lead_cron_jobs(site: Site) -> None:
     """The beginning of a term, until every next launch is known."""
-    term = Term(site.server)
+    term = site.server.make_term()
     term.restore()
     run = asyncio.create_task(term.periodic.run())
     await asyncio.sleep(2.0)

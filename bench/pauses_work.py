@@ -11,7 +11,6 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from yurt.server.leadership.term import Term
 from yurt.server.server import Server
 from yurt.structs.commands import AllocUpdate, SetDeploymentAllocHealth, UpdateAllocsFromClient
 
@@ -80,7 +79,7 @@ def _reading(name: str, path: str, what: str, *, world: str = "live") -> Kind:
 
 
 async def _lead_again(site: Site) -> None:
-    term = Term(site.server)
+    term = site.server.make_term()
     term.restore()
 
 
@@ -121,13 +120,13 @@ def _updates(site: Site, number: int) -> UpdateAllocsFromClient:
         AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status="running", client_description=f"{number}")
         for alloc in found
     )
-    return UpdateAllocsFromClient(updates=tuple(updates), now=site.server.env.now())
+    return UpdateAllocsFromClient(updates=tuple(updates), now=site.server.replica.env.now())
 
 
 async def _follow_events(site: Site) -> None:
     """A reader who joins late, and is slow, while allocations change in lots."""
     for number in range(BATCHES):
-        await site.server.propose(_updates(site, number))
+        await site.server.replica.propose(_updates(site, number))
     index = site.server.state.index - BATCHES
 
     def read() -> None:
@@ -149,13 +148,13 @@ async def _all_healthy(site: Site) -> None:
     allocs = site.server.state.allocs.each_where("deployment", deployment.id)
     for _ in range(3):
         told = tuple(alloc.id for alloc in islice(allocs, AT_A_TIME))
-        command = SetDeploymentAllocHealth(deployment_id=deployment.id, healthy=told, now=site.server.env.now())
-        await site.server.propose(command)
+        command = SetDeploymentAllocHealth(deployment_id=deployment.id, healthy=told, now=site.server.replica.env.now())
+        await site.server.replica.propose(command)
         await asyncio.sleep(1.0)
 
 
 async def _collect(site: Site) -> None:
-    await site.server.system.collect_garbage()
+    await site.server.resources.system.collect_garbage()
 
 
 async def _dispatch(site: Site) -> None:

@@ -95,7 +95,7 @@ def figures(server: Server, clients: SimulatedClients) -> dict[str, float]:
         "pending": server.state.evals.count_where("status", "pending"),
         "placements": counters["plan.placements"],
         "rejected": counters["plan.rejected_placements"],
-        "batches": server.writer.batches,
+        "batches": server.log.writer.batches,
         "heartbeats": clients.heartbeats,
         "cpu_ms": round(time.process_time() * 1000),
     }

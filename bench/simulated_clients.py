@@ -45,11 +45,11 @@ class SimulatedClients:
             await asyncio.sleep(max(0.0, self._due[0][0] - loop.time()) if self._due else 1.0)
 
     async def _join(self, node: Node) -> None:
-        await self._server.register_node(RegisterNodeRequest(node=node))
+        await self._server.clients.calls.register_node(RegisterNodeRequest(node=node))
         await self._call(node.id)
 
     async def _call(self, node_id: str) -> None:
-        reply = await self._server.heartbeat(node_id, "ready")
+        reply = await self._server.clients.calls.heartbeat(node_id, "ready")
         self.heartbeats += 1
         due = asyncio.get_running_loop().time() + reply.heartbeat_ttl_s * SHARE_OF_TTL
         heapq.heappush(self._due, (due, node_id))

@@ -40,7 +40,7 @@ async def test_a_loop_of_blocking_queries_sees_every_change() -> None:
     async def watch() -> None:
         index = server.state.index
         while len(seen) < WRITES:
-            state = await server.wait_past(
+            state = await server.replica.wait_past(
                 [("jobs", ("default", "web"))], lambda now: now.jobs.index, min_index=index, timeout_s=5
             )
             job = state.jobs[("default", "web")]
@@ -57,7 +57,7 @@ async def test_a_loop_of_blocking_queries_sees_every_change() -> None:
             watching = group.create_task(watch())
             for number in range(WRITES):
                 acknowledged.clear()
-                await server.propose(RegisterJob(job=factories.job(meta={"n": str(number)})))
+                await server.replica.propose(RegisterJob(job=factories.job(meta={"n": str(number)})))
                 await acknowledged.wait()
             await watching
         await server.stop()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import yurt
 from yurt.http.agent_routes.figures import DEVICE_PREFIX, PREFIX
-from yurt.server import stats
+from yurt.server import facts
 from yurt.structs.summary import TaskGroupSummary
 
 from docs.generator.markdown import code, notes, page, require, table
@@ -83,7 +83,7 @@ def page_text() -> str:
     """The whole page."""
     require("counters", counted("count"), COUNTERS)
     require("times", counted("time"), TIMES)
-    require("gauges", set(re.findall(r'"([a-z_]+\.[a-z_]+)":? ?', inspect.getsource(stats.gauges))), GAUGES)
+    require("gauges", set(re.findall(r'"([a-z_]+\.[a-z_]+)":? ?', inspect.getsource(facts))), GAUGES)
     states = ", ".join(code(name) for name in TaskGroupSummary.__struct_fields__)
     prefix = PREFIX
     gauges = [(code(prefix + name), text) for name, text in GAUGES.items()]

@@ -76,31 +76,34 @@ class FakeDirectory:
 class Joined:
     """Three servers on a shared log that reach each other over the loopback interface."""
 
-    def __init__(self, group: ServerGroup) -> None:
-        self.group = group
+    def __init__(self) -> None:
         self.ports = dict(zip(NAMES, free_ports(3), strict=True))
         self.directory = FakeDirectory(self.ports)
-        self.links: dict[str, ServerLinks] = {}
+        self.links = {name: self._make_links(name) for name in NAMES}
         self.listeners: dict[str, FarClients] = {}
+        self.group = ServerGroup(RealEnv(), peers=self.links)
 
-    async def join(self, name: str, stack: AsyncExitStack, tasks: asyncio.TaskGroup) -> None:
-        """Have a server listen and dial."""
+    def _config(self, name: str) -> AgentConfig:
         port = self.ports[name]
-        config = AgentConfig(
+        return AgentConfig(
             name=name.partition(".")[0],
             rpc_address="127.0.0.1",
             rpc_port=port,
             http_addresses=("127.0.0.1",),
             advertise_rpc=f"127.0.0.1:{port}",
         )
-        far = self.listeners[name] = FarClients(config, self.group[name], TlsSettings(), run_of=run_of)
+
+    def _make_links(self, name: str) -> ServerLinks:
+        return ServerLinks(
+            self._config(name), directory=self.directory, env=RealEnv(), tls=TlsSettings(), run_id=run_of(name)
+        )
+
+    async def join(self, name: str, stack: AsyncExitStack, tasks: asyncio.TaskGroup) -> None:
+        """Have a server listen and dial."""
+        far = self.listeners[name] = FarClients(self._config(name), self.group[name], TlsSettings(), run_of=run_of)
         await far.start()
         stack.push_async_callback(far.stop)
-        links = self.links[name] = ServerLinks(
-            config, directory=self.directory, env=RealEnv(), tls=TlsSettings(), run_id=run_of(name)
-        )
-        self.group[name].peers = links
-        running = tasks.create_task(links.run())
+        running = tasks.create_task(self.links[name].run())
         stack.callback(running.cancel)
 
     def is_joined(self) -> bool:
@@ -113,9 +116,9 @@ class Joined:
 @pytest.fixture
 async def joined() -> AsyncIterator[Joined]:
     """Three servers of which the first leads."""
-    group = ServerGroup(RealEnv())
+    made = Joined()
+    group = made.group
     async with group.running(), asyncio.TaskGroup() as tasks, AsyncExitStack() as stack:
-        made = Joined(group)
         for name in NAMES:
             await made.join(name, stack, tasks)
         await eventually(made.is_joined)
@@ -149,15 +152,15 @@ async def typed() -> AsyncIterator[ExecInput]:
 async def test_calls_keys_states_and_nodes_go_from_server_to_server(joined: Joined) -> None:
     group = joined.group
     node = factories.node(status="initializing")
-    reply = await group[SECOND].register_node(RegisterNodeRequest(node=node))
+    reply = await group[SECOND].clients.calls.register_node(RegisterNodeRequest(node=node))
     assert reply.servers == tuple(sorted(f"127.0.0.1:{port}" for port in joined.ports.values()))
-    made = await group[FIRST].root_keys.rotate(is_full=False)
-    assert all(made.key_id in server.keyring for server in group.servers.values())
+    made = await group[FIRST].keys.root_keys.rotate(is_full=False)
+    assert all(made.key_id in server.keys.keyring for server in group.servers.values())
 
     files: Any = Files()
-    group[THIRD].attach_node(node.id, files)
+    group[THIRD].clients.node_ports.attach(node.id, files)
     await eventually(lambda: node.id in group[SECOND].state.nodes)
-    port = group[SECOND].node_port(node.id)
+    port = group[SECOND].clients.node_ports.find(node.id)
     assert [entry.name for entry in await port.list_files("a", "/x")] == ["/x"]
     pieces = [piece async for piece in port.read_file("a", "/x", offset=0, limit=0)]
     assert b"".join(pieces) == b"".join(b"%d " % number for number in range(40))
@@ -165,7 +168,7 @@ async def test_calls_keys_states_and_nodes_go_from_server_to_server(joined: Join
     frames = [frame async for frame in port.exec_task(asked, typed())]
     assert [frame.data for frame in frames] == [b"cat", *(b"%d" % number for number in range(30)), b""]
     assert frames[-1].exit_code == 0
-    group[THIRD].detach_node(node.id, files)
+    group[THIRD].clients.node_ports.detach(node.id, files)
     with pytest.raises(Unavailable, match="No path to node"):
         await port.list_files("a", "/x")
 

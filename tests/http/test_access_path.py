@@ -24,9 +24,16 @@ INSIDE = {
     "regions": "decides which region answers",
     "routing": "makes the call",
 }
-MODULES = ("yurt.state", "yurt.fsm", "yurt.server.server", "yurt.server.log.log_writer", "yurt.structs.commands")
+MODULES = (
+    "yurt.state",
+    "yurt.fsm",
+    "yurt.server.server",
+    "yurt.server.log.log_writer",
+    "yurt.server.log.replica",
+    "yurt.structs.commands",
+)
 """What no handler imports: the state, its tables, and the commands that change it."""
-NAMES = ("server", "read_state", "changed_state", "known_state", "writer")
+NAMES = ("server", "read_state", "changed_state", "known_state", "replica", "writer")
 """What no handler asks a call for."""
 
 

@@ -86,7 +86,7 @@ class Node:
 
 async def test_a_node_decides_by_its_own_configuration(debug_api: Api, journal: Path) -> None:
     await add_ready_node(debug_api)
-    debug_api.server.attach_node(NODE_ID, Node())  # type: ignore[arg-type]
+    debug_api.server.clients.node_ports.attach(NODE_ID, Node())  # type: ignore[arg-type]
     host = await debug_api.get(f"/v1/agent/host?node_id={NODE_ID}")
     lines = await debug_api.get(f"/v1/agent/monitor/export?service_name=yurt&plain=true&node_id={NODE_ID}")
     assert (host.status, host.text) == (403, REFUSED)

@@ -39,8 +39,8 @@ async def api(api_with_node: Api) -> Api:
         csi_node_plugins={"ebs": replace(info, node_info=CSINodeInfo(id="n1", max_volumes=5))},
         csi_controller_plugins={"ebs": replace(info, controller_info=CSIControllerInfo(supports_list_volumes=True))},
     )
-    await server.register_node(RegisterNodeRequest(node=node))
-    await server.heartbeat(NODE_ID, "ready")
+    await server.clients.calls.register_node(RegisterNodeRequest(node=node))
+    await server.clients.calls.heartbeat(NODE_ID, "ready")
     return api_with_node
 
 
@@ -94,7 +94,7 @@ async def test_volumes_and_plugins_are_found_by_the_beginning_of_their_ids(api: 
 async def test_who_uses_a_volume_is_shown_and_keeps_it(api: Api) -> None:
     await api.put("/v1/volumes", {"Volumes": [VOLUME]})
     group = replace(factories.group(), volumes={"data": ASKED})
-    await api.server.jobs.register(factories.job(task_groups=(group,)))
+    await api.server.resources.jobs.register(factories.job(task_groups=(group,)))
     await eventually(lambda: len(api.server.state.allocs) == 1)
     (alloc,) = api.server.state.allocs.values()
     found = (await api.get("/v1/volume/csi/data")).json
@@ -115,7 +115,7 @@ async def test_a_plugin_is_shown_with_those_who_run_it(api: Api) -> None:
     plain = factories.group()
     task = replace(plain.tasks[0], csi_plugin_config=TaskCSIPluginConfig(id="nfs", type="monolith"))
     group = replace(plain, tasks=(task,), count=2)
-    await api.server.jobs.register(factories.job("plugin", task_groups=(group,)))
+    await api.server.resources.jobs.register(factories.job("plugin", task_groups=(group,)))
     ebs, nfs = (await api.get("/v1/plugins?type=csi")).json
     assert (ebs["ID"], ebs["NodesHealthy"], ebs["ControllersHealthy"]) == ("ebs", 1, 1)
     assert (nfs["ID"], nfs["NodesExpected"], nfs["ControllersExpected"], nfs["NodesHealthy"]) == ("nfs", 2, 2, 0)

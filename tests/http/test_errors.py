@@ -9,7 +9,7 @@ import pytest
 from yurt.http.app import INTERNAL
 from yurt.http.errors import Refused, failed_call, told_error
 from yurt.sdk.errors import Conflict, DriverError, Invalid, NotFound, Reason, Unavailable
-from yurt.server.server import Server
+from yurt.server.log.state_loader import StateLoader
 from yurt.testing.http_api import Api, job_document
 
 NO_FILES = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/some/path")
@@ -29,10 +29,10 @@ TOO_LONG = "It took too long: the agent's machine, or an engine on it, does not 
 async def test_trouble_of_the_machine_is_told_and_a_defect_is_logged(
     api: Api, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, reason: str, wanted: str
 ) -> None:
-    def fails(server: Server) -> None:
+    def fails(loader: StateLoader) -> None:
         raise error
 
-    monkeypatch.setattr(Server, "need_state", fails)
+    monkeypatch.setattr(StateLoader, "need_state", fails)
     answer = await api.get("/v1/jobs")
     assert (answer.status, answer.headers["X-Yurt-Error"], answer.text) == (status, reason, wanted)
 

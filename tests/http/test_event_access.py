@@ -118,10 +118,10 @@ async def test_a_stream_ends_when_its_reader_loses_the_right() -> None:
         index = api.server.state.index + 1
         async with api.client.get(f"/v1/event/stream?namespace={OWN}&topic=Job&index={index}") as response:
             assert await response.content.readline() == b"{}\n"
-            api.server.events.add(Event(index, (Change("jobs", job.key, None, job),), RegisterJob.event_type))
+            api.server.log.events.add(Event(index, (Change("jobs", job.key, None, job),), RegisterJob.event_type))
             assert json.loads(await response.content.readline())["Index"] == index
             grants.capabilities = frozenset()
-            api.server.events.add(Event(index + 1, (Change("jobs", job.key, None, job),), RegisterJob.event_type))
+            api.server.log.events.add(Event(index + 1, (Change("jobs", job.key, None, job),), RegisterJob.event_type))
             last = json.loads(await response.content.readline())
     assert last == {"Error": "subscription closed by server, client should resubscribe: Permission denied"}
 
@@ -129,6 +129,6 @@ async def test_a_stream_ends_when_its_reader_loses_the_right() -> None:
 async def test_a_reader_is_told_that_events_are_missing() -> None:
     async with serving() as api, api.client.get("/v1/event/stream?topic=Node&index=999") as response:
         assert await response.content.readline() == b"{}\n"
-        api.server.events.break_off()
+        api.server.log.events.break_off()
         last = json.loads(await response.content.readline())
     assert last["Error"].startswith("subscription closed by server, client should resubscribe: this server fetched")

@@ -66,8 +66,8 @@ async def test_of_a_job_that_only_launches_others_a_child_is_explained(api: Api)
 
 async def test_a_quota_is_explained(api: Api) -> None:
     await add_ready_node(api)
-    await api.server.propose(UpsertNamespaces(namespaces=(Namespace(name="default", quota="small"),)))
-    api.server.limits = {"limits": quotas}
+    await api.server.replica.propose(UpsertNamespaces(namespaces=(Namespace(name="default", quota="small"),)))
+    api.server.scheduling.limits = {"limits": quotas}
     (group,) = (await api.put("/v1/yurt/job/why-not", {"Job": _asking(1200)})).json["Groups"]
     text = "quota small: memory exhausted (1200 needed, 1000 left)"
     assert group["Blockers"] == [{"Kind": "quota", "Text": text, "Nodes": 1, "Alone": 1}]
@@ -104,7 +104,9 @@ async def test_an_explanation_is_for_those_who_may_read_the_job() -> None:
 
 async def test_a_job_is_explained_in_the_namespace_of_the_body() -> None:
     async with serving(authority=Grants("own", Capability.READ_JOB)) as api:
-        await api.server.propose(UpsertNamespaces(namespaces=tuple(Namespace(name=name) for name in ("own", "other"))))
+        await api.server.replica.propose(
+            UpsertNamespaces(namespaces=tuple(Namespace(name=name) for name in ("own", "other")))
+        )
         path = "/v1/yurt/job/why-not?namespace={}"
         assert (await api.put(path.format("other"), {"Job": _asking(100, Namespace="own")})).status == 200
         refused = await api.put(path.format("own"), {"Job": _asking(100, Namespace="other")})

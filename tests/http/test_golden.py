@@ -65,7 +65,7 @@ CONTEXTS = (
 
 
 async def test_a_search_of_everything_finds_the_rows_of_each_context(api: Api) -> None:
-    api.server.writer.state = every_table().commit()
+    api.server.log.writer.state = every_table().commit()
     found = (await api.put("/v1/search", {"Prefix": "", "Context": "all"})).json
     assert found["Matches"] == MATCHES
     assert set(found["Truncations"]) >= set(CONTEXTS)
@@ -85,7 +85,7 @@ async def test_a_search_of_everything_finds_the_rows_of_each_context(api: Api) -
     ],
 )
 async def test_a_fuzzy_search_looks_at_names(api: Api, text: str, found: dict[str, list[str]]) -> None:
-    api.server.writer.state = every_table().commit()
+    api.server.log.writer.state = every_table().commit()
     matches = (await api.put("/v1/search/fuzzy", {"Text": text, "Context": "all"})).json["Matches"]
     assert {context: [one["ID"] for one in hits] for context, hits in matches.items()} == found
 

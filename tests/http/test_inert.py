@@ -57,7 +57,7 @@ class HtmlNode:
 async def alloc_id(api_with_node: Api) -> str:
     """An allocation on that node."""
     node: Any = HtmlNode()
-    api_with_node.server.attach_node(NODE_ID, node)
+    api_with_node.server.clients.node_ports.attach(NODE_ID, node)
     await api_with_node.register()
     (stub,) = await api_with_node.wait_until("/v1/job/web/allocations", len)
     return str(stub["ID"])

@@ -34,7 +34,7 @@ class KnownNode:
 
 async def test_the_identity_of_a_node_is_shown_and_renewed(api_with_node: Api) -> None:
     node = KnownNode()
-    api_with_node.server.attach_node(NODE_ID, node)  # type: ignore[arg-type]
+    api_with_node.server.clients.node_ports.attach(NODE_ID, node)  # type: ignore[arg-type]
     shown = await api_with_node.get(f"/v1/client/identity?node_id={NODE_ID}")
     assert shown.json == {"Claims": {"nomad_node_id": NODE_ID, "exp": 7}}
     renewed = await api_with_node.call("POST", "/v1/client/identity/renew", {"NodeID": NODE_ID})

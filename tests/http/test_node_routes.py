@@ -23,7 +23,6 @@ from yurt.rpc.proxy import far_port
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import NotFound, PermissionDenied, YurtError
 from yurt.sdk.value import replace
-from yurt.server.clients.introduction import Introductions
 from yurt.server.config import IntroductionConfig
 from yurt.structs.rpc import RegisterNodeRequest, TemplateQuery
 from yurt.testing import factories
@@ -91,7 +90,9 @@ def client_hello(**changes: str) -> Hello:
 
 
 def demand_introductions(api: Api) -> None:
-    api.server.config = replace(api.server.config, introduction=IntroductionConfig(enforcement="strict"))
+    api.server.clients.introductions._config = replace(
+        api.server.config, introduction=IntroductionConfig(enforcement="strict")
+    )
 
 
 def test_every_route_is_carried_or_refused_by_decision() -> None:
@@ -130,7 +131,7 @@ async def test_a_stranger_is_not_taken_for_a_server(api: Api, region: str) -> No
 
 async def test_a_registered_node_passes_on_requests_of_users_and_none_that_rule_the_cluster(api: Api) -> None:
     demand_introductions(api)
-    token = await Introductions(api.server).make()
+    token = await api.server.clients.introductions.make()
     async with connected(api, client_hello(intro_token=token)) as agent:
         await agent.server.register_node(RegisterNodeRequest(node=NODE))
         assert (await agent.ask("GET", "/v1/jobs"))[0] == 200
@@ -159,7 +160,7 @@ async def test_a_node_cannot_take_the_mark_off_its_requests(api: Api) -> None:
 async def test_a_node_that_was_purged_is_a_stranger_again(api: Api) -> None:
     async with connected(api, client_hello()) as agent:
         await agent.server.register_node(RegisterNodeRequest(node=NODE))
-        await api.server.nodes.purge(NODE.id)
+        await api.server.resources.nodes.purge(NODE.id)
         with pytest.raises(YurtError, match="not registered"):
             await agent.ask("GET", "/v1/jobs")
 

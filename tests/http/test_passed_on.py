@@ -144,7 +144,7 @@ async def test_servers_that_take_each_other_for_the_leader_do_not_toss_a_request
     view.news.clear()
     agents.group.log.elect(FIRST)
     await eventually(lambda: agents.group[FIRST].is_leader)
-    agents.group[THIRD].roles._take(agents.group[THIRD].roles._told)
+    agents.group[THIRD].roles._take(agents.group[THIRD].leader.known)
     assert agents.group[SECOND].leader_name == THIRD
     answer = await agents[SECOND].get("/v1/jobs")
     assert (answer.status, answer.text) == (500, "No cluster leader")
@@ -233,10 +233,10 @@ class Files:
 async def test_what_is_about_a_client_is_answered_at_once_through_the_server_that_has_it(agents: Agents) -> None:
     leader = agents.group[FIRST]
     node = ready_node()
-    await leader.register_node(RegisterNodeRequest(node=node))
-    await leader.heartbeat(node.id, "ready")
+    await leader.clients.calls.register_node(RegisterNodeRequest(node=node))
+    await leader.clients.calls.heartbeat(node.id, "ready")
     files: Any = Files()
-    agents.group[THIRD].attach_node(node.id, files)
+    agents.group[THIRD].clients.node_ports.attach(node.id, files)
     await agents[SECOND].register("web")
     await eventually(lambda: len(agents.group[SECOND].state.allocs) == 1)
     (alloc,) = agents.group[SECOND].state.allocs.values()
@@ -245,7 +245,7 @@ async def test_what_is_about_a_client_is_answered_at_once_through_the_server_tha
     for name in NAMES:
         answer = await agents[name].get(f"/v1/client/fs/ls/{alloc.id}")
         assert [entry["Name"] for entry in answer.json] == ["here"], name
-    agents.group[THIRD].detach_node(node.id, files)
+    agents.group[THIRD].clients.node_ports.detach(node.id, files)
     missing = await agents[SECOND].get(f"/v1/client/fs/ls/{alloc.id}")
     assert (missing.status, missing.text) == (404, "No path to node")
     assert (await agents[SECOND].get(f"/v1/client/fs/ls/{factories.new_id()}")).status == 404
@@ -292,9 +292,9 @@ class Talks:
 
 async def test_the_log_of_a_node_is_read_through_any_server_and_left_with_its_reader(agents: Agents) -> None:
     node, talks = factories.node(status="initializing"), Talks()
-    await agents.group[FIRST].register_node(RegisterNodeRequest(node=node))
+    await agents.group[FIRST].clients.calls.register_node(RegisterNodeRequest(node=node))
     await eventually(lambda: all(node.id in server.state.nodes for server in agents.group.servers.values()))
-    agents.group[THIRD].attach_node(node.id, talks)  # type: ignore[arg-type]
+    agents.group[THIRD].clients.node_ports.attach(node.id, talks)  # type: ignore[arg-type]
     for name in (SECOND, THIRD):
         path = f"/v1/agent/monitor?plain=true&log_level=debug&node_id={node.id}"
         async with asyncio.timeout(30), agents[name].client.get(path) as answer:
@@ -309,9 +309,11 @@ async def test_the_log_of_a_node_is_read_through_any_server_and_left_with_its_re
 async def test_a_log_that_is_broken_is_told_at_once_with_what_to_do(agents: Agents) -> None:
     agents.group.log.elect("")
     server = agents.group[FIRST]
-    server.writer._broken = "the command log failed, restart the agent once its disk is well: no space left on device"
+    server.log.writer._broken = (
+        "the command log failed, restart the agent once its disk is well: no space left on device"
+    )
     answer = await agents[FIRST].register("web")
-    assert (answer.status, answer.text) == (500, server.writer.broken)
+    assert (answer.status, answer.text) == (500, server.log.writer.broken)
 
 
 async def test_an_agent_without_a_server_gets_the_leaders_answer_through_a_follower(agents: Agents) -> None:
@@ -348,6 +350,6 @@ async def test_a_refusal_is_told_only_by_a_server_that_leads_for_certain(
 
     monkeypatch.setattr("yurt.http.forwarding.at_leader.HOLD_S", 0.2)
     assert (await agents[FIRST].call(method, path, body)).status in (404, 409, 500)
-    monkeypatch.setattr(agents.group[FIRST], "confirm", unconfirmed)
+    monkeypatch.setattr(agents.group[FIRST].leader, "confirm", unconfirmed)
     answer = await agents[FIRST].call(method, path, body)
     assert (answer.status, answer.text) == (500, "No cluster leader")

@@ -19,7 +19,7 @@ async def alloc_id(api: Api) -> str:
     (stub,) = await api.wait_until("/v1/job/web/allocations", len)
     alloc = api.server.state.allocs[stub["ID"]]
     services = (factories.service(alloc, "api"), factories.service(alloc, "db", tags=("green",)))
-    await api.server.register_services(NODE_ID, services)
+    await api.server.clients.calls.register_services(NODE_ID, services)
     return str(stub["ID"])
 
 
@@ -61,7 +61,7 @@ async def test_a_key_chooses_the_same_instances_every_time(api: Api, alloc_id: s
         factories.service(alloc, "api", id=f"_nomad-task-{alloc_id}-web-{number}", port=number)
         for number in range(1, 9)
     )
-    await api.server.register_services(NODE_ID, more)
+    await api.server.clients.calls.register_services(NODE_ID, more)
 
     async def chosen(query: str) -> list[Any]:
         return [service["ID"] for service in (await api.get(f"/v1/service/api?choose={query}")).json]
@@ -92,13 +92,13 @@ async def test_a_blocking_query_wakes_when_a_service_comes(api: Api, alloc_id: s
         index = (await api.get("/v1/service/late")).index
         waiting = group.create_task(api.get(f"/v1/service/late?index={index}&wait=8s"))
         alloc = api.server.state.allocs[alloc_id]
-        await api.server.register_services(NODE_ID, (factories.service(alloc, "late"),))
+        await api.server.clients.calls.register_services(NODE_ID, (factories.service(alloc, "late"),))
     assert [service["ServiceName"] for service in waiting.result().json] == ["late"]
 
 
 async def test_a_node_registers_only_what_it_runs(api: Api, alloc_id: str) -> None:
     service = ServiceRegistration(id="x", service_name="x", node_id=UNKNOWN_ID, alloc_id=alloc_id)
     with pytest.raises(Exception, match="does not belong to node"):
-        await api.server.register_services(NODE_ID, (service,))
+        await api.server.clients.calls.register_services(NODE_ID, (service,))
     with pytest.raises(Exception, match="node not found"):
-        await api.server.register_services(UNKNOWN_ID, (service,))
+        await api.server.clients.calls.register_services(UNKNOWN_ID, (service,))

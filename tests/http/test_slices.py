@@ -62,8 +62,8 @@ def turns(api: Api) -> CountedTurns:
     tables = {table.name: table for table in state.tables()} | {
         name: TABLES[name].with_rows(found, index=state.index) for name, found in rows.items()
     }
-    api.server.writer.state = Snapshot(state.index, tables)
-    api.server.writer.turns = counted = CountedTurns()
+    api.server.log.writer.state = Snapshot(state.index, tables)
+    api.server.log.writer.turns = counted = CountedTurns()
     return counted
 
 
@@ -157,8 +157,8 @@ async def test_the_allocations_of_jobs_with_a_few_each_are_counted_together_for_
         "jobs": Tables.jobs.with_rows([(one.key, one) for one in jobs], index=1),
         "allocs": Tables.allocs.with_rows([(one.id, one) for one in allocs], index=1),
     }
-    api.server.writer.state = Snapshot(state.index, tables)
-    api.server.writer.turns = turns = CountedTurns()
+    api.server.log.writer.state = Snapshot(state.index, tables)
+    api.server.log.writer.turns = turns = CountedTurns()
     answer = await api.get("/v1/jobs/statuses")
     assert turns.count == 4
     assert [row["ID"] for row in answer.json] == [f"job-{number}" for number in reversed(range(9))]
@@ -174,8 +174,10 @@ async def test_the_children_of_a_job_are_counted_in_slices_in_the_order_of_their
     ]
     state = api.server.state
     jobs = Tables.jobs.with_rows([(one.key, one) for one in (*children, parent)], index=1)
-    api.server.writer.state = Snapshot(state.index, {table.name: table for table in state.tables()} | {"jobs": jobs})
-    api.server.writer.turns = turns = CountedTurns()
+    api.server.log.writer.state = Snapshot(
+        state.index, {table.name: table for table in state.tables()} | {"jobs": jobs}
+    )
+    api.server.log.writer.turns = turns = CountedTurns()
     (row,) = (await api.get("/v1/jobs/statuses")).json
     assert row["ChildStatuses"] == [child.status for child in children]
     assert turns.count >= 2 * IN_SLICES
@@ -210,8 +212,8 @@ async def test_the_rows_of_an_event_are_written_in_slices(api: Api) -> None:
     alloc = Allocation(id="a", namespace="default", job_id="web")
     changes = tuple(Change("allocs", str(number), None, alloc) for number in range(3 * CHANGES_A_SLICE))
     index = api.server.state.index + 1
-    api.server.events.add(Event(index, changes, ApplyPlan.event_type))
-    api.server.writer.turns = turns = CountedTurns()
+    api.server.log.events.add(Event(index, changes, ApplyPlan.event_type))
+    api.server.log.writer.turns = turns = CountedTurns()
     async with api.client.get(f"/v1/event/stream?topic=Allocation&index={index}") as response:
         await response.content.readline()
         line = b""
@@ -226,6 +228,6 @@ async def test_the_index_of_a_job_s_rows_is_that_of_the_newest_in_any_slice(api:
     alloc = state.allocs[factories.number_id(7)]
     edit = state.edit(state.index + 1)
     edit.put(Tables.allocs, alloc.id, replace(alloc, modify_index=state.index + 1))
-    api.server.writer.state = changed = edit.commit()
+    api.server.log.writer.state = changed = edit.commit()
     for path in ("/v1/job/web/allocations?per_page=2", "/v1/job/web/scale"):
         assert (await api.get(path)).index == changed.index

@@ -67,7 +67,7 @@ async def test_the_restored_server_goes_on_scheduling(api_with_node: Api) -> Non
     await api.register("gone")
     assert (await api.call("PUT", "/v1/operator/snapshot", data)).status == 200
     assert (await api.get(f"/v1/node/{NODE_ID}")).json["Status"] == "initializing"
-    await api.server.propose(SetNodeStatus(node_id=NODE_ID, status="ready", updated_at=1))
+    await api.server.replica.propose(SetNodeStatus(node_id=NODE_ID, status="ready", updated_at=1))
     await api.register("after")
     (alloc,) = await api.wait_until("/v1/job/after/allocations", len)
     assert alloc["NodeID"] == NODE_ID
@@ -78,7 +78,7 @@ async def test_a_snapshot_of_a_log_that_was_further_is_taken_too(api: Api) -> No
     for number in range(30):
         await api.register(f"job-{number}")
     further = await saved(api)
-    assert (await restore(api.server, other, size)) == api.server.state.index
+    assert (await restore(api.server.replica, api.server.leader, other, size)) == api.server.state.index
     assert (await api.get("/v1/jobs")).json == []
     assert (await api.call("PUT", "/v1/operator/snapshot", further)).status == 200
     answer = await api.get("/v1/jobs")
@@ -143,7 +143,7 @@ async def run_server(path: Path, data: bytes | None) -> list[str]:
         async with asyncio.timeout(60):
             await ready.wait()
         if data is not None:
-            await restore(server, *unpacked(data))
+            await restore(server.replica, server.leader, *unpacked(data))
         found = [job.id for job in server.state.jobs.values()]
         await server.stop()
         running.cancel()

@@ -94,7 +94,7 @@ class FileNode:
 async def node(api_with_node: Api) -> FileNode:
     """A connected node."""
     found = FileNode()
-    api_with_node.server.attach_node(NODE_ID, found)
+    api_with_node.server.clients.node_ports.attach(NODE_ID, found)
     return found
 
 

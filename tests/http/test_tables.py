@@ -66,7 +66,7 @@ async def test_a_row_is_found_by_the_beginning_of_its_id_and_by_its_name(api: Ap
     namespace, row_id, label = search.entry(row)
     edit = Snapshot.empty().edit(9)
     edit.put(TABLES[name], key, row)
-    api.server.writer.state = edit.commit()
+    api.server.log.writer.state = edit.commit()
     query = f"?namespace={namespace}" if namespace else ""
     found = (await api.put(f"/v1/search{query}", {"Prefix": row_id[:4], "Context": search.name})).json
     assert row_id in found["Matches"][search.name]

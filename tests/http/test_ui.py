@@ -108,11 +108,11 @@ async def test_a_job_of_another_namespace_is_reached_by_its_link(api: Api) -> No
 
 async def test_what_strangers_write_is_never_markup(api: Api) -> None:
     node = replace(ready_node(), name=ATTACK, node_class=ATTACK, datacenter=ATTACK)
-    await api.server.propose(RegisterNode(node=node))
+    await api.server.replica.propose(RegisterNode(node=node))
     await api.put(f"/v1/node/{NODE_ID}/eligibility", {"Eligibility": "eligible"})
     job_id = ATTACK.replace(" ", "")
     assert (await api.register(job_id, Name=ATTACK)).status == 200
-    await api.server.nodes.evaluate(NODE_ID)
+    await api.server.resources.nodes.evaluate(NODE_ID)
 
     pages = [await page_of(api, "/ui/")]
     pages += [await page_of(api, link) for link in Tags(pages[0]).links if link.startswith("/ui/jobs/")]
@@ -133,7 +133,7 @@ async def test_events_of_tasks_are_escaped_too(api_with_node: Api) -> None:
     update = AllocUpdate(
         id=stub["ID"], node_id=NODE_ID, client_status="failed", task_states={ATTACK: TaskState(events=(event,))}
     )
-    await api.server.propose(UpdateAllocsFromClient(updates=(update,)))
+    await api.server.replica.propose(UpdateAllocsFromClient(updates=(update,)))
 
     text = await page_of(api, "/ui/jobs/web")
 

@@ -102,7 +102,7 @@ async def test_services_elsewhere_are_not_seen(granted: tuple[Api, Grants]) -> N
     api, grants = granted
     allocs = {alloc.namespace: alloc for alloc in api.server.state.allocs.values()}
     for alloc in allocs.values():
-        await api.server.register_services(NODE_ID, (factories.service(alloc, "api"),))
+        await api.server.clients.calls.register_services(NODE_ID, (factories.service(alloc, "api"),))
     assert [row["Namespace"] for row in (await api.get("/v1/services?namespace=*&per_page=1")).json] == [OWN]
     assert [row["Namespace"] for row in (await api.get("/v1/service/api?namespace=*")).json] == [OWN]
     assert [row["Namespace"] for row in (await api.get("/v1/service/api?namespace=*&choose=9|x")).json] == [OWN]
@@ -186,7 +186,7 @@ async def test_host_volumes_elsewhere_are_not_seen_and_not_changed(granted: tupl
     api, grants = granted
     own, other = host_volume(OWN), host_volume(OTHER)
     for volume in (own, other):
-        await api.server.propose(PutHostVolume(volume=volume, now=UnixNano(1)))
+        await api.server.replica.propose(PutHostVolume(volume=volume, now=UnixNano(1)))
     listed, hidden = "/v1/volumes?type=host&namespace=*&per_page=1", f"/v1/volume/host/{other.id}"
     grants.capabilities = frozenset({Capability.LIST_JOBS})
     assert (await api.get(listed)).json == []
@@ -207,7 +207,7 @@ async def test_csi_volumes_elsewhere_are_not_seen_and_not_changed(granted: tuple
     api, grants = granted
     grants.elsewhere = frozenset({needs.PLUGIN_READ})
     volumes = tuple(CSIVolume(id="data", namespace=name, external_id="x", plugin_id="ebs") for name in (OWN, OTHER))
-    await api.server.propose(UpsertVolumes(volumes=volumes, now=UnixNano(1)))
+    await api.server.replica.propose(UpsertVolumes(volumes=volumes, now=UnixNano(1)))
     listed, hidden = "/v1/volumes?type=csi&namespace=*&per_page=1", f"/v1/volume/csi/data?namespace={OTHER}"
     grants.capabilities = frozenset({Capability.HOST_VOLUME_READ})
     assert (await api.get(listed)).json == []

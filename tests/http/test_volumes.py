@@ -33,10 +33,10 @@ async def volumes(api_with_node: Api) -> Api:
     server = api_with_node.server
     node = server.state.nodes[NODE_ID]
     able = replace(node, attributes={**node.attributes, "plugins.host_volume.mkdir.version": "1"})
-    await server.register_node(RegisterNodeRequest(node=able))
-    await server.heartbeat(NODE_ID, "ready")
+    await server.clients.calls.register_node(RegisterNodeRequest(node=able))
+    await server.clients.calls.heartbeat(NODE_ID, "ready")
     port: Any = VolumeNode()
-    server.attach_node(NODE_ID, port)
+    server.clients.node_ports.attach(NODE_ID, port)
     return api_with_node
 
 

@@ -18,9 +18,9 @@ from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.runtime.env import RealEnv
 from yurt.sdk.driver import ExitResult
+from yurt.server.clients.client_calls import ClientCalls
 from yurt.server.clients.remote_clients import RemoteClient
 from yurt.server.ports import NodePort
-from yurt.server.server import Server
 from yurt.storage.client_db import ClientDatabase
 from yurt.structs.status import CLIENT_COMPLETE, CLIENT_RUNNING, JOB_BATCH
 from yurt.testing import factories
@@ -35,7 +35,7 @@ def parameters(owner: type, name: str) -> list[str]:
 
 def test_every_call_of_a_client_is_offered_to_clients_elsewhere() -> None:
     for name in contract_of(ServerPort):
-        for owner in (RemoteClient, Server, FakeServerPort):
+        for owner in (RemoteClient, ClientCalls, FakeServerPort):
             assert parameters(owner, name) == parameters(ServerPort, name), f"{owner.__name__}.{name}"
 
 

@@ -30,15 +30,15 @@ class Bench:
     async def add_node(self, **changes: Any) -> Node:
         """A client that registered and became ready."""
         node = factories.node(status="initializing", **changes)
-        await self.server.register_node(RegisterNodeRequest(node=node))
-        await self.server.heartbeat(node.id, "ready")
+        await self.server.clients.calls.register_node(RegisterNodeRequest(node=node))
+        await self.server.clients.calls.heartbeat(node.id, "ready")
         return self.server.state.nodes[node.id]
 
     async def report(self, status: str, job_id: str = "web", **changes: Any) -> None:
         """Clients say that all live allocations of a job have this status."""
         for alloc in self.live(job_id):
             update = AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status=status, **changes)
-            await self.server.update_allocs(UpdateAllocsRequest(node_id=alloc.node_id, updates=(update,)))
+            await self.server.clients.calls.update_allocs(UpdateAllocsRequest(node_id=alloc.node_id, updates=(update,)))
 
     def live(self, job_id: str = "web") -> list[Any]:
         """Allocations of a job that neither side has ended."""
@@ -64,7 +64,7 @@ class Bench:
             await self.env.advance(min(seconds, 8))
             seconds -= 8
             for node in nodes:
-                await self.server.heartbeat(node.id, "ready")
+                await self.server.clients.calls.heartbeat(node.id, "ready")
 
     async def idle(self) -> None:
         """Wait until no evaluation is on its way."""

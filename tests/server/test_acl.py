@@ -13,7 +13,6 @@ from yurt.fsm.restore import framed
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.config import AclConfig
 from yurt.server.log.restore import restore
-from yurt.server.resources.acl_tokens import AclTokens
 from yurt.state import Snapshot
 from yurt.structs import acl
 from yurt.structs import commands as c
@@ -48,23 +47,23 @@ def test_what_is_over_is_collected_in_bounded_commands() -> None:
 
 
 async def test_system_gc_forgets_expired_tokens_however_young(served: Api) -> None:
-    tokens = AclTokens(served.server)
+    tokens = served.server.resources.acl_tokens
     made = await tokens.create(replace(TOKEN, expiration_ttl=60_000_000_000))
     kept = await tokens.create(TOKEN)
     gone = replace(
         made.token, accessor_id=number_id(1), secret_hash="other", expiration_time=made.token.create_time + 1
     )
-    await served.server.propose(c.CreateACLToken(token=gone))
+    await served.server.replica.propose(c.CreateACLToken(token=gone))
     assert await tokens.collect(age_s=3600.0) == 0
-    await served.server.system.collect_garbage()
+    await served.server.resources.system.collect_garbage()
     assert set(served.server.state.acl_tokens.keys()) == {made.token.accessor_id, kept.token.accessor_id}
 
 
 async def test_a_restore_says_how_many_tokens_became_valid(served: Api, caplog: pytest.LogCaptureFixture) -> None:
-    made = await AclTokens(served.server).create(TOKEN)
-    await AclTokens(served.server).create(TOKEN)
+    made = await served.server.resources.acl_tokens.create(TOKEN)
+    await served.server.resources.acl_tokens.create(TOKEN)
     earlier = served.server.state
-    await AclTokens(served.server).delete(made.token.accessor_id)
+    await served.server.resources.acl_tokens.delete(made.token.accessor_id)
     with caplog.at_level(logging.WARNING):
         await _restore(served, earlier)
     assert "ACL tokens became valid" not in caplog.text
@@ -76,4 +75,4 @@ async def test_a_restore_says_how_many_tokens_became_valid(served: Api, caplog: 
 
 async def _restore(api: Api, state: Snapshot) -> None:
     data = b"".join(framed(snapshot.encode(state)))
-    await restore(api.server, io.BytesIO(data), len(data))
+    await restore(api.server.replica, api.server.leader, io.BytesIO(data), len(data))

@@ -8,9 +8,9 @@ import pytest
 from yurt.client.ports import ServerPort
 from yurt.rpc.contract import contract_of
 from yurt.sdk.errors import PermissionDenied, Unavailable
-from yurt.server.clients.remote_clients import RemoteClient
 from yurt.structs.rpc import HeldIdentity, RegisterNodeRequest
 from yurt.testing import factories
+from yurt.testing.simulation.servers import connected
 
 NODE = factories.node(secret_id="secret", status="initializing")
 FIRST, SECOND = "10.0.0.1:4000", "10.0.0.2:4000"
@@ -24,17 +24,16 @@ class Agent:
         self.process = process
         self.answers = True
         self._server = bench.server
-        self.client = RemoteClient(bench.server, NODE.id, "secret", address=address)
-        self.client.on_standing = self._stand
+        self.client = connected(bench.server, NODE.id, "secret", on_standing=self._stand, address=address)
 
     def _stand(self, is_of_node: bool) -> None:
-        self._server.detach_node(NODE.id, self)
+        self._server.clients.node_ports.detach(NODE.id, self)
         if is_of_node:
-            self._server.attach_node(NODE.id, self)
+            self._server.clients.node_ports.attach(NODE.id, self)
 
     def disconnect(self) -> None:
         """The connection ends."""
-        self._server.detach_node(NODE.id, self)
+        self._server.clients.node_ports.detach(NODE.id, self)
 
     async def agent_process(self) -> str:
         """What the servers ask."""
@@ -77,7 +76,7 @@ async def test_a_second_agent_is_refused_with_both_addresses_and_gets_no_allocat
 
 
 async def test_a_second_agent_is_refused_by_a_leader_that_has_just_begun(bench: Any, first: Agent) -> None:
-    bench.server.leader_calls.here._processes._known.clear()
+    bench.server.clients.local_calls._registrations._agent_processes._known.clear()
     with pytest.raises(PermissionDenied, match="another agent runs as this node"):
         await Agent(bench, "two", SECOND).register()
     await first.beat()

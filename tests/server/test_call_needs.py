@@ -15,12 +15,12 @@ from yurt.rpc.peer import Served
 from yurt.rpc.proxy import far_port
 from yurt.rpc.serving import FarCaller
 from yurt.sdk.errors import PermissionDenied, YurtError
-from yurt.server.clients.remote_clients import RemoteClient
 from yurt.server.peers import LeaderPort, PeerPort
 from yurt.server.ports import NodePort
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.rpc import UpdateAllocsRequest
 from yurt.testing import factories
+from yurt.testing.simulation.servers import connected
 from yurt.testing.simulation.wires import joined_peers
 
 DECISIONS = Path(__file__).parent / "calls.txt"
@@ -32,8 +32,8 @@ async def callers(bench: Any) -> dict[CallerKind, FarCaller]:
     """One caller of each kind, made as connections make them."""
     known = await bench.add_node(secret_id="secret")
     return {
-        CallerKind.NEW_NODE: RemoteClient(bench.server, factories.node().id, "secret"),
-        CallerKind.NODE: RemoteClient(bench.server, known.id, "secret"),
+        CallerKind.NEW_NODE: connected(bench.server, factories.node().id, "secret"),
+        CallerKind.NODE: connected(bench.server, known.id, "secret"),
         CallerKind.SERVER: ProvenCaller(kind=CallerKind.SERVER),
         CallerKind.REGION: ProvenCaller(kind=CallerKind.REGION),
     }
@@ -104,12 +104,12 @@ async def test_a_refused_call_is_not_carried_out(kind: CallerKind) -> None:
 
 async def test_a_report_about_an_allocation_of_another_node_is_refused(bench: Any) -> None:
     own, other = await bench.add_node(secret_id="secret"), await bench.add_node()
-    await bench.server.nodes.set_eligibility(own.id, "ineligible")
-    await bench.server.jobs.register(factories.job())
+    await bench.server.resources.nodes.set_eligibility(own.id, "ineligible")
+    await bench.server.resources.jobs.register(factories.job())
     await bench.until(lambda: len(bench.live()) == 1)
     (alloc,) = bench.live()
     assert alloc.node_id == other.id
-    client, call = RemoteClient(bench.server, own.id, "secret"), contract_of(ServerPort)["update_allocs"]
+    client, call = connected(bench.server, own.id, "secret"), contract_of(ServerPort)["update_allocs"]
     update = AllocUpdate(id=alloc.id, node_id=own.id, client_status="complete")
     request = call.pack((UpdateAllocsRequest(node_id=own.id, updates=(update,)),), {})
     with pytest.raises(PermissionDenied, match="this connection speaks for node"):

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.sdk.value import replace
-from yurt.server.resources.csi_volumes import CsiVolumes
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.job import Job
 from yurt.structs.node import CSIControllerInfo, CSIInfo, Node
@@ -43,20 +42,20 @@ def healthy(**changes: Any) -> dict[str, CSIInfo]:
 async def claimed(bench: Any, alloc: Any, volume: str = "v", **changes: Any) -> Any:
     """What a node is told of an allocation's volume."""
     query = CSIClaimQuery(**{"node_id": alloc.node_id, "alloc_id": alloc.id, "volume": volume, **changes})
-    return await bench.server.claim_csi_volume(query)
+    return await bench.server.clients.calls.claim_csi_volume(query)
 
 
 @pytest.fixture
 async def node(bench: Any) -> Any:
     """A node with a healthy plugin, and the volume registered."""
     made = await bench.add_node(csi_node_plugins=healthy())
-    await CsiVolumes(bench.server).register((VOLUME,))
+    await bench.server.resources.csi_volumes.register((VOLUME,))
     return made
 
 
 async def placed(bench: Any, job: Job) -> Any:
     """The job's one allocation."""
-    await bench.server.jobs.register(job)
+    await bench.server.resources.jobs.register(job)
     await bench.until(lambda: len(bench.live(job.id)) == 1)
     return bench.live(job.id)[0]
 
@@ -91,14 +90,16 @@ async def test_a_successor_waits_until_its_predecessor_has_let_go(bench: Any, no
     await bench.report("running")
     changed = csi_job()
     task = replace(changed.task_groups[0].tasks[0], env={"v": "2"})
-    await bench.server.jobs.register(replace(changed, task_groups=(replace(changed.task_groups[0], tasks=(task,)),)))
+    await bench.server.resources.jobs.register(
+        replace(changed, task_groups=(replace(changed.task_groups[0], tasks=(task,)),))
+    )
     await bench.until(lambda: [alloc.id for alloc in bench.live()] not in ([], [old.id]))
     new = next(alloc for alloc in bench.live() if alloc.id != old.id)
     with pytest.raises(Unavailable, match=f"waited for until allocations {old.id[:8]} have let go"):
         await claimed(bench, new)
     assert (await claimed(bench, old)).id == "data"
     ended = AllocUpdate(id=old.id, node_id=old.node_id, client_status="complete")
-    await bench.server.update_allocs(UpdateAllocsRequest(node_id=old.node_id, updates=(ended,)))
+    await bench.server.clients.calls.update_allocs(UpdateAllocsRequest(node_id=old.node_id, updates=(ended,)))
     assert (await claimed(bench, new)).id == "data"
 
 
@@ -112,13 +113,13 @@ async def test_a_plugin_that_attaches_volumes_is_refused(bench: Any, node: Node)
 
 async def test_a_job_that_waits_for_its_plugin_is_woken_when_it_is_healthy(bench: Any) -> None:
     known = await bench.add_node(csi_node_plugins=healthy())
-    await CsiVolumes(bench.server).register((VOLUME,))
+    await bench.server.resources.csi_volumes.register((VOLUME,))
     sick = {EBS: replace(healthy()[EBS], healthy=False)}
-    await bench.server.register_node(RegisterNodeRequest(node=replace(known, csi_node_plugins=sick)))
-    await bench.server.heartbeat(known.id, "ready")
-    await bench.server.jobs.register(csi_job())
+    await bench.server.clients.calls.register_node(RegisterNodeRequest(node=replace(known, csi_node_plugins=sick)))
+    await bench.server.clients.calls.heartbeat(known.id, "ready")
+    await bench.server.resources.jobs.register(csi_job())
     await bench.until(lambda: ("queued-allocs", "blocked") in bench.evals())
-    await bench.server.register_node(RegisterNodeRequest(node=replace(known, status="ready")))
+    await bench.server.clients.calls.register_node(RegisterNodeRequest(node=replace(known, status="ready")))
     await bench.until(bench.live)
 
 
@@ -127,9 +128,9 @@ async def test_a_job_that_waits_for_a_writer_on_another_kind_of_node_is_woken_by
 ) -> None:
     await bench.add_node(id=factories.new_id(), csi_node_plugins=healthy(), node_class="other")
     first = await placed(bench, csi_job("first"))
-    await bench.server.jobs.register(csi_job("second"))
+    await bench.server.resources.jobs.register(csi_job("second"))
     await bench.until(lambda: ("queued-allocs", "blocked") in bench.evals("second"))
     ended = AllocUpdate(id=first.id, node_id=first.node_id, client_status="complete")
-    await bench.server.jobs.deregister("default", "first")
-    await bench.server.update_allocs(UpdateAllocsRequest(node_id=first.node_id, updates=(ended,)))
+    await bench.server.resources.jobs.deregister("default", "first")
+    await bench.server.clients.calls.update_allocs(UpdateAllocsRequest(node_id=first.node_id, updates=(ended,)))
     await bench.until(lambda: bench.live("second"))

@@ -11,6 +11,7 @@ from yurt.broker import Delivery
 from yurt.fsm.snapshot import digest
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import Conflict, Reason, Unavailable, YurtError
+from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.peers import PeerPort, PlanReply
 from yurt.server.scheduling.work_sources import SCHEDULER_VERSION, FarWork, LeaderWork
 from yurt.server.server import Server
@@ -43,14 +44,14 @@ async def group(idle_leader: None) -> AsyncIterator[ServerGroup]:
     async with ServerGroup(FakeEnv()).running() as made:
         await eventually(lambda: made[FIRST].is_leader)
         node = factories.node(status="initializing")
-        await made[FIRST].register_node(RegisterNodeRequest(node=node))
-        await made[FIRST].heartbeat(node.id, "ready")
+        await made[FIRST].clients.calls.register_node(RegisterNodeRequest(node=node))
+        await made[FIRST].clients.calls.heartbeat(node.id, "ready")
         yield made
 
 
 def spare_all(group: ServerGroup) -> None:
     """Let the leader give away what is ready."""
-    work_of(group[FIRST]).spare = 0
+    work_of(group[FIRST])._spare = 0
 
 
 def work_of(server: Server) -> LeaderWork:
@@ -64,7 +65,7 @@ async def pass_time(group: ServerGroup, seconds: int) -> None:
     (node,) = group[FIRST].state.nodes.values()
     for _ in range(0, seconds, 5):
         await group.env.advance(5)
-        await group[FIRST].heartbeat(node.id, "ready")
+        await group[FIRST].clients.calls.heartbeat(node.id, "ready")
 
 
 async def placed(group: ServerGroup, count: int) -> None:
@@ -75,20 +76,20 @@ async def placed(group: ServerGroup, count: int) -> None:
 
 async def test_other_servers_take_over_when_more_is_ready_than_the_leader_will_soon_take(group: ServerGroup) -> None:
     for number in range(5):
-        await group[FIRST].jobs.register(factories.job(f"job-{number}"))
+        await group[FIRST].resources.jobs.register(factories.job(f"job-{number}"))
     await settle()
     assert not group[FIRST].state.allocs
     spare_all(group)
-    await group[FIRST].jobs.register(factories.job("one-more"))
+    await group[FIRST].resources.jobs.register(factories.job("one-more"))
     await placed(group, 6)
     await eventually(lambda: not group[FIRST].state.evals.where("status", "pending"))
     await eventually(lambda: sum(group[name].metrics.counters["worker.evaluations"] for name in (SECOND, THIRD)) == 6)
     assert group[FIRST].metrics.counters["worker.evaluations"] == 0
-    assert work_of(group[FIRST])._queue.broker.stats().outstanding == 0
+    await eventually(lambda: work_of(group[FIRST])._queue.broker.stats().outstanding == 0)
 
 
 async def test_what_a_worker_takes_along_when_it_is_lost_is_given_to_another(group: ServerGroup) -> None:
-    await group[FIRST].jobs.register(factories.job())
+    await group[FIRST].resources.jobs.register(factories.job())
     spare_all(group)
     (taken,) = await group[FIRST].peer_calls.take_work(timeout_s=1, scheduler=SCHEDULER_VERSION)
     await pass_time(group, 50)
@@ -99,9 +100,9 @@ async def test_what_a_worker_takes_along_when_it_is_lost_is_given_to_another(gro
 
 
 async def test_a_worker_whose_time_was_over_stores_nothing(group: ServerGroup) -> None:
-    work_of(group[FIRST]).spare = 0
+    work_of(group[FIRST])._spare = 0
     group.cut_off.update((SECOND, THIRD))
-    await group[FIRST].jobs.register(factories.job())
+    await group[FIRST].resources.jobs.register(factories.job())
     calls = group[FIRST].peer_calls
     (taken,) = await calls.take_work(timeout_s=1, scheduler=SCHEDULER_VERSION)
     await calls.finish_work(taken, is_done=False)
@@ -120,7 +121,7 @@ async def test_a_server_that_is_behind_gives_back_and_stays_away_until_it_has_ca
     group.cut_off.add(THIRD)
     group.view(SECOND).news.clear()
     spare_all(group)
-    await group[FIRST].jobs.register(factories.job())
+    await group[FIRST].resources.jobs.register(factories.job())
     broker = work_of(group[FIRST])._queue.broker
     await eventually(lambda: broker.stats().delayed == 1)
     await pass_time(group, 5)
@@ -211,7 +212,7 @@ async def test_workers_stay_away_from_a_leader_that_schedules_otherwise(
     await pass_time(group, 10)
     await eventually(lambda: "scheduler version mismatch" in caplog.text)
     spare_all(group)
-    await group[FIRST].jobs.register(factories.job())
+    await group[FIRST].resources.jobs.register(factories.job())
     monkeypatch.undo()
     await pass_time(group, 15)
     assert not group[FIRST].state.allocs, "they look again after 30 s"
@@ -226,15 +227,15 @@ async def test_the_leader_of_the_moment_may_be_unknown_while_a_worker_hands_in_i
     spare_all(group)
     group.cut_off.add(THIRD)
     asked: list[str] = []
-    real = type(group[SECOND])._leading_peer
+    real = CurrentLeader.peer
 
-    def first_nobody(server: Server) -> PeerPort:
-        asked.append(server.config.name)
+    def first_nobody(leader: CurrentLeader) -> PeerPort:
+        asked.append(leader.own_name)
         if len(asked) == 2:
             raise NO
-        return real(server)
+        return real(leader)
 
-    monkeypatch.setattr(type(group[SECOND]), "_leading_peer", first_nobody)
-    await group[FIRST].jobs.register(factories.job())
+    monkeypatch.setattr(CurrentLeader, "peer", first_nobody)
+    await group[FIRST].resources.jobs.register(factories.job())
     await pass_time(group, 10)
     await eventually(lambda: len(group[FIRST].state.allocs) == 1)

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from yurt.fsm.snapshot import digest
 from yurt.sdk.errors import Unavailable
-from yurt.server import stats
 from yurt.server.leadership.roles import Roles
 from yurt.server.resources.periodic import PeriodicDispatcher
 from yurt.structs.commands import KeepAlive
@@ -89,8 +88,8 @@ async def flap(words: list[tuple[str, int]]) -> None:
             for _ in range(turns):
                 await asyncio.sleep(0)
             for server in group.servers.values():
-                stats.gauges(server)
-                assert server.leader_name == server.config.name or not server.writer.is_open
+                server.facts.gauges()
+                assert server.leader_name == server.config.name or not server.log.writer.is_open
             acknowledged += await tries_to_write(group)
         await calm(group)
         await eventually(lambda: duty.running == 1 and running_roles() == [1, 2, 1], within_s=BOUND_S)
@@ -106,12 +105,12 @@ def running_roles() -> list[int]:
 
 async def tries_to_write(group: ServerGroup) -> int:
     """A write at whoever accepts it; how many were acknowledged. It ends in time either way."""
-    server = next((server for server in group.servers.values() if server.writer.is_open), None)
+    server = next((server for server in group.servers.values() if server.log.writer.is_open), None)
     if server is None:
         return 0
     try:
         async with asyncio.timeout(BOUND_S):
-            await server.propose(KeepAlive())
+            await server.replica.propose(KeepAlive())
     except Unavailable:
         return 0
     return 1
@@ -154,6 +153,6 @@ async def test_duties_of_two_servers_overlap_only_until_the_loss_is_known() -> N
         await eventually(lambda: group[NAMES[1]].is_leader)
         assert duty.running == 2
         with pytest.raises(Unavailable, match="No cluster leader"):
-            await group[NAMES[0]].propose(KeepAlive())
+            await group[NAMES[0]].replica.propose(KeepAlive())
         await eventually(lambda: duty.running == 1)
         held.set()

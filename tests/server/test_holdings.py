@@ -16,17 +16,17 @@ async def test_after_a_collection_no_old_state_is_held(run_server: Any) -> None:
     async with run_server(log=MemoryLog(), dev=True) as bench:
         server = bench.server
         await bench.add_node()
-        await server.jobs.register(factories.job(id="gone", name="gone", type="batch"))
+        await server.resources.jobs.register(factories.job(id="gone", name="gone", type="batch"))
         await bench.until(lambda: bench.live("gone"))
         allocs = [alloc.id for alloc in bench.live("gone")]
         ended = tuple(
             AllocUpdate(id=each, node_id=server.state.allocs[each].node_id, client_status="complete") for each in allocs
         )
-        await server.propose(UpdateAllocsFromClient(updates=ended, now=bench.env.now()))
+        await server.replica.propose(UpdateAllocsFromClient(updates=ended, now=bench.env.now()))
         await bench.idle()
-        await server.jobs.deregister("default", "gone", purge=True)
+        await server.resources.jobs.deregister("default", "gone", purge=True)
         await bench.idle()
-        await server.system.collect_garbage()
+        await server.resources.system.collect_garbage()
         await bench.until(lambda: not len(server.state.allocs))
         await bench.idle()
         gc.collect()

@@ -41,14 +41,14 @@ class Port:
 
     async def _offer(self, volumes: dict[str, HostVolumeInfo]) -> None:
         node = replace(self.node, host_volumes=volumes, status="ready")
-        await self.bench.server.register_node(RegisterNodeRequest(node=node))
-        await self.bench.server.heartbeat(self.node.id, "ready")
+        await self.bench.server.clients.calls.register_node(RegisterNodeRequest(node=node))
+        await self.bench.server.clients.calls.heartbeat(self.node.id, "ready")
 
 
 async def add_node(bench: Any, *, plugin: str = "mkdir", **changes: Any) -> Port:
     node = await bench.add_node(attributes={f"plugins.host_volume.{plugin}.version": "1"}, **changes)
     port = Port(bench, node)
-    bench.server.attach_node(node.id, port)
+    bench.server.clients.node_ports.attach(node.id, port)
     return port
 
 
@@ -57,7 +57,8 @@ async def test_a_volume_goes_to_a_node_that_fits_and_the_emptiest(bench: Any) ->
     first, second = [await add_node(bench, meta={"rack": "a"}) for _ in range(2)]
     rule = Constraint(l_target="${meta.rack}", operand="=", r_target="a")
     made = [
-        (await bench.server.host_volumes.create(replace(ASKED, name=name, constraints=(rule,))))[0] for name in "ab"
+        (await bench.server.resources.host_volumes.create(replace(ASKED, name=name, constraints=(rule,))))[0]
+        for name in "ab"
     ]
     assert {volume.node_id for volume in made} == {first.node.id, second.node.id}
     stored = bench.server.state.host_volumes[made[0].id]
@@ -85,7 +86,7 @@ async def test_what_no_node_can_have_is_refused_with_its_reason(
 ) -> None:
     port = await add_node(bench)
     with pytest.raises((Invalid, Conflict, NotFound), match=error):
-        await bench.server.host_volumes.create(replace(ASKED, **changes))
+        await bench.server.resources.host_volumes.create(replace(ASKED, **changes))
     assert (port.asked, len(bench.server.state.host_volumes)) == ([], 0)
 
 
@@ -93,7 +94,7 @@ async def test_a_node_that_fails_leaves_no_volume(bench: Any) -> None:
     port = await add_node(bench)
     port.error = Invalid("the disk is full")
     with pytest.raises(Invalid, match="the disk is full"):
-        await bench.server.host_volumes.create(ASKED)
+        await bench.server.resources.host_volumes.create(ASKED)
     assert (port.asked, len(bench.server.state.host_volumes)) == (["create"], 0)
 
 
@@ -101,15 +102,15 @@ async def test_a_node_that_fails_leaves_no_volume(bench: Any) -> None:
 async def test_a_request_that_fails_takes_back_nothing_of_another_one(bench: Any, operation: str) -> None:
     """Somebody changes the volume while its node is asked, and is promised that; then the node refuses."""
     port = await add_node(bench)
-    volume, _ = await bench.server.host_volumes.create(ASKED)
+    volume, _ = await bench.server.resources.host_volumes.create(ASKED)
     changed = replace(volume, parameters={"owner": "other"})
 
     async def refuse(_: HostVolume) -> None:
-        await bench.server.propose(PutHostVolume(volume=changed))
+        await bench.server.replica.propose(PutHostVolume(volume=changed))
         raise Unavailable("No path to node")
 
     setattr(port, f"{operation}_host_volume", refuse)
-    volumes = bench.server.host_volumes
+    volumes = bench.server.resources.host_volumes
     again = replace(ASKED, id=volume.id)
     with pytest.raises(Unavailable):
         await (volumes.create(again) if operation == "create" else volumes.delete("default", volume.id))
@@ -118,14 +119,14 @@ async def test_a_request_that_fails_takes_back_nothing_of_another_one(bench: Any
 
 async def test_a_failed_deletion_keeps_the_volume_unless_forced(bench: Any) -> None:
     port = await add_node(bench)
-    volume, _ = await bench.server.host_volumes.create(ASKED)
+    volume, _ = await bench.server.resources.host_volumes.create(ASKED)
     port.error = Unavailable("No path to node")
     with pytest.raises(Unavailable):
-        await bench.server.host_volumes.delete("default", volume.id)
+        await bench.server.resources.host_volumes.delete("default", volume.id)
     assert bench.server.state.host_volumes[volume.id].state == "ready"
-    await bench.server.nodes.purge(port.node.id)
+    await bench.server.resources.nodes.purge(port.node.id)
     assert bench.server.state.host_volumes[volume.id].state == "unavailable"
-    await bench.server.host_volumes.delete("default", volume.id, force=True)
+    await bench.server.resources.host_volumes.delete("default", volume.id, force=True)
     assert len(bench.server.state.host_volumes) == 0
     with pytest.raises(NotFound):
-        await bench.server.host_volumes.delete("default", volume.id)
+        await bench.server.resources.host_volumes.delete("default", volume.id)

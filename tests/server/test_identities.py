@@ -38,7 +38,7 @@ async def placed(bench: Any, *identities: WorkloadIdentity) -> tuple[Any, Any]:
     job = factories.job()
     group = job.task_groups[0]
     task = replace(group.tasks[0], identities=identities)
-    await bench.server.jobs.register(replace(job, task_groups=(replace(group, tasks=(task,)),)))
+    await bench.server.resources.jobs.register(replace(job, task_groups=(replace(group, tasks=(task,)),)))
     await bench.until(bench.live)
     return node, bench.live()[0]
 
@@ -48,8 +48,8 @@ async def test_a_token_says_whose_it_is_and_when_it_ends(bench: Any) -> None:
     node, alloc = await placed(bench, named)
     task = alloc.job.task_groups[0].tasks[0].name
     query = IdentityQuery(node_id=node.id, alloc_id=alloc.id, task=task, name="db")
-    signed = await bench.server.sign_identity(query)
-    claims = checked(signed.token, await bench.server.root_keys.jwks())
+    signed = await bench.server.clients.calls.sign_identity(query)
+    claims = checked(signed.token, await bench.server.keys.root_keys.jwks())
     now = bench.env.now() // 1_000_000_000
     assert claims.pop("jti")
     assert claims == {
@@ -64,9 +64,9 @@ async def test_the_default_identity_is_always_there_and_stays_valid_after_a_rota
     node, alloc = await placed(bench)
     task = alloc.job.task_groups[0].tasks[0].name
     query = IdentityQuery(node_id=node.id, alloc_id=alloc.id, task=task)
-    signed = await bench.server.sign_identity(query)
-    await bench.server.root_keys.rotate(is_full=False)
-    jwks = await bench.server.root_keys.jwks()
+    signed = await bench.server.clients.calls.sign_identity(query)
+    await bench.server.keys.root_keys.rotate(is_full=False)
+    jwks = await bench.server.keys.root_keys.jwks()
     claims = checked(signed.token, jwks)
     assert claims["aud"] == "nomadproject.io" and "exp" not in claims and signed.expires_at == 0
     head, body, signature = signed.token.split(".")
@@ -86,7 +86,7 @@ async def test_only_the_node_that_runs_it_gets_a_token(bench: Any) -> None:
         (replace(good, name="other"), Invalid),
     ):
         with pytest.raises(error):
-            await bench.server.sign_identity(query)
+            await bench.server.clients.calls.sign_identity(query)
     await bench.report("complete")
     with pytest.raises(PermissionDenied):
-        await bench.server.sign_identity(good)
+        await bench.server.clients.calls.sign_identity(good)

@@ -10,25 +10,25 @@ import pytest
 from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
 from yurt.sdk.value import replace
 from yurt.server.clients.introduction import Introductions
-from yurt.server.clients.remote_clients import RemoteClient
 from yurt.server.config import IntroductionConfig, ServerConfig
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.structs.rpc import RegisterNodeRequest
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv
+from yurt.testing.simulation.servers import connected
 
 
 def enforce(bench: Any, enforcement: str) -> Introductions:
     settings = IntroductionConfig(enforcement=enforcement)
-    bench.server.config = replace(bench.server.config, introduction=settings)
-    return Introductions(bench.server)
+    bench.server.clients.introductions._config = replace(bench.server.config, introduction=settings)
+    return bench.server.clients.introductions
 
 
 async def register(bench: Any, token: str, **given: Any) -> None:
     """The first registration of a new node over its connection."""
     node = replace(factories.node(), id=bench.env.uuid(), secret_id="secret", **given)
-    client = RemoteClient(bench.server, node.id, "secret", intro_token=token)
+    client = connected(bench.server, node.id, "secret", intro_token=token)
     await client.register_node(RegisterNodeRequest(node=node))
     assert node.id in bench.server.state.nodes
 
@@ -73,10 +73,10 @@ async def test_what_no_key_of_the_region_has_signed_is_no_token(bench: Any, spoi
         "noise": "\0é." * 3000, "key": f"{head[:-6]}.{body}.{signature}", "other region": "",
     }  # fmt: skip
     if spoil == "other region":
-        mars = replace(bench.server.config, region="mars")
-        here, bench.server.config = bench.server.config, mars
+        here = introductions._config
+        introductions._config = replace(here, region="mars")
         spoilt["other region"] = await introductions.make()
-        bench.server.config = here
+        introductions._config = here
     with pytest.raises(PermissionDenied):
         await register(bench, spoilt[spoil])
 
@@ -98,11 +98,11 @@ async def test_without_enforcement_a_node_registers_and_a_warning_says_what_is_m
 async def test_a_node_that_is_known_needs_its_secret_only(bench: Any) -> None:
     introductions = enforce(bench, "strict")
     node = replace(factories.node(), id=bench.env.uuid(), secret_id="secret")
-    first = RemoteClient(bench.server, node.id, "secret", intro_token=await introductions.make())
+    first = connected(bench.server, node.id, "secret", intro_token=await introductions.make())
     await first.register_node(RegisterNodeRequest(node=node))
-    await RemoteClient(bench.server, node.id, "secret").register_node(RegisterNodeRequest(node=node))
+    await connected(bench.server, node.id, "secret").register_node(RegisterNodeRequest(node=node))
     with pytest.raises(PermissionDenied, match="secret"):
-        RemoteClient(bench.server, node.id, "guessed", intro_token=await introductions.make())
+        connected(bench.server, node.id, "guessed", intro_token=await introductions.make())
 
 
 @pytest.mark.parametrize("ttl_s", [0.5, -1.0, 1801.0])
@@ -114,7 +114,7 @@ async def test_a_token_cannot_last_longer_than_the_servers_allow(bench: Any, ttl
 def test_a_client_is_told_what_a_server_without_a_state_waits_for() -> None:
     server = Server(ServerConfig(name="s1"), env=FakeEnv(), log=MemoryLog())
     with pytest.raises(Unavailable, match="this server still reads its state; try again"):
-        RemoteClient(server, "node", "secret")
-    server.awaits = "waits for its cluster to form"
+        connected(server, "node", "secret")
+    server.log.loader.awaits = "waits for its cluster to form"
     with pytest.raises(Unavailable, match="this server waits for its cluster to form; try again"):
-        RemoteClient(server, "node", "secret")
+        connected(server, "node", "secret")

@@ -22,14 +22,14 @@ async def test_a_server_with_limits_places_the_rest_when_an_allocation_ends(run_
     async with run_server(limits=quotas) as bench:
         await bench.add_node()
         bound = Namespace(name="default", quota="small")
-        await bench.server.propose(UpsertNamespaces(namespaces=(bound,)))
-        await bench.server.jobs.register(_job("one", 3))
+        await bench.server.replica.propose(UpsertNamespaces(namespaces=(bound,)))
+        await bench.server.resources.jobs.register(_job("one", 3))
         await bench.until(lambda: len(bench.live("one")) == 3)
-        await bench.server.jobs.register(_job("two", 1))
+        await bench.server.resources.jobs.register(_job("two", 1))
         await bench.until(lambda: ("queued-allocs", "blocked") in bench.evals("two"))
         first = next(e for e in bench.server.state.evals.where("job", ("default", "two")) if e.attempts)
-        assert (await bench.server.replay(first.id)).is_identical
-        await bench.server.jobs.deregister("default", "one")
+        assert (await bench.server.scheduling.replays.replay(first.id)).is_identical
+        await bench.server.resources.jobs.deregister("default", "one")
         await bench.report("complete", "one")
         await bench.until(lambda: len(bench.live("two")) == 1)
 
@@ -37,11 +37,11 @@ async def test_a_server_with_limits_places_the_rest_when_an_allocation_ends(run_
 async def test_jobs_that_are_planned_together_stay_within_their_limit(run_server: Any) -> None:
     async with run_server(limits=quotas) as bench:
         await bench.add_node()
-        await bench.server.propose(UpsertNamespaces(namespaces=(Namespace(name="default", quota="small"),)))
+        await bench.server.replica.propose(UpsertNamespaces(namespaces=(Namespace(name="default", quota="small"),)))
         names = [f"job-{number}" for number in range(8)]
         async with asyncio.TaskGroup() as group:
             for name in names:
-                group.create_task(bench.server.jobs.register(_job(name, 1)))
+                group.create_task(bench.server.resources.jobs.register(_job(name, 1)))
         await bench.until(lambda: sum(("queued-allocs", "blocked") in bench.evals(name) for name in names) == 5)
         await bench.until(lambda: sum(len(bench.live(name)) for name in names) == 3)
 
@@ -49,7 +49,7 @@ async def test_jobs_that_are_planned_together_stay_within_their_limit(run_server
 async def test_a_plan_tells_of_the_limit_that_a_registration_would_meet(run_server: Any) -> None:
     async with run_server(limits=quotas) as bench:
         await bench.add_node()
-        await bench.server.propose(UpsertNamespaces(namespaces=(Namespace(name="default", quota="small"),)))
-        planned = await bench.server.jobs.plan(_job("web", 4), diff=False)
+        await bench.server.replica.propose(UpsertNamespaces(namespaces=(Namespace(name="default", quota="small"),)))
+        planned = await bench.server.resources.jobs.plan(_job("web", 4), diff=False)
         (failed,) = planned.failed_tg_allocs.values()
         assert failed.quota_exhausted == ("memory exhausted (300 needed, 100 left)",)

@@ -80,11 +80,11 @@ async def test_proposals_that_wait_are_stored_together_in_order() -> None:
 async def test_a_rejected_command_is_raised_as_its_kind_and_takes_its_index(bench: Any) -> None:
     before = bench.server.state.index
     with pytest.raises(NotFound):
-        await bench.server.propose(SetJobStability(namespace="default", job_id="none", version=0, stable=True))
+        await bench.server.replica.propose(SetJobStability(namespace="default", job_id="none", version=0, stable=True))
     assert bench.server.state.index == before + 1
     configuration = SchedulerConfiguration(scheduler_algorithm="spread")
     with pytest.raises(Conflict):
-        await bench.server.system.set_scheduler_config(configuration, check_index=99)
+        await bench.server.resources.system.set_scheduler_config(configuration, check_index=99)
 
 
 async def test_a_log_that_failed_once_acknowledges_nothing_more(run_server: Any) -> None:
@@ -92,10 +92,10 @@ async def test_a_log_that_failed_once_acknowledges_nothing_more(run_server: Any)
     async with run_server(log, dev=True) as bench:
         log.failure = OSError("no space left on device")
         with pytest.raises(Unavailable, match="no space left"):
-            await bench.server.propose(KeepAlive())
+            await bench.server.replica.propose(KeepAlive())
         log.failure = None
         with pytest.raises(Unavailable, match="restart the agent"):
-            await bench.server.propose(KeepAlive())
+            await bench.server.replica.propose(KeepAlive())
         await eventually(lambda: not bench.server.is_leader)
 
 
@@ -106,11 +106,11 @@ async def test_losing_and_gaining_leadership_again_leaves_one_set_of_duties(run_
             log.turns.put_nowait(leads)
         await eventually(lambda: not bench.server.is_leader)
         with pytest.raises(Unavailable, match="No cluster leader"):
-            await bench.server.propose(KeepAlive())
+            await bench.server.replica.propose(KeepAlive())
         log.turns.put_nowait(True)
         await eventually(lambda: bench.server.is_leader)
         await bench.add_node()
-        await bench.server.jobs.register(factories.job())
+        await bench.server.resources.jobs.register(factories.job())
         await bench.until(lambda: len(bench.live()) == 1)
         loops = [task.get_name() for task in asyncio.all_tasks()]
         assert loops.count("plan applier") == 1
@@ -119,7 +119,7 @@ async def test_losing_and_gaining_leadership_again_leaves_one_set_of_duties(run_
 async def test_a_restarted_server_has_the_same_state_and_goes_on(run_server: Any) -> None:
     log, env = MemoryLog(), FakeEnv()
     async with run_server(log, env) as bench:
-        await bench.server.jobs.register(factories.job())
+        await bench.server.resources.jobs.register(factories.job())
         await bench.idle()
         before = digest(bench.server.state)
     async with run_server(log, env) as bench:
@@ -132,7 +132,7 @@ async def test_what_was_acknowledged_survives_a_restart_from_disk(run_server: An
     env = FakeEnv()
     async with run_server(SqliteLog(tmp_path / "log.db"), env, data_dir=str(tmp_path)) as bench:
         await bench.add_node()
-        await bench.server.jobs.register(factories.job())
+        await bench.server.resources.jobs.register(factories.job())
         await bench.until(lambda: len(bench.live()) == 1)
         before = digest(bench.server.state)
     async with run_server(SqliteLog(tmp_path / "log.db"), env, data_dir=str(tmp_path)) as bench:
@@ -147,12 +147,12 @@ async def test_a_blocking_query_answers_with_what_is_newer_or_when_its_time_is_o
 
     start = index_of(server.state)
     async with asyncio.TaskGroup() as group:
-        waiting = group.create_task(server.wait_past([("jobs",)], index_of, min_index=start, timeout_s=5))
-        await server.propose(KeepAlive())
+        waiting = group.create_task(server.replica.wait_past([("jobs",)], index_of, min_index=start, timeout_s=5))
+        await server.replica.propose(KeepAlive())
         assert not waiting.done()
-        await server.propose(RegisterJob(job=factories.job()))
+        await server.replica.propose(RegisterJob(job=factories.job()))
     assert index_of(waiting.result()) > start
-    late = await server.wait_past([("jobs",)], index_of, min_index=10_000, timeout_s=0.01)
+    late = await server.replica.wait_past([("jobs",)], index_of, min_index=10_000, timeout_s=0.01)
     assert index_of(late) <= 10_000
 
 
@@ -167,7 +167,7 @@ async def test_indexes_never_go_down_for_a_reader(bench: Any) -> None:
 
         group.create_task(read())
         for _ in range(40):
-            await bench.server.propose(KeepAlive())
+            await bench.server.replica.propose(KeepAlive())
     assert seen == sorted(seen)
 
 
@@ -176,7 +176,7 @@ async def test_configured_scheduler_settings_hold_until_others_are_stored(run_se
     log = MemoryLog()
     async with run_server(log, scheduler_config=configured) as bench:
         assert bench.server.state.scheduler_config.scheduler_algorithm == "spread"
-        await bench.server.propose(SetSchedulerConfiguration(configuration=SchedulerConfiguration()))
+        await bench.server.replica.propose(SetSchedulerConfiguration(configuration=SchedulerConfiguration()))
     async with run_server(log, scheduler_config=configured) as bench:
         assert bench.server.state.scheduler_config.scheduler_algorithm == "binpack"
 
@@ -205,7 +205,7 @@ async def test_a_snapshot_leaves_what_is_configured_and_what_the_snapshot_before
     for _ in range(2):
         async with run_server(SqliteLog(tmp_path / "log.db"), trailing_entries=trailing) as bench:
             for _ in range(50):
-                await bench.server.propose(KeepAlive())
+                await bench.server.replica.propose(KeepAlive())
 
     reopened = SqliteLog(tmp_path / "log.db")
     found = await reopened.open()
@@ -216,7 +216,7 @@ async def test_a_snapshot_leaves_what_is_configured_and_what_the_snapshot_before
 async def test_damage_on_disk_has_the_state_saved_again(run_server: Any, tmp_path: Path, caplog: Any) -> None:
     async with run_server(SqliteLog(tmp_path / "log.db")) as bench:
         for _ in range(50):
-            await bench.server.propose(KeepAlive())
+            await bench.server.replica.propose(KeepAlive())
         with closing(sqlite3.connect(tmp_path / "log.db")) as connection, connection:
             connection.execute("UPDATE entries SET digest = x'00' WHERE first_index = 20")
         await bench.env.advance(SCRUB_INTERVAL_S)

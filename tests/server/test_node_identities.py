@@ -11,13 +11,13 @@ import pytest
 from yurt.sdk.errors import PermissionDenied
 from yurt.sdk.value import Duration, replace, seconds
 from yurt.server.clients.node_identities import SIGNING_MAX
-from yurt.server.clients.remote_clients import RemoteClient
 from yurt.server.config import IntroductionConfig
 from yurt.structs.cluster import NodePool
 from yurt.structs.commands import UpsertNodePools
 from yurt.structs.node import Node
 from yurt.structs.rpc import HeldIdentity, NodeReply, RegisterNodeRequest
 from yurt.testing import factories
+from yurt.testing.simulation.servers import connected
 
 DAY_S = 24 * 3600
 NONE = HeldIdentity()
@@ -41,8 +41,8 @@ def new_node(bench: Any, **given: Any) -> Node:
 
 async def register(bench: Any, node: Node, held: HeldIdentity | None = NONE, token: str = "") -> NodeReply:
     """A registration over the node's connection, on a server that has a key."""
-    await bench.server.root_keys.active()
-    client = RemoteClient(bench.server, node.id, "secret")
+    await bench.server.keys.root_keys.active()
+    client = connected(bench.server, node.id, "secret")
     return await client.register_node(RegisterNodeRequest(node=node, identity=held, token=token))
 
 
@@ -60,7 +60,7 @@ async def test_a_node_gets_its_identity_when_it_registers(bench: Any) -> None:
 
 
 async def test_the_pool_says_how_long_an_identity_lasts(bench: Any) -> None:
-    await bench.server.propose(UpsertNodePools(pools=(NodePool(name="gpu", node_identity_ttl=seconds(3600)),)))
+    await bench.server.replica.propose(UpsertNodePools(pools=(NodePool(name="gpu", node_identity_ttl=seconds(3600)),)))
     claims = claims_of((await register(bench, new_node(bench, node_pool="gpu"))).identity)
     assert claims["exp"] - claims["iat"] == 3600
     assert claims["sub"].startswith("node:global:gpu:")
@@ -69,10 +69,10 @@ async def test_the_pool_says_how_long_an_identity_lasts(bench: Any) -> None:
 async def test_an_agent_that_knows_no_identities_is_served_by_its_secret(bench: Any) -> None:
     node = new_node(bench)
     assert (await register(bench, node, held=None)).identity == ""
-    client = RemoteClient(bench.server, node.id, "secret")
+    client = connected(bench.server, node.id, "secret")
     assert (await client.heartbeat(node.id, "ready")).identity == ""
     with pytest.raises(PermissionDenied, match="secret"):
-        RemoteClient(bench.server, node.id, "guessed")
+        connected(bench.server, node.id, "guessed")
 
 
 @pytest.mark.parametrize(("passed_s", "is_new"), [(0, False), (0.66 * DAY_S, False), (0.68 * DAY_S, True)])
@@ -83,19 +83,19 @@ async def test_an_identity_is_replaced_after_two_thirds_of_its_time(
     token = (await register(bench, node)).identity
     later = bench.env.now() + round(passed_s * 1e9)
     monkeypatch.setattr(bench.env, "now", lambda: later)
-    reply = await bench.server.heartbeat(node.id, "ready", held_of(token))
+    reply = await bench.server.clients.calls.heartbeat(node.id, "ready", held_of(token))
     assert bool(reply.identity) is is_new
 
 
 async def test_an_identity_is_replaced_when_the_node_asks_and_when_its_key_is_gone(bench: Any) -> None:
     node = new_node(bench)
     token = (await register(bench, node)).identity
-    asked = await bench.server.heartbeat(node.id, "ready", held_of(token, must_renew=True))
+    asked = await bench.server.clients.calls.heartbeat(node.id, "ready", held_of(token, must_renew=True))
     assert claims_of(asked.identity)["jti"] != claims_of(token)["jti"]
-    await bench.server.root_keys.rotate(is_full=True)
-    assert not (await bench.server.heartbeat(node.id, "ready", held_of(token))).identity
-    await bench.server.root_keys.remove(held_of(token).key_id, is_forced=True)
-    again = await bench.server.heartbeat(node.id, "ready", held_of(token))
+    await bench.server.keys.root_keys.rotate(is_full=True)
+    assert not (await bench.server.clients.calls.heartbeat(node.id, "ready", held_of(token))).identity
+    await bench.server.keys.root_keys.remove(held_of(token).key_id, is_forced=True)
+    again = await bench.server.clients.calls.heartbeat(node.id, "ready", held_of(token))
     assert held_of(again.identity).key_id != held_of(token).key_id
 
 
@@ -104,15 +104,15 @@ async def test_many_nodes_at_once_do_not_wait_for_signatures(bench: Any, monkeyp
     for node in nodes:
         await register(bench, node, held=None)
     gate = asyncio.Event()
-    active = bench.server.root_keys.active
+    active = bench.server.keys.root_keys.active
 
     async def slow() -> Any:
         await gate.wait()
         return await active()
 
-    monkeypatch.setattr(bench.server.root_keys, "active", slow)
+    monkeypatch.setattr(bench.server.keys.root_keys, "active", slow)
     async with asyncio.TaskGroup() as tasks:
-        beats = [tasks.create_task(bench.server.heartbeat(node.id, "ready", NONE)) for node in nodes]
+        beats = [tasks.create_task(bench.server.clients.calls.heartbeat(node.id, "ready", NONE)) for node in nodes]
         await bench.until(lambda: sum(beat.done() for beat in beats) == 3)
         assert all(not beat.result().identity for beat in beats if beat.done())
         gate.set()
@@ -126,8 +126,8 @@ async def test_a_node_that_was_forgotten_comes_back_with_its_identity(
     node = new_node(bench)
     token = (await register(bench, node)).identity
     strict = IntroductionConfig(enforcement="strict")
-    bench.server.config = replace(bench.server.config, introduction=strict)
-    await bench.server.nodes.purge(node.id)
+    bench.server.clients.introductions._config = replace(bench.server.config, introduction=strict)
+    await bench.server.resources.nodes.purge(node.id)
     if spoil == "none":
         token = ""
     elif spoil == "pool":
@@ -146,6 +146,6 @@ async def test_a_node_that_was_forgotten_comes_back_with_its_identity(
 
 
 async def test_a_ttl_below_a_second_counts_as_one(bench: Any) -> None:
-    await bench.server.propose(UpsertNodePools(pools=(NodePool(name="gpu", node_identity_ttl=Duration(5)),)))
+    await bench.server.replica.propose(UpsertNodePools(pools=(NodePool(name="gpu", node_identity_ttl=Duration(5)),)))
     claims = claims_of((await register(bench, new_node(bench, node_pool="gpu"))).identity)
     assert claims["exp"] - claims["iat"] == 1

@@ -24,7 +24,7 @@ def job(**strategy: Any) -> Any:
 async def running(bench: Any, of: Any) -> Any:
     """The job's allocation on a node that is ready."""
     node = await bench.add_node()
-    await bench.server.jobs.register(of)
+    await bench.server.resources.jobs.register(of)
     await bench.until(bench.live)
     await bench.report("running")
     (alloc,) = bench.live()
@@ -50,10 +50,10 @@ async def test_a_disconnected_node_is_down_when_its_last_allocation_has_expired(
 @pytest.mark.parametrize("says", ["ready", "initializing", "down", "disconnected"])
 async def test_a_registration_changes_no_status(bench: Any, says: str) -> None:
     node, _ = await running(bench, job())
-    await bench.server.register_node(RegisterNodeRequest(node=replace(node, status=says)))
+    await bench.server.clients.calls.register_node(RegisterNodeRequest(node=replace(node, status=says)))
     assert status_of(bench, node) == "ready"
     await bench.env.advance(40)
-    reply = await bench.server.register_node(RegisterNodeRequest(node=replace(node, status=says)))
+    reply = await bench.server.clients.calls.register_node(RegisterNodeRequest(node=replace(node, status=says)))
     assert (status_of(bench, node), reply.node_status) == ("disconnected", "disconnected")
 
 
@@ -64,22 +64,22 @@ async def test_the_way_back_leads_over_initializing_and_a_report(bench: Any) -> 
         node_id=node.id, updates=(AllocUpdate(id=alloc.id, node_id=node.id, client_status="running"),)
     )
     with pytest.raises(Invalid, match="not allowed to update allocs while in status disconnected"):
-        await bench.server.update_allocs(report)
+        await bench.server.clients.calls.update_allocs(report)
 
-    seen = [(await bench.server.heartbeat(node.id, "ready")).node_status for _ in range(2)]
-    await bench.server.update_allocs(report)
-    seen.append((await bench.server.heartbeat(node.id, "ready")).node_status)
+    seen = [(await bench.server.clients.calls.heartbeat(node.id, "ready")).node_status for _ in range(2)]
+    await bench.server.clients.calls.update_allocs(report)
+    seen.append((await bench.server.clients.calls.heartbeat(node.id, "ready")).node_status)
 
     assert seen == ["initializing", "initializing", "ready"]
 
 
 async def test_a_report_that_is_stored_behind_the_loss_of_its_node_is_refused(bench: Any) -> None:
     node, alloc = await running(bench, job())
-    bench.server.writer.enqueue((SetNodeStatus(node_id=node.id, status="disconnected", updated_at=1),))
+    bench.server.log.writer.enqueue((SetNodeStatus(node_id=node.id, status="disconnected", updated_at=1),))
     update = AllocUpdate(id=alloc.id, node_id=node.id, client_status="failed")
 
     with pytest.raises(Invalid, match="while in status disconnected"):
-        await bench.server.update_allocs(UpdateAllocsRequest(node_id=node.id, updates=(update,)))
+        await bench.server.clients.calls.update_allocs(UpdateAllocsRequest(node_id=node.id, updates=(update,)))
 
     assert bench.server.state.allocs[alloc.id].client_status != "failed"
 
@@ -88,7 +88,7 @@ async def test_clients_do_not_say_what_is_lost_or_unknown(bench: Any) -> None:
     node, alloc = await running(bench, job())
     for told in ("lost", "unknown"):
         update = AllocUpdate(id=alloc.id, node_id=node.id, client_status=told)
-        await bench.server.propose(UpdateAllocsFromClient(updates=(update,)))
+        await bench.server.replica.propose(UpdateAllocsFromClient(updates=(update,)))
         assert bench.server.state.allocs[alloc.id].client_status == "running"
 
 
@@ -122,12 +122,12 @@ async def test_nodes_whose_loss_cannot_be_stored_come_again(bench: Any, monkeypa
 async def test_a_node_waits_until_the_authoritative_region_has_made_its_pool(run_server: Any) -> None:
     async with run_server(region="west", authoritative_region="east") as bench:
         node = await bench.add_node(node_pool="gpu")
-        await bench.server.heartbeat(node.id, "ready")
+        await bench.server.clients.calls.heartbeat(node.id, "ready")
         told = [event.message for event in bench.server.state.nodes[node.id].events]
         assert told == ["Node registered", "Node registered but waiting for node pool to be created"]
         assert (status_of(bench, node), "gpu" in bench.server.state.node_pools) == ("initializing", False)
-        await bench.server.propose(UpsertNodePools(pools=(NodePool(name="gpu"),)))
-        await bench.server.heartbeat(node.id, "ready")
+        await bench.server.replica.propose(UpsertNodePools(pools=(NodePool(name="gpu"),)))
+        await bench.server.clients.calls.heartbeat(node.id, "ready")
         assert status_of(bench, node) == "ready"
 
 

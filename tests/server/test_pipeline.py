@@ -77,7 +77,7 @@ async def register_while_the_log_waits(bench: Any, log: SlowLog, jobs: Sequence[
     log.go.clear()
     async with asyncio.TaskGroup() as group:
         for job in jobs:
-            group.create_task(bench.server.jobs.register(job))
+            group.create_task(bench.server.resources.jobs.register(job))
         await settle()
         log.go.set()
 
@@ -113,7 +113,7 @@ async def test_a_plan_is_checked_against_those_that_are_still_being_written(run_
         node = await bench.add_node()
         jobs = [job_of(name, cpu=3000) for name in ("first", "second")]
         for job in jobs:
-            await bench.server.jobs.register(job)
+            await bench.server.resources.jobs.register(job)
         log.go.clear()
         applier = bench.server.term.applier
         async with asyncio.TaskGroup() as group:
@@ -128,7 +128,7 @@ async def test_a_plan_is_checked_against_those_that_are_still_being_written(run_
 async def test_a_node_that_refuses_plan_after_plan_takes_no_more(run_server: Any) -> None:
     async with run_server(num_schedulers=0, rejections=RejectionConfig(enabled=True, threshold=3)) as bench:
         node, other = await bench.add_node(), await bench.add_node()
-        await bench.server.jobs.register(job_of("web", cpu=9000))
+        await bench.server.resources.jobs.register(job_of("web", cpu=9000))
         for number in range(3):
             assert bench.server.state.nodes[node.id].scheduling_eligibility == "eligible", number
             await bench.server.term.applier.submit(*plan_of(bench, "web", node))
@@ -141,7 +141,7 @@ async def test_a_node_that_refuses_plan_after_plan_takes_no_more(run_server: Any
 async def test_nodes_that_refuse_plans_stay_unless_that_is_asked_for(run_server: Any) -> None:
     async with run_server(num_schedulers=0, rejections=RejectionConfig(threshold=1)) as bench:
         node = await bench.add_node()
-        await bench.server.jobs.register(job_of("web", cpu=9000))
+        await bench.server.resources.jobs.register(job_of("web", cpu=9000))
         assert not (await bench.server.term.applier.submit(*plan_of(bench, "web", node))).is_full
         assert bench.server.state.nodes[node.id].scheduling_eligibility == "eligible"
 
@@ -150,10 +150,10 @@ async def test_plans_that_wait_are_refused_when_the_server_stops(run_server: Any
     log = SlowLog()
     async with run_server(log, num_schedulers=0) as bench:
         node = await bench.add_node()
-        await bench.server.jobs.register(job_of("web", cpu=100))
+        await bench.server.resources.jobs.register(job_of("web", cpu=100))
         log.go.clear()
         submitted = asyncio.ensure_future(bench.server.term.applier.submit(*plan_of(bench, "web", node)))
-        await eventually(lambda: bench.server.writer._pending or bench.server.term.applier._in_flight)
+        await eventually(lambda: bench.server.log.writer._pending or bench.server.term.applier._in_flight)
     with pytest.raises(Unavailable):
         await submitted
 
@@ -233,9 +233,9 @@ async def large_plan_behind_a_loss(
     """A plan of a part for each node, handed in while one of the nodes is being marked as down before it."""
     light = factories.task(resources=Resources(cpu=1, memory_mb=1))
     small = factories.group(count=len(nodes) * PART_LIMIT, tasks=(light,), ephemeral_disk=EphemeralDisk(size_mb=0))
-    await bench.server.propose(RegisterJob(job=factories.job("web", task_groups=(small,))))
+    await bench.server.replica.propose(RegisterJob(job=factories.job("web", task_groups=(small,))))
     log.go.clear()
-    group.create_task(bench.server.propose(SetNodeStatus(node_id=nodes[lost].id, status="down", updated_at=1)))
+    group.create_task(bench.server.replica.propose(SetNodeStatus(node_id=nodes[lost].id, status="down", updated_at=1)))
     await settle()
     stored = bench.server.state.jobs["default", "web"]
     evaluation = factories.evaluation(stored)
@@ -259,9 +259,9 @@ async def plan_behind(
     log = SlowLog()
     async with run_server(log, num_schedulers=0) as bench, asyncio.TaskGroup() as group:
         node = await bench.add_node()
-        await bench.server.jobs.register(job_of("web", cpu=100))
+        await bench.server.resources.jobs.register(job_of("web", cpu=100))
         log.go.clear()
-        group.create_task(bench.server.propose(command(node)))
+        group.create_task(bench.server.replica.propose(command(node)))
         await settle()
         submitted = bench.server.term.applier.hand_in(*plan_of(bench, "web", node))
         await settle()
@@ -340,14 +340,14 @@ async def test_reports_that_gather_go_into_entries_of_bounded_size(run_server: A
     log = BoundedLog()
     async with run_server(log) as bench:
         await bench.add_node()
-        await bench.server.jobs.register(job_of("web", cpu=10, count=40))
+        await bench.server.resources.jobs.register(job_of("web", cpu=10, count=40))
         await eventually(lambda: len(bench.server.state.allocs) == 40)
         await bench.idle()
         allocs = list(bench.server.state.allocs.values())
         log.go.clear()
         async with asyncio.TaskGroup() as group:
             for alloc in allocs:
-                group.create_task(bench.server.update_allocs(report_of(alloc, 100_000)))
+                group.create_task(bench.server.clients.calls.update_allocs(report_of(alloc, 100_000)))
             await settle()
             log.go.set()
         assert {alloc.client_status for alloc in bench.server.state.allocs.values()} == {"running"}
@@ -358,13 +358,13 @@ async def test_a_report_that_is_too_large_fails_alone(run_server: Any) -> None:
     log = BoundedLog()
     async with run_server(log) as bench:
         await bench.add_node()
-        await bench.server.jobs.register(job_of("web", cpu=10, count=3))
+        await bench.server.resources.jobs.register(job_of("web", cpu=10, count=3))
         await eventually(lambda: len(bench.server.state.allocs) == 3)
         await bench.idle()
         log.go.clear()
         allocs = list(bench.server.state.allocs.values())
         sent = [
-            asyncio.ensure_future(bench.server.update_allocs(report_of(alloc, size)))
+            asyncio.ensure_future(bench.server.clients.calls.update_allocs(report_of(alloc, size)))
             for alloc, size in zip(allocs, (100, 2_000_000, 100), strict=True)
         ]
         await settle()

@@ -23,13 +23,13 @@ def _job(name: str, count: int = 1, memory_mb: int = 128) -> Any:
 
 async def _replayed(bench: Any, job_id: str) -> list[Any]:
     found = bench.server.state.evals.where("job", ("default", job_id))
-    return [await bench.server.replay(each.id) for each in found if each.attempts]
+    return [await bench.server.scheduling.replays.replay(each.id) for each in found if each.attempts]
 
 
 async def test_a_placement_is_made_again_with_the_same_bytes_and_leaves_no_trace(bench: Any) -> None:
     for _ in range(5):
         await bench.add_node()
-    await bench.server.jobs.register(_job("web", 7))
+    await bench.server.resources.jobs.register(_job("web", 7))
     await bench.until(lambda: len(bench.live()) == 7)
     await bench.idle()
     index = bench.server.state.index
@@ -44,7 +44,7 @@ async def test_evaluations_of_one_batch_are_made_again_on_the_plans_of_those_bef
     for _ in range(3):
         await bench.add_node()
     names = [f"job{number}" for number in range(12)]
-    await asyncio.gather(*(bench.server.jobs.register(_job(name, 2, memory_mb=900)) for name in names))
+    await asyncio.gather(*(bench.server.resources.jobs.register(_job(name, 2, memory_mb=900)) for name in names))
     await bench.idle()
     found = [each for name in names for each in await _replayed(bench, name)]
     assert len(found) >= 12 and all(each.is_identical for each in found)
@@ -53,7 +53,7 @@ async def test_evaluations_of_one_batch_are_made_again_on_the_plans_of_those_bef
 
 async def test_what_could_not_be_placed_has_the_same_reasons_again(bench: Any) -> None:
     await bench.add_node()
-    await bench.server.jobs.register(_job("web", 1, memory_mb=1_000_000))
+    await bench.server.resources.jobs.register(_job("web", 1, memory_mb=1_000_000))
     await bench.until(lambda: any(s == "blocked" for _, s in bench.evals()))
     (found,) = await _replayed(bench, "web")
     assert found.is_identical and found.is_outcome_identical and found.attempts[0].placements == 0
@@ -64,10 +64,10 @@ async def test_a_log_on_disk_replays_after_a_restart_and_from_a_snapshot(tmp_pat
     async with run_server(log=SqliteLog(path)) as bench:
         for _ in range(4):
             await bench.add_node()
-        await bench.server.jobs.register(_job("old", 3))
+        await bench.server.resources.jobs.register(_job("old", 3))
         await bench.idle()
     async with run_server(log=SqliteLog(path)) as bench:
-        await bench.server.jobs.register(_job("new", 3))
+        await bench.server.resources.jobs.register(_job("new", 3))
         await bench.until(lambda: len(bench.live("new")) == 3)
         await bench.idle()
         (new,) = await _replayed(bench, "new")
@@ -79,27 +79,29 @@ async def test_a_log_on_disk_replays_after_a_restart_and_from_a_snapshot(tmp_pat
 async def test_a_dev_agent_replays_from_the_states_that_it_keeps_and_says_from_where(run_server: Any) -> None:
     async with run_server(log=MemoryLog(keep=256), dev=True) as bench:
         await bench.add_node()
-        await bench.server.jobs.register(_job("first"))
+        await bench.server.resources.jobs.register(_job("first"))
         await bench.until(lambda: len(bench.live("first")) == 1)
         await bench.idle()
         first = next(iter(bench.server.state.evals.where("job", ("default", "first"))))
         for number in range(420):
             if number % 20 == 0:
-                await bench.server.jobs.register(_job("later", number // 20))
+                await bench.server.resources.jobs.register(_job("later", number // 20))
                 await bench.idle()
-            await bench.server.propose(UpsertEvaluations(evaluations=(replace(first, id=f"x{number}", attempts=()),)))
+            await bench.server.replica.propose(
+                UpsertEvaluations(evaluations=(replace(first, id=f"x{number}", attempts=()),))
+            )
         later = bench.server.state.evals.where("job", ("default", "later"))
-        newest = await bench.server.replay(max(later, key=lambda each: each.create_index).id)
+        newest = await bench.server.scheduling.replays.replay(max(later, key=lambda each: each.create_index).id)
         assert newest.is_identical and newest.base_index > 100
         with pytest.raises(Conflict, match="is no longer kept: the state is kept from index"):
-            await bench.server.replay(first.id)
+            await bench.server.scheduling.replays.replay(first.id)
 
 
 async def test_an_unknown_evaluation_and_one_that_was_never_scheduled_say_so(bench: Any) -> None:
     with pytest.raises(NotFound):
-        await bench.server.replay("nope")
+        await bench.server.scheduling.replays.replay("nope")
     waiting = factories.number_id(9)
     evaluation = replace(factories.evaluation(), id=waiting, status="canceled")
-    await bench.server.propose(UpsertEvaluations(evaluations=(evaluation,)))
+    await bench.server.replica.propose(UpsertEvaluations(evaluations=(evaluation,)))
     with pytest.raises(Conflict, match="was not scheduled yet"):
-        await bench.server.replay(waiting)
+        await bench.server.scheduling.replays.replay(waiting)

@@ -57,7 +57,7 @@ def test_a_difference_leaves_indexes_out_and_built_in_names_alone() -> None:
 @pytest.fixture
 async def authority(bench: Any) -> Any:
     made = FakeAuthority()
-    running = asyncio.ensure_future(Replication(bench.server, made).run())
+    running = asyncio.ensure_future(Replication(bench.server.replica, made, bench.server.metrics).run())
     yield made
     running.cancel()
     await asyncio.wait({running})
@@ -79,8 +79,8 @@ async def test_what_is_decided_elsewhere_is_copied_changed_and_deleted(bench: An
 async def test_what_the_region_needs_is_kept_and_what_is_equal_is_not_written(
     bench: Any, authority: FakeAuthority
 ) -> None:
-    await bench.server.propose(UpsertNamespaces(namespaces=(Namespace(name="used"), Namespace(name="idle"))))
-    await bench.server.jobs.register(factories.job(namespace="used"))
+    await bench.server.replica.propose(UpsertNamespaces(namespaces=(Namespace(name="used"), Namespace(name="idle"))))
+    await bench.server.resources.jobs.register(factories.job(namespace="used"))
     authority.change("namespaces", Namespace(name="default"))
     await eventually(lambda: "idle" not in bench.server.state.namespaces)
     assert "used" in bench.server.state.namespaces

@@ -13,7 +13,6 @@ from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, YurtError
 from yurt.sdk.value import replace
-from yurt.server.clients.remote_clients import RemoteClient
 from yurt.server.config import IntroductionConfig
 from yurt.server.server import Server
 from yurt.structs.alloc import Allocation
@@ -31,7 +30,7 @@ from yurt.structs.service import ServiceRegistration
 from yurt.structs.volumes.csi import CSIClaimQuery
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv, eventually
-from yurt.testing.simulation.servers import NAMES, ServerGroup
+from yurt.testing.simulation.servers import NAMES, ServerGroup, connected
 from yurt.testing.simulation.wires import joined_peers
 
 LEADER, FOLLOWER, _ = NAMES
@@ -54,7 +53,7 @@ class Place:
 
     async def run_job(self, **changes: Any) -> None:
         """A job with one allocation, which the servers all know."""
-        await self.leader.jobs.register(factories.job(**changes))
+        await self.leader.resources.jobs.register(factories.job(**changes))
         await eventually(lambda: all(server.state.allocs for server in self.group.servers.values()))
         (self.alloc,) = self.leader.state.allocs.values()
 
@@ -78,7 +77,7 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Place]:
         await eventually(lambda: group[LEADER].is_leader)
         node = factories.node(status="initializing", secret_id="secret")
         server = group[LEADER if request.param == "leader" else FOLLOWER]
-        client = RemoteClient(server, node.id, "secret")
+        client = connected(server, node.id, "secret")
         served = {"server": Served(contract_of(ServerPort), client, client)}
         async with joined_peers({}, served) as (near, _):
             port: Any = far_port(contract_of(ServerPort), "server", always(near))
@@ -95,13 +94,13 @@ async def test_registration_and_heartbeats_tell_of_the_servers_and_of_the_next_b
         assert 10 <= reply.heartbeat_ttl_s <= 20
     with pytest.raises(Invalid, match="invalid status"):
         await place.port.heartbeat(place.node.id, "happy")
-    await place.leader.nodes.purge(place.node.id)
+    await place.leader.resources.nodes.purge(place.node.id)
     with pytest.raises(NotFound):
         await place.port.heartbeat(place.node.id, "ready")
 
 
 async def test_identities_come_with_both(place: Place) -> None:
-    await place.leader.root_keys.active()
+    await place.leader.keys.root_keys.active()
     registered = await place.port.register_node(RegisterNodeRequest(node=place.node, identity=HeldIdentity()))
     beaten = await place.port.heartbeat(place.node.id, "ready", HeldIdentity(must_renew=True))
     assert registered.identity and beaten.identity and registered.identity != beaten.identity
@@ -124,7 +123,7 @@ async def test_reports_are_stored_where_the_node_may_speak(place: Place) -> None
     index = await place.told("running")
     await eventually(lambda: place.group[FOLLOWER].state.index >= index)
     assert place.leader.state.allocs[place.alloc.id].client_status == "running"
-    await place.leader.node_service.missed(place.node.id)
+    await place.leader.clients.node_service.missed(place.node.id)
     with pytest.raises(YurtError, match="not allowed to update allocs"):
         await place.told("complete")
 
@@ -156,8 +155,8 @@ class Holder:
 async def test_the_disk_of_a_predecessor_is_fetched_from_its_node(place: Place) -> None:
     await place.run_job()
     before = place.alloc
-    place.group[NAMES[2]].attach_node(place.node.id, Holder())  # type: ignore[arg-type]
-    await place.leader.allocs.stop(before.id)
+    place.group[NAMES[2]].clients.node_ports.attach(place.node.id, Holder())  # type: ignore[arg-type]
+    await place.leader.resources.allocs.stop(before.id)
     await place.told("complete")
     await eventually(lambda: len(place.group[FOLLOWER].state.allocs) == 2)
     after = next(alloc for alloc in place.leader.state.allocs.values() if alloc.id != before.id)
@@ -176,7 +175,7 @@ async def test_templates_see_services_and_wait_for_their_change(place: Place) ->
     service = factories.service(place.alloc)
     async with asyncio.TaskGroup() as tasks:
         asking = tasks.create_task(place.port.ask_for_template(replace(query, min_index=first.index)))
-        await place.leader.services.register(place.node.id, (service,))
+        await place.leader.resources.services.register(place.node.id, (service,))
     assert [row["ID"] for row in asking.result().data] == [service.id]
 
 
@@ -220,12 +219,12 @@ async def test_a_server_that_is_behind_does_not_take_a_known_node_for_a_stranger
     async with ServerGroup(FakeEnv()).running() as group:
         await eventually(lambda: group[LEADER].is_leader)
         strict = IntroductionConfig(enforcement="strict")
-        group[FOLLOWER].config = replace(group[FOLLOWER].config, introduction=strict)
+        group[FOLLOWER].clients.introductions._config = replace(group[FOLLOWER].config, introduction=strict)
         view, node = group.view(FOLLOWER), factories.node(status="initializing", secret_id="secret")
         view.news.clear()
-        await RemoteClient(group[LEADER], node.id, "secret").register_node(RegisterNodeRequest(node=node))
+        await connected(group[LEADER], node.id, "secret").register_node(RegisterNodeRequest(node=node))
         assert node.id not in group[FOLLOWER].state.nodes
-        client = RemoteClient(group[FOLLOWER], node.id, "secret")
+        client = connected(group[FOLLOWER], node.id, "secret")
         async with asyncio.TaskGroup() as tasks:
             registering = tasks.create_task(client.register_node(RegisterNodeRequest(node=node)))
             await asyncio.sleep(0)
@@ -233,4 +232,4 @@ async def test_a_server_that_is_behind_does_not_take_a_known_node_for_a_stranger
         assert registering.result().index
         with pytest.raises(PermissionDenied, match="is not introduced"):
             stranger = replace(node, id=OTHER)
-            await RemoteClient(group[FOLLOWER], OTHER, "secret").register_node(RegisterNodeRequest(node=stranger))
+            await connected(group[FOLLOWER], OTHER, "secret").register_node(RegisterNodeRequest(node=stranger))

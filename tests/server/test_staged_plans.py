@@ -44,7 +44,7 @@ async def test_a_large_gang_or_all_at_once_job_appears_in_one_step(run_server: A
     async with run_server(log=log) as bench:
         await bench.add_node()
         seen: set[int] = set()
-        await bench.server.jobs.register(_job(450, **changes))
+        await bench.server.resources.jobs.register(_job(450, **changes))
         await bench.until(lambda: _note(seen, len(bench.live())) == 450)
         assert seen <= {0, 450}
         assert len({alloc.create_index for alloc in bench.live()}) == 1
@@ -53,14 +53,14 @@ async def test_a_large_gang_or_all_at_once_job_appears_in_one_step(run_server: A
         assert await _seen(bench, log) == [450]
         assert not len(bench.server.state.staged_plans)
         (evaluation,) = bench.server.state.evals.where("job", ("default", "web"))
-        assert (await bench.server.replay(evaluation.id)).is_identical
+        assert (await bench.server.scheduling.replays.replay(evaluation.id)).is_identical
 
 
 async def test_a_large_job_that_may_appear_in_parts_is_not_staged(run_server: Any) -> None:
     log = MemoryLog(keep=None)
     async with run_server(log=log) as bench:
         await bench.add_node()
-        await bench.server.jobs.register(_job(450))
+        await bench.server.resources.jobs.register(_job(450))
         await bench.until(lambda: len(bench.live()) == 450)
         assert await _seen(bench, log) == [200, 200, 50]
 
@@ -71,12 +71,12 @@ async def test_a_new_leader_drops_what_the_last_one_staged_and_places_the_gang_i
     async with run_server(log=log) as bench:
         await bench.add_node()
         plan = Plan(eval_id="e", namespace="default", job_id=job.id)
-        await bench.server.propose(StagePlan(plan_id="left", number=0, plan=plan))
+        await bench.server.replica.propose(StagePlan(plan_id="left", number=0, plan=plan))
         assert len(bench.server.state.staged_plans) == 1
     async with run_server(log=log) as bench:
         assert not len(bench.server.state.staged_plans)
         node = next(iter(bench.server.state.nodes.keys()))
-        await bench.server.heartbeat(node, "ready")
-        await bench.server.jobs.register(job)
+        await bench.server.clients.calls.heartbeat(node, "ready")
+        await bench.server.resources.jobs.register(job)
         await bench.until(lambda: len(bench.live()) == 300)
         assert len({alloc.create_index for alloc in bench.live()}) == 1

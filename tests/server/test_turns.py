@@ -111,8 +111,8 @@ async def test_garbage_is_looked_for_in_slices_and_deleted_in_small_commands() -
     async with asyncio.TaskGroup() as group:
         group.create_task(server.run(ready=ready))
         await ready.wait()
-        await server.propose(UpsertEvaluations(evaluations=tuple(evals)))
-        collecting = server.system.collect_garbage()
+        await server.replica.propose(UpsertEvaluations(evaluations=tuple(evals)))
+        collecting = server.resources.system.collect_garbage()
         most = await most_slices_in_an_answer(collecting, lambda: 5 * STEPS_A_SLICE - len(server.state.evals))
         assert len(server.state.evals) == 0
         assert 0 < most <= BATCH
@@ -170,9 +170,9 @@ async def fail_large_job(server: Server, count: int) -> None:
     node, job = factories.node(), factories.job()
     placed = [factories.placement(job, on=node, id=factories.number_id(number)) for number in range(count)]
     plan = Plan(eval_id="e", namespace="default", job_id=job.id, placements=tuple(placed), now=factories.NOW)
-    await server.writer.propose_all([RegisterNode(node=node), RegisterJob(job=job), ApplyPlan(plan=plan)])
+    await server.log.writer.propose_all([RegisterNode(node=node), RegisterJob(job=job), ApplyPlan(plan=plan)])
     failed = tuple(AllocUpdate(id=each.id, node_id=node.id, client_status="failed") for each in placed)
-    await server.propose(UpdateAllocsFromClient(updates=failed, now=factories.NOW))
+    await server.replica.propose(UpdateAllocsFromClient(updates=failed, now=factories.NOW))
 
 
 async def test_marks_on_the_allocations_of_a_large_job_go_into_small_commands() -> None:
@@ -183,7 +183,7 @@ async def test_marks_on_the_allocations_of_a_large_job_go_into_small_commands() 
         group.create_task(server.run(ready=ready))
         await ready.wait()
         await fail_large_job(server, count)
-        done = await server.jobs.evaluate("default", "web", force_reschedule=True)
+        done = await server.resources.jobs.evaluate("default", "web", force_reschedule=True)
         stored = [one async for entry in log.entries(0) for one in entry.commands]
         marks = [one for one in stored if isinstance(one, SetDesiredTransitions)]
         assert [len(one.transitions) for one in marks] == [MARKED_TOGETHER, MARKED_TOGETHER, 50]

@@ -24,7 +24,7 @@ LOCK = checked_lock(seconds(10), seconds(20))
 
 
 async def put(bench: Any, path: str = PATH, **items: str) -> Any:
-    return await bench.server.variables.put("default", path, items or {"password": "geheim"})
+    return await bench.server.resources.variables.put("default", path, items or {"password": "geheim"})
 
 
 async def test_log_and_snapshot_hold_no_item_in_the_clear(run_server: Any) -> None:
@@ -44,19 +44,19 @@ async def test_a_sealed_variable_moved_elsewhere_cannot_be_opened(bench: Any) ->
     sealed = bench.server.state.variables[("default", PATH)]
     moved = type(sealed)(namespace="default", path="app/mine", key_id=sealed.key_id, data=sealed.data)
     with pytest.raises(Conflict, match="has been changed"):
-        bench.server.variables.open(moved)
+        bench.server.resources.variables.open(moved)
 
 
 async def test_a_check_index_refuses_another_version_and_tells_which_there_is(bench: Any) -> None:
     first = await put(bench, a="1")
     with pytest.raises(VariableConflict) as refused:
-        await bench.server.variables.put("default", PATH, {"a": "2"}, check_index=0)
+        await bench.server.resources.variables.put("default", PATH, {"a": "2"}, check_index=0)
     assert refused.value.held is not None and refused.value.held.items == {"a": "1"}
-    second = await bench.server.variables.put("default", PATH, {"a": "2"}, check_index=first.modify_index)
+    second = await bench.server.resources.variables.put("default", PATH, {"a": "2"}, check_index=first.modify_index)
     assert (second.create_index, second.modify_index > first.modify_index) == (first.create_index, True)
     with pytest.raises(VariableConflict):
-        await bench.server.variables.delete("default", PATH, check_index=first.modify_index)
-    await bench.server.variables.delete("default", PATH, check_index=second.modify_index)
+        await bench.server.resources.variables.delete("default", PATH, check_index=first.modify_index)
+    await bench.server.resources.variables.delete("default", PATH, check_index=second.modify_index)
     assert not len(bench.server.state.variables)
 
 
@@ -68,16 +68,16 @@ async def test_a_path_that_is_none_is_refused(bench: Any, path: str) -> None:
 
 async def test_items_are_needed_and_bounded(bench: Any) -> None:
     with pytest.raises(Invalid, match="missing required Items"):
-        await bench.server.variables.put("default", PATH, {})
+        await bench.server.resources.variables.put("default", PATH, {})
     await put(bench, value="x" * (64 * 1024 - 5))
     with pytest.raises(Invalid, match="64KiB"):
         await put(bench, value="x" * (64 * 1024 - 4))
     with pytest.raises(NotFound, match="nonexistent namespace"):
-        await bench.server.variables.put("nope", PATH, {"a": "b"})
+        await bench.server.resources.variables.put("nope", PATH, {"a": "b"})
 
 
 async def test_a_lock_keeps_others_out_until_it_is_released(bench: Any) -> None:
-    variables = bench.server.variables
+    variables = bench.server.resources.variables
     held = await variables.acquire("default", PATH, LOCK, {"a": "1"})
     assert held.lock is not None and held.lock.id
     with pytest.raises(VariableConflict) as refused:
@@ -94,7 +94,7 @@ async def test_a_lock_keeps_others_out_until_it_is_released(bench: Any) -> None:
 
 
 async def test_a_lock_ends_with_its_time_and_its_delay_keeps_others_out(bench: Any) -> None:
-    variables = bench.server.variables
+    variables = bench.server.resources.variables
     held = await variables.acquire("default", PATH, LOCK, {"a": "1"})
     await bench.env.advance(8)
     await variables.renew("default", PATH, held.lock.id)
@@ -113,12 +113,13 @@ async def test_a_lock_ends_with_its_time_and_its_delay_keeps_others_out(bench: A
 async def test_a_new_leader_gives_every_lock_its_whole_time(run_server: Any) -> None:
     log = MemoryLog()
     async with run_server(log) as first:
-        held = await first.server.variables.acquire("default", PATH, LOCK, {"a": "1"})
-        keyring, env = first.server.keyring, first.env
+        held = await first.server.resources.variables.acquire("default", PATH, LOCK, {"a": "1"})
+        keyring, env = first.server.keys.keyring, first.env
     async with run_server(log, env) as second:
-        second.server.keyring = keyring
+        for key in second.server.state.root_keys.values():
+            second.server.keys.keyring.add(keyring.get(key.key_id))
         await second.env.advance(9)
-        renewed = await second.server.variables.renew("default", PATH, held.lock.id)
+        renewed = await second.server.resources.variables.renew("default", PATH, held.lock.id)
         assert renewed.lock is not None
         await second.env.advance(11)
         await second.until(lambda: second.server.state.variables[("default", PATH)].lock is None)
@@ -134,35 +135,35 @@ async def test_a_full_rotation_seals_everything_again_and_the_old_key_can_go(ben
     before = await put(bench)
     for number in range(60):
         await put(bench, f"app/{number}", a=str(number))
-    (old,) = bench.server.root_keys.listed()
-    new = await bench.server.root_keys.rotate(is_full=True)
+    (old,) = bench.server.keys.root_keys.listed()
+    new = await bench.server.keys.root_keys.rotate(is_full=True)
     await bench.until(lambda: bench.server.state.root_keys[old.key_id].state == KEY_INACTIVE)
     assert bench.server.state.root_keys[new.key_id].state == KEY_ACTIVE
     assert {variable.key_id for variable in bench.server.state.variables.values()} == {new.key_id}
-    after = bench.server.variables.open(bench.server.state.variables[("default", PATH)])
+    after = bench.server.resources.variables.open(bench.server.state.variables[("default", PATH)])
     assert after == before
-    await bench.server.root_keys.remove(old.key_id, is_forced=False)
-    assert old.key_id not in bench.server.keyring
+    await bench.server.keys.root_keys.remove(old.key_id, is_forced=False)
+    assert old.key_id not in bench.server.keys.keyring
 
 
 async def test_a_key_in_use_goes_by_force_only_and_the_active_one_never(bench: Any) -> None:
     await put(bench)
-    (old,) = bench.server.root_keys.listed()
+    (old,) = bench.server.keys.root_keys.listed()
     with pytest.raises(Invalid, match="call rotate first"):
-        await bench.server.root_keys.remove(old.key_id, is_forced=True)
-    await bench.server.root_keys.rotate(is_full=False)
+        await bench.server.keys.root_keys.remove(old.key_id, is_forced=True)
+    await bench.server.keys.root_keys.rotate(is_full=False)
     with pytest.raises(Conflict, match="in use"):
-        await bench.server.root_keys.remove(old.key_id, is_forced=False)
-    await bench.server.root_keys.remove(old.key_id, is_forced=True)
+        await bench.server.keys.root_keys.remove(old.key_id, is_forced=False)
+    await bench.server.keys.root_keys.remove(old.key_id, is_forced=True)
     with pytest.raises(Unavailable, match="restore its file"):
-        bench.server.variables.open(bench.server.state.variables[("default", PATH)])
+        bench.server.resources.variables.open(bench.server.state.variables[("default", PATH)])
 
 
 async def test_a_key_published_ahead_becomes_active_at_its_time(bench: Any) -> None:
-    first = await bench.server.root_keys.active()
-    ahead = await bench.server.root_keys.rotate(is_full=False, publish_time=bench.env.now() + seconds(60))
+    first = await bench.server.keys.root_keys.active()
+    ahead = await bench.server.keys.root_keys.rotate(is_full=False, publish_time=bench.env.now() + seconds(60))
     assert ahead.state == KEY_PREPUBLISHED
-    assert (await bench.server.root_keys.active()).key_id == first.key_id
+    assert (await bench.server.keys.root_keys.active()).key_id == first.key_id
     await bench.env.advance(61)
     await bench.until(lambda: bench.server.state.root_keys[ahead.key_id].state == KEY_ACTIVE)
     assert bench.server.state.root_keys[first.key_id].state == KEY_INACTIVE
@@ -170,12 +171,12 @@ async def test_a_key_published_ahead_becomes_active_at_its_time(bench: Any) -> N
 
 async def test_a_key_that_is_old_is_replaced_by_itself(run_server: Any) -> None:
     async with run_server(root_key_rotation_s=100.0) as bench:
-        first = await bench.server.root_keys.active()
+        first = await bench.server.keys.root_keys.active()
         await bench.env.advance(70)
-        assert (await bench.server.root_keys.active()).key_id == first.key_id
+        assert (await bench.server.keys.root_keys.active()).key_id == first.key_id
         await bench.env.advance(40)
         await bench.until(lambda: bench.server.state.root_keys[first.key_id].state == KEY_INACTIVE)
-        assert len(bench.server.root_keys.listed()) == 2
+        assert len(bench.server.keys.root_keys.listed()) == 2
 
 
 def test_keys_are_kept_and_readable_by_their_owner_only(tmp_path: Path) -> None:
@@ -233,20 +234,20 @@ def test_a_kept_key_whose_id_is_not_a_uuid_counts_as_missing(tmp_path: Path) -> 
 
 async def test_a_template_is_answered_for_an_allocation_of_its_node_only(bench: Any) -> None:
     node = await bench.add_node()
-    await bench.server.jobs.register(factories.job())
+    await bench.server.resources.jobs.register(factories.job())
     await bench.until(bench.live)
     (alloc, *_) = bench.live()
     await put(bench, a="1")
     query = TemplateQuery(node_id=node.id, alloc_id=alloc.id, task="web", kind="variable", name=PATH, timeout_s=0.1)
-    answer = await bench.server.ask_for_template(query)
+    answer = await bench.server.clients.calls.ask_for_template(query)
     assert answer.data["Items"] == {"a": "1"}
     again = type(query)(
         node_id=node.id, alloc_id=alloc.id, task="web", kind="variables", name="nomad/", min_index=0, timeout_s=0.1
     )
-    assert [row["Path"] for row in (await bench.server.ask_for_template(again)).data] == [PATH]
+    assert [row["Path"] for row in (await bench.server.clients.calls.ask_for_template(again)).data] == [PATH]
     stranger = type(query)(node_id="x" * 36, alloc_id=alloc.id, task="web", kind="variable", name=PATH)
     with pytest.raises(PermissionDenied):
-        await bench.server.ask_for_template(stranger)
+        await bench.server.clients.calls.ask_for_template(stranger)
     odd = type(query)(node_id=node.id, alloc_id=alloc.id, task="web", kind="nonsense")
     with pytest.raises(Invalid):
-        await bench.server.ask_for_template(odd)
+        await bench.server.clients.calls.ask_for_template(odd)

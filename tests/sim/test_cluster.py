@@ -64,10 +64,10 @@ async def test_a_cluster_under_faults_keeps_its_invariants_and_settles(seed: int
 async def test_a_version_that_breaks_takes_no_more_than_max_parallel_of_one_that_works() -> None:
     async with cluster(1) as made:
         good = replace(made.some_job("one"), task_groups=(replace(made.some_job("one").task_groups[0], count=4),))
-        await made.lead().jobs.register(good)
+        await made.lead().resources.jobs.register(good)
         while sum(is_healthy(a) for a in made.state.allocs.values()) < 4:
             await made.step(faults=False)
-        await made.lead().jobs.register(replace(good, meta={"breaks": "yes"}))
+        await made.lead().resources.jobs.register(replace(good, meta={"breaks": "yes"}))
 
         fewest = 4
         for _ in range(30):

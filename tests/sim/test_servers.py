@@ -82,7 +82,7 @@ class Faults:
         """Most servers store a snapshot, and the log before it goes."""
         self.seen["trim"] += 1
         for name in self.there()[:2]:
-            await self.group[name]._snapshotter.save()
+            await self.group[name].log.snapshotter.save()
         kept = [view.snapshot[0] for view in self.group.log.views.values() if view.snapshot]
         if len(kept) >= 2:
             self.group.log.trim(max(self.group.log.first_index, sorted(kept)[-2]))
@@ -160,7 +160,7 @@ def leader_of(group: ServerGroup) -> Server:
 def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real clock matters here only to those who wait for a leader."""
     for place in (
-        "leadership.leader_calls.LEADER_WAIT_S", "leadership.leader_calls.LOOK_S", "clients.node_service.KNOWN_LIMIT_S",
+        "clients.leader_calls.LEADER_WAIT_S", "clients.leader_calls.LOOK_S", "clients.node_service.KNOWN_LIMIT_S",
     ):  # fmt: skip
         monkeypatch.setattr(f"yurt.server.{place}", 0.01)
     monkeypatch.setattr("yurt.server.scheduling.worker.INDEX_WAIT_S", 0.01)

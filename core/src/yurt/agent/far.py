@@ -35,7 +35,7 @@ from yurt.rpc.proxy import far_port
 from yurt.rpc.usefulness import watched_port
 from yurt.runtime.env import Env
 from yurt.sdk.errors import PermissionDenied, Unavailable
-from yurt.server.clients.remote_clients import RemoteClient
+from yurt.server.clients.node_authentication import NodeCredentials
 from yurt.server.ports import NodePort
 from yurt.server.server import Server
 from yurt.storage.client_db import NodeIdentity
@@ -99,23 +99,25 @@ class FarClients:
 
     def _take_client(self, hello: Hello, caller: Caller) -> Session:
         """The agent of a node: it is reached as its node once the leader has taken it for the node's."""
-        client = RemoteClient(
-            self._server, hello.node_id, hello.secret_id, intro_token=hello.intro_token, address=caller.address
-        )
-        api = NodeApi(self._api, hello.node_id)
+        node_ports = self._server.clients.node_ports
         port: NodePort | None = None
         is_attached = False
 
         def stand(is_of_node: bool) -> None:
             nonlocal is_attached
             if port is not None and is_of_node != is_attached:
-                (self._server.attach_node if is_of_node else self._server.detach_node)(hello.node_id, port)
+                (node_ports.attach if is_of_node else node_ports.detach)(hello.node_id, port)
                 is_attached = is_of_node
+
+        credentials = NodeCredentials(
+            node_id=hello.node_id, secret_id=hello.secret_id, intro_token=hello.intro_token, address=caller.address
+        )
+        client = self._server.clients.connect(credentials, on_standing=stand)
+        api = NodeApi(self._api, hello.node_id)
 
         def opened(peer: Peer) -> None:
             nonlocal port
             port = far_port(_NODE, NODE, _always(peer))
-            client.on_standing = stand
             log.info("client connected: node=%s name=%s address=%s", hello.node_id[:8], hello.name, caller.address)
 
         def closed(_: Peer) -> None:

@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 from aiohttp import web
@@ -148,9 +148,9 @@ class Parts:
     async def _run_server(self, server: Server) -> None:
         """Open the log when there is a cluster that has one."""
         if self.links.cluster is not None and not self.links.cluster.formed.is_set():
-            server.awaits = "waits for its cluster to form"
+            server.log.loader.awaits = "waits for its cluster to form"
             await self.links.cluster.formed.wait()
-            server.awaits = ""
+            server.log.loader.awaits = ""
         self._opened_log = True
         await server.run(ready=self._server_ready)
 
@@ -170,7 +170,7 @@ class Parts:
         """What is not ready yet, part by part, and what for; nothing when all is."""
         found = []
         if self.server is not None and not self._server_ready.is_set():
-            what = "knows no leader yet" if self.server.is_restored else self.server.why_unread
+            what = "knows no leader yet" if self.server.log.loader.is_restored else self.server.log.loader.why_unread
             found.append(f"the server {what}")
         if self.client is not None and not self._client_ready.is_set():
             what = "is not taken for ready by its servers yet"
@@ -227,7 +227,7 @@ class Parts:
 async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Parts:
     """Make every part; nothing runs yet."""
     tls = tls_settings(config)
-    server, cluster = _server(config, data, env, tls) if config.is_server else (None, None)
+    server, cluster, peers, regions = _own_server(config, data, env, tls) if config.is_server else NO_SERVER
     servers: FarServers | None = None
     choice = DriverChoice(config.client.get("options", {}))
     plugins, loaded, binaries = PluginManager(refusal=choice.refusal), LoadedPlugins(), binary_plugins.Binaries()
@@ -243,7 +243,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
         identity = await identified(database, env)
         port: ServerPort
         if server is not None:
-            port = server
+            port = server.clients.calls
         else:
             from yurt.agent.far import FarServers
 
@@ -262,14 +262,12 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
         settings = replace(client_config(config, data), template_providers=loaded.providers, added=added)
         client = Client(settings, env, given)
         if server is not None:
-            server.attach_node(identity.node_id, client.calls)
+            server.clients.node_ports.attach(identity.node_id, client.calls)
         elif servers is not None:
             servers.join(client)
     info = agent_info(config, tuple(plugin_facts(status) for status in loaded.statuses))
-    peers = _links(config, server, cluster, env=env, tls=tls)
     api = servers.api if servers is not None else None
     app = make_app(server, client, info, env=env, servers=api, others=peers)
-    regions = _regions(config, server, cluster, env=env, tls=tls)
     if cluster is not None and regions is not None:
         app[CLUSTER], app[REGIONS] = cluster, regions
     if client is not None:
@@ -314,32 +312,37 @@ HTTP_OPTIONS: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-def _server(config: AgentConfig, data: AgentDataDir, env: Env, tls: TlsSettings) -> tuple[Server, ServerCluster | None]:
-    """The server, and the servers that it is one of; a dev agent's stands alone."""
-    engine, cluster = log_engine(config, data), None
-    if not config.is_dev:
-        from yurt.agent.cluster.cluster import ServerCluster
+class OwnServer(NamedTuple):
+    """The server of this agent, the servers that it is one of, and the connections to them and to other regions."""
 
-        cluster = ServerCluster(config, data.server, engine=engine, env=env, tls=tls)
-    own_endpoint = cluster.own_endpoint if cluster is not None else ""
-    log = make_log(config, data, engine=engine, own_endpoint=own_endpoint, env=env)
-    server = Server(server_config(config, data), env=env, log=log)
-    if cluster is not None:
-        cluster.follow(server)
-    return server, cluster
+    server: Server | None = None
+    cluster: ServerCluster | None = None
+    links: ServerLinks | None = None
+    regions: RegionLinks | None = None
 
 
-def _links(
-    config: AgentConfig, server: Server | None, cluster: ServerCluster | None, *, env: Env, tls: TlsSettings
-) -> ServerLinks | None:
-    """The connections to the other servers, which the server uses from now on."""
-    if server is None or cluster is None:
-        return None
+NO_SERVER: Final = OwnServer()
+
+
+def _own_server(config: AgentConfig, data: AgentDataDir, env: Env, tls: TlsSettings) -> OwnServer:
+    """The server with its way to the others; a dev agent's stands alone."""
+    engine, settings = log_engine(config, data), server_config(config, data)
+    if config.is_dev:
+        log = make_log(config, data, engine=engine, own_endpoint="", env=env)
+        return OwnServer(Server(settings, env=env, log=log))
+    from yurt.agent.cluster.cluster import ServerCluster
     from yurt.agent.peers import ServerLinks
+    from yurt.agent.regions import FarAuthority, RegionLinks
 
+    cluster = ServerCluster(config, data.server, engine=engine, env=env, tls=tls)
+    log = make_log(config, data, engine=engine, own_endpoint=cluster.own_endpoint, env=env)
     links = ServerLinks(config, directory=cluster, env=env, tls=tls, run_id=cluster.run_id)
-    server.peers = links
-    return links
+    regions = RegionLinks(config, directory=cluster, env=env, tls=tls, run_id=cluster.run_id)
+    decides_itself = settings.authoritative_region in ("", config.region)
+    authority = None if decides_itself else FarAuthority(regions, settings.authoritative_region)
+    server = Server(settings, env=env, log=log, peers=links, authority=authority)
+    cluster.follow(server)
+    return OwnServer(server, cluster, links, regions)
 
 
 def _clients(
@@ -351,20 +354,6 @@ def _clients(
     from yurt.agent.far import FarClients
 
     return FarClients(config, server, tls, run_of=cluster.run_of)
-
-
-def _regions(
-    config: AgentConfig, server: Server | None, cluster: ServerCluster | None, *, env: Env, tls: TlsSettings
-) -> RegionLinks | None:
-    """The connections to other regions, one of which may decide for this one."""
-    if server is None or cluster is None:
-        return None
-    from yurt.agent.regions import FarAuthority, RegionLinks
-
-    regions = RegionLinks(config, directory=cluster, env=env, tls=tls, run_id=cluster.run_id)
-    if server.config.authoritative_region not in ("", config.region):
-        server.authority = FarAuthority(regions, server.config.authoritative_region)
-    return regions
 
 
 def plugin_context(config: AgentConfig, data: AgentDataDir, name: str, options: Mapping[str, str]) -> PluginContext:

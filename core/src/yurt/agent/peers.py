@@ -51,7 +51,7 @@ class OfferedToServers(Mapping[str, Served]):
         self._server = server
         self._caller = ProvenCaller(kind=CallerKind.SERVER, name=name)
         self._fixed = {
-            SERVER: Served(_LEADER, server.leader_calls.here, self._caller),
+            SERVER: Served(_LEADER, server.clients.local_calls, self._caller),
             API: Served(_API, ServerApi(api, Through.SERVER, name), self._caller),
             PEER: Served(_PEER, server.peer_calls, self._caller),
         }
@@ -62,7 +62,7 @@ class OfferedToServers(Mapping[str, Served]):
         node_id = name.removeprefix(NODE_PREFIX)
 
         async def find() -> NodePort:
-            return self._server.node_ports.here(node_id)
+            return self._server.clients.node_ports.here(node_id)
 
         return Served(_NODE, found_port(find), self._caller)
 

@@ -102,7 +102,7 @@ def authority_of(server: Server | None) -> Authority:
     """Who decides about requests: tokens and policies where access control is on."""
     if server is None or not server.config.acl.enabled:
         return ALLOW_ALL
-    return AclAuthority(lambda: server.state, server.env.now)
+    return AclAuthority(lambda: server.state, server.replica.env.now)
 
 
 @web.middleware

@@ -148,12 +148,12 @@ class Call:
     @property
     def server_facts(self) -> ServerFacts:
         """What the server in this agent tells of itself; raises NoServer as `server` does."""
-        return ServerFacts(self.server)
+        return self.server.facts
 
     @property
     def turns(self) -> Turns:
         """Lets other requests through between the slices of a long look at the state."""
-        return self.server.writer.turns
+        return self.server.replica.turns
 
     def view(self) -> View:
         """The newest state as the caller may see it; raises as `read_state` does."""
@@ -166,11 +166,11 @@ class Call:
     def subscription(self, wanted: Wanted) -> Subscription:
         """What the caller is told of changes; raises as `read_state` does, and PermissionDenied for a topic."""
         namespaces = tuple(self.read_state().namespaces.keys())
-        return Subscription(self.server.events, self.access, wanted, namespaces)
+        return Subscription(self.server.log.events, self.access, wanted, namespaces)
 
     def node_port(self, node_id: str) -> NodePort:
         """How to reach a node, here or through another server; raises NotFound or Unavailable."""
-        return self.server.node_port(node_id)
+        return self.server.clients.node_ports.find(node_id)
 
     @property
     def has_server(self) -> bool:
@@ -180,7 +180,7 @@ class Call:
     @property
     def operations(self) -> Operations:
         """What the caller may change."""
-        return Operations(self.server, self.access)
+        return Operations(self.server.operation_targets, self.access)
 
     @property
     def explanations(self) -> Explanations:
@@ -192,7 +192,7 @@ class Call:
         server = self.server
         if not server.is_leader and not self.options.stale:
             raise no_leader()
-        server.need_state()
+        server.log.loader.need_state()
 
     def read_state(self) -> Snapshot:
         """The state for a consistent read; raises as `need_state` does."""
@@ -218,7 +218,7 @@ def read_headers(call: Call, index: int) -> dict[str, str]:
     return {
         "X-Nomad-Index": str(max(index, 1)),
         "X-Nomad-KnownLeader": "true" if server is not None and server.leader_name else "false",
-        "X-Nomad-LastContact": str(round(server.roles.last_contact_s * 1000)) if server is not None else "0",
+        "X-Nomad-LastContact": str(round(server.leader.last_contact_s * 1000)) if server is not None else "0",
     }
 
 
@@ -243,7 +243,7 @@ async def changed_state(
             raise Refused(429, "Too many blocking queries wait already: try again later, or ask without an index")
         timeout_s = options.wait_s * (1 + call.context.env.random() / 16)
         async with waiters:
-            state = await call.server.wait_past(keys, index_of, min_index=options.index, timeout_s=timeout_s)
+            state = await call.server.replica.wait_past(keys, index_of, min_index=options.index, timeout_s=timeout_s)
     return state, index_of(state)
 
 

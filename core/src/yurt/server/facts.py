@@ -6,68 +6,96 @@ It holds no row of the state: rows are seen through a view that is bound to the 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
-from yurt.server.metrics import Timing
-from yurt.server.stats import gauges
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
+from yurt.server.leadership.roles import Roles
+from yurt.server.leadership.term import Term
+from yurt.server.log.current_leader import CurrentLeader
+from yurt.server.log.replica import Replica
+from yurt.server.log.state_loader import StateLoader
+from yurt.server.metrics import Metrics, Timing
 
 
 class ServerFacts:
     """Facts of one server, each read when it is asked for."""
 
-    __slots__ = ("_server",)
+    __slots__ = ("_leader", "_loader", "_metrics", "_replica", "_roles", "_started_at")
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(
+        self, replica: Replica, leader: CurrentLeader, *, roles: Roles, loader: StateLoader, metrics: Metrics
+    ) -> None:
+        self._replica = replica
+        self._leader = leader
+        self._roles = roles
+        self._loader = loader
+        self._metrics = metrics
+        self._started_at = replica.env.now()
 
     @property
     def is_leader(self) -> bool:
         """This server leads, and its duties run."""
-        return self._server.is_leader
+        return self._leader.is_local
 
     @property
     def leader_name(self) -> str:
         """The name of the server that leads, as far as this one knows; "" for none."""
-        return self._server.leader_name
+        return self._leader.name
 
     @property
     def term_number(self) -> int:
         """The number of the leader's term, as far as this server knows; 0: none yet."""
-        return self._server.roles.epoch
+        return self._leader.known.epoch
 
     @property
     def index(self) -> int:
         """The index of the newest state."""
-        return self._server.state.index
+        return self._replica.state.index
 
     @property
     def is_restored(self) -> bool:
         """The state is what the log says, and no longer empty because nothing was read yet."""
-        return self._server.is_restored
+        return self._loader.is_restored
 
     @property
     def started_at(self) -> int:
         """When this server was made, unix ns."""
-        return self._server.started_at
+        return self._started_at
 
     @property
     def outstanding_evals(self) -> int:
         """Evaluations that workers have taken from this server's broker and not answered; 0 while it follows."""
-        term = self._server.term
+        term = self._roles.term
         return 0 if term is None else term.queue.broker.stats().outstanding
 
     def gauges(self) -> dict[str, float]:
         """Figures of the moment, by Nomad's metric name without its prefix."""
-        return gauges(self._server)
+        found: dict[str, float] = {
+            "state.index": float(self.index),
+            "server.is_leader": float(self.is_leader),
+            "server.last_contact_ms": round(self._leader.last_contact_s * 1000.0, 1),
+        }
+        return found if self._roles.term is None else found | _term_gauges(self._roles.term)
 
     def counters(self) -> tuple[tuple[str, int], ...]:
         """What was counted since the start, by name."""
-        return tuple(sorted(self._server.metrics.counters.items()))
+        return tuple(sorted(self._metrics.counters.items()))
 
     def timings(self) -> tuple[tuple[str, Timing], ...]:
         """Copies of the times that were taken since the start, by name."""
-        found = sorted(self._server.metrics.timings.items())
+        found = sorted(self._metrics.timings.items())
         return tuple((name, dataclasses.replace(timing)) for name, timing in found)
+
+
+def _term_gauges(term: Term) -> dict[str, float]:
+    """Figures of what a leader runs."""
+    broker, blocked = term.queue.broker.stats(), term.queue.blocked
+    return {
+        "broker.total_ready": float(broker.ready),
+        "broker.total_unacked": float(broker.outstanding),
+        "broker.total_pending": float(broker.pending),
+        "broker.total_waiting": float(broker.delayed),
+        "broker.total_cancelable": float(broker.cancelable),
+        "blocked_evals.total_blocked": float(len(blocked)),
+        "blocked_evals.total_escaped": float(blocked.escaped),
+        "plan.queue_depth": float(len(term.applier)),
+        "heartbeat.active": float(len(term.heartbeats)),
+    }

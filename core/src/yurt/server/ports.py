@@ -136,6 +136,10 @@ class NodePort(Protocol):
         ...
 
 
+FindNode = Callable[[str], NodePort]
+"""How to reach a node by its id; raises NotFound, or Unavailable at once or when the port is called."""
+
+
 class Directory(Protocol):
     """The servers that this one knows, of all regions, itself included."""
 

@@ -145,5 +145,5 @@ async def serving(
 
 async def add_ready_node(api: Api) -> None:
     """Register a node that takes allocations; nothing answers for it."""
-    await api.server.propose(RegisterNode(node=ready_node()))
-    await api.server.propose(SetNodeStatus(node_id=NODE_ID, status="ready", updated_at=1))
+    await api.server.replica.propose(RegisterNode(node=ready_node()))
+    await api.server.replica.propose(SetNodeStatus(node_id=NODE_ID, status="ready", updated_at=1))

@@ -62,7 +62,7 @@ class LogPeers:
             statuses = {each.name: each.status for each in self._membership.members()}
             if statuses.get(target.name) != ALIVE:
                 raise Conflict(f"server {target.name or target.id} is {statuses.get(target.name, 'not there')}")
-            await server.command_log.resign(to=target.name)
+            await server.log.command_log.resign(to=target.name)
             await self._wait_leader(server, target.name)
         return before, target
 

@@ -27,7 +27,6 @@ from yurt.server.failures import NO_LEADER, LeaderMoved, is_no_leader, log_broke
 
 if TYPE_CHECKING:
     from yurt.http.api_port import ApiPort
-    from yurt.server.leadership.term import Term
     from yurt.server.server import Server
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -66,37 +65,37 @@ class Places:
         """Answer here, or as the leader does; `begun` says whether an answer is on its way to the caller already."""
         if is_answered_here(request):
             return await handle(request)
-        roles, loop = self._server.roles, asyncio.get_running_loop()
+        leader, loop = self._server.leader, asyncio.get_running_loop()
         end_s = loop.time() + HOLD_S
         while True:
-            seen = roles.news
+            seen = leader.news
             try:
                 return await self._try(request, handle, begun)
             except NotLed:
                 left_s = end_s - loop.time()
                 if begun() or left_s <= 0 or is_from_server(request):
                     raise
-            await roles.wait_news(seen, min(left_s, LOOK_S) if roles.leader_name else left_s)
+            await leader.wait_news(seen, min(left_s, LOOK_S) if leader.name else left_s)
 
     async def _try(self, request: web.Request, handle: Handle, begun: Callable[[], bool]) -> web.StreamResponse:
         if self._server.is_leader:
             return await (self._read(request, handle) if request.method in READS else self._write(request, handle))
-        if self._server.writer.broken:
-            raise log_broken(self._server.writer.broken)
+        if broken := self._server.log.writer.broken:
+            raise log_broken(broken)
         name = self._server.leader_name
         if not name or name == self._server.config.name or self._others is None or is_from_server(request):
             raise NotLed(NO_LEADER)
         is_read = request.method in READS
         grace_s = 0.0 if is_read else LAST_WORD_S
         try:
-            async with self._server.roles.while_led_by(name, lambda: not begun(), grace_s=grace_s):
+            async with self._server.leader.while_led_by(name, lambda: not begun(), grace_s=grace_s):
                 return await self.pass_on(request, name)
         except LeaderMoved:
             raise (NotLed(NO_LEADER) if is_read else Unavailable(MAYBE, reason=Reason.OUTCOME_UNKNOWN)) from None
 
     async def _read(self, request: web.Request, handle: Handle) -> web.StreamResponse:
         try:
-            await self._server.confirm()
+            await self._server.leader.confirm()
             return await handle(request)
         except Unavailable as error:
             if is_no_leader(error):
@@ -109,26 +108,26 @@ class Places:
         What refuses may have read the state before `apply` would, and a server that was cut off or frozen may hold an
         old one. It led all the time when the log confirms the term in which it read: then that state was the newest.
         """
-        term = self._server.term
+        terms = self._server.leader.terms
         try:
             response = await handle(request)
         except REFUSALS:
-            await self._confirm_refusal(request, term)
+            await self._confirm_refusal(request, terms)
             raise
         if response.status >= 400:
-            await self._confirm_refusal(request, term)
+            await self._confirm_refusal(request, terms)
         return response
 
-    async def _confirm_refusal(self, request: web.Request, term: Term | None) -> None:
+    async def _confirm_refusal(self, request: web.Request, terms: int) -> None:
         """Raises NotLed where the request can be carried out anew by whoever leads now, else Unavailable."""
         from yurt.http.forwarding.forward import is_kept
 
         try:
-            await self._server.confirm()
+            await self._server.leader.confirm()
         except Unavailable:
             confirmed = False
         else:
-            confirmed = self._server.term is term
+            confirmed = self._server.leader.terms == terms
         if not confirmed:
             raise (NotLed(NO_LEADER) if is_kept(request) else no_leader())
 
@@ -145,7 +144,7 @@ class Places:
             if not name:
                 raise no_leader()
         else:
-            known = (own, *self._server.peers.names)
+            known = (own, *self._server.leader.peers.names)
             name = next((each for each in known if wanted in (each, each.rpartition(".")[0])), "")
             if not name:
                 raise Refused(404, f'Unknown server "{wanted[:128]}"; `yurt server members` lists them')

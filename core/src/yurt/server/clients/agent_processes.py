@@ -13,16 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from yurt.sdk.errors import PermissionDenied, Reason, YurtError
+from yurt.server.clients.node_ports import NodePorts
+from yurt.server.log.replica import Replica
+from yurt.server.ports import NodePort
 from yurt.structs.commands import AddNodeEvents
 from yurt.structs.node import NodeEvent
 from yurt.structs.rpc import HeldIdentity
-
-if TYPE_CHECKING:
-    from yurt.server.ports import NodePort
-    from yurt.server.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +47,9 @@ class AgentProcess(NamedTuple):
 class AgentProcesses:
     """The processes of the nodes' agents, as the leader knows them."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, replica: Replica, node_ports: NodePorts) -> None:
+        self._replica = replica
+        self._node_ports = node_ports
         self._known: dict[str, AgentProcess] = {}
         self._told_at: dict[tuple[str, str], float] = {}
 
@@ -70,7 +70,7 @@ class AgentProcesses:
 
     async def _check(self, node_id: str, process: AgentProcess) -> None:
         known = self._known.get(node_id)
-        node = self._server.state.nodes.get(node_id)
+        node = self._replica.state.nodes.get(node_id)
         if node is not None and (known is None or known.id != process.id):
             others = await self._living(node_id) - {process.id, ""}
             if others:
@@ -94,7 +94,7 @@ class AgentProcesses:
             except (YurtError, TimeoutError) as error:
                 log.debug("an agent does not name its process: node=%s error=%s", node_id, error)
 
-        ports = await self._server.node_ports.everywhere(node_id, limit_s=ANSWER_LIMIT_S)
+        ports = await self._node_ports.everywhere(node_id, limit_s=ANSWER_LIMIT_S)
         async with asyncio.TaskGroup() as group:
             for port in ports:
                 group.create_task(ask(port), name=f"process of the agent of node {node_id}")
@@ -106,7 +106,7 @@ class AgentProcesses:
             f"{refused.address or 'an unknown address'} is refused. A data directory was copied: stop one of them, and "
             "remove its client's data (`client` in data_dir) so that it becomes a node of its own"
         )
-        now, key = self._server.env.monotonic(), (node_id, refused.id)
+        now, key = self._replica.env.monotonic(), (node_id, refused.id)
         if now - self._told_at.get(key, -REPEAT_S) >= REPEAT_S:
             self._told_at = {each: at for each, at in self._told_at.items() if now - at < REPEAT_S} | {key: now}
             log.warning("agent refused: %s", text)
@@ -115,7 +115,7 @@ class AgentProcesses:
                 message="Second agent with this node's id refused",
                 subsystem=SUBSYSTEM,
                 details=details,
-                timestamp=self._server.env.now(),
+                timestamp=self._replica.env.now(),
             )
-            await self._server.propose(AddNodeEvents(events={node_id: (event,)}))
+            await self._replica.propose(AddNodeEvents(events={node_id: (event,)}))
         raise PermissionDenied(text, reason=Reason.SECOND_AGENT)

@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from yurt.sdk.errors import Invalid, PermissionDenied
 from yurt.sdk.value import NANOSECONDS
+from yurt.server.config import ServerConfig
+from yurt.server.keys.keyring import Keyring
+from yurt.server.keys.root_keys import RootKeys
 from yurt.server.keys.tokens import AUDIENCE, checked_token, signed_token
+from yurt.server.log.replica import Replica
+from yurt.server.metrics import Metrics
 from yurt.structs.node import Node
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -42,29 +43,35 @@ class _Claims(msgspec.Struct):
 class Introductions:
     """Makes tokens, and holds new nodes against them."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(
+        self, replica: Replica, config: ServerConfig, *, root_keys: RootKeys, keyring: Keyring, metrics: Metrics
+    ) -> None:
+        self._replica = replica
+        self._config = config
+        self._root_keys = root_keys
+        self._keyring = keyring
+        self._metrics = metrics
 
     async def make(self, *, node_name: str = "", node_pool: str = "", ttl_s: float = 0.0) -> str:
         """A token for a node (any when empty) of a pool (any when empty); raises Invalid or Unavailable."""
-        settings = self._server.config.introduction
+        settings = self._config.introduction
         lasts_s = ttl_s or settings.default_ttl_s
         if not TTL_MIN_S <= lasts_s <= settings.max_ttl_s:
             raise Invalid(
                 f"TTL {lasts_s:g}s is not between {TTL_MIN_S:g}s and {settings.max_ttl_s:g}s "
                 "(server.client_introduction.max_identity_ttl)"
             )
-        env, key = self._server.env, await self._server.root_keys.active()
+        env, key = self._replica.env, await self._root_keys.active()
         now = env.now() // NANOSECONDS
         claims = {
             "aud": AUDIENCE, "exp": now + round(lasts_s), "iat": now, "jti": env.uuid(), "nbf": now,
             "nomad_node_name": node_name, "nomad_node_pool": node_pool, "sub": self._subject(),
         }  # fmt: skip
-        return await asyncio.to_thread(signed_token, self._server.keyring, key.key_id, claims)
+        return await asyncio.to_thread(signed_token, self._keyring, key.key_id, claims)
 
     async def check(self, token: str, node: Node) -> None:
         """Hold a node that is not known yet against its token; raises PermissionDenied where that is enforced."""
-        enforcement = self._server.config.introduction.enforcement
+        enforcement = self._config.introduction.enforcement
         if enforcement == NONE:
             return
         try:
@@ -72,25 +79,24 @@ class Introductions:
                 raise PermissionDenied("it brings no introduction token")
             _hold_against(await asyncio.to_thread(self._claims, token), node)
         except PermissionDenied as error:
-            self._server.metrics.count("client.introduction.violation")
+            self._metrics.count("client.introduction.violation")
             text = f"node {node.name} ({node.id}) is not introduced: {error}"
             if enforcement == STRICT:
                 raise PermissionDenied(f"{text}; {HOW}") from None
             log.warning("%s; it may register, for client_introduction.enforcement is %r", text, enforcement)
 
     def _subject(self) -> str:
-        return f"{self._server.config.region}:{KIND}"
+        return f"{self._config.region}:{KIND}"
 
     def _claims(self, token: str) -> _Claims:
         """What a token says; raises PermissionDenied unless one of this region's keys signed it and it counts now."""
-        server = self._server
         try:
-            claims = checked_token(server.keyring, token, server.state.root_keys, _Claims)
+            claims = checked_token(self._keyring, token, self._replica.state.root_keys, _Claims)
         except PermissionDenied as error:
             raise PermissionDenied(f"its introduction token does not count: {error}") from None
         if claims.aud != AUDIENCE or claims.sub != self._subject():
             raise PermissionDenied("its token is not one for introductions to this region")
-        if claims.exp * NANOSECONDS <= server.env.now():
+        if claims.exp * NANOSECONDS <= self._replica.env.now():
             raise PermissionDenied("its introduction token has expired")
         return claims
 

@@ -12,7 +12,8 @@ from contextlib import aclosing
 from typing import Any, Final
 
 from yurt.rpc.contract import Method, contract_of
-from yurt.sdk.errors import Reason, Unavailable, YurtError
+from yurt.sdk.errors import NotFound, Reason, Unavailable, YurtError
+from yurt.server.log.replica import Replica
 from yurt.server.peers import Peers
 from yurt.server.ports import NodePort
 
@@ -28,7 +29,8 @@ Find = Callable[[], Awaitable[NodePort]]
 class NodePorts:
     """The nodes that can be reached from here."""
 
-    def __init__(self, peers: Callable[[], Peers]) -> None:
+    def __init__(self, replica: Replica, peers: Peers) -> None:
+        self._replica = replica
         self._peers = peers
         self._here: dict[str, tuple[NodePort, ...]] = {}
         self._places: dict[str, str] = {}
@@ -55,20 +57,25 @@ class NodePorts:
         return ports[-1]
 
     def find(self, node_id: str) -> NodePort:
-        """A node, wherever it is connected; raises Unavailable, at once or when it is called."""
-        if node_id in self._here or not self._peers().names:
+        """A node, wherever it is connected; raises NotFound for one that is not known, or Unavailable, now or later.
+
+        Later is when the port is called, because only then other servers are asked.
+        """
+        if node_id not in self._here and node_id not in self._replica.state.nodes:
+            raise NotFound(f"Unknown node {node_id}", reason=Reason.UNKNOWN_NODE)
+        if node_id in self._here or not self._peers.names:
             return self.here(node_id)
 
         async def find() -> NodePort:
             if node_id in self._here:
                 return self.here(node_id)
-            return self._peers().node(await self._place(node_id), node_id)
+            return self._peers.node(await self._place(node_id), node_id)
 
         return found_port(find)
 
     async def everywhere(self, node_id: str, *, limit_s: float) -> tuple[NodePort, ...]:
         """All connections of a node here, and the newest one at each other server that answers in time."""
-        peers = self._peers()
+        peers = self._peers
 
         async def has(name: str) -> bool:
             try:
@@ -85,7 +92,7 @@ class NodePorts:
     async def _place(self, node_id: str) -> str:
         """The server that has the node."""
         last = self._places.pop(node_id, "")
-        names = self._peers().names
+        names = self._peers.names
         if last not in names or not await self._is_at(last, node_id):
             others = [name for name in names if name != last]
             answers = await asyncio.gather(*(self._is_at(name, node_id) for name in others))
@@ -100,7 +107,7 @@ class NodePorts:
     async def _is_at(self, name: str, node_id: str) -> bool:
         try:
             async with asyncio.timeout(LOOK_LIMIT_S):
-                return await self._peers().peer(name).has_node(node_id)
+                return await self._peers.peer(name).has_node(node_id)
         except (YurtError, TimeoutError):
             return False
 

@@ -24,6 +24,7 @@ from yurt.server.failures import no_leader, shutting_down
 from yurt.server.log.decisions import ATTEMPTS_MAX
 from yurt.server.log.log_writer import ENTRY_BYTES, Committed, LogWriter, Stale
 from yurt.server.log.state_waits import StateWaiter
+from yurt.server.peers import Peers
 from yurt.state import Changes, Snapshot
 from yurt.structs import status
 from yurt.structs.commands import AddNodeEvents, AllocUpdate, Applied, RegisterNode, StoreSchema, UpdateAllocsFromClient
@@ -59,20 +60,28 @@ class NodeService:
         env: Env,
         writer: LogWriter,
         waiter: StateWaiter,
-        servers: Callable[[], tuple[str, ...]],
+        peers: Peers,
         makes_pools: bool = True,
     ) -> None:
         """`makes_pools`: a node's pool is made with it; else its node waits for the authoritative region to make it."""
         self._env = env
         self._writer = writer
         self._waiter = waiter
-        self._servers = servers
+        self._peers = peers
         self._makes_pools = makes_pools
         self._alloc_indexes: dict[str, int] = {}
         self._base_index = 0
         self._reports: list[_Report] = []
         self._has_reports = asyncio.Event()
-        self.heartbeats: Heartbeats | None = None
+        self._heartbeats: Heartbeats | None = None
+
+    def begin_term(self, heartbeats: Heartbeats) -> None:
+        """This server leads: it takes calls, and knows by these timers which nodes live."""
+        self._heartbeats = heartbeats
+
+    def end_term(self) -> None:
+        """Refuse what only the leader answers."""
+        self._heartbeats = None
 
     def start(self, state: Snapshot) -> None:
         """Remember where the log stood: what changed before is not known node by node."""
@@ -89,8 +98,8 @@ class NodeService:
                     self._alloc_indexes[change.after.node_id] = index
             elif change.table == "nodes" and change.after is None:
                 self._alloc_indexes.pop(change.before.id, None)
-                if self.heartbeats is not None:
-                    self.heartbeats.forget(change.before.id)
+                if self._heartbeats is not None:
+                    self._heartbeats.forget(change.before.id)
 
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Register or re-register a node; it starts as initializing."""
@@ -147,7 +156,7 @@ class NodeService:
 
     async def _reach(self, node_id: str, min_index: int, timeout_s: float) -> None:
         """A server that follows waits until it knows what the caller knows; it does not say that a node is unknown."""
-        if self.heartbeats is not None:
+        if self._heartbeats is not None:
             if node_id not in self._writer.state.nodes:
                 raise NotFound("node not found")
             return
@@ -201,7 +210,7 @@ class NodeService:
     async def missed(self, node_id: str) -> None:
         """The node's heartbeat did not come."""
         for attempt in range(ATTEMPTS_MAX):
-            if attempt and self.heartbeats is not None and self.heartbeats.is_awaited(node_id):
+            if attempt and self._heartbeats is not None and self._heartbeats.is_awaited(node_id):
                 return  # it called while the first attempt was on its way
             with suppress(Stale):
                 return await self._lose(node_id)
@@ -216,8 +225,8 @@ class NodeService:
         lost = missed_status(state, node, mint.now)
         if lost != node.status:
             await self._writer.propose(set_status(state, node, lost, mint, event="Node heartbeat missed"))
-        if lost == status.NODE_DISCONNECTED and self.heartbeats is not None:
-            self.heartbeats.reset(node_id)
+        if lost == status.NODE_DISCONNECTED and self._heartbeats is not None:
+            self._heartbeats.reset(node_id)
 
     async def _store_reports(self) -> None:
         reports, count = [], 0
@@ -272,9 +281,9 @@ class NodeService:
                 await self._writer.propose(StoreSchema(driver=driver, digest=digest, schema=schema))
 
     def _leading(self) -> Heartbeats:
-        if self.heartbeats is None or not self._writer.is_open:
+        if self._heartbeats is None or not self._writer.is_open:
             raise no_leader()
-        return self.heartbeats
+        return self._heartbeats
 
     def _reply(self, committed: Committed, node_id: str, heartbeats: Heartbeats) -> NodeReply:
         node = committed.state.nodes.get(node_id)
@@ -282,7 +291,7 @@ class NodeService:
             heartbeat_ttl_s=heartbeats.reset(node_id),
             index=committed.index,
             node_status=node.status if node is not None else "",
-            servers=self._servers(),
+            servers=self._peers.addresses,
         )
 
     def _mint(self) -> Mint:

@@ -10,15 +10,15 @@ Neither may the connection of a second agent that runs as the same node (`agent_
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from yurt.access.calls import CallerKind, CallNeed
-from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Reason, Unavailable
+from yurt.sdk.errors import Invalid, PermissionDenied, Reason
 from yurt.sdk.value import replace
-from yurt.server.clients.introduction import Introductions
+from yurt.server.clients.client_calls import ClientCalls
+from yurt.server.clients.node_authentication import NodeAuthenticator, NodeCredentials, check_equal
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -35,28 +35,31 @@ from yurt.structs.rpc import (
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
-if TYPE_CHECKING:
-    from yurt.server.server import Server
-
 
 class RemoteClient:
     """One connected client."""
 
     def __init__(
-        self, server: Server, node_id: str, secret_id: str, *, intro_token: str = "", address: str = ""
+        self,
+        calls: ClientCalls,
+        authenticator: NodeAuthenticator,
+        credentials: NodeCredentials,
+        *,
+        on_standing: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """Raises Invalid or PermissionDenied for a node that may not connect, Unavailable before nodes are known."""
-        if not node_id or not secret_id:
+        """Raises Invalid or PermissionDenied for a node that may not connect, Unavailable before nodes are known.
+
+        `on_standing` hears after each registration and heartbeat whether the connection's agent is the node's.
+        """
+        if not credentials.node_id or not credentials.secret_id:
             raise Invalid("a client names its node and the node's secret when it connects")
-        server.need_state()
-        self.node_id = node_id
-        self._secret_id = secret_id
-        self._intro_token = intro_token
-        self._server = server
-        self._address = address
+        authenticator.need_state()
+        self.node_id = credentials.node_id
+        self._calls = calls
+        self._authenticator = authenticator
+        self._credentials = credentials
         self._refusal = ""
-        self.on_standing: Callable[[bool], None] = lambda _: None
-        """Told after each registration and heartbeat whether the connection's agent is taken for the node's."""
+        self._on_standing = on_standing
         self._check_secret()
 
     async def admit(self, need: CallNeed, request: Any) -> None:
@@ -72,40 +75,29 @@ class RemoteClient:
             if CallerKind.NODE not in need.callers:
                 raise PermissionDenied(f"this call is not for a {CallerKind.NODE}")
             await self.check_registered()
-        allocs = self._server.state.allocs
         for alloc_id in need.allocs(request):
-            alloc = allocs.get(alloc_id)
-            if alloc is not None:
-                self._check_own(alloc.node_id)
+            self._check_own(self._authenticator.node_of(alloc_id) or self.node_id)
 
     def _check_own(self, node_id: str) -> None:
         if node_id != self.node_id:
             raise PermissionDenied(f"this connection speaks for node {self.node_id}, not for {node_id}")
 
     def _check_secret(self) -> None:
-        known = self._server.state.nodes.get(self.node_id)
-        if known is not None and known.secret_id and not _are_equal(known.secret_id, self._secret_id):
-            raise PermissionDenied("node secret ID does not match")
+        self._authenticator.check_secret(self.node_id, self._credentials.secret_id)
 
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Register or re-register the node."""
-        if not _are_equal(request.node.secret_id, self._secret_id):
-            raise PermissionDenied("node secret ID does not match")
-        if not await self._server.knows_node(self.node_id):
-            await self._introduce(request)
-        return await self._stand(self._server.register_node(replace(request, identity=self._located(request.identity))))
-
-    async def _introduce(self, request: RegisterNodeRequest) -> None:
-        """A node that is not known: one that was forgotten shows its identity, a new one its introduction."""
-        if not await self._server.node_identities.is_of(request.token, request.node):
-            await Introductions(self._server).check(self._intro_token, request.node)
+        check_equal(request.node.secret_id, self._credentials.secret_id)
+        if not await self._authenticator.knows(self.node_id):
+            await self._authenticator.introduce(request, self._credentials.intro_token)
+        return await self._stand(self._calls.register_node(replace(request, identity=self._located(request.identity))))
 
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
         """The node lives; a node that is not registered is unknown to the leader."""
-        return await self._stand(self._server.heartbeat(node_id, status, self._located(identity)))
+        return await self._stand(self._calls.heartbeat(node_id, status, self._located(identity)))
 
     def _located(self, identity: HeldIdentity | None) -> HeldIdentity | None:
-        return None if identity is None else replace(identity, address=self._address)
+        return None if identity is None else replace(identity, address=self._credentials.address)
 
     async def _stand(self, call: Awaitable[NodeReply]) -> NodeReply:
         """Take note of whether the agent is the node's."""
@@ -114,10 +106,10 @@ class RemoteClient:
         except PermissionDenied as error:
             if error.reason is Reason.SECOND_AGENT:
                 self._refusal = str(error)
-                self.on_standing(False)
+                self._on_standing(False)
             raise
         self._refusal = ""
-        self.on_standing(True)
+        self._on_standing(True)
         return reply
 
     async def check_registered(self) -> None:
@@ -125,57 +117,48 @@ class RemoteClient:
         if self._refusal:
             raise PermissionDenied(self._refusal, reason=Reason.SECOND_AGENT)
         self._check_secret()
-        if self.node_id in self._server.state.nodes:
-            return
-        if not await self._server.knows_node(self.node_id):
-            if self._server.is_leader:
-                raise NotFound(f"node not found: {self.node_id} is not registered")
-            raise Unavailable(f"this server does not know node {self.node_id} yet")
-        self._check_secret()
+        if not self._authenticator.is_known(self.node_id):
+            await self._authenticator.check_known(self.node_id)
+            self._check_secret()
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
         """The node's allocations."""
-        return await self._server.pull_allocs(node_id, min_index=min_index, timeout_s=timeout_s)
+        return await self._calls.pull_allocs(node_id, min_index=min_index, timeout_s=timeout_s)
 
     async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
         """Allocations of the node with their jobs."""
-        return await self._server.get_allocs(node_id, alloc_ids)
+        return await self._calls.get_allocs(node_id, alloc_ids)
 
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
         """The node's reports, which are about its own allocations."""
-        return await self._server.update_allocs(request)
+        return await self._calls.update_allocs(request)
 
     async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
         """Services that run on the node."""
-        return await self._server.register_services(node_id, services)
+        return await self._calls.register_services(node_id, services)
 
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
         """Services that no longer run on the node."""
-        return await self._server.deregister_services(node_id, ids)
+        return await self._calls.deregister_services(node_id, ids)
 
     async def emit_events(self, request: NodeEventsRequest) -> None:
         """Events of the node."""
-        await self._server.emit_events(request)
+        await self._calls.emit_events(request)
 
     async def fetch_disk(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
         """The data of the predecessor of one of the node's allocations."""
-        async with aclosing(self._server.fetch_disk(node_id, alloc_id)) as pieces:
+        async with aclosing(self._calls.fetch_disk(node_id, alloc_id)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
         """What a template of one of the node's allocations needs."""
-        return await self._server.ask_for_template(query)
+        return await self._calls.ask_for_template(query)
 
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
         """A CSI volume for one of the node's allocations."""
-        return await self._server.claim_csi_volume(query)
+        return await self._calls.claim_csi_volume(query)
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
         """The token of a task that runs on the node."""
-        return await self._server.sign_identity(query)
-
-
-def _are_equal(secret: str, given: str) -> bool:
-    """Compared in constant time; as bytes, for `hmac` takes texts of ASCII only."""
-    return hmac.compare_digest(secret.encode(), given.encode())
+        return await self._calls.sign_identity(query)

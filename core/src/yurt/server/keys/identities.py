@@ -7,19 +7,19 @@ servers themselves need not be asked.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied
 from yurt.sdk.value import NANOSECONDS
+from yurt.server.keys.keyring import Keyring
+from yurt.server.keys.root_keys import RootKeys
 from yurt.server.keys.tokens import AUDIENCE, signed_token
+from yurt.server.log.replica import Replica
 from yurt.structs.alloc import Allocation
 from yurt.structs.questions import is_client_terminal
 from yurt.structs.rpc import IdentityQuery, SignedIdentity
 from yurt.structs.service import WorkloadIdentity
 from yurt.structs.task import Task
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
 
 DEFAULT = "default"
 DEFAULT_AUDIENCE = (AUDIENCE,)
@@ -28,12 +28,20 @@ DEFAULT_AUDIENCE = (AUDIENCE,)
 class Identities:
     """Signs identities."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, replica: Replica, region: str, *, root_keys: RootKeys, keyring: Keyring) -> None:
+        self._replica = replica
+        self._region = region
+        self._root_keys = root_keys
+        self._keyring = keyring
+
+    @property
+    def can_sign(self) -> bool:
+        """This server holds the active root key."""
+        return self._root_keys.usable() is not None
 
     async def sign(self, query: IdentityQuery) -> SignedIdentity:
         """A token for a task; raises NotFound, PermissionDenied or Invalid."""
-        alloc = self._server.state.allocs.get(query.alloc_id)
+        alloc = self._replica.state.allocs.get(query.alloc_id)
         if alloc is None or alloc.job is None:
             raise NotFound(f"allocation {query.alloc_id[:36]} not found")
         if alloc.node_id != query.node_id or is_client_terminal(alloc):
@@ -43,15 +51,15 @@ class Identities:
         if task is None:
             raise NotFound(f"allocation {alloc.id} has no task {query.task[:128]!r}")
         identity = identity_of(task, query.name)
-        key = await self._server.root_keys.active()
+        key = await self._root_keys.active()
         claims = self._claims(alloc, task, identity)
-        token = await asyncio.to_thread(signed_token, self._server.keyring, key.key_id, claims)
+        token = await asyncio.to_thread(signed_token, self._keyring, key.key_id, claims)
         return SignedIdentity(token=token, expires_at=claims.get("exp", 0) * NANOSECONDS)
 
     def _claims(self, alloc: Allocation, task: Task, identity: WorkloadIdentity) -> dict[str, Any]:
-        env, name = self._server.env, identity.name or DEFAULT
+        env, name = self._replica.env, identity.name or DEFAULT
         now = env.now() // NANOSECONDS
-        subject = (self._server.config.region, alloc.namespace, alloc.job_id, alloc.task_group, task.name, name)
+        subject = (self._region, alloc.namespace, alloc.job_id, alloc.task_group, task.name, name)
         audience = identity.audience or (DEFAULT_AUDIENCE if name == DEFAULT else ())
         claims: dict[str, Any] = {
             "iat": now,

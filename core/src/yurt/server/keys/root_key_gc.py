@@ -9,16 +9,16 @@ leader counts anew: that keeps a key longer, never shorter.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from yurt.sdk.errors import Conflict, NotFound
 from yurt.sdk.value import Duration, UnixNano, seconds
-from yurt.server.clients.node_identities import DEFAULT_TTL_S
+from yurt.server.config import GcThresholds
+from yurt.server.keys.root_keys import RootKeys
+from yurt.server.keys.tokens import NODE_IDENTITY_TTL_S
+from yurt.server.log.replica import Replica
 from yurt.structs.questions import is_client_terminal
 from yurt.structs.variable import KEY_INACTIVE, RootKeyMeta
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -30,26 +30,28 @@ FORCED: Final = Duration(0)
 class RootKeyCollector:
     """Removes the root keys that have been of no use for long enough."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, replica: Replica, thresholds: GcThresholds, root_keys: RootKeys) -> None:
+        self._replica = replica
+        self._thresholds = thresholds
+        self._root_keys = root_keys
         self._since: dict[str, UnixNano] = {}
         """When an inactive key was first seen."""
 
     async def run(self) -> None:
         """Look each interval, until cancelled."""
         while True:
-            await self._server.env.sleep(self._server.config.gc.root_key_interval_s)
+            await self._replica.env.sleep(self._thresholds.root_key_interval_s)
             await self.collect(self.age())
 
     def age(self) -> Duration:
         """For how long a key must have been inactive: nobody has an identity then that it signed."""
-        ttls = [pool.node_identity_ttl for pool in self._server.state.node_pools.values()]
-        return max(seconds(self._server.config.gc.root_key_s), seconds(DEFAULT_TTL_S), *ttls)
+        ttls = [pool.node_identity_ttl for pool in self._replica.state.node_pools.values()]
+        return max(seconds(self._thresholds.root_key_s), seconds(NODE_IDENTITY_TTL_S), *ttls)
 
     async def collect(self, age: Duration = FORCED) -> int:
         """Remove keys of no use that have been inactive for so long; how many these are."""
-        server, now = self._server, self._server.env.now()
-        inactive = [key for key in server.root_keys.listed() if key.state == KEY_INACTIVE]
+        now = self._replica.env.now()
+        inactive = [key for key in self._root_keys.listed() if key.state == KEY_INACTIVE]
         self._since = {key.key_id: self._since.get(key.key_id, now) for key in inactive}
         due = [key for key in inactive if self._since[key.key_id] + age <= now and not self._is_sealing(key)]
         oldest = await self._oldest_alive() if due else 0
@@ -57,19 +59,19 @@ class RootKeyCollector:
         return sum([await self._remove(key_id) for key_id in unused])
 
     def _is_sealing(self, key: RootKeyMeta) -> bool:
-        return self._server.state.variables.count_where("root_key", key.key_id) > 0
+        return self._replica.state.variables.count_where("root_key", key.key_id) > 0
 
     async def _oldest_alive(self) -> int:
         """The index at which the oldest allocation came that its client has not ended; the next one when none lives."""
-        state = self._server.state
+        state = self._replica.state
         oldest = state.index + 1
-        async for part in self._server.writer.turns.slices(state.allocs.values(), ALLOCS_A_SLICE):
+        async for part in self._replica.turns.slices(state.allocs.values(), ALLOCS_A_SLICE):
             oldest = min([oldest, *(alloc.create_index for alloc in part if not is_client_terminal(alloc))])
         return oldest
 
     async def _remove(self, key_id: str) -> bool:
         try:
-            await self._server.root_keys.remove(key_id, is_forced=False)
+            await self._root_keys.remove(key_id, is_forced=False)
         except (Conflict, NotFound) as error:
             log.info("root key %s stays: %s", key_id, error)
             return False

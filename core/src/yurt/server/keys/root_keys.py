@@ -13,22 +13,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
+from yurt.server.config import ServerConfig
 from yurt.server.failures import no_leader
-from yurt.server.keys.keyring import is_key_id
+from yurt.server.keys.keyring import Keyring, is_key_id
 from yurt.server.keys.sealing import sealed_again
+from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.log_writer import Stale
+from yurt.server.log.replica import Replica
 from yurt.server.log.state_waits import wait_for
-from yurt.server.peers import RootKey
+from yurt.server.peers import Peers, RootKey
+from yurt.state import Changes
 from yurt.structs.commands import DeleteRootKeys, Expectation, PutRootKey, RekeyVariables
 from yurt.structs.variable import KEY_ACTIVE, KEY_INACTIVE, KEY_PREPUBLISHED, KEY_REKEYING, KeyState, RootKeyMeta
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
-    from yurt.state import Changes
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +42,14 @@ FETCH_RETRY_S = 5.0
 class RootKeys:
     """Operations on the cluster's root keys."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(
+        self, replica: Replica, leader: CurrentLeader, config: ServerConfig, *, keyring: Keyring, peers: Peers
+    ) -> None:
+        self._replica = replica
+        self._leader = leader
+        self._config = config
+        self._keyring = keyring
+        self._peers = peers
         self._making = asyncio.Lock()
         self._changed = asyncio.Event()
         self._lacking = asyncio.Event()
@@ -51,7 +57,7 @@ class RootKeys:
 
     def listed(self) -> tuple[RootKeyMeta, ...]:
         """All keys, oldest first."""
-        return tuple(sorted(self._server.state.root_keys.values(), key=lambda key: (key.create_index, key.key_id)))
+        return tuple(sorted(self._replica.state.root_keys.values(), key=lambda key: (key.create_index, key.key_id)))
 
     async def active(self) -> RootKeyMeta:
         """The key to encrypt and sign with; the first one is made now. Raises Unavailable without a leader."""
@@ -65,35 +71,33 @@ class RootKeys:
     def usable(self) -> RootKeyMeta | None:
         """The active key, when this server holds it."""
         active = next((key for key in self.listed() if key.state == KEY_ACTIVE), None)
-        return active if active is not None and active.key_id in self._server.keyring else None
+        return active if active is not None and active.key_id in self._keyring else None
 
     async def _make(self, state: KeyState, *, is_full: bool = False, publish_time: int = 0) -> RootKeyMeta:
-        server = self._server
-        if not server.is_leader and not server.writer.is_open:
+        env = self._replica.env
+        if not self._replica.writer.is_open:
             raise no_leader()
-        key_id = server.env.uuid()
-        await self._give(await asyncio.to_thread(server.keyring.create, key_id))
-        meta = RootKeyMeta(
-            key_id=key_id, create_time=server.env.now(), state=state, publish_time=UnixNano(publish_time)
-        )
-        committed = await server.propose(PutRootKey(key=meta, is_full=is_full))
+        key_id = env.uuid()
+        await self._give(await asyncio.to_thread(self._keyring.create, key_id))
+        meta = RootKeyMeta(key_id=key_id, create_time=env.now(), state=state, publish_time=UnixNano(publish_time))
+        committed = await self._replica.propose(PutRootKey(key=meta, is_full=is_full))
         return committed.state.root_keys[key_id]
 
     async def _give(self, key: RootKey) -> None:
         """Have a majority of the servers hold a key; raises Unavailable when fewer do, and the key is not used."""
-        peers, names = self._server.peers, self._server.peers.names
+        peers, names = self._peers, self._peers.names
         given = await asyncio.gather(*(self._give_to(name, key) for name in names))
         count, needed = 1 + sum(given), peers.voters // 2 + 1
         if count < needed:
             holders = [name for name, has_taken in zip(names, given, strict=True) if has_taken]
             await asyncio.gather(*(self._take_back(name, key.key_id) for name in holders))
-            await asyncio.to_thread(self._server.keyring.remove, key.key_id)
+            await asyncio.to_thread(self._keyring.remove, key.key_id)
             raise Unavailable(f"a new root key reached {count} of {peers.voters} servers, {needed} must hold it")
 
     async def _give_to(self, name: str, key: RootKey) -> bool:
         try:
             async with asyncio.timeout(GIVE_LIMIT_S):
-                await self._server.peers.peer(name).take_root_key(key)
+                await self._peers.peer(name).take_root_key(key)
         except (YurtError, TimeoutError) as error:
             log.warning("server %s did not take a new root key: %s", name, str(error) or "no answer in time")
             return False
@@ -103,7 +107,7 @@ class RootKeys:
         """Have a server forget a key that is not used; where it cannot be reached the key lies there unused."""
         try:
             async with asyncio.timeout(GIVE_LIMIT_S):
-                await self._server.peers.peer(name).drop_root_key(key_id)
+                await self._peers.peer(name).drop_root_key(key_id)
         except (YurtError, TimeoutError) as error:
             log.warning("server %s keeps root key %s, which is not used: %s", name, key_id, str(error) or "no answer")
 
@@ -111,7 +115,7 @@ class RootKeys:
         """Make a new key: active at once, or from `publish_time` (unix ns) on. Raises Invalid."""
         if publish_time and is_full:
             raise Invalid("a full rotation cannot be published ahead; leave out one of both")
-        if publish_time and publish_time <= self._server.env.now():
+        if publish_time and publish_time <= self._replica.env.now():
             raise Invalid("publish_time lies in the past")
         async with self._making:
             made = await self._make(
@@ -122,14 +126,14 @@ class RootKeys:
 
     async def remove(self, key_id: str, *, is_forced: bool) -> int:
         """Forget a key; raises NotFound, Conflict when it is in use, Invalid when it is active."""
-        applied = await self._server.propose(DeleteRootKeys(key_ids=(key_id,), is_forced=is_forced))
-        await asyncio.to_thread(self._server.keyring.remove, key_id)
+        applied = await self._replica.propose(DeleteRootKeys(key_ids=(key_id,), is_forced=is_forced))
+        await asyncio.to_thread(self._keyring.remove, key_id)
         return applied.index
 
     async def jwks(self) -> dict[str, Any]:
         """The public halves of all keys; the first one is made when something is signed or sealed, not by a reader."""
         ids = [key.key_id for key in self.listed()]
-        return await asyncio.to_thread(self._server.keyring.jwks, ids)
+        return await asyncio.to_thread(self._keyring.jwks, ids)
 
     # What every server does.
 
@@ -152,31 +156,29 @@ class RootKeys:
             await self._lacking.wait()
             self._lacking.clear()
             while self._gone:
-                await asyncio.to_thread(self._server.keyring.remove, self._gone.pop())
+                await asyncio.to_thread(self._keyring.remove, self._gone.pop())
             if not await self._fetch_missing():
-                await wait_for(self._server.env, self._lacking, FETCH_RETRY_S)
+                await wait_for(self._replica.env, self._lacking, FETCH_RETRY_S)
                 self._lacking.set()
 
     async def _fetch_missing(self) -> bool:
         """Fetch the keys that this server lacks from those that hold them; whether it has them all now."""
-        server = self._server
         wanted = [key.key_id for key in self.listed() if is_key_id(key.key_id)]
-        held = await asyncio.to_thread(lambda: {key_id for key_id in wanted if key_id in server.keyring})
-        missing = [key_id for key_id in wanted if key_id not in held] if server.peers.names else []
+        held = await asyncio.to_thread(lambda: {key_id for key_id in wanted if key_id in self._keyring})
+        missing = [key_id for key_id in wanted if key_id not in held] if self._peers.names else []
         return all([await self._fetch(key_id) for key_id in missing])
 
     async def _fetch(self, key_id: str) -> bool:
-        server = self._server
-        for name in sorted(server.peers.names, key=lambda name: name != server.leader_name):
+        for name in sorted(self._peers.names, key=lambda name: name != self._leader.name):
             try:
                 async with asyncio.timeout(GIVE_LIMIT_S):
-                    key = await server.peers.peer(name).root_key(key_id)
+                    key = await self._peers.peer(name).root_key(key_id)
             except (YurtError, TimeoutError):
                 continue
             if key.key_id != key_id:
                 log.warning("root key ignored, another one was asked for: server=%s asked=%s", name, key_id)
                 continue
-            await asyncio.to_thread(server.keyring.add, key)
+            await asyncio.to_thread(self._keyring.add, key)
             log.info("root key fetched: key=%s server=%s", key_id, name)
             return True
         return False
@@ -185,22 +187,22 @@ class RootKeys:
 
     async def run(self) -> None:
         """Publish keys at their time and finish full rotations, until cancelled."""
-        if self._server.config.data_dir:
+        if self._config.data_dir:
             await self.active()
         while True:
             self._changed.clear()
             for key in self.listed():
                 if key.state == KEY_REKEYING:
                     await self._rekey(key)
-            now, due = self._server.env.now(), self._due()
+            now, due = self._replica.env.now(), self._due()
             if due is not None and due <= now:
                 await self._renew(now)
                 continue
-            await wait_for(self._server.env, self._changed, (due - now) / NANOSECONDS if due is not None else None)
+            await wait_for(self._replica.env, self._changed, (due - now) / NANOSECONDS if due is not None else None)
 
     def _due(self) -> int | None:
         """When a key is to be published, or the active one is too old."""
-        limit = round(max(self._server.config.root_key_rotation_s, ROTATION_MIN_S) * NANOSECONDS)
+        limit = round(max(self._config.root_key_rotation_s, ROTATION_MIN_S) * NANOSECONDS)
         times: list[int] = [key.publish_time for key in self.listed() if key.state == KEY_PREPUBLISHED]
         times += [key.create_time + limit for key in self.listed() if key.state == KEY_ACTIVE and not times]
         return min(times, default=None)
@@ -220,26 +222,26 @@ class RootKeys:
         """Give a key another state, unless it was removed or changed meanwhile: that has the keys looked at again."""
         basis = (Expectation(table="root_keys", key=key.key_id, index=key.modify_index),)
         with suppress(Stale):
-            await self._server.propose(PutRootKey(key=replace(key, state=state), based_on=basis))
+            await self._replica.propose(PutRootKey(key=replace(key, state=state), based_on=basis))
 
     async def _rekey(self, old: RootKeyMeta) -> None:
         """Encrypt with the active key whatever the old one still holds."""
-        server, active = self._server, await self.active()
+        active = await self.active()
         skipped = 0
         while True:
-            waiting = server.state.variables.where("root_key", old.key_id)[skipped:]
+            waiting = self._replica.state.variables.where("root_key", old.key_id)[skipped:]
             if not waiting:
                 break
             batch = []
             for variable in waiting[:REKEY_BATCH]:
                 try:
-                    batch.append(sealed_again(server.keyring, variable, active.key_id))
+                    batch.append(sealed_again(self._keyring, variable, active.key_id))
                 except (Unavailable, Conflict) as error:
                     skipped += 1
                     log.error("variable %s cannot be encrypted again: %s", variable.path, error)
             if batch:
-                await server.propose(RekeyVariables(variables=tuple(batch)))
+                await self._replica.propose(RekeyVariables(variables=tuple(batch)))
         if not skipped:
-            known = server.state.root_keys.get(old.key_id)
+            known = self._replica.state.root_keys.get(old.key_id)
             if known is not None and known.state == KEY_REKEYING:
                 await self._set_state(known, KEY_INACTIVE)

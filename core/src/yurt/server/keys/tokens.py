@@ -18,6 +18,8 @@ from yurt.state.table import Table
 from yurt.structs.variable import RootKeyMeta
 
 AUDIENCE: Final = "nomadproject.io"
+NODE_IDENTITY_TTL_S: Final = 24 * 3600
+"""How long the identity of a node lasts where its pool does not say."""
 TOKEN_MAX: Final = 8_192
 """Characters of a token that is looked at."""
 

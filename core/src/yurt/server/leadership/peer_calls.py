@@ -4,55 +4,70 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator
-from typing import TYPE_CHECKING
 
 from yurt.broker import Delivery
 from yurt.sdk.errors import Conflict, Reason
+from yurt.server.clients.node_ports import NodePorts
 from yurt.server.failures import no_leader
+from yurt.server.keys.keyring import Keyring
+from yurt.server.leadership.roles import Roles
 from yurt.server.log.catch_up import send_snapshot
+from yurt.server.log.replica import Replica
+from yurt.server.log.state_loader import StateLoader
 from yurt.server.peers import PeerStatus, PlanReply, RootKey, SnapshotPart
 from yurt.server.scheduling.work_sources import OTHER_SCHEDULER, POLL_S, SCHEDULER_VERSION, LeaderWork
+from yurt.storage.log import CommandLog
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.packed import unpacked
 from yurt.structs.plan import Outcome, Plan
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
 
 
 class PeerCalls:
     """The `PeerPort` of one server."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(
+        self,
+        replica: Replica,
+        roles: Roles,
+        command_log: CommandLog,
+        *,
+        loader: StateLoader,
+        keyring: Keyring,
+        node_ports: NodePorts,
+    ) -> None:
+        self._replica = replica
+        self._roles = roles
+        self._log = command_log
+        self._loader = loader
+        self._keyring = keyring
+        self._node_ports = node_ports
 
     async def status(self) -> PeerStatus:
         """How this server fares."""
-        server = self._server
-        return PeerStatus(index=server.state.index, is_leader=server.is_leader, room=server.command_log.room)
+        return PeerStatus(index=self._replica.state.index, is_leader=self._leads, room=self._log.room)
 
     async def snapshot(self, after: int) -> AsyncGenerator[SnapshotPart]:
         """The present state."""
-        self._server.need_state()
-        async for part in send_snapshot(self._server.state, after):
+        self._loader.need_state()
+        async for part in send_snapshot(self._replica.state, after):
             yield part
 
     async def root_key(self, key_id: str) -> RootKey:
         """A root key that is here."""
-        return await asyncio.to_thread(self._server.keyring.get, key_id)
+        return await asyncio.to_thread(self._keyring.get, key_id)
 
     async def take_root_key(self, key: RootKey) -> None:
         """Keep a root key."""
-        await asyncio.to_thread(self._server.keyring.add, key)
+        await asyncio.to_thread(self._keyring.add, key)
 
     async def drop_root_key(self, key_id: str) -> None:
         """Forget a root key that is not used."""
-        if key_id not in self._server.state.root_keys:
-            await asyncio.to_thread(self._server.keyring.remove, key_id)
+        if key_id not in self._replica.state.root_keys:
+            await asyncio.to_thread(self._keyring.remove, key_id)
 
     async def has_node(self, node_id: str) -> bool:
         """Whether a client is connected here."""
-        return self._server.node_ports.has(node_id)
+        return self._node_ports.has(node_id)
 
     async def take_work(self, *, timeout_s: float, scheduler: int = 0) -> tuple[Delivery, ...]:
         """Evaluations that this server has to spare while it leads."""
@@ -75,7 +90,11 @@ class PeerCalls:
         await self._work().store(delivery, evaluations)
 
     def _work(self) -> LeaderWork:
-        term = self._server.term
-        if term is None or not self._server.is_leader:
+        term = self._roles.term
+        if term is None or not self._replica.writer.is_open:
             raise no_leader()
         return term.work
+
+    @property
+    def _leads(self) -> bool:
+        return self._roles.term is not None and self._replica.writer.is_open

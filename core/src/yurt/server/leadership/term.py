@@ -5,24 +5,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from yurt.broker.rejections import Rejections
 from yurt.runtime.supervise import keep_running, supervised
-from yurt.sdk.value import seconds
 from yurt.server.clients.heartbeats import Heartbeats
-from yurt.server.keys.root_key_gc import RootKeyCollector
+from yurt.server.clients.node_service import NodeService
+from yurt.server.config import ServerConfig
+from yurt.server.keys.keys import Keys
+from yurt.server.log.replica import Replica
 from yurt.server.resources.deployment_watcher import DeploymentWatcher
 from yurt.server.resources.drain import Drainer
 from yurt.server.resources.periodic import PeriodicDispatcher
-from yurt.server.resources.region_replication import Replication
+from yurt.server.resources.resources import Resources
 from yurt.server.scheduling.eval_queue import EvalQueue
 from yurt.server.scheduling.plan_applier import PlanApplier
-from yurt.server.scheduling.work_sources import BATCH, LeaderWork
+from yurt.server.scheduling.scheduling import LeaderScheduling, Scheduling
+from yurt.server.scheduling.work_sources import LeaderWork
 from yurt.state import Changes
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -34,76 +33,94 @@ Loop = Callable[[], Awaitable[None]]
 class Term:
     """The leader's queues, workers, timers and duties."""
 
-    def __init__(self, server: Server) -> None:
-        env, writer = server.env, server.writer
-        self.queue = EvalQueue(env=env, writer=writer, current=lambda: server.state, turns=writer.turns)
-        self.applier = PlanApplier(env=env, writer=writer, metrics=server.metrics)
-        self.applier.limits = server.limits
-        if server.config.rejections.enabled:
-            window = seconds(server.config.rejections.window_s)
-            self.applier.rejections = Rejections(threshold=server.config.rejections.threshold, window=window)
-        self.applier.history = server.history if server.config.dev else None
-        self.heartbeats = Heartbeats(
-            env=env, config=server.config, on_missed=server.node_service.missed, turns=writer.turns
-        )
+    def __init__(
+        self,
+        replica: Replica,
+        config: ServerConfig,
+        *,
+        scheduling: Scheduling,
+        node_service: NodeService,
+        resources: Resources,
+        keys: Keys,
+    ) -> None:
+        env, writer = replica.env, replica.writer
+        self.scheduling = LeaderScheduling(scheduling, replica)
+        self.heartbeats = Heartbeats(env=env, config=config, on_missed=node_service.missed, turns=replica.turns)
         self.deployments = DeploymentWatcher(env=env, writer=writer)
         self.drainer = Drainer(env=env, writer=writer)
-        self.periodic = PeriodicDispatcher(env=env, writer=writer, launch=server.jobs.launch)
-        self._server = server
-        self.work = LeaderWork(env=env, queue=self.queue, applier=self.applier, writer=writer)
-        self._workers = tuple(server.worker(self.work) for _ in range(max(0, server.config.num_schedulers)))
-        self.work.spare = BATCH * len(self._workers)
+        self.periodic = PeriodicDispatcher(env=env, writer=writer, launch=resources.jobs.launch)
+        self._replica = replica
+        self._node_service = node_service
+        self._resources = resources
+        self._keys = keys
+
+    @property
+    def queue(self) -> EvalQueue:
+        """The evaluations on their way."""
+        return self.scheduling.queue
+
+    @property
+    def applier(self) -> PlanApplier:
+        """The plans on their way."""
+        return self.scheduling.applier
+
+    @property
+    def work(self) -> LeaderWork:
+        """What workers work on, here and on other servers."""
+        return self.scheduling.work
 
     def restore(self) -> None:
         """Take over where the last leader stopped."""
-        state = self._server.state
+        state = self._replica.state
         self.queue.restore(state)
         self.heartbeats.restore(state)
         self.deployments.restore(state)
         self.drainer.restore(state)
         self.periodic.restore(state)
-        self._server.variables.restore(state)
-        self._server.node_service.heartbeats = self.heartbeats
+        self._resources.variables.restore(state)
+        self._node_service.begin_term(self.heartbeats)
 
     def observe(self, changes: Changes, *, index: int) -> None:
         """Follow what a command changed."""
-        self.queue.observe(changes, index=index)
+        self.scheduling.queue.observe(changes, index=index)
         self.deployments.observe(changes)
         self.drainer.observe(changes)
         self.periodic.observe(changes)
-        self._server.variables.observe(changes)
+        self._resources.variables.observe(changes)
 
     async def run(self) -> None:
         """Run until cancelled: the end of the term."""
+        resources, queue = self._resources, self.queue
         loops: dict[str, Loop] = {
-            "broker timer": self.queue.run_timer,
-            "evaluation reaper": self.queue.run_reaper,
-            "failed evaluation reaper": self.queue.run_failed_reaper,
-            "unblocking": self.queue.run_news,
-            "unblocking of failed evaluations": self.queue.run_unblocker,
-            "pruning of unblocks": self.queue.run_pruner,
+            "broker timer": queue.run_timer,
+            "evaluation reaper": queue.run_reaper,
+            "failed evaluation reaper": queue.run_failed_reaper,
+            "unblocking": queue.run_news,
+            "unblocking of failed evaluations": queue.run_unblocker,
+            "pruning of unblocks": queue.run_pruner,
             "plan applier": self.applier.run,
             "heartbeat timers": self.heartbeats.run,
-            "client reports": self._server.node_service.run_reports,
+            "client reports": self._node_service.run_reports,
             "deployment watcher": self.deployments.run,
             "drainer": self.drainer.run,
             "periodic dispatcher": self.periodic.run,
-            "locks of variables": self._server.variables.run,
-            "root keys": self._server.root_keys.run,
-            "collection of root keys": RootKeyCollector(self._server).run,
-            "garbage collection": self._server.system.run_garbage_collection,
+            "locks of variables": resources.variables.run,
+            "root keys": self._keys.root_keys.run,
+            "collection of root keys": self._keys.collector.run,
+            "garbage collection": resources.system.run_garbage_collection,
         }
-        if self._server.authority is not None:
-            loops["copies of the authoritative region"] = Replication(self._server, self._server.authority).run
-        loops.update({f"scheduler worker {number}": worker.run for number, worker in enumerate(self._workers)})
+        if resources.replication is not None:
+            loops["copies of the authoritative region"] = resources.replication.run
+        workers = self.scheduling.workers
+        loops.update({f"scheduler worker {number}": worker.run for number, worker in enumerate(workers)})
         try:
             async with asyncio.TaskGroup() as group:
                 for name, loop in loops.items():
                     supervised(group, name, self._forever(name, loop))
         finally:
-            self._server.node_service.heartbeats = None
+            self._node_service.end_term()
 
     async def _forever(self, name: str, loop: Loop) -> None:
-        """A duty that fails starts again after a moment; the others go on."""
-        server = self._server
-        await keep_running(name, loop, pause=lambda: server.env.sleep(DUTY_RETRY_S), is_told=lambda: server.is_leader)
+        """A duty that fails starts again after a moment; the others go on. At the end of a term all fail, untold."""
+        env, writer = self._replica.env, self._replica.writer
+        await keep_running(name, loop, pause=lambda: env.sleep(DUTY_RETRY_S), is_told=lambda: writer.is_open)

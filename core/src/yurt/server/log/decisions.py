@@ -11,17 +11,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from weakref import WeakValueDictionary
 
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import replace
-from yurt.server.log.log_writer import Committed, Stale
+from yurt.server.log.log_writer import Committed, LogWriter, Stale
 from yurt.state import Snapshot
 from yurt.structs.commands import AnyCommand, Expectation
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
 
 Decision = Callable[[Snapshot], Awaitable[AnyCommand]]
 Propose = Callable[[AnyCommand], Awaitable[Committed]]
@@ -46,19 +43,21 @@ class Contention:
         return self._turns.setdefault(key, asyncio.Lock())
 
 
-async def decide(server: Server, decision: Decision, *, propose: Propose | None = None) -> Committed:
+async def decide(
+    decision: Decision, writer: LogWriter, contention: Contention, *, propose: Propose | None = None
+) -> Committed:
     """Propose what the decision answers until nothing that it is based on has changed meanwhile.
 
-    `propose` stands in for the server's own where a rejection is told with more than its text.
+    `propose` stands in for the writer's own where a rejection is told with more than its text.
 
     Raises what the decision raises, what `apply` rejects, and Unavailable after `ATTEMPTS_MAX` attempts.
     """
-    store = propose or server.propose
-    command = await decision(server.state)
+    store = propose or writer.propose
+    command = await decision(writer.state)
     with suppress(Stale):
         return await store(command)
-    async with server.contention.turn(command.based_on):
+    async with contention.turn(command.based_on):
         for _ in range(ATTEMPTS_MAX):
             with suppress(Stale):
-                return await store(await decision(server.state))
+                return await store(await decision(writer.state))
     raise Unavailable("what the request is about keeps changing; try again in a moment")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Final
 
 from yurt.sdk.errors import YurtError
@@ -20,14 +19,13 @@ ANSWER_S: Final = 1.0
 """Who has not answered by then is asked again the next time."""
 
 
-async def tell_rooms(command_log: CommandLog, peers: Callable[[], Peers]) -> None:
+async def tell_rooms(command_log: CommandLog, peers: Peers) -> None:
     """Ask the other servers whenever the log wants to know; it hears of each at once. Until cancelled."""
     while True:
         await command_log.wait_rooms_wanted()
-        others = peers()
         async with asyncio.TaskGroup() as group:
-            for name in others.names:
-                group.create_task(_tell_room(command_log, others, name))
+            for name in peers.names:
+                group.create_task(_tell_room(command_log, peers, name))
 
 
 async def _tell_room(command_log: CommandLog, peers: Peers, name: str) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from typing import IO, TYPE_CHECKING, Final
+from typing import IO, Final
 
 from yurt.fsm.restore import PIECES_MAX
 from yurt.sdk.errors import Invalid, NotFound
+from yurt.server.log.current_leader import CurrentLeader
+from yurt.server.log.replica import Replica
 from yurt.structs.commands import FinishRestore, StageRestore
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +20,7 @@ TERM_POLL_S: Final = 0.01
 TERM_LIMIT_S: Final = 30.0
 
 
-async def restore(server: Server, state: IO[bytes], size: int) -> int:
+async def restore(replica: Replica, leader: CurrentLeader, state: IO[bytes], size: int) -> int:
     """Replace the state by the framed one in a file; the index of the restore, once the duties run on the new state.
 
     The file is read a piece at a time; what stands in it was checked before (`storage.archive_check`).
@@ -29,26 +28,26 @@ async def restore(server: Server, state: IO[bytes], size: int) -> int:
     count = -(-size // PIECE_BYTES)
     if not 0 < count <= PIECES_MAX:
         raise Invalid(f"a snapshot has 1 to {PIECE_BYTES * PIECES_MAX} bytes, this one {size}")
-    restore_id, digest = server.env.uuid(), hashlib.sha256()
+    restore_id, digest = replica.env.uuid(), hashlib.sha256()
     for number in range(count):
         piece = await asyncio.to_thread(state.read, PIECE_BYTES)
         digest.update(piece)
-        await server.propose(StageRestore(restore_id=restore_id, number=number, data=piece))
-    before, known = server.term, _tokens_of(server)
+        await replica.propose(StageRestore(restore_id=restore_id, number=number, data=piece))
+    before, known = leader.terms, _tokens_of(replica)
     try:
-        applied = await server.propose(FinishRestore(restore_id=restore_id, count=count, digest=digest.hexdigest()))
+        applied = await replica.propose(FinishRestore(restore_id=restore_id, count=count, digest=digest.hexdigest()))
     except (Invalid, NotFound):
-        await server.propose(StageRestore(restore_id=restore_id, number=0, data=b""))
+        await replica.propose(StageRestore(restore_id=restore_id, number=0, data=b""))
         raise
-    _tell_revived(_tokens_of(server) - known)
+    _tell_revived(_tokens_of(replica) - known)
     async with asyncio.timeout(TERM_LIMIT_S):
-        while server.term is before or not server.is_leader:
-            await server.env.sleep(TERM_POLL_S)
+        while leader.terms == before or not leader.is_local:
+            await replica.env.sleep(TERM_POLL_S)
     return applied.index
 
 
-def _tokens_of(server: Server) -> frozenset[str]:
-    return frozenset(server.state.acl_tokens.keys())
+def _tokens_of(replica: Replica) -> frozenset[str]:
+    return frozenset(replica.state.acl_tokens.keys())
 
 
 def _tell_revived(tokens: frozenset[str]) -> None:

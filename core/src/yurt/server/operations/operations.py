@@ -6,10 +6,14 @@ has not seen. So no handler can forget it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
 
 from yurt.access import Access
 from yurt.server.clients.introduction import Introductions
+from yurt.server.config import ServerConfig
+from yurt.server.keys.root_keys import RootKeys
+from yurt.server.log.current_leader import CurrentLeader
+from yurt.server.log.replica import Replica
 from yurt.server.operations.acl import AclPolicyOperations, AclTokenOperations
 from yurt.server.operations.cluster import NamespaceOperations, NodeOperations, NodePoolOperations
 from yurt.server.operations.explanations import Explanations
@@ -24,110 +28,125 @@ from yurt.server.operations.scheduling import AllocationOperations, DeploymentOp
 from yurt.server.operations.services import ServiceOperations
 from yurt.server.operations.variables import VariableOperations
 from yurt.server.operations.volumes import CsiVolumeOperations, HostVolumeOperations
-from yurt.server.resources.acl_policies import AclPolicies
-from yurt.server.resources.acl_tokens import AclTokens
-from yurt.server.resources.csi_volumes import CsiVolumes
+from yurt.server.resources.resources import Resources
+from yurt.server.scheduling.scheduling import Scheduling
 from yurt.state import Snapshot
 
-if TYPE_CHECKING:
-    from yurt.server.server import Server
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Targets:
+    """What operations are carried out by; made once for a server."""
+
+    replica: Replica
+    leader: CurrentLeader
+    config: ServerConfig
+    scheduling: Scheduling
+    resources: Resources
+    root_keys: RootKeys
+    introductions: Introductions
 
 
 class Operations:
     """Makes the operations of a resource when a handler asks for them."""
 
-    __slots__ = ("_access", "_server")
+    __slots__ = ("_access", "_targets")
 
-    def __init__(self, server: Server, access: Access) -> None:
-        self._server = server
+    def __init__(self, targets: Targets, access: Access) -> None:
+        self._targets = targets
         self._access = access
 
     @property
     def jobs(self) -> JobOperations:
         """Jobs and their versions."""
-        return JobOperations(self._server.jobs, self._server.propose, self._access)
+        return JobOperations(self._targets.resources.jobs, self._targets.replica.propose, self._access)
 
     @property
     def allocations(self) -> AllocationOperations:
         """Allocations."""
-        return AllocationOperations(self._server.allocs, self._server.writer, self._access)
+        return AllocationOperations(self._targets.resources.allocs, self._targets.replica.writer, self._access)
 
     @property
     def deployments(self) -> DeploymentOperations:
         """Deployments."""
-        return DeploymentOperations(self._server.deployments, self._server.writer, self._access)
+        return DeploymentOperations(self._targets.resources.deployments, self._targets.replica.writer, self._access)
 
     @property
     def nodes(self) -> NodeOperations:
         """Nodes."""
-        return NodeOperations(self._server.nodes, self._access)
+        return NodeOperations(self._targets.resources.nodes, self._access)
 
     @property
     def services(self) -> ServiceOperations:
         """Service registrations."""
-        return ServiceOperations(self._server.services, self._access)
+        return ServiceOperations(self._targets.resources.services, self._access)
 
     @property
     def variables(self) -> VariableOperations:
         """Variables."""
-        return VariableOperations(self._server.variables, self._access)
+        return VariableOperations(self._targets.resources.variables, self._access)
 
     @property
     def host_volumes(self) -> HostVolumeOperations:
         """Dynamic host volumes and the claims of sticky ones."""
-        return HostVolumeOperations(self._server.host_volumes, self._access)
+        return HostVolumeOperations(self._targets.resources.host_volumes, self._access)
 
     @property
     def csi_volumes(self) -> CsiVolumeOperations:
         """CSI volumes."""
-        return CsiVolumeOperations(CsiVolumes(self._server), self._access)
+        return CsiVolumeOperations(self._targets.resources.csi_volumes, self._access)
 
     @property
     def evaluations(self) -> EvaluationOperations:
         """Evaluations."""
-        return EvaluationOperations(self._server.writer)
+        return EvaluationOperations(self._targets.replica.writer)
 
     def explanations(self, state: Snapshot) -> Explanations:
         """Explanations on a state."""
-        server = self._server
-        return Explanations(state, self._access, config=server.config, limits=server.limits, replay=server.replay)
+        targets, scheduling = self._targets, self._targets.scheduling
+        return Explanations(
+            state,
+            self._access,
+            config=targets.config,
+            limits=scheduling.limits,
+            replay=scheduling.replays.replay,
+        )
 
     @property
     def system(self) -> SystemOperations:
         """Configuration and garbage collection."""
-        return SystemOperations(self._server.system, self._server.writer)
+        return SystemOperations(self._targets.resources.system, self._targets.replica.writer)
 
     @property
     def root_keys(self) -> RootKeyOperations:
         """Root keys."""
-        return RootKeyOperations(self._server.root_keys)
+        return RootKeyOperations(self._targets.root_keys)
 
     @property
     def introductions(self) -> IntroductionOperations:
         """Introduction of new clients."""
-        return IntroductionOperations(Introductions(self._server))
+        return IntroductionOperations(self._targets.introductions)
 
     @property
     def snapshots(self) -> SnapshotOperations:
         """Archives of the whole state."""
-        return SnapshotOperations(self._server)
+        return SnapshotOperations(self._targets.replica, self._targets.leader)
 
     @property
     def namespaces(self) -> NamespaceOperations:
         """Namespaces."""
-        return NamespaceOperations(self._server.writer, self._server.config.region)
+        return NamespaceOperations(self._targets.replica.writer, self._targets.config.region)
 
     @property
     def node_pools(self) -> NodePoolOperations:
         """Node pools."""
-        return NodePoolOperations(self._server.writer, self._server.config.region, self._access)
+        return NodePoolOperations(self._targets.replica.writer, self._targets.config.region, self._access)
 
     @property
     def acl_tokens(self) -> AclTokenOperations:
         """Tokens."""
-        return AclTokenOperations(AclTokens(self._server), self._access)
+        return AclTokenOperations(self._targets.resources.acl_tokens, self._access)
 
     @property
     def acl_policies(self) -> AclPolicyOperations:
         """Policies, roles, login methods and binding rules."""
-        return AclPolicyOperations(AclPolicies(self._server), self._access)
+        return AclPolicyOperations(self._targets.resources.acl_policies, self._access)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, Any, Final
 
 from yurt.sdk.value import Value
 from yurt.server.clients.introduction import Introductions
 from yurt.server.keys.root_keys import RootKeys
+from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.log_writer import LogWriter
+from yurt.server.log.replica import Replica
 from yurt.server.log.restore import restore
 from yurt.server.resources.system import System
 from yurt.state.store import Snapshot
 from yurt.storage.archive import write_archive
 from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
 from yurt.structs.variable import RootKeyMeta
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
 
 HASHED_BYTES: Final = 256 * 1024
 """Bytes of an archive that are read at once for its digest."""
@@ -92,18 +91,19 @@ class SavedSnapshot(Value):
 class SnapshotOperations:
     """Archives of the whole state."""
 
-    __slots__ = ("_server",)
+    __slots__ = ("_leader", "_replica")
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, replica: Replica, leader: CurrentLeader) -> None:
+        self._replica = replica
+        self._leader = leader
 
     async def save(self, out: IO[bytes], *, version: str) -> SavedSnapshot:
         """Write the newest state to an empty file, which stands at its beginning afterwards."""
-        return await asyncio.to_thread(_save, self._server.state, out, version)
+        return await asyncio.to_thread(_save, self._replica.state, out, version)
 
     async def restore(self, state: IO[bytes], size: int) -> int:
         """Replace the state by the one in a checked file; the index, once the leader's duties run on it."""
-        return await restore(self._server, state, size)
+        return await restore(self._replica, self._leader, state, size)
 
 
 def _save(state: Snapshot, out: IO[bytes], version: str) -> SavedSnapshot:

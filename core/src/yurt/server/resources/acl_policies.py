@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 from yurt.acl.validation import check_auth_method, check_binding_rule, check_policy, check_role
 from yurt.fsm.basis import expectation
 from yurt.sdk.value import Value, replace, seconds
-from yurt.server.log.decisions import decide
+from yurt.server.config import ServerConfig
+from yurt.server.log.replica import Replica
+from yurt.state import Snapshot
 from yurt.structs.acl import REDACTED, ACLAuthMethod, ACLAuthMethodConfig, ACLBindingRule, ACLPolicy, ACLRole
 from yurt.structs.commands import (
     AnyCommand,
@@ -23,10 +25,6 @@ from yurt.structs.commands import (
     UpsertACLPolicies,
 )
 
-if TYPE_CHECKING:
-    from yurt.server.server import Server
-    from yurt.state import Snapshot
-
 T = TypeVar("T", bound=Value)
 
 TOKEN_NAME_FORMAT: Final = "${auth_method_type}-${auth_method_name}"
@@ -35,68 +33,69 @@ TOKEN_NAME_FORMAT: Final = "${auth_method_type}-${auth_method_name}"
 class AclPolicies:
     """Operations on what rights are made of; each raises Invalid, NotFound or Conflict."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, replica: Replica, config: ServerConfig) -> None:
+        self._replica = replica
+        self._config = config
 
     async def put_policy(self, policy: ACLPolicy) -> int:
         """Store a policy; the index of the change."""
         check_policy(policy)
-        return (await self._server.propose(UpsertACLPolicies(policies=(_clean(policy),)))).index
+        return (await self._replica.propose(UpsertACLPolicies(policies=(_clean(policy),)))).index
 
     async def delete_policy(self, name: str) -> int:
         """Delete a policy; who names it has its rights no more."""
-        return (await self._server.propose(DeleteACLPolicies(names=(name,)))).index
+        return (await self._replica.propose(DeleteACLPolicies(names=(name,)))).index
 
     async def put_role(self, role: ACLRole) -> tuple[ACLRole, int]:
         """Store a role, a new one when it has no id."""
         check_role(role)
-        made = replace(_clean(role), id=role.id or self._server.env.uuid())
+        made = replace(_clean(role), id=role.id or self._replica.env.uuid())
         command = UpdateACLRole(role=made) if role.id else CreateACLRole(role=made)
-        committed = await self._server.propose(command)
+        committed = await self._replica.propose(command)
         return committed.state.acl_roles[made.id], committed.index
 
     async def delete_role(self, role_id: str) -> int:
         """Delete a role."""
-        return (await self._server.propose(DeleteACLRoles(role_ids=(role_id,)))).index
+        return (await self._replica.propose(DeleteACLRoles(role_ids=(role_id,)))).index
 
     async def put_auth_method(self, method: ACLAuthMethod) -> tuple[ACLAuthMethod, int]:
         """Store a login method; what it leaves out is taken from the stored one."""
-        limits = self._server.config.acl
+        limits = self._config.acl
         least, most = seconds(limits.token_min_expiration_ttl_s), seconds(limits.token_max_expiration_ttl_s)
 
         async def decision(state: Snapshot) -> AnyCommand:
             merged = _merged(method, state.acl_auth_methods.get(method.name))
             check_auth_method(merged, min_ttl=least, max_ttl=most)
             basis = (expectation(state, "acl_auth_methods", method.name),)
-            changed = replace(_clean(merged), modify_time=self._server.env.now())
+            changed = replace(_clean(merged), modify_time=self._replica.env.now())
             return UpsertACLAuthMethod(method=changed, based_on=basis)
 
-        committed = await decide(self._server, decision)
+        committed = await self._replica.decide(decision)
         return committed.state.acl_auth_methods[method.name], committed.index
 
     async def delete_auth_method(self, name: str) -> int:
         """Delete a login method."""
-        return (await self._server.propose(DeleteACLAuthMethods(names=(name,)))).index
+        return (await self._replica.propose(DeleteACLAuthMethods(names=(name,)))).index
 
     async def put_binding_rule(self, rule: ACLBindingRule) -> tuple[ACLBindingRule, int]:
         """Store a binding rule, a new one when it has no id; what it leaves out is taken from the stored one."""
-        made = replace(_clean(rule), id=rule.id or self._server.env.uuid())
+        made = replace(_clean(rule), id=rule.id or self._replica.env.uuid())
 
         async def decision(state: Snapshot) -> AnyCommand:
             known = state.acl_binding_rules.get(rule.id)
             merged = made if known is None else _merged_rule(made, known)
             check_binding_rule(merged)
-            changed = replace(merged, modify_time=self._server.env.now())
+            changed = replace(merged, modify_time=self._replica.env.now())
             basis = (expectation(state, "acl_binding_rules", made.id),)
             kind = UpdateACLBindingRule if rule.id else CreateACLBindingRule
             return kind(rule=changed, based_on=basis)
 
-        committed = await decide(self._server, decision)
+        committed = await self._replica.decide(decision)
         return committed.state.acl_binding_rules[made.id], committed.index
 
     async def delete_binding_rule(self, rule_id: str) -> int:
         """Delete a binding rule."""
-        return (await self._server.propose(DeleteACLBindingRules(rule_ids=(rule_id,)))).index
+        return (await self._replica.propose(DeleteACLBindingRules(rule_ids=(rule_id,)))).index
 
 
 def _clean(row: T) -> T:

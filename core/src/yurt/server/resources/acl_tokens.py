@@ -10,7 +10,7 @@ import hashlib
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -19,7 +19,10 @@ from yurt.acl.validation import check_token, check_token_times
 from yurt.duties.acl_gc import expired
 from yurt.sdk.errors import Invalid, PermissionDenied
 from yurt.sdk.value import UnixNano, replace, seconds
+from yurt.server.config import ServerConfig
 from yurt.server.log.log_writer import Stale
+from yurt.server.log.replica import Replica
+from yurt.state import Snapshot
 from yurt.structs.acl import MANAGEMENT, ACLToken, ACLTokenRoleLink, OneTimeToken, hash_of_secret
 from yurt.structs.commands import (
     BootstrapACL,
@@ -29,10 +32,6 @@ from yurt.structs.commands import (
     TakeOneTimeToken,
     UpdateACLToken,
 )
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
-    from yurt.state import Snapshot
 
 ONE_TIME_S: Final = 600.0
 """How long a one-time token may be exchanged."""
@@ -61,74 +60,75 @@ class MadeOneTime(NamedTuple):
 class AclTokens:
     """Operations on tokens."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, replica: Replica, config: ServerConfig) -> None:
+        self._replica = replica
+        self._config = config
 
     async def bootstrap(self, secret: str = "") -> MadeToken:
         """The first management token; raises Conflict when there was one and no file allows another."""
         if secret and not UUID.fullmatch(secret):
             raise Invalid("invalid acl token")
-        secret = secret or self._server.env.uuid()
+        secret = secret or self._replica.env.uuid()
         token = ACLToken(
-            accessor_id=self._server.env.uuid(),
+            accessor_id=self._replica.env.uuid(),
             secret_hash=hash_of_secret(secret),
             name="Bootstrap Token",
             type=MANAGEMENT,
             is_global=True,
-            create_time=self._server.env.now(),
+            create_time=self._replica.env.now(),
         )
-        reset = await asyncio.to_thread(_reset_index, self._server.config.data_dir)
-        committed = await self._server.propose(BootstrapACL(token=token, reset_index=reset))
+        reset = await asyncio.to_thread(_reset_index, self._config.data_dir)
+        committed = await self._replica.propose(BootstrapACL(token=token, reset_index=reset))
         return MadeToken(committed.state.acl_tokens[token.accessor_id], secret, committed.index)
 
     async def create(self, token: ACLToken, secret: str = "") -> MadeToken:
         """A new token, under ids that are given or made; raises Invalid or Conflict."""
-        limits = self._server.config.acl
-        now = self._server.env.now()
+        limits = self._config.acl
+        now = self._replica.env.now()
         lasts = UnixNano(now + token.expiration_ttl) if token.expiration_ttl > 0 else UnixNano(0)
-        secret = secret or self._server.env.uuid()
+        secret = secret or self._replica.env.uuid()
         token = replace(
             token,
-            accessor_id=token.accessor_id or self._server.env.uuid(),
+            accessor_id=token.accessor_id or self._replica.env.uuid(),
             secret_hash=hash_of_secret(secret),
             create_time=now,
             expiration_time=token.expiration_time or lasts,
-            roles=_linked(self._server.state, token.roles),
+            roles=_linked(self._replica.state, token.roles),
         )
         check_token(token)
         least, most = seconds(limits.token_min_expiration_ttl_s), seconds(limits.token_max_expiration_ttl_s)
         check_token_times(token, min_ttl=least, max_ttl=most)
-        committed = await self._server.propose(CreateACLToken(token=token))
+        committed = await self._replica.propose(CreateACLToken(token=token))
         return MadeToken(committed.state.acl_tokens[token.accessor_id], secret, committed.index)
 
     async def update(self, token: ACLToken) -> MadeToken:
         """Other rights for a token; raises Invalid."""
-        token = replace(token, roles=_linked(self._server.state, token.roles))
+        token = replace(token, roles=_linked(self._replica.state, token.roles))
         check_token(token)
-        committed = await self._server.propose(UpdateACLToken(token=token))
+        committed = await self._replica.propose(UpdateACLToken(token=token))
         return MadeToken(committed.state.acl_tokens[token.accessor_id], "", committed.index)
 
     async def delete(self, accessor_id: str) -> int:
         """Revoke a token; the index from which on it is worth nothing. Raises NotFound."""
-        return (await self._server.propose(DeleteACLTokens(accessor_ids=(accessor_id,)))).index
+        return (await self._replica.propose(DeleteACLTokens(accessor_ids=(accessor_id,)))).index
 
     async def make_one_time(self, token: ACLToken, secret: str) -> MadeOneTime:
         """A one-time token for the holder of a token; raises PermissionDenied when it is gone."""
-        once, now = self._server.env.uuid(), self._server.env.now()
+        once, now = self._replica.env.uuid(), self._replica.env.now()
         made = OneTimeToken(
             secret_hash=hash_of_secret(once),
             accessor_id=token.accessor_id,
             sealed_secret=_cipher(once).encrypt(_NONCE, secret.encode(), token.accessor_id.encode()),
             expires_at=now + seconds(ONE_TIME_S),
         )
-        committed = await self._server.propose(PutOneTimeToken(token=made, now=now))
+        committed = await self._replica.propose(PutOneTimeToken(token=made, now=now))
         return MadeOneTime(committed.state.one_time_tokens[made.secret_hash], once, committed.index)
 
     async def exchange_one_time(self, once: str) -> MadeToken:
         """The token behind a one-time token, which is used up; raises PermissionDenied."""
         secret_hash = hash_of_secret(once)
-        known = self._server.state.one_time_tokens.get(secret_hash)
-        committed = await self._server.propose(TakeOneTimeToken(secret_hash=secret_hash, now=self._server.env.now()))
+        known = self._replica.state.one_time_tokens.get(secret_hash)
+        committed = await self._replica.propose(TakeOneTimeToken(secret_hash=secret_hash, now=self._replica.env.now()))
         token = None if known is None else committed.state.acl_tokens.get(known.accessor_id)
         if known is None or token is None:
             raise PermissionDenied("Permission denied")
@@ -140,13 +140,13 @@ class AclTokens:
 
     async def collect(self, *, age_s: float) -> int:
         """Forget what expired of tokens that are older than `age_s`; how many commands that took."""
-        now, count = self._server.env.now(), 0
+        now, count = self._replica.env.now(), 0
         created_before = UnixNano(now - seconds(age_s))
-        for command in tuple(expired(self._server.state, now, created_before)):
+        for command in tuple(expired(self._replica.state, now, created_before)):
             with suppress(Stale):
-                await self._server.propose(command)
+                await self._replica.propose(command)
                 count += 1
-            await self._server.writer.turns.next()
+            await self._replica.turns.next()
         return count
 
 

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from yurt.fsm.basis import expectation
-from yurt.fsm.eval_triggers import Mint, evaluation_of
+from yurt.fsm.eval_triggers import evaluation_of
 from yurt.sdk.errors import NotFound
 from yurt.sdk.value import replace
+from yurt.server.log.replica import Replica
 from yurt.server.results import AllocStopped
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import DesiredTransition
 from yurt.structs.commands import SetDesiredTransitions
 
-if TYPE_CHECKING:
-    from yurt.server.server import Server
-
 
 class Allocs:
     """Operations on allocations."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
 
     async def stop(self, alloc_id: str, *, no_shutdown_delay: bool = False, reschedule: bool = False) -> AllocStopped:
         """Stop an allocation; a service one is replaced, a batch one only when `reschedule`."""
-        mint = Mint(self._server.env.now(), self._server.env.uuid)
+        mint = self._replica.mint()
         eval_id = mint.new_id()
 
         async def decision(state: Snapshot) -> SetDesiredTransitions:
@@ -49,5 +45,5 @@ class Allocs:
                 based_on=(expectation(state, "jobs", job.key),),
             )
 
-        committed = await self._server.decide(decision)
+        committed = await self._replica.decide(decision)
         return AllocStopped(eval_id=eval_id, index=committed.index)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable
+from yurt.server.log.replica import Replica
 from yurt.state.claims import Claim, claims, conflict_of, source_of
 from yurt.state.csi_plugins import csi_plugin
 from yurt.state.store import Snapshot
@@ -14,9 +14,6 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeleteVolumes, UpsertVolumes
 from yurt.structs.questions import CSI, alloc_index, is_client_terminal
 from yurt.structs.volumes.csi import ACCESS_MODES, ATTACHMENT_MODES, CSIClaimed, CSIClaimQuery, CSIVolume
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
 
 ID = re.compile(r"[^\s\x00-\x1f\x7f/]{1,128}")
 VOLUMES_MAX = 100
@@ -27,8 +24,8 @@ ENTRIES_MAX = 256
 class CsiVolumes:
     """Operations on CSI volumes."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
 
     async def register(self, asked: tuple[CSIVolume, ...]) -> int:
         """Store volumes that exist in their plugins' storage, or change what is known of them; the index."""
@@ -38,19 +35,19 @@ class CsiVolumes:
             raise Invalid(f"at most {VOLUMES_MAX} volumes may be registered at once")
         for volume in asked:
             check(volume)
-        command = UpsertVolumes(volumes=asked, now=self._server.env.now(), needs_plugins=True)
-        return (await self._server.propose(command)).index
+        command = UpsertVolumes(volumes=asked, now=self._replica.env.now(), needs_plugins=True)
+        return (await self._replica.propose(command)).index
 
     async def deregister(self, namespace: str, volume_id: str, *, force: bool = False) -> int:
         """Forget a volume that nobody uses, by force any; what is in it stays in the plugin's storage."""
-        return (await self._server.propose(DeleteVolumes(keys=((namespace, volume_id),), is_forced=force))).index
+        return (await self._replica.propose(DeleteVolumes(keys=((namespace, volume_id),), is_forced=force))).index
 
     def detach(self, namespace: str, volume_id: str, node_id: str) -> None:
         """Make sure that no allocation on a node has the volume any more; raises Conflict while one has.
 
         An allocation has its volumes until it has ended and they are unmounted, so there is nothing else to undo.
         """
-        state = self._server.state
+        state = self._replica.state
         self.find(state, namespace, volume_id)
         if node_id not in state.nodes:
             raise NotFound(f"Unknown node {node_id[:36]}", reason=Reason.UNKNOWN_NODE)
@@ -63,7 +60,7 @@ class CsiVolumes:
 
         Raises Unavailable while earlier allocations that are not over leave no room for it.
         """
-        state = self._server.state
+        state = self._replica.state
         alloc = state.allocs.get(query.alloc_id)
         if alloc is None or alloc.job is None:
             raise NotFound(f"allocation {query.alloc_id[:36]} not found")

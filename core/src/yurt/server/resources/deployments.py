@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from yurt.duties.deployments import failed_by_user
 from yurt.fsm.basis import expectation
 from yurt.fsm.eval_triggers import Mint, evaluation_of
 from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import replace
 from yurt.server.log.log_writer import Committed
+from yurt.server.log.replica import Replica
 from yurt.server.results import DeploymentChanged
 from yurt.state import Snapshot
 from yurt.structs import status
@@ -25,19 +24,16 @@ from yurt.structs.job import Job
 from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.questions import is_deployment_active
 
-if TYPE_CHECKING:
-    from yurt.server.server import Server
-
 
 class Deployments:
     """Operations on deployments."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
 
     async def fail(self, deployment_id: str) -> DeploymentChanged:
         """End a deployment as failed, with the roll-back that its groups ask for."""
-        mint, eval_id, reverted = self._mint(), self._server.env.uuid(), None
+        mint, eval_id, reverted = self._replica.mint(), self._replica.env.uuid(), None
 
         async def decision(state: Snapshot) -> SetDeploymentStatus:
             nonlocal reverted
@@ -47,12 +43,12 @@ class Deployments:
             evaluation = _evaluation(job, deployment, mint, eval_id)
             return replace(command, evaluation=evaluation, based_on=_basis(state, deployment))
 
-        changed = _changed(await self._server.decide(decision), eval_id)
+        changed = _changed(await self._replica.decide(decision), eval_id)
         return replace(changed, reverted_job_version=reverted)
 
     async def pause(self, deployment_id: str, *, pause: bool) -> DeploymentChanged:
         """Pause a deployment or let it go on."""
-        mint, eval_id = self._mint(), self._server.env.uuid()
+        mint, eval_id = self._replica.mint(), self._replica.env.uuid()
         update = DeploymentUpdate(
             deployment_id=deployment_id,
             status=status.DEPLOYMENT_PAUSED if pause else status.DEPLOYMENT_RUNNING,
@@ -66,11 +62,11 @@ class Deployments:
             basis = _basis(state, deployment)
             return SetDeploymentStatus(update=update, evaluation=evaluation, now=mint.now, based_on=basis)
 
-        return _changed(await self._server.decide(decision), eval_id)
+        return _changed(await self._replica.decide(decision), eval_id)
 
     async def promote(self, deployment_id: str, *, groups: tuple[str, ...] = ()) -> DeploymentChanged:
         """Promote the canaries of some groups, or of all when none is named."""
-        mint, eval_id = self._mint(), self._server.env.uuid()
+        mint, eval_id = self._replica.mint(), self._replica.env.uuid()
 
         async def decision(state: Snapshot) -> PromoteDeployment:
             deployment, job = _find_active(state, deployment_id, "can't promote terminal deployment")
@@ -79,13 +75,13 @@ class Deployments:
                 deployment_id=deployment_id, groups=groups, evaluation=evaluation, now=mint.now, based_on=basis
             )
 
-        return _changed(await self._server.decide(decision), eval_id)
+        return _changed(await self._replica.decide(decision), eval_id)
 
     async def set_alloc_health(
         self, deployment_id: str, *, healthy: tuple[str, ...] = (), unhealthy: tuple[str, ...] = ()
     ) -> DeploymentChanged:
         """Decide by hand which allocations of a deployment are healthy."""
-        mint, eval_id = self._mint(), self._server.env.uuid()
+        mint, eval_id = self._replica.mint(), self._replica.env.uuid()
 
         async def decision(state: Snapshot) -> SetDeploymentAllocHealth:
             refusal = "can't set health of allocations for a terminal deployment"
@@ -101,10 +97,7 @@ class Deployments:
                 based_on=_basis(state, deployment),
             )
 
-        return _changed(await self._server.decide(decision), eval_id)
-
-    def _mint(self) -> Mint:
-        return Mint(self._server.env.now(), self._server.env.uuid)
+        return _changed(await self._replica.decide(decision), eval_id)
 
 
 def _find_active(state: Snapshot, deployment_id: str, refusal: str) -> tuple[Deployment, Job]:

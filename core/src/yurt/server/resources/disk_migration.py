@@ -4,50 +4,56 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from yurt.sdk.errors import NotFound, PermissionDenied, Unavailable
+from yurt.server.log.replica import Replica
+from yurt.server.ports import FindNode
 from yurt.state import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.questions import is_client_terminal
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
 
 WAIT_LIMIT_S: Final = 600.0
 """How long a successor waits for the end of its predecessor; stopping it has limits of its own."""
 WAIT_STEP_S: Final = 30.0
 
 
-async def fetch_disk(server: Server, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
-    """The data that the predecessor of an allocation left; raises NotFound or Unavailable when nobody has it."""
-    alloc = server.state.allocs.get(alloc_id)
-    if alloc is None or not alloc.previous_allocation:
-        raise NotFound(f"allocation {alloc_id} has no predecessor")
-    if alloc.node_id != node_id:
-        raise PermissionDenied(f"allocation {alloc_id} does not run on node {node_id}")
-    previous = await _ended(server, alloc.previous_allocation)
-    port = server.node_port(previous.node_id)
-    async with aclosing(port.pack_disk(previous.id)) as pieces:
-        async for piece in pieces:
-            yield piece
+class DiskMigration:
+    """Fetches what the predecessors of allocations left on their nodes."""
 
+    def __init__(self, replica: Replica, find_node: FindNode) -> None:
+        self._replica = replica
+        self._find_node = find_node
 
-async def _ended(server: Server, alloc_id: str) -> Allocation:
-    """The allocation, once nothing of it runs any more."""
-    end = server.env.monotonic() + WAIT_LIMIT_S
-    while server.env.monotonic() < end:
-        alloc = server.state.allocs.get(alloc_id)
-        if alloc is None:
-            raise NotFound(f"allocation {alloc_id} is forgotten")
-        if is_client_terminal(alloc):
-            return alloc
-        seen = alloc.modify_index
+    async def fetch(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
+        """The data that the predecessor of an allocation left; raises NotFound or Unavailable when nobody has it."""
+        alloc = self._replica.state.allocs.get(alloc_id)
+        if alloc is None or not alloc.previous_allocation:
+            raise NotFound(f"allocation {alloc_id} has no predecessor")
+        if alloc.node_id != node_id:
+            raise PermissionDenied(f"allocation {alloc_id} does not run on node {node_id}")
+        previous = await self._ended(alloc.previous_allocation)
+        port = self._find_node(previous.node_id)
+        async with aclosing(port.pack_disk(previous.id)) as pieces:
+            async for piece in pieces:
+                yield piece
 
-        def changed_at(state: Snapshot) -> int:
-            found = state.allocs.get(alloc_id)
-            return found.modify_index if found is not None else state.index + 1
+    async def _ended(self, alloc_id: str) -> Allocation:
+        """The allocation, once nothing of it runs any more."""
+        env = self._replica.env
+        end = env.monotonic() + WAIT_LIMIT_S
+        while env.monotonic() < end:
+            alloc = self._replica.state.allocs.get(alloc_id)
+            if alloc is None:
+                raise NotFound(f"allocation {alloc_id} is forgotten")
+            if is_client_terminal(alloc):
+                return alloc
+            seen = alloc.modify_index
 
-        keys = [("allocs", "node", alloc.node_id)]
-        await server.wait_past(keys, changed_at, min_index=seen, timeout_s=WAIT_STEP_S)
-    raise Unavailable(f"allocation {alloc_id} has not ended within {WAIT_LIMIT_S:g} s")
+            def changed_at(state: Snapshot) -> int:
+                found = state.allocs.get(alloc_id)
+                return found.modify_index if found is not None else state.index + 1
+
+            keys = [("allocs", "node", alloc.node_id)]
+            await self._replica.wait_past(keys, changed_at, min_index=seen, timeout_s=WAIT_STEP_S)
+        raise Unavailable(f"allocation {alloc_id} has not ended within {WAIT_LIMIT_S:g} s")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from yurt.fsm.basis import expectation
 from yurt.scheduler.constraints.operators import holds
@@ -17,6 +16,8 @@ from yurt.scheduler.constraints.targets import resolve
 from yurt.sdk.errors import Conflict, Invalid, NotFound, Reason, YurtError
 from yurt.sdk.value import replace
 from yurt.server.log.log_writer import Committed, Stale
+from yurt.server.log.replica import Replica
+from yurt.server.ports import FindNode
 from yurt.state.host_volumes import users
 from yurt.state.store import Snapshot
 from yurt.structs.commands import DeleteHostVolume, DeleteHostVolumeClaim, Expectation, PutHostVolume
@@ -24,9 +25,6 @@ from yurt.structs.node import Node
 from yurt.structs.questions import is_ready
 from yurt.structs.volumes import host as modes
 from yurt.structs.volumes.host import HostVolume, HostVolumeMade
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}(\[[0-9]{1,6}\])?")
 PLUGIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
@@ -36,8 +34,9 @@ PARAMETERS_MAX = 256
 class HostVolumes:
     """Operations on dynamic host volumes."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, replica: Replica, find_node: FindNode) -> None:
+        self._replica = replica
+        self._find_node = find_node
 
     async def create(self, asked: HostVolume) -> tuple[HostVolume, int]:
         """Have a node make a volume, or change the one with that id; the volume and the index at which it is stored."""
@@ -58,19 +57,19 @@ class HostVolumes:
         return await self._place(asked, is_registered=True)
 
     async def _place(self, asked: HostVolume, *, is_registered: bool) -> tuple[HostVolume, int]:
-        state = self._server.state
+        state = self._replica.state
         known = self._known(state, asked) if asked.id else None
         node = self._node(state, asked, known, needs_plugin=not is_registered)
         volume = replace(
             asked,
-            id=asked.id or self._server.env.uuid(),
+            id=asked.id or self._replica.env.uuid(),
             node_id=node.id,
             node_pool=node.node_pool,
             host_path=asked.host_path if known is None else known.host_path,
             capacity_bytes=asked.capacity_bytes if known is None else known.capacity_bytes,
             state=modes.PENDING if known is None else known.state,
         )
-        port = self._server.node_port(node.id)
+        port = self._find_node(node.id)
         pending = await self._put(volume, based_on=(expectation(state, "host_volumes", volume.id),))
         try:
             made = await (port.register_host_volume(volume) if is_registered else port.create_host_volume(volume))
@@ -81,9 +80,9 @@ class HostVolumes:
         return committed.state.host_volumes[volume.id], committed.index
 
     async def _put(self, volume: HostVolume, *, based_on: tuple[Expectation, ...]) -> Committed:
-        now = self._server.env.now()
+        now = self._replica.env.now()
         try:
-            return await self._server.propose(PutHostVolume(volume=volume, now=now, based_on=based_on))
+            return await self._replica.propose(PutHostVolume(volume=volume, now=now, based_on=based_on))
         except Stale:
             raise Conflict(f"volume {volume.id} was changed by somebody else at the same time; try again") from None
 
@@ -93,7 +92,7 @@ class HostVolumes:
         with suppress(Conflict, NotFound):
             if before is None:
                 namespace = stored.state.host_volumes[volume_id].namespace
-                await self._server.propose(DeleteHostVolume(namespace=namespace, id=volume_id, based_on=basis))
+                await self._replica.propose(DeleteHostVolume(namespace=namespace, id=volume_id, based_on=basis))
             else:
                 await self._put(before, based_on=basis)
 
@@ -106,9 +105,9 @@ class HostVolumes:
                 raise Conflict(f"volume {volume_id} was deleted at the same time")
             volume = replace(stored, host_path=made.path, capacity_bytes=made.capacity_bytes)
             basis = (expectation(state, "host_volumes", volume_id),)
-            return PutHostVolume(volume=volume, now=self._server.env.now(), based_on=basis)
+            return PutHostVolume(volume=volume, now=self._replica.env.now(), based_on=basis)
 
-        return await self._server.decide(decision)
+        return await self._replica.decide(decision)
 
     def _known(self, state: Snapshot, asked: HostVolume) -> HostVolume:
         known = self.find(state, asked.namespace, asked.id)
@@ -157,26 +156,26 @@ class HostVolumes:
             _check_unused(state, volume)
             return PutHostVolume(
                 volume=replace(volume, state=modes.UNAVAILABLE),
-                now=self._server.env.now(),
+                now=self._replica.env.now(),
                 keeps_state=True,
                 based_on=(expectation(state, "host_volumes", volume_id),),
             )
 
-        committed = await self._server.decide(closing)
+        committed = await self._replica.decide(closing)
         volume = committed.state.host_volumes[volume_id]
         try:
             _check_unused(committed.state, volume)
-            await self._server.node_port(volume.node_id).delete_host_volume(volume)
+            await self._find_node(volume.node_id).delete_host_volume(volume)
         except YurtError as error:
             if not force or isinstance(error, Conflict):
                 await self._take_back(volume_id, volume, committed)
                 raise
-        return (await self._server.propose(DeleteHostVolume(namespace=namespace, id=volume_id))).index
+        return (await self._replica.propose(DeleteHostVolume(namespace=namespace, id=volume_id))).index
 
     async def delete_claim(self, namespace: str, claim_id: str) -> int:
         """Forget a sticky claim; raises NotFound."""
         command = DeleteHostVolumeClaim(id=claim_id, namespace=namespace)
-        return (await self._server.propose(command)).index
+        return (await self._replica.propose(command)).index
 
 
 def _check_unused(state: Snapshot, volume: HostVolume) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -18,7 +18,9 @@ from yurt.rules.diff import job_diff
 from yurt.rules.periodic import next_launch
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason
 from yurt.sdk.value import UnixNano, replace
+from yurt.server.config import ServerConfig
 from yurt.server.log.log_writer import Committed
+from yurt.server.log.replica import Replica
 from yurt.server.requests import NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept
 from yurt.server.resources.admission import admitted, inherited, with_descent_of
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
@@ -45,7 +47,7 @@ from yurt.structs.job import Job, JobSubmission, ScalingEvent
 from yurt.structs.questions import is_client_terminal
 
 if TYPE_CHECKING:
-    from yurt.server.server import Server
+    from yurt.scheduler.capacity.limits import LimitsOf
 
 MARKED_TOGETHER: Final = 200
 """Allocations that one command marks."""
@@ -54,8 +56,10 @@ MARKED_TOGETHER: Final = 200
 class Jobs:
     """Operations on jobs."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, replica: Replica, config: ServerConfig, limits: Mapping[str, LimitsOf]) -> None:
+        self._replica = replica
+        self._config = config
+        self._limits = limits
 
     async def register(
         self,
@@ -68,10 +72,10 @@ class Jobs:
         warnings: tuple[str, ...] = (),
     ) -> JobRegistered:
         """Store a job and have it scheduled; `keep` of the running one. Raises Invalid with every problem found."""
-        if submission is not None and len(submission.source) > self._server.config.job_max_source_size:
+        if submission is not None and len(submission.source) > self._config.job_max_source_size:
             warnings = (*warnings, "the job's source is too large to be kept with it")
             submission = None
-        mint = self._mint()
+        mint = self._replica.mint()
         evaluation = asked_evaluation(job.key, status.TRIGGER_JOB_REGISTER, mint, priority=eval_priority)
         advice: tuple[str, ...] = ()
 
@@ -84,11 +88,11 @@ class Jobs:
             advice = await self._admit(state, ready)
             return self._registration(state, replace(ready, submit_time=mint.now), evaluation, submission)
 
-        return _registered(await self._server.decide(decision), job.key, evaluation, (*warnings, *advice))
+        return _registered(await self._replica.decide(decision), job.key, evaluation, (*warnings, *advice))
 
     async def _admit(self, state: Snapshot, job: Job) -> tuple[str, ...]:
         """The warnings of a job that may be stored; raises Invalid with all problems of one that may not."""
-        admission = await admitted(state, job, self._server.config)
+        admission = await admitted(state, job, self._config)
         if admission.errors:
             raise Invalid(multi_error(admission.errors))
         return admission.warnings
@@ -101,7 +105,7 @@ class Jobs:
             job=job,
             evaluation=evaluation,
             submission=submission,
-            tracked_versions=self._server.config.job_tracked_versions,
+            tracked_versions=self._config.job_tracked_versions,
             based_on=(
                 expectation(state, "jobs", job.key),
                 expectation(state, "namespaces", job.namespace),
@@ -114,11 +118,11 @@ class Jobs:
 
         One that only launches others places nothing by itself: its failures are those that a child would meet now.
         """
-        state = self._server.state
+        state = self._replica.state
         known = state.jobs.get(job.key)
         job = with_descent_of(job, known)
         warnings = await self._admit(state, job)
-        mint = self._mint()
+        mint = self._replica.mint()
         job = replace(job, submit_time=mint.now)
         changes = await _compared(known, job) if diff else None
         launch = next_launch(job.periodic, mint.now) if job.periodic is not None and job.periodic.enabled else None
@@ -142,8 +146,8 @@ class Jobs:
 
     async def _tried(self, state: Snapshot, job: Job, now: UnixNano) -> scheduler.Attempt:
         """What registering a job would place on the state."""
-        seed = int(self._server.env.uuid().replace("-", ""), 16)
-        attempt = partial(scheduler.dry_run, state, job, now=now, seed=seed, **self._server.limits)
+        seed = int(self._replica.env.uuid().replace("-", ""), 16)
+        attempt = partial(scheduler.dry_run, state, job, now=now, seed=seed, **self._limits)
         is_large = attempt_size(state, job) > THREAD_COUNT or is_costly(job)
         return await asyncio.to_thread(attempt) if is_large else attempt()
 
@@ -157,7 +161,7 @@ class Jobs:
         no_shutdown_delay: bool = False,
     ) -> JobRegistered:
         """Stop a job, or delete it when `purge`; an unknown job only gets an evaluation."""
-        key, mint = (namespace, job_id), self._mint()
+        key, mint = (namespace, job_id), self._replica.mint()
         evaluation = asked_evaluation(key, status.TRIGGER_JOB_DEREGISTER, mint, priority=eval_priority)
         if no_shutdown_delay:
             live = await self._allocs_of(key, lambda alloc: not is_client_terminal(alloc))
@@ -168,25 +172,25 @@ class Jobs:
             purge=purge,
             evaluation=evaluation,
             submit_time=mint.now,
-            priority_default=self._server.config.job_default_priority,
+            priority_default=self._config.job_default_priority,
         )
-        return _registered(await self._server.propose(command), key, evaluation)
+        return _registered(await self._replica.propose(command), key, evaluation)
 
     async def evaluate(self, namespace: str, job_id: str, *, force_reschedule: bool = False) -> JobRegistered:
         """Have a job scheduled again; `force_reschedule` replaces failed allocations at once."""
-        key, mint = (namespace, job_id), self._mint()
+        key, mint = (namespace, job_id), self._replica.mint()
         evaluation = asked_evaluation(key, status.TRIGGER_JOB_REGISTER, mint)
         if force_reschedule:
             failed = await self._allocs_of(key, _may_be_rescheduled)
             await self._mark(failed, DesiredTransition(force_reschedule=True), mint)
         command = EvaluateJob(namespace=namespace, job_id=job_id, evaluation=evaluation)
-        return _registered(await self._server.propose(command), key, evaluation)
+        return _registered(await self._replica.propose(command), key, evaluation)
 
     async def revert(
         self, namespace: str, job_id: str, version: int, *, enforce_prior_version: int | None = None
     ) -> JobRegistered:
         """Register an earlier version of a job again, as a new version."""
-        key, mint = (namespace, job_id), self._mint()
+        key, mint = (namespace, job_id), self._replica.mint()
         evaluation = asked_evaluation(key, status.TRIGGER_JOB_REGISTER, mint)
         advice: tuple[str, ...] = ()
 
@@ -199,12 +203,12 @@ class Jobs:
             command = self._registration(state, job, evaluation, state.job_submissions.get((*key, version)))
             return replace(command, based_on=(*command.based_on, expectation(state, "job_versions", (*key, version))))
 
-        return _registered(await self._server.decide(decision), key, evaluation, advice)
+        return _registered(await self._replica.decide(decision), key, evaluation, advice)
 
     async def set_stability(self, namespace: str, job_id: str, version: int, *, stable: bool) -> int:
         """Mark a version as stable or not; the index of the change."""
         command = SetJobStability(namespace=namespace, job_id=job_id, version=version, stable=stable)
-        return (await self._server.propose(command)).index
+        return (await self._replica.propose(command)).index
 
     async def scale(
         self,
@@ -216,7 +220,7 @@ class Jobs:
         enforce_index: int | None = None,
     ) -> JobRegistered:
         """Change a group's count to the event's; without a count the event is only remembered."""
-        key, mint = (namespace, job_id), self._mint()
+        key, mint = (namespace, job_id), self._replica.mint()
         evaluation = None
         if event.count is not None:
             evaluation = asked_evaluation(key, status.TRIGGER_SCALING, mint)
@@ -228,17 +232,17 @@ class Jobs:
             event=replace(event, time=mint.now),
             enforce_index=enforce_index,
             evaluation=evaluation,
-            count_max=self._server.config.job_max_count,
-            tracked_versions=self._server.config.job_tracked_versions,
+            count_max=self._config.job_max_count,
+            tracked_versions=self._config.job_tracked_versions,
         )
-        return _registered(await self._server.propose(command), key, evaluation)
+        return _registered(await self._replica.propose(command), key, evaluation)
 
     async def dispatch(self, namespace: str, job_id: str, request: DispatchRequest = PLAIN_DISPATCH) -> JobDispatched:
         """Make a child of a parameterized job; a known idempotency token gives the child that it made before."""
-        priority_max = self._server.config.job_max_priority
+        priority_max = self._config.job_max_priority
         if request.priority and not 1 <= request.priority <= priority_max:
             raise Invalid(f"Job priority must be between [1, {priority_max}]")
-        mint = self._mint()
+        mint = self._replica.mint()
         child_id = dispatch_id(job_id, template=request.id_prefix, at=mint.now, suffix=mint.new_id())
         evaluation = asked_evaluation((namespace, child_id), status.TRIGGER_JOB_REGISTER, mint)
         command = DispatchJob(
@@ -252,7 +256,7 @@ class Jobs:
             evaluation=evaluation,
             now=mint.now,
         )
-        committed = await self._server.propose(command)
+        committed = await self._replica.propose(command)
         child = committed.state.jobs.get((namespace, child_id))
         if child is None:  # the token made another child before
             earlier = committed.state.jobs.where("token", (namespace, job_id, request.idempotency_token))[0]
@@ -270,7 +274,7 @@ class Jobs:
 
     async def force_periodic(self, namespace: str, job_id: str) -> JobRegistered:
         """Launch a periodic job now, beside its schedule."""
-        return await self._launch((namespace, job_id), self._server.env.now())
+        return await self._launch((namespace, job_id), self._replica.env.now())
 
     async def launch(self, parent: Job, at: UnixNano) -> JobRegistered:
         """The periodic job's child for the time `at` of its schedule.
@@ -282,7 +286,7 @@ class Jobs:
 
     async def _launch(self, key: JobKey, at: UnixNano, *, specification_index: int = 0) -> JobRegistered:
         namespace, job_id = key
-        child_key, mint = (namespace, periodic_child_id(job_id, at)), self._mint()
+        child_key, mint = (namespace, periodic_child_id(job_id, at)), self._replica.mint()
         evaluation = asked_evaluation(child_key, status.TRIGGER_PERIODIC, mint)
         command = LaunchPeriodicJob(
             namespace=namespace,
@@ -292,30 +296,27 @@ class Jobs:
             evaluation=evaluation,
             now=mint.now,
         )
-        return _registered(await self._server.propose(command), child_key, evaluation)
+        return _registered(await self._replica.propose(command), child_key, evaluation)
 
     async def validate(self, job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Everything that is wrong with the job, and what it should be warned of."""
-        admission = await admitted(self._server.state, job, self._server.config)
+        admission = await admitted(self._replica.state, job, self._config)
         return admission.errors, admission.warnings
 
     async def _mark(self, alloc_ids: Sequence[str], transition: DesiredTransition, mint: Mint) -> None:
         """Store what is wanted of allocations, in commands of some each."""
-        async for part in self._server.writer.turns.slices(alloc_ids, MARKED_TOGETHER):
+        async for part in self._replica.turns.slices(alloc_ids, MARKED_TOGETHER):
             with suppress(NotFound):  # all of them were collected meanwhile
                 command = SetDesiredTransitions(transitions=dict.fromkeys(part, transition), now=mint.now)
-                await self._server.propose(command)
+                await self._replica.propose(command)
 
     async def _allocs_of(self, key: JobKey, wanted: Callable[[Allocation], bool]) -> tuple[str, ...]:
         """The ids of a job's allocations that are wanted; of a job that is gone, none."""
-        state, found = self._server.state, list[str]()
+        state, found = self._replica.state, list[str]()
         allocs = state.allocs.each_where("job", key) if key in state.jobs else iter(())
-        async for part in self._server.writer.turns.slices(allocs):
+        async for part in self._replica.turns.slices(allocs):
             found += [alloc.id for alloc in part if wanted(alloc)]
         return tuple(found)
-
-    def _mint(self) -> Mint:
-        return Mint(self._server.env.now(), self._server.env.uuid)
 
 
 async def _compared(known: Job | None, job: Job) -> JobDiff:

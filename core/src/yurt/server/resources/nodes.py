@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from yurt.duties.drain import drain_strategy
 from yurt.duties.nodes import cluster_event
@@ -12,15 +11,12 @@ from yurt.fsm.eval_triggers import Mint, triggered_ids
 from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.log.log_writer import Committed
+from yurt.server.log.replica import Replica
 from yurt.server.results import NodeUpdated
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.commands import DeleteNodes, EvalSeed, EvaluateNode, Expectation, SetNodeDrain, SetNodeEligibility
 from yurt.structs.node import DrainMetadata, DrainSpec, DrainStrategy, Node, NodeEvent
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
-
 
 Check = Callable[[Snapshot], None]
 """Raises NotFound where the caller may not change the node, as a state has it."""
@@ -37,15 +33,15 @@ class Nodes:
     row: `apply` rejects the command when the row has changed, and the decision is made again.
     """
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
 
     async def set_eligibility(self, node_id: str, eligibility: str, *, check: Check = _anybody) -> NodeUpdated:
         """Allow or forbid new allocations on a node; what becomes eligible is looked at by the jobs that it is for."""
         known = status.ELIGIBILITIES.get(eligibility)
         if known is None:
             raise Invalid(f'invalid scheduling eligibility "{eligibility}"')
-        mint = self._mint()
+        mint = self._replica.mint()
         seed = mint.seed()
         event = cluster_event(f"Node marked as {eligibility} for scheduling", mint.now)
 
@@ -55,27 +51,27 @@ class Nodes:
                 node_id=node_id, eligibility=known, event=event, seed=seed, based_on=_basis(state, node_id)
             )
 
-        return _updated(await self._server.decide(decision), seed, node_id)
+        return _updated(await self._replica.decide(decision), seed, node_id)
 
     async def evaluate(self, node_id: str, *, check: Check = _anybody) -> NodeUpdated:
         """Have the jobs of a node scheduled again."""
-        seed = self._mint().seed()
+        seed = self._replica.mint().seed()
 
         async def decision(state: Snapshot) -> EvaluateNode:
             check(state)
             return EvaluateNode(node_id=node_id, seed=seed, based_on=_basis(state, node_id))
 
-        return _updated(await self._server.decide(decision), seed, node_id)
+        return _updated(await self._replica.decide(decision), seed, node_id)
 
     async def purge(self, node_id: str, *, check: Check = _anybody) -> NodeUpdated:
         """Forget a node; its jobs are scheduled again."""
-        seed = self._mint().seed()
+        seed = self._replica.mint().seed()
 
         async def decision(state: Snapshot) -> DeleteNodes:
             check(state)
             return DeleteNodes(node_ids=(node_id,), seed=seed, based_on=_basis(state, node_id))
 
-        return _updated(await self._server.decide(decision), seed, node_id)
+        return _updated(await self._replica.decide(decision), seed, node_id)
 
     async def drain(
         self,
@@ -87,7 +83,7 @@ class Nodes:
         check: Check = _anybody,
     ) -> NodeUpdated:
         """Start or change a node's drain, or end it when `spec` is None."""
-        mint = self._mint()
+        mint = self._replica.mint()
         seed = mint.seed()
 
         async def decision(state: Snapshot) -> SetNodeDrain:
@@ -106,10 +102,7 @@ class Nodes:
                 based_on=_basis(state, node_id),
             )
 
-        return _updated(await self._server.decide(decision), seed, node_id)
-
-    def _mint(self) -> Mint:
-        return Mint(self._server.env.now(), self._server.env.uuid)
+        return _updated(await self._replica.decide(decision), seed, node_id)
 
 
 def _basis(state: Snapshot, node_id: str) -> tuple[Expectation, ...]:

@@ -11,15 +11,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from yurt.sdk.errors import Unavailable, YurtError
 from yurt.sdk.value import replace
+from yurt.server.log.replica import Replica
+from yurt.server.metrics import Metrics
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands import DeleteNamespaces, DeleteNodePools, UpsertNamespaces, UpsertNodePools
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -68,9 +67,10 @@ def difference(theirs: Iterable[T], ours: Mapping[str, T], *, fixed: frozenset[s
 class Replication:
     """The copying of one region."""
 
-    def __init__(self, server: Server, authority: AuthoritativeRegion) -> None:
-        self._server = server
+    def __init__(self, replica: Replica, authority: AuthoritativeRegion, metrics: Metrics) -> None:
+        self._replica = replica
         self._authority = authority
+        self._metrics = metrics
 
     async def run(self) -> None:
         """Copy until cancelled."""
@@ -84,29 +84,29 @@ class Replication:
             try:
                 index = await step(index)
             except YurtError as error:
-                self._server.metrics.count("replication.failed")
+                self._metrics.count("replication.failed")
                 if str(error) != problem:
                     problem = str(error)
                     log.warning("copying the %s of the authoritative region failed: %s", what, error)
-                await self._server.env.sleep(pause_s * (1 + self._server.env.random()))
+                await self._replica.env.sleep(pause_s * (1 + self._replica.env.random()))
                 pause_s, index = min(pause_s * 2, PAUSE_MAX_S), 0
             else:
-                self._server.metrics.count("replication.pulled")
+                self._metrics.count("replication.pulled")
                 pause_s, problem = PAUSE_FIRST_S, ""
 
     async def _namespaces(self, index: int) -> int:
         pulled = await self._authority.namespaces(min_index=index, wait_s=WAIT_S)
-        found = difference(pulled.rows, _by_name(self._server.state.namespaces.values()), fixed=frozenset())
+        found = difference(pulled.rows, _by_name(self._replica.state.namespaces.values()), fixed=frozenset())
         if found.put:
-            await self._server.propose(UpsertNamespaces(namespaces=found.put))
+            await self._replica.propose(UpsertNamespaces(namespaces=found.put))
         kept = await self._delete(found.delete, lambda name: DeleteNamespaces(names=(name,)))
         return self._next("namespaces", pulled.at, found, kept)
 
     async def _node_pools(self, index: int) -> int:
         pulled = await self._authority.node_pools(min_index=index, wait_s=WAIT_S)
-        found = difference(pulled.rows, _by_name(self._server.state.node_pools.values()), fixed=BUILT_IN)
+        found = difference(pulled.rows, _by_name(self._replica.state.node_pools.values()), fixed=BUILT_IN)
         if found.put:
-            await self._server.propose(UpsertNodePools(pools=found.put))
+            await self._replica.propose(UpsertNodePools(pools=found.put))
         kept = await self._delete(found.delete, lambda name: DeleteNodePools(names=(name,)))
         return self._next("node pools", pulled.at, found, kept)
 
@@ -120,7 +120,7 @@ class Replication:
         kept = []
         for name in names:
             try:
-                await self._server.propose(command(name))
+                await self._replica.propose(command(name))
             except Unavailable:
                 raise
             except YurtError as error:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from yurt.sdk.errors import Invalid, NotFound
+from yurt.server.log.replica import Replica
 from yurt.structs.commands import DeregisterServices, RegisterServices
 from yurt.structs.service import ServiceRegistration
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
 
 SERVICES_MAX = 1_000
 """Registrations in one call."""
@@ -18,25 +14,25 @@ SERVICES_MAX = 1_000
 class Services:
     """Operations on service registrations."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
 
     async def register(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
         """Store what runs on a node; the index at which it is stored."""
-        if node_id not in self._server.state.nodes:
+        if node_id not in self._replica.state.nodes:
             raise NotFound("node not found")
         if len(services) > SERVICES_MAX:
             raise Invalid(f"at most {SERVICES_MAX} services may be registered at once, not {len(services)}")
         strange = next((service for service in services if service.node_id != node_id), None)
         if strange is not None:
             raise Invalid(f'service "{strange.id}" does not belong to node {node_id}')
-        return (await self._server.propose(RegisterServices(services=services))).index
+        return (await self._replica.propose(RegisterServices(services=services))).index
 
     async def deregister(self, node_id: str, ids: tuple[str, ...]) -> int:
         """Forget what no longer runs on a node; ids of other nodes are left alone."""
-        return (await self._server.propose(DeregisterServices(ids=ids, node_id=node_id))).index
+        return (await self._replica.propose(DeregisterServices(ids=ids, node_id=node_id))).index
 
     async def delete(self, namespace: str, name: str, service_id: str) -> int:
         """Forget one instance of a service; raises NotFound."""
         command = DeregisterServices(ids=(service_id,), namespace=namespace, name=name)
-        return (await self._server.propose(command)).index
+        return (await self._replica.propose(command)).index

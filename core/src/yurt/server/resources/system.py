@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from yurt.duties.gc import Cutoffs, Garbage, Step, collect, dead_jobs, left_behind
 from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import UnixNano
+from yurt.server.config import ServerConfig
 from yurt.server.keys.root_key_gc import RootKeyCollector
 from yurt.server.log.log_writer import Stale
+from yurt.server.log.server_log import ServerLog
 from yurt.server.resources.acl_tokens import AclTokens
+from yurt.server.scheduling.replay import History
 from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
 from yurt.structs.commands import DeleteJobs, SetAutopilotConfiguration, SetSchedulerConfiguration
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
 
 NANO = 1_000_000_000
 STEPS_A_SLICE: Final = 500
@@ -26,31 +26,44 @@ STEPS_A_SLICE: Final = 500
 class System:
     """Operations on the cluster as a whole."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(
+        self,
+        log: ServerLog,
+        config: ServerConfig,
+        *,
+        history: History,
+        root_keys: RootKeyCollector,
+        acl_tokens: AclTokens,
+    ) -> None:
+        self._log = log
+        self._replica = log.replica
+        self._config = config
+        self._history = history
+        self._root_keys = root_keys
+        self._acl_tokens = acl_tokens
 
     async def collect_garbage(self) -> int:
         """Forget everything that is over, however young; how many commands that took."""
-        now = self._server.env.now()
+        now = self._replica.env.now()
         count = await self._collect(Cutoffs(eval=now, batch_eval=now, job=now, node=now, deployment=now), now)
-        count += await RootKeyCollector(self._server).collect()
-        count += await AclTokens(self._server).collect(age_s=0.0)
+        count += await self._root_keys.collect()
+        count += await self._acl_tokens.collect(age_s=0.0)
         await self._release_rows()
         return count
 
     async def _release_rows(self) -> None:
         """Let go of deleted rows also where they could still be asked for: in old events and in a dev agent's log."""
-        server = self._server
-        server.events.forget(server.state)
-        if server.config.dev and not server.history.first:
-            await server.command_log.trim(server.state.index, keep=0)
+        state = self._replica.state
+        self._log.events.forget(state)
+        if self._config.dev and not self._history.first:
+            await self._log.command_log.trim(state.index, keep=0)
 
     async def run_garbage_collection(self) -> None:
         """Forget what is over and old enough, each interval, until cancelled."""
-        thresholds = self._server.config.gc
+        thresholds = self._config.gc
         while True:
-            await self._server.env.sleep(thresholds.interval_s)
-            now = self._server.env.now()
+            await self._replica.env.sleep(thresholds.interval_s)
+            now = self._replica.env.now()
             cutoffs = Cutoffs(
                 eval=_before(now, thresholds.eval_s),
                 batch_eval=_before(now, thresholds.batch_eval_s),
@@ -59,7 +72,7 @@ class System:
                 deployment=_before(now, thresholds.deployment_s),
             )
             await self._collect(cutoffs, now)
-            await AclTokens(self._server).collect(age_s=thresholds.acl_token_s)
+            await self._acl_tokens.collect(age_s=thresholds.acl_token_s)
 
     async def set_scheduler_config(
         self, configuration: SchedulerConfiguration, *, check_index: int | None = None
@@ -68,27 +81,27 @@ class System:
         if configuration.scheduler_algorithm not in ("binpack", "spread"):
             raise Invalid(f'invalid scheduler algorithm "{configuration.scheduler_algorithm}": write binpack or spread')
         command = SetSchedulerConfiguration(configuration=configuration, check_index=check_index)
-        return (await self._server.propose(command)).index
+        return (await self._replica.propose(command)).index
 
     async def set_autopilot_config(
         self, configuration: AutopilotConfiguration, *, check_index: int | None = None
     ) -> int:
         """Replace how servers mind themselves; Conflict when its last change is not `check_index`."""
         command = SetAutopilotConfiguration(configuration=configuration, check_index=check_index)
-        return (await self._server.propose(command)).index
+        return (await self._replica.propose(command)).index
 
     async def _collect(self, cutoffs: Cutoffs, now: UnixNano) -> int:
         """Jobs first: what they leave behind goes when they are gone."""
-        count = await self._forget(dead_jobs(self._server.state, cutoffs, now), Garbage(cutoffs, now))
-        count += await self._forget(collect(self._server.state, cutoffs, now), Garbage(cutoffs, now))
-        self._server.state.release_changes()
-        self._server.history.forget(self._server.state)
+        count = await self._forget(dead_jobs(self._replica.state, cutoffs, now), Garbage(cutoffs, now))
+        count += await self._forget(collect(self._replica.state, cutoffs, now), Garbage(cutoffs, now))
+        self._replica.state.release_changes()
+        self._history.forget(self._replica.state)
         return count
 
     async def _forget(self, steps: Iterator[Step], garbage: Garbage) -> int:
         """Delete what the steps find, a small batch as soon as it is found; how many commands that took."""
         count = 0
-        async for part in self._server.writer.turns.slices(steps, STEPS_A_SLICE):
+        async for part in self._replica.turns.slices(steps, STEPS_A_SLICE):
             for found in part:
                 if garbage.add(found):
                     count += await self._delete(garbage)
@@ -96,13 +109,13 @@ class System:
 
     async def _delete(self, garbage: Garbage) -> int:
         count = 0
-        for command in tuple(garbage.commands(self._server.state)):
+        for command in tuple(garbage.commands(self._replica.state)):
             with suppress(Stale, NotFound):
-                await self._server.propose(command)
+                await self._replica.propose(command)
                 count += 1
-            await self._server.writer.turns.next()
+            await self._replica.turns.next()
             if isinstance(command, DeleteJobs):
-                steps = left_behind(self._server.state, command.keys)
+                steps = left_behind(self._replica.state, command.keys)
                 count += await self._forget(steps, garbage.of_left_behind())
         return count
 

@@ -6,18 +6,16 @@ be read, as by anyone who reaches the API.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from yurt.api.encode import to_wire
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied
-from yurt.server.resources.variables import metadata_of
+from yurt.server.log.replica import Replica
+from yurt.server.resources.variables import Variables, metadata_of
 from yurt.state import Snapshot
 from yurt.state.watch import WatchKey
 from yurt.structs.questions import is_client_terminal
 from yurt.structs.rpc import TemplateAnswer, TemplateQuery
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
 
 WAIT_MAX_S = 600.0
 
@@ -25,14 +23,15 @@ WAIT_MAX_S = 600.0
 class TemplateQueries:
     """Answers to templates."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, replica: Replica, variables: Variables) -> None:
+        self._replica = replica
+        self._variables = variables
 
     async def ask(self, query: TemplateQuery) -> TemplateAnswer:
         """The answer once it may be newer than the query's index; raises NotFound, PermissionDenied or Invalid."""
         self._check(query)
         table, key = _watched(query)
-        state = await self._server.wait_past(
+        state = await self._replica.wait_past(
             [key],
             lambda state: _index(state, table, query.min_index),
             min_index=query.min_index,
@@ -43,7 +42,7 @@ class TemplateQueries:
         return TemplateAnswer(index=index, exists=found is not None, data=found)
 
     def _check(self, query: TemplateQuery) -> None:
-        alloc = self._server.state.allocs.get(query.alloc_id)
+        alloc = self._replica.state.allocs.get(query.alloc_id)
         if alloc is None:
             raise NotFound(f"allocation {query.alloc_id[:36]} not found")
         if alloc.node_id != query.node_id or is_client_terminal(alloc):
@@ -57,7 +56,7 @@ class TemplateQueries:
                 return _service_names(state, query.namespace)
             case "variable":
                 found = state.variables.get((query.namespace, query.name))
-                return None if found is None else to_wire(self._server.variables.open(found))
+                return None if found is None else to_wire(self._variables.open(found))
             case "variables":
                 return _metadata(state, query)
         raise AssertionError(query.kind)

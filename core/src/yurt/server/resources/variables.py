@@ -9,16 +9,19 @@ import asyncio
 import re
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from yurt.duties.variable_locks import VariableLocks
 from yurt.lifecycle.durations import duration_text as format_duration
 from yurt.sdk.errors import Conflict, Invalid, NotFound, YurtError
 from yurt.sdk.value import Duration, replace, seconds
+from yurt.server.keys.keyring import Keyring
+from yurt.server.keys.root_keys import RootKeys
 from yurt.server.keys.sealing import opened, sealed
-from yurt.server.log.decisions import decide
+from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.log_writer import Committed, Stale, error_of
+from yurt.server.log.replica import Replica
 from yurt.server.log.state_waits import wait_for
+from yurt.state import Changes, Snapshot
 from yurt.structs.commands import (
     AnyCommand,
     DeleteVariable,
@@ -28,10 +31,6 @@ from yurt.structs.commands import (
     ReleaseVariableLock,
 )
 from yurt.structs.variable import EncryptedVariable, LockView, Variable, VariableLock, VariableMetadata
-
-if TYPE_CHECKING:
-    from yurt.server.server import Server
-    from yurt.state import Changes, Snapshot
 
 VariableKey = tuple[str, str]
 """(namespace, path)."""
@@ -110,8 +109,11 @@ def checked_lock(ttl: Duration | None, delay: Duration | None) -> VariableLock:
 class Variables:
     """Operations on variables, and the leader's clock for their locks."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
+    def __init__(self, replica: Replica, leader: CurrentLeader, *, root_keys: RootKeys, keyring: Keyring) -> None:
+        self._replica = replica
+        self._leader = leader
+        self._root_keys = root_keys
+        self._keyring = keyring
         self._locks = VariableLocks()
         self._changed = asyncio.Event()
 
@@ -124,7 +126,7 @@ class Variables:
             modify_index=variable.modify_index,
             create_time=variable.create_time,
             modify_time=variable.modify_time,
-            items=opened(self._server.keyring, variable),
+            items=opened(self._keyring, variable),
             lock=_lock_view(variable.lock, is_holder=is_holder),
         )
 
@@ -135,7 +137,7 @@ class Variables:
         check_path(path)
         check_items(items)
         variable = await self._sealed(namespace, path, items)
-        command = PutVariable(variable=variable, check_index=check_index, lock_id=lock_id, now=self._server.env.now())
+        command = PutVariable(variable=variable, check_index=check_index, lock_id=lock_id, now=self._replica.env.now())
         key = (namespace, path)
         return self._written(await self._committed(key, command), key, lock_id=lock_id)
 
@@ -150,45 +152,45 @@ class Variables:
         check_path(path)
         if items:
             check_items(items)
-        key, own = (namespace, path), lock if lock.id else replace(lock, id=self._server.env.uuid())
+        key, own = (namespace, path), lock if lock.id else replace(lock, id=self._replica.env.uuid())
 
         async def decision(state: Snapshot) -> LockVariable:
             known = state.variables.get(key)
             holds = known is not None and known.lock is not None and known.lock.id == lock.id and bool(lock.id)
-            if not holds and self._locks.is_delayed(key, self._server.env.now()):
+            if not holds and self._locks.is_delayed(key, self._replica.env.now()):
                 raise self._conflict(state, key, "variable is locked, or its lock has ended a moment ago")
             variable = replace(await self._sealed(namespace, path, items), lock=own)
-            return LockVariable(variable=variable, keeps_items=not items, now=self._server.env.now())
+            return LockVariable(variable=variable, keeps_items=not items, now=self._replica.env.now())
 
-        committed = await decide(self._server, decision, propose=partial(self._committed, key))
+        committed = await self._replica.decide(decision, propose=partial(self._committed, key))
         return self._written(committed, key, lock_id=own.id)
 
     async def renew(self, namespace: str, path: str, lock_id: str) -> VariableMetadata:
         """Give a lock its whole time again; raises NotFound or VariableConflict."""
         key = (namespace, check_path(path))
-        await self._server.confirm()  # the leader's clock decides, and only one server has it
-        state = self._server.state
+        await self._leader.confirm()  # the leader's clock decides, and only one server has it
+        state = self._replica.state
         known = state.variables.get(key)
         if known is None:
             raise NotFound("variable not found")
-        if not lock_id or not self._locks.renew(key, lock_id, self._server.env.now()):
+        if not lock_id or not self._locks.renew(key, lock_id, self._replica.env.now()):
             raise self._conflict(state, key, "variable does not hold this lock")
         return replace(metadata_of(known), lock=_lock_view(known.lock, is_holder=True))
 
     async def release(self, namespace: str, path: str, lock_id: str) -> Variable:
         """End a lock; raises NotFound or VariableConflict."""
         check_path(path)
-        command = ReleaseVariableLock(namespace=namespace, path=path, lock_id=lock_id, now=self._server.env.now())
+        command = ReleaseVariableLock(namespace=namespace, path=path, lock_id=lock_id, now=self._replica.env.now())
         key = (namespace, path)
         return self._written(await self._committed(key, command), key, lock_id="")
 
     async def _sealed(self, namespace: str, path: str, items: Mapping[str, str]) -> EncryptedVariable:
-        key = await self._server.root_keys.active()
-        return sealed(self._server.keyring, key.key_id, namespace=namespace, path=path, items=items)
+        key = await self._root_keys.active()
+        return sealed(self._keyring, key.key_id, namespace=namespace, path=path, items=items)
 
     async def _committed(self, key: VariableKey, command: AnyCommand) -> Committed:
         """What `apply` made of a command; a conflict tells the variable as it was at the command's position."""
-        committed = await self._server.writer.submit(command)
+        committed = await self._replica.writer.submit(command)
         if not isinstance(committed.result, Rejected):
             return committed
         error = error_of(committed.result)
@@ -208,30 +210,30 @@ class Variables:
 
     def restore(self, state: Snapshot) -> None:
         """Give every lock its whole time: the last leader's clock is not known."""
-        self._locks.restore(state.variables.where("locked", "locked"), self._server.env.now())
+        self._locks.restore(state.variables.where("locked", "locked"), self._replica.env.now())
 
     def observe(self, changes: Changes) -> None:
         """Follow locks that come and go."""
         for change in changes:
             if change.table == "variables":
                 variable: EncryptedVariable = change.after or change.before
-                self._locks.follow(variable.key, change.after, self._server.env.now())
+                self._locks.follow(variable.key, change.after, self._replica.env.now())
                 self._changed.set()
 
     async def run(self) -> None:
         """End locks whose time is over, until cancelled."""
-        env = self._server.env
+        env = self._replica.env
         while True:
             self._changed.clear()
             for (namespace, path), lock_id in self._locks.take_expired(env.now()):
                 command = ReleaseVariableLock(namespace=namespace, path=path, lock_id=lock_id, now=env.now())
                 try:
-                    await self._server.propose(command)
+                    await self._replica.propose(command)
                 except (NotFound, Conflict):
                     continue
                 except YurtError:
                     self._locks.follow(
-                        (namespace, path), self._server.state.variables.get((namespace, path)), env.now()
+                        (namespace, path), self._replica.state.variables.get((namespace, path)), env.now()
                     )
                     raise
             ends_at = self._locks.next_end()

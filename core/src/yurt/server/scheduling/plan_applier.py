@@ -90,16 +90,26 @@ class _Landed(NamedTuple):
 class PlanApplier:
     """The plan queue and the loop that works it off."""
 
-    def __init__(self, *, env: Env, writer: LogWriter, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        *,
+        env: Env,
+        writer: LogWriter,
+        metrics: Metrics,
+        limits: Mapping[str, LimitsOf],
+        history: History | None = None,
+        rejections: Rejections | None = None,
+    ) -> None:
+        """`limits` is what the check is given besides the state: `limits`, or nothing.
+
+        `history` keeps states for replays, where the log does not; `rejections` counts the nodes that refuse plans.
+        """
         self._env = env
         self._writer = writer
         self._metrics = metrics
-        self.limits: Mapping[str, LimitsOf] = {}
-        """What the scheduler and the check are given besides the state: `limits`, or nothing."""
-        self.history: History | None = None
-        """States kept for replays, where the log does not."""
-        self.rejections: Rejections | None = None
-        """Counts the nodes that refuse plans, where that is asked for."""
+        self._limits = limits
+        self.history = history
+        self._rejections = rejections
         self._queue: PlanQueue[_Submission] = PlanQueue()
         self._arrived = asyncio.Event()
         self._in_flight: scheduler.InFlightPlans | None = None
@@ -174,14 +184,14 @@ class PlanApplier:
         state, view = self._writer.state, self.foreseen()
         started = self._env.monotonic()
         if size_of(plan) > THREAD_SIZE:
-            result = await asyncio.to_thread(scheduler.check_plan, view, plan, **self.limits)
+            result = await asyncio.to_thread(scheduler.check_plan, view, plan, **self._limits)
             await self._writer.turns.next()
         else:
-            result = scheduler.check_plan(view, plan, **self.limits)
+            result = scheduler.check_plan(view, plan, **self._limits)
         accepted = result.accepted
         self._metrics.observe_plan(plan, result, self._env.monotonic() - started)
-        if self.rejections is not None and result.rejected_nodes:
-            self._take_out(result, self.rejections)
+        if self._rejections is not None and result.rejected_nodes:
+            self._take_out(result, self._rejections)
         evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)
         if accepted.is_empty and not result.is_full:
             return replace(result, refresh_index=max(result.refresh_index, state.index))

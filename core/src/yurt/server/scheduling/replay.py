@@ -17,7 +17,9 @@ import msgspec
 from yurt.fsm import apply
 from yurt.fsm import snapshot as snapshots
 from yurt.sdk.errors import Conflict, NotFound
+from yurt.server.log.replica import Replica
 from yurt.state import Snapshot
+from yurt.storage.log import CommandLog
 from yurt.structs.commands import AnyCommand, ApplyPlan, StagePlan
 from yurt.structs.evaluation import AttemptRecord, Evaluation
 from yurt.structs.explain.explanation import Replay, ReplayedAttempt
@@ -26,7 +28,6 @@ from yurt.structs.plan import Plan
 
 if TYPE_CHECKING:
     from yurt.scheduler.capacity.limits import LimitsOf
-    from yurt.server.server import Server
 
 STATES_KEPT: Final = 3
 BATCHES_APART: Final = 128
@@ -80,19 +81,80 @@ class _Found(NamedTuple):
     plans: list[tuple[int, Plan]]
 
 
-async def replay(server: Server, eval_id: str) -> Replay:
-    """Make an evaluation's recorded attempts again; raises NotFound, or Conflict when the log does not reach back."""
-    evaluation = server.state.evals.get(eval_id)
-    if evaluation is None:
-        raise NotFound("eval not found")
-    if not evaluation.attempts:
-        raise Conflict(f'evaluation "{eval_id}" was not scheduled yet (it is {evaluation.status}): nothing to replay')
-    wanted = [_Wanted(record, _before(server.state, record)) for record in evaluation.attempts]
-    base = await _base(server, min(entry.record.state_index for entry in wanted))
-    found = await _read(server, base, evaluation, wanted=wanted)
-    return await asyncio.to_thread(
-        partial(_again, evaluation, wanted, found, base_index=base.index, limits=server.limits)
-    )
+class Replays:
+    """Makes the recorded attempts of evaluations again."""
+
+    def __init__(
+        self, replica: Replica, command_log: CommandLog, *, history: History, limits: Mapping[str, LimitsOf]
+    ) -> None:
+        self._replica = replica
+        self._log = command_log
+        self._history = history
+        self._limits = limits
+
+    async def replay(self, eval_id: str) -> Replay:
+        """Make an evaluation's attempts again and compare; raises NotFound, or Conflict when the log is too short."""
+        state = self._replica.state
+        evaluation = state.evals.get(eval_id)
+        if evaluation is None:
+            raise NotFound("eval not found")
+        if not evaluation.attempts:
+            text = f'evaluation "{eval_id}" was not scheduled yet (it is {evaluation.status}): nothing to replay'
+            raise Conflict(text)
+        wanted = [_Wanted(record, _before(state, record)) for record in evaluation.attempts]
+        base = await self._base(min(entry.record.state_index for entry in wanted))
+        found = await self._read(base, evaluation, wanted=wanted)
+        return await asyncio.to_thread(
+            partial(_again, evaluation, wanted, found, base_index=base.index, limits=self._limits)
+        )
+
+    async def _base(self, index: int) -> Snapshot:
+        """A state not above the index."""
+        known = self._history.up_to(index)
+        if known is not None:
+            return known
+        stored = await self._log.load_snapshot(index)
+        if stored is not None:
+            return await asyncio.to_thread(snapshots.decode, stored[1])
+        return Snapshot.empty()
+
+    async def _read(self, base: Snapshot, evaluation: Evaluation, *, wanted: Sequence[_Wanted]) -> _Found:
+        """The states that the attempts were made on, and the plans of the log after the first of them."""
+        indexes = {entry.record.state_index for entry in wanted}
+        low, high = min(indexes), max(indexes)
+        end = max(evaluation.modify_index, *(entry.record.ahead for entry in wanted))
+        state = base
+        states: dict[int, Snapshot] = {base.index: base}
+        plans: list[tuple[int, Plan]] = []
+        try:
+            async for index, command in self._commands(base.index, end):
+                if index <= high:
+                    state = apply(state, command, index=index).state
+                if index in indexes:
+                    states[index] = state
+                if index > low and isinstance(command, ApplyPlan | StagePlan):
+                    plans.append((index, unpacked(command.plan)))
+        except Conflict as error:
+            raise Conflict(await self._too_old(low)) from error
+        if not indexes <= states.keys():
+            raise Conflict(await self._too_old(low))
+        return _Found(states, plans)
+
+    async def _commands(self, after: int, end: int) -> AsyncIterator[tuple[int, AnyCommand]]:
+        """Commands of the log in (after, end], with turns for others."""
+        async for entry in self._log.entries(after):
+            for index, command in enumerate(entry.commands, entry.first_index):
+                if after < index <= end:
+                    yield index, command
+            if entry.last_index >= end:
+                return
+            await asyncio.sleep(0)
+
+    async def _too_old(self, index: int) -> str:
+        newest = await self._log.load_snapshot()
+        first = self._history.first or (newest[0] if newest is not None else 0)
+        told = f"the state is kept from index {first} on" if first else "older entries of the log are gone"
+        return f"the state at index {index} is no longer kept: {told}"
 
 
 def _before(state: Snapshot, record: AttemptRecord) -> list[tuple[str, AttemptRecord]]:
@@ -110,58 +172,6 @@ def _before(state: Snapshot, record: AttemptRecord) -> list[tuple[str, AttemptRe
         found.append((after, first))
         after = first.after
     return found[::-1]
-
-
-async def _base(server: Server, index: int) -> Snapshot:
-    """A state not above the index."""
-    known = server.history.up_to(index)
-    if known is not None:
-        return known
-    stored = await server.command_log.load_snapshot(index)
-    if stored is not None:
-        return await asyncio.to_thread(snapshots.decode, stored[1])
-    return Snapshot.empty()
-
-
-async def _read(server: Server, base: Snapshot, evaluation: Evaluation, *, wanted: Sequence[_Wanted]) -> _Found:
-    """The states that the attempts were made on, and the plans of the log after the first of them."""
-    indexes = {entry.record.state_index for entry in wanted}
-    low, high = min(indexes), max(indexes)
-    end = max(evaluation.modify_index, *(entry.record.ahead for entry in wanted))
-    state = base
-    states: dict[int, Snapshot] = {base.index: base}
-    plans: list[tuple[int, Plan]] = []
-    try:
-        async for index, command in _commands(server, base.index, end):
-            if index <= high:
-                state = apply(state, command, index=index).state
-            if index in indexes:
-                states[index] = state
-            if index > low and isinstance(command, ApplyPlan | StagePlan):
-                plans.append((index, unpacked(command.plan)))
-    except Conflict as error:
-        raise Conflict(await _too_old(server, low)) from error
-    if not indexes <= states.keys():
-        raise Conflict(await _too_old(server, low))
-    return _Found(states, plans)
-
-
-async def _commands(server: Server, after: int, end: int) -> AsyncIterator[tuple[int, AnyCommand]]:
-    """Commands of the log in (after, end], with turns for others."""
-    async for entry in server.command_log.entries(after):
-        for index, command in enumerate(entry.commands, entry.first_index):
-            if after < index <= end:
-                yield index, command
-        if entry.last_index >= end:
-            return
-        await asyncio.sleep(0)
-
-
-async def _too_old(server: Server, index: int) -> str:
-    newest = await server.command_log.load_snapshot()
-    first = server.history.first or (newest[0] if newest is not None else 0)
-    told = f"the state is kept from index {first} on" if first else "older entries of the log are gone"
-    return f"the state at index {index} is no longer kept: {told}"
 
 
 def _again(

@@ -93,13 +93,15 @@ _Answer = Awaitable[PlanResult | tuple[Committed, ...]] | Exception
 class LeaderWork:
     """The queues of this server, while it leads."""
 
-    def __init__(self, *, env: Env, queue: EvalQueue, applier: PlanApplier, writer: LogWriter) -> None:
+    def __init__(
+        self, *, env: Env, queue: EvalQueue, applier: PlanApplier, writer: LogWriter, spare: int = BATCH
+    ) -> None:
+        """When more evaluations than `spare` are ready, some are handed to other servers' workers."""
         self._env = env
         self._queue = queue
         self._applier = applier
         self._writer = writer
-        self.spare = BATCH
-        """More ready evaluations than this are handed to other servers' workers."""
+        self._spare = spare
 
     async def take(self) -> list[Delivery]:
         """A batch for a worker of this server."""
@@ -107,7 +109,7 @@ class LeaderWork:
 
     async def take_spare(self, timeout_s: float) -> list[Delivery]:
         """A batch for a worker elsewhere; nothing when no more are ready than this server's workers will soon take."""
-        first = await self._queue.dequeue_above(self.spare, QUEUES, timeout_s=timeout_s)
+        first = await self._queue.dequeue_above(self._spare, QUEUES, timeout_s=timeout_s)
         return self._batch(first) if first is not None else []
 
     async def ack(self, *deliveries: Delivery) -> None:

@@ -19,17 +19,15 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from yurt import scheduler
 from yurt.broker import Delivery
 from yurt.rules.bounds import is_costly
-from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of
 from yurt.sdk.errors import Reason, YurtError
 from yurt.sdk.value import replace
-from yurt.server.log.state_waits import StateWaiter
+from yurt.server.log.replica import Replica
 from yurt.server.metrics import Metrics
 from yurt.server.peers import PlanReply
 from yurt.server.scheduling.plan_applier import outcome_evaluations
 from yurt.server.scheduling.replay import ATTEMPTS_KEPT
 from yurt.server.scheduling.work_sources import Made, View, Work, evaluation_size
-from yurt.state import Snapshot
 from yurt.structs.evaluation import AttemptRecord, Evaluation
 from yurt.structs.plan import Outcome
 
@@ -61,20 +59,11 @@ class _Tried(NamedTuple):
 class Worker:
     """One of the loops that schedule."""
 
-    def __init__(
-        self,
-        work: Work,
-        *,
-        env: Env,
-        current: Callable[[], Snapshot],
-        waiter: StateWaiter,
-        metrics: Metrics,
-        limits: Mapping[str, LimitsOf],
-    ) -> None:
+    def __init__(self, work: Work, replica: Replica, *, metrics: Metrics, limits: Mapping[str, LimitsOf]) -> None:
         self._work = work
-        self._env = env
-        self._current = current
-        self._waiter = waiter
+        self._replica = replica
+        self._env = replica.env
+        self._waiter = replica.waiter
         self._metrics = metrics
         self._limits = limits
         self._retrying = asyncio.Lock()
@@ -82,7 +71,7 @@ class Worker:
     async def run(self) -> None:
         """Serve evaluations until cancelled; what schedules is loaded while there is nothing to do yet."""
         await self._load()
-        await asyncio.to_thread(self._current().columns_maker())
+        await asyncio.to_thread(self._replica.state.columns_maker())
         while True:
             await self._serve(await self._work.take())
 
@@ -232,7 +221,7 @@ class Worker:
         self, evaluation: Evaluation, attempt: Callable[[], scheduler.Attempt], *records: AttemptRecord
     ) -> scheduler.Attempt:
         """Make an attempt, the last one of those recorded."""
-        state = self._current()
+        state = self._replica.state
         job = state.jobs.get((evaluation.namespace, evaluation.job_id))
         is_large = evaluation_size(state, evaluation) > THREAD_COUNT or (job is not None and is_costly(job))
         made = await asyncio.to_thread(attempt) if is_large else attempt()
@@ -254,7 +243,7 @@ class Worker:
             delivery.evaluation,
             seed=self._seed(),
             now=self._env.now(),
-            snapshot_index=self._current().index,
+            snapshot_index=self._replica.state.index,
             last=last,
         )
         await self._work.store(delivery, outcome_evaluations(outcome))

@@ -54,9 +54,9 @@ class SimulatedNode:
 
     async def join(self) -> None:
         """Register, report what runs, become ready."""
-        await self.server.register_node(RegisterNodeRequest(node=self.node))
+        await self.server.clients.calls.register_node(RegisterNodeRequest(node=self.node))
         await self.report(failures=False)
-        await self.server.heartbeat(self.node.id, status.NODE_READY)
+        await self.server.clients.calls.heartbeat(self.node.id, status.NODE_READY)
 
     async def turn(self, now_s: float, *, failures: bool) -> None:
         """One step of its life."""
@@ -67,7 +67,7 @@ class SimulatedNode:
         if stored is None or stored.status == status.NODE_DOWN:
             await self.join()
             return
-        await self.server.heartbeat(self.node.id, status.NODE_READY)
+        await self.server.clients.calls.heartbeat(self.node.id, status.NODE_READY)
         await self.report(failures=failures)
 
     async def report(self, *, failures: bool) -> None:
@@ -81,7 +81,7 @@ class SimulatedNode:
                 self._done[alloc.id] = self._untold[alloc.id] = made
         updates = tuple(self._untold.values())
         if updates:
-            await self.server.update_allocs(UpdateAllocsRequest(node_id=self.node.id, updates=updates))
+            await self.server.clients.calls.update_allocs(UpdateAllocsRequest(node_id=self.node.id, updates=updates))
             self._untold.clear()
 
     def fate(self, alloc: Allocation, *, failures: bool) -> AllocUpdate | None:
@@ -107,7 +107,7 @@ class SimulatedNode:
 
     def update(self, alloc: Allocation, client_status: ClientStatus, *, is_healthy: bool | None = None) -> AllocUpdate:
         """A report of that status."""
-        now = self.server.env.now()
+        now = self.server.replica.env.now()
         is_dead = client_status in status.CLIENT_TERMINAL
         state = TaskState(
             state="dead" if is_dead else "running",
@@ -161,10 +161,10 @@ class SimulatedCluster:
         name = self.chance.choice(("one", "two", "three", "bulk", "gpu", "cards"))
         server = self.lead()
         if self.chance.random() < 0.2 and server.state.jobs.get(("default", name)) is not None:
-            await server.jobs.deregister("default", name)
+            await server.resources.jobs.deregister("default", name)
             return
         job = self.some_job(name)
-        registered = await server.jobs.register(job)
+        registered = await server.resources.jobs.register(job)
         self.registered[registered.job_modify_index] = job
 
     def some_job(self, name: str) -> Job:

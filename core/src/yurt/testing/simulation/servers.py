@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from yurt.rpc.peer import ConnectionLost
 from yurt.runtime.env import Env
+from yurt.server.clients.node_authentication import NodeCredentials
+from yurt.server.clients.remote_clients import RemoteClient
 from yurt.server.config import ServerConfig
-from yurt.server.peers import LeaderPort, PeerPort
+from yurt.server.peers import LeaderPort, PeerPort, Peers
 from yurt.server.ports import NodePort
 from yurt.server.server import Server
 from yurt.testing.simulation.shared_log import LogView, SharedLog
 
 NAMES = ("srv1.global", "srv2.global", "srv3.global")
+
+
+def connected(
+    server: Server, node_id: str, secret_id: str, *, on_standing: Callable[[bool], None] = lambda _: None, **given: str
+) -> RemoteClient:
+    """A client that is connected to a server from elsewhere; `given` are further fields of its credentials."""
+    credentials = NodeCredentials(node_id=node_id, secret_id=secret_id, **given)
+    return server.clients.connect(credentials, on_standing=on_standing)
 
 
 class LocalPeers:
@@ -46,11 +56,12 @@ class LocalPeers:
 
     def leader(self, name: str) -> LeaderPort:
         """The calls that the other one carries out when it leads."""
-        return self._reach(name).leader_calls.here
+        server = self._reach(name)
+        return self._group.hanging_leaders.get(name, server.clients.local_calls)
 
     def node(self, name: str, node_id: str) -> NodePort:
         """A node that is connected to the other one."""
-        return self._reach(name).node_ports.here(node_id)
+        return self._reach(name).clients.node_ports.here(node_id)
 
     def _reach(self, name: str) -> Server:
         server = self._group.servers.get(name)
@@ -62,8 +73,12 @@ class LocalPeers:
 class ServerGroup:
     """Servers that may be started, stopped and cut off from each other."""
 
-    def __init__(self, env: Env, **config: Any) -> None:
+    def __init__(self, env: Env, *, peers: Mapping[str, Peers] | None = None, **config: Any) -> None:
+        """`peers`: how a server reaches the others, where not by direct calls."""
         self.env = env
+        self.hanging_leaders: dict[str, LeaderPort] = {}
+        """What answers in place of a server's own calls for leaders."""
+        self._peers = peers or {}
         self.log = SharedLog()
         self.servers: dict[str, Server] = {}
         self.members: set[str] = set()
@@ -94,8 +109,8 @@ class ServerGroup:
         """Start a server; set once it knows a leader."""
         number = len(self.members | {name})
         config = {"rpc_addr": f"10.0.0.{number}:4647"} | self._config
-        server = Server(ServerConfig(name=name, **config), env=self.env, log=self.log.view(name))
-        server.peers = LocalPeers(self, name)
+        peers = self._peers.get(name) or LocalPeers(self, name)
+        server = Server(ServerConfig(name=name, **config), env=self.env, log=self.log.view(name), peers=peers)
         ready = asyncio.Event()
         self.members.add(name)
         self.servers[name] = server

@@ -1,0 +1,118 @@
+"""The calls of clients, made at any server: `client.ports.ServerPort` by structure.
+
+What may be answered from this server's state is answered here, and what only the leader decides is carried out there.
+The client of this agent calls it directly, clients elsewhere through `remote_clients`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from yurt.sdk.errors import Unavailable
+from yurt.server.clients.leader_calls import LeaderCalls
+from yurt.server.clients.node_service import KNOWN_LIMIT_S, NodeService
+from yurt.server.keys.identities import Identities
+from yurt.server.log.replica import Replica
+from yurt.server.resources.disk_migration import DiskMigration
+from yurt.server.resources.template_queries import TemplateQueries
+from yurt.structs.rpc import (
+    AllocBatch,
+    AllocPull,
+    HeldIdentity,
+    IdentityQuery,
+    NodeEventsRequest,
+    NodeReply,
+    RegisterNodeRequest,
+    SignedIdentity,
+    TemplateAnswer,
+    TemplateQuery,
+    UpdateAllocsRequest,
+)
+from yurt.structs.service import ServiceRegistration
+from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
+
+
+class ClientCalls:
+    """What this server does for clients."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        leader_calls: LeaderCalls,
+        node_service: NodeService,
+        *,
+        identities: Identities,
+        template_queries: TemplateQueries,
+        disk_migration: DiskMigration,
+    ) -> None:
+        self._replica = replica
+        self._leader_calls = leader_calls
+        self._node_service = node_service
+        self._identities = identities
+        self._template_queries = template_queries
+        self._disk_migration = disk_migration
+
+    async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
+        """Register or re-register a node."""
+        return await self._leader_calls.make(lambda leader: leader.register_node(request))
+
+    async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
+        """The node lives and believes itself to be `status`."""
+        return await self._leader_calls.make(lambda leader: leader.heartbeat(node_id, status, identity))
+
+    async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
+        """The node's allocations once they changed beyond `min_index`."""
+        return await self._node_service.pull_allocs(node_id, min_index=min_index, timeout_s=timeout_s)
+
+    async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
+        """Allocations of the node with their jobs."""
+        return await self._node_service.get_allocs(node_id, alloc_ids)
+
+    async def update_allocs(self, request: UpdateAllocsRequest) -> int:
+        """A client's reports; the index at which they were stored."""
+        return await self._leader_calls.make(lambda leader: leader.update_allocs(request))
+
+    async def emit_events(self, request: NodeEventsRequest) -> None:
+        """Add events to a node."""
+        await self._leader_calls.make(lambda leader: leader.emit_events(request))
+
+    async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
+        """Service instances that run on the node; the index at which they are stored."""
+        return await self._leader_calls.make(lambda leader: leader.register_services(node_id, services))
+
+    async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
+        """Service instances that no longer run on the node."""
+        return await self._leader_calls.make(lambda leader: leader.deregister_services(node_id, ids))
+
+    async def fetch_disk(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
+        """The data of an allocation's predecessor, from the node where it ran."""
+        await self._wait_alloc(alloc_id)
+        async with aclosing(self._disk_migration.fetch(node_id, alloc_id)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
+        """What a task's template needs of the cluster."""
+        await self._wait_alloc(query.alloc_id)
+        waiter, index = self._replica.waiter, query.min_index
+        if not self._leader_calls.is_local and not await waiter.wait_index(index, timeout_s=query.timeout_s):
+            raise Unavailable(f"this server is at index {self._replica.state.index} and has not reached {index} yet")
+        return await self._template_queries.ask(query)
+
+    async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
+        """A CSI volume for an allocation of a node; only the leader knows who else has it."""
+        return await self._leader_calls.make(lambda leader: leader.claim_csi_volume(query))
+
+    async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
+        """The token of a task that runs on a node."""
+        await self._wait_alloc(query.alloc_id)
+        if self._identities.can_sign:
+            return await self._identities.sign(query)
+        return await self._leader_calls.make(lambda leader: leader.sign_identity(query))
+
+    async def _wait_alloc(self, alloc_id: str) -> None:
+        """A server that follows may learn of an allocation a moment after the client that asks about it."""
+        if not self._leader_calls.is_local and alloc_id not in self._replica.state.allocs:
+            keys, limit_s = [("allocs", alloc_id)], KNOWN_LIMIT_S
+            await self._replica.wait_past(keys, lambda state: alloc_id in state.allocs, min_index=0, timeout_s=limit_s)

@@ -1,0 +1,34 @@
+"""What a server has to do with clients: their calls, and the way to their nodes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from yurt.server.clients.client_calls import ClientCalls
+from yurt.server.clients.introduction import Introductions
+from yurt.server.clients.leader_calls import LocalCalls
+from yurt.server.clients.node_authentication import NodeAuthenticator, NodeCredentials
+from yurt.server.clients.node_ports import NodePorts
+from yurt.server.clients.node_service import NodeService
+from yurt.server.clients.remote_clients import RemoteClient
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Clients:
+    """The clients of one server."""
+
+    node_ports: NodePorts
+    node_service: NodeService
+    introductions: Introductions
+    authenticator: NodeAuthenticator
+    local_calls: LocalCalls
+    """What is carried out here while this server leads; other servers pass the calls of their clients to it."""
+    calls: ClientCalls
+    """What the client of this agent calls."""
+
+    def connect(
+        self, credentials: NodeCredentials, *, on_standing: Callable[[bool], None] = lambda _: None
+    ) -> RemoteClient:
+        """What a client that connects from elsewhere calls; raises as `RemoteClient` does."""
+        return RemoteClient(self.calls, self.authenticator, credentials, on_standing=on_standing)

@@ -1,0 +1,102 @@
+"""Which node a connection may speak for: one whose secret it shows, and that the servers know or let in.
+
+A node that the servers do not know is let in by its identity when it was forgotten, or by its introduction when it is
+new (`introduction`).
+"""
+
+from __future__ import annotations
+
+import hmac
+import logging
+
+from yurt.sdk.errors import NotFound, PermissionDenied, Unavailable
+from yurt.sdk.value import Value
+from yurt.server.clients.introduction import Introductions
+from yurt.server.clients.node_identities import NodeIdentities
+from yurt.server.clients.node_service import KNOWN_LIMIT_S
+from yurt.server.log.current_leader import CurrentLeader
+from yurt.server.log.replica import Replica
+from yurt.server.log.state_loader import StateLoader
+from yurt.structs.rpc import RegisterNodeRequest
+
+log = logging.getLogger(__name__)
+
+
+class NodeCredentials(Value):
+    """What a connection says at its beginning: the node, its secret, perhaps an introduction, and where it is from."""
+
+    node_id: str
+    secret_id: str
+    intro_token: str = ""
+    address: str = ""
+
+    def __repr__(self) -> str:
+        return f"NodeCredentials({self.node_id})"
+
+
+class NodeAuthenticator:
+    """Checks connections of clients against the nodes that the servers know."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        leader: CurrentLeader,
+        loader: StateLoader,
+        *,
+        node_identities: NodeIdentities,
+        introductions: Introductions,
+    ) -> None:
+        self._replica = replica
+        self._leader = leader
+        self._loader = loader
+        self._node_identities = node_identities
+        self._introductions = introductions
+
+    def need_state(self) -> None:
+        """Raises Unavailable while no node is known yet, because the state is not there."""
+        self._loader.need_state()
+
+    def check_secret(self, node_id: str, secret_id: str) -> None:
+        """Raises PermissionDenied when the node is known by another secret."""
+        known = self._replica.state.nodes.get(node_id)
+        if known is not None and known.secret_id:
+            check_equal(known.secret_id, secret_id)
+
+    def is_known(self, node_id: str) -> bool:
+        """This server's state has the node."""
+        return node_id in self._replica.state.nodes
+
+    async def knows(self, node_id: str) -> bool:
+        """Whether the cluster knows a node; a server that follows asks how far the leader is before it denies that."""
+        if not self.is_known(node_id) and not self._leader.is_local:
+            try:
+                index = (await self._leader.peer().status()).index
+            except Unavailable as error:
+                log.debug("how far the leader is cannot be asked: %s", error)
+            else:
+                await self._replica.waiter.wait_index(index, timeout_s=KNOWN_LIMIT_S)
+        return self.is_known(node_id)
+
+    async def check_known(self, node_id: str) -> None:
+        """Raises NotFound for a node that is not registered, Unavailable where only the leader could tell."""
+        if await self.knows(node_id):
+            return
+        if self._leader.is_local:
+            raise NotFound(f"node not found: {node_id} is not registered")
+        raise Unavailable(f"this server does not know node {node_id} yet")
+
+    async def introduce(self, request: RegisterNodeRequest, intro_token: str) -> None:
+        """A node that is not known: one that was forgotten shows its identity, a new one its introduction."""
+        if not await self._node_identities.is_of(request.token, request.node):
+            await self._introductions.check(intro_token, request.node)
+
+    def node_of(self, alloc_id: str) -> str:
+        """The node of an allocation; "" when the allocation is not known."""
+        alloc = self._replica.state.allocs.get(alloc_id)
+        return alloc.node_id if alloc is not None else ""
+
+
+def check_equal(secret: str, given: str) -> None:
+    """Raises PermissionDenied unless both are equal. Compared in constant time, as bytes: `hmac` takes ASCII only."""
+    if not hmac.compare_digest(secret.encode(), given.encode()):
+        raise PermissionDenied("node secret ID does not match")

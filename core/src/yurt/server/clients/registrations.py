@@ -1,0 +1,31 @@
+"""Nodes that register and heartbeat at the leader: one agent for each node, and an identity for each of them."""
+
+from __future__ import annotations
+
+from yurt.server.clients.agent_processes import AgentProcesses
+from yurt.server.clients.node_identities import NodeIdentities
+from yurt.server.clients.node_service import NodeService
+from yurt.structs.rpc import HeldIdentity, NodeReply, RegisterNodeRequest
+
+
+class Registrations:
+    """Takes registrations and heartbeats from the agents that are their nodes'."""
+
+    def __init__(
+        self, node_service: NodeService, node_identities: NodeIdentities, agent_processes: AgentProcesses
+    ) -> None:
+        self._node_service = node_service
+        self._node_identities = node_identities
+        self._agent_processes = agent_processes
+
+    async def register(self, request: RegisterNodeRequest) -> NodeReply:
+        """Register or re-register a node; raises PermissionDenied while another agent runs as the node."""
+        await self._agent_processes.registers(request.node.id, request.identity)
+        reply = await self._node_service.register_node(request)
+        return await self._node_identities.handed(reply, request.node.id, request.identity)
+
+    async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None) -> NodeReply:
+        """A node lives; raises PermissionDenied when another agent took its place."""
+        await self._agent_processes.beats(node_id, identity)
+        reply = await self._node_service.heartbeat(node_id, status)
+        return await self._node_identities.handed(reply, node_id, identity)

@@ -1,0 +1,174 @@
+"""Makes the parts of a server, each from what was made before it: log, keys, resources, clients.
+
+The layers are the packages' (`server-layers` in pyproject.toml). A part that needs one above it is given a callable or
+a protocol that lies below both, for example `ports.FindNode`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+from yurt.runtime.env import Env
+from yurt.server.clients.agent_processes import AgentProcesses
+from yurt.server.clients.client_calls import ClientCalls
+from yurt.server.clients.clients import Clients
+from yurt.server.clients.introduction import Introductions
+from yurt.server.clients.leader_calls import LeaderCalls, LocalCalls
+from yurt.server.clients.node_authentication import NodeAuthenticator
+from yurt.server.clients.node_identities import NodeIdentities
+from yurt.server.clients.node_ports import NodePorts
+from yurt.server.clients.node_service import NodeService
+from yurt.server.clients.registrations import Registrations
+from yurt.server.config import ServerConfig
+from yurt.server.keys.identities import Identities
+from yurt.server.keys.keyring import Keyring
+from yurt.server.keys.keys import Keys
+from yurt.server.keys.root_key_gc import RootKeyCollector
+from yurt.server.keys.root_keys import RootKeys
+from yurt.server.log.current_leader import CurrentLeader
+from yurt.server.log.event_buffer import EventBuffer
+from yurt.server.log.log_writer import LogWriter, OnApplied
+from yurt.server.log.replica import Replica
+from yurt.server.log.server_log import ServerLog
+from yurt.server.log.snapshots import Snapshotter
+from yurt.server.log.state_loader import StateLoader
+from yurt.server.log.state_waits import StateWaiter
+from yurt.server.metrics import Metrics
+from yurt.server.peers import Peers
+from yurt.server.resources.acl_policies import AclPolicies
+from yurt.server.resources.acl_tokens import AclTokens
+from yurt.server.resources.allocs import Allocs
+from yurt.server.resources.csi_volumes import CsiVolumes
+from yurt.server.resources.deployments import Deployments
+from yurt.server.resources.disk_migration import DiskMigration
+from yurt.server.resources.host_volumes import HostVolumes
+from yurt.server.resources.jobs import Jobs
+from yurt.server.resources.nodes import Nodes
+from yurt.server.resources.region_replication import AuthoritativeRegion, Replication
+from yurt.server.resources.resources import Resources
+from yurt.server.resources.services import Services
+from yurt.server.resources.system import System
+from yurt.server.resources.template_queries import TemplateQueries
+from yurt.server.resources.variables import Variables
+from yurt.server.scheduling.scheduling import Scheduling
+from yurt.state.watch import Watches
+from yurt.storage.log import CommandLog
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Foundation:
+    """What every other part is made from."""
+
+    config: ServerConfig
+    metrics: Metrics
+    log: ServerLog
+    leader: CurrentLeader
+    peers: Peers
+
+    @property
+    def replica(self) -> Replica:
+        """The state, and the way to change it."""
+        return self.log.replica
+
+
+def make_foundation(
+    config: ServerConfig,
+    env: Env,
+    command_log: CommandLog,
+    peers: Peers,
+    *,
+    on_applied: OnApplied,
+    on_failed: Callable[[], None],
+) -> Foundation:
+    """The log and who leads. `on_applied` and `on_failed` are called while the log is written or followed."""
+    watches = Watches()
+    writer = LogWriter(command_log, on_applied=on_applied, on_batch=watches.wake, on_failed=on_failed)
+    snapshotter = Snapshotter(command_log, writer=writer, env=env, config=config)
+    log = ServerLog(
+        command_log=command_log,
+        writer=writer,
+        replica=Replica(writer, StateWaiter(watches, lambda: writer.state), env),
+        watches=watches,
+        events=EventBuffer(config.event_buffer_size),
+        snapshotter=snapshotter,
+        loader=StateLoader(command_log, writer=writer, snapshotter=snapshotter, peers=peers, env=env),
+    )
+    leader = CurrentLeader(config.name, command_log=command_log, writer=writer, peers=peers, env=env)
+    return Foundation(config, Metrics(), log, leader, peers)
+
+
+def make_keys(base: Foundation) -> Keys:
+    """The keys; without a data directory they live in memory."""
+    config, replica = base.config, base.replica
+    keyring = Keyring(Path(config.data_dir) if config.data_dir else None)
+    root_keys = RootKeys(replica, base.leader, config, keyring=keyring, peers=base.peers)
+    return Keys(
+        keyring=keyring,
+        root_keys=root_keys,
+        collector=RootKeyCollector(replica, config.gc, root_keys),
+        identities=Identities(replica, config.region, root_keys=root_keys, keyring=keyring),
+    )
+
+
+def make_resources(
+    base: Foundation,
+    keys: Keys,
+    scheduling: Scheduling,
+    node_ports: NodePorts,
+    *,
+    authority: AuthoritativeRegion | None,
+) -> Resources:
+    """The operations and duties of each resource."""
+    config, replica = base.config, base.replica
+    acl_tokens = AclTokens(replica, config)
+    system = System(base.log, config, history=scheduling.history, root_keys=keys.collector, acl_tokens=acl_tokens)
+    return Resources(
+        jobs=Jobs(replica, config, scheduling.limits),
+        allocs=Allocs(replica),
+        deployments=Deployments(replica),
+        nodes=Nodes(replica),
+        services=Services(replica),
+        variables=Variables(replica, base.leader, root_keys=keys.root_keys, keyring=keys.keyring),
+        host_volumes=HostVolumes(replica, node_ports.find),
+        csi_volumes=CsiVolumes(replica),
+        acl_tokens=acl_tokens,
+        acl_policies=AclPolicies(replica, config),
+        system=system,
+        replication=None if authority is None else Replication(replica, authority, base.metrics),
+    )
+
+
+def make_clients(base: Foundation, keys: Keys, resources: Resources, node_ports: NodePorts) -> Clients:
+    """What clients call, here and through other servers."""
+    config, replica, leader, peers = base.config, base.replica, base.leader, base.peers
+    node_service = NodeService(
+        env=replica.env,
+        writer=replica.writer,
+        waiter=replica.waiter,
+        peers=peers,
+        makes_pools=config.authoritative_region in ("", config.region),
+    )
+    node_identities = NodeIdentities(replica, config.region, root_keys=keys.root_keys, keyring=keys.keyring)
+    introductions = Introductions(replica, config, root_keys=keys.root_keys, keyring=keys.keyring, metrics=base.metrics)
+    local_calls = LocalCalls(
+        leader,
+        node_service,
+        Registrations(node_service, node_identities, AgentProcesses(replica, node_ports)),
+        identities=keys.identities,
+        services=resources.services,
+        csi_volumes=resources.csi_volumes,
+    )
+    calls = ClientCalls(
+        replica,
+        LeaderCalls(leader, peers, local_calls),
+        node_service,
+        identities=keys.identities,
+        template_queries=TemplateQueries(replica, resources.variables),
+        disk_migration=DiskMigration(replica, node_ports.find),
+    )
+    authenticator = NodeAuthenticator(
+        replica, leader, base.log.loader, node_identities=node_identities, introductions=introductions
+    )
+    return Clients(node_ports, node_service, introductions, authenticator, local_calls, calls)

@@ -1,0 +1,20 @@
+"""The root keys of one server, and what is signed with them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from yurt.server.keys.identities import Identities
+from yurt.server.keys.keyring import Keyring
+from yurt.server.keys.root_key_gc import RootKeyCollector
+from yurt.server.keys.root_keys import RootKeys
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Keys:
+    """The keys, the operations on them, and what signs the identities of tasks."""
+
+    keyring: Keyring
+    root_keys: RootKeys
+    collector: RootKeyCollector
+    identities: Identities

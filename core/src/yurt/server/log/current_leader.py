@@ -1,0 +1,156 @@
+"""Who leads, as far as this server knows: what the log's campaign said last, and whether a term runs here.
+
+`leadership.roles` is the only one to change it. Everybody else asks: operations whether they may be carried out here,
+calls for a leader where to go, and requests under way whether the server that they were passed to still leads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Unavailable
+from yurt.server.failures import LeaderMoved, no_leader
+from yurt.server.log.log_writer import LogWriter
+from yurt.server.peers import PeerPort, Peers
+from yurt.storage.log import CommandLog, Leadership
+
+CONFIRM_LIMIT_S: Final = 5.0
+
+
+class CurrentLeader:
+    """The leader of the region."""
+
+    def __init__(self, own_name: str, *, command_log: CommandLog, writer: LogWriter, peers: Peers, env: Env) -> None:
+        self.own_name = own_name
+        self.terms = 0
+        """How many terms have begun on this server. Who sees the same number twice, and this server lead both times,
+        knows that it led all the time."""
+        self.news = 0
+        """Grows with each change of what is known."""
+        self._log = command_log
+        self._writer = writer
+        self.peers = peers
+        self._env = env
+        self._known = Leadership(is_leader=False, epoch=0)
+        self._has_term = False
+        self._contact_at = env.monotonic()
+        self._has_news = asyncio.Event()
+        self._observers: set[Callable[[], None]] = set()
+
+    @property
+    def is_local(self) -> bool:
+        """This server leads, and its duties run."""
+        return self._has_term and self._writer.is_open
+
+    @property
+    def name(self) -> str:
+        """The server that leads; "" for nobody."""
+        if self._known.is_leader:
+            return self.own_name if self._writer.is_open else ""
+        return self._known.leader if self._known.leader != self.own_name else ""
+
+    @property
+    def known(self) -> Leadership:
+        """What the log's campaign said last."""
+        return self._known
+
+    @property
+    def last_contact_s(self) -> float:
+        """How long ago this server heard of the leader; 0 while it leads."""
+        return 0.0 if self._has_term else self._env.monotonic() - self._contact_at
+
+    def peer(self) -> PeerPort:
+        """The server that leads; raises Unavailable ("No cluster leader") while none does, or this one."""
+        name = self.name
+        if name in ("", self.own_name):
+            raise no_leader()
+        return self.peers.peer(name)
+
+    async def confirm(self) -> None:
+        """Return when this server is known to lead after the call; raises Unavailable ("No cluster leader").
+
+        The log may confirm a later term than the one in which it was asked, whose state is not applied here yet.
+        """
+        try:
+            async with asyncio.timeout(CONFIRM_LIMIT_S):
+                await self._log.confirm()
+        except (Unavailable, TimeoutError):
+            raise no_leader() from None
+        if not self.is_local:
+            raise no_leader()
+
+    async def wait_news(self, seen: int, timeout_s: float) -> None:
+        """Wait until more is known of who leads than at `news == seen`, or the time is over."""
+        if self.news != seen:
+            return
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._has_news.wait()
+        except TimeoutError:
+            return
+
+    async def wait_following(self) -> None:
+        """Return when another server leads."""
+        while self.name in ("", self.own_name):
+            await self._has_news.wait()
+
+    @asynccontextmanager
+    async def while_led_by(
+        self, name: str, may_end: Callable[[], bool] = lambda: True, *, grace_s: float = 0.0
+    ) -> AsyncIterator[None]:
+        """Ends what is done inside by LeaderMoved once another server leads than the one of that name, or soon after.
+
+        A leader that hangs does not answer, and its connection stands for some seconds more.
+        """
+        loop, limit, has_moved = asyncio.get_running_loop(), asyncio.timeout(None), False
+
+        def observe() -> None:
+            nonlocal has_moved
+            if self.name not in (name, "") and may_end() and not has_moved:
+                has_moved = True
+                limit.reschedule(loop.time() + grace_s)
+
+        try:
+            async with limit:
+                self._observers.add(observe)
+                try:
+                    yield
+                finally:
+                    self._observers.discard(observe)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise LeaderMoved(name) from None
+
+    # What the role of this server changes.
+
+    def learn(self, known: Leadership) -> None:
+        """The campaign said something; whoever waits is told by `announce`, once the role has acted on it."""
+        self._known = known
+        if known.leader:
+            self.note_contact()
+
+    def note_contact(self) -> None:
+        """The leader was heard of just now."""
+        self._contact_at = self._env.monotonic()
+
+    def begin_term(self) -> None:
+        """This server's duties run."""
+        self._has_term = True
+        self.terms += 1
+
+    def end_term(self) -> None:
+        """They no longer run, if they did."""
+        self._has_term = False
+
+    def announce(self) -> None:
+        """Have all who wait for news, or whose call depends on who leads, look again."""
+        self.news += 1
+        for observe in tuple(self._observers):
+            observe()
+        had_news, self._has_news = self._has_news, asyncio.Event()
+        had_news.set()

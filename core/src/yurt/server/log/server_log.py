@@ -1,0 +1,26 @@
+"""The log of one server, with what writes it, reads it and waits for it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from yurt.server.log.event_buffer import EventBuffer
+from yurt.server.log.log_writer import LogWriter
+from yurt.server.log.replica import Replica
+from yurt.server.log.snapshots import Snapshotter
+from yurt.server.log.state_loader import StateLoader
+from yurt.state.watch import Watches
+from yurt.storage.log import CommandLog
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ServerLog:
+    """The parts that live as long as the server."""
+
+    command_log: CommandLog
+    writer: LogWriter
+    replica: Replica
+    watches: Watches
+    events: EventBuffer
+    snapshotter: Snapshotter
+    loader: StateLoader

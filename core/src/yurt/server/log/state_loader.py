@@ -1,0 +1,94 @@
+"""The state at the start of a server: its newest snapshot, then the commands of the log after it.
+
+Where the log begins later than the snapshot ends, the state of another server comes first (`catch_up`). A server that
+has others waits for one of them, or for its log, as long as it takes; one that stands alone fails.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from yurt.fsm import snapshot as snapshots
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Unavailable
+from yurt.server.log.catch_up import fetch_snapshot
+from yurt.server.log.log_writer import LogWriter
+from yurt.server.log.snapshots import Snapshotter
+from yurt.server.peers import NoPeers, Peers
+from yurt.state import Snapshot
+from yurt.storage.log import CommandLog, LogTrimmed
+
+log = logging.getLogger(__name__)
+
+START_RETRY_S: Final = 1.0
+
+
+class StateLoader:
+    """Loads the state, and says whether it is there."""
+
+    def __init__(
+        self, command_log: CommandLog, *, writer: LogWriter, snapshotter: Snapshotter, peers: Peers, env: Env
+    ) -> None:
+        self.is_restored = False
+        """The state is what the log says, and no longer empty because nothing was read yet."""
+        self.awaits = ""
+        """What the agent waits for before it has the log opened."""
+        self._log = command_log
+        self._writer = writer
+        self._snapshotter = snapshotter
+        self._peers = peers
+        self._env = env
+
+    @property
+    def why_unread(self) -> str:
+        """What this server does while its state cannot be read."""
+        return self.awaits or "still reads its state"
+
+    def need_state(self) -> None:
+        """Raises Unavailable while the state is not there yet."""
+        if not self.is_restored:
+            raise Unavailable(f"this server {self.why_unread}; try again in a moment")
+
+    async def load(self) -> None:
+        """Open the log and load the state."""
+        await self._log.open()
+        found = await self._log.load_snapshot()
+        if found is not None:
+            self._take(snapshots.decode(found[1]))
+        count = await self._replay()
+        self.is_restored = True
+        if found is not None or count:
+            log.info("state restored at index %d, %d commands replayed", self._writer.state.index, count)
+
+    async def install(self, state: Snapshot) -> None:
+        """Go on from the state of another server, which is newer."""
+        await self._writer.install(state)
+        self._snapshotter.index = state.index
+
+    async def _replay(self) -> int:
+        """Apply the log; where it begins too late, a snapshot of another server comes before it."""
+        while True:
+            try:
+                return await self._writer.replay()
+            except (LogTrimmed, Unavailable) as error:
+                if isinstance(self._peers, NoPeers):
+                    raise
+                log.warning("this server cannot start yet: %s", error)
+                if isinstance(error, LogTrimmed) and await self._start_from_peer():
+                    continue
+            await self._env.sleep(START_RETRY_S)
+
+    async def _start_from_peer(self) -> bool:
+        """Begin with the state of another server; whether one gave it."""
+        try:
+            self._take(await fetch_snapshot(self._peers, self._log, after=self._writer.state.index))
+        except Unavailable as error:
+            log.error("this server cannot start yet: %s", error)
+            return False
+        return True
+
+    def _take(self, state: Snapshot) -> None:
+        """Begin with a stored state, before anybody looks at it."""
+        self._writer.state = state
+        self._snapshotter.index = state.index

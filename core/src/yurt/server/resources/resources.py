@@ -1,0 +1,37 @@
+"""The operations and duties of all resources of one server."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from yurt.server.resources.acl_policies import AclPolicies
+from yurt.server.resources.acl_tokens import AclTokens
+from yurt.server.resources.allocs import Allocs
+from yurt.server.resources.csi_volumes import CsiVolumes
+from yurt.server.resources.deployments import Deployments
+from yurt.server.resources.host_volumes import HostVolumes
+from yurt.server.resources.jobs import Jobs
+from yurt.server.resources.nodes import Nodes
+from yurt.server.resources.region_replication import Replication
+from yurt.server.resources.services import Services
+from yurt.server.resources.system import System
+from yurt.server.resources.variables import Variables
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Resources:
+    """One object for each resource."""
+
+    jobs: Jobs
+    allocs: Allocs
+    deployments: Deployments
+    nodes: Nodes
+    services: Services
+    variables: Variables
+    host_volumes: HostVolumes
+    csi_volumes: CsiVolumes
+    acl_tokens: AclTokens
+    acl_policies: AclPolicies
+    system: System
+    replication: Replication | None
+    """The copies of another region's decisions; None in the region that decides."""
