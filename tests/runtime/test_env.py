@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 from yurt.runtime.env import DRAWN_IDS, RealEnv
+from yurt.testing.fakes import FakeEnv
 
 
 def test_ids_are_random_uuids() -> None:
@@ -35,3 +37,35 @@ def test_a_forked_process_draws_ids_of_its_own() -> None:
     os.close(reader)
     os.close(writer)
     assert theirs not in {RealEnv().uuid() for _ in range(DRAWN_IDS)}
+
+
+async def test_a_time_out_on_a_virtual_clock_ends_its_block_when_the_clock_is_moved() -> None:
+    env, reached = FakeEnv(), asyncio.Event()
+
+    async def wait() -> str:
+        try:
+            async with env.timeout(30):
+                reached.set()
+                await asyncio.Event().wait()
+        except TimeoutError:
+            return "over"
+        return "not over"
+
+    waiting = asyncio.ensure_future(wait())
+    await reached.wait()
+    await env.advance(29)
+    assert not waiting.done()
+    await env.advance(1)
+    assert await waiting == "over"
+
+
+async def test_a_time_out_whose_block_has_ended_does_nothing_later() -> None:
+    env = FakeEnv()
+    async with env.timeout(30):
+        pass
+    await env.advance(60)
+
+
+async def test_a_blocking_call_gives_its_result_in_both_worlds() -> None:
+    for env in (RealEnv(), FakeEnv()):
+        assert await env.in_thread(int, "20", base=16) == 32

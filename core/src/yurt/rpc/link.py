@@ -106,7 +106,7 @@ class Link:
             self._open.clear()
         if self._peer is None:
             try:
-                async with asyncio.timeout(PATIENCE_S):
+                async with self._env.timeout(PATIENCE_S):
                     await self._open.wait()
             except TimeoutError:
                 raise ConnectionLost(f"no server can be reached: {self._problem}") from None

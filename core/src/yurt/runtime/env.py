@@ -1,7 +1,7 @@
-"""Everything that makes two runs differ, in one value: clock, randomness, ids.
+"""Everything that makes two runs differ, in one value: clock, time-outs, threads, randomness, ids.
 
-Shells take an `Env` and never import `time`, `random` or `uuid` themselves, so that a cluster can later run under a
-virtual clock.
+Shells take an `Env` and never import `time`, `random` or `uuid` themselves, nor ask asyncio for time-outs and threads,
+so that a cluster can run under a virtual clock. `tests/test_env_edges.py` bounds what still uses asyncio's own.
 """
 
 from __future__ import annotations
@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from typing import Protocol
+from collections.abc import Callable
+from typing import ParamSpec, Protocol, TypeVar
 
 from yurt.sdk.value import UnixNano
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Env(Protocol):
@@ -35,6 +39,14 @@ class Env(Protocol):
 
     async def sleep(self, seconds: float) -> None:
         """Wait on this clock."""
+        ...
+
+    def timeout(self, seconds: float | None) -> asyncio.Timeout:
+        """As `asyncio.timeout`, on this clock: the block raises TimeoutError after so many seconds, never for None."""
+        ...
+
+    async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call what blocks the process for a while without holding up the loop."""
         ...
 
 
@@ -81,3 +93,11 @@ class RealEnv:
     async def sleep(self, seconds: float) -> None:
         """Wait on this clock."""
         await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float | None) -> asyncio.Timeout:
+        """As `asyncio.timeout`."""
+        return asyncio.timeout(seconds)
+
+    async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function in a thread."""
+        return await asyncio.to_thread(function, *args, **kwargs)

@@ -6,12 +6,13 @@ A server, a driver and a clock, all in memory and under the test's control.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import itertools
 import random
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
@@ -46,6 +47,9 @@ from yurt.structs.rpc import (
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.status import NODE_INIT, NODE_READY
 from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 START_NS = 1_700_000_000 * NANOSECONDS
 SETTLE_ROUNDS = 200
@@ -85,6 +89,26 @@ class FakeEnv:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self._now_s + seconds, next(self._order), future))
         await future
+
+    def timeout(self, seconds: float | None) -> asyncio.Timeout:
+        """As `asyncio.timeout`, but it expires when the test has moved the clock this far."""
+        if seconds is None or seconds <= 0:
+            return asyncio.timeout(seconds)
+        limit, loop = asyncio.timeout(None), asyncio.get_running_loop()
+        due: asyncio.Future[None] = loop.create_future()
+
+        def expire(_: asyncio.Future[None]) -> None:
+            with contextlib.suppress(RuntimeError):  # the block has ended before
+                limit.reschedule(loop.time())
+
+        due.add_done_callback(expire)
+        heapq.heappush(self._sleepers, (self._now_s + seconds, next(self._order), due))
+        return limit
+
+    async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the function in the next turn of the loop: in a test, threads would make two runs differ."""
+        await asyncio.sleep(0)
+        return function(*args, **kwargs)
 
     async def advance(self, seconds: float) -> None:
         """Move the clock, waking sleepers in their order and letting everything that follows happen in between."""

@@ -251,7 +251,7 @@ class ServerCluster:
         found = {"members.alive": float(counts["alive"]), "members.failed": float(counts[FAILED])}
         if self._admin is not None and self.formed.is_set():
             try:
-                async with asyncio.timeout(GAUGE_LIMIT_S):
+                async with self._env.timeout(GAUGE_LIMIT_S):
                     found["etcd.db_bytes"] = float(await self._admin.db_bytes())
             except (YurtError, TimeoutError):
                 log.debug("etcd does not tell the size of its data")

@@ -80,7 +80,7 @@ class Exchange:
     async def _try_exchange(self, port: MembersPort) -> None:
         """Exchange news, if that can be done in time."""
         with suppress(YurtError, TimeoutError):
-            async with asyncio.timeout(ASK_LIMIT_S):
+            async with self._env.timeout(ASK_LIMIT_S):
                 await self._exchange(port)
 
     def _link(self, address: str, region: str, *, level: int = logging.INFO) -> Link:
@@ -101,7 +101,7 @@ class Exchange:
         async with asyncio.TaskGroup() as group:
             running = group.create_task(link.run(), name=f"connection to {address}")
             try:
-                async with asyncio.timeout(limit_s):
+                async with self._env.timeout(limit_s):
                     await link.peer()
                     answer = await ask(far_port(MEMBERS, PORT, link.peer))
             except TimeoutError:

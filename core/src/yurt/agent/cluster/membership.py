@@ -78,7 +78,7 @@ class Membership:
     async def wait_news(self, limit_s: float) -> None:
         """Wait until something about the servers changes, or the time is over."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
+            async with self._env.timeout(limit_s):
                 await self._pulse.wait()
 
     # Changes from this server.

@@ -12,7 +12,6 @@ must survive a crash in between is remembered first:
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import shutil
 from contextlib import suppress
@@ -182,7 +181,7 @@ class OwnEtcd:
             self._record.change(
                 is_joining=True, has_peer_tls=urls.get(self._membership.own.name, "").startswith("https:")
             )
-            await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+            await self._env.in_thread(shutil.rmtree, self.folder, ignore_errors=True)
             await self._start(urls, is_new=False)
             return True
         now = self._env.monotonic()
@@ -279,7 +278,7 @@ class OwnEtcd:
 
     async def _forget(self) -> None:
         self._record.change(**NO_MEMBER)
-        await asyncio.to_thread(shutil.rmtree, self.folder, ignore_errors=True)
+        await self._env.in_thread(shutil.rmtree, self.folder, ignore_errors=True)
         self._membership.change_own(has_data=False)
 
     def _tell(self, text: str) -> None:

@@ -85,7 +85,7 @@ async def leave(etcd: EtcdAdmin, name: str, env: Env) -> bool:
     end_s = env.monotonic() + LEAVE_LIMIT_S
     while env.monotonic() < end_s:
         try:
-            async with asyncio.timeout(LEAVE_LIMIT_S):
+            async with env.timeout(LEAVE_LIMIT_S):
                 return await _leave_once(etcd, name)
         except (YurtError, TimeoutError) as error:
             problem = str(error) or problem

@@ -115,7 +115,7 @@ class DeploymentWatcher:
         state, key = self._writer.state, (deployment.namespace, deployment.job_id)
         decide = partial(watch, state, deployment, seen, Mint(self._env.now(), self._env.uuid))
         is_small = self._size(deployment.id) <= THREAD_COUNT
-        command = decide() if is_small else await asyncio.to_thread(decide)
+        command = decide() if is_small else await self._env.in_thread(decide)
         if command is None:
             return None
         return replace(command, based_on=(expectation(state, "jobs", key),))

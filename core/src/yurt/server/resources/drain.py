@@ -71,7 +71,7 @@ class Drainer:
         decide = partial(drain, state, node, Mint(self._env.now(), self._env.uuid))
         jobs = {(alloc.namespace, alloc.job_id) for alloc in state.allocs.each_where("node", node.id)}
         is_small = sum(state.allocs.count_where("job", key) for key in jobs) <= THREAD_COUNT
-        command = decide() if is_small else await asyncio.to_thread(decide)
+        command = decide() if is_small else await self._env.in_thread(decide)
         return None if command is None else replace(command, based_on=(expectation(state, "nodes", node.id),))
 
     async def _propose(self, command: AnyCommand) -> None:

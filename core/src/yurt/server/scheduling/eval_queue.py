@@ -119,7 +119,7 @@ class EvalQueue:
     async def dequeue_above(self, spare: int, queues: tuple[str, ...], *, timeout_s: float) -> Delivery | None:
         """An evaluation when more than `spare` are ready, now or before the time is over."""
         try:
-            async with asyncio.timeout(timeout_s), self._ready:
+            async with self._env.timeout(timeout_s), self._ready:
                 await self._ready.wait_for(lambda: not self._is_paused and self.broker.ready > spare)
         except TimeoutError:
             return None

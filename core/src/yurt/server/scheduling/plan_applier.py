@@ -184,7 +184,7 @@ class PlanApplier:
         state, view = self._writer.state, self.foreseen()
         started = self._env.monotonic()
         if size_of(plan) > THREAD_SIZE:
-            result = await asyncio.to_thread(scheduler.check_plan, view, plan, **self._limits)
+            result = await self._env.in_thread(scheduler.check_plan, view, plan, **self._limits)
             await self._writer.turns.next()
         else:
             result = scheduler.check_plan(view, plan, **self._limits)
@@ -196,7 +196,7 @@ class PlanApplier:
         if accepted.is_empty and not result.is_full:
             return replace(result, refresh_index=max(result.refresh_index, state.index))
         is_large = size_of(accepted) > THREAD_SIZE
-        parts = await asyncio.to_thread(cut_plan, accepted) if is_large else cut_plan(accepted)
+        parts = await self._env.in_thread(cut_plan, accepted) if is_large else cut_plan(accepted)
         mint = Mint(self._env.now(), self._env.uuid)
         staged = self._env.uuid() if accepted.is_indivisible and len(parts) > 1 else ""
         preempted = partial(preemption_evals, state, mint=mint)
@@ -205,7 +205,7 @@ class PlanApplier:
         else:
             commands = part_commands(parts, evaluations, follow_ups(outcome), preempted, checked_at=state.index)
         written = self._writer.enqueue(
-            await asyncio.to_thread(self._writer.prepare, commands) if is_large else commands
+            await self._env.in_thread(self._writer.prepare, commands) if is_large else commands
         )
         if self._in_flight is None:
             self._in_flight = scheduler.InFlightPlans()

@@ -71,7 +71,7 @@ class Worker:
     async def run(self) -> None:
         """Serve evaluations until cancelled; what schedules is loaded while there is nothing to do yet."""
         await self._load()
-        await asyncio.to_thread(self._replica.state.columns_maker())
+        await self._env.in_thread(self._replica.state.columns_maker())
         while True:
             await self._serve(await self._work.take())
 
@@ -98,7 +98,7 @@ class Worker:
 
     async def _load(self) -> None:
         if not scheduler.is_loaded():
-            await asyncio.to_thread(scheduler.load)
+            await self._env.in_thread(scheduler.load)
 
     async def _serve(self, batch: list[Delivery]) -> None:
         """Schedule one after another, and let each finish by itself; returns when all have their answer."""
@@ -191,7 +191,7 @@ class Worker:
     async def _nack(self, delivery: Delivery) -> None:
         """Give an evaluation back, also when this worker is being stopped; the leader's timer does it otherwise."""
         try:
-            async with asyncio.timeout(NACK_LIMIT_S):
+            async with self._env.timeout(NACK_LIMIT_S):
                 await self._work.nack(delivery)
         except (YurtError, TimeoutError) as error:
             log.debug("evaluation %s cannot be given back: %s", delivery.evaluation.id, error)
@@ -224,7 +224,7 @@ class Worker:
         state = self._replica.state
         job = state.jobs.get((evaluation.namespace, evaluation.job_id))
         is_large = evaluation_size(state, evaluation) > THREAD_COUNT or (job is not None and is_costly(job))
-        made = await asyncio.to_thread(attempt) if is_large else attempt()
+        made = await self._env.in_thread(attempt) if is_large else attempt()
         return _recorded(made, records[-ATTEMPTS_KEPT:])
 
     def _record(self, view: View, seed: int, tries: int = 0) -> AttemptRecord:

@@ -7,7 +7,6 @@ Snapshots are files of each server; the folder also holds a lock, and the id of 
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Iterable, Sequence
@@ -76,8 +75,8 @@ class EtcdLog:
         """
         self._folder.lock()
         try:
-            self._session.reports.index = await asyncio.to_thread(self._folder.newest_snapshot)
-            known = await asyncio.to_thread(self._folder.witness.open)
+            self._session.reports.index = await self._env.in_thread(self._folder.newest_snapshot)
+            known = await self._env.in_thread(self._folder.witness.open)
             state = await self._wait_for_etcd(known)
         except BaseException:
             await self.close()
@@ -136,21 +135,21 @@ class EtcdLog:
 
     async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
         """Store the state at `index` in this server's folder, then let the others know, now or when etcd answers."""
-        await asyncio.to_thread(self._folder.save_snapshot, index, chunks)
+        await self._env.in_thread(self._folder.save_snapshot, index, chunks)
         session = self._session
         session.reports.index = index
         session.reader.has_reached(index)
         try:
             mark = await session.reader.mark_at(index)
             if mark.digest:
-                await asyncio.to_thread(self._folder.write_history, mark)
+                await self._env.in_thread(self._folder.write_history, mark)
             await session.reports.report()
         except YurtError as error:
             log.debug("the snapshot at index %d is told to the others later: %s", index, error)
 
     async def load_snapshot(self, up_to: int | None = None) -> tuple[int, Iterable[bytes]] | None:
         """The newest snapshot of this server whose digest fits."""
-        return await asyncio.to_thread(self._folder.load_snapshot, up_to)
+        return await self._env.in_thread(self._folder.load_snapshot, up_to)
 
     async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
         """Forget commands that lie more than `keep` below, and below what a majority of servers has in snapshots.
@@ -162,7 +161,7 @@ class EtcdLog:
 
     async def scrub(self) -> str:
         """Read this server's snapshots again; etcd checks its own files."""
-        found = await asyncio.to_thread(self._folder.damaged_snapshots)
+        found = await self._env.in_thread(self._folder.damaged_snapshots)
         return f"the snapshot {found[0]} is damaged" if found else ""
 
     async def wait_crowded(self) -> None:
@@ -220,7 +219,7 @@ class EtcdLog:
 
     async def _state(self, known: Mark) -> LogState:
         session, folder = self._session, self._folder
-        await asyncio.to_thread(folder.check_cluster, await _read_format(session.client, self._keys, self._env))
+        await self._env.in_thread(folder.check_cluster, await _read_format(session.client, self._keys, self._env))
         await session.leading.look()
         first, last = await session.reader.first_index(), session.leading.seen.head.index
         if (snapshot := session.reports.index) > last:
@@ -228,7 +227,7 @@ class EtcdLog:
                 f"the snapshot in {folder.path} is at index {snapshot}, the log in etcd ends at {last}: etcd "
                 "has lost data; restore its data, or move all servers' data_dir away and restore a snapshot"
             )
-        await _check_history(folder, session.reader)
+        await _check_history(folder, session.reader, self._env)
         await witness.check(known, session.reader, last=last, folder=folder.path)
         with contextlib.suppress(NoSpace):
             await session.reports.report()
@@ -255,9 +254,9 @@ async def _read_format(client: EtcdClient, keys: Keys, env: Env) -> Format:
     return form
 
 
-async def _check_history(folder: ServerFolder, reader: LogReader) -> None:
+async def _check_history(folder: ServerFolder, reader: LogReader, env: Env) -> None:
     """Raises Conflict when the snapshot in the folder is of another history than the log in etcd."""
-    known = await asyncio.to_thread(folder.read_history)
+    known = await env.in_thread(folder.read_history)
     if known is None:
         return
     found = await reader.mark_at(known.index)

@@ -131,7 +131,7 @@ class EtcdMember:
             env=member_environment(),
         )
         try:
-            async with asyncio.timeout(VERSION_LIMIT_S):
+            async with self._env.timeout(VERSION_LIMIT_S):
                 output, _ = await process.communicate()
         except TimeoutError:
             process.kill()
@@ -158,7 +158,7 @@ class EtcdMember:
         make_folders(self.config)
         self._process = process = await _spawn(self.config, command, env=self._env)
         try:
-            async with asyncio.timeout(START_LIMIT_S):
+            async with self._env.timeout(START_LIMIT_S):
                 await self._wait_listening(process)
         except TimeoutError:
             await self.stop()

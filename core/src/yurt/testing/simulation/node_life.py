@@ -7,12 +7,13 @@ its way when something else happened. `observe` of `Rules` is called with every 
 
 from __future__ import annotations
 
+import asyncio
 import random
 import uuid
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from yurt import scheduler
 from yurt.broker import FAILED_QUEUE, Delivery
@@ -63,6 +64,10 @@ class Attempted(NamedTuple):
     tries: int
 
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
 class ManualClock:
     """Time and ids that only the test moves."""
 
@@ -89,6 +94,14 @@ class ManualClock:
     async def sleep(self, seconds: float) -> None:
         """Nothing here waits by itself."""
         raise AssertionError(f"a loop sleeps {seconds} s in a world without loops")
+
+    def timeout(self, seconds: float | None) -> asyncio.Timeout:
+        """A bound for what is there at once or not at all, on the real clock."""
+        return asyncio.timeout(seconds)
+
+    async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call the function: there are no threads here."""
+        return function(*args, **kwargs)
 
 
 class World:
