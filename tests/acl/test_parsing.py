@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from yurt.access.needs import Capability, NodePoolCapability, VariableCapability
 from yurt.acl import PolicyError, parse_policy
 from yurt.acl.parsing import RULES_CHARACTERS_MAX
@@ -173,3 +176,29 @@ def test_a_stored_policy_of_a_newer_version_is_read_without_what_is_unknown() ->
 
 def test_a_policy_that_is_too_long_is_refused_before_it_is_read() -> None:
     assert "Policy too large" in problems("#" * (RULES_CHARACTERS_MAX + 1))[0]
+
+
+WORDS = st.sampled_from(
+    [
+        "namespace", "node_pool", "node", "operator", "variables", "path", "policy", "capabilities", '"a"', '"read"',
+        '"deny"', "{", "}", "[", "]", "=", ":", ",", "\n", '"*"', "null", "1", "${", "\x00", "#", "/*", "<<EOT",
+    ]
+)  # fmt: skip
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.sampled_from(["read", "deny", "", "/a"])),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(["namespace", "node", "operator", "variables", "path", "policy", "capabilities", "a", ""]),
+            inner,
+            max_size=4,
+        ),
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.one_of(st.lists(WORDS, max_size=30).map(" ".join), VALUES.map(json.dumps)), st.booleans())
+def test_a_text_is_a_policy_or_refused_and_nothing_else(text: str, is_strict: bool) -> None:
+    with contextlib.suppress(PolicyError):
+        parse_policy("p", text, is_strict=is_strict)

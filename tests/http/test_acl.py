@@ -121,6 +121,15 @@ async def test_a_wrong_policy_is_refused_with_every_mistake_and_its_place(acl: C
     assert (other.status, other.text) == (400, "ACL policy name does not match request path")
 
 
+async def test_a_long_policy_is_read_as_a_short_one(acl: Callers) -> None:
+    rules = "".join(f'namespace "team-{number}" {{ policy = "read" }}\n' for number in range(1000))
+    await acl.policy("long", rules)
+    secret = (await acl.token("long"))["SecretID"]
+    assert (await acl.get("/v1/jobs?namespace=team-999", token=secret)).status == 200
+    wrong = await acl.put("/v1/acl/policy/long", {"Name": "long", "Rules": rules + "nods {}"})
+    assert (wrong.status, "rules:1001:1:" in wrong.text) == (400, True)
+
+
 async def test_a_caller_sees_the_policies_of_its_own_token(acl: Callers) -> None:
     await acl.policy("p1")
     await acl.policy("p2")

@@ -38,8 +38,8 @@ from yurt.acl.vocabulary import (
     VARIABLES,
 )
 
-RULES_CHARACTERS_MAX: Final = 512 * 1024
-"""A policy longer than this is refused before it is read."""
+RULES_CHARACTERS_MAX: Final = 128 * 1024
+"""A policy longer than this is refused before it is read: it bounds how long a reading holds its thread (60 ms)."""
 _LABELS: Final = {
     NAMESPACE: r"[a-zA-Z0-9\-*]{1,128}",
     NODE_POOL: r"[a-zA-Z0-9\-_*]{1,128}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final, TypeVar
 
 from yurt.acl.validation import check_auth_method, check_binding_rule, check_policy, check_role
@@ -27,6 +28,8 @@ from yurt.structs.commands import (
 
 T = TypeVar("T", bound=Value)
 
+LONG_RULES: Final = 16 * 1024
+"""Characters of a policy that is read beside the event loop."""
 TOKEN_NAME_FORMAT: Final = "${auth_method_type}-${auth_method_name}"
 
 
@@ -39,7 +42,10 @@ class AclPolicies:
 
     async def put_policy(self, policy: ACLPolicy) -> int:
         """Store a policy; the index of the change."""
-        check_policy(policy)
+        if len(policy.rules) > LONG_RULES:
+            await asyncio.to_thread(check_policy, policy)
+        else:
+            check_policy(policy)
         return (await self._replica.propose(UpsertACLPolicies(policies=(_clean(policy),)))).index
 
     async def delete_policy(self, name: str) -> int:
