@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
-
-from yurt_jobspec import Diagnostic
+from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.sdk.errors import Invalid
+
+if TYPE_CHECKING:
+    from yurt_jobspec import Diagnostic
 
 
 class Rule(NamedTuple):

@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from yurt.acl.parsing import parse_policy
 from yurt.acl.policy import PolicyError
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, Duration
@@ -37,6 +36,8 @@ LINKS_MAX: Final = 1024
 def check_policy(policy: ACLPolicy) -> None:
     """A policy before it is stored."""
     found = _name_and_description(policy.name, policy.description)
+    from yurt.acl.parsing import parse_policy
+
     try:
         parse_policy(policy.name, policy.rules)
     except PolicyError as error:

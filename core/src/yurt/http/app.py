@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from aiohttp import hdrs, web
 
 from yurt.access.authority import ALLOW_ALL, Authority
-from yurt.acl import AclAuthority
 from yurt.http.agent_info import AgentInfo
 from yurt.http.call import AUTHORITY, CONTEXT, Context
 from yurt.http.cluster import CLUSTER, LoneServer
@@ -102,6 +101,8 @@ def authority_of(server: Server | None) -> Authority:
     """Who decides about requests: tokens and policies where access control is on."""
     if server is None or not server.config.acl.enabled:
         return ALLOW_ALL
+    from yurt.acl import AclAuthority
+
     return AclAuthority(lambda: server.state, server.replica.env.now)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.access import ANYWHERE, Access, NoToken, ShownToken, ShownWorkload, needs
-from yurt.acl.resolver import attached_policies, policies_of, token_of
+from yurt.acl.assignments import attached_policies, policies_of, token_of
 from yurt.acl.rights import Workload
 from yurt.server.views.rows import Rows
 from yurt.state.store import Snapshot
