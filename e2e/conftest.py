@@ -19,6 +19,9 @@ LONGEST = (
 )  # fmt: skip
 """The files that take longest come first, so that in the end no worker is alone with one of them."""
 
+collect_ignore = ["site_tools"]
+"""Its tests need the package installed: tests/plugins/test_howto_hooks.py runs them so."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the longest files first; files stay whole, and the rest in the order of their names."""

@@ -118,7 +118,7 @@ class BenchTask(_Followed):
 class BenchAlloc(_Followed):
     """An allocation for hooks, without a client."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, meta: Mapping[str, str] | None = None) -> None:
         super().__init__()
         self.folder = str(folder)
         self.address = ""
@@ -133,6 +133,7 @@ class BenchAlloc(_Followed):
             namespace="default",
             node_id="n",
             tasks=("main",),
+            meta=meta or {},
         )
 
     def restart(self, task: str, reason: str) -> None:
@@ -245,9 +246,14 @@ class AllocHookSuite:
         raise NotImplementedError
 
     @pytest.fixture
-    async def alloc(self, tmp_path: Path) -> AsyncIterator[BenchAlloc]:
+    def meta(self) -> Mapping[str, str]:
+        """Metadata of a job that wants the hook."""
+        return {}
+
+    @pytest.fixture
+    async def alloc(self, tmp_path: Path, meta: Mapping[str, str]) -> AsyncIterator[BenchAlloc]:
         """An allocation; what follows it has ended afterwards."""
-        made = BenchAlloc(tmp_path)
+        made = BenchAlloc(tmp_path, meta=meta)
         yield made
         await made.stop()
 
@@ -269,6 +275,12 @@ class AllocHookSuite:
         alloc.running = {}
         hook.update(alloc)
         await _kept(hook.exited(alloc))
+        hook.finish(alloc)
+
+    async def test_preparing_and_ending_twice_do_no_harm(self, hook: AllocHook, alloc: BenchAlloc) -> None:
+        await _kept(hook.prepare(alloc))
+        await _kept(hook.prepare(alloc))
+        hook.finish(alloc)
         hook.finish(alloc)
 
     async def test_an_allocation_that_was_never_prepared_can_end(self, hook: AllocHook, alloc: BenchAlloc) -> None:

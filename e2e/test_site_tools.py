@@ -1,0 +1,95 @@
+"""A package from outside the workspace, e2e/site_tools: its hooks of tasks and allocations and its service provider do
+their work in a real agent, over a kill of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from yurt.testing.agent import Agent, raw_exec_job, register, running_agent, wait_for
+from yurt.testing.page_package import lay_package
+
+PACKAGE = Path(__file__).resolve().parent / "site_tools"
+
+
+@pytest.fixture
+def services(tmp_path: Path) -> Path:
+    """The folder of the package's directory of services."""
+    return tmp_path / "services"
+
+
+@pytest.fixture
+def agent(tmp_path: Path, services: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    """An agent beside which the package is installed."""
+    lay_package(PACKAGE, tmp_path / "site")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), *sys.path]))
+    config = {"site": "cellar", "folder": str(services), "licences": {"cad": 1}}
+    extra = {"plugin": {"site-tools": {"config": config}}}
+    with running_agent(tmp_path, data_dir=tmp_path / "data", extra=extra) as started:
+        yield started
+
+
+def test_a_job_runs_with_the_task_hook_and_the_provider(agent: Agent, services: Path) -> None:
+    register(agent, job("web", facts="short"))
+    (alloc,) = agent.running("web", 1)
+    facts = agent.cli("alloc", "fs", alloc["ID"], "main/local/facts.json").stdout
+    assert json.loads(facts) == {"site": "cellar", "job": "web"}
+    assert agent.cli("alloc", "logs", alloc["ID"]).stdout == "cellar\n"
+    (entry,) = wait_for("the service", lambda: list(services.glob("*")) if services.exists() else None)
+
+    agent.kill()
+    entry.unlink()
+    agent.start()
+
+    wait_for("the service again", lambda: list(services.glob("*")) == [entry])
+    assert [each["ID"] for each in agent.running("web", 1)] == [alloc["ID"]]
+    agent.call("DELETE", "/v1/job/web")
+    wait_for("the end", lambda: "run 0 ended with" in events(agent, "web"))
+    wait_for("the service gone", lambda: not list(services.glob("*")))
+
+
+def test_what_the_task_hook_refuses_fails_the_task_with_its_name(agent: Agent) -> None:
+    register(agent, job("odd", facts="loud"))
+    wait_for("the refusal", lambda: 'hook "facts": meta facts = "loud" must be' in events(agent, "odd"))
+
+
+def test_the_allocation_hook_keeps_its_count_over_a_kill_of_the_agent(agent: Agent) -> None:
+    register(agent, job("first", licence="cad"))
+    (alloc,) = agent.running("first", 1)
+
+    agent.kill()
+    agent.start()
+
+    register(agent, job("second", licence="cad"))
+    wait_for("the refusal", lambda: 'hook "licences": no licence for cad is free' in events(agent, "second"))
+    assert [each["ID"] for each in agent.running("first", 1)] == [alloc["ID"]]
+    agent.call("DELETE", "/v1/job/first")
+    agent.running("second", 1)
+
+
+def job(name: str, *, facts: str = "", licence: str = "") -> dict[str, Any]:
+    """A task that wants a hook and has a service of the package's provider; one that fails is soon placed again."""
+    made = raw_exec_job(name, "/bin/sh", "-c", "echo $SITE; exec sleep 600")
+    group = made["TaskGroups"][0]
+    task = group["Tasks"][0]
+    group["Meta"] = {"licence": licence} if licence else {}
+    task["Meta"] = {"facts": facts} if facts else {}
+    task["Services"] = [{"Name": name, "Provider": "directory"}]
+    task["RestartPolicy"] = {"Attempts": 0, "Mode": "fail", "Interval": 60_000_000_000, "Delay": 1_000_000_000}
+    group["ReschedulePolicy"] = {"Unlimited": True, "Delay": 5_000_000_000, "DelayFunction": "constant"}
+    return made
+
+
+def events(agent: Agent, name: str) -> str:
+    """What the events of the job's tasks say."""
+    texts = []
+    for alloc in agent.allocs(name):
+        for state in (agent.get(f"/v1/allocation/{alloc['ID']}")["TaskStates"] or {}).values():
+            texts += [event["DisplayMessage"] for event in state["Events"] or []]
+    return "\n".join(texts)
