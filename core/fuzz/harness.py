@@ -42,7 +42,7 @@ TARGETS: dict[str, Target] = {
     "packed": Target("archives", ("yurt.client.artifacts",)),
     "body": Target("ports", ("yurt.api", "yurt.sdk")),
     "query": Target("ports", ("yurt.http.query", "yurt.api.times")),
-    "filter": Target("ports", ("yurt.api.filter",)),
+    "filter": Target("ports", ("yurt.filters",)),
     "hosts": Target("ports", ("yurt.http.edge.hosts",)),
     "greeting": Target("ports", ("yurt.rpc",)),
     "messages": Target("ports", ("yurt.rpc",)),

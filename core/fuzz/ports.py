@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 from yurt.api.decode import decode_job, decode_json
-from yurt.api.filter import compile_filter
+from yurt.filters import compile_filter
 from yurt.http.edge.hosts import Policy, is_own_host, is_own_origin, place_of
 from yurt.http.query import read_options
 from yurt.rpc import frames
@@ -140,6 +140,7 @@ SEEDS: dict[str, Iterable[bytes]] = {
     "filter": (
         b'ID == "web" and (Priority != 50 or not Stop == true)', b"Meta.owner is empty or `x` in Tags",
         b'Meta["a.b"] contains "c" and ID matches "^w(e|b)*$"', b'"x" not in Tags and TaskGroups is not empty',
+        b"any Tags as t { t == x } or all Meta as k, v { v matches `a` }",
     ),
     "hosts": (
         b"localhost:4646\nhttp://localhost:4646", b"[::1]:4646\nnull", b"nomad.example.com\nhttps://nomad.example.com:8443",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from yurt.access.needs import describe
 from yurt.api.decode import BLOCKS_MAX, VALUES_MAX
-from yurt.api.filter import PATTERNS_MAX, TERMS_MAX
+from yurt.filters import PATTERNS_MAX, TERMS_MAX
 from yurt.http import app
 from yurt.http import table as routes
 from yurt.http.cluster_routes import unavailable as fixed

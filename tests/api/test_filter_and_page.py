@@ -12,8 +12,8 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from yurt.api.filter import PATTERNS_MAX, TERMS_MAX, compile_filter
 from yurt.api.page import FORGOTTEN, GATHERED, STEP, Pager, by_index, make_page
+from yurt.filters import PATTERNS_MAX, TERMS_MAX, compile_filter
 from yurt.http.query import ReadOptions
 from yurt.sdk.errors import Invalid
 

@@ -13,7 +13,7 @@ from heapq import merge
 from itertools import islice, repeat
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from yurt.api.filter import compile_filter
+from yurt.filters import compile_filter
 from yurt.sdk.errors import Invalid
 
 R = TypeVar("R")

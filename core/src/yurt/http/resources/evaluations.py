@@ -9,9 +9,9 @@ from aiohttp import web
 from yurt.access import needs
 from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
-from yurt.api.filter import compile_filter
 from yurt.api.page import STEP, Stopwatch
 from yurt.api.stubs import alloc_stub
+from yurt.filters import compile_filter
 from yurt.http import routes
 from yurt.http.answers import changed_view, list_rows, one_row
 from yurt.http.call import Call, json_answer, read_answer

@@ -96,7 +96,7 @@ def print_snapshot_state(call: Invocation) -> int:
     import tempfile
     from pathlib import Path
 
-    from yurt.api.filter import compile_filter
+    from yurt.filters import compile_filter
     from yurt.storage.archive import state_of
     from yurt.storage.archive_check import check_archive_here
 

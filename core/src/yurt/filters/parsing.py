@@ -1,22 +1,24 @@
-"""The filter language of list routes (go-bexpr), over rows in the shape of the API.
+"""The parser of the filter language (go-bexpr): an expression becomes a predicate over rows in the shape of the API.
 
-    expression := all ("or" all)*          all := one ("and" one)*         one := "not" one | "(" expression ")" | match
+    expression := all ("or" all)*          all := one ("and" one)*
+    one := "not" one | "(" expression ")" | loop | match
+    loop := ("any" | "all") selector "as" name ["," name] "{" expression "}"
     match := selector ("==" | "!=" | "contains" | "not contains" | "matches" | "not matches") value
            | selector ("is empty" | "is not empty") | value ("in" | "not in") selector
     selector := name ("." name | "[" text "]")* | a JSON pointer in quotes
 
-A value is compared as the type of the field that it meets. A selector's first name must be a field of the row;
-a missing key further down matches nothing. Regular expressions run on an engine of linear time, and what they may do
-to one row and to all rows is bounded, so that no expression holds up a server.
+The name of a loop stands for each item of a list or each key of a map; of two names the first stands for the index or
+key and the second for the value. `_` takes none. Length, depth, comparisons and patterns of an expression are bounded.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Set
+from typing import NamedTuple
 
-from yurt.regexps import BadPattern, Regexp, SearchBudget, TooMuchWork
+from yurt.filters.evaluation import Loop, Predicate, Row, contains, equals, find, is_empty, matches
+from yurt.regexps import SearchBudget, TooMuchWork
 from yurt.sdk.errors import Invalid
 
 EXPRESSION_MAX = 4096
@@ -24,25 +26,20 @@ DEPTH_MAX = 32
 TERMS_MAX = 128
 PATTERNS_MAX = 8
 """Regular expressions of one filter."""
-MATCHED_TEXT_MAX = 4096
 ROW_WORK_MAX, WORK_MAX = 10_000, 1_000_000
-"""Places of the patterns' programs that may be looked at for one row, and for all rows: about 20 ms, and 2 s."""
+"""Places of the patterns' programs and comparisons in loops, for one row and for all rows: about 20 ms, and 2 s."""
 TOO_COSTLY = (
-    "error evaluating filter: its regular expressions take too much work on this list: "
+    "error evaluating filter: its regular expressions and loops take too much work on this list: "
     "write simpler ones, or narrow the list with a prefix or with another comparison before them"
 )
 
-Row = Mapping[str, Any]
-Predicate = Callable[[Row], bool]
-
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*"|`[^`]*`)|(?P<op>==|!=|[()])"""
-    r"""|(?P<word>[^\s()"`=!\[\]]+(?:\[(?:"[^"]*"|`[^`]*`|\d+)\][^\s()"`=!\[\]]*)*))""",
+    r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*"|`[^`]*`)|(?P<op>==|!=|[(){},])"""
+    r"""|(?P<word>[^\s(){},"`=!\[\]]+(?:\[(?:"[^"]*"|`[^`]*`|\d+)\][^\s(){},"`=!\[\]]*)*))""",
     re.VERBOSE,
 )
 _STEP = re.compile(r"""\.?([^.\[\]]+)|\[(?:"([^"]*)"|`([^`]*)`|(\d+))\]""")
 _OPERATORS = ("is not empty", "is empty", "not contains", "not matches", "not in", "contains", "matches", "in")
-_MISSING = object()
 
 
 class _Token(NamedTuple):
@@ -51,13 +48,16 @@ class _Token(NamedTuple):
     at: int
 
 
-def compile_filter(expression: str) -> Predicate:
-    """The predicate that an expression stands for; raises Invalid for one that cannot be read."""
+def compile_filter(expression: str, *, fields: Set[str] | None = None) -> Predicate:
+    """The predicate that an expression stands for; raises Invalid for one that cannot be read.
+
+    With `fields`, a selector has to begin with one of them: what no row has is then a mistake in the expression.
+    """
     if not expression.strip():
         return lambda row: True
     if len(expression) > EXPRESSION_MAX:
         raise _unreadable(f"longer than {EXPRESSION_MAX} characters")
-    parser = _Parser(_tokens(expression))
+    parser = _Parser(_tokens(expression), fields)
     predicate = parser.alternatives(0)
     parser.expect_end()
     return parser.bounded(predicate)
@@ -83,8 +83,11 @@ def _tokens(expression: str) -> list[_Token]:
 class _Parser:
     """Recursive descent over the tokens."""
 
-    def __init__(self, tokens: list[_Token]) -> None:
+    def __init__(self, tokens: list[_Token], fields: Set[str] | None) -> None:
         self.tokens = tokens
+        self._fields = fields
+        self._loops = 0
+        self._loop_depth = 0
         self.position = 0
         self._terms = 0
         self._patterns = 0
@@ -96,8 +99,8 @@ class _Parser:
             raise self._unexpected()
 
     def bounded(self, predicate: Predicate) -> Predicate:
-        """The predicate, with the work of its regular expressions bounded row by row."""
-        if not self._patterns:
+        """The predicate, with the work of its regular expressions and loops bounded row by row."""
+        if not self._patterns and not self._loops:
             return predicate
 
         def holds(row: Row) -> bool:
@@ -133,7 +136,42 @@ class _Parser:
             if not self._take(")"):
                 raise self._unexpected('")"')
             return inner
-        return self._match()
+        return self._loop(depth) if self._at_loop() else self._match()
+
+    def _at_loop(self) -> bool:
+        # `any` and `all` may also be names of fields: only `as` makes a loop of them.
+        words = [token.text for token in self.tokens[self.position : self.position + 3]]
+        return len(words) == 3 and words[0] in ("any", "all") and words[2] == "as"
+
+    def _loop(self, depth: int) -> Predicate:
+        is_all = self._operand().text == "all"
+        steps = self._selector(self._operand())
+        self._expect("as")
+        names = [self._name()]
+        if self._take(","):
+            names.append(self._name())
+        self._expect("{")
+        outer, terms = self._fields, self._terms
+        if outer is not None:
+            self._fields = {*outer, *names}
+        self._loops += 1
+        self._loop_depth += 1
+        inner = self.alternatives(depth + 1)
+        self._loop_depth -= 1
+        self._fields = outer
+        self._expect("}")
+        cost = max(1, self._terms - terms)
+        return Loop(steps, tuple(names), inner, is_all=is_all, cost=cost, budget=self._budget)
+
+    def _name(self) -> str:
+        token = self._operand()
+        if token.kind != "word" or not token.text.isidentifier():
+            raise _unreadable(f"{token.text[:40]!r} is not a name for the items of a collection")
+        return token.text
+
+    def _expect(self, text: str) -> None:
+        if not self._take(text):
+            raise self._unexpected(f'"{text}"')
 
     def _match(self) -> Predicate:
         self._terms += 1
@@ -142,19 +180,30 @@ class _Parser:
         left = self._operand()
         operator = self._operator()
         if operator in ("in", "not in"):
-            return _negated(operator, _contains(_selector(self._operand().text), _value(left)))
-        steps = _selector(left.text)
+            return _negated(operator, contains(self._selector(self._operand()), _value(left), self._loop_budget()))
+        steps = self._selector(left)
         if operator.endswith("empty"):
-            return _negated(operator, lambda row: _is_empty(_find(row, steps)))
+            return _negated(operator, lambda row: is_empty(find(row, steps)))
         value = _value(self._operand())
         if operator in ("==", "!="):
-            return _negated(operator, lambda row: _equals(_find(row, steps), value))
+            return _negated(operator, lambda row: equals(find(row, steps), value))
         if operator.endswith("contains"):
-            return _negated(operator, _contains(steps, value))
+            return _negated(operator, contains(steps, value, self._loop_budget()))
         self._patterns += 1
         if self._patterns > PATTERNS_MAX:
             raise _unreadable(f"more than {PATTERNS_MAX} regular expressions")
-        return _negated(operator, _matches(steps, value, self._budget))
+        return _negated(operator, matches(steps, value, self._budget))
+
+    def _loop_budget(self) -> SearchBudget | None:
+        """What a look through a list costs: nothing once for a row, but a loop may do it for each of its items."""
+        return self._budget if self._loop_depth else None
+
+    def _selector(self, token: _Token) -> tuple[str, ...]:
+        steps = _steps(token.text)
+        if self._fields is not None and steps[0] not in self._fields:
+            known = ", ".join(sorted(self._fields))
+            raise _unreadable(f"1:{token.at + 1} ({token.at}): {steps[0][:40]!r} is not one of {known}")
+        return steps
 
     def _operator(self) -> str:
         for operator in ("==", "!=", *_OPERATORS):
@@ -197,7 +246,7 @@ def _value(token: _Token) -> str:
     return re.sub(r"\\(.)", r"\1", body) if token.text[0] == '"' else body
 
 
-def _selector(text: str) -> tuple[str, ...]:
+def _steps(text: str) -> tuple[str, ...]:
     if text[0] in '"`':
         steps = tuple(text[1:-1].lstrip("/").split("/" if text[1:2] == "/" else "."))
     else:
@@ -205,71 +254,3 @@ def _selector(text: str) -> tuple[str, ...]:
     if not steps or not all(steps):
         raise _unreadable(f"{text[:40]!r} is not a selector")
     return steps
-
-
-def _find(row: Row, steps: tuple[str, ...]) -> Any:
-    """The value that a selector leads to, or _MISSING; raises Invalid when its first step is no field of the row."""
-    if steps[0] not in row:
-        where = "/".join(steps)
-        raise Invalid(
-            f"error finding value in datum: /{where} at part 0: couldn't find key: "
-            f'struct field with name "{steps[0][:64]}"'
-        )
-    value: Any = row
-    for step in steps:
-        if isinstance(value, Mapping):
-            value = value.get(step, _MISSING)
-        elif isinstance(value, list | tuple) and step.isdigit() and int(step) < len(value):
-            value = value[int(step)]
-        else:
-            return _MISSING
-    return value
-
-
-def _is_empty(value: Any) -> bool:
-    return value is _MISSING or value is None or (isinstance(value, str | list | tuple | Mapping) and not value)
-
-
-def _equals(found: Any, value: str) -> bool:
-    match found:
-        case bool():
-            return value in ("true", "True", "TRUE", "1", "t", "T") if found else value in _FALSE_TEXTS
-        case int() | float():
-            return _as_number(value) == found
-        case str():
-            return found == value
-        case _:
-            return False
-
-
-_FALSE_TEXTS = ("false", "False", "FALSE", "0", "f", "F")
-
-
-def _as_number(value: str) -> float:
-    try:
-        return int(value) if value.lstrip("-").isdigit() and len(value) < 32 else float(value)
-    except ValueError:
-        raise Invalid(f'error evaluating filter: "{value[:64]}" is not a number') from None
-
-
-def _contains(steps: tuple[str, ...], value: str) -> Predicate:
-    def holds(row: Row) -> bool:
-        found = _find(row, steps)
-        if isinstance(found, str | Mapping):
-            return value in found
-        return isinstance(found, list | tuple) and any(_equals(item, value) for item in found)
-
-    return holds
-
-
-def _matches(steps: tuple[str, ...], pattern: str, budget: SearchBudget) -> Predicate:
-    try:
-        regexp = Regexp(pattern, budget=budget)
-    except BadPattern as error:
-        raise Invalid(f"failed to compile regular expression {pattern[:64]!r}: {error}") from None
-
-    def holds(row: Row) -> bool:
-        found = _find(row, steps)
-        return isinstance(found, str) and regexp.search(found[:MATCHED_TEXT_MAX])
-
-    return holds
