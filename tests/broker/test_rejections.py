@@ -43,3 +43,9 @@ def test_ten_nodes_are_taken_out_at_once_and_then_one_in_six_minutes() -> None:
     assert not rejections.add("m0", at(359))
     assert rejections.add("m1", at(361))
     assert not rejections.add("m2", at(361))
+
+
+def test_a_clock_that_is_set_back_takes_no_right_to_take_nodes_out_away() -> None:
+    rejections = made(threshold=1)
+    assert rejections.add("n0", at(10 * 3600))
+    assert sum(rejections.add(f"n{number}", at(0)) for number in range(1, 40)) == 9

@@ -102,6 +102,7 @@ class BlockedEvals:
         slot = _slot(evaluation)
         held = self._slots.get(slot)
         if held is not None and held.id != evaluation.id:
+            # By what their schedulers saw, not by when they got here: a late one may know less.
             old, new = sorted((held, evaluation), key=lambda e: (e.snapshot_index, e.create_index, e.id))
             self._superseded.append(
                 Superseded(old, f'existing blocked evaluation exists for job "{evaluation.job_id}"')
@@ -142,6 +143,7 @@ class BlockedEvals:
         if not len(self._round):
             self._round, self._next_round = self._next_round, _News()
             self._unlooked = iter(sorted(self._slots.values(), key=_PRIORITY, reverse=True))
+        # A question is one evaluation and one piece of news: with more news fewer evaluations fit into a turn.
         count = max(1, limit // max(1, len(self._round)))
         looked_at = list(islice(self._unlooked, count))
         found = [_slot(evaluation) for evaluation in looked_at if self._waits(evaluation, self._round)]
@@ -151,6 +153,7 @@ class BlockedEvals:
 
     def unblock_node(self, node_id: str, *, index: int) -> tuple[Evaluation, ...]:
         """Capacity appeared on the node at `index`: its system evaluations that are ready now."""
+        assert node_id, "news of no node would wake every evaluation that waits for none"
         self._node_indexes[node_id] = max(index, self._node_indexes.get(node_id, 0))
         return self._take(sorted(self._by_node.get(node_id, ())))
 
@@ -192,16 +195,20 @@ class BlockedEvals:
         return news.unblocks(evaluation) and self._slots.get(_slot(evaluation)) is evaluation
 
     def _take(self, slots: list[Slot]) -> tuple[Evaluation, ...]:
+        before = len(self._slots)
         taken = tuple(self._slots[slot] for slot in slots)
         for slot in slots:
             self._drop(slot)
+        assert len(self._slots) == before - len(taken), "each evaluation wakes once"
         return taken
 
     def _drop(self, slot: Slot) -> None:
         evaluation = self._slots.pop(slot, None)
         if evaluation is None:
             return
+        assert _slot(evaluation) == slot, (evaluation.id, slot)
         if evaluation.node_id:
+            assert slot in self._by_node[evaluation.node_id], "the index by node knows each evaluation of a node"
             _discard(self._by_node, evaluation.node_id, slot)
 
 

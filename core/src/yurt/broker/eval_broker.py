@@ -110,11 +110,16 @@ class EvalBroker:
         if best is None:
             return None
         (_, _, eval_id), name = best
-        heapq.heappop(self._ready[name])
+        popped = heapq.heappop(self._ready[name])
+        # Heaps keep entries of evaluations that left (`forget`); `_head` has thrown away those before this one.
+        assert popped == best[0], (popped, best, "the head that was compared leaves the heap")
+        assert not self._ready[name] or popped <= self._ready[name][0], "the most urgent one leaves first"
         evaluation = self._waiting.pop(eval_id)[1]
+        assert evaluation.id == eval_id, (evaluation.id, eval_id)
         assert self._jobs[(evaluation.namespace, evaluation.job_id)].claim == eval_id, "two workers at one job (B3)"
         assert eval_id not in self._outstanding, eval_id
         self._deliveries[eval_id] = self._deliveries.get(eval_id, 0) + 1
+        assert name == FAILED_QUEUE or self._deliveries[eval_id] <= DELIVERY_LIMIT, (name, self._deliveries[eval_id])
         self._outstanding[eval_id] = _Outstanding(evaluation, token, name, now + NACK_TIMEOUT)
         return Delivery(evaluation, token)
 
@@ -159,6 +164,7 @@ class EvalBroker:
         self._cancelable.pop(eval_id, None)
         key = self._pending_ids.pop(eval_id, None)
         if key is not None:
+            assert self._jobs[key].claim not in ("", eval_id), "a pending evaluation waits behind the claim of another"
             del self._jobs[key].pending[eval_id]
         delayed = self._delayed_evals.pop(eval_id, None)
         waiting = self._waiting.pop(eval_id, None)
@@ -166,17 +172,21 @@ class EvalBroker:
         if found is not None:
             self._deliveries.pop(eval_id, None)
             self._release(found)
+        # What a worker has stays until its ack: the worker may still write, and nobody else may look at the job.
+        assert self.place(eval_id) in ("", "outstanding"), (eval_id, self.place(eval_id))
 
     def advance(self, now: UnixNano) -> None:
         """Let every timer that is due fire."""
         while self._delayed and self._delayed[0][0] <= now:
             due, eval_id = heapq.heappop(self._delayed)
             entry = self._delayed_evals.get(eval_id)
+            # An entry whose time is not the evaluation's own is left over from an earlier delay.
             if entry is not None and entry[0] == due:
                 del self._delayed_evals[eval_id]
                 self._admit(entry[2], entry[1])
         for held in [o for o in self._outstanding.values() if not o.is_paused and o.nack_at <= now]:
             self._put_back(held, now)
+        assert not self._delayed or self._delayed[0][0] > now, "no timer that is due is left"
 
     def next_deadline(self) -> UnixNano | None:
         """When `advance` has something to do next."""
@@ -273,6 +283,7 @@ class EvalBroker:
         key = (evaluation.namespace, evaluation.job_id)
         job = self._jobs.setdefault(key, _Job())
         if job.claim and job.claim != evaluation.id:
+            assert queue != FAILED_QUEUE, "what was delivered has its job's claim"
             job.pending[evaluation.id] = evaluation
             self._pending_ids[evaluation.id] = key
             return
@@ -292,6 +303,7 @@ class EvalBroker:
             del self._jobs[key]
             return
         assert evaluation.id not in job.pending, "what had the claim did not wait for it"
+        # The newest of the most urgent: it sees all that those before it were made for, so they are superfluous.
         following = max(job.pending.values(), key=lambda e: (e.priority, e.modify_index, e.create_index, e.id))
         for eval_id in job.pending:
             del self._pending_ids[eval_id]
@@ -299,6 +311,7 @@ class EvalBroker:
         self._cancelable.update(job.pending)
         job.pending = {}
         self._admit(following, following.type)
+        assert job.claim == following.id, "the claim passes on at once: no job waits without one (B3)"
 
     def _put_back(self, held: _Outstanding, now: UnixNano) -> None:
         evaluation = held.evaluation
@@ -308,5 +321,7 @@ class EvalBroker:
         if count >= DELIVERY_LIMIT:
             self._admit(evaluation, FAILED_QUEUE)
         else:
+            # The job's claim is kept meanwhile: what fails now would fail in the hands of another worker as well.
             delay = FIRST_NACK_DELAY if count <= 1 else (count - 1) * NEXT_NACK_DELAY
+            assert delay > 0, "an evaluation that comes back at once would keep a worker busy for nothing"
             self._delay(evaluation, held.queue, now + delay)

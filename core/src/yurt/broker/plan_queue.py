@@ -37,7 +37,9 @@ class PlanQueue(Generic[T]):
     def pop(self) -> tuple[Plan, T]:
         """The most urgent plan; the queue must not be empty."""
         assert self._heap, "an empty queue has no plan"
-        _, _, plan, attached = heapq.heappop(self._heap)
+        priority, number, plan, attached = heapq.heappop(self._heap)
+        # The running number decides among equals, so that heapq never compares two plans.
+        assert not self._heap or (priority, number) < self._heap[0][:2], "the most urgent plan first, then the oldest"
         return plan, attached
 
     def drain(self) -> list[T]:
@@ -54,6 +56,7 @@ def size_of(plan: Plan) -> int:
 
 def cut_plan(plan: Plan, limit: int = PART_LIMIT) -> tuple[Plan, ...]:
     """The plan as consecutive parts of about `limit` allocations; those of an indivisible one must be staged."""
+    assert limit > 0, limit
     if size_of(plan) <= limit:
         return (plan,)
     bare = replace(
@@ -75,6 +78,7 @@ def cut_plan(plan: Plan, limit: int = PART_LIMIT) -> tuple[Plan, ...]:
     parts[0] = replace(parts[0], deployment=plan.deployment)
     parts[-1] = replace(parts[-1], deployment_updates=plan.deployment_updates)
     assert sum(map(size_of, parts)) == size_of(plan), "the parts are the whole: no row is lost, none comes twice"
+    assert all(map(size_of, parts)), "no part is empty: each would be a command that does nothing"
     return tuple(parts)
 
 

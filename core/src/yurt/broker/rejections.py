@@ -40,11 +40,13 @@ class Rejections:
         assert len(self._times) <= NODES_MAX, len(self._times)
         if len(times) < self._threshold or now - times[0] > self._window or not self._may_mark(now):
             return False
+        assert len(times) == self._threshold, (len(times), self._threshold)
         del self._times[node_id]
         return True
 
     def _may_mark(self, now: int) -> bool:
-        since = 0 if self._counted_at is None else now - self._counted_at
+        # A wall clock may be set back; that takes no right to mark away.
+        since = 0 if self._counted_at is None else max(0, now - self._counted_at)
         self._marks = min(MARKS_MAX, self._marks + since / MARK_INTERVAL)
         self._counted_at = now
         assert 0 <= self._marks <= MARKS_MAX, self._marks

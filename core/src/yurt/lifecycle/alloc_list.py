@@ -62,4 +62,5 @@ class AllocList:
             self._known.clear()  # deletions alone leave a dictionary as large as it ever was
         is_new = not self.is_older(pull)
         self.seen_index = max(self.seen_index, pull.index)
+        assert self.seen_index >= pull.index, "a client never goes back to an older list (E2)"
         return is_new

@@ -97,6 +97,15 @@ def _is_dead(state: TaskState) -> bool:
 
 def decide(all_roles: tuple[Role, ...], states: Mapping[str, TaskState], *, stop: Stop | None) -> Orders:
     """What follows from the present states."""
+    orders = _orders(all_roles, states, stop)
+    killed = {name for name, _ in orders.kill}
+    assert killed.isdisjoint(orders.begin), (orders, "no task is started and ended at once")
+    assert all(_waits(states[name]) for name in orders.begin), (orders, "only what waits may begin")
+    assert not any(_is_dead(states[name]) for name in killed), (orders, "what is dead is not ended again")
+    return orders
+
+
+def _orders(all_roles: tuple[Role, ...], states: Mapping[str, TaskState], stop: Stop | None) -> Orders:
     if stop is not None:
         return _stop_orders(all_roles, states, stop)
     ending = _ending(all_roles, states)
@@ -183,6 +192,9 @@ def client_status(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) 
     once everything else is dead, and a poststop task that still waits behind tasks that ran counts as running.
     """
     status = _status(all_roles, states)
+    is_end = all(_is_dead(states[role.name]) for role in all_roles)
+    assert not is_end or status in (CLIENT_COMPLETE, CLIENT_FAILED), (status, "without a live task it is over")
+    assert is_end or status != CLIENT_COMPLETE, "it is complete when its last task has ended, not before"
     return status, DESCRIPTIONS[status]
 
 

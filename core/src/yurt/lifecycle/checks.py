@@ -94,6 +94,14 @@ def observed(spec: CheckSpec, run: CheckRun, outcome: Outcome, *, now: UnixNano)
         status_code=outcome.status_code,
         timestamp=now,
     )
+    assert not (is_restart and outcome.is_ok), "a check that passes restarts nothing"
+    assert after.failures >= 0, after.failures
+    assert spec.limit <= 0 or after.failures < spec.limit, (
+        after.failures,
+        spec.limit,
+        "a restart begins the count anew",
+    )
+    assert run.failures == 0 or run.status == FAILURE, (run.status, run.failures)
     return CheckStep(after, is_restart)
 
 

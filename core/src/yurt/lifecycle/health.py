@@ -66,7 +66,9 @@ def advance(
     if now >= machine.deadline:
         reasons = _late_reasons(machine, all_roles, states, checks_pass=checks_pass)
         return HealthStep(replace(machine, is_healthy=False, reasons=reasons), UnixNano(0))
-    return HealthStep(machine, min(healthy_at, machine.deadline) if healthy_at else machine.deadline)
+    wake_at = min(healthy_at, machine.deadline) if healthy_at else machine.deadline
+    assert wake_at > now, (wake_at, now, "without a verdict it is asked again later, not over and over at once")
+    return HealthStep(machine, wake_at)
 
 
 def _broken(role: Role, state: TaskState) -> str:

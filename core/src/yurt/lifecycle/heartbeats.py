@@ -29,6 +29,7 @@ class Contact(Value):
 
 def first_delay(contact: Contact, chance: float) -> float:
     """The wait before the first heartbeat."""
+    assert 0.0 <= chance < 1.0, chance
     return 0.0 if contact.is_dev else FIRST_HEARTBEAT_MAX_S * chance
 
 
@@ -39,6 +40,7 @@ def answered(contact: Contact, *, ttl_s: float, now_s: float) -> Contact:
 
 def register_retry(contact: Contact, chance: float) -> float:
     """The wait after a registration that failed."""
+    assert 0.0 <= chance < 1.0, chance
     return DEV_RETRY_S if contact.is_dev else REGISTER_RETRY_S * (1.0 + chance)
 
 

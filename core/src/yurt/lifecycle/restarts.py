@@ -76,6 +76,7 @@ def decide(
     if window.start == 0 or not window.start <= now <= end:
         window, end = RestartWindow(start=now), now + policy.interval
     window = RestartWindow(start=window.start, count=window.count + 1)
+    assert window.start <= now and window.count >= 1, (window, now, "a restart is counted in a window that is open")
     if window.count <= policy.attempts:
         delay = policy.delay + int(policy.delay * JITTER_SHARE * chance)
         return Restart(window, Duration(delay), REASON_WITHIN_POLICY)

@@ -210,13 +210,20 @@ def advance(machine: TaskMachine, event: AnyTaskEvent, *, now: UnixNano, chance:
 
     `chance` in [0, 1) spreads restart delays. Events that do not fit the phase change nothing.
     """
+    assert 0.0 <= chance < 1.0, chance
     step = _advance(machine, event, now=now, chance=chance)
     _check(machine, step.machine)
+    _check_actions(step)
+    is_wished = isinstance(event, AskRestart) and event.from_start
+    assert machine.phase != DEAD or step.machine.phase == DEAD or is_wished, "dead is left by a user's wish alone"
     return step
 
 
 def _check(before: TaskMachine, after: TaskMachine) -> None:
     """Assert what holds after every event."""
+    assert after.state.restarts >= before.state.restarts, "restarts are counted, never taken back"
+    assert after.run == before.run or after.run == before.run + 1, (before.run, after.run, "one event, one start")
+    assert len(after.state.events) <= max(events.EVENTS_MAX, len(before.state.events)), len(after.state.events)
     assert (after.phase == DEAD) == (after.state.state == TASK_DEAD), "the servers see a dead task as dead, at once"
     assert after.phase != RUNNING or after.state.state == TASK_RUNNING, (after.phase, after.state.state)
     assert not (after.is_killed and after.phase == BACKOFF), "a killed task does not wait to start again"
@@ -224,6 +231,16 @@ def _check(before: TaskMachine, after: TaskMachine) -> None:
     assert not after.has_exited or not after.has_stopped or after.phase != STOPPING, (
         "what has exited and stopped is over"
     )
+
+
+def _check_actions(step: TaskStep) -> None:
+    """Assert what holds of the actions that an event leads to."""
+    machine, actions = step
+    starts = [action for action in actions if isinstance(action, RunSetup | StartTask | SetTimer)]
+    assert len(starts) <= 1, (starts, "no two starts are in flight")
+    assert not starts or not machine.is_killed, (starts, "nothing starts after a kill")
+    assert not starts or starts[0].run == machine.run, (starts[0].run, machine.run)
+    assert machine.phase != DEAD or all(isinstance(action, DestroyTask) for action in actions), actions
 
 
 def _advance(machine: TaskMachine, event: AnyTaskEvent, *, now: UnixNano, chance: float) -> TaskStep:
