@@ -54,6 +54,11 @@ def test_a_job_runs_with_the_task_hook_and_the_provider(agent: Agent, services: 
     wait_for("the service gone", lambda: not list(services.glob("*")))
 
 
+def test_the_list_of_plugins_names_hooks_and_service_providers(agent: Agent) -> None:
+    (row,) = [line for line in agent.cli("plugin", "list").stdout.splitlines() if line.startswith("site-tools")]
+    assert "task hook facts, allocation hook licences, service provider directory" in row
+
+
 def test_what_the_task_hook_refuses_fails_the_task_with_its_name(agent: Agent) -> None:
     register(agent, job("odd", facts="loud"))
     wait_for("the refusal", lambda: 'hook "facts": meta facts = "loud" must be' in events(agent, "odd"))

@@ -4,6 +4,7 @@ and its provider pass the conformance suites. e2e/test_site_tools.py runs jobs w
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -30,10 +31,32 @@ def test_the_package_imports_only_the_sdk() -> None:
     assert imported and all(name.startswith("yurt.sdk.") for name in imported)
 
 
-def test_the_suites_of_the_package_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package, on the path of what the test starts."""
     lay_package(PACKAGE, tmp_path / "site")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), *sys.path]))
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_suites_of_the_package_pass(tmp_path: Path) -> None:
     options = ["-q", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", f"--rootdir={tmp_path}", "-c", os.devnull]
     command = [sys.executable, "-m", "pytest", *options, str(PACKAGE / "tests")]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0 and "passed" in done.stdout, done.stdout + done.stderr
+
+
+@pytest.mark.usefixtures("installed")
+def test_the_doctor_names_the_hooks_and_the_provider_of_the_package(tmp_path: Path) -> None:
+    roles = {"server": {"enabled": True}, "client": {"enabled": True}}
+    config = {"data_dir": str(tmp_path / "data"), "bind_addr": "127.0.0.1", "ports": {"http": 0}, **roles}
+    path = tmp_path / "agent.json"
+    path.write_text(json.dumps(config))
+
+    command = [sys.executable, "-m", "yurt.cli.main", "doctor", "-json", "-config", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    found = {each["subject"]: (each["state"], each["detail"]) for each in json.loads(done.stdout)}
+    assert found["task hook facts"] == ("ok", "is called right before configuration")
+    assert found["allocation hook licences"] == ("ok", "is called last")
+    assert found["service provider directory"] == ("ok", 'registers services with provider = "directory"')

@@ -17,6 +17,7 @@ from yurt.cli.tree import NOUNS
 
 if TYPE_CHECKING:
     from yurt.agent.config import AgentConfig
+    from yurt.plugins.manager import LoadedPlugins
 
 FINE, NOTE, BAD = "ok", "note", "problem"
 PYTHON_MIN = (3, 11)
@@ -243,7 +244,25 @@ async def plugins(config: AgentConfig) -> list[Finding]:
         Finding(FINE, f"templates {name}", f"answers {', '.join(provider.functions)}")
         for name, provider in loaded.providers.items()
     ]
+    findings += hooks_and_service_providers(loaded)
     return findings + list(found)
+
+
+def hooks_and_service_providers(loaded: LoadedPlugins) -> Iterator[Finding]:
+    """A line for each hook of a package, with its place among the others, and for each service provider."""
+    from yurt.sdk.hooks import ALLOC_HOOKS, TASK_HOOKS, order
+
+    orders = (
+        ("task hook", loaded.task_hooks, order(TASK_HOOKS, tuple(loaded.task_hooks.values()))),
+        ("allocation hook", loaded.alloc_hooks, order(ALLOC_HOOKS, tuple(loaded.alloc_hooks.values()))),
+    )
+    for kind, added, names in orders:
+        for name in added:
+            at = names.index(name) + 1
+            place = f"right before {names[at]}" if at < len(names) else "last"
+            yield Finding(FINE, f"{kind} {name}", f"is called {place}")
+    for name in loaded.service_providers:
+        yield Finding(FINE, f"service provider {name}", f'registers services with provider = "{name}"')
 
 
 async def _fingerprint(name: str, driver: object) -> Finding:

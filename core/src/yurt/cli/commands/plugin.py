@@ -14,6 +14,12 @@ from yurt.cli.views.allocs import show_allocs
 
 Json = dict[str, Any]
 
+PARTS = {
+    "Drivers": "", "Devices": "", "Providers": "", "TaskHooks": "task hook ", "AllocHooks": "allocation hook ",
+    "ServiceProviders": "service provider ",
+}  # fmt: skip
+"""The fields of a plugin that name its parts, and what stands before each name."""
+
 
 def list_plugins(call: Invocation) -> int:
     """One line a plugin."""
@@ -26,7 +32,7 @@ def list_plugins(call: Invocation) -> int:
         return 0
     rows = []
     for each in sorted(found, key=lambda plugin: plugin["Name"]):
-        offers = ", ".join(name for kind in ("Drivers", "Devices", "Providers") for name in each.get(kind) or ())
+        offers = ", ".join(f"{kind}{name}" for field, kind in PARTS.items() for name in each.get(field) or ())
         about = [each.get("Distribution") or "", each.get("Version") or ""]
         rows.append([each["Name"], each["State"], offers, *about, each.get("Reason") or ""])
     call.screen.table("Name|State|Offers|Distribution|Version|Reason", rows)
@@ -129,7 +135,7 @@ def _words(name: str) -> str:
 
 COMMANDS = (
     CliCommand(
-        "plugin list", "List Yurt's plugins: drivers, device plugins, template providers", list_plugins, JSON_FLAGS
+        "plugin list", "List Yurt's plugins: drivers, device plugins, hooks, providers", list_plugins, JSON_FLAGS
     ),
     CliCommand(
         "plugin reload",
