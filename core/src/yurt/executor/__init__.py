@@ -1,4 +1,4 @@
-"""Zygote and shim: processes that outlive the agent, plain or isolated by runc."""
+"""Zygote and shim: starts tasks, plain or isolated by runc, that outlive the agent."""
 
 from yurt.executor.container_executor import Abilities, ContainerExecutor, check_task_user, host_binds
 from yurt.executor.oci.allowance import (

@@ -1,4 +1,4 @@
-"""Where the cgroups of tasks go on hosts with cgroups v1, v2 or both, and what they count.
+"""The layout of tasks' cgroups on hosts with cgroups v1, v2 or both, and their counters.
 
 A run has one parent folder in each hierarchy that is used (`yurt.slice`, in a dev run `yurt-dev-<pid>.slice`); each
 task has one folder below it, and the shims share one, so that nothing which stops the agent's own cgroup stops them.
@@ -25,7 +25,7 @@ CPU_SHARES_MIN, CPU_SHARES_MAX = 2, 262_144
 
 
 class Hierarchies(Value):
-    """Mount points of the v2 hierarchy and of the v1 controllers; empty where there is none.
+    """Mount points of the v2 hierarchy and the v1 controllers; empty without any.
 
     `others` are the v1 hierarchies that we do not use, but container runtimes do.
     """
@@ -37,14 +37,14 @@ class Hierarchies(Value):
 
     @property
     def mode(self) -> str:
-        """v2, v1, hybrid or none."""
+        """The cgroup mode: v2, v1, hybrid or none."""
         if self.unified:
             return "hybrid" if self.v1 else "v2"
         return "v1" if self.v1 else "none"
 
 
 class CgroupUse(Value):
-    """What a task's cgroups have counted; None where nothing counts it."""
+    """Counters of a task's cgroups; None where nothing counts them."""
 
     rss_bytes: int | None = None
     swap_bytes: int | None = None
@@ -73,7 +73,7 @@ def parse_mounts(text: str) -> Hierarchies:
 
 
 def prepare(parent: str, mounts_file: str = MOUNTS_FILE) -> tuple[Hierarchies, tuple[str, ...]]:
-    """Make the parent folder in every hierarchy where that is allowed; those hierarchies, and the folders."""
+    """Create the parent folder in every permitted hierarchy; returns these hierarchies and the folders."""
     try:
         found = parse_mounts(Path(mounts_file).read_text(encoding="utf-8"))
     except OSError:
@@ -90,13 +90,13 @@ def prepare(parent: str, mounts_file: str = MOUNTS_FILE) -> tuple[Hierarchies, t
 
 
 def restore(parent: str, parents: tuple[str, ...]) -> None:
-    """Make the folders of a run again: an executor that closes removes them while they are empty."""
+    """Create the folders of a run again: a closing executor removes empty ones."""
     if not all(os.path.isdir(f"{folder}/{SHIMS}") for folder in parents):
         prepare(parent)
 
 
 def make_parent(mount: str, parent: str) -> bool:
-    """Make the run's folder and that of its shims."""
+    """Create the run's folder and that of its shims."""
     try:
         os.makedirs(f"{mount}/{parent}/{SHIMS}", exist_ok=True)
     except OSError:
@@ -105,7 +105,7 @@ def make_parent(mount: str, parent: str) -> bool:
 
 
 def enable_controllers(mount: str, parent: str) -> tuple[str, ...]:
-    """Turn on what tasks need below the root and the run's folder; those that work."""
+    """Enable the controllers for tasks below the root and the run's folder; returns those that work."""
     enabled = []
     for controller in V2_CONTROLLERS:
         folders = (mount, f"{mount}/{parent}")
@@ -115,7 +115,7 @@ def enable_controllers(mount: str, parent: str) -> tuple[str, ...]:
 
 
 def copy_cpuset(mount: str, parent: str) -> None:
-    """A v1 cpuset takes processes only when it names cores and memory nodes."""
+    """Copy cores and memory nodes: a v1 cpuset accepts processes only when both are set."""
     for name in ("cpuset.cpus", "cpuset.mems"):
         value = read_text(f"{mount}/{name}").strip()
         for folder in (f"{mount}/{parent}", f"{mount}/{parent}/{SHIMS}"):
@@ -123,7 +123,7 @@ def copy_cpuset(mount: str, parent: str) -> None:
 
 
 def write_setting(path: str, value: str) -> bool:
-    """Write into a cgroup file, if that is allowed."""
+    """Write into a cgroup file, if permitted."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
@@ -138,7 +138,7 @@ def write_setting(path: str, value: str) -> bool:
 
 
 def read_text(path: str) -> str:
-    """A cgroup file, or nothing."""
+    """The content of a cgroup file; empty when it cannot be read."""
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError:
@@ -146,7 +146,7 @@ def read_text(path: str) -> str:
 
 
 def plan(found: Hierarchies, parent: str, *, task_id: str, asked: CgroupSpec) -> CgroupPlan:
-    """Which folders a task gets, with which limits, and how it and its shim enter them."""
+    """The folders and limits of a task's cgroups, and how the task and its shim enter them."""
     if asked.is_overridden:
         return override(found, parent, asked)
     name = task_folder(task_id)
@@ -175,12 +175,12 @@ def task_folder(task_id: str) -> str:
 
 
 def shim_join(found: Hierarchies, parent: str) -> tuple[str, ...]:
-    """How a shim leaves the agent's cgroup: in the one hierarchy by which a service manager stops services."""
+    """How a shim leaves the agent's cgroup in the hierarchy by which a service manager stops services."""
     return (f"{found.unified}/{parent}/{SHIMS}/cgroup.procs",) if found.unified else ()
 
 
 def override(found: Hierarchies, parent: str, asked: CgroupSpec) -> CgroupPlan:
-    """The operator's own cgroups: joined as they are, never made, limited or removed by us."""
+    """The operator's own cgroups: joined, but never created, limited or removed by us."""
     if asked.override_v2 and not found.unified:
         raise DriverError("cgroup_v2_override is set, but this host has no cgroup v2; use cgroup_v1_override")
     unknown = [name for name in asked.override_v1 if name not in found.v1 and not controller_mount(name)]
@@ -195,13 +195,13 @@ def override(found: Hierarchies, parent: str, asked: CgroupSpec) -> CgroupPlan:
 
 
 def controller_mount(name: str) -> str:
-    """Where a v1 controller that tasks do not use by themselves is mounted."""
+    """The mount point of a v1 controller that tasks do not use by default."""
     path = f"/sys/fs/cgroup/{name}"
     return path if os.path.exists(f"{path}/cgroup.procs") else ""
 
 
 def v2_settings(asked: CgroupSpec, controllers: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Limits as cgroup v2 spells them."""
+    """Limits in the format of cgroup v2."""
     settings = []
     if "memory" in controllers and asked.memory_bytes:
         settings.append(("memory.max", str(asked.memory_bytes)))
@@ -217,7 +217,7 @@ def v2_settings(asked: CgroupSpec, controllers: tuple[str, ...]) -> tuple[tuple[
 
 
 def v1_settings(controller: str, mount: str, asked: CgroupSpec) -> list[tuple[str, str]]:
-    """Limits as a cgroup v1 controller spells them."""
+    """Limits in the format of a cgroup v1 controller."""
     match controller:
         case "memory" if asked.memory_bytes:
             return [("memory.limit_in_bytes", str(asked.memory_bytes))]
@@ -231,13 +231,13 @@ def v1_settings(controller: str, mount: str, asked: CgroupSpec) -> list[tuple[st
 
 
 def cpu_weight(shares: int) -> int:
-    """v1 shares (2..262144) as a v2 weight (1..10000), by the mapping that container runtimes use."""
+    """v1 shares (2..262144) as a v2 weight (1..10000), with the mapping of container runtimes."""
     bounded = min(max(shares, CPU_SHARES_MIN), CPU_SHARES_MAX)
     return 1 + ((bounded - CPU_SHARES_MIN) * 9999) // (CPU_SHARES_MAX - CPU_SHARES_MIN)
 
 
 def usage(folders: tuple[str, ...]) -> CgroupUse:
-    """What the cgroups of a task have counted so far."""
+    """Present counters of a task's cgroups."""
     files: dict[str, str] = {}
     for folder in folders:
         for name in ("cpu.stat", "memory.stat", "memory.swap.current", "cgroup.procs"):
@@ -256,7 +256,7 @@ def usage(folders: tuple[str, ...]) -> CgroupUse:
 
 
 def numbers(text: str) -> dict[str, int]:
-    """Rows of `name number`."""
+    """Parses rows of `name number`."""
     rows = (line.split() for line in text.splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
 
@@ -268,7 +268,7 @@ def processes(folders: tuple[str, ...]) -> list[int]:
 
 
 def remove(folders: tuple[str, ...]) -> None:
-    """Remove the cgroups of a task; those in use stay."""
+    """Remove the cgroups of a task, except those in use."""
     for folder in reversed(folders):
         try:
             os.rmdir(folder)
@@ -277,7 +277,7 @@ def remove(folders: tuple[str, ...]) -> None:
 
 
 def remove_left_behind(hierarchies: Hierarchies) -> None:
-    """Remove empty cgroups of dev runs whose agents are dead; the system keeps those that hold a process."""
+    """Remove empty cgroups of dead dev agents; the kernel keeps those that hold a process."""
     for mount in {hierarchies.unified, *hierarchies.v1.values(), *hierarchies.others} - {""}:
         for root in Path(mount).glob(f"{DEV_PREFIX}*.slice"):
             pid = root.name.removeprefix(DEV_PREFIX).removesuffix(".slice")

@@ -1,4 +1,4 @@
-"""Starts isolated tasks that outlive the agent: an OCI bundle for each, put in place by `runc run` under a shim.
+"""Starts isolated tasks that outlive the agent: an OCI bundle each, launched by `runc run` under a shim.
 
 runc only launches: it makes namespaces, mounts and cgroups, and ends (25 ms); its child, the task, falls to the shim,
 which waits for it as for any other, so that exit codes and signals are the task's own and no runc stays in memory.
@@ -53,14 +53,14 @@ LINUX = "linux"
 
 
 class Abilities(Value):
-    """Parts of the isolation that not every machine has: why there is no filter of system calls, no user namespace."""
+    """Optional parts of the isolation: why system call filters or user namespaces are unavailable."""
 
     filter_problem: str = ""
     user_namespace_problem: str = ""
 
 
 class ContainerExecutor:
-    """The public face of bundles and runc, for drivers whose tasks are isolated commands of this machine."""
+    """Starts bundles by runc, for drivers whose tasks are isolated commands of this machine."""
 
     def __init__(
         self, processes: ProcessExecutor, *, folder: Path, program: str = "", secret: tuple[str, ...] = ()
@@ -73,12 +73,12 @@ class ContainerExecutor:
 
     @classmethod
     def from_context(cls, context: PluginContext) -> ContainerExecutor:
-        """The executor of a plugin."""
+        """The executor for a plugin."""
         folder = Path(context.paths.state_dir) / "oci"
         return cls(ProcessExecutor.from_context(context), folder=folder, secret=context.paths.secret)
 
     def obstacle(self) -> tuple[str, str]:
-        """Why no isolated task can run here, and what to do about it; two empty texts when they can."""
+        """Why isolated tasks cannot run here, and the remedy; both empty when they can."""
         if not sys_is_linux():
             return "isolation needs Linux namespaces", "run this client on Linux"
         if os.geteuid() != 0:
@@ -92,7 +92,7 @@ class ContainerExecutor:
         return "", ""
 
     async def abilities(self) -> Abilities:
-        """What of the isolation this machine can give, beyond what every task needs."""
+        """The optional parts of the isolation that this machine supports."""
         program = self._runc.program
         problem = kernel_filter_problem() or (await self._runc.filter_problem() if program else runc.FIX)
         self._machine = Machine(
@@ -104,11 +104,11 @@ class ContainerExecutor:
         return Abilities(filter_problem=problem, user_namespace_problem=user_namespace_problem())
 
     async def open(self) -> None:
-        """Make ready before the first task."""
+        """Initialise before the first task."""
         await self._processes.open()
 
     async def start(self, spec: ContainerSpec) -> ProcessHandle:
-        """Start a task; raises DriverError, which names the command and the reason, when it cannot be started."""
+        """Start a task; raises DriverError with the command and the reason."""
         task_id, container = spec.process.task_id, container_id(spec.process.task_id)
         reason, fix = self.obstacle()
         if reason:
@@ -142,7 +142,7 @@ class ContainerExecutor:
             raise error from None
 
     async def _hidden(self, spec: ContainerSpec, ids: UserIds) -> tuple[str, ...]:
-        """What of the host's folders shows nothing; the rights of a user namespace reach none of the host's files.
+        """The host folders hidden from the task; the rights of a user namespace do not extend to the host's files.
 
         Looking through all of /etc, as for root, takes a thread; the few known places take half a millisecond.
         """
@@ -151,7 +151,7 @@ class ContainerExecutor:
         return await asyncio.to_thread(look) if rights else look()
 
     def _prepare(self, spec: ContainerSpec, ids: UserIds, bundle: Path) -> None:
-        """Write the bundle, and make the task's folders ready."""
+        """Write the bundle and prepare the task's folders."""
         assert self._machine is not None
         bundle.mkdir(mode=0o700, parents=True)
         hand_over(spec, ids)
@@ -162,7 +162,7 @@ class ContainerExecutor:
         runc.write_private(bundle / "config.json", msgspec.json.encode(config))
 
     def _launcher(self, spec: ContainerSpec, container: str, bundle: Path) -> ProcessSpec:
-        """runc as the process that launches the task."""
+        """The runc command that launches the task."""
         pid_file = str(bundle / "pid")
         options = () if spec.is_pivoting else ("--no-pivot",)
         words = ("run", "--detach", *options, "--bundle", str(bundle), "--pid-file", pid_file, container)
@@ -179,7 +179,7 @@ class ContainerExecutor:
         )
 
     async def recover(self, handle: ProcessHandle) -> None:
-        """Take up a task that an earlier agent started; raises NotFound, and clears away, when it is gone."""
+        """Recover a task of an earlier agent; raises NotFound, and cleans up, when it is gone."""
         try:
             await self._processes.recover(handle)
         except NotFound:
@@ -187,7 +187,7 @@ class ContainerExecutor:
             raise
 
     async def recover_by_id(self, task_id: str) -> None:
-        """Take up a task whose starter was killed meanwhile; raises NotFound, and clears away, when there is none."""
+        """Recover a task whose agent was killed during its start; raises NotFound, and cleans up, when it is gone."""
         try:
             await self._processes.recover_by_id(task_id)
         except NotFound:
@@ -195,7 +195,7 @@ class ContainerExecutor:
             raise
 
     async def wait(self, task_id: str) -> ExitResult:
-        """Wait for the end; also after it."""
+        """Wait for the end; may be called after it."""
         return await self._processes.wait(task_id)
 
     async def signal(self, task_id: str, name: str) -> None:
@@ -203,12 +203,12 @@ class ContainerExecutor:
         await self._processes.signal(task_id, self._as_felt(task_id, name))
 
     async def stop(self, task_id: str, *, signal_name: str, timeout: Duration) -> None:
-        """Signal the main process, give it `timeout`, then kill whatever is left."""
+        """Signal the main process, wait up to `timeout`, then kill all processes."""
         felt = self._as_felt(task_id, signal_name)
         await self._processes.stop(task_id, signal_name=felt, timeout=timeout)
 
     def _as_felt(self, task_id: str, name: str) -> str:
-        """The signal that has the effect of `name` on a task.
+        """The signal with which a task notices `name`: PID 1 of a namespace ignores some.
 
         The kernel spares the first process of a PID namespace the default action of every signal but SIGKILL and
         SIGSTOP: `sleep` would not end by SIGTERM. One that it neither catches nor ignores, and that ends a process by
@@ -218,20 +218,20 @@ class ContainerExecutor:
         return "SIGKILL" if number in FATAL_BY_DEFAULT and is_spared(self._processes.pid_of(task_id), number) else name
 
     async def destroy(self, task_id: str) -> None:
-        """Kill what is left of a task, free what it holds on the host, and forget it."""
+        """Kill a task's processes, free its resources on the host, and forget it."""
         await self._processes.destroy(task_id)
         await self._forget(task_id)
 
     async def stats(self, task_id: str) -> TaskStats:
-        """Use of resources, by the task's cgroups."""
+        """Resource usage, from the task's cgroups."""
         return await self._processes.stats(task_id)
 
     async def exec(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-        """Run a command inside to its end, with the task's environment, folder, user, rights and limits."""
+        """Run a command in the task to its end, with its environment, folder, user, rights and limits."""
         return await run_to_end(await self.exec_stream(task_id, command, tty=False), command, timeout=timeout)
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> ProcessSession:
-        """Begin a command inside, with the task's environment, folder, user, rights and limits."""
+        """Start a command in the task, with its environment, folder, user, rights and limits."""
         self._processes.check_alive(task_id)
         if not command:
             raise DriverError("no command was given to run in the task")
@@ -250,7 +250,7 @@ class ContainerExecutor:
         return session
 
     async def close(self) -> None:
-        """Stop watching; tasks go on, those of a dev run are killed."""
+        """Stop watching; tasks continue, those of a dev agent are killed."""
         await self._processes.close()
 
     async def wait_closed(self) -> None:
@@ -258,21 +258,21 @@ class ContainerExecutor:
         await self._processes.wait_closed()
 
     async def _forget(self, task_id: str) -> None:
-        """Remove container and bundle of a task that does not run."""
+        """Remove container and bundle of a task that is not running."""
         container = container_id(task_id)
         await self._runc.delete(container)
         shutil.rmtree(self._bundles / container, ignore_errors=True)
 
 
 def kernel_filter_problem() -> str:
-    """Why the kernel filters no system calls; empty when it does."""
+    """Why the kernel cannot filter system calls; empty when it can."""
     if os.path.exists("/proc/sys/kernel/seccomp/actions_avail"):
         return ""
     return "the kernel has no seccomp filters (CONFIG_SECCOMP_FILTER)"
 
 
 def user_namespace_problem() -> str:
-    """Why the kernel makes no user namespaces; empty when it does."""
+    """Why the kernel cannot create user namespaces; empty when it can."""
     try:
         most = int(Path("/proc/sys/user/max_user_namespaces").read_text(encoding="ascii"))
     except (OSError, ValueError):
@@ -281,7 +281,7 @@ def user_namespace_problem() -> str:
 
 
 def check_id_map(spec: ContainerSpec, ids: UserIds) -> None:
-    """Refuse what a user namespace cannot be combined with; raises DriverError."""
+    """Refuse combinations that a user namespace excludes; raises DriverError."""
     if spec.id_map is None:
         return
     if problem := user_namespace_problem():
@@ -302,7 +302,7 @@ def check_id_map(spec: ContainerSpec, ids: UserIds) -> None:
 
 
 def is_still_runc(pid: int) -> bool:
-    """Whether a task's process has yet to become its command: runc ends a moment before that, and swallows signals."""
+    """Whether a task's process is still runc, which swallows signals until just before it becomes the command."""
     try:
         return Path(f"/proc/{pid}/comm").read_bytes().startswith(RUNC_INIT)
     except OSError:
@@ -310,7 +310,7 @@ def is_still_runc(pid: int) -> bool:
 
 
 def is_spared(pid: int, number: int) -> bool:
-    """Whether a process is the first of its own PID namespace and leaves a signal at its default action."""
+    """Whether a process is PID 1 of its namespace and does not handle a signal: the kernel then ignores it."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     except OSError:
@@ -327,13 +327,13 @@ def sys_is_linux() -> bool:
 
 
 def kernel_version(release: str) -> tuple[int, int]:
-    """ "6.1.0-13-amd64" as (6, 1); (0, 0) for what is no such text."""
+    """ "6.1.0-13-amd64" as (6, 1); (0, 0) for an invalid text."""
     found = re.match(r"(\d+)\.(\d+)", release)
     return (int(found.group(1)), int(found.group(2))) if found else (0, 0)
 
 
 def host_binds(chroot_env: Mapping[str, str]) -> tuple[Bind, ...]:
-    """What a task sees of the host, read-only: files and folders of the client's `chroot_env`, those that exist."""
+    """Read-only host paths of a task: the existing files and folders of the client's `chroot_env`."""
     wanted = chroot_env or {folder: folder for folder in CHROOT}
     return tuple(
         Bind(source=source, target=target or source) for source, target in wanted.items() if os.path.exists(source)
@@ -341,12 +341,12 @@ def host_binds(chroot_env: Mapping[str, str]) -> tuple[Bind, ...]:
 
 
 def check_task_user(rules: UserRules, user: str) -> None:
-    """Refuse a user of this machine that tasks may not run as."""
+    """Refuse a denied user of this machine."""
     check_user(rules, user, ids=look_up_user(user), denied_ids=ids_of_names(rules.names))
 
 
 def ids_of_names(names: Iterable[str]) -> dict[str, int]:
-    """The uids of those users that exist."""
+    """The uids of existing users."""
     found = {}
     for name in names:
         with contextlib.suppress(KeyError):
@@ -355,7 +355,7 @@ def ids_of_names(names: Iterable[str]) -> dict[str, int]:
 
 
 def inside_command(spec: ContainerSpec) -> tuple[str, ...]:
-    """The command as it is named inside: a file of the task's own folders by its path, others as they are given."""
+    """The command's path inside the task: a file in the task's own folders by its path, others unchanged."""
     command, *arguments = spec.process.argv
     for path in candidates(command, "", spec.process.search)[: 0 if command.startswith("/") else -1]:
         if os.path.lexists(f"{spec.root}/{path}") and not os.path.isdir(f"{spec.root}/{path}"):
@@ -364,7 +364,7 @@ def inside_command(spec: ContainerSpec) -> tuple[str, ...]:
 
 
 def is_32bit(root: str, command: str) -> bool:
-    """Whether a command, as it is named inside, is a program of half the machine's word size."""
+    """Whether a command, by its path inside the task, is a 32-bit program on a 64-bit machine."""
     path = f"{root}{command}" if os.path.lexists(f"{root}{command}") else command
     if not command.startswith("/"):
         return False
@@ -378,7 +378,7 @@ def is_32bit(root: str, command: str) -> bool:
 
 
 def device_file(node: DeviceNode) -> DeviceFile:
-    """What a device node is on this machine; raises DriverError when it is none."""
+    """The kind and numbers of a device node on this machine; raises DriverError when it is not a device."""
     try:
         found = os.stat(node.host_path)
     except OSError as error:
@@ -403,7 +403,7 @@ def device_file(node: DeviceNode) -> DeviceFile:
 
 
 def hand_over(spec: ContainerSpec, ids: UserIds) -> None:
-    """Give the task's user its private folders, and everybody a /tmp."""
+    """Give the task's user its private folders, and all users a /tmp."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(f"{spec.root}/tmp")
         with opened_folder(f"{spec.root}/tmp") as descriptor:
@@ -418,7 +418,7 @@ def hand_over(spec: ContainerSpec, ids: UserIds) -> None:
 
 @contextlib.contextmanager
 def opened_folder(path: str) -> Iterator[int]:
-    """A folder by its descriptor; raises OSError for a link, which another task may have put there."""
+    """A folder's descriptor; raises OSError for a link, which another task may have placed."""
     descriptor = os.open(path, FOLDER_FLAGS)
     try:
         yield descriptor
@@ -427,7 +427,7 @@ def opened_folder(path: str) -> Iterator[int]:
 
 
 def stored_process(config_file: Path) -> dict[str, Any]:
-    """The process of a stored configuration; raises DriverError when it cannot be read."""
+    """The process of a stored OCI configuration; raises DriverError when it cannot be read."""
     try:
         config = msgspec.json.decode(config_file.read_bytes(), type=dict[str, Any])
     except (OSError, msgspec.DecodeError) as error:
@@ -437,7 +437,7 @@ def stored_process(config_file: Path) -> dict[str, Any]:
 
 
 def explained(process: ProcessSpec, failure: str) -> str:
-    """Why runc could not start a command, in an operator's terms."""
+    """Why runc could not start a command, in terms for an operator."""
     command = process.argv[0]
     if "no such file or directory" in failure and "exec" in failure:
         where = "at that path" if "/" in command else f"in the folders of PATH ({process.env.get('PATH', '')})"

@@ -1,4 +1,4 @@
-"""The program that becomes a command beside a task: `python -I -S -E exec_child.py REQUEST STATUS`.
+"""The program that becomes a command alongside a task: `python -I -S -E exec_child.py REQUEST STATUS`.
 
 It leads a session of its own already. It takes the terminal, enters the task's cgroups and network, becomes the task's
 user and then the command. What goes wrong is written to STATUS as `stage errno`; that pipe closes without a word when
@@ -19,7 +19,7 @@ import _signal as signal  # type: ignore[import-not-found]  # isort: skip
 
 
 def stand_alone() -> None:
-    """Make this folder's modules importable by their names, without what their packages would import as well."""
+    """Make this folder's modules importable by name, without importing their packages."""
     for name in ("yurt", "yurt.executor"):
         package = type(sys)(name)
         package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
@@ -41,7 +41,7 @@ READ_SIZE = 65536
 
 
 def main(request_fd: int, status_fd: int) -> NoReturn:
-    """Become the command, or say at which stage that failed."""
+    """Become the command, or report the stage of a failure."""
     stage = "setup"
     os.set_inheritable(status_fd, False)
     try:
@@ -72,7 +72,7 @@ def main(request_fd: int, status_fd: int) -> NoReturn:
 
 
 def read_request(fd: int) -> dict[str, Any]:
-    """The whole of a file that holds one message."""
+    """Read the whole message in a file."""
     os.lseek(fd, 0, os.SEEK_SET)
     body = b""
     while data := os.read(fd, READ_SIZE):
@@ -83,7 +83,7 @@ def read_request(fd: int) -> dict[str, Any]:
 
 
 def take_terminal(uid: int | None) -> None:
-    """Make standard input the terminal of this session, and its user the owner, who may open it once more."""
+    """Make standard input the controlling terminal of this session, owned by the user so that it can be reopened."""
     import fcntl
     import termios
 
@@ -93,7 +93,7 @@ def take_terminal(uid: int | None) -> None:
 
 
 def die_with_parent(libc: ctypes.CDLL | None, parent: int) -> None:
-    """Be killed when the agent dies; only Linux can. It may have died already."""
+    """Request SIGKILL at the agent's death, on Linux; checks that it is still alive."""
     if libc is not None and sys.platform == "linux":
         libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
     if os.getppid() != parent:

@@ -1,4 +1,4 @@
-"""A command that runs beside a task, with pipes or a terminal between it and the agent.
+"""A command alongside a task, connected to the agent by pipes or a terminal.
 
 The command leads a session of its own. Who closes the exec session before the command has ended ends the whole of it:
 a hangup first, as when a terminal goes away, and after a moment SIGKILL to every process of its session. What has left
@@ -42,7 +42,7 @@ SIZE_MAX = 0xFFFF
 
 
 class Beside(NamedTuple):
-    """What surrounds a command: environment, folder, user, cgroups, and the file of a network namespace, if any."""
+    """The context of a command: environment, folder, user, cgroups, and optionally a network namespace's file."""
 
     env: Mapping[str, str]
     cwd: str
@@ -53,7 +53,7 @@ class Beside(NamedTuple):
 
 
 class _Watched(asyncio.SubprocessProtocol):
-    """Tells the end of a process."""
+    """Reports the end of a process."""
 
     def __init__(self, ended: asyncio.Future[int]) -> None:
         self._ended = ended
@@ -70,14 +70,14 @@ class _Watched(asyncio.SubprocessProtocol):
 
 
 class Ends(NamedTuple):
-    """The agent's ends of a command's streams, and the command's: with a terminal all three are one."""
+    """The agent's and the command's ends of its streams; a terminal has a single one for all."""
 
     stdin: int
     outputs: Mapping[int, str]
     given: tuple[int, int, int]
 
     def close_given(self) -> None:
-        """The command has its own copies."""
+        """Close our copies of the command's ends."""
         for fd in set(self.given):
             os.close(fd)
 
@@ -88,7 +88,7 @@ class Ends(NamedTuple):
 
 
 def pipe_ends() -> Ends:
-    """Three pipes, or none: what was opened is closed when there are no descriptors left for the rest."""
+    """Three pipes or none: a failure closes the ones already opened."""
     opened: list[int] = []
     try:
         for _ in range(3):
@@ -104,14 +104,14 @@ def pipe_ends() -> Ends:
 
 
 def terminal_ends() -> Ends:
-    """A terminal of its own."""
+    """A new terminal."""
     ours, theirs = os.openpty()
     os.set_blocking(ours, False)
     return Ends(ours, {ours: STDOUT}, (theirs, theirs, theirs))
 
 
 class ProcessSession:
-    """An `ExecSession` over a process that this agent has started."""
+    """An `ExecSession` for a process of this agent."""
 
     def __init__(self, transport: asyncio.SubprocessTransport, ended: asyncio.Future[int], ends: Ends) -> None:
         self._transport = transport
@@ -133,16 +133,16 @@ class ProcessSession:
         return self._ended.done()
 
     def output(self) -> AsyncIterator[ExecOutput]:
-        """What the command writes, as it comes."""
+        """The command's output as it arrives."""
         return self._outputs.pieces()
 
     async def write(self, data: bytes) -> None:
-        """Give it input."""
+        """Write to its input."""
         if self._is_input_open:
             await self._input.write(data)
 
     async def close_input(self) -> None:
-        """No more input; a terminal is told by its end-of-file character."""
+        """Close its input; a terminal gets its end-of-file character."""
         if not self._is_input_open:
             return
         if self._is_terminal:
@@ -155,7 +155,7 @@ class ProcessSession:
             os.close(fd)
 
     async def resize(self, size: TerminalSize) -> None:
-        """Its terminal has another size now."""
+        """Set the size of its terminal."""
         if self._is_terminal and self._closing is None:
             rows, columns = (min(max(number, 0), SIZE_MAX) for number in (size.height, size.width))
             with contextlib.suppress(OSError):
@@ -166,7 +166,7 @@ class ProcessSession:
         return await asyncio.shield(self._ended)
 
     async def close(self) -> None:
-        """Kill what still runs and free all."""
+        """Kill a running command and free everything."""
         if self._closing is not None:
             await asyncio.shield(self._closing)
             return
@@ -184,7 +184,7 @@ class ProcessSession:
             self._closing.set_result(None)
 
     async def _end(self) -> None:
-        """Hang up, and kill what does not go.
+        """Send SIGHUP, then SIGKILL to what remains.
 
         A launcher (runc) that stands between the command and us is left to itself: it ends after its command, whose
         dead it buries. Were both killed at once, a dead process would stay in the task's PID namespace until the
@@ -205,14 +205,14 @@ class ProcessSession:
             await asyncio.wait([self._ended], timeout=KILL_LIMIT_S)
 
     def _let_go(self) -> None:
-        """Close the agent's ends; a launcher that has output left for nobody learns it."""
+        """Close the agent's ends; a launcher with remaining output gets an error."""
         self._outputs.stop()
         self._input.stop()
         self._ends.close_ours()
         self._ends = self._ends._replace(stdin=-1, outputs={})
 
     def _members(self) -> list[tuple[int, int]]:
-        """All processes of the command's session, with their start times; blocking. Its leader has not been reaped."""
+        """All processes of the command's session with their start times; blocking. Its leader has not been reaped."""
         inner = self.other_leaders()
         leaders, spared = ({*inner, self._pid}, self._pid) if inner else ({self._pid}, 0)
         pids = [pid for pid in processes.all_pids() if pid != spared and processes.session_of(pid) in leaders]
@@ -221,7 +221,7 @@ class ProcessSession:
 
 
 async def start_session(command: tuple[str, ...], around: Beside, *, tty: bool) -> ProcessSession:
-    """Run a command in a session of its own; raises DriverError with the reason when it cannot be run."""
+    """Run a command in a new session; raises DriverError with the reason for a failure."""
     if not command or not command[0]:
         raise DriverError("no command was given to run in the task")
     if any("\0" in word for word in command):
@@ -250,7 +250,7 @@ async def start_session(command: tuple[str, ...], around: Beside, *, tty: bool) 
 async def _spawn(
     request: dict[str, Any], watched: _Watched, *, tty: bool
 ) -> tuple[asyncio.SubprocessTransport, Ends, int]:
-    """Start `exec_child`: its transport, the ends of its streams, and where it says how it fares."""
+    """Start `exec_child`; returns its transport, the ends of its streams and its status pipe."""
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as given:
         ends = terminal_ends() if tty else pipe_ends()
         given.callback(ends.close_given)
@@ -277,7 +277,7 @@ async def _spawn(
 
 
 def request_for(command: tuple[str, ...], around: Beside, *, tty: bool) -> dict[str, Any]:
-    """What `exec_child` needs to know."""
+    """The request for `exec_child`."""
     env = dict(around.env)
     if tty:
         env.setdefault("TERM", DEFAULT_TERM)
@@ -299,7 +299,7 @@ def request_for(command: tuple[str, ...], around: Beside, *, tty: bool) -> dict[
 
 
 def request_file(request: dict[str, Any]) -> int:
-    """The request in a file without a name: it holds a task's environment, which can be large."""
+    """The request in an anonymous file, since a task's environment can be large."""
     if hasattr(os, "memfd_create"):
         fd = os.memfd_create("yurt-exec")
     else:
@@ -310,7 +310,7 @@ def request_file(request: dict[str, Any]) -> int:
 
 
 async def read_status(fd: int) -> bytes:
-    """What the child says of its failure; nothing when it has become the command."""
+    """The child's report of a failure; empty when it became the command."""
     os.set_blocking(fd, False)
     loop = asyncio.get_running_loop()
     told: asyncio.Future[bytes] = loop.create_future()
@@ -337,7 +337,7 @@ async def read_status(fd: int) -> bytes:
 
 
 def reason_of(failure: bytes, command: str, around: Beside) -> str:
-    """Why a command could not be run, in words."""
+    """The reason why a command could not run, as text."""
     stage, _, code = failure.decode(errors="replace").partition(" ")
     reason = os.strerror(int(code)) if code.isdigit() else "its process ended"
     match stage:
@@ -352,7 +352,7 @@ def reason_of(failure: bytes, command: str, around: Beside) -> str:
 
 
 async def run_to_end(session: ExecSession, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-    """What a command writes without input, each stream up to a bound, and its exit code; killed after `timeout`."""
+    """The output of a command without input, each stream up to a bound, and its exit code; killed after `timeout`."""
     kept = {STDOUT: bytearray(), STDERR: bytearray()}
     limit_s = timeout / NANOSECONDS
     try:

@@ -1,4 +1,4 @@
-"""Starts whose agent was killed before it had the handle: what the shim that took the request makes of it."""
+"""Recovers starts whose agent was killed before it had the handle, from the shim's record."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHIM_LIMIT_S = 30.0
 
 
 async def outcome(starts: StartFiles, handle: ProcessHandle) -> ProcessHandle | None:
-    """What a shim makes of a task that it has taken; nothing when it could not start it, or was killed."""
+    """The shim's record of a task that it has taken; None when the start failed or the shim was killed."""
 
     def is_decided() -> bool:
         found = starts.read(handle.task_id)

@@ -1,4 +1,4 @@
-"""Tasks that an agent which is gone left behind: found by what their shims wrote, or by their cgroups, and ended.
+"""Finds and ends tasks of a previous agent, by their shims' records or their cgroups.
 
 For an agent's state that still exists the start files name every task. Where it has been removed, tasks are looked for
 in the cgroups of agents, and told by their environment and folders from those of other agents. Blocking, but for `end`.
@@ -32,7 +32,7 @@ LINKS = ("cwd", "root", "exe")
 
 
 class LeftTask(Value):
-    """A task without an agent: its processes with their start times, its shim, and its cgroups."""
+    """A task without an agent: its processes with their start times, its shim and its cgroups."""
 
     task_id: str
     members: tuple[tuple[int, int], ...] = ()
@@ -41,7 +41,7 @@ class LeftTask(Value):
 
 
 def left_tasks(plugin_states: Iterable[Path], alloc_dir: str) -> tuple[LeftTask, ...]:
-    """The tasks of the agent whose plugins kept their state there, and whose allocations lie in `alloc_dir`."""
+    """The tasks of the agent with this plugin state folder and `alloc_dir`."""
     found: dict[str, LeftTask] = {}
     boot_id, scopes = processes.boot_id(), _scopes()
     for state in plugin_states:
@@ -74,7 +74,7 @@ def _of_handle(handle: ProcessHandle, more: Iterable[str]) -> LeftTask:
 
 
 def _scopes() -> dict[str, list[str]]:
-    """The cgroups of tasks, of whatever agent: folders of all hierarchies by name."""
+    """The cgroups of all agents' tasks: the folders of each name in all hierarchies."""
     try:
         mounted = cgroups.parse_mounts(Path(cgroups.MOUNTS_FILE).read_text(encoding="utf-8"))
     except OSError:
@@ -88,7 +88,7 @@ def _scopes() -> dict[str, list[str]]:
 
 
 def _of_cgroups(name: str, folders: tuple[str, ...], alloc_dir: str) -> LeftTask | None:
-    """The task of a cgroup when one of its processes belongs to the allocations in that folder."""
+    """The task of a cgroup, when one of its processes belongs to an allocation in that folder."""
     pids = cgroups.processes(folders)
     if not any(belongs(pid, alloc_dir) for pid in pids):
         return None
@@ -97,7 +97,7 @@ def _of_cgroups(name: str, folders: tuple[str, ...], alloc_dir: str) -> LeftTask
 
 
 def belongs(pid: int, alloc_dir: str) -> bool:
-    """Whether a process works in an allocation beneath a folder, by its variables, folders and mounts."""
+    """Whether a process belongs to an allocation below a folder, by its variables, folders and mounts."""
     beneath = os.fsencode(f"{alloc_dir.rstrip('/')}/")
     with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
         names = (b"NOMAD_ALLOC_DIR=", b"NOMAD_TASK_DIR=", b"NOMAD_SECRETS_DIR=")
@@ -113,7 +113,7 @@ def belongs(pid: int, alloc_dir: str) -> bool:
 
 
 class _Mount(NamedTuple):
-    """A line of mountinfo: the device, which folder of it is mounted, and where."""
+    """A line of mountinfo: the device, the mounted folder of it, and the mount point."""
 
     device: str
     root: str
@@ -121,7 +121,7 @@ class _Mount(NamedTuple):
 
 
 def _mounts(pid: str) -> list[_Mount]:
-    """What a process has mounted."""
+    """The mounts of a process."""
     try:
         lines = Path(f"/proc/{pid}/mountinfo").read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
@@ -131,7 +131,7 @@ def _mounts(pid: str) -> list[_Mount]:
 
 
 def _on_device(folder: str) -> tuple[str, str]:
-    """The device that holds a folder, which may be gone, and the folder's path on that device."""
+    """The device of a folder, which may be gone, and the folder's path on that device."""
     real = os.path.realpath(folder)
     holding = [each for each in _mounts("self") if f"{real}/".startswith(f"{each.point.rstrip('/')}/")]
     if not holding:
@@ -141,7 +141,7 @@ def _on_device(folder: str) -> tuple[str, str]:
 
 
 async def end(task: LeftTask) -> None:
-    """Kill all processes of a task, let its shim write how it ended, and remove its cgroups; raises DriverError."""
+    """Kill all processes of a task, let its shim record the end, and remove its cgroups; raises DriverError."""
     for _ in range(KILL_ROUNDS):
         alive = await asyncio.to_thread(_living, task)
         if not alive:
@@ -157,7 +157,7 @@ async def end(task: LeftTask) -> None:
 
 
 def _living(task: LeftTask) -> list[int]:
-    """The pids of a task that live, those in its cgroups and those of its session and shim."""
+    """The living pids of a task: those in its cgroups and those of its session and shim."""
     found = set(cgroups.processes(task.cgroups))
     for pid, started in task.members:
         if processes.is_alive(pid, started):
@@ -170,7 +170,7 @@ def _living(task: LeftTask) -> list[int]:
 
 
 async def _end_shim(pid: int, started: int) -> None:
-    """A shim ends by itself once its task has; one that does not is killed."""
+    """Wait for a shim, which ends after its task; kill one that does not."""
     for _ in range(int(SHIM_LIMIT_S / KILL_PAUSE_S)):
         if not processes.is_alive(pid, started):
             return
@@ -187,7 +187,7 @@ def _remove_cgroups(folders: tuple[str, ...]) -> None:
 
 
 def _below(folder: Path) -> Iterator[str]:
-    """All folders beneath one, the outer first."""
+    """All folders below one, outer ones first."""
     with contextlib.suppress(OSError):
         for entry in sorted(os.scandir(folder), key=lambda each: each.name):
             if entry.is_dir(follow_symlinks=False):
@@ -196,7 +196,7 @@ def _below(folder: Path) -> Iterator[str]:
 
 
 def left_containers(plugin_state: Path) -> tuple[str, ...]:
-    """What runc keeps of isolated tasks, or was about to run."""
+    """Containers of isolated tasks that runc keeps, or was about to create."""
     found: set[str] = set()
     for part in ("containers", "bundles"):
         with contextlib.suppress(OSError):
@@ -205,7 +205,7 @@ def left_containers(plugin_state: Path) -> tuple[str, ...]:
 
 
 async def remove_container(plugin_state: Path, container: str) -> None:
-    """Have runc forget a container, and remove its bundle; raises DriverError."""
+    """Delete a container in runc and remove its bundle; raises DriverError."""
     import shutil
 
     folder = plugin_state / CONTAINER_FOLDER

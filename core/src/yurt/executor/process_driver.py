@@ -1,4 +1,4 @@
-"""A whole task driver for tasks that are processes, made of the one thing in which such drivers differ.
+"""A complete driver for tasks that are processes, parameterised by what such drivers differ in.
 
 `process_for` is the pure step from a task to what the executor starts (a process, or an isolated one); it raises
 DriverError when there is none. Everything else that the protocol asks of a driver is the executor's.
@@ -41,20 +41,20 @@ Probe = Callable[[], Awaitable[Fingerprint]]
 
 
 class TaskExecutor(Protocol[StartSpec_contra]):
-    """What starts, finds, watches and ends tasks: `ProcessExecutor` or `ContainerExecutor`."""
+    """Starts, finds, watches and ends tasks: `ProcessExecutor` or `ContainerExecutor`."""
 
     async def open(self) -> None:
-        """Make ready before the first task."""
+        """Initialise before the first task."""
 
     async def start(self, spec: StartSpec_contra) -> ProcessHandle:
         """Start a task."""
         ...
 
     async def recover(self, handle: ProcessHandle) -> None:
-        """Take up a task that an earlier agent started."""
+        """Recover a task of an earlier agent."""
 
     async def recover_by_id(self, task_id: str) -> None:
-        """Take up a task whose starting agent ended before it knew more than the id."""
+        """Recover a task of which the earlier agent stored only the id."""
 
     async def wait(self, task_id: str) -> ExitResult:
         """Wait for the end."""
@@ -64,21 +64,21 @@ class TaskExecutor(Protocol[StartSpec_contra]):
         """Signal the main process."""
 
     async def stop(self, task_id: str, *, signal_name: str, timeout: Duration) -> None:
-        """Signal the main process, then kill what is left."""
+        """Signal the main process, then kill the rest."""
 
     async def destroy(self, task_id: str) -> None:
-        """Kill what is left and forget it."""
+        """Kill remaining processes and forget the task."""
 
     async def stats(self, task_id: str) -> TaskStats:
-        """Use of resources."""
+        """Present resource usage."""
         ...
 
     async def exec(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-        """Run a command beside the task's own."""
+        """Run a command alongside the task."""
         ...
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> ExecSession:
-        """Begin a command beside the task's own."""
+        """Start a command alongside the task."""
         ...
 
     async def close(self) -> None:
@@ -111,7 +111,7 @@ class ProcessDriver(Generic[Spec]):
         self._fingerprint = healthy if callable(fingerprint) or fingerprint is None else fingerprint
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:
-        """What was found, and what the probe finds anew; without one it does not change while the agent runs."""
+        """The first fingerprint, then each change that the probe finds; constant without a probe."""
         found = self._fingerprint = await self._probe() if self._probe else self._fingerprint
         yield found
         if found.health == HEALTHY:
@@ -123,7 +123,7 @@ class ProcessDriver(Generic[Spec]):
                 yield found
 
     async def _is_closed_within(self, wait_s: float) -> bool:
-        """Wait until the executor is closed: for ever when nothing can change, else for a while."""
+        """Wait until the executor is closed: without limit when the fingerprint is constant, else for a while."""
         if self._probe is None:
             await self._executor.wait_closed()
             return True
@@ -147,7 +147,7 @@ class ProcessDriver(Generic[Spec]):
         )
 
     async def recover_task(self, handle: TaskHandle) -> None:
-        """Take up a task that an earlier agent started, or was about to start."""
+        """Recover a task that an earlier agent started, or was starting."""
         if handle.is_intent:
             await self._executor.recover_by_id(handle.task_id)
             return
@@ -166,25 +166,25 @@ class ProcessDriver(Generic[Spec]):
         await self._executor.signal(task_id, signal)
 
     async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
-        """Signal the main process, then kill it and all that it started."""
+        """Signal the task's main process, then kill all its processes."""
         await self._executor.stop(task_id, signal_name=signal, timeout=timeout)
 
     async def destroy_task(self, task_id: str) -> None:
-        """Kill what is left and forget it."""
+        """Kill remaining processes and forget the task."""
         await self._executor.destroy(task_id)
 
     async def task_stats(self, task_id: str) -> TaskStats:
-        """Use of the main process and of all that it started."""
+        """Usage of the main process and all its descendants."""
         return await self._executor.stats(task_id)
 
     async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-        """Run a command beside the task's own, in the same surroundings."""
+        """Run a command alongside the task, in the same context."""
         return await self._executor.exec(task_id, command, timeout=timeout)
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> ExecSession:
-        """Begin a command beside the task's own, in the same surroundings, to be worked with."""
+        """Start an interactive command alongside the task, in the same context."""
         return await self._executor.exec_stream(task_id, command, tty=tty)
 
     async def close(self) -> None:
-        """Let the executor go; tasks go on, those of a dev agent end."""
+        """Close the executor; tasks continue, those of a dev agent end."""
         await self._executor.close()

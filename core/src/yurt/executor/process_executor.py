@@ -1,4 +1,4 @@
-"""Starts commands as tasks that outlive the agent, and finds, watches, signals, stops and forgets them.
+"""Starts commands as tasks that outlive the agent; recovers, watches, signals, stops and forgets them.
 
 A task is known by its handle. Its end is noticed by a pidfd (by polling where there is none), and the exit file that
 its shim writes is the truth about how it ended. The file appears a moment after the process has gone; when the shim
@@ -56,7 +56,7 @@ CGROUP_PARENT = "yurt.slice"
 
 
 class ProcessExecutor:
-    """The public face of zygote and shim, for drivers whose tasks are processes of this machine."""
+    """Uses zygote and shims, for drivers whose tasks are processes of this machine."""
 
     def __init__(self, *, state_dir: str, dev: bool = False, cgroup_parent: str = "", env: Env | None = None) -> None:
         self._folder = Path(state_dir) / "executor"
@@ -77,17 +77,17 @@ class ProcessExecutor:
 
     @classmethod
     def from_context(cls, context: PluginContext) -> ProcessExecutor:
-        """The executor of a plugin; all those of an agent share one zygote."""
+        """The executor for a plugin; all executors of an agent share one zygote."""
         return cls(state_dir=context.paths.state_dir, dev=context.dev)
 
     @staticmethod
     def ids_of_user(user: str) -> UserIds:
-        """The ids of a user by name or number, the agent's own for none; raises DriverError for an unknown one."""
+        """The ids of a user by name or number, the agent's own without one; raises DriverError for an unknown user."""
         return look_up_user(user)
 
     @property
     def zygote_pid(self) -> int:
-        """The pid of the process that starts tasks, 0 before the first."""
+        """The zygote's pid; 0 before its start."""
         return self._zygote.pid
 
     @property
@@ -97,16 +97,16 @@ class ProcessExecutor:
 
     @property
     def cgroup_parents(self) -> tuple[str, ...]:
-        """The folders that hold the cgroups of this run."""
+        """The folders with the cgroups of this run."""
         return self._parents
 
     async def open(self) -> None:
-        """Start the zygote before the first task needs it."""
+        """Start the zygote ahead of the first task."""
         self._folder.mkdir(parents=True, exist_ok=True)
         await self._zygote.acquire().start()
 
     async def start(self, spec: ProcessSpec) -> ProcessHandle:
-        """Start a task; raises DriverError, which names the command and the reason, when it cannot be started."""
+        """Start a task; raises DriverError with the command and the reason."""
         self.check_new(spec.task_id)
         check_spec(spec)
         user = user_to_become(spec.user)
@@ -142,7 +142,7 @@ class ProcessExecutor:
         return handle
 
     def _planned_handle(self, task_id: str, planned: CgroupPlan) -> ProcessHandle:
-        """What is known of a task before it is started."""
+        """The handle of a task before its start."""
         return ProcessHandle(
             task_id=task_id,
             pid=0,
@@ -156,12 +156,12 @@ class ProcessExecutor:
         )
 
     def check_new(self, task_id: str) -> None:
-        """Raise DriverError when there is such a task already."""
+        """Raise DriverError when the task exists already."""
         if task_id in self._tasks or task_id in self._starting:
             raise DriverError(f"task {task_id} runs already; destroy it first")
 
     def cgroup_path(self, task_id: str) -> str:
-        """The cgroup of a task, from the root of every hierarchy."""
+        """The path of a task's cgroup in every hierarchy."""
         return f"/{self._parent}/{cgroups.task_folder(task_id)}"
 
     def pid_of(self, task_id: str) -> int:
@@ -169,13 +169,13 @@ class ProcessExecutor:
         return self._tasks.get(task_id).handle.pid
 
     def check_alive(self, task_id: str) -> None:
-        """Raise DriverError when a task has ended, NotFound when there is none."""
+        """Raise DriverError for an ended task, NotFound for an unknown one."""
         handle = self._tasks.get(task_id).handle
         if not processes.is_alive(handle.pid, handle.start_time):
             raise DriverError(f"task {task_id} has ended; no command can be run in it")
 
     async def recover(self, handle: ProcessHandle) -> None:
-        """Take up a task that an earlier agent started; raises NotFound when it is gone without a trace.
+        """Recover a task of an earlier agent; raises NotFound when it is gone without a trace.
 
         A shim that lives is about to write how its task ended, so it is asked for before the file is.
         """
@@ -206,7 +206,7 @@ class ProcessExecutor:
         await self.recover(handle)
 
     async def wait(self, task_id: str) -> ExitResult:
-        """Wait for the end; also after it."""
+        """Wait for the end; may be called after it."""
         return await asyncio.shield(self._tasks.get(task_id).ended)
 
     async def signal(self, task_id: str, name: str) -> None:
@@ -219,7 +219,7 @@ class ProcessExecutor:
             raise DriverError(f"task {task_id} has ended; it cannot be sent {name}")
 
     async def stop(self, task_id: str, *, signal_name: str, timeout: Duration) -> None:
-        """Signal the main process, give it `timeout`, then kill whatever is left; returns when nothing is left."""
+        """Signal the main process, wait up to `timeout`, then kill; returns when no process is left."""
         task = self._tasks.get(task_id)
         if not task.ended.done():
             number = processes.signal_number(signal_name) or signal.SIGTERM
@@ -228,7 +228,7 @@ class ProcessExecutor:
         await kill(task, boot_id=self._boot_id, env=self._env)
 
     async def destroy(self, task_id: str) -> None:
-        """Kill what is left of a task, remove its files and cgroups, and forget it."""
+        """Kill remaining processes of a task, remove its files and cgroups, and forget it."""
         task = self._tasks.get(task_id)
         await kill(task, boot_id=self._boot_id, env=self._env)
         remove_file(task.handle.exit_file)
@@ -237,7 +237,7 @@ class ProcessExecutor:
         self._tasks.remove(task)
 
     async def stats(self, task_id: str) -> TaskStats:
-        """Use of resources: what the cgroups count, and the sum over the processes for the rest.
+        """Resource usage: counters of the cgroups, and sums over the processes for the rest.
 
         The kernel counts memory in strides: a small process that has just started is seen as nothing.
         """
@@ -256,11 +256,11 @@ class ProcessExecutor:
         return summed(processes.relatives(handle.pid, handle.start_time, handle.shim_pid), at=at)
 
     async def exec(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-        """Run a command beside a task, with its surroundings; raises DriverError when it cannot, or takes too long."""
+        """Run a command alongside a task, in its context; raises DriverError when it fails or takes too long."""
         return await run_to_end(await self.exec_stream(task_id, command, tty=False), command, timeout=timeout)
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> ProcessSession:
-        """Begin a command with the environment, folder, user, network and cgroups of a task."""
+        """Start a command with the environment, folder, user, network and cgroups of a task."""
         self.check_alive(task_id)
         task = self._tasks.get(task_id)
         spec, pid = task.spec, task.handle.pid
@@ -278,13 +278,13 @@ class ProcessExecutor:
         return session
 
     def keep_session(self, task_id: str, session: ProcessSession) -> None:
-        """The session is to end no later than its task."""
+        """End the session with its task at the latest."""
         sessions = self._tasks.get(task_id).sessions
         sessions.add(session)
         session.on_close.append(lambda: sessions.discard(session))
 
     async def close(self) -> None:
-        """Stop watching and let the zygote end: tasks go on, those of a dev run are killed."""
+        """Stop watching and end the zygote: tasks continue, those of a dev agent are killed."""
         self._closed.set()
         self._zygote.end()
         for task in self._tasks:

@@ -1,4 +1,4 @@
-"""Processes by (pid, start time): a signal never reaches a stranger who was given the pid of a process that has ended.
+"""Processes identified by (pid, start time): a signal never reaches another process that reuses the pid.
 
 On Linux a pidfd is opened first and the start time compared after: what the descriptor names is then known to be the
 right one. Elsewhere the start time is compared just before the signal.
@@ -19,7 +19,7 @@ ZOMBIE_STATES = ("Z", "X")
 
 
 def boot_id() -> str:
-    """Which boot of the machine this is: start times mean nothing across two."""
+    """The id of the machine's boot: start times are comparable only within one."""
     try:
         return Path(BOOT_ID_FILE).read_text(encoding="ascii").strip()
     except OSError:
@@ -27,7 +27,7 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> int:
-    """When a live process started, in the system's own ticks; 0 when there is none (a zombie is none) or none tells."""
+    """The start time of a live process, in system ticks; 0 when it is absent, a zombie, or unknown."""
     try:
         return told_start_time(pid)
     except OSError:
@@ -35,7 +35,7 @@ def start_time(pid: int) -> int:
 
 
 def told_start_time(pid: int) -> int:
-    """As `start_time`; raises OSError when it cannot be asked, as by an agent without descriptors."""
+    """As `start_time`; raises OSError when it cannot be read, for example for lack of descriptors."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except FileNotFoundError:
@@ -55,7 +55,7 @@ def start_time_elsewhere(pid: int) -> int:
 
 
 def is_alive(pid: int, started: int) -> bool:
-    """Whether this very process lives; where nothing can be opened to ask, whether its pid is taken.
+    """Whether this process is alive; where its start time cannot be read, whether its pid exists.
 
     A task is not said to have ended because its agent has no descriptor left.
     """
@@ -68,7 +68,7 @@ def is_alive(pid: int, started: int) -> bool:
 
 
 def is_taken(pid: int) -> bool:
-    """Whether there is a process of this number, alive or not yet reaped."""
+    """Whether a process with this pid exists, alive or not yet reaped."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -79,7 +79,7 @@ def is_taken(pid: int) -> bool:
 
 
 def open_process(pid: int, started: int) -> int | None:
-    """A pidfd of this very process; None when it has ended or the system has no pidfds."""
+    """A pidfd of this process; None when it has ended or the system lacks pidfds."""
     if not HAS_PIDFD:
         return None
     try:
@@ -93,7 +93,7 @@ def open_process(pid: int, started: int) -> int | None:
 
 
 def send_signal(pid: int, started: int, number: int) -> bool:
-    """Signal this very process; False when it has ended."""
+    """Signal this process; false when it has ended."""
     if not HAS_PIDFD:
         return is_alive(pid, started) and try_kill(pid, number)
     fd = open_process(pid, started)
@@ -109,7 +109,7 @@ def send_signal(pid: int, started: int, number: int) -> bool:
 
 
 def try_kill(pid: int, number: int) -> bool:
-    """Signal a pid, if it is there."""
+    """Signal a pid, if it exists."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -118,7 +118,7 @@ def try_kill(pid: int, number: int) -> bool:
 
 
 def signal_number(name: str) -> int:
-    """SIGHUP, hup or 1 as a number; 0 when there is no such signal."""
+    """The number for SIGHUP, hup or 1; 0 for an unknown signal."""
     text = name.strip().upper()
     if text.isdigit():
         return int(text) if int(text) in {int(each) for each in signal.valid_signals()} else 0
@@ -142,7 +142,7 @@ def relatives(pid: int, started: int, shim: int) -> list[psutil.Process]:
 
 
 def all_pids() -> list[int]:
-    """Every process that there is; blocking."""
+    """All pids of the machine; blocking."""
     return psutil.pids()
 
 
@@ -155,14 +155,14 @@ def session_of(pid: int) -> int:
 
 
 def kill_all(found: list[psutil.Process]) -> None:
-    """SIGKILL each; psutil compares the start time first."""
+    """Send SIGKILL to each; psutil compares the start times first."""
     for process in found:
         with contextlib.suppress(psutil.Error):
             process.kill()
 
 
 def by_pid(pids: list[int]) -> list[psutil.Process]:
-    """Those of the pids that still live."""
+    """The living processes among the pids."""
     found = []
     for pid in filter(start_time, pids):
         with contextlib.suppress(psutil.Error):

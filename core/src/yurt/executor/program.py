@@ -1,4 +1,4 @@
-"""Programs of the host that drivers need: where they are, and what they say of their version."""
+"""Programs of the host that drivers need: their paths and versions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ANSWER_LIMIT = seconds(20)
 
 
 class FoundProgram(Value):
-    """A program on PATH and the output of its version option; `problem` when it could not be asked."""
+    """A program on PATH and the output of its version option; `problem` when it could not be run."""
 
     path: str = ""
     version_text: str = ""
@@ -21,7 +21,7 @@ class FoundProgram(Value):
 
 
 class Program:
-    """A program by name; it is asked for its version once, and again when its file has changed."""
+    """A program by name; its version is queried once, and again when its file has changed."""
 
     def __init__(self, name: str, version_option: str) -> None:
         self.name = name
@@ -34,7 +34,7 @@ class Program:
         return shutil.which(self.name) or ""
 
     async def look(self) -> FoundProgram:
-        """Where it is now, and what it says of its version."""
+        """Its present path and version output."""
         path = self.find()
         if not path:
             self._seen, self._found = None, FoundProgram()
@@ -48,7 +48,7 @@ class Program:
 
 
 async def ask(path: str, option: str) -> FoundProgram:
-    """Run a program for its version, with its usual environment."""
+    """Run a program's version option, with its usual environment."""
     try:
         result = await run_beside(
             (path, option), env=dict(os.environ), cwd="/", user=None, enter=(), timeout=ANSWER_LIMIT

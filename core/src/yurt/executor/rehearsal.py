@@ -1,4 +1,4 @@
-"""A rehearsal of what shims do, in the zygote itself, before the first is forked.
+"""Runs the code of shims once in the zygote before the first fork, so that shims share the memory it touches.
 
 What the interpreter keeps about code that has run (caches, specialised instructions) is then written already, and
 shared by all shims instead of being written by each.
@@ -25,7 +25,7 @@ ROUNDS = 12
 
 
 def rehearse(fork_shims: Callable[[Callable[[int], NoReturn], int], bytes], folder: bytes) -> None:
-    """Fork children that end at once, and start and end tasks, in a folder that exists."""
+    """Fork children that end at once, and start and end tasks, in an existing folder."""
     fork_shims(leave, ROUNDS)
     # The word of a child's end would be taken for one to the shim that is played next. Ignored children leave no other.
     quietly(os.waitpid, -1, 0)
@@ -41,12 +41,12 @@ def rehearse(fork_shims: Callable[[Callable[[int], NoReturn], int], bytes], fold
 
 
 def leave(_tell_fd: int) -> NoReturn:
-    """The life of a child of the rehearsal."""
+    """The run of a rehearsal's child."""
     os._exit(0)
 
 
 def rehearse_task(base: bytes, body: bytes, null: int) -> None:
-    """The life of a shim, whose task cannot be executed; it goes on all the same."""
+    """The run of a shim whose task cannot be executed; continues despite the failure."""
     request_read, request_write = os.pipe()
     tell_read, tell_write = os.pipe()
     os.close(os.open(base + b".asked", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -65,7 +65,7 @@ def rehearse_task(base: bytes, body: bytes, null: int) -> None:
 
 
 def fields_of(base: bytes) -> tuple[Any, ...]:
-    """A request, as `spec.encode_start` makes it, for a task that cannot be executed."""
+    """A request, as from `spec.encode_start`, for a task that cannot be executed."""
     none = b"/proc/self/none"
     task: dict[str, Any] = {
         "id": 0,

@@ -1,4 +1,4 @@
-"""The log files of one output of a task, as its shim writes them.
+"""The rotated log files of one output stream, written by the task's shim.
 
 It is part of the zygote's program, and imports nothing that the zygote can do without.
 """
@@ -12,7 +12,7 @@ KIND_MASK, PLAIN_FILE = 0o170000, 0o100000
 
 
 class RotatedLog:
-    """One output of a task in files `<base>.0`, `<base>.1` ...: the newest is written, the oldest is removed.
+    """One output stream in files `<base>.0`, `<base>.1` ...: the newest is written, the oldest removed.
 
     A new start of the same task goes on with the newest file. Files are cut at the end of a line when there is one.
     When the disk is full, or the folder is gone, output is dropped: a log never stops a task.
@@ -33,12 +33,12 @@ class RotatedLog:
         self.size = self.index = 0
 
     def open_newest(self) -> None:
-        """Open the newest file, or make the first; it is done by the first write if not before."""
+        """Open the newest file or create the first; otherwise the first write does it."""
         self.index = max(self.indexes(), default=0)
         self.open()
 
     def indexes(self) -> list[int]:
-        """Numbers of the files that exist."""
+        """Numbers of the existing files."""
         prefix = os.fsdecode(self.name) + "."
         tails = [entry[len(prefix) :] for entry in os.listdir(self.folder) if entry.startswith(prefix)]
         return [int(tail) for tail in tails if tail.isdigit()]
@@ -55,7 +55,7 @@ class RotatedLog:
         self.size = found.st_size
 
     def rotate(self) -> None:
-        """Go on with the next file and remove those that are too old."""
+        """Start the next file and remove the oldest ones above the limit."""
         os.close(self.fd)
         self.fd = -1
         self.index += 1
@@ -65,7 +65,7 @@ class RotatedLog:
                 os.unlink(self.name + b".%d" % old, dir_fd=self.folder)
 
     def close(self) -> None:
-        """Free both descriptors."""
+        """Close both descriptors."""
         for fd in (self.fd, self.folder):
             if fd >= 0:
                 os.close(fd)
@@ -90,7 +90,7 @@ class RotatedLog:
 
 
 def cut(data: bytes, room: int, *, fresh: bool) -> int:
-    """How much of `data` fits into `room`: all of it, else whole lines, else (in a fresh file) as much as there is."""
+    """How much of `data` fits into `room`: everything, else whole lines, else (in a new file) as much as fits."""
     if len(data) <= room:
         return len(data)
     line_end = data.rfind(b"\n", 0, room) + 1

@@ -1,4 +1,4 @@
-"""The life of a shim, from its fork by the zygote to the end of the last process of its task.
+"""A shim's run, from its fork by the zygote to the end of the last process of its task.
 
     shim    one per task: leads its own session, adopts every orphan of the task (child subreaper), copies the task's
             output into rotated files, and writes the exit file when the task has ended. It outlives agent and zygote.
@@ -87,7 +87,7 @@ class Shim:
         self.logs: dict[int, RotatedLog] = {}
 
     def live(self, tell_fd: int) -> NoReturn:
-        """The whole life of a shim, in the forked child."""
+        """The complete run of a shim, in the forked child."""
         try:
             os.setsid()
             self.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -103,7 +103,7 @@ class Shim:
             os._exit(0)
 
     def watch_signals(self) -> None:
-        """Have signals told through a pipe."""
+        """Deliver signals through a pipe."""
         self.wake_fd, wake_write = wake_pipe(WAKE_FLAGS)
         signal.signal(signal.SIGCHLD, ignore_signal)
         signal.signal(signal.SIGTERM, ignore_signal)
@@ -111,7 +111,7 @@ class Shim:
         self.poller.register(self.wake_fd, select.POLLIN)
 
     def take_request(self, tell_fd: int) -> bytes:
-        """Wait for a request and tell the zygote; nothing when agent or zygote is gone, or we are told to end."""
+        """Wait for a request and notify the zygote; None when agent or zygote is gone, or at a termination signal."""
         request_fd = self.request_fd
         self.poller.register(request_fd, select.POLLIN)
         self.poller.register(tell_fd, 0)
@@ -128,7 +128,7 @@ class Shim:
         return body
 
     def start(self, body: bytes) -> bool:
-        """Start the task of a request (`spec.encode_start`) and tell the agent how that went."""
+        """Start the task of a request (`spec.encode_start`) and report the outcome to the agent."""
         # Only what is needed after the start is kept: the rest is memory that the shim has back when this returns.
         (
             self.id, stdout, stderr, max_files, max_bytes, asked_file, self.start_file, pid_file, task, self.end,
@@ -167,13 +167,13 @@ class Shim:
         return True
 
     def tell_started(self, line: bytes) -> None:
-        """Tell the agent, and any later one, which processes there are now."""
+        """Report the present processes to the agent and record them for later ones."""
         quietly(os.write, self.start_fd, line)
         quietly(os.write, self.reply_fd, line)
         os.close(self.start_fd)
 
     def adopt(self, pid_file: bytes) -> int:
-        """Wait until the launcher has ended: the child that it left us is the task. 0, or an errno."""
+        """Wait for the launcher's end: the child it leaves us is the task. Returns 0 or an errno."""
         launcher, deadline = self.main, time.monotonic() + LAUNCH_LIMIT_S
         ended, status = os.waitpid(launcher, os.WNOHANG)
         while not ended and time.monotonic() < deadline:
@@ -187,7 +187,7 @@ class Shim:
         return 0 if self.main else errno.ECHILD
 
     def fail(self, stage: bytes, code: int) -> bool:
-        """Clear away, and tell the agent at which stage the start failed."""
+        """Clean up and report the stage of the failure to the agent."""
         self.remove_cgroups()
         if self.has_forked and stage != b"claim":
             quietly(os.unlink, self.start_file)
@@ -195,7 +195,7 @@ class Shim:
         return False
 
     def open_outputs(self, stdout: bytes, stderr: bytes, *, max_files: int, max_bytes: int) -> tuple[int, int]:
-        """The task's ends of its two outputs: pipes to the log files, or nothing at all."""
+        """The task's ends of its outputs: pipes to the log files, or /dev/null."""
         if not stdout:
             null = os.open("/dev/null", os.O_WRONLY)
             return null, null
@@ -209,7 +209,7 @@ class Shim:
         return ends[0], ends[1]
 
     def run(self) -> None:
-        """Copy output and reap until nothing is left of the task."""
+        """Copy output and reap children until no process of the task is left."""
         poller = self.poller
         for fd in self.logs:
             poller.register(fd, select.POLLIN)
@@ -230,13 +230,13 @@ class Shim:
         self.remove_cgroups()
 
     def on_signals(self) -> None:
-        """Children ended, or we are told to end."""
+        """Handle ended children and termination signals."""
         numbers = os.read(self.wake_fd, 512)
         self.is_killed = self.is_killed or signal.SIGTERM in numbers
         self.reap()
 
     def reap(self) -> None:
-        """Collect every ended child; the end of the main process is written down at once."""
+        """Collect every ended child; the end of the main process is recorded at once."""
         while self.has_children:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -250,7 +250,7 @@ class Shim:
                 self.write_exit(status)
 
     def write_exit(self, status: int) -> None:
-        """Write the exit file, after the output that the task left in its pipes."""
+        """Write the exit file, after the remaining output in the pipes."""
         for fd in self.logs:
             self.drain(fd)
         is_signaled = os.WIFSIGNALED(status)
@@ -263,7 +263,7 @@ class Shim:
         quietly(replace_file, exit_file, text.encode())
 
     def copy(self, fd: int) -> int:
-        """Copy a piece of what is there: its size, 0 when nothing more will come, -1 when nothing is there now."""
+        """Copy available output: its size, 0 at the end, -1 when none is available now."""
         try:
             data = os.read(fd, READ_SIZE)
         except BlockingIOError:
@@ -272,18 +272,18 @@ class Shim:
         return len(data)
 
     def drain(self, fd: int) -> None:
-        """Copy what the pipe holds now; bounded, for an orphan may write for ever."""
+        """Drain the pipe, up to a bound, since an orphan may write without end."""
         for _ in range(DRAIN_READS_MAX):
             if self.copy(fd) <= 0:
                 return
 
     def close_log(self, fd: int) -> None:
-        """An output has come to its end."""
+        """Close an output that has ended."""
         os.close(fd)
         self.logs.pop(fd).close()
 
     def kill_everything(self) -> None:
-        """Kill every process of the task, however deep, and wait until they are gone."""
+        """Kill every process of the task, including descendants, and wait until they are gone."""
         deadline = time.monotonic() + KILL_LIMIT_S
         poller = select.poll()
         poller.register(self.wake_fd, select.POLLIN)
@@ -300,12 +300,12 @@ class Shim:
             self.drain(fd)
 
     def remove_cgroups(self) -> None:
-        """Remove the task's cgroups; one that still holds a process stays."""
+        """Remove the task's cgroups, except those with a process."""
         for folder in reversed(marshal.loads(self.end)[2]):
             quietly(os.rmdir, folder)
 
     def clear_away(self) -> None:
-        """Run the command that frees what the task's launcher has made; apart, so that a SIGTERM does not end it."""
+        """Run the command that frees the launcher's resources, in its own session so that a SIGTERM does not end it."""
         command = marshal.loads(self.end)[3]
         if not command:
             return
@@ -316,11 +316,11 @@ class Shim:
 
 
 def ignore_signal(_number: int, _frame: FrameType | None) -> None:
-    """A handler that does nothing: the signal arrives through the wake-up pipe."""
+    """A handler without action: the signal arrives through the wake-up pipe."""
 
 
 def out_of_memory(path: bytes) -> bool:
-    """Whether the kernel killed for lack of memory, by memory.events or v1's memory.oom_control."""
+    """Whether the kernel killed for lack of memory, from memory.events or v1's memory.oom_control."""
     if not path:
         return False
     rows = (read_small(path) or b"").split(b"\n")

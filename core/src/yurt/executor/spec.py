@@ -1,4 +1,4 @@
-"""What the executor is asked to start, what it answers, and how a request is written for the zygote.
+"""Start requests to the executor, its answers, and the encoding of a request for the zygote.
 
 Everything here is a value or a pure function. The zygote reads requests with `marshal`, which is safe only between
 the same interpreter; the agent starts the zygote with its own, from the same file, so the two always agree.
@@ -25,7 +25,7 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class CgroupSpec(Value):
-    """Limits of a task: bytes (0: none), CPU shares (MHz), cores, NUMA nodes; or the operator's own cgroups to join."""
+    """Limits of a task: bytes (0: none), CPU shares (MHz), cores, NUMA nodes; or the operator's cgroups to join."""
 
     memory_bytes: int = 0
     memory_reserved_bytes: int = 0
@@ -37,7 +37,7 @@ class CgroupSpec(Value):
 
     @classmethod
     def of_resources(cls, resources: TaskResources) -> CgroupSpec:
-        """The limits that a task asks for: memory_max when it is given (-1: none), otherwise memory."""
+        """The limits for a task's resources: memory_max when given (-1: none), otherwise memory."""
         limit_mb = resources.memory_max_mb or resources.memory_mb
         return cls(
             memory_bytes=0 if limit_mb == UNLIMITED else limit_mb * MIB,
@@ -54,7 +54,7 @@ class CgroupSpec(Value):
 
 
 class ProcessSpec(Value):
-    """A command to run as a task. `env` is the whole environment.
+    """A command to run as a task. `env` is its whole environment.
 
     A relative command is looked for in the folders of `search`; then, without a slash, in PATH, else from `cwd`.
     With a `pid_file` the command only launches the task: it stays outside the task's cgroups and ends at once, having
@@ -82,7 +82,7 @@ class ProcessSpec(Value):
 
     @classmethod
     def of_task(cls, request: TaskRequest, argv: tuple[str, ...]) -> ProcessSpec:
-        """The command with the variables, folder, logs, user, limits and network that the task asks for."""
+        """The command with the variables, folder, logs, user, limits and network of the task."""
         return cls(
             task_id=request.task_id,
             argv=argv,
@@ -101,7 +101,7 @@ class ProcessSpec(Value):
 
 
 class ProcessHandle(Value):
-    """What is needed to find a task again; the start times (system ticks) tell its processes from later ones."""
+    """What identifies a task later; the start times (system ticks) tell its processes from others with reused pids."""
 
     task_id: str
     pid: int
@@ -123,7 +123,7 @@ class UserIds(Value):
 
 
 class CgroupPlan(Value):
-    """Folders to make with settings, files to join by (those that must work apart), where OOM kills are counted."""
+    """Folders to create with settings, files to join by (mandatory ones separate), and where OOM kills are counted."""
 
     folders: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
     join: tuple[str, ...] = ()
@@ -141,14 +141,14 @@ class ExitRecord(Value, rename=None):
     finished_at: UnixNano
 
     def result(self) -> ExitResult:
-        """As the driver reports it."""
+        """The exit result for the driver."""
         return ExitResult(
             exit_code=self.exit_code, signal=self.signal, oom_killed=self.oom_killed, finished_at=self.finished_at
         )
 
 
 def file_name(task_id: str) -> str:
-    """The task's id as one file name: readable, and different for different ids."""
+    """A file name for the task's id: readable and unique."""
     name = quote(task_id, safe="")
     if len(name) <= NAME_LENGTH_MAX:
         return name
@@ -159,7 +159,7 @@ def file_name(task_id: str) -> str:
 
 
 def candidates(command: str, path: str, search: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The files that a command may mean, in the order in which they are tried."""
+    """The files that a command may refer to, in the order of execution attempts."""
     if command.startswith("/"):
         return (command,)
     last = (command,) if "/" in command else tuple(f"{folder or '.'}/{command}" for folder in path.split(":"))
@@ -167,12 +167,12 @@ def candidates(command: str, path: str, search: tuple[str, ...] = ()) -> tuple[s
 
 
 def search_path(env: Mapping[str, str]) -> str:
-    """PATH of the task, or else the agent's."""
+    """The task's PATH, or else the agent's."""
     return env.get("PATH") or os.environ.get("PATH") or DEFAULT_PATH
 
 
 class ShimFiles(NamedTuple):
-    """Files through which a shim is known: the one to take, its name from then on, and the one for the end."""
+    """A shim's files: the one it takes, its name afterwards, and the exit file."""
 
     asked: str
     start: str
@@ -234,7 +234,7 @@ def encode_start(
 
 
 class Started(NamedTuple):
-    """A shim's answer when its task runs; the start times are in system ticks."""
+    """A shim's answer when its task runs; start times are in system ticks."""
 
     id: int
     pid: int
@@ -253,7 +253,7 @@ class Failed(NamedTuple):
 
 
 def decode_answer(line: bytes) -> Started | Failed:
-    """What a shim has told: six numbers, or the request's with a stage and an error number."""
+    """Decodes a shim's answer: six numbers, or the request's id with a stage and an error number."""
     number, *words = line.split()
     if words[0].startswith(b"!"):
         return Failed(int(number), words[0][1:].decode(), int(words[1]))
@@ -268,14 +268,14 @@ def framed(message: tuple[Any, ...]) -> bytes:
 
 
 def take_lines(buffer: bytearray) -> list[bytes]:
-    """Take the whole lines out of a buffer, without their ends."""
+    """Remove the complete lines from a buffer and return them without their ends."""
     *lines, rest = bytes(buffer).split(b"\n")
     buffer[:] = rest
     return lines
 
 
 def start_failure(spec: ProcessSpec, *, stage: str, code: int) -> DriverError:
-    """The stage at which a start failed and the system's reason, as a text that names the command and what to do."""
+    """An error text for a failed start: the command, the stage, the system's reason and the remedy."""
     command, reason = spec.argv[0], f"{os.strerror(code)} ({errno.errorcode.get(code, code)})"
     match stage:
         case "lock" if code == errno.EAGAIN:
@@ -301,7 +301,7 @@ def start_failure(spec: ProcessSpec, *, stage: str, code: int) -> DriverError:
 
 
 def exec_reason(spec: ProcessSpec, *, code: int, reason: str) -> str:
-    """Why an exec failed, and what to do about it."""
+    """Why an exec failed, and the remedy."""
     command = spec.argv[0]
     if code == errno.ENOENT and "/" not in command:
         path = search_path(spec.env)

@@ -1,4 +1,4 @@
-"""What was asked of a shim and what became of it, on disk: an agent killed half way through a start leaves no orphan.
+"""Records of starts on disk, so that an agent killed during a start leaves no orphaned process.
 
     <task>.asked-<token>    written before the request is sent: what the agent knows of the task
     <task>.start            the same file, renamed by the shim that took the request, who adds its own numbers and, once
@@ -33,17 +33,17 @@ class StartFiles:
         self._folder = folder
 
     def path(self, task_id: str) -> str:
-        """Where the shim of a task writes down what it has started."""
+        """The file in which a task's shim records what it has started."""
         return str(self._folder / f"{file_name(task_id)}{STARTED}")
 
     def ask(self, known: ProcessHandle, token: str) -> str:
-        """Write down that a task is about to be asked for: the file that its shim has to take."""
+        """Record that a task is about to be requested: creates the file that its shim must take."""
         asked = self._folder / f"{file_name(known.task_id)}{ASKED}{token}"
         asked.write_bytes(msgspec.json.encode(known) + b"\n")
         return str(asked)
 
     def withdraw(self, task_id: str) -> None:
-        """Make sure that no shim carries out a request that none has taken yet."""
+        """Withdraw a request that no shim has taken yet."""
         prefix = file_name(task_id) + ASKED
         with contextlib.suppress(FileNotFoundError):
             for name in os.listdir(self._folder):
@@ -51,11 +51,11 @@ class StartFiles:
                     remove_file(str(self._folder / name))
 
     def read(self, task_id: str) -> ProcessHandle | None:
-        """What a shim has written: nothing when none took a request; without pids as far as there are none yet."""
+        """A shim's record: None when no shim took the request; without pids until they exist."""
         return self._read(Path(self.path(task_id)))
 
     def all(self) -> tuple[ProcessHandle, ...]:
-        """What shims have written of all tasks."""
+        """The records of all tasks."""
         found = (self._read(path) for path in sorted(self._folder.glob(f"*{STARTED}")))
         return tuple(handle for handle in found if handle is not None)
 

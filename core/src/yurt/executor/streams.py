@@ -1,4 +1,4 @@
-"""Reads and writes descriptors of pipes and terminals on the event loop: as much as the other side takes, no more.
+"""Reads and writes the descriptors of pipes and terminals on the event loop, with back pressure.
 
 Nothing is read ahead: a command whose output nobody takes is held up by its own full pipe.
 """
@@ -17,7 +17,7 @@ LAST_WORDS_S = 0.2
 
 
 class Outputs:
-    """What comes out of descriptors (that do not block) until their ends, or a little after `ended` is done."""
+    """Output of non-blocking descriptors until their ends, or shortly after `ended` is done."""
 
     def __init__(self, fds: Mapping[int, str], ended: asyncio.Future[int]) -> None:
         self._open = dict(fds)
@@ -25,7 +25,7 @@ class Outputs:
         self._wake: asyncio.Future[None] | None = None
 
     async def pieces(self) -> AsyncIterator[ExecOutput]:
-        """The pieces as they come."""
+        """The pieces as they arrive."""
         while self._open:
             has_read = False
             for fd, stream in tuple(self._open.items()):
@@ -39,7 +39,7 @@ class Outputs:
                 return
 
     async def _has_more(self) -> bool:
-        """Wait until something can be read; False when the command has ended and nothing comes any more."""
+        """Wait until data is available; false when the command has ended and no data will come."""
         loop = asyncio.get_running_loop()
         wake = self._wake = loop.create_future()
         fds = tuple(self._open)
@@ -58,7 +58,7 @@ class Outputs:
         return bool(done) and bool(self._open)
 
     def stop(self) -> None:
-        """Forget the descriptors, which may be closed now; whoever waits for output learns that there is no more."""
+        """Forget the descriptors, which may then be closed; readers see the end of the output."""
         loop = asyncio.get_running_loop()
         for fd in self._open:
             loop.remove_reader(fd)
@@ -68,7 +68,7 @@ class Outputs:
 
 
 def read_now(fd: int) -> bytes | None:
-    """What can be read now; nothing at the end, None when nothing is there at present."""
+    """Data available now; empty at the end, None when nothing is available."""
     try:
         return os.read(fd, READ_SIZE)
     except BlockingIOError:
@@ -78,7 +78,7 @@ def read_now(fd: int) -> bytes | None:
 
 
 class Input:
-    """Writes to a descriptor (that does not block) as its reader takes it."""
+    """Writes to a non-blocking descriptor as its reader consumes."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -87,7 +87,7 @@ class Input:
         self._wake: asyncio.Future[None] | None = None
 
     async def write(self, data: bytes) -> None:
-        """All of it, or as much as is taken before the reader goes away."""
+        """Write everything, or as much as is consumed before the reader closes."""
         async with self._turn:
             rest = memoryview(data)
             while rest and not self._is_over:
@@ -99,7 +99,7 @@ class Input:
                     self._is_over = True
 
     async def finish(self) -> None:
-        """Wait until what was written before has been taken."""
+        """Wait until earlier writes were consumed."""
         async with self._turn:
             self._is_over = True
 
@@ -115,7 +115,7 @@ class Input:
                 loop.remove_writer(self._fd)
 
     def stop(self) -> None:
-        """Forget the descriptor, which may be closed now."""
+        """Forget the descriptor, which may then be closed."""
         self._is_over = True
         if self._wake is not None:
             asyncio.get_running_loop().remove_writer(self._fd)

@@ -1,4 +1,4 @@
-"""What surrounds a task's process: user, environment, folder, commands run beside it, what it uses, how it ended."""
+"""The context of a task's process: user, environment, folder, commands alongside it, usage and exit result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ READ_SIZE = 65536
 
 
 def check_spec(spec: ProcessSpec) -> None:
-    """Refuse what no system can start: no command, or a NUL inside a word."""
+    """Refuse what no system can start: an empty command, or a NUL in a word."""
     if not spec.argv or not spec.argv[0]:
         raise DriverError(f"task {spec.task_id} names no command; set `command` in its config block")
     words = (*spec.argv, spec.cwd, *spec.env.keys(), *spec.env.values())
@@ -38,7 +38,7 @@ def check_spec(spec: ProcessSpec) -> None:
 
 
 def look_up_user(user: str) -> UserIds:
-    """A user's ids by name or number; the agent's own for none."""
+    """A user's ids by name or number; the agent's own without one."""
     if not user:
         return UserIds(uid=os.geteuid(), gid=os.getegid(), groups=tuple(os.getgroups()))
     try:
@@ -52,7 +52,7 @@ def look_up_user(user: str) -> UserIds:
 
 
 def user_to_become(user: str) -> UserIds | None:
-    """The ids that a task changes to; None when it runs as the agent does."""
+    """The ids that a task changes to; None when it runs as the agent's user."""
     ids = look_up_user(user)
     if ids.uid == os.geteuid():
         return None
@@ -65,14 +65,14 @@ def user_to_become(user: str) -> UserIds | None:
 
 
 def let_through(spec: ProcessSpec, user: UserIds | None) -> None:
-    """Let a task's user pass through the directory of its allocation, which is closed to other users."""
+    """Give a task's user access through the allocation's directory, which is closed to other users."""
     if user is not None and spec.alloc_dir:
         with contextlib.suppress(FileNotFoundError):  # what is missing is told when the task cannot start there
             grant_search(spec.alloc_dir, user.uid)
 
 
 def ids_of(pid: int) -> UserIds | None:
-    """The ids that a process runs with; None when they are ours."""
+    """The ids of a process; None when they equal ours."""
     try:
         uid, gid = psutil.Process(pid).uids().effective, psutil.Process(pid).gids().effective
     except psutil.Error as error:
@@ -90,7 +90,7 @@ def surroundings_of(pid: int) -> tuple[Mapping[str, str], str]:
 
 
 def other_network_of(pid: int) -> str:
-    """The file of a process's network namespace when that is not ours; empty when it is, or cannot be told."""
+    """The file of a process's network namespace when it differs from ours; empty otherwise, or when unknown."""
     path = f"/proc/{pid}/ns/net"
     try:
         theirs, ours = os.stat(path), os.stat("/proc/self/ns/net")
@@ -108,7 +108,7 @@ async def run_beside(
     enter: tuple[str, ...],
     timeout: Duration,
 ) -> ExecResult:
-    """Run a command to its end in a session of its own; killed and raised as DriverError after `timeout`."""
+    """Run a command to its end in its own session; kills it and raises DriverError after `timeout`."""
     if not command:
         raise DriverError("no command was given to run in the task")
     program = next((path for path in candidates(command[0], search_path(env)) if os.access(path, os.X_OK)), command[0])
@@ -142,7 +142,7 @@ async def run_beside(
 
 
 async def outcome(process: asyncio.subprocess.Process) -> ExecResult:
-    """Both outputs, each up to a limit, and the exit code; a signal counts as 128 and its number, as in a shell."""
+    """Both outputs, each up to a limit, and the exit code; 128 and the number for a signal, as in a shell."""
     assert process.stdout is not None
     assert process.stderr is not None
     async with asyncio.TaskGroup() as group:
@@ -153,7 +153,7 @@ async def outcome(process: asyncio.subprocess.Process) -> ExecResult:
 
 
 async def read_bounded(stream: asyncio.StreamReader) -> bytes:
-    """Read to the end and keep the first part."""
+    """Read to the end, but keep only the first part."""
     kept = bytearray()
     while data := await stream.read(READ_SIZE):
         kept += data[: EXEC_OUTPUT_BYTES_MAX - len(kept)]
@@ -161,7 +161,7 @@ async def read_bounded(stream: asyncio.StreamReader) -> bytes:
 
 
 def summed(found: list[psutil.Process], *, at: UnixNano) -> TaskStats:
-    """The use of several processes together; those that end meanwhile count nothing."""
+    """The total usage of several processes, without those that end meanwhile."""
     rss = user_s = system_s = 0.0
     alive = 0
     for process in found:
@@ -179,7 +179,7 @@ def summed(found: list[psutil.Process], *, at: UnixNano) -> TaskStats:
 
 
 def read_exit_file(path: str) -> ExitResult | None:
-    """How a task ended, by its shim's word; None when it has not been written."""
+    """A task's exit result from its shim's record; None before it is written."""
     try:
         return msgspec.json.decode(Path(path).read_bytes(), type=ExitRecord).result()
     except FileNotFoundError:
@@ -189,7 +189,7 @@ def read_exit_file(path: str) -> ExitResult | None:
 
 
 def is_locked(folder: str) -> bool:
-    """Whether a shim holds the lock of a task's directory: the task lives. "" is never locked."""
+    """Whether a shim holds the lock of a task's directory, so that the task is alive; false for ""."""
     if not folder:
         return False
     try:

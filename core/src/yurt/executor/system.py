@@ -1,4 +1,4 @@
-"""Small calls of the system that zygote, shims and the children of shims share; each is a few lines over `os`.
+"""Small system calls shared by zygote, shims and their children.
 
 It is part of the zygote's program, and imports nothing that the zygote can do without.
 """
@@ -20,7 +20,7 @@ PR_SET_CHILD_SUBREAPER = 36
 
 
 def load_libc() -> ctypes.CDLL | None:
-    """The C library, for prctl and setns; None where it cannot be had."""
+    """The C library, for prctl and setns; None where it is unavailable."""
     try:
         import ctypes
 
@@ -32,7 +32,7 @@ def load_libc() -> ctypes.CDLL | None:
 
 
 def load_prctl() -> Callable[..., int]:
-    """prctl(2) without an account of its errors, which would be kept for each thread; only Linux has it."""
+    """prctl(2) without errno, which would be kept for each thread; Linux only."""
     try:
         import ctypes
 
@@ -42,12 +42,12 @@ def load_prctl() -> Callable[..., int]:
 
 
 def no_prctl(*_arguments: int | bytes) -> int:
-    """What stands for prctl where there is none."""
+    """Replaces prctl where it is unavailable."""
     return -1
 
 
 def plain_pipe(_flags: int) -> tuple[int, int]:
-    """A pipe of which neither end ever waits, where there is no pipe2(2)."""
+    """A non-blocking pipe, where pipe2(2) is missing."""
     ends = os.pipe()
     for fd in ends:
         os.set_blocking(fd, False)
@@ -59,13 +59,13 @@ wake_pipe: Callable[[int], tuple[int, int]] = getattr(os, "pipe2", plain_pipe)
 
 
 def start_ticks(pid: int) -> int:
-    """When a process started, in clock ticks since boot; 0 where there is no /proc."""
+    """A process's start time, in clock ticks since boot; 0 without /proc."""
     fields = stat_fields(pid)
     return int(fields[19]) if fields else 0
 
 
 def stat_fields(pid: int) -> list[bytes]:
-    """What follows the name in /proc/<pid>/stat: state, parent, ... (proc(5), fields 3 and on)."""
+    """The fields after the name in /proc/<pid>/stat: state, parent, ... (proc(5), fields 3 and on)."""
     return (read_small(b"/proc/%d/stat" % pid) or b"").rpartition(b")")[2].split()
 
 
@@ -79,7 +79,7 @@ def children_of(parent: int) -> list[int]:
 
 
 def read_small(path: bytes) -> bytes | None:
-    """The start of a kernel file; None when it is not there."""
+    """The start of a kernel file; None when it does not exist."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -93,7 +93,7 @@ def read_small(path: bytes) -> bytes | None:
 
 
 def write_file(path: bytes, data: bytes) -> None:
-    """Write into a file that exists (a cgroup or proc file)."""
+    """Write into an existing cgroup or proc file."""
     fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(fd, data)
@@ -102,7 +102,7 @@ def write_file(path: bytes, data: bytes) -> None:
 
 
 def replace_file(path: bytes, data: bytes) -> None:
-    """Put a whole file in place at once; not synced, for the task would not survive a crash of the machine either."""
+    """Replace a file atomically; not synced, since the task would not survive a crash of the machine either."""
     temporary = path + b".tmp"
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
@@ -113,7 +113,7 @@ def replace_file(path: bytes, data: bytes) -> None:
 
 
 def list_folder(folder: bytes) -> list[bytes]:
-    """Names of what is in a folder."""
+    """The names in a folder."""
     try:
         return os.listdir(folder)
     except OSError:
@@ -121,7 +121,7 @@ def list_folder(folder: bytes) -> list[bytes]:
 
 
 def quietly(call: Callable[..., object], *arguments: object) -> None:
-    """Do what may be impossible by now: the process has gone, the folder is in use, the limit is not ours to set."""
+    """Ignore OSError: the process has gone, the folder is in use, or the limit cannot be changed."""
     try:
         call(*arguments)
     except OSError:
@@ -129,13 +129,13 @@ def quietly(call: Callable[..., object], *arguments: object) -> None:
 
 
 def read_frame(fd: int) -> bytes:
-    """One message of the agent, as its length (4 bytes, big endian) says; nothing when the agent is gone."""
+    """Read one message of the agent, prefixed by its length (4 bytes, big endian); empty when the agent is gone."""
     header = read_exactly(fd, 4)
     return read_exactly(fd, int.from_bytes(header, "big")) if header else b""
 
 
 def read_exactly(fd: int, size: int) -> bytes:
-    """Exactly `size` bytes, or nothing when the agent is gone."""
+    """Read exactly `size` bytes; empty when the agent is gone."""
     data = os.read(fd, size)
     while 0 < len(data) < size:
         part = os.read(fd, size - len(data))

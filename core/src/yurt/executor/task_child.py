@@ -1,4 +1,4 @@
-"""What the child of a shim does before it is the task: everything a start takes that the shim need not do itself.
+"""Steps of a shim's child before it becomes the task, so that the shim itself need not do them.
 
 What runs here writes to pages that the exec throws away; what the shim did would stay written for as long as the task
 runs. So the child takes the start file, enters the cgroups, tries the log files, and says in advance what the agent
@@ -34,7 +34,7 @@ FAILURE = b"!"
 def become_task(
     task: bytes, *, start_fd: int, outputs: tuple[int, int], status_fd: int, logs: Iterable[RotatedLog]
 ) -> NoReturn:
-    """In the forked child: put everything in place and become the command, or say at which stage that failed."""
+    """In the forked child: prepare everything and become the command, or report the stage of a failure."""
     stage = "claim"
     try:
         request = marshal.loads(task)
@@ -75,32 +75,32 @@ def become_task(
 
 
 def claim(request: dict[str, Any], start_fd: int) -> None:
-    """Take the task for our shim, by taking its file; raises OSError when that is gone: another may start the task."""
+    """Claim the task for our shim by taking its file; raises OSError when another shim or the agent has taken it."""
     shim = os.getppid()
     os.write(start_fd, b"%d %d\n" % (shim, start_ticks(shim)))
     os.rename(request["asked_file"], request["start_file"])
 
 
 def started_line(request_id: int, *, main: int, shim: int) -> bytes:
-    """An answer: its request, pid and start ticks of the task, the time (ns), pid and start ticks of the shim."""
+    """A success answer: its request, pid and start ticks of the task, the time (ns), pid and ticks of the shim."""
     numbers = (request_id, main, start_ticks(main), time.time_ns(), shim, start_ticks(shim))
     return b"%d %d %d %d %d %d\n" % numbers
 
 
 def failed_line(request_id: int, stage: bytes, code: int) -> bytes:
-    """An answer: its request, the stage at which the start failed, and the error number."""
+    """A failure answer: its request, the stage and the error number."""
     return b"%d %s%s %d\n" % (request_id, FAILURE, stage, code)
 
 
 def enter_shims_cgroup(request: dict[str, Any]) -> None:
-    """Take the shim, and this process, out of the agent's cgroup, whose end must not be theirs."""
+    """Move the shim and this process out of the agent's cgroup, so that they outlive it."""
     for path in request["shim_join"]:
         quietly(write_file, path, b"%d" % os.getppid())
         quietly(write_file, path, b"0")
 
 
 def make_cgroups(request: dict[str, Any]) -> None:
-    """Make the task's cgroups and set their limits, as far as the machine allows."""
+    """Create the task's cgroups and set their limits, as far as permitted."""
     for folder, settings in request["cgroups"]:
         try:
             os.mkdir(folder)
@@ -111,7 +111,7 @@ def make_cgroups(request: dict[str, Any]) -> None:
 
 
 def restore_signals() -> None:
-    """Give the task every signal at its default, none blocked."""
+    """Reset every signal to its default, none blocked."""
     signal.set_wakeup_fd(-1)
     for number in SIGNALS_OF_THE_TASK:
         if number not in (signal.SIGKILL, signal.SIGSTOP):
@@ -120,7 +120,7 @@ def restore_signals() -> None:
 
 
 def enter_cgroups(request: dict[str, Any]) -> None:
-    """Move this process into its cgroups: those asked for by name must work, our own are entered when possible."""
+    """Move this process into its cgroups: failures count for those requested by name, not for our own."""
     for path in request["join"]:
         quietly(write_file, path, b"0")
     for path in request["must_join"]:
@@ -140,7 +140,7 @@ def enter_network(libc: ctypes.CDLL | None, path: bytes) -> None:
 
 
 def change_user(request: dict[str, Any]) -> None:
-    """Become the task's user; the ids were looked up by the agent."""
+    """Change to the task's user; the agent has looked up the ids."""
     if request["uid"] is None:
         return
     os.setgroups(request["groups"])
@@ -149,7 +149,7 @@ def change_user(request: dict[str, Any]) -> None:
 
 
 def execute(request: dict[str, Any]) -> None:
-    """Become the first candidate that can be executed; a refusal outlasts a mere absence, as in execvp(3)."""
+    """Execute the first possible candidate; a permission error takes precedence over a missing file: execvp(3)."""
     refused = None
     for path in request["candidates"]:
         try:

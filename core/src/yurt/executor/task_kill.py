@@ -1,4 +1,4 @@
-"""Kills every process of a task: its shim does it, and where there is no shim, its cgroups and relatives name them."""
+"""Kills every process of a task: through its shim, or without one through its cgroups and relatives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KILL_ROUNDS = 50
 
 
 async def kill(task: Task, *, boot_id: str, env: Env) -> None:
-    """Kill every process of a task: its shim does it, and when there is no shim, we do."""
+    """Kill every process of a task, through its shim if it has one."""
     handle = task.handle
     await close_all(task.sessions)
     if handle.boot_id == boot_id:
@@ -28,7 +28,7 @@ async def kill(task: Task, *, boot_id: str, env: Env) -> None:
 
 
 async def _kill_without_shim(task: Task, env: Env) -> None:
-    """Kill what a shim that was killed, or the lack of a subreaper, has left behind."""
+    """Kill what a killed shim, or a missing subreaper, has left behind."""
     handle = task.handle
     for _ in range(KILL_ROUNDS):
         strays = processes.by_pid(cgroups.processes(handle.cgroups))
@@ -42,11 +42,11 @@ async def _kill_without_shim(task: Task, env: Env) -> None:
 
 
 async def close_all(sessions: set[ProcessSession]) -> None:
-    """End sessions, all at once."""
+    """End all sessions at once."""
     if sessions:
         await asyncio.gather(*(session.close() for session in tuple(sessions)))
 
 
 def _needs_search(task: Task) -> bool:
-    """Whether processes may be left that no cgroup names: the shim did not do its work, or cannot adopt orphans."""
+    """Whether processes may remain outside the cgroups: the shim failed, or cannot adopt orphans."""
     return sys.platform != "linux" or bool(task.ended.result().error)

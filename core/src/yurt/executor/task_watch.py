@@ -1,4 +1,4 @@
-"""The tasks that an executor knows, and the watch on each: a pidfd, or polling, until the exit file tells the end.
+"""The tasks of an executor and their watches: a pidfd, or polling, until the exit file reports the end.
 
 The file appears a moment after the process has gone; when the shim is gone too, the way the task ended is lost.
 """
@@ -23,7 +23,7 @@ EXIT_FILE_LIMIT_S = 5.0
 
 
 class Task:
-    """A task that this executor knows: its handle, its end, and the watch on it."""
+    """A task of this executor: its handle, its result and its watch."""
 
     def __init__(self, handle: ProcessHandle, spec: ProcessSpec | None, loop: asyncio.AbstractEventLoop) -> None:
         self.handle = handle
@@ -55,12 +55,12 @@ class WatchedTasks:
             raise NotFound(f"no task {task_id} here") from None
 
     def remove(self, task: Task) -> None:
-        """Forget a task, and free what its watch holds."""
+        """Forget a task and free its watch."""
         _unwatch(task)
         self._tasks.pop(task.handle.task_id, None)
 
     def add(self, task: Task) -> None:
-        """Know a task, and notice the end of its main process."""
+        """Add a task and watch its main process."""
         handle, loop = task.handle, asyncio.get_running_loop()
         self._tasks[handle.task_id] = task
         task.pidfd = processes.open_process(handle.pid, handle.start_time)
@@ -70,19 +70,19 @@ class WatchedTasks:
             self._poll(task)
 
     def _poll(self, task: Task) -> None:
-        """Without a pidfd: look from time to time."""
+        """Poll, without a pidfd."""
         if processes.is_alive(task.handle.pid, task.handle.start_time):
             task.timer = asyncio.get_running_loop().call_later(POLL_S, self._poll, task)
         else:
             self._on_main_ended(task)
 
     def _on_main_ended(self, task: Task) -> None:
-        """The process has ended: its exit file follows."""
+        """The main process has ended: wait for its exit file."""
         _unwatch(task)
         self._read_exit(task, EXIT_FILE_FIRST_WAIT_S, 0.0)
 
     def _read_exit(self, task: Task, wait_s: float, waited_s: float) -> None:
-        """Read the exit file, again after a while when it is not there yet and its writer lives."""
+        """Read the exit file; retry while it is missing and its writer lives."""
         if task.ended.done():
             return
         handle = task.handle
@@ -99,7 +99,7 @@ class WatchedTasks:
 
 
 def _unwatch(task: Task) -> None:
-    """Free what the watch holds."""
+    """Free the watch's resources."""
     if task.pidfd is not None:
         asyncio.get_running_loop().remove_reader(task.pidfd)
         os.close(task.pidfd)

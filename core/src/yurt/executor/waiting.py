@@ -1,4 +1,4 @@
-"""Waiting for what no event tells: a file that appears, a process of others that ends."""
+"""Polls for conditions without an event: a new file, the end of another's process."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 async def until(condition: Callable[[], bool], limit_s: float) -> bool:
-    """Wait until a condition holds, looking often at first; False when it does not hold in time."""
+    """Poll until a condition holds, often at first; false at the time limit."""
     wait_s, waited_s = 0.001, 0.0
     while not condition():
         if waited_s > limit_s:

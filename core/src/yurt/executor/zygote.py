@@ -17,7 +17,7 @@ import sys
 
 
 def stand_alone() -> None:
-    """Make this folder's modules importable by their names, without what their packages would import as well."""
+    """Make this folder's modules importable by name, without importing their packages."""
     for name in ("yurt", "yurt.executor"):
         package = type(sys)(name)
         package.__path__ = [os.path.dirname(os.path.abspath(__file__))]

@@ -1,4 +1,4 @@
-"""The agent's side of the zygote: starts it at the first need, sends requests, hands each answer to who waits for it.
+"""The agent's side of the zygote: starts it on demand, sends requests, and delivers the answers.
 
 The zygote holds nothing that cannot be made anew: when it dies, its shims and tasks go on, and the next start makes
 another one. The life pipe is made once and kept open until `close`, whatever becomes of the zygote: in a dev run its
@@ -28,7 +28,7 @@ SHARED: dict[tuple[bool, tuple[str, ...]], ZygoteClient] = {}
 
 
 def acquire(*, dev: bool, cgroup_parents: tuple[str, ...], folder: str) -> ZygoteClient:
-    """The zygote of this agent, for one more user; `folder` exists, and a first one uses it for a moment."""
+    """The zygote of this agent, for one more user; `folder` exists and serves the first start for a moment."""
     key = (dev, cgroup_parents)
     client = SHARED.get(key)
     if client is None or client.loop is not asyncio.get_running_loop():
@@ -38,12 +38,12 @@ def acquire(*, dev: bool, cgroup_parents: tuple[str, ...], folder: str) -> Zygot
 
 
 def is_used(*, dev: bool, cgroup_parents: tuple[str, ...]) -> bool:
-    """Whether an executor of this agent has its zygote still."""
+    """Whether an executor of this agent still uses its zygote."""
     return (dev, cgroup_parents) in SHARED
 
 
 async def release(client: ZygoteClient) -> None:
-    """One user less; with the last the zygote ends, and in a dev run every task with it."""
+    """Release one use; the zygote ends with the last one, and in a dev agent every task with it."""
     client.users -= 1
     if client.users == 0:
         for key in [key for key, each in SHARED.items() if each is client]:
@@ -52,7 +52,7 @@ async def release(client: ZygoteClient) -> None:
 
 
 class ZygoteClient:
-    """One zygote at a time, shared by all executors of an agent: `acquire` and `release` it."""
+    """One zygote at a time, shared by all executors of an agent through `acquire` and `release`."""
 
     def __init__(self, *, dev: bool, cgroup_parents: tuple[str, ...], folder: str) -> None:
         self.loop = asyncio.get_running_loop()
@@ -69,15 +69,15 @@ class ZygoteClient:
 
     @property
     def pid(self) -> int:
-        """The zygote's pid, 0 when there is none."""
+        """The zygote's pid; 0 without one."""
         return self._process.pid if self._process else 0
 
     def next_id(self) -> int:
-        """A fresh id for a request."""
+        """A new id for a request."""
         return next(self._numbers)
 
     async def request(self, request_id: int, message: bytes) -> Started | Failed:
-        """Send a start and wait for how it went; raises RecoverableError when there is no answer.
+        """Send a start request and wait for the answer; raises RecoverableError without one.
 
         A task whose starter has given up, or was cancelled, is killed when its answer comes after all.
         """
@@ -101,7 +101,7 @@ class ZygoteClient:
             self._waiting.pop(request_id, None)
 
     async def start(self) -> None:
-        """Make sure that the zygote runs."""
+        """Start the zygote unless it runs."""
         if self._life_write < 0:
             raise DriverError("the executor is closed")
         if self._ready is None:
@@ -116,7 +116,7 @@ class ZygoteClient:
             ) from None
 
     async def _spawn(self) -> None:
-        """Start the program with its three pipes, in a session of its own so that Ctrl-C does not reach it."""
+        """Start the program with its three pipes, in its own session so that Ctrl-C does not reach it."""
         loop = asyncio.get_running_loop()
         self._ready = loop.create_future()
         request_read, request_write = os.pipe()
@@ -142,7 +142,7 @@ class ZygoteClient:
         )
 
     def _on_replies(self) -> None:
-        """Hand out what has come; nothing at all means that the zygote has ended."""
+        """Deliver the answers; an empty read means that the zygote has ended."""
         try:
             data = os.read(self._reply_fd, READ_SIZE)
         except BlockingIOError:
@@ -164,7 +164,7 @@ class ZygoteClient:
                 abandon(answer)
 
     def _on_end(self) -> None:
-        """The zygote has ended: whoever waits is told, and the next start makes a new one."""
+        """The zygote has ended: fail waiting requests; the next start launches a new one."""
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._reply_fd)
         os.close(self._reply_fd)
@@ -182,7 +182,7 @@ class ZygoteClient:
                 waiting.set_exception(error)
 
     async def close(self) -> None:
-        """Let the zygote end; in a dev run this kills every task, and returns when they are gone."""
+        """End the zygote; in a dev agent this kills every task, and returns when they are gone."""
         if self._life_write < 0:
             return
         os.close(self._life_write)
@@ -200,13 +200,13 @@ class ZygoteClient:
 
 
 def abandon(answer: Started | Failed) -> None:
-    """A task has started for nobody: its shim kills it."""
+    """Drop a task that started after its caller gave up: its shim kills it."""
     if isinstance(answer, Started):
         send_signal(answer.shim_pid, answer.shim_start_time or start_time(answer.shim_pid), signal.SIGTERM)
 
 
 def end_process(process: subprocess.Popen[bytes]) -> None:
-    """Wait for the zygote, and end it when it does not."""
+    """Wait for the zygote's end, and kill it at the time limit."""
     try:
         process.wait(CLOSE_LIMIT_S)
     except subprocess.TimeoutExpired:
@@ -215,7 +215,7 @@ def end_process(process: subprocess.Popen[bytes]) -> None:
 
 
 class ZygoteLease:
-    """The hold of one executor on the zygote that the executors of an agent share, from its first need on."""
+    """One executor's use of the shared zygote, from its first start on."""
 
     def __init__(self, *, dev: bool, cgroup_parents: tuple[str, ...], folder: str) -> None:
         self._dev = dev
@@ -226,11 +226,11 @@ class ZygoteLease:
 
     @property
     def pid(self) -> int:
-        """The pid of the zygote, 0 before the first need."""
+        """The zygote's pid; 0 before the first use."""
         return self._client.pid if self._client else 0
 
     def acquire(self) -> ZygoteClient:
-        """The zygote; raises DriverError once the lease is over."""
+        """The zygote; raises DriverError once the lease has ended."""
         if self._is_over:
             raise DriverError("the executor is closed")
         if self._client is None:
@@ -238,11 +238,11 @@ class ZygoteLease:
         return self._client
 
     def end(self) -> None:
-        """Start no more tasks by it."""
+        """Allow no further starts."""
         self._is_over = True
 
     async def release(self) -> None:
-        """End the lease; a zygote that nobody holds ends."""
+        """End the lease; the zygote ends with the last one."""
         self.end()
         client, self._client = self._client, None
         if client is not None:

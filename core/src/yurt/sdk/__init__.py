@@ -1,1 +1,1 @@
-"""What plugins see of Yurt: values, protocols, hooks and errors. Plugins import from here and from nowhere else."""
+"""The plugin API of Yurt: values, protocols, hooks and errors. Plugins import from here and from nowhere else."""

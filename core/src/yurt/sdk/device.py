@@ -1,4 +1,4 @@
-"""What a device plugin is to Yurt: it finds devices, says how they fare, and tells how a task gets them.
+"""The contract of device plugins: find devices, report their health, reserve them for tasks.
 
 A plugin offers groups: devices of one vendor, type and name, whose attributes jobs may ask for. The servers choose the
 instances (the plugin never does); the client then asks the plugin what the task needs to see exactly these: variables,
@@ -38,7 +38,7 @@ AttributeValue = str | bool | int | float | Quantity
 
 
 class DeviceInstance(Value):
-    """One device; `attributes` are those in which it differs from the others of its group."""
+    """One device; `attributes` are those that differ within its group."""
 
     id: str
     is_healthy: bool = True
@@ -48,7 +48,7 @@ class DeviceInstance(Value):
 
 
 class DeviceGroup(Value):
-    """Devices that are alike; jobs ask for them by `type`, `vendor/type` or `vendor/type/name`."""
+    """Equal devices; jobs request them by `type`, `vendor/type` or `vendor/type/name`."""
 
     vendor: str
     type: str
@@ -58,7 +58,7 @@ class DeviceGroup(Value):
 
 
 class DeviceFingerprint(Value):
-    """All that a plugin offers now. Without groups, `description` says why, and `fix` what the operator can do.
+    """All devices of a plugin now. Without groups, `description` gives the reason and `fix` the remedy.
 
     Beside groups, `description` is something that operators should know of all of them.
     """
@@ -82,7 +82,7 @@ class ClaimedDevices(Value):
 
 
 class DeviceClaim(Value):
-    """What a task holds of one plugin."""
+    """The devices of one plugin that a task holds."""
 
     alloc_id: str
     task_name: str
@@ -90,12 +90,12 @@ class DeviceClaim(Value):
 
     @property
     def ids(self) -> tuple[str, ...]:
-        """The instances, in the order in which they were asked for."""
+        """The instances, in the order of the request."""
         return tuple(dict.fromkeys(each for devices in self.devices for each in devices.ids))
 
 
 class Reservation(Value):
-    """What a task needs to see its devices.
+    """What a driver must provide so that a task can use its devices.
 
     A driver without isolation gives `env` alone. An engine takes the first of `cdi_devices`, `engine_devices` and
     `nodes` that it can give; other drivers give `nodes`. `mounts` come with any of them.
@@ -109,7 +109,7 @@ class Reservation(Value):
 
 
 class Stat(Value):
-    """A figure; `of` is the whole that it is a part of, in the same unit."""
+    """A measured value; `of` is its maximum, in the same unit."""
 
     value: int | float | str | bool
     of: int | float | None = None
@@ -118,7 +118,7 @@ class Stat(Value):
 
 
 class DeviceProcess(Value):
-    """A process that uses a device, and how much of its memory."""
+    """A process that uses a device, with its share of the device's memory."""
 
     pid: int
     memory_bytes: int
@@ -126,7 +126,7 @@ class DeviceProcess(Value):
 
 
 class DeviceUse(Value):
-    """Use of one instance at `at`: the figure that says most, all figures by name, and who uses it."""
+    """Usage of one instance at `at`: the main value, all values by name, and the processes."""
 
     at: UnixNano
     summary: Stat
@@ -141,32 +141,32 @@ class DevicePlugin(Protocol):
     name: str
 
     def fingerprint(self) -> AsyncIterator[DeviceFingerprint]:
-        """First answer at once, then one after each change, of health too; ends only when the plugin is closed."""
+        """The present fingerprint at once, then one after each change, health included; ends only with `close`."""
         ...
 
     async def reserve(self, claim: DeviceClaim) -> Reservation:
-        """What the task needs; asked before each start of it, so it must answer alike.
+        """What the task needs; called before each of its starts, so the answer must be repeatable.
 
         Raises DriverError when the instances cannot be used, RecoverableError when a retry may help.
         """
         ...
 
     async def held(self, claims: Sequence[DeviceClaim]) -> None:
-        """All claims of tasks that may run now: after each change, and first after the agent's start.
+        """All claims of tasks that may run; called first after the agent's start, then after each change.
 
         Among them may be claims on devices that the plugin does not know (yet, or any more).
         """
         ...
 
     async def stats(self) -> Mapping[str, DeviceUse]:
-        """Present use by instance; those that give none are left out."""
+        """Present usage by instance; those without values are left out."""
         ...
 
     async def close(self) -> None:
-        """Free what the plugin itself holds; tasks go on with their devices."""
+        """Free the plugin's own resources; tasks keep their devices."""
         ...
 
 
 def device_of(booking: str) -> str:
-    """The id of the device that a booking is of: itself, or the one that it is a share of."""
+    """The id of the device behind a booking: the device itself, or the one it is a share of."""
     return booking.partition(SHARE_MARK)[0]

@@ -1,4 +1,4 @@
-"""What a task driver is to Yurt: a few coroutines over values.
+"""The contract of task drivers: a few coroutines over values.
 
 A driver starts, finds again, watches, signals, stops and destroys tasks of one kind. It never decides whether to
 restart: it reports how a task ended and the client's task runner decides. All calls run on the client's event loop,
@@ -25,7 +25,7 @@ UNDETECTED = "undetected"
 
 
 class Capabilities(Value):
-    """What a driver can do. `fs_isolation` is none, chroot or image; `network_modes` are host, group, task, none.
+    """A driver's capabilities. `fs_isolation` is none, chroot or image; `network_modes` are host, group, task, none.
 
     `mounts`: `TaskRequest.mounts` are made, and go with the task.
     `devices`: the task sees the devices of its request, by the first of `cdi_devices`, `engine_devices` and `devices`
@@ -46,7 +46,7 @@ class Capabilities(Value):
 
 
 class Fingerprint(Value):
-    """Whether a driver works here. `description` says why not, and `fix` what the operator can do about it."""
+    """Whether a driver works on this node. `description` gives the reason, `fix` the remedy."""
 
     health: str
     description: str = ""
@@ -55,7 +55,7 @@ class Fingerprint(Value):
 
 
 class TaskResources(Value):
-    """Limits for one task: MHz share, cores, MiB; `memory_nodes` are the NUMA nodes that its memory must come from.
+    """Limits of one task: MHz share, cores, MiB; `memory_nodes` are the NUMA nodes of its memory.
 
     `node_cpu_shares` are all MHz of the node: of them `cpu_shares` is the task's part.
     """
@@ -69,7 +69,7 @@ class TaskResources(Value):
 
 
 class TaskDirs(Value):
-    """Where a task lives on the host: its directory and the shared one of its allocation."""
+    """A task's directories on the host: its own and the shared one of its allocation."""
 
     alloc_dir: str
     shared_dir: str
@@ -88,7 +88,7 @@ class LogRotation(Value):
 
 
 class PortGiven(Value):
-    """A port of the task's group: label, host address and port, and the port inside a namespace.
+    """A port of the task's group: label, host address and port, and the port in a namespace.
 
     `of_task`: it was asked for by the task itself (`resources { network {} }`, from before groups had networks), so a
     container publishes it unasked.
@@ -102,7 +102,7 @@ class PortGiven(Value):
 
 
 class Mount(Value):
-    """A folder of the host that a task sees at `task_path`; `propagation`: private, host-to-task or bidirectional."""
+    """A host folder mounted in a task at `task_path`; `propagation`: private, host-to-task or bidirectional."""
 
     host_path: str
     task_path: str
@@ -111,7 +111,7 @@ class Mount(Value):
 
 
 class DeviceNode(Value):
-    """A device file of the host, where the task sees it, and what it may do: letters of "rwm" (read, write, mknod)."""
+    """A device file of the host, its path in the task, and permissions: letters of "rwm" (read, write, mknod)."""
 
     host_path: str
     task_path: str = ""
@@ -119,7 +119,7 @@ class DeviceNode(Value):
 
 
 class EngineDevices(Value):
-    """Devices that a container engine hands out by a driver of its own: Docker's `--gpus`, say."""
+    """Devices that a container engine provides through a driver of its own, as Docker's `--gpus`."""
 
     driver: str
     ids: tuple[str, ...]
@@ -127,7 +127,7 @@ class EngineDevices(Value):
 
 
 class NameServers(Value):
-    """What a group's network block says of the resolver."""
+    """The resolver settings of a group's network block."""
 
     servers: tuple[str, ...] = ()
     searches: tuple[str, ...] = ()
@@ -164,7 +164,7 @@ class TaskRequest(Value):
 
 
 class TaskHandle(Value):
-    """What the client stores to find a task again; `state` is the driver's own, opaque.
+    """What the client stores to find a task again; `state` is opaque and belongs to the driver.
 
     `address` is the task's own, where the driver has put it into a network of its own. Version 0 is an intent: the task
     was about to be started, and nothing is known but its id.
@@ -180,12 +180,12 @@ class TaskHandle(Value):
 
     @property
     def is_intent(self) -> bool:
-        """Whether nothing is known of the task but its id."""
+        """Whether only the task's id is known."""
         return self.version == 0
 
 
 class ExitResult(Value):
-    """How a task ended; `error` is set when the driver lost it."""
+    """The exit result of a task; `error` is set when the driver lost it."""
 
     exit_code: int = 0
     signal: int = 0
@@ -195,12 +195,12 @@ class ExitResult(Value):
 
     @property
     def is_success(self) -> bool:
-        """Exit code 0, no signal, no error."""
+        """Whether the task ended with exit code 0, no signal and no error."""
         return self.exit_code == 0 and self.signal == 0 and not self.error and not self.oom_killed
 
 
 class TaskStats(Value):
-    """Use of one task at `at`: bytes, and nanoseconds of CPU so far."""
+    """Usage of one task at `at`: bytes, and total nanoseconds of CPU."""
 
     at: UnixNano
     rss_bytes: int = 0
@@ -220,30 +220,30 @@ class ExecResult(Value):
 
 @runtime_checkable
 class Driver(Protocol):
-    """A task driver. `task_config` is the msgspec struct that the job's `config` block decodes to."""
+    """A task driver. `task_config` is the msgspec struct of the job's `config` block."""
 
     name: str
     capabilities: Capabilities
 
     @property
     def task_config(self) -> type[msgspec.Struct]:
-        """The struct that `config` decodes to; a class attribute will do."""
+        """The struct of the `config` block; a class attribute is sufficient."""
         ...
 
     def fingerprint(self) -> AsyncIterator[Fingerprint]:
-        """First answer at once, then one after each change; ends only when the driver is closed."""
+        """The present fingerprint at once, then one after each change; ends only when the driver is closed."""
         ...
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
-        """Start it; raises RecoverableError when a retry may help, DriverError when not."""
+        """Start the task; raises RecoverableError when a retry may help, otherwise DriverError."""
         ...
 
     async def recover_task(self, handle: TaskHandle) -> None:
-        """Take up a task started by an earlier process; raises NotFound when it is gone without a trace."""
+        """Recover a task of an earlier agent; raises NotFound when it is gone without a trace."""
         ...
 
     async def wait_task(self, task_id: str) -> ExitResult:
-        """Wait for the end; may be called by several waiters and again after the end."""
+        """Wait for the end; allows several waiters, and calls after the end."""
         ...
 
     async def signal_task(self, task_id: str, signal: str) -> None:
@@ -251,53 +251,53 @@ class Driver(Protocol):
         ...
 
     async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
-        """Send `signal`, wait up to `timeout`, then kill whatever is left; returns when nothing is left."""
+        """Send `signal`, wait up to `timeout`, then kill; returns when no process is left."""
         ...
 
     async def destroy_task(self, task_id: str) -> None:
-        """Forget an ended task and free all that it held on the host; kills it when it still runs."""
+        """Forget an ended task and free its resources on the host; kills a running one."""
         ...
 
     async def task_stats(self, task_id: str) -> TaskStats:
-        """Present use of resources."""
+        """Present resource usage."""
         ...
 
     async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-        """Run a command in the task's context; raises DriverError when the driver cannot."""
+        """Run a command in the task's context; raises DriverError when this is not possible."""
         ...
 
     async def close(self) -> None:
-        """Free what the driver itself holds; tasks go on."""
+        """Free the driver's own resources; tasks continue."""
         ...
 
 
 @runtime_checkable
 class NetworkDriver(Protocol):
-    """A driver that makes the network namespace of a group itself: one that says `must_create_network`.
+    """A driver that creates the network namespaces of groups itself: one with `must_create_network`.
 
     The client gives the namespace its interfaces and addresses; here it has none but its loopback.
     """
 
     async def create_network(self, alloc_id: str, *, hostname: str = "") -> str:
-        """Make it, or find the one of this allocation; the path of the namespace's file, valid while it exists."""
+        """Create or find the namespace of this allocation; returns its file's path, valid while it exists."""
         ...
 
     async def destroy_network(self, alloc_id: str) -> None:
-        """Remove it; that it is gone already is no error."""
+        """Remove the namespace; an absent one is no error."""
         ...
 
 
 @runtime_checkable
 class TellingDriver(Protocol):
-    """A driver that tells what it does for a task before the task runs: the download of an image, say."""
+    """A driver that reports the progress of a start, such as the download of an image."""
 
     def progress(self, task_id: str) -> AsyncIterator[str]:
-        """In words for the task's events; followed before the start, and left when it is over."""
+        """Progress texts for task events; subscribed before the start, left when it is over."""
         ...
 
 
 class Leftover(Value):
-    """Something on the host that outlived its agent; `name` tells it from others of its `kind`."""
+    """An object on the host that outlived its agent; `name` is unique within its `kind`."""
 
     kind: str
     name: str
@@ -306,23 +306,23 @@ class Leftover(Value):
 
 @runtime_checkable
 class ClearingDriver(Protocol):
-    """A driver that finds what agents left with an engine of its own: containers, mounts.
+    """A driver that finds the containers and mounts that an agent left at an engine.
 
     Asked by `yurt doctor -leftovers` on a driver that runs no task, and only while no agent has this `state_dir`. What
     drivers start with the executors of `yurt.sdk.executor` is found without it.
     """
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """All that this driver made for an agent with its `state_dir`; raises DriverError when that is not known."""
+        """All leftovers of the agent with this `state_dir`; raises DriverError when they cannot be determined."""
         ...
 
     async def remove_leftover(self, leftover: Leftover) -> None:
-        """Remove one; that it is gone already is no error. Raises DriverError with the reason."""
+        """Remove a leftover; an absent one is no error. Raises DriverError with the reason."""
         ...
 
 
 class AgentPaths(Value):
-    """Folders a plugin may use: `state_dir` outlives the agent, `run_dir` holds sockets and goes with a dev agent.
+    """Folders for a plugin: `state_dir` outlives the agent, `run_dir` holds sockets and is removed with a dev agent.
 
     `secret`: files and folders of the agent that no task may see.
     """
@@ -333,7 +333,7 @@ class AgentPaths(Value):
 
 
 class PluginContext(Value):
-    """What core tells a plugin: whether this is `agent -dev`, its config block, client options, folders, a clock.
+    """What the agent provides to a plugin: `agent -dev`, its config block, client options, folders, a clock.
 
     `chroot_env`: what of the host an isolating driver shows its tasks, by its path there; empty for the usual.
     """

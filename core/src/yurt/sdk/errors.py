@@ -20,7 +20,7 @@ STATUS_MAX = 599
 
 
 class Reason(StrEnum):
-    """Why something failed: its code, the class that is raised, the HTTP status, whether it is transient, its meaning.
+    """A failure's code, exception class, HTTP status, whether it is transient, and its meaning.
 
     Transient: the same request may succeed later, and its caller has nothing to change. Whether a request that
     changes something may be sent again is another question: with "outcome-unknown" it may have been carried out.
@@ -33,7 +33,7 @@ class Reason(StrEnum):
     meaning: str
 
     def __new__(cls, code: str, kind: str, status: int, is_transient: bool, meaning: str) -> Reason:
-        """One row of the table below."""
+        """A row of the table below."""
         reason = str.__new__(cls, code)
         reason._value_ = code
         reason.kind, reason.status, reason.is_transient, reason.meaning = kind, status, is_transient, meaning
@@ -120,7 +120,7 @@ class Reason(StrEnum):
 
 
 class YurtError(Exception):
-    """Base: the text is for the user and says what, why and how to fix it.
+    """Base class: the text tells the user what failed, why, and how to fix it.
 
     `status` and `is_transient` are those of the reason unless they are given.
     """
@@ -130,7 +130,7 @@ class YurtError(Exception):
     is_transient: bool = Reason.FAILED.is_transient
 
     def __init_subclass__(cls, *, reason: Reason | None = None) -> None:
-        """`reason`: that of the class's errors, unless they are raised with another one."""
+        """`reason` is the default reason of the class's errors."""
         super().__init_subclass__()
         if reason is not None:
             cls.reason, cls.status, cls.is_transient = reason, reason.status, reason.is_transient
@@ -160,19 +160,19 @@ class Conflict(YurtError, reason=Reason.CONFLICT):
 
 
 class PermissionDenied(YurtError, reason=Reason.PERMISSION_DENIED):
-    """The caller may not do this."""
+    """The caller lacks the permission."""
 
 
 class Unavailable(YurtError, reason=Reason.UNAVAILABLE):
-    """It cannot be done now: no leader, no node, shutting down (Nomad answers with 500, not with 503)."""
+    """The request cannot be served now: no leader, no node, shutting down (Nomad answers 500, not 503)."""
 
 
 class DriverError(YurtError, reason=Reason.DRIVER_FAILED):
-    """A driver or device plugin failed for good."""
+    """A driver or device plugin failed permanently."""
 
 
 class RecoverableError(DriverError, reason=Reason.DRIVER_RECOVERABLE):
-    """A driver failed in a way that a retry may mend: the restart policy decides."""
+    """A driver failure that a retry may fix: the restart policy decides."""
 
 
 _OF_CODE = {reason.value: reason for reason in Reason}
@@ -190,10 +190,10 @@ _OF_STATUS = {
 
 
 def reason_of_status(status: int) -> Reason:
-    """The reason of an HTTP answer that names none."""
+    """The reason for an HTTP answer without one."""
     return _OF_STATUS.get(status, Reason.FAILED)
 
 
 def reason_of(code: str) -> Reason | None:
-    """The reason of a code that another program sent; None for one that this version does not know."""
+    """The reason of a code from another program; None for one that this version does not know."""
     return _OF_CODE.get(code)

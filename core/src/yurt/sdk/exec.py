@@ -1,4 +1,4 @@
-"""Commands that run inside a task while somebody watches and types: `alloc exec`.
+"""Interactive commands inside a task: `alloc exec`.
 
 A driver that can do more than run a command to its end (`Driver.exec_task`) also has `exec_stream`, and offers by it
 a session with three streams. `Capabilities.exec` says that it can run commands at all; a driver that has `exec_task`
@@ -28,7 +28,7 @@ class TerminalSize(Value):
 
 
 class ExecOutput(Value):
-    """A piece of what a command writes; a terminal knows no stderr."""
+    """A piece of a command's output; a terminal has no stderr."""
 
     data: bytes
     stream: str = STDOUT
@@ -36,42 +36,42 @@ class ExecOutput(Value):
 
 @runtime_checkable
 class ExecSession(Protocol):
-    """A command that runs inside a task: one reads, one writes, at the same time.
+    """A command that runs inside a task; reading and writing may happen concurrently.
 
     Output that nobody takes holds the command up, as a full pipe does: a session keeps no more than it must.
     """
 
     def output(self) -> AsyncIterator[ExecOutput]:
-        """What the command writes, as it comes; ends when nothing more will. Call it once."""
+        """The command's output as it arrives, until its end. Call it once."""
         ...
 
     async def write(self, data: bytes) -> None:
-        """Give it input; waits while it takes none. What comes after its end is dropped."""
+        """Write to its input; waits while the command reads none. Input after its end is dropped."""
         ...
 
     async def close_input(self) -> None:
-        """Tell it that no more input will come; a terminal is given its end-of-file character."""
+        """Close its input; a terminal gets its end-of-file character."""
         ...
 
     async def resize(self, size: TerminalSize) -> None:
-        """Its terminal has another size now; without a terminal there is nothing to do."""
+        """Set the size of its terminal; no effect without a terminal."""
         ...
 
     async def wait(self) -> int:
-        """Wait for its end: the exit code, after a signal 128 and its number; also after the end."""
+        """The exit code, once it has ended; 128 and the number after a signal."""
         ...
 
     async def close(self) -> None:
-        """Kill it when it still runs, and free all that the session holds; once more is no error."""
+        """Kill a running command and free the session; may be called again."""
         ...
 
 
 @runtime_checkable
 class StreamsExec(Protocol):
-    """What a driver has beside `Driver` when its tasks can be worked in."""
+    """What a driver implements beside `Driver` to support interactive commands."""
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> ExecSession:
-        """Start a command in the task's context, on a terminal of its own if `tty`.
+        """Start a command in the task's context, with a terminal if `tty`.
 
         Raises NotFound for an unknown task, DriverError with the reason when the command cannot be run.
         """

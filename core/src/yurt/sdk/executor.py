@@ -1,4 +1,4 @@
-"""Processes that outlive the agent, for drivers that start some. Beside `yurt.sdk.containers` it alone does IO here."""
+"""Processes that outlive the agent, for drivers. Besides `yurt.sdk.containers`, the only module here that does IO."""
 
 from yurt.executor import (
     DEFAULT_CAPABILITIES,

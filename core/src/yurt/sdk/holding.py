@@ -1,4 +1,4 @@
-"""Places where no task can write: what was opened and checked is mounted there by its descriptor, for others to open.
+"""Pins files at paths that no task can change: an opened, checked descriptor is mounted there for other processes.
 
     <folder>/<group>/<number>     a group for each start, a place for each mount; gone when the start is over
 
@@ -24,7 +24,7 @@ MAKING_ROUNDS = 10
 
 
 class Places:
-    """The places of one driver; `name` tells its folder from those of others. All its methods block."""
+    """The pinned paths of one driver; `name` separates its folder from other drivers'. All methods block."""
 
     def __init__(self, name: str) -> None:
         self.folder = f"{PARENT}/mounts-{quote(name, safe='')}"
@@ -32,15 +32,15 @@ class Places:
 
     @property
     def clear_command(self) -> tuple[str, ...]:
-        """A command that takes away what was mounted here, for when the agent is gone."""
+        """The command that removes these mounts once the agent is gone."""
         return (sys.executable, "-I", "-S", "-E", os.path.abspath(mounting.__file__), self.folder)
 
     def drop_command(self, group: str) -> tuple[str, ...]:
-        """A command that takes away what was mounted for a group."""
+        """The command that removes the mounts of a group."""
         return (*self.clear_command, group)
 
     def are_seen(self, mounts_file: str = mounting.MOUNTS_FILE) -> bool:
-        """Whether we may mount and the process of a mountinfo file sees it: something is mounted, and looked for."""
+        """Whether we can mount and the process of a mountinfo file sees it; tested with a mount."""
         if sys.platform != "linux" or os.geteuid() != 0:
             return False
         group = self.new_group()
@@ -53,17 +53,17 @@ class Places:
             self.drop(group)
 
     def new_group(self) -> str:
-        """A group of places, with a name that nobody knows before."""
+        """A new group of paths with an unpredictable name."""
         group = secrets.token_hex(8)
         self.keep(group)
         return group
 
     def keep(self, group: str) -> None:
-        """A group is in use."""
+        """Mark a group as used."""
         self._live.add(group)
 
     def mount(self, descriptor: int, group: str, number: int) -> str:
-        """Mount what a descriptor holds at a place of ours, and close it; the place. Raises OSError."""
+        """Mount a descriptor at a pinned path and close it; returns the path. Raises OSError."""
         try:
             self._make_group(group)
             place = f"{self.folder}/{group}/{number}"
@@ -77,7 +77,7 @@ class Places:
             os.close(descriptor)
 
     def _make_group(self, group: str) -> None:
-        """Make its folder; the one above goes with the last group of another start, at any time."""
+        """Create its folder; the folder above may vanish at any time with the last group of another start."""
         for _ in range(MAKING_ROUNDS):
             with contextlib.suppress(FileNotFoundError):
                 os.makedirs(f"{self.folder}/{group}", mode=FOLDER_MODE, exist_ok=True)
@@ -85,16 +85,16 @@ class Places:
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), self.folder)
 
     def drop(self, group: str) -> None:
-        """Let a group of places go."""
+        """Release a group of paths."""
         mounting.drop(self.folder, group)
         self._live.discard(group)
 
     def clear(self) -> None:
-        """Clear away what an earlier agent left when it was killed; groups in use stay."""
+        """Remove what a killed agent left; groups in use stay."""
         if os.geteuid() == 0:
             mounting.clear(self.folder, self._live)
 
     def close(self) -> None:
-        """Let everything go."""
+        """Release everything."""
         self._live.clear()
         self.clear()

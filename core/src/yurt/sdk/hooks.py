@@ -1,4 +1,4 @@
-"""Hooks: the steps that prepare an allocation or a task on a node, and follow it to its end.
+"""Hooks: steps that prepare an allocation or a task on a node and follow it to its end.
 
 A hook is one concern: devices, templates, a proxy beside the task. One object of it on a node serves all allocations or
 tasks; what it remembers of one it keeps by that one's id. Yurt's own hooks and those of packages have the same
@@ -59,7 +59,7 @@ ALLOC_HOOKS: Final = ("disk", "network", "services", "csi_plugins", "csi_volumes
 
 
 class TaskFacts(Value):
-    """A task, and where it stands. `meta` is that of job, group and task, the innermost winning."""
+    """A task's identity and resources. `meta` merges job, group and task; the innermost wins."""
 
     alloc_id: str
     task_name: str
@@ -73,7 +73,7 @@ class TaskFacts(Value):
 
 
 class AllocFacts(Value):
-    """An allocation, and where it stands. `meta` is that of job and group; `tasks` are the names of its tasks."""
+    """An allocation's identity and resources. `meta` merges job and group; `tasks` are the names of its tasks."""
 
     alloc_id: str
     name: str
@@ -86,7 +86,7 @@ class AllocFacts(Value):
 
 
 class Additions(Value):
-    """What a hook gives to a run.
+    """What a hook adds to a run.
 
     `env` overrides what the job says; no hook, template or job overrides `fixed_env`. The mounts of a hook are made
     after those of the hooks behind it, so that no volume of a job hides them.
@@ -104,74 +104,74 @@ class Additions(Value):
 
 
 class HookedTask(Protocol):
-    """A task as its hooks see it; the same object from its arrival to its end, on one agent."""
+    """A task as hooks see it; the same object for its whole life on one agent."""
 
     @property
     def facts(self) -> TaskFacts:
-        """Which task it is."""
+        """The task's facts."""
         ...
 
     @property
     def dirs(self) -> TaskDirs:
-        """Its directories on the host; they are there when `prepare` is called."""
+        """Its directories on the host, which exist when `prepare` is called."""
         ...
 
     @property
     def run(self) -> int:
-        """The number of its present run, from 0."""
+        """The number of the present run, from 0."""
         ...
 
     @property
     def env(self) -> Mapping[str, str]:
-        """The environment of the run, with what the hooks so far have given."""
+        """The environment of the run, with the additions of earlier hooks."""
         ...
 
     def note(self, text: str) -> None:
-        """Add an event that changes nothing."""
+        """Add an event without a change of state."""
         ...
 
     def restart(self, reason: str) -> None:
-        """End the run and start another; the restart policy is not asked."""
+        """End the run and start another, regardless of the restart policy."""
         ...
 
     def fail_task(self, reason: str) -> None:
-        """End the task for good, as failed."""
+        """Fail the task permanently."""
         ...
 
     async def signal(self, signal: str, reason: str = "") -> None:
-        """Send a signal by name to the running task; raises Invalid when it does not run."""
+        """Send a signal by name to the running task; raises Invalid when it is not running."""
         ...
 
     async def exec(self, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-        """Run a command inside the running task; raises Invalid when it does not run."""
+        """Run a command inside the running task; raises Invalid when it is not running."""
         ...
 
     def follow(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do `work` beside the task, over all its runs, until the task is killed or has ended for good."""
+        """Run `work` alongside the task, across its runs, until it is killed or has ended for good."""
         ...
 
 
 class HookedAlloc(Protocol):
-    """An allocation as its hooks see it; the same object from its arrival to its end, on one agent."""
+    """An allocation as hooks see it; the same object for its whole life on one agent."""
 
     @property
     def facts(self) -> AllocFacts:
-        """Which allocation it is."""
+        """The allocation's facts."""
         ...
 
     @property
     def folder(self) -> str:
-        """Its directory on the host; it is there when `prepare` is called."""
+        """Its directory on the host, which exists when `prepare` is called."""
         ...
 
     @property
     def address(self) -> str:
-        """Its address in a network of its own; empty when it has none, or not yet."""
+        """Its address in its own network; empty without one, or before it is known."""
         ...
 
     @property
     def running(self) -> Mapping[str, UnixNano]:
-        """The tasks that run now, with the times of their starts."""
+        """The running tasks with the times of their starts."""
         ...
 
     def note(self, text: str) -> None:
@@ -179,19 +179,19 @@ class HookedAlloc(Protocol):
         ...
 
     def restart(self, task: str, reason: str) -> None:
-        """Count the task's run as failed; the restart policy decides."""
+        """Count the task's run as failed; the restart policy decides what follows."""
         ...
 
     def fail_alloc(self, reason: str) -> None:
-        """End the allocation, as failed."""
+        """Fail the allocation."""
         ...
 
     def changed(self) -> None:
-        """Have `update` of every hook called again soon."""
+        """Request a call of every hook's `update` soon."""
         ...
 
     def follow(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do `work` beside the allocation, until that is over."""
+        """Run `work` alongside the allocation, until it is over."""
         ...
 
 
@@ -199,7 +199,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class TaskHookOf(Generic[T_contra]):
-    """A hook of tasks that are seen as `T`; packages derive from `TaskHook`."""
+    """A hook of tasks of type `T`; packages derive from `TaskHook`."""
 
     name: str
     after: tuple[str, ...] = ()
@@ -207,31 +207,31 @@ class TaskHookOf(Generic[T_contra]):
     """With neither, the hook stands right before `configuration`. A name that is not there means nothing."""
 
     async def prepare(self, task: T_contra) -> Additions | None:
-        """Get ready what the next run needs; None gives it nothing."""
+        """Prepare the next run; None adds nothing."""
         return None
 
     async def started(self, task: T_contra, handle: TaskHandle) -> None:
         """The run has started."""
 
     async def exited(self, task: T_contra, result: ExitResult) -> None:
-        """The run has ended: free what it held. The end is told when all hooks have returned, or 10 s later."""
+        """The run has ended: free its resources. The end is reported once all hooks have returned, or after 10 s."""
 
     async def recover(self, task: T_contra) -> Additions | None:
-        """Take up a run that an earlier agent started; gives what `prepare` gave, as far as it is known again."""
+        """Recover a run of an earlier agent; returns what `prepare` returned, as far as it is known."""
         return None
 
     def update(self, task: T_contra) -> None:
-        """The job was changed in place, and `task` shows it; called only while the task runs."""
+        """The job was updated in place, and `task` shows it; called only while the task runs."""
 
     def finish(self, task: T_contra) -> None:
-        """Forget the task; called at least once, and for a task that is killed already before its last run ends."""
+        """Forget the task; called at least once, for a killed task already before its last run ends."""
 
     async def close(self) -> None:
-        """Free what the hook itself holds: the agent ends, and tasks go on."""
+        """Free the hook's own resources: the agent stops, tasks continue."""
 
 
 class AllocHookOf(Generic[T_contra]):
-    """A hook of allocations that are seen as `T`; packages derive from `AllocHook`."""
+    """A hook of allocations of type `T`; packages derive from `AllocHook`."""
 
     name: str
     after: tuple[str, ...] = ()
@@ -239,30 +239,30 @@ class AllocHookOf(Generic[T_contra]):
     """With neither, the hook stands behind all of Yurt's own. A name that is not there means nothing."""
 
     async def prepare(self, alloc: T_contra) -> None:
-        """Get ready what the tasks need. Allocations of this node that make room for this one have ended."""
+        """Prepare what the tasks need. Allocations that are replaced by this one on the node have ended."""
 
     async def recover(self, alloc: T_contra) -> None:
-        """In the place of `prepare` for an allocation of which an earlier agent has begun tasks."""
+        """Called instead of `prepare` for an allocation whose tasks an earlier agent has started."""
 
     def update(self, alloc: T_contra) -> UnixNano | None:
-        """A task has changed its state, or the job was changed in place. Gives the time at which to ask again."""
+        """A task's state changed, or the job was updated in place. Returns the time of the next call."""
         return None
 
     def stopping(self, alloc: T_contra) -> Awaitable[None] | None:
-        """The allocation is to end: what to do before its tasks are killed, for 10 s at most; None for nothing.
+        """The allocation is about to stop: work to do before its tasks are killed, for 10 s at most; None for nothing.
 
         A coroutine function does as well. It is called once, and not where all tasks end by themselves.
         """
         return None
 
     async def exited(self, alloc: T_contra) -> None:
-        """Every task has ended; the servers are told when all hooks have returned."""
+        """Every task has ended; the servers are informed when all hooks have returned."""
 
     def finish(self, alloc: T_contra) -> None:
         """Forget the allocation: it is over."""
 
     async def close(self) -> None:
-        """Free what the hook itself holds: the agent ends, and allocations go on."""
+        """Free the hook's own resources: the agent stops, allocations continue."""
 
 
 TaskHook = TaskHookOf[HookedTask]
@@ -272,26 +272,26 @@ AllocHook = AllocHookOf[HookedAlloc]
 
 
 class Step(Protocol):
-    """A hook as far as its place in the order goes."""
+    """What determines a hook's position in the order."""
 
     @property
     def name(self) -> str:
-        """What other hooks call it."""
+        """The name by which other hooks refer to it."""
         ...
 
     @property
     def after(self) -> tuple[str, ...]:
-        """Hooks that come before it."""
+        """The hooks that come before it."""
         ...
 
     @property
     def before(self) -> tuple[str, ...]:
-        """Hooks that come after it."""
+        """The hooks that come after it."""
         ...
 
 
 def order(built_in: Sequence[str], added: Sequence[Step]) -> tuple[str, ...]:
-    """The names of all hooks in their order; raises Invalid when what `after` and `before` say cannot all be met.
+    """The names of all hooks in their order; raises Invalid for contradictory `after` and `before`.
 
     An added hook comes right behind those that it names in `after`, else right before those in `before`, else before
     `configuration`, or last where there is none. Hooks at the same place are in the order of their names.

@@ -1,4 +1,4 @@
-"""Landlock: a process gives up what it does not need of the file system, for good, without being root.
+"""Landlock: an unprivileged process permanently gives up its access to parts of the file system.
 
 The kernel's interface (Documentation/userspace-api/landlock.rst) grows by versions. A ruleset names the accesses that
 it handles; all of those are then denied but beneath the paths that rules name. So a program asks for the version first
@@ -43,21 +43,21 @@ NETWORK_SINCE, SCOPES_SINCE = 4, 6
 
 
 class Rule(NamedTuple):
-    """What is allowed for a path and all beneath it; a path that does not exist is no error."""
+    """The access allowed for a path and all below it; a path that does not exist is no error."""
 
     path: str
     access: int
 
 
 class Availability(NamedTuple):
-    """The version of the kernel's interface, 0 where there is none; then `reason` says why, and how to change that."""
+    """The version of the kernel's interface; 0 without one, then `reason` explains why and how to change that."""
 
     version: int
     reason: str = ""
 
 
 def availability() -> Availability:
-    """Ask the kernel."""
+    """Query the kernel."""
     if sys.platform != "linux":
         return Availability(0, "Landlock is a part of Linux")
     answer = c_library().syscall(SYS_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(VERSION_FLAG))
@@ -69,7 +69,7 @@ def availability() -> Availability:
 
 
 def handled(version: int) -> int:
-    """The accesses to files that a version knows."""
+    """The file accesses that a version knows."""
     access = _FIRST
     for since, right in _LATER:
         access |= right if version >= since else 0
@@ -77,7 +77,7 @@ def handled(version: int) -> int:
 
 
 def ruleset_attributes(version: int) -> bytes:
-    """struct landlock_ruleset_attr, as long as the version knows it: files, TCP ports, what lies outside the domain.
+    """struct landlock_ruleset_attr at the version's length: files, TCP ports, scopes.
 
     No port may be bound, and no process outside be signalled; connecting is not restricted.
     """
@@ -90,7 +90,7 @@ def ruleset_attributes(version: int) -> bytes:
 
 
 def granted(access: int, *, version: int, is_folder: bool) -> int:
-    """What of a rule's access the kernel takes for this kind of file."""
+    """The part of a rule's access that the kernel accepts for this kind of file."""
     return access & handled(version) & (-1 if is_folder else FOR_FILES)
 
 

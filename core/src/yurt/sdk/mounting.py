@@ -21,18 +21,18 @@ POINT_FIELD = 4
 
 @functools.cache
 def c_library() -> ctypes.CDLL:
-    """The C library, with an account of errors for each thread; each object of it leaves garbage of some kilobytes."""
+    """The C library, with errno for each thread; cached, since each object leaks some kilobytes."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def libc_call(name: str, *arguments: bytes | int | None) -> int:
-    """0, or the error's number; whole numbers of mount(2) are as wide as the machine's words."""
+    """The errno of a call, 0 on success; integers of mount(2) are as wide as the machine's words."""
     typed = [ctypes.c_ulong(each) if isinstance(each, int) and name == "mount" else each for each in arguments]
     return ctypes.get_errno() if getattr(c_library(), name)(*typed) != 0 else 0
 
 
 def bind(descriptor: int, place: str) -> None:
-    """Mount what a descriptor holds, with all that is mounted below it, over a file or folder; raises OSError.
+    """Mount a descriptor and all mounts below it over a file or folder; raises OSError.
 
     The descriptor says what is mounted, never a name: whoever moves or replaces names meanwhile changes nothing.
     """
@@ -43,7 +43,7 @@ def bind(descriptor: int, place: str) -> None:
 
 
 def detach(place: str) -> None:
-    """Take a mount away with all that is mounted in it; raises OSError.
+    """Detach a mount and all mounts below it; raises OSError.
 
     It is cut off from its source first: otherwise what is mounted below the source would go as well.
     """
@@ -54,14 +54,14 @@ def detach(place: str) -> None:
 
 
 def plain(escaped: str) -> str:
-    """A path as mountinfo writes it (proc(5)), with its escapes undone."""
+    """A path from mountinfo (proc(5)) with its escapes decoded."""
     for octal, character in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
         escaped = escaped.replace(octal, character)
     return escaped
 
 
 def points_below(folder: str, mounts_file: str = MOUNTS_FILE) -> tuple[str, ...]:
-    """Where something is mounted beneath a folder, the last one first; nothing where the system does not tell."""
+    """The mount points below a folder, latest first; empty where the system does not report them."""
     try:
         with open(mounts_file, encoding="utf-8", errors="surrogateescape") as file:
             lines = file.read().splitlines()
@@ -72,7 +72,7 @@ def points_below(folder: str, mounts_file: str = MOUNTS_FILE) -> tuple[str, ...]
 
 
 def clear(folder: str, keep: Collection[str] = frozenset()) -> None:
-    """Take away what is mounted at `<folder>/<group>/<place>`, and the empty places, but for the groups to keep.
+    """Unmount `<folder>/<group>/<place>` and remove the empty places, except groups to keep.
 
     `keep` may grow meanwhile: it is asked after a group was seen, and a group is kept before anything is made for it.
 
@@ -92,7 +92,7 @@ def clear(folder: str, keep: Collection[str] = frozenset()) -> None:
 
 
 def clear_group(group: str) -> None:
-    """Take away what is mounted at the places of a group, and the empty files and folders below."""
+    """Unmount the places of a group and remove the empty files and folders."""
     with contextlib.suppress(OSError):
         for name in os.listdir(group):
             place = f"{group}/{name}"
@@ -103,14 +103,14 @@ def clear_group(group: str) -> None:
 
 
 def drop(folder: str, group: str) -> None:
-    """Take away what is mounted for a group, and the folder with the last of them."""
+    """Unmount a group, and remove the folder with the last of them."""
     clear_group(f"{folder}/{group}")
     with contextlib.suppress(OSError):
         os.rmdir(folder)
 
 
 def remove_place(place: str) -> None:
-    """Remove an empty file or folder of ours; one over which something is mounted is busy, and stays."""
+    """Remove an empty file or folder of ours; one with a mount over it is busy and stays."""
     with contextlib.suppress(OSError):
         if os.path.isdir(place):
             os.rmdir(place)

@@ -1,4 +1,4 @@
-"""Opening files below a folder in one step, whatever links others put there meanwhile. Blocking."""
+"""Opens files below a folder in one step, safe against links that others create meanwhile. Blocking."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _OpenHow(ctypes.Structure):
 
 
 def has_openat2() -> bool:
-    """Whether the call has the number that we know; an old kernel still answers ENOSYS."""
+    """Whether the system call number is valid; an old kernel still answers ENOSYS."""
     return sys.platform == "linux" and platform.machine() in ("x86_64", "aarch64", "riscv64", "i686", "armv7l")
 
 
@@ -36,7 +36,7 @@ def openat2(folder: int, path: str, flags: int, *, resolve: int) -> int:
 
 
 def hold(root: str, path: str, *, makes: bool = False) -> int:
-    """A descriptor that stands for a file or folder below `root`, by a path without links and without "..".
+    """A descriptor for a file or folder below `root`, by a path without links and "..".
 
     It reads nothing, and opens neither pipes nor devices. Raises OSError: ELOOP where there is a link. `makes`: folders
     that are missing are made.
@@ -54,7 +54,7 @@ def hold(root: str, path: str, *, makes: bool = False) -> int:
 
 
 def open_file(root: str, path: str) -> int:
-    """A plain file below `root`, to be read, by a path without links; raises OSError, EINVAL for what is no file."""
+    """Open a regular file below `root` for reading, by a path without links; raises OSError, EINVAL for other kinds."""
     held = hold(root, path)
     try:
         if not stat.S_ISREG(os.fstat(held).st_mode):

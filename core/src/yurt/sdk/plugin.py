@@ -1,4 +1,4 @@
-"""The functions by which a plugin registers what it offers.
+"""The plugin functions with which a package registers what it offers.
 
 A plugin is a module (or object) named by an entry point of the group `yurt.plugins.v1`. Its plugin functions are those
 marked with `@plugin_function` whose names stand here. pluggy calls them hooks; in Yurt a hook is a step of an
@@ -26,46 +26,46 @@ plugin_function = pluggy.HookimplMarker(PROJECT)
 
 
 class PluginSkipped(Exception):
-    """A plugin raises this to say why it has nothing to offer on this machine; that is no failure."""
+    """Raised by a plugin to explain why it offers nothing on this machine; not a failure."""
 
 
 @declared
 def yurt_task_drivers(context: PluginContext) -> Sequence[Driver]:
-    """Make the plugin's task drivers; raise PluginSkipped with the reason when there are none."""
+    """Create the plugin's task drivers; raise PluginSkipped with the reason when there are none."""
     raise NotImplementedError
 
 
 @declared
 def yurt_device_plugins(context: PluginContext) -> Sequence[DevicePlugin]:
-    """Make the plugin's device plugins; raise PluginSkipped with the reason when there are none."""
+    """Create the plugin's device plugins; raise PluginSkipped with the reason when there are none."""
     raise NotImplementedError
 
 
 @declared
 def yurt_template_providers(context: PluginContext) -> Sequence[TemplateProvider]:
-    """Make the plugin's template providers; raise PluginSkipped with the reason when there are none."""
+    """Create the plugin's template providers; raise PluginSkipped with the reason when there are none."""
     raise NotImplementedError
 
 
 @declared
 def yurt_task_hooks(context: PluginContext) -> Sequence[TaskHook]:
-    """Make the plugin's hooks of tasks; raise PluginSkipped with the reason when there are none."""
+    """Create the plugin's task hooks; raise PluginSkipped with the reason when there are none."""
     raise NotImplementedError
 
 
 @declared
 def yurt_alloc_hooks(context: PluginContext) -> Sequence[AllocHook]:
-    """Make the plugin's hooks of allocations; raise PluginSkipped with the reason when there are none."""
+    """Create the plugin's allocation hooks; raise PluginSkipped with the reason when there are none."""
     raise NotImplementedError
 
 
 @declared
 def yurt_service_providers(context: PluginContext) -> Sequence[ServiceProvider]:
-    """Make the plugin's service providers; raise PluginSkipped with the reason when there are none."""
+    """Create the plugin's service providers; raise PluginSkipped with the reason when there are none."""
     raise NotImplementedError
 
 
 @declared(firstresult=True)
 def yurt_plugin_config() -> type[msgspec.Struct]:
-    """The struct that the `config` of the agent's plugin block decodes to; whoever offers the plugin to others asks."""
+    """The struct of the `config` in the agent's plugin block, for programs that serve the plugin to other agents."""
     raise NotImplementedError

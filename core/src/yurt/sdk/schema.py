@@ -1,4 +1,4 @@
-"""The options of a driver's `config` block as a value, and the one place that checks and decodes such a block.
+"""The schema of a driver's `config` block, and the single place that checks and decodes such a block.
 
 A schema says what a block may hold: attributes (type, required, default) and nested blocks (single, list, map with a
 label). Nodes publish it with a digest, so that a server can refuse a misspelt option when a job is registered. The
@@ -50,7 +50,7 @@ class Block(Value):
 
 
 class Schema(Value):
-    """What a block may hold."""
+    """The options and blocks of a config block."""
 
     attributes: tuple[Attribute, ...] = ()
     blocks: tuple[Block, ...] = ()
@@ -58,12 +58,12 @@ class Schema(Value):
 
     @property
     def digest(self) -> str:
-        """The same for equal schemas, on every machine."""
+        """A digest that is equal for equal schemas, on every machine."""
         return hashlib.blake2b(msgspec.json.encode(self, order="sorted"), digest_size=DIGEST_BYTES).hexdigest()
 
 
 class ConfigProblem(Value):
-    """What is wrong with one option, where, and what to write instead."""
+    """The problem of one option: where it is, and what to write instead."""
 
     path: str
     message: str
@@ -74,7 +74,7 @@ class ConfigProblem(Value):
 
 
 class Checked(Value):
-    """A block in its one canonical form, and what was wrong with it."""
+    """A block in canonical form, and its problems."""
 
     value: Any = None
     problems: tuple[ConfigProblem, ...] = ()
@@ -88,7 +88,7 @@ def schema_of(config_type: type[msgspec.Struct]) -> Schema:
 
 
 def struct_schema(info: inspect.StructType) -> Schema:
-    """Fields that are structs, or lists or maps of structs, are blocks; all others are attributes."""
+    """The schema of a struct: fields that are structs, or lists or maps of structs, are blocks, others attributes."""
     attributes: list[Attribute] = []
     blocks: list[Block] = []
     for field in info.fields:
@@ -124,7 +124,7 @@ def without_none(info: inspect.Type) -> inspect.Type:
 
 
 def item_of(info: inspect.Type) -> inspect.Type | None:
-    """What a list or a tuple of any length holds."""
+    """The item type of a list or of a tuple of any length."""
     return info.item_type if isinstance(info, inspect.ListType | inspect.VarTupleType) else None
 
 
@@ -161,7 +161,7 @@ def attribute_type(info: inspect.Type) -> str:
 
 
 def check_config(schema: Schema, config: Mapping[str, Any]) -> list[ConfigProblem]:
-    """Everything that is wrong with a config block before interpolation."""
+    """All problems of a config block before interpolation."""
     return list(normalise(schema, config, path="config", is_final=False).problems)
 
 
@@ -169,7 +169,7 @@ C = TypeVar("C", bound=msgspec.Struct)
 
 
 def decode_config(config_type: type[C], config: Mapping[str, Any]) -> C:
-    """A config block after interpolation as the driver's struct; raises Invalid that names every problem."""
+    """A config block after interpolation as the driver's struct; raises Invalid that lists every problem."""
     checked = normalise(schema_of(config_type), config, path="config", is_final=True)
     if checked.problems:
         raise Invalid("; ".join(map(str, checked.problems)))
@@ -180,7 +180,7 @@ def decode_config(config_type: type[C], config: Mapping[str, Any]) -> C:
 
 
 def normalise(schema: Schema, config: Mapping[str, Any], *, path: str, is_final: bool) -> Checked:
-    """One block in canonical form: absent options left out, conversions done."""
+    """One block in canonical form: absent options omitted, values converted."""
     attributes = {each.name: each for each in schema.attributes}
     blocks = {each.name: each for each in schema.blocks}
     value: dict[str, Any] = {}
@@ -210,14 +210,14 @@ def normalise(schema: Schema, config: Mapping[str, Any], *, path: str, is_final:
 
 
 def unknown_option(path: str, name: str, known: Sequence[str]) -> ConfigProblem:
-    """An option that does not exist, with the one that was probably meant."""
+    """The problem of an unknown option, with the most similar one."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=SUGGESTION_CUTOFF)
     listing = "known options: " + ", ".join(sorted(known)) if known else "this block takes no options"
     return ConfigProblem(path=path, message="unknown option", hint=f'did you mean "{near[0]}"?' if near else listing)
 
 
 def normalise_block(block: Block, given: Any, *, path: str, is_final: bool) -> Checked:
-    """A nested block, however it was written."""
+    """A nested block in canonical form."""
     bodies = given if isinstance(given, list | tuple) else [given]
     wrong = [body for body in bodies if not isinstance(body, Mapping)]
     if wrong:
@@ -246,7 +246,7 @@ def one_body(block: Block, body: Any, *, path: str, is_final: bool) -> Checked:
 
 
 def convert(kind: str, given: Any, *, path: str, is_final: bool) -> Checked:
-    """A value as the type that the attribute has."""
+    """A value converted to the attribute's type."""
     if kind == "any":
         return Checked(value=given)
     if kind.startswith("list("):
@@ -266,7 +266,7 @@ EXAMPLES = {"string": 'text in quotes: "..."', "number": "a number: 10", "bool":
 
 
 def scalar(kind: str, given: Any) -> str | int | float | bool | None:
-    """A scalar after the conversions that HCL makes; None when there is none."""
+    """A scalar after HCL's conversions; None when it is not a scalar."""
     match kind, given:
         case "string", str():
             return given
@@ -305,7 +305,7 @@ def number(text: str) -> int | float | None:
 
 
 def convert_list(item: str, given: Any, *, path: str, is_final: bool) -> Checked:
-    """A list; one object where objects are listed is a list of one."""
+    """A list; a single object becomes a list of one."""
     if isinstance(given, Mapping) and (item.startswith("map(") or item == "any"):
         return convert_list(item, [given], path=path, is_final=is_final)
     if not isinstance(given, list | tuple):
@@ -318,7 +318,7 @@ def convert_list(item: str, given: Any, *, path: str, is_final: bool) -> Checked
 
 
 def convert_map(item: str, given: Any, *, path: str, is_final: bool) -> Checked:
-    """An object, or a list of objects as repeated blocks write it."""
+    """A map, from an object or from repeated blocks as a list of objects."""
     bodies = given if isinstance(given, list | tuple) else [given]
     if not all(isinstance(body, Mapping) for body in bodies):
         return failed(path, f"must be a map, not {described(given)}", "write { key = value }")
@@ -327,7 +327,7 @@ def convert_map(item: str, given: Any, *, path: str, is_final: bool) -> Checked:
 
 
 def joined_map(pairs: Sequence[tuple[str, Any]], path: str, each: Callable[[Any, str], Checked]) -> Checked:
-    """A map from the parts of its entries; a key given twice is a problem."""
+    """A map from its entries; a duplicate key is a problem."""
     value: dict[str, Any] = {}
     problems: list[ConfigProblem] = []
     for key, given in pairs:
@@ -341,7 +341,7 @@ def joined_map(pairs: Sequence[tuple[str, Any]], path: str, each: Callable[[Any,
 
 
 def failed(path: str, message: str, hint: str) -> Checked:
-    """One problem and no value."""
+    """One problem without a value."""
     return Checked(problems=(ConfigProblem(path=path, message=message, hint=hint),))
 
 
@@ -351,7 +351,7 @@ def a_type(kind: str) -> str:
 
 
 def described(value: Any) -> str:
-    """What a wrong value is, for a message."""
+    """A description of an invalid value, for a message."""
     match value:
         case str():
             return "a string"

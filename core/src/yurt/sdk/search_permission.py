@@ -1,4 +1,4 @@
-"""Letting one user pass through a folder that is closed to all others: an entry of its access control list.
+"""Grants one user search permission on a private folder with an entry in its access control list.
 
 The directory of an allocation is closed, so that no local user reaches what tasks leave there. A process of the host
 that runs as another user than the agent must pass all the same, and an engine of another user too. The entry gives
@@ -25,7 +25,7 @@ Entries = dict[tuple[int, int], int]
 
 
 def grant_search(folder: str, uid: int) -> None:
-    """Let a user pass through a folder, which stays closed to others; raises OSError when there is none."""
+    """Grant a user search permission on a folder that stays private; raises OSError when the folder does not exist."""
     descriptor = os.open(folder, FOLDER_FLAGS)
     try:
         found = os.fstat(descriptor)
@@ -42,7 +42,7 @@ def grant_search(folder: str, uid: int) -> None:
 
 
 def grant_search_to_all(folder: str) -> None:
-    """Let every user pass through a folder; raises OSError when there is none."""
+    """Grant every user search permission on a folder; raises OSError when the folder does not exist."""
     descriptor = os.open(folder, FOLDER_FLAGS)
     try:
         os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) | stat.S_IXGRP | stat.S_IXOTH)
@@ -51,7 +51,7 @@ def grant_search_to_all(folder: str) -> None:
 
 
 def _with_search(entries: Entries, uid: int) -> Entries:
-    """The list with one more user; the mask bounds what users by name and groups have."""
+    """The list with one more user; the mask bounds named users and groups."""
     return {
         **entries,
         (USER, uid): entries.get((USER, uid), 0) | SEARCH,
@@ -60,7 +60,7 @@ def _with_search(entries: Entries, uid: int) -> Entries:
 
 
 def _read(descriptor: int, mode: int) -> Entries:
-    """The list of a folder; one without has its mode."""
+    """The access control list of a folder; derived from its mode without one."""
     try:
         data = os.getxattr(descriptor, ATTRIBUTE)
     except OSError:
@@ -69,6 +69,6 @@ def _read(descriptor: int, mode: int) -> Entries:
 
 
 def _write(descriptor: int, entries: Entries) -> None:
-    """Set the list; the kernel wants the entries in the order of their kinds and ids."""
+    """Set the list; the kernel requires entries in the order of their kinds and ids."""
     body = b"".join(ENTRY.pack(kind, rights, number) for (kind, number), rights in sorted(entries.items()))
     os.setxattr(descriptor, ATTRIBUTE, HEADER.pack(VERSION) + body)

@@ -1,4 +1,4 @@
-"""What a service provider is to Yurt: it makes the services of allocations known to those who look for them.
+"""The contract of service providers: register the services of allocations for discovery.
 
 A `service` block names its provider: `provider = "nomad"` is Yurt's own, which keeps services in the state of the
 servers. A client gives the services of any other provider to the package that registers one of that name. The client
@@ -28,7 +28,7 @@ NODE_ATTRIBUTE: Final = "service.provider."
 
 
 class ServiceInstance(Value):
-    """A service of one allocation, and where it is reached; `task_name` is empty for one of the group.
+    """A service of one allocation with its address; `task_name` is empty for a group service.
 
     `id` stays the same while the allocation lives, and no other service of the cluster has it. `port` is 0 for none.
     """
@@ -50,18 +50,18 @@ class ServiceInstance(Value):
 
 @runtime_checkable
 class ServiceProvider(Protocol):
-    """Makes services known; all calls run on the client's event loop, so none may block."""
+    """Registers services; all calls run on the client's event loop and must not block."""
 
     name: str
 
     async def register(self, services: tuple[ServiceInstance, ...]) -> None:
-        """Make these known, or replace what is known of them; raises Unavailable when a retry may help."""
+        """Register or replace services; raises Unavailable when a retry may help."""
         ...
 
     async def deregister(self, ids: tuple[str, ...]) -> None:
-        """Forget these; tasks that are to be killed wait for it, for 2 s at most."""
+        """Deregister services; tasks wait for it before they are killed, for 2 s at most."""
         ...
 
     async def close(self) -> None:
-        """Free what the provider itself holds: the agent ends, and services stay known."""
+        """Free the provider's own resources: the agent stops, services stay registered."""
         ...

@@ -1,4 +1,4 @@
-"""What a template provider is to Yurt: it answers functions of task templates that ask another product.
+"""The contract of template providers: functions for task templates that query another product.
 
 A template that calls `key "app/limit"` is rendered by a process that reaches nothing. The call becomes a `TemplateAsk`,
 which the client gives to the provider of that function; each answer is remembered and the template rendered with it.
@@ -32,7 +32,7 @@ TAKEN_NAMES = ("sprig",)
 
 
 class TemplateAsk(Value):
-    """A call in a template, its arguments as texts, and the task whose template it is.
+    """A function call in a template: its text arguments, and the task that the template belongs to.
 
     The provider decides what that task may see: it asks with rights of its own, and any job may call its functions.
     """
@@ -47,7 +47,7 @@ class TemplateAsk(Value):
 
 
 class TemplateAnswer(Value):
-    """What the call gives: None, a truth value, number or text, or lists and maps (with texts as keys) of such.
+    """The result of a call: None, a boolean, a number, a text, or lists and maps (with text keys) of these.
 
     A template calls `.Name` of a map for its entry. With `exists=False` the task waits for it, and says so.
     """
@@ -58,13 +58,13 @@ class TemplateAnswer(Value):
 
 @runtime_checkable
 class TemplateProvider(Protocol):
-    """Answers the calls of `functions`; all calls run on the client's event loop, so none may block."""
+    """Implements the template functions in `functions`; all calls run on the client's event loop and must not block."""
 
     name: str
     functions: tuple[str, ...]
 
     def watch(self, ask: TemplateAsk) -> AsyncGenerator[TemplateAnswer, None]:
-        """The answer as soon as it is known, then one after each change; when it ends the last one stays.
+        """The answer once it is known, then one after each change; when the stream ends the last one remains valid.
 
         Closed when nobody asks any more. Raises NotFound where there is nothing (yet), PermissionDenied or Invalid for
         what no repetition mends, which fails the task with that text, and Unavailable when a retry may help: then it is
@@ -73,12 +73,12 @@ class TemplateProvider(Protocol):
         ...
 
     async def close(self) -> None:
-        """Free what the provider holds; the agent ends."""
+        """Free the provider's resources; the agent stops."""
         ...
 
 
 def problem_of(provider: TemplateProvider) -> str:
-    """What is wrong with the names of a provider's functions, or nothing."""
+    """The problem with a provider's function names; empty when there is none."""
     if provider.name in TAKEN_NAMES:
         return f'"{provider.name}" is no name for a template provider: functions of that prefix are taken'
     if not provider.functions:

@@ -1,4 +1,4 @@
-"""Whether a program of a plugin folder may run with the agent's rights: only if no other user can exchange it.
+"""Whether a program in a plugin folder may run with the agent's rights: only if no other user can replace it.
 
 A file that another user can write, a folder in which another user can rename, or a link of another user decides what
 the agent runs. So every step on the way to the file is checked, links included: its owner is root or the agent's user,
@@ -16,7 +16,7 @@ LINKS_MAX = 40
 
 
 def distrust(program: str) -> str:
-    """Why a program must not be run, with the fix; empty when only root and the agent's user can change it."""
+    """Why a program must not run, with the fix; empty when only root and the agent's user can change it."""
     try:
         steps = _steps(program)
         near = set(steps[-2:])
@@ -27,7 +27,7 @@ def distrust(program: str) -> str:
 
 
 def _steps(program: str) -> list[str]:
-    """Every folder and link on the way to a file, and the file itself at the end; raises OSError."""
+    """Every folder and link on the path to a file, ending with the file; raises OSError."""
     steps, current, links = ["/"], "/", 0
     pending = os.path.join(os.getcwd(), program).split("/")
     while pending:
@@ -49,7 +49,7 @@ def _steps(program: str) -> list[str]:
 
 
 def _problem(path: str, found: os.stat_result, *, is_near: bool) -> str:
-    """What is wrong with one step: the file and its folder are for no group and have no use for the sticky bit."""
+    """The problem with one step; the file and its folder may not be writable by a group, sticky bit or not."""
     if found.st_uid not in (ROOT, os.geteuid()):
         return (
             f"{path} belongs to user id {found.st_uid}, who could exchange the program; chown -h {os.geteuid()} {path}"

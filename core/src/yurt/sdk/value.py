@@ -1,4 +1,4 @@
-"""The base of every domain value, and the one rule that spells a field on the wire.
+"""The base of all domain values, and the single rule for field names on the wire.
 
 A value is immutable and compared by content. Its collections are tuples and read-only mappings; whoever wants another
 value makes a new one with `replace`. Field names are Python's (`memory_mb`); Nomad's spelling (`MemoryMB`) follows

@@ -1,4 +1,4 @@
-"""A snapshot as a file that people keep: a gzipped tar with `meta.json`, `state.bin` and `SHA256SUMS`.
+"""Snapshot archives: a gzipped tar with `meta.json`, `state.bin` and `SHA256SUMS`.
 
 Nothing in a file from outside is believed: names, sizes, digests and the state itself are checked before use. A few
 bytes of gzip or tar can stand for any number of others, so a file is unpacked in pieces onto a disk, in bounded size
@@ -43,7 +43,7 @@ MEMORY_RATIO: Final = 24
 
 
 class Archive(NamedTuple):
-    """A snapshot that was unpacked and checked: where it comes from, and how large its state is."""
+    """An unpacked, checked archive: its origin and the size of its state."""
 
     id: str
     state_index: int
@@ -52,7 +52,7 @@ class Archive(NamedTuple):
 
 
 class TableFacts(NamedTuple):
-    """How many rows a table has."""
+    """The number of rows of a table."""
 
     table: str
     rows: int
@@ -77,7 +77,7 @@ def write_archive(state: Snapshot, out: IO[bytes], *, version: str) -> None:
 
 
 def unpack(source: IO[bytes], state: IO[bytes]) -> Archive:
-    """Check an archive and write its framed state to an empty file, which is left at its start; raises Invalid."""
+    """Check an archive and write its framed state to an empty file, rewound to the start; raises Invalid."""
     reader = _Unzipped(source)
     try:
         meta_text = _small(reader, META)
@@ -99,7 +99,7 @@ def unpack(source: IO[bytes], state: IO[bytes]) -> Archive:
 
 
 def frames(state: IO[bytes], size: int) -> Iterator[bytes]:
-    """The chunks of a framed state in a file, one at a time; raises Invalid for what was cut off."""
+    """The chunks of a framed state in a file, one at a time; raises Invalid for a truncated one."""
     left = size
     while left:
         length = int.from_bytes(state.read(LENGTH_BYTES), "big")
@@ -110,7 +110,7 @@ def frames(state: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 def state_of(archive: Archive, state: IO[bytes]) -> Snapshot:
-    """The state in a file that `unpack` has written; raises Invalid where it cannot be read."""
+    """The state in a file written by `unpack`; raises Invalid when it cannot be read."""
     try:
         return snapshot.decode(frames(state, archive.size))
     except (ValueError, LookupError, TypeError, OverflowError, MemoryError, RecursionError) as error:
@@ -118,12 +118,12 @@ def state_of(archive: Archive, state: IO[bytes]) -> Snapshot:
 
 
 def table_facts(state: Snapshot) -> tuple[TableFacts, ...]:
-    """The tables of the state that have rows, by name."""
+    """The non-empty tables of the state, by name."""
     return tuple(sorted(TableFacts(table.name, len(table)) for table in state.tables() if len(table)))
 
 
 def bound_memory(state_bytes: int) -> None:
-    """Let this process take no more memory than a state of that size needs; for processes that do nothing else."""
+    """Limit this process's memory to the need of a state of that size; for single-purpose processes."""
     most = MEMORY_FREE + MEMORY_RATIO * state_bytes
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     if hard == resource.RLIM_INFINITY or most < hard:
@@ -131,7 +131,7 @@ def bound_memory(state_bytes: int) -> None:
 
 
 class _Unzipped:
-    """The bytes of a gzip stream, in pieces no larger than asked for; raises Invalid where they become too many."""
+    """Decompresses a gzip stream in pieces of bounded size; raises Invalid when the total exceeds the limit."""
 
     def __init__(self, source: IO[bytes]) -> None:
         self._source = source
@@ -140,7 +140,7 @@ class _Unzipped:
         self._given = 0
 
     def take(self, size: int) -> bytes:
-        """Exactly so many bytes; raises EOFError where there are fewer."""
+        """Exactly this number of bytes; raises EOFError when there are fewer."""
         parts: list[bytes] = []
         while size:
             part = self._some(size)
@@ -166,7 +166,7 @@ class _Unzipped:
 
 
 def _header(reader: _Unzipped, name: str, most: int) -> int:
-    """The size of the next member, which must have this name, be plain, and not be larger than `most`."""
+    """The size of the next member, which must be a regular file with this name and at most `most` bytes."""
     info = tarfile.TarInfo.frombuf(reader.take(BLOCK), "utf-8", "surrogateescape")
     if info.name != name or info.type not in PLAIN:
         raise Invalid(f"{FOREIGN}: {name} is missing")
@@ -176,7 +176,7 @@ def _header(reader: _Unzipped, name: str, most: int) -> int:
 
 
 def _pieces(reader: _Unzipped, size: int) -> Iterator[bytes]:
-    """The member's bytes; behind them, zeros up to the next block."""
+    """The member's bytes; consumes the padding up to the next block."""
     for start in range(0, size, PIECE_BYTES):
         yield reader.take(min(PIECE_BYTES, size - start))
     reader.take(-size % BLOCK)

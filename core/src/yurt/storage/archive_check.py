@@ -1,4 +1,4 @@
-"""Checks a snapshot's file in a process of its own, whose time and memory are bounded (`archive_child`)."""
+"""Checks a snapshot archive in a child process with bounded time and memory (`archive_child`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TOO_MUCH: Final = "the snapshot takes more time or memory than checking one of i
 
 
 async def check_archive(source: IO[bytes], state: IO[bytes]) -> Archive:
-    """Check the archive in a file, and write its framed state to an empty one, left at its start; raises Invalid."""
+    """Check an archive and write its framed state to an empty file, rewound to the start; raises Invalid."""
     child = await asyncio.create_subprocess_exec(
         *_command(source, state), pass_fds=(source.fileno(), state.fileno()),
         stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL,
@@ -35,7 +35,7 @@ async def check_archive(source: IO[bytes], state: IO[bytes]) -> Archive:
 
 
 def check_archive_here(source: IO[bytes], state: IO[bytes]) -> tuple[Archive, tuple[TableFacts, ...]]:
-    """The same for a command line, with the number of rows of each table."""
+    """The same for the command line, with the number of rows of each table."""
     fds = (source.fileno(), state.fileno())
     try:
         done = subprocess.run(

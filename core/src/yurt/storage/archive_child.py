@@ -1,4 +1,4 @@
-"""A process of its own that checks one snapshot: it can be killed, and its time and memory are bounded.
+"""The child process that checks one snapshot archive: killable, with bounded time and memory.
 
 Its arguments are two file descriptors: the archive, and an empty file for the framed state. It writes one JSON object
 to standard output: {"id", "state_index", "version", "size", "tables"} or {"error"}. What it says yes to was decoded
@@ -35,7 +35,7 @@ def check(archive: int, state: int) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Serve the one request."""
+    """Serve the single request."""
     resource.setrlimit(resource.RLIMIT_CPU, (CPU_LIMIT_S, CPU_LIMIT_S))
     bound_memory(0)
     json.dump(check(int(sys.argv[1]), int(sys.argv[2])), sys.stdout)

@@ -1,4 +1,4 @@
-"""Small files that tell damage from content: a last line holds a digest of all before it.
+"""Small files with a digest in the last line that detects damage.
 
 A file of an earlier version has no such line and is taken as it is; one whose last line was cut off whole is complete.
 """
@@ -16,12 +16,12 @@ DIGEST_BYTES: Final = 16
 
 
 def checked(data: bytes) -> bytes:
-    """The content of the file; `data` is text without a line that begins like ours."""
+    """The file's content with its digest; `data` is text without a line that begins like a digest line."""
     return data.rstrip(b"\n") + b"\n" + LABEL + _digest(data.rstrip(b"\n")) + b"\n"
 
 
 def unchecked(data: bytes) -> bytes:
-    """What was written; raises ValueError when it is something else by now."""
+    """The content without its digest; raises ValueError when it does not fit."""
     text, has_label, told = data.rpartition(b"\n" + LABEL)
     if not has_label:
         if b"\0" in data:
@@ -33,7 +33,7 @@ def unchecked(data: bytes) -> bytes:
 
 
 def write_checked(path: Path, data: bytes) -> None:
-    """Write a file durably, with its digest."""
+    """Write a file with its digest durably."""
     write_durably(path, checked(data))
 
 

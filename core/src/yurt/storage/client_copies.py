@@ -1,4 +1,4 @@
-"""Two copies of the client's database, either of which suffices.
+"""Two redundant copies of the client's database.
 
 Every change goes into `client.db`, durably, and then into `client-copy.db`, which is not synced: it is there for
 damage, not for a loss of power, after which no task runs. Each copy has a stamp: the number of its last change, and the
@@ -45,14 +45,14 @@ Change = tuple[str, tuple[bytes | str, ...]]
 
 
 class Stamp(Value):
-    """Which change was the last one, and what all cells add up to."""
+    """The number of the last change, and the sum of all cells' digests."""
 
     number: int = 0
     total: bytes = bytes(DIGEST_BYTES)
 
 
 class CopyWorth(NamedTuple):
-    """What a copy is worth."""
+    """The condition of a copy."""
 
     kind: str
     number: int = 0
@@ -60,14 +60,14 @@ class CopyWorth(NamedTuple):
 
 
 class CopyChoice(NamedTuple):
-    """How the database was found: what is to be told of damage ("": nothing), and whether something may be missing."""
+    """How the database was found: damage to report ("": none), and whether records may be missing."""
 
     damage: str = ""
     is_incomplete: bool = False
 
 
 def cell_digest(name: str, data: bytes) -> int:
-    """A cell's part of the sum."""
+    """A cell's contribution to the sum."""
     return int.from_bytes(hashlib.blake2b(data, digest_size=DIGEST_BYTES, key=_key(name)).digest(), "big")
 
 
@@ -76,7 +76,7 @@ def _key(name: str) -> bytes:
 
 
 class CellDigests:
-    """The digests of all cells, and the stamp that they make."""
+    """The digests of all cells and the resulting stamp."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._cells = dict(_digests(connection))
@@ -89,11 +89,11 @@ class CellDigests:
         return self._number
 
     def stamp(self) -> bytes:
-        """What stands for the present cells."""
+        """The stamp of the present cells."""
         return _encoded(Stamp(number=self._number, total=self._total.to_bytes(DIGEST_BYTES, "big")))
 
     def change(self, cells: Cells) -> bytes:
-        """Cells were changed, None removes one; the stamp from now on."""
+        """Record changed cells (None removes one) and return the new stamp."""
         for name, data in cells.items():
             digest = 0 if data is None else cell_digest(name, data)
             self._total = (self._total + digest - self._cells.pop(name, 0)) % MODULUS
@@ -104,14 +104,14 @@ class CellDigests:
 
 
 class Copy:
-    """The second copy, open; a copy that fails is given up, and made anew at the next start."""
+    """The open second copy; a failing copy is abandoned and created anew at the next start."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._connection: sqlite3.Connection | None = _writable(path, synchronous="OFF")
 
     def apply(self, changes: Iterable[Change], stamp: bytes) -> None:
-        """Make the changes that the first copy has made."""
+        """Repeat the changes of the first copy."""
         if self._connection is None:
             return
         try:
@@ -126,7 +126,7 @@ class Copy:
             self.close()
 
     def close(self) -> None:
-        """Close the file; calling it again does nothing."""
+        """Close the file; may be called again."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with contextlib.suppress(sqlite3.Error):
@@ -134,7 +134,7 @@ class Copy:
 
 
 def settle(path: Path, *, is_begun: bool) -> CopyChoice:
-    """Have both copies hold the newest sound content; blocks.
+    """Bring both copies to the newest sound content; blocks.
 
     `is_begun`: the client has run before, so that a database that is not there was lost.
     """
@@ -158,7 +158,7 @@ def settle(path: Path, *, is_begun: bool) -> CopyChoice:
 
 
 def _known_number(path: Path) -> int:
-    """The number of the last change, as the commit index beside the copies says; 0 where that is gone or damaged."""
+    """The number of the last change, from the commit index beside the copies; 0 where that is missing or damaged."""
     try:
         mark = commit_index.load(path.parent)
     except Conflict as error:
@@ -168,7 +168,7 @@ def _known_number(path: Path) -> int:
 
 
 def look(path: Path) -> CopyWorth:
-    """What a copy is worth, without a change to it."""
+    """Examine a copy without changing it."""
     if not path.exists():
         return CopyWorth(ABSENT, problem="it is gone")
     try:
@@ -188,7 +188,7 @@ def look(path: Path) -> CopyWorth:
 
 
 def _restored(path: Path, copy: Path, first: CopyWorth) -> CopyChoice:
-    """The second copy takes the place of the first."""
+    """Replace the first copy with the second."""
     problem = first.problem or "its newest changes are missing"
     aside = _set_aside(path)
     _backup(copy, path)
@@ -199,7 +199,7 @@ def _restored(path: Path, copy: Path, first: CopyWorth) -> CopyChoice:
 
 
 def _lost(path: Path, first: CopyWorth, second: CopyWorth, *, is_begun: bool) -> CopyChoice:
-    """Neither copy is whole: what can be read of the first still counts, record by record."""
+    """Both copies are damaged: keep the readable records of the first."""
     if first.kind == ABSENT and second.kind == ABSENT and not is_begun:
         return CopyChoice()
     told = f"the client's database {path} was damaged ({first.problem}), and its copy is no help ({second.problem})"
@@ -221,7 +221,7 @@ def _is_readable(path: Path) -> bool:
 
 
 def _remade(path: Path, copy: Path) -> None:
-    """The first copy has a stamp that fits, and the second is like it."""
+    """Stamp the first copy and recreate the second from it."""
     with closing(_writable(path, synchronous="FULL")) as connection:
         try:
             number = _stamp(connection).number
@@ -243,7 +243,7 @@ def _backup(source: Path, target: Path) -> None:
 
 
 def _set_aside(path: Path) -> Path | None:
-    """Keep damaged files for whoever looks into it; those of the last time are replaced."""
+    """Keep damaged files for analysis, replacing those of an earlier incident."""
     found = [name for name in _names(path) if path.with_name(name).exists()]
     if not found:
         return None
@@ -281,7 +281,7 @@ def _encoded(stamp: Stamp) -> bytes:
 
 
 def _stamp(connection: sqlite3.Connection) -> Stamp:
-    """The stamp, a first one where there is none; raises ValueError when it is damaged."""
+    """The stamp, an initial one if missing; raises ValueError when it is damaged."""
     row = connection.execute("SELECT data FROM stamp WHERE only = 0").fetchone()
     if row is None:
         return Stamp()

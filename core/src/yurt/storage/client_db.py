@@ -1,4 +1,4 @@
-"""What a client keeps on disk so that a restarted agent finds its tasks again.
+"""The client's database on disk, from which a restarted agent recovers its tasks.
 
 Every call is durable when it returns. There are two copies, either of which suffices (`client_copies`); who the node is
 lies in a file of its own as well. Where both copies are damaged, records that can be read count still: each carries a
@@ -43,20 +43,20 @@ T = TypeVar("T")
 
 
 class NodeIdentity(Value):
-    """Who this client is to the servers."""
+    """The identity of this client towards the servers."""
 
     node_id: str
     secret_id: str
 
 
 class DynamicMeta(Value):
-    """What operators changed of the node's metadata while it ran; None hides a value of the configuration."""
+    """Runtime changes of the node's metadata by operators; None hides a configured value."""
 
     values: Mapping[str, str | None] = no_entries()
 
 
 class HostVolumeRecord(Value):
-    """A dynamic host volume of the node; one that was registered was there before and stays."""
+    """A dynamic host volume of the node; a registered one existed before and is not removed."""
 
     volume: HostVolume
     is_registered: bool = False
@@ -74,7 +74,7 @@ class CsiUse(Value):
 
 
 class TaskRecord(Value):
-    """One task as it was last known; the handle finds its present run again, `fetched` are digests of artifacts."""
+    """The last known state of a task; the handle identifies its run, `fetched` are digests of artifacts."""
 
     state: TaskState = TaskState()
     run: int = 0
@@ -84,7 +84,7 @@ class TaskRecord(Value):
 
 
 class AllocRecord(Value):
-    """One allocation as it was last known; `error` is set when its record could not be read."""
+    """The last known state of an allocation; `error` is set when its record could not be read."""
 
     id: str
     alloc: Allocation | None = None
@@ -94,7 +94,7 @@ class AllocRecord(Value):
 
 
 class Progress(Value):
-    """How the tasks of an allocation fare."""
+    """The states of an allocation's tasks."""
 
     tasks: Mapping[str, TaskRecord] = no_entries()
     deployment_status: AllocDeploymentStatus | None = None
@@ -108,7 +108,7 @@ class ClientDatabase:
     """The client's records, in a database file or (path None) in memory."""
 
     def __init__(self, path: Path | None) -> None:
-        """Open it; raises Conflict when its folder is in use or of another format version."""
+        """Open the database; raises Conflict when its folder is in use or of another format version."""
         self._path = path
         self._folder = None if path is None else DataDir(path.parent, formats=FORMATS)
         self.damage = ""
@@ -127,7 +127,7 @@ class ClientDatabase:
             undo.pop_all()
 
     def _settled(self, path: Path, folder: DataDir) -> Copy:
-        """The second copy, open, after both were made sound and alike."""
+        """The open second copy, after both were made sound and equal."""
         is_begun = folder.found_format == FORMATS[-1] or (path.parent / IDENTITY_FILE).exists()
         try:
             self.damage, self.is_incomplete = settle(path, is_begun=is_begun)
@@ -142,7 +142,7 @@ class ClientDatabase:
         return copy
 
     async def identity(self) -> NodeIdentity | None:
-        """Who this client was, or nothing on first start; raises Conflict when the record is broken.
+        """The client's identity; None at the first start; raises Conflict when the record is damaged.
 
         Of the database and the file beside it, one makes up for the other.
         """
@@ -159,26 +159,26 @@ class ClientDatabase:
         return found or kept
 
     async def put_identity(self, identity: NodeIdentity) -> None:
-        """Remember who this client is."""
+        """Store the client's identity."""
         if self._path is not None:
             path = self._path.parent / IDENTITY_FILE
             await asyncio.to_thread(write_checked, path, msgspec.json.encode(identity))
         await self._put_fact(IDENTITY, _sealed(identity))
 
     async def node_token(self) -> str:
-        """The identity that the servers signed for this node, "" for none."""
+        """The node identity token signed by the servers, "" for none."""
         return await self._fact(NODE_TOKEN, str) or ""
 
     async def put_node_token(self, token: str) -> None:
-        """Remember the identity that the servers signed."""
+        """Store the node identity token."""
         await self._put_fact(NODE_TOKEN, _sealed(token))
 
     async def node_meta(self) -> DynamicMeta:
-        """What was changed of the node's metadata."""
+        """The changes of the node's metadata."""
         return await self._fact(NODE_META, DynamicMeta) or DynamicMeta()
 
     async def put_node_meta(self, meta: DynamicMeta) -> None:
-        """Remember what was changed of the node's metadata."""
+        """Store the changes of the node's metadata."""
         await self._put_fact(NODE_META, _sealed(meta))
 
     async def host_volumes(self) -> tuple[HostVolumeRecord, ...]:
@@ -186,34 +186,34 @@ class ClientDatabase:
         return await self._fact(VOLUMES, tuple[HostVolumeRecord, ...]) or ()
 
     async def put_host_volumes(self, records: tuple[HostVolumeRecord, ...]) -> None:
-        """Remember the dynamic host volumes of the node."""
+        """Store the dynamic host volumes of the node."""
         await self._put_fact(VOLUMES, _sealed(records))
 
     async def csi_uses(self) -> tuple[CsiUse, ...]:
-        """The CSI volumes that are mounted for allocations."""
+        """The CSI volumes mounted for allocations."""
         return await self._fact(CSI_USES, tuple[CsiUse, ...]) or ()
 
     async def put_csi_uses(self, uses: tuple[CsiUse, ...]) -> None:
-        """Remember the CSI volumes that are mounted for allocations."""
+        """Store the CSI volumes mounted for allocations."""
         await self._put_fact(CSI_USES, _sealed(uses))
 
     async def seen_index(self) -> int:
-        """The index of the newest list of allocations that was taken over."""
+        """The index of the newest adopted list of allocations."""
         return await self._fact(SEEN_INDEX, int) or 0
 
     async def put_seen_index(self, index: int) -> None:
-        """Remember the index of a list that was taken over."""
+        """Store the index of an adopted list of allocations."""
         await self._put_fact(SEEN_INDEX, _sealed(index))
 
     async def allocs(self) -> tuple[AllocRecord, ...]:
-        """All allocations known here, in id order."""
+        """All stored allocations, in id order."""
         rows: list[Row] = await self._worker.call(
             lambda connection: connection.execute("SELECT id, alloc, progress FROM allocs ORDER BY id").fetchall()
         )
         return tuple(_record(row) for row in rows)
 
     async def put_alloc(self, alloc: Allocation) -> None:
-        """Remember an allocation before anything of it starts; what is known of its tasks stays."""
+        """Store an allocation before any part of it starts; keeps the records of its tasks."""
         data = _sealed(alloc)
         await self._execute(
             "INSERT INTO allocs (id, alloc) VALUES (?, ?) ON CONFLICT (id) DO UPDATE SET alloc = excluded.alloc",
@@ -224,19 +224,19 @@ class ClientDatabase:
     async def put_tasks(
         self, alloc_id: str, tasks: Mapping[str, TaskRecord], deployment_status: AllocDeploymentStatus | None
     ) -> None:
-        """Remember how the tasks of an allocation fare; an allocation that was forgotten stays so."""
+        """Store the states of an allocation's tasks; ignored for a deleted allocation."""
         data = _sealed(Progress(tasks=tasks, deployment_status=deployment_status))
         await self._execute(
             "UPDATE allocs SET progress = ? WHERE id = ?", (data, alloc_id), {f"progress/{alloc_id}": data}
         )
 
     async def delete_alloc(self, alloc_id: str) -> None:
-        """Forget an allocation and its tasks."""
+        """Delete an allocation and its tasks."""
         cells: Cells = {f"alloc/{alloc_id}": None, f"progress/{alloc_id}": None}
         await self._execute("DELETE FROM allocs WHERE id = ?", (alloc_id,), cells)
 
     async def close(self) -> None:
-        """Finish what waits and close the file; calling it again does nothing."""
+        """Finish pending calls and close the file; may be called again."""
         await self._worker.close()
         if self._copy is not None:
             self._copy.close()
@@ -246,7 +246,7 @@ class ClientDatabase:
             self._folder.close()
 
     async def _execute(self, statement: str, values: tuple[bytes | str, ...], cells: Cells) -> None:
-        """Make a change, which gives cells new values."""
+        """Set new values of cells."""
 
         def run(connection: sqlite3.Connection) -> None:
             is_changed = connection.execute(statement, values).rowcount > 0
@@ -257,7 +257,7 @@ class ClientDatabase:
         await self._worker.call(run)
 
     def _follow(self) -> None:
-        """Make the changes that were just committed in the second copy; called in the worker's thread."""
+        """Repeat committed changes in the second copy; called in the worker's thread."""
         if self._pending and self._copy is not None:
             self._copy.apply(self._pending, self._ledger.stamp())
             self._pending.clear()

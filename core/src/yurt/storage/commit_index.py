@@ -1,4 +1,4 @@
-"""The commit index: the last index that a log has acknowledged, durable beside the log and not in its file.
+"""The commit index: the last acknowledged index of a log, durable in a file beside it.
 
 A database that lost its end, or an entry that was damaged, looks like one that was never written. The commit index
 tells the two apart: it is written after the log's own commit and before anybody is answered, so that whatever was
@@ -34,14 +34,14 @@ _content = struct.Struct("<8sQQ16s")
 
 
 class Mark(Value):
-    """A position in the log: its index and the chain digest of the entry that ends there (b"": none is known)."""
+    """A position in the log: its index and the chain digest of the entry that ends there (b"": unknown)."""
 
     index: int = 0
     chain: bytes = b""
 
 
 class CommitIndex:
-    """The file in a log's folder, open for writing; one thread at a time uses it."""
+    """The open file in a log's folder; used by one thread at a time."""
 
     def __init__(self, folder: Path, *, is_synced: bool = True) -> None:
         """Open the file that `load` has read or `create` has made.
@@ -53,7 +53,7 @@ class CommitIndex:
         self._sequence = max((found[0] for found in _slots(folder / NAME) if found is not None), default=0)
 
     def write(self, mark: Mark) -> None:
-        """Record that the log is acknowledged up to here; durable when it returns, if synced. Raises OSError."""
+        """Record an acknowledged position; durable on return, if synced. Raises OSError."""
         self._sequence += 1
         data = _encoded(self._sequence, mark)
         written = os.pwrite(self._descriptor, data, self._sequence % SLOTS * SLOT_BYTES)
@@ -61,20 +61,20 @@ class CommitIndex:
             raise OSError(f"{written} of {len(data)} bytes of the commit index were written")
 
     def close(self) -> None:
-        """Close the file; calling it again does nothing."""
+        """Close the file; may be called again."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
 def create(folder: Path, mark: Mark) -> None:
-    """Make the file anew, durably."""
+    """Create the file anew, durably."""
     first = _encoded(0, mark).ljust(SLOT_BYTES, b"\0")
     write_durably(folder / NAME, first + bytes(SLOT_BYTES * (SLOTS - 1)))
 
 
 def load(folder: Path) -> Mark | None:
-    """What was acknowledged; None where there is no such file. Raises Conflict when no slot of it is whole."""
+    """The acknowledged position; None without the file. Raises Conflict when no slot is intact."""
     path = folder / NAME
     if not path.exists():
         return None
@@ -97,7 +97,7 @@ def _digest(data: bytes) -> bytes:
 
 
 def _slots(path: Path) -> list[tuple[int, Mark] | None]:
-    """Sequence and mark of each slot that was ever written; None for one that is not whole."""
+    """Sequence and mark of each written slot; None for a damaged one."""
     data = path.read_bytes()
     size = _content.size + 1
     found: list[tuple[int, Mark] | None] = []

@@ -1,4 +1,4 @@
-"""A folder on disk that belongs to one process at a time and has a format version.
+"""A folder on disk with a format version, used by one process at a time.
 
 The lock is the kernel's: it goes with the process that holds it, however that ends. The version file is written
 when the folder is made; a folder of another version is refused before anything in it is read.
@@ -18,10 +18,10 @@ FORMAT_NAME = "format"
 
 
 class DataDir:
-    """An open folder; `close` lets others in."""
+    """An open, locked folder; `close` unlocks it."""
 
     def __init__(self, path: Path, *, formats: tuple[str, ...] = (FORMAT,)) -> None:
-        """Make the folder if it is not there and take it; raises Conflict when another process has it.
+        """Create the folder if missing and lock it; raises Conflict when another process has locked it.
 
         `formats` are those that can be read, the newest last. A folder gets the newest one when `has_format` is called,
         or at once where there is only one.
@@ -42,7 +42,7 @@ class DataDir:
             raise
 
     def close(self) -> None:
-        """Let others in; calling it again does nothing."""
+        """Unlock the folder; may be called again."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -60,7 +60,7 @@ class DataDir:
         os.pwrite(self._lock, f"{os.getpid()}\n".encode(), 0)
 
     def has_format(self) -> None:
-        """All that the newest format asks for is there now: write down that the folder has it."""
+        """Record that the folder has the newest format, once all its parts exist."""
         if self.found_format != self._formats[-1]:
             self.found_format = self._formats[-1]
             write_durably(self.path / FORMAT_NAME, f"{self.found_format}\n".encode())
@@ -81,7 +81,7 @@ class DataDir:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write a file as a whole: temporary name, fsync, rename, fsync of the folder."""
+    """Write a file atomically: temporary name, fsync, rename, fsync of the folder."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
         file.write(data)
@@ -91,13 +91,13 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def put_in_place(temporary: Path, path: Path) -> None:
-    """Rename a synced file to its name and sync the folder."""
+    """Rename a synced file to its final name and sync the folder."""
     temporary.replace(path)
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names in a folder durable."""
+    """Sync the names in a folder."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

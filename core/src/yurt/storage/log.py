@@ -25,7 +25,7 @@ COMMAND_BYTES_MAX = 1024 * 1024
 
 
 class Entry(Value):
-    """A batch of commands; the first one stands at `first_index`, the others follow it."""
+    """A batch of commands; the first one has `first_index`, the others follow."""
 
     first_index: int
     commands: tuple[AnyCommand, ...]
@@ -37,7 +37,7 @@ class Entry(Value):
 
 
 class LogState(Value):
-    """What a log holds: its last index, the first index kept (0: none), the index of its newest snapshot (0: none)."""
+    """What a log holds: its last index, its first retained index (0: none), its newest snapshot's index (0: none)."""
 
     last_index: int = 0
     first_index: int = 0
@@ -45,19 +45,19 @@ class LogState(Value):
 
 
 class LogTrimmed(Conflict):
-    """The entries that were asked for are gone; their state is in a snapshot of a server that has one."""
+    """The requested entries were deleted; a snapshot on some server covers them."""
 
 
 class LogBroken(Unavailable):
-    """Stable storage failed: the outcome is unknown and stays so, and this log takes nothing more until a restart."""
+    """Stable storage failed: the outcome is unknown, and the log refuses everything until a restart."""
 
 
 class LogFull(Unavailable):
-    """There is no room; nothing was stored, the term goes on, and room is being made."""
+    """The log is out of space; nothing was stored, the term continues, and space is being freed."""
 
 
 class LogRoom(Value):
-    """The file that keeps the log at one server: its bytes, those in use, and the revision of the log that they show.
+    """The database behind the log at one server: its bytes, those in use, and the log revision at that time.
 
     Revisions are the engine's own: they grow with each entry, and are the same for all servers.
     """
@@ -68,7 +68,7 @@ class LogRoom(Value):
 
 
 class Leadership(Value):
-    """Who may append from now on: this server, or the one named `leader` ("": nobody known).
+    """Who may append: this server, or the one named `leader` ("": unknown).
 
     `epoch` counts the terms.
     """
@@ -82,7 +82,7 @@ class CommandLog(Protocol):
     """A log engine. All calls run on one event loop."""
 
     async def open(self) -> LogState:
-        """Take the log; raises Conflict when it is in use, broken or of another format version."""
+        """Lock the log; raises Conflict when it is in use, damaged or of another format version."""
         ...
 
     async def append(
@@ -100,11 +100,11 @@ class CommandLog(Protocol):
         ...
 
     def entries(self, after: int) -> AsyncIterator[Entry]:
-        """The entries that hold a command above `after`, oldest first; ends after the last one there is."""
+        """The entries with a command above `after`, oldest first; ends after the last stored one."""
         ...
 
     def follow(self, after: int) -> AsyncIterator[Entry]:
-        """The entries that hold a command above `after`, then those that others append, until the log is closed.
+        """The entries with a command above `after`, then new ones, until the log is closed.
 
         Raises LogTrimmed when the entries after `after` are gone, now or later.
         """
@@ -115,72 +115,72 @@ class CommandLog(Protocol):
         ...
 
     async def resign(self, to: str = "") -> None:
-        """Give leadership up, to the server named or to any other; nothing happens where there is no other.
+        """Resign in favour of the server named, or of any other; no effect without another server.
 
         Raises Invalid when no server has that name, Unavailable when it cannot be given up.
         """
         ...
 
     async def confirm(self) -> None:
-        """Return when this server is known to lead still; raises Unavailable otherwise.
+        """Return once this server is known to lead still; raises Unavailable otherwise.
 
         What it has applied is then no older than what any server acknowledged before the call.
         """
         ...
 
     async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
-        """Store the state at `index`; durable when it returns."""
+        """Store the state at `index`; durable on return."""
         ...
 
     async def load_snapshot(self, up_to: int | None = None) -> tuple[int, Iterable[bytes]] | None:
-        """The newest whole snapshot, or the newest of those kept that is not above an index."""
+        """The newest intact snapshot, or the newest stored one that is not above an index."""
         ...
 
     async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
-        """Forget commands that lie more than `keep` below an index; their state is in a snapshot."""
+        """Delete commands more than `keep` below an index, which a snapshot covers."""
         ...
 
     async def scrub(self) -> str:
-        """Read what lies on this server's disk again, slowly; what is damaged, "" when nothing is."""
+        """Verify this server's files slowly; returns a description of the damage, "" for none."""
         ...
 
     async def wait_crowded(self) -> None:
-        """Return when room runs short: a snapshot now lets the log be trimmed. Never where nothing is short."""
+        """Return when space runs short and a snapshot would let the log be trimmed; never without a quota."""
         ...
 
     @property
     def room(self) -> LogRoom | None:
-        """How large the file beside this server is, which may stop all servers; None where there is no quota."""
+        """The database size at this server, which may stop all servers; None without a quota."""
         ...
 
     async def wait_rooms_wanted(self) -> None:
-        """Return when the other servers are to be asked for their `room`; never where there is no quota."""
+        """Return when the other servers' `room` is due to be queried; never without a quota."""
         ...
 
     def hear_room(self, server: str, room: LogRoom) -> None:
-        """What another server answered. Who does not answer holds nothing up."""
+        """Record another server's answer. A missing answer blocks nothing."""
         ...
 
     async def close(self) -> None:
-        """Give the log up; what was acknowledged stays."""
+        """Close the log; acknowledged entries remain."""
         ...
 
 
 class WithoutQuota:
-    """What logs without a quota say of it: there is always room."""
+    """The quota methods of logs without a quota: space is never short."""
 
     async def wait_crowded(self) -> None:
-        """Never."""
+        """Wait until cancelled."""
         await asyncio.Event().wait()
 
     @property
     def room(self) -> LogRoom | None:
-        """Nothing to tell."""
+        """None: there is no quota."""
         return None
 
     async def wait_rooms_wanted(self) -> None:
-        """Never."""
+        """Wait until cancelled."""
         await asyncio.Event().wait()
 
     def hear_room(self, server: str, room: LogRoom) -> None:
-        """Room of others is of no use."""
+        """Ignore the report."""

@@ -1,4 +1,4 @@
-"""What is still sound of a damaged log in SQLite, and a new beginning with it.
+"""Recovers the intact part of a damaged SQLite log and starts a new log from it.
 
 Sound is the newest whole snapshot and the rows that follow on it without a break. The new beginning is a snapshot at an
 index above all that was ever acknowledged: indexes that clients have seen are not given to other commands. The damaged
@@ -26,10 +26,10 @@ UNKNOWN_RESERVE: Final = 1000
 
 
 class DamagedLog:
-    """The log in a stopped server's folder, whatever its state; nothing is changed before `begin_again`."""
+    """The log in a stopped server's folder, in any condition; unchanged before `begin_again`."""
 
     def __init__(self, path: Path) -> None:
-        """Take the folder; raises Conflict when somebody has it."""
+        """Lock the folder; raises Conflict when another process has locked it."""
         self.path = path
         self.damage = ""
         """Why the rows end where `entries` has ended; "" when they end by themselves."""
@@ -38,15 +38,15 @@ class DamagedLog:
         self.acknowledged = self._acknowledged()
 
     def close(self) -> None:
-        """Give the folder up."""
+        """Unlock the folder."""
         self._folder.close()
 
     def snapshot(self) -> tuple[int, Iterable[bytes]] | None:
-        """The newest whole snapshot."""
+        """The newest intact snapshot."""
         return snapshot_files.load(self.path.parent / SNAPSHOTS)
 
     def entries(self, after: int) -> Iterator[Entry]:
-        """The entries that follow on an index, up to the first that is missing, damaged or unreadable."""
+        """The consecutive entries after an index, up to the first that is missing, damaged or unreadable."""
         checker = RowChecker(after + 1)
         try:
             yield from self._sound(checker)
@@ -67,7 +67,7 @@ class DamagedLog:
                     return
 
     def begin_again(self, index: int, chunks: Iterable[bytes]) -> Path:
-        """Begin with a state as a snapshot at an index; the folder that the old files were moved to.
+        """Start a new log with a state as its snapshot at an index; returns the folder with the old files.
 
         The snapshot comes first: a crash in between leaves a log that ends below it, and begins anew with it.
         """
@@ -84,7 +84,7 @@ class DamagedLog:
         return aside
 
     def _problem(self) -> str:
-        """Why a server would not start; "" when it would."""
+        """Why a server would refuse to start; "" when it would start."""
         try:
             check(self._folder, self.path)
         except Conflict as error:

@@ -1,4 +1,4 @@
-"""The rows of a log in SQLite, and the check that they are whole and follow on each other.
+"""The rows of a log in SQLite, and the check of their integrity and order.
 
 A row is what one append wrote: the index of its first command, how many there are, the commands, a digest of them, and
 the chain digest, which covers the row's digest and the chain digest of the row before: it stands for all the history
@@ -36,7 +36,7 @@ Row = tuple[int, int, bytes, bytes, bytes | None]
 
 
 class Damaged(Conflict):
-    """The log cannot be trusted from an index on."""
+    """The log is damaged from an index on."""
 
     def __init__(self, index: int, why: str) -> None:
         super().__init__(f"the log is damaged at index {index}: {why}")
@@ -45,7 +45,7 @@ class Damaged(Conflict):
 
 
 class Extent(NamedTuple):
-    """What a database holds: its first and last index (0: none), the last row's chain digest and the one asked for."""
+    """The extent of a database: first and last index (0: none), the last row's chain digest and the requested one."""
 
     first: int = 0
     last: int = 0
@@ -55,28 +55,28 @@ class Extent(NamedTuple):
 
 
 def row_digest(first_index: int, data: bytes) -> bytes:
-    """What shows that commands are whole and stand at their place."""
+    """The digest of a row's commands and position."""
     return hashlib.blake2b(data, digest_size=8, key=first_index.to_bytes(8, "big")).digest()
 
 
 def chain_digest(before: bytes, first_index: int, digest: bytes) -> bytes:
-    """What stands for a row and all rows before it."""
+    """The digest of a row and all rows before it."""
     return hashlib.blake2b(first_index.to_bytes(8, "big") + digest + before, digest_size=CHAIN_BYTES).digest()
 
 
 class RowChecker:
-    """Takes rows in their order; raises Damaged for one that is not whole or does not follow on the one before."""
+    """Checks rows in their order; raises Damaged for one that is damaged or does not follow on its predecessor."""
 
     def __init__(self, expected: int) -> None:
         self.begin(expected)
 
     def begin(self, expected: int) -> None:
-        """Begin with the row that holds an index; what came before it is not known."""
+        """Begin with the row of an index; its predecessors are unknown."""
         self.expected = expected
         self._before: bytes | None = None
 
     def take(self, row: Row) -> bool:
-        """Whether the row has something at or above the index expected, which it then moves."""
+        """Check a row; returns whether it reaches the expected index, and advances that."""
         if not is_row(row):
             raise Damaged(self.expected, "a row of the database is none")
         first_index, count, data, digest, chain = row
@@ -96,7 +96,7 @@ class RowChecker:
 
 
 def is_row(row: tuple[object, ...]) -> bool:
-    """Whether the columns have their types: a damaged page may give others."""
+    """Whether the columns have their declared types, which a damaged page may break."""
     *numbers, data, digest, chain = row
     return all(isinstance(each, int) and 0 <= each < INDEX_END for each in numbers) and (
         isinstance(data, bytes) and isinstance(digest, bytes) and (chain is None or isinstance(chain, bytes))
@@ -116,12 +116,12 @@ def entry_of(row: Row) -> Entry:
 
 
 def read_only(path: Path) -> sqlite3.Connection:
-    """A connection that changes nothing, not even when it is the last one that is closed."""
+    """A read-only connection; it does not even checkpoint when it is closed last."""
     return sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
 
 
 def extent(path: Path, mark: int) -> Extent:
-    """What the file holds, without a change to it; raises sqlite3.DatabaseError for one that cannot be read."""
+    """The extent of the file, read-only; raises sqlite3.DatabaseError for an unreadable one."""
     if not path.exists():
         return Extent()
     with closing(read_only(path)) as connection:
@@ -144,7 +144,7 @@ def extent(path: Path, mark: int) -> Extent:
 
 
 def columns_of(connection: sqlite3.Connection) -> str:
-    """The columns of a row, in a database of a version before the chain too; "" where there is no table."""
+    """The columns of a row, also in a database without the chain; "" where the table is missing."""
     names = [row[1] for row in connection.execute("PRAGMA table_info(entries)")]
     if not names:
         return ""
@@ -152,7 +152,7 @@ def columns_of(connection: sqlite3.Connection) -> str:
 
 
 def page(connection: sqlite3.Connection, *, start: int, columns: str = COLUMNS) -> list[Row]:
-    """Rows from the one that holds an index on."""
+    """Rows from the one with an index on."""
     return connection.execute(
         f"SELECT {columns} FROM entries WHERE first_index >= "
         "(SELECT COALESCE(MAX(first_index), 0) FROM entries WHERE first_index <= ?) ORDER BY first_index LIMIT ?",
@@ -161,7 +161,7 @@ def page(connection: sqlite3.Connection, *, start: int, columns: str = COLUMNS) 
 
 
 def verify_page(path: Path, checker: RowChecker) -> int | None:
-    """Check the next rows, read by a connection of their own; the bytes that they take, None after the last ones.
+    """Check the next rows on a separate connection; returns their bytes, None after the last ones.
 
     Raises Damaged. Trimming may have taken rows away since the page before: what begins the log now needs nothing
     before it.

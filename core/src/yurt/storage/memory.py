@@ -1,4 +1,4 @@
-"""A command log in memory: gone with the process, as a dev agent wants it."""
+"""A command log in memory, for a dev agent: lost with the process."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ KEPT_BATCHES = 256
 
 
 class MemoryLog(WithoutQuota):
-    """Keeps the newest `keep` entries (None: all until they are trimmed); reading a forgotten one raises Conflict."""
+    """Keeps the newest `keep` entries (None: all until they are trimmed); reading a deleted one raises Conflict."""
 
     def __init__(self, *, keep: int | None = KEPT_BATCHES) -> None:
         self._entries: deque[Entry] = deque(maxlen=keep)
@@ -26,7 +26,7 @@ class MemoryLog(WithoutQuota):
         self._closed = asyncio.Event()
 
     async def open(self) -> LogState:
-        """What the log holds; one that was closed may be opened again."""
+        """The log's state; a closed log may be opened again."""
         self._closed = asyncio.Event()
         return LogState(
             last_index=self._last_index,
@@ -37,7 +37,7 @@ class MemoryLog(WithoutQuota):
     async def append(
         self, first_index: int, commands: Sequence[AnyCommand], encoded: Sequence[msgspec.Raw] = ()
     ) -> None:
-        """Keep the commands."""
+        """Append the commands in memory."""
         if self._closed.is_set():
             raise Conflict("the command log is closed")
         if first_index != self._last_index + 1:
@@ -47,7 +47,7 @@ class MemoryLog(WithoutQuota):
             self._last_index += len(commands)
 
     async def entries(self, after: int) -> AsyncIterator[Entry]:
-        """The entries that hold a command above `after`; raises Conflict when they were forgotten."""
+        """The entries with a command above `after`; raises Conflict when they were deleted."""
         first = self._entries[0].first_index if self._entries else self._last_index + 1
         if after + 1 < first:
             raise LogTrimmed(f"the command log begins at index {first}, what follows index {after} was forgotten")
@@ -56,30 +56,30 @@ class MemoryLog(WithoutQuota):
                 yield entry
 
     async def follow(self, after: int) -> AsyncIterator[Entry]:
-        """The entries that there are; nobody else appends."""
+        """The stored entries; there is no other writer."""
         closed = self._closed
         async for entry in self.entries(after):
             yield entry
         await closed.wait()
 
     async def campaign(self) -> AsyncIterator[Leadership]:
-        """Leads from the start; ends when the log is closed."""
+        """Lead from the start, until the log is closed."""
         closed = self._closed
         yield Leadership(is_leader=True)
         await closed.wait()
 
     async def resign(self, to: str = "") -> None:
-        """There is no other server; raises Invalid when one is named."""
+        """No effect without a name, since there is no other server; raises Invalid for a named one."""
         if to:
             raise Invalid(f'there is no server "{to}" to lead: this one keeps the log by itself')
 
     async def confirm(self) -> None:
-        """Leads until it is closed; raises Unavailable afterwards."""
+        """Succeeds until the log is closed; raises Unavailable afterwards."""
         if self._closed.is_set():
             raise Unavailable("the command log is closed")
 
     async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
-        """Keep the newest snapshot."""
+        """Store the newest snapshot."""
         self._snapshot = (index, tuple(chunks))
 
     async def load_snapshot(self, up_to: int | None = None) -> tuple[int, Iterable[bytes]] | None:
@@ -88,14 +88,14 @@ class MemoryLog(WithoutQuota):
         return found if found is None or up_to is None or found[0] <= up_to else None
 
     async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
-        """Forget entries that lie more than `keep` below."""
+        """Delete entries more than `keep` below an index."""
         while self._entries and self._entries[0].last_index < below - keep:
             self._entries.popleft()
 
     async def scrub(self) -> str:
-        """Nothing lies on a disk."""
+        """Nothing to verify without a disk."""
         return ""
 
     async def close(self) -> None:
-        """End the campaign; the entries stay for another `open` of the same object."""
+        """End the campaign; the entries remain for another `open` of the same object."""
         self._closed.set()

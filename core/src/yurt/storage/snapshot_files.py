@@ -1,4 +1,4 @@
-"""Snapshot files: `<index>.snapshot`, written under a temporary name and put in place when durable.
+"""Snapshot files: `<index>.snapshot`, written under a temporary name and renamed when durable.
 
 A file is a magic line, chunks each after its length (4 bytes, little endian), an end mark, and the digest of all
 before it. A file whose digest does not fit is passed over: the one before it and the log still lead to the same
@@ -36,7 +36,7 @@ _damaged: deque[tuple[str, int, int]] = deque(maxlen=8)
 
 
 def save(folder: Path, index: int, chunks: Iterable[bytes]) -> None:
-    """Write the snapshot at `index` and forget all but the newest two; blocks."""
+    """Write the snapshot at `index` and delete all but the newest two; blocks."""
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True)
         sync_folder(folder.parent)
@@ -55,20 +55,20 @@ def save(folder: Path, index: int, chunks: Iterable[bytes]) -> None:
 
 
 def newest_index(folder: Path) -> int:
-    """The index of the newest whole snapshot; 0 when there is none."""
+    """The index of the newest intact snapshot; 0 without one."""
     newest = newest_whole(folder)
     return 0 if newest is None else _index(newest)
 
 
 def newest_whole(folder: Path) -> Path | None:
-    """The newest file whose digest fits; what interrupted writes left behind is removed."""
+    """The newest file with a valid digest; removes incomplete writes."""
     for stray in folder.glob("*.tmp"):
         stray.unlink()
     return next((path for path in _files(folder) if _is_known_whole(path)), None)
 
 
 def fallback_index(folder: Path) -> int:
-    """The index from which the log must be kept: that of the second newest whole snapshot; 0 when there is none.
+    """The first index that the log must retain: that of the second newest intact snapshot; 0 without one.
 
     Both files are read again: one that was whole when it was written may not be so any more.
     """
@@ -77,12 +77,12 @@ def fallback_index(folder: Path) -> int:
 
 
 def damaged(folder: Path) -> list[Path]:
-    """The files whose digest does not fit; all of them are read."""
+    """The files with an invalid digest; reads all of them."""
     return [path for path in _files(folder) if not _is_known_whole(path, reads_again=True)]
 
 
 def load(folder: Path, up_to: int | None = None) -> tuple[int, Iterator[bytes]] | None:
-    """The newest whole snapshot (not above an index): its index, and its chunks read as they are asked for."""
+    """The newest intact snapshot (not above an index): its index, and its chunks, read on demand."""
     if up_to is None:
         newest = newest_whole(folder)
     else:
@@ -120,7 +120,7 @@ def _parts(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _is_known_whole(path: Path, *, reads_again: bool = False) -> bool:
-    """Whether the digest fits; a file that has not changed since it was read is not read again unless asked."""
+    """Whether the digest is valid; cached for unchanged files unless a fresh read is requested."""
     about = path.stat()
     seen = (str(path), about.st_size, about.st_mtime_ns)
     if seen in _whole and not reads_again:

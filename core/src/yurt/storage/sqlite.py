@@ -46,7 +46,7 @@ class SqliteLog(WithoutQuota):
         self._ended = asyncio.Event()
 
     async def open(self) -> LogState:
-        """Take the folder; raises Conflict when it is in use, has lost something or is of another format version."""
+        """Lock the folder; raises Conflict when it is in use, has lost entries or is of another format version."""
         assert self._worker is None, "the log is open already"
         self._folder = DataDir(self._path.parent, formats=sqlite_opening.FORMATS)
         try:
@@ -91,7 +91,7 @@ class SqliteLog(WithoutQuota):
             raise LogBroken(str(error)) from None
 
     async def entries(self, after: int) -> AsyncIterator[Entry]:
-        """The entries that hold a command above `after`; raises Conflict at one that is broken or missing."""
+        """The entries with a command above `after`; raises Conflict at a damaged or missing one."""
         position, checker = after + 1, RowChecker(after + 1)
         while True:
             page = await self._open_worker.call(partial(log_rows.page, start=position))
@@ -107,14 +107,14 @@ class SqliteLog(WithoutQuota):
             position = page[-1][0] + page[-1][1]
 
     async def follow(self, after: int) -> AsyncIterator[Entry]:
-        """The entries that there are; nobody else appends."""
+        """The stored entries; there is no other writer."""
         ended = self._ended
         async for entry in self.entries(after):
             yield entry
         await ended.wait()
 
     async def campaign(self) -> AsyncIterator[Leadership]:
-        """Leads from the start; lost when the disk failed; ends when the log is closed."""
+        """Lead from the start, until the disk fails or the log is closed."""
         ended = self._ended
         yield Leadership(is_leader=True)
         await ended.wait()
@@ -122,25 +122,25 @@ class SqliteLog(WithoutQuota):
             yield Leadership(is_leader=False)
 
     async def resign(self, to: str = "") -> None:
-        """There is no other server; raises Invalid when one is named."""
+        """No effect without a name, since there is no other server; raises Invalid for a named one."""
         if to:
             raise Invalid(f'there is no server "{to}" to lead: this one keeps the log by itself')
 
     async def confirm(self) -> None:
-        """Leads until the disk fails or the log is closed; raises Unavailable afterwards."""
+        """Succeeds until the disk fails or the log is closed; raises Unavailable afterwards."""
         if self._ended.is_set():
             raise Unavailable("the command log is closed or its disk failed")
 
     async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
-        """Store the state at `index`; the chunks are made in another thread."""
+        """Store the state at `index`; the chunks are encoded in another thread."""
         await asyncio.to_thread(snapshot_files.save, self._snapshots, index, chunks)
 
     async def load_snapshot(self, up_to: int | None = None) -> tuple[int, Iterable[bytes]] | None:
-        """The newest snapshot whose digest fits."""
+        """The newest snapshot with a valid digest."""
         return await asyncio.to_thread(snapshot_files.load, self._snapshots, up_to)
 
     async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
-        """Forget commands that lie more than `keep` below, and that two whole snapshots make needless.
+        """Delete commands more than `keep` below an index that two intact snapshots cover.
 
         Should the newest snapshot turn out to be damaged, the one before it and the log still lead to the same state.
         """
@@ -150,7 +150,7 @@ class SqliteLog(WithoutQuota):
             pass
 
     async def scrub(self) -> str:
-        """Read all entries and snapshots again, slowly; what is damaged, "" when nothing is."""
+        """Verify all entries and snapshots slowly; returns a description of the damage, "" for none."""
         for snapshot in await asyncio.to_thread(snapshot_files.damaged, self._snapshots):
             return f"the snapshot {snapshot} is damaged"
         checker = RowChecker(0)
@@ -166,7 +166,7 @@ class SqliteLog(WithoutQuota):
             return f"the database {self._path} can not be read: {error}"
 
     async def close(self) -> None:
-        """Give the folder up; calling it again does nothing."""
+        """Unlock the folder; may be called again."""
         worker, self._worker = self._worker, None
         self._ended.set()
         if worker is not None:
@@ -179,7 +179,7 @@ class SqliteLog(WithoutQuota):
             self._folder = None
 
     def _record(self) -> None:
-        """What was just committed is about to be acknowledged; called in the worker's thread."""
+        """Record a commit before it is acknowledged; called in the worker's thread."""
         if self._last != self._recorded and self._commit_index is not None:
             self._commit_index.write(self._last)
             self._recorded = self._last
@@ -204,7 +204,7 @@ class SqliteLog(WithoutQuota):
 
 
 def _add_chain(connection: sqlite3.Connection) -> None:
-    """The table of a version before the chain gets its column."""
+    """Add the chain column to a table of an earlier version."""
     if "chain" not in [row[1] for row in connection.execute("PRAGMA table_info(entries)")]:
         connection.execute("ALTER TABLE entries ADD COLUMN chain BLOB")
 

@@ -1,4 +1,4 @@
-"""What is checked before a log in SQLite is opened: that all that was acknowledged is there.
+"""Checks before a SQLite log is opened: all acknowledged entries must be present.
 
 Nothing is changed before the check has passed: a damaged write-ahead log is evidence, and the next writer would cut it.
 The commit index (`commit_index`) says what was acknowledged:
@@ -32,7 +32,7 @@ SNAPSHOTS: Final = "snapshots"
 
 
 class Opened(NamedTuple):
-    """What the folder holds: the log's rows, the newest whole snapshot, and what was acknowledged."""
+    """The content of the folder: the log's rows, the newest intact snapshot, and the acknowledged position."""
 
     rows: Extent
     snapshot: int
@@ -40,7 +40,7 @@ class Opened(NamedTuple):
 
 
 def advice(path: Path) -> str:
-    """What an operator does about a log that has lost something."""
+    """Advice to the operator of a log that has lost entries."""
     data_dir = path.parent.parent if path.parent.name == "server" else path.parent
     return (
         f"Restore {path.parent} from a copy; or start with an empty data_dir and "
@@ -50,13 +50,13 @@ def advice(path: Path) -> str:
 
 
 def lost(path: Path, first: int, last: int, why: str) -> Conflict:
-    """Acknowledged commands are missing."""
+    """The error for missing acknowledged commands."""
     which = f"command {last} is" if first == last else f"commands {first} to {last} are"
     return Conflict(f"the log {path} has lost what it acknowledged: {which} missing ({why}). {advice(path)}")
 
 
 def check(folder: DataDir, path: Path) -> Opened:
-    """Check the folder of a log, and make a new or an old one ready; blocks. Raises Conflict for what is lost."""
+    """Check the folder of a log and initialise a new or old one; blocks. Raises Conflict for lost entries."""
     snapshot = snapshot_files.newest_index(path.parent / SNAPSHOTS)
     mark = _acknowledged(folder, path)
     if mark is None:
@@ -83,7 +83,7 @@ def check(folder: DataDir, path: Path) -> Opened:
 
 
 def _acknowledged(folder: DataDir, path: Path) -> Mark | None:
-    """The commit index; None for a folder that has none yet. Raises Conflict where there must be one."""
+    """The commit index; None for a folder without one. Raises Conflict where it must exist."""
     problem = f"the commit index {path.parent / commit_index.NAME} is gone"
     try:
         mark = commit_index.load(path.parent)
@@ -105,7 +105,7 @@ def _has_log(path: Path) -> bool:
 
 
 def _begin(folder: DataDir, path: Path, snapshot: int) -> Opened:
-    """A new folder, or one of the format before, gets its commit index, and only then the format that asks for it."""
+    """Create the commit index of a new or old folder, and only then raise the format that requires it."""
     try:
         rows = extent(path, 0)
     except sqlite3.DatabaseError as error:
@@ -143,7 +143,7 @@ def _why_short(path: Path, rows: Extent) -> str:
 
 
 def _without_rows(path: Path, rows: Extent, snapshot: int) -> Extent:
-    """The log ends where a snapshot reaches beyond: what is left of it leads nowhere."""
+    """Discard the rows of a log that ends before its newest snapshot."""
     if rows.last or not path.exists():
         log.warning("the log has lost its end, a snapshot holds all of it and the log begins anew: "
                     "log=%s last=%d snapshot=%d", path, rows.last, snapshot)  # fmt: skip

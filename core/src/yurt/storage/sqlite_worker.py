@@ -1,4 +1,4 @@
-"""One thread that owns one SQLite database; callers hand it functions and wait for their answers.
+"""One thread that owns one SQLite database; callers submit functions and await their results.
 
 All that waits when the thread is free runs in one transaction (group commit): a disk flush serves as many callers
 as came while the one before was under way. A function that raises loses its own changes alone. When the commit
@@ -33,12 +33,12 @@ class _Call(NamedTuple):
 
 
 class SqliteWorker:
-    """A database in WAL mode with synchronous=FULL: what a call wrote is durable when the call returns."""
+    """A database in WAL mode with synchronous=FULL: a call's writes are durable when it returns."""
 
     def __init__(
         self, path: Path | None, *, schema: str, name: str, on_commit: Callable[[], None] | None = None
     ) -> None:
-        """Open or make the database; None keeps it in memory. Raises Conflict when the file can not be read as one.
+        """Open or create the database; None keeps it in memory. Raises Conflict when the file is not a database.
 
         `on_commit` runs in the worker's thread after each commit and before anybody is answered; when it fails nobody's
         changes are acknowledged.
@@ -54,11 +54,11 @@ class SqliteWorker:
 
     @property
     def failure(self) -> str:
-        """Why the worker acknowledges nothing any more; empty while all is well."""
+        """Why the worker refuses further calls; empty while it works."""
         return self._failure or (CLOSED if self._is_closed else "")
 
     async def call(self, run: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a function in the next transaction; what it wrote is durable when this returns."""
+        """Run a function in the next transaction; its writes are durable on return."""
         if self.failure:
             raise Unavailable(self.failure)
         loop = asyncio.get_running_loop()
@@ -67,7 +67,7 @@ class SqliteWorker:
         return await answer
 
     async def close(self) -> None:
-        """Finish what waits and close the file; calling it again does nothing."""
+        """Finish pending calls and close the file; may be called again."""
         self._is_closed = True
         self._calls.put(None)
         await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
@@ -139,7 +139,7 @@ class SqliteWorker:
             _tell(call, result, error_found)
 
     def _run_one(self, call: _Call, *, is_alone: bool) -> tuple[Any, Exception | None]:
-        """Run a function; alone in its transaction it needs no savepoint, which would be two more waits for the GIL."""
+        """Run a function; alone in its transaction it needs no savepoint, which would cost two more GIL waits."""
         if not is_alone:
             self._connection.execute("SAVEPOINT one")
         try:

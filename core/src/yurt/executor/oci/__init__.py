@@ -1,1 +1,1 @@
-"""Isolated tasks for an OCI runtime: bundle, permitted isolation, system call filter, hidden paths, calls of runc."""
+"""Isolated tasks for an OCI runtime: bundle, permitted isolation, system call filter, hidden paths, runc calls."""

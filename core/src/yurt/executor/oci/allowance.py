@@ -1,4 +1,4 @@
-"""What an isolated task may ask for, measured against what the agent's configuration allows. Pure.
+"""Checks the isolation that a task requests against the agent's configuration. Pure.
 
 The options are read after interpolation, on the client, so that no variable can smuggle in what the job file did not
 show. Everything that is not allowed by name is refused with the option that would allow it.
@@ -34,7 +34,7 @@ CAPABILITIES = frozenset((
 
 
 class UserRules(Value):
-    """As whom tasks never run: names, and ranges of ids."""
+    """Users that tasks must not run as: names and ranges of ids."""
 
     names: tuple[str, ...] = ()
     uids: tuple[range, ...] = ()
@@ -50,12 +50,12 @@ def denied_names(driver: str, options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def words(text: str) -> tuple[str, ...]:
-    """`"a, b"` as its words."""
+    """The words of a comma-separated text such as `"a, b"`."""
     return tuple(filter(None, (word.strip() for word in text.split(","))))
 
 
 def parse_ranges(text: str, *, option: str) -> tuple[range, ...]:
-    """`"0,10-20"` as ranges of ids, ends included; raises Invalid."""
+    """`"0,10-20"` as inclusive ranges of ids; raises Invalid."""
     ranges = []
     for part in words(text):
         first, _, last = part.partition("-")
@@ -84,12 +84,12 @@ def check_user(rules: UserRules, user: str, *, ids: UserIds, denied_ids: Mapping
 
 
 def first_in(ids: Iterable[int], ranges: tuple[range, ...]) -> int | None:
-    """The first id that lies in one of the ranges."""
+    """The first id within one of the ranges."""
     return next((each for each in ids if any(each in span for span in ranges)), None)
 
 
 def capability_names(given: Iterable[str], *, option: str) -> frozenset[str]:
-    """Capabilities as `net_raw`, however they were written; `all` is all of them; raises DriverError."""
+    """Capabilities in canonical form, such as `net_raw`; `all` stands for all of them; raises DriverError."""
     names = {name.strip().lower().removeprefix("cap_") for name in given}
     unknown = sorted(names - CAPABILITIES - {ALL})
     if unknown:
@@ -98,7 +98,7 @@ def capability_names(given: Iterable[str], *, option: str) -> frozenset[str]:
 
 
 def capabilities(*, allowed: Iterable[str], add: Iterable[str], drop: Iterable[str]) -> Rights:
-    """The rights of a task.
+    """The capabilities of a task.
 
     As root it has the allowed part of the defaults, less `drop`, with `add`; as another user only what `add` names.
     """
@@ -120,7 +120,7 @@ def kernel_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def namespace_mode(asked: str, *, option: str, default: str, allowed: Iterable[str] = ()) -> str:
-    """`private` or `host`: what the task asks for, else the default; `host` only where the agent has it."""
+    """`private` or `host`: the task's request, else the default; `host` only where the agent allows it."""
     mode = asked or default
     if mode not in (PRIVATE, HOST):
         raise DriverError(f'{option} must be "private" or "host", not "{mode}"')
@@ -134,7 +134,7 @@ def namespace_mode(asked: str, *, option: str, default: str, allowed: Iterable[s
 
 
 def is_filtered(asked: str, *, default: str, allowed: Iterable[str]) -> bool:
-    """Whether the system calls of a task are filtered: what it asks for, else the default."""
+    """Whether a task's system calls are filtered: the task's request, else the default."""
     mode = asked or default
     if mode not in (DEFAULT, UNCONFINED):
         raise DriverError(f'seccomp must be "{DEFAULT}" or "{UNCONFINED}", not "{mode}"')
@@ -147,7 +147,7 @@ def is_filtered(asked: str, *, default: str, allowed: Iterable[str]) -> bool:
 
 
 def check_host_ids(first: int, count: int) -> None:
-    """Refuse a range of host ids that cannot be that of user namespaces; raises Invalid. A `first` of 0 is none."""
+    """Refuse an invalid range of host ids for user namespaces; raises Invalid. A `first` of 0 means no range."""
     if first < 0 or count < 1 or first + count > USER_IDS:
         raise Invalid(
             f"user_namespace: {count} ids from {first} on are no range of ids; set first_host_id to the first id of "
@@ -156,7 +156,7 @@ def check_host_ids(first: int, count: int) -> None:
 
 
 def id_map(asked: str, *, default: str, allowed: Iterable[str], first: int, count: int) -> IdMap | None:
-    """The user namespace of a task: what it asks for, else the default; none for "host"."""
+    """The user namespace of a task: the task's request, else the default; None for "host"."""
     if namespace_mode(asked, option="userns_mode", default=default, allowed=allowed) == HOST:
         return None
     if not first:

@@ -1,4 +1,4 @@
-"""The pure step from an isolated task to an OCI runtime configuration (runtime-spec 1.0).
+"""Builds the OCI runtime configuration (runtime-spec 1.0) of an isolated task. Pure.
 
 The task's own directory is the root of its file system, as in Nomad's chroot; but instead of copies it gets bind
 mounts: folders of the host read-only, `/alloc` writable, and `/local`, `/secrets`, `/tmp` are there already, being
@@ -46,7 +46,7 @@ UNLESS_HARMFUL = ("nosuid", "nodev")
 
 
 class Bind(Value):
-    """A file or folder of the host at a place of the task's file system."""
+    """A host file or folder mounted into the task's file system."""
 
     source: str
     target: str
@@ -55,7 +55,7 @@ class Bind(Value):
 
 
 class DeviceFile(Value):
-    """A device node that a task sees at `path`: kind ("c" or "b"), numbers, mode bits, owner, rights of "rwm"."""
+    """A device node of a task at `path`: kind ("c" or "b"), numbers, mode bits, owner, permissions of "rwm"."""
 
     path: str
     kind: str
@@ -68,7 +68,7 @@ class DeviceFile(Value):
 
 
 class Rights(Value):
-    """Capabilities as `CAP_NET_RAW`: those of a task that is root, and those that one of another user asked for."""
+    """Capabilities as `CAP_NET_RAW`: of a root task, and those that a task of another user requested."""
 
     of_root: tuple[str, ...] = ()
     of_others: tuple[str, ...] = ()
@@ -79,13 +79,13 @@ class Rights(Value):
 
 
 class IdMap(Value):
-    """The user namespace of a task: its ids from 0 on are those of the host from `first_host_id` on."""
+    """The user namespace of a task: its ids from 0 map to the host's from `first_host_id`."""
 
     first_host_id: int
     count: int
 
     def on_host(self, ids: UserIds) -> UserIds:
-        """The ids that the host sees."""
+        """The ids as the host sees them."""
         groups = tuple(self.first_host_id + each for each in ids.groups)
         return UserIds(uid=self.first_host_id + ids.uid, gid=self.first_host_id + ids.gid, groups=groups)
 
@@ -102,7 +102,7 @@ class Machine(Value):
 
 
 class ContainerSpec(Value):
-    """An isolated task: `process` as seen from inside (folder, command, user), what it sees and what it may do.
+    """An isolated task: `process` as seen from inside (folder, command, user), its mounts and its permissions.
 
     `host` is what it sees of the machine's own folders, `binds` is what was given to it.
     `is_32bit`: its command is of half the machine's word size.
@@ -130,7 +130,7 @@ class ContainerSpec(Value):
 
     @classmethod
     def of_task(cls, request: TaskRequest, argv: tuple[str, ...], *, host: tuple[Bind, ...]) -> ContainerSpec:
-        """The command in the task's directory, with its variables, logs, user, limits, network, and what of the `host`
+        """The command in the task's directory, with its variables, logs, user, limits, network, and those of the `host`
         it sees.
         """
         env = {"PATH": DEFAULT_PATH, **request.env}
@@ -160,7 +160,7 @@ def volume_bind(mount: Mount) -> Bind:
 
 
 def container_id(task_id: str) -> str:
-    """A name that runtimes accept, different for different tasks."""
+    """A valid container name for runtimes, unique per task."""
     digest = hashlib.blake2b(task_id.encode(), digest_size=8).hexdigest()
     return f"{re.sub(r'[^A-Za-z0-9_.-]', '.', task_id)[:CONTAINER_NAME_LENGTH_MAX].lstrip('.-')}-{digest}"
 
@@ -168,7 +168,7 @@ def container_id(task_id: str) -> str:
 def oci_config(
     spec: ContainerSpec, *, argv: tuple[str, ...], user: UserIds, cgroup_path: str, machine: Machine
 ) -> dict[str, Any]:
-    """The whole `config.json` of a task; limits are not in it, for the task's shim sets them on the cgroup.
+    """The complete `config.json` of a task; limits are omitted, since the task's shim sets them on the cgroup.
 
     A kernel that cannot make a whole tree of mounts read-only (before 5.12) shows of each of the host's folders only
     its own file system.
@@ -194,7 +194,7 @@ def oci_config(
 
 
 def filter_of(spec: ContainerSpec, user: UserIds, machine: Machine) -> dict[str, Any]:
-    """The filter of the task's system calls, if it has one."""
+    """The task's system call filter, if it has one."""
     if not spec.is_filtered or not machine.runs_filters:
         return {}
     held = frozenset(spec.rights.of(user.uid))
@@ -203,7 +203,7 @@ def filter_of(spec: ContainerSpec, user: UserIds, machine: Machine) -> dict[str,
 
 
 def id_mappings(id_map: IdMap | None) -> dict[str, Any]:
-    """The ids of a user namespace, if there is one: the same for users and groups."""
+    """The id mappings of a user namespace, if any: equal for users and groups."""
     if id_map is None:
         return {}
     row = {"containerID": 0, "hostID": id_map.first_host_id, "size": id_map.count}
@@ -217,7 +217,7 @@ def device_entry(file: DeviceFile) -> dict[str, Any]:
 
 
 def device_rule(file: DeviceFile) -> dict[str, Any]:
-    """What the task's cgroup lets it do with a device."""
+    """The cgroup rule for a device of the task."""
     return {"allow": True, "type": file.kind, "major": file.major, "minor": file.minor, "access": file.rights}
 
 
@@ -235,7 +235,7 @@ def oci_process(spec: ContainerSpec, *, argv: tuple[str, ...], user: UserIds) ->
 
 
 def capability_sets(rights: Rights, user: UserIds) -> dict[str, list[str]]:
-    """The capabilities of a process in each set.
+    """The capability sets of a process.
 
     Root gets them anew with each program, as far as the bounding set goes. Another user keeps them over an exec only
     through the ambient set, which wants them inheritable as well; with nothing asked for, every set is empty.
@@ -246,7 +246,7 @@ def capability_sets(rights: Rights, user: UserIds) -> dict[str, list[str]]:
 
 
 def system_mounts(spec: ContainerSpec) -> list[dict[str, Any]]:
-    """/proc, /dev and /sys; what the host's IPC namespace holds is bound in when it is shared."""
+    """/proc, /dev and /sys; a shared IPC namespace binds the host's."""
     return [
         mount("/proc", "proc", "proc", "nosuid", "noexec", "nodev"),
         mount("/dev", "tmpfs", "tmpfs", "nosuid", "strictatime", "mode=755", "size=65536k"),
@@ -258,14 +258,14 @@ def system_mounts(spec: ContainerSpec) -> list[dict[str, Any]]:
 
 
 def sys_mount(spec: ContainerSpec) -> dict[str, Any]:
-    """/sys: that of the host for a user namespace, which gets none of its own while its network is another's."""
+    """/sys: the host's for a user namespace, which cannot mount its own when its network belongs to another."""
     if spec.id_map is not None:
         return mount("/sys", "bind", "/sys", "rbind", "rro", "nosuid", "noexec", "nodev")
     return mount("/sys", "sysfs", "sysfs", "nosuid", "noexec", "nodev", "ro")
 
 
 def ipc_mounts(*, is_shared: bool) -> list[dict[str, Any]]:
-    """Shared memory and message queues: the task's own, or the host's."""
+    """Shared memory and message queues: private or the host's."""
     if is_shared:
         return [bind_mount(Bind(source="/dev/shm", target="/dev/shm", is_writable=True))]
     size = f"size={SHM_SIZE_MB}m"
@@ -276,12 +276,12 @@ def ipc_mounts(*, is_shared: bool) -> list[dict[str, Any]]:
 
 
 def mount(target: str, kind: str, source: str, *options: str) -> dict[str, Any]:
-    """A mount as the runtime reads it."""
+    """A mount in the runtime's format."""
     return {"destination": target, "type": kind, "source": source, "options": list(options)}
 
 
 def bind_mount(bind: Bind, is_recursive: bool = True) -> dict[str, Any]:
-    """A bind with all that is mounted below its source, read-only throughout unless it is writable."""
+    """A bind mount including the mounts below its source; recursively read-only unless writable."""
     read_only = ("rbind", "rro") if is_recursive else ("bind", "ro")
     options = ("rbind", "rw") if bind.is_writable else read_only
     propagation = (bind.propagation,) if bind.propagation else ()

@@ -1,4 +1,4 @@
-"""Calls of `runc`: find it, run a command in a container, delete one. Each call is a process of some 20 ms."""
+"""Calls of `runc`: find it, run a command in a container, delete one. Each call is a process that takes about 20 ms."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class RuncMessage(msgspec.Struct, frozen=True):
 
 
 def failure_in(log: str) -> str:
-    """What runc says of its failure; empty when it had none."""
+    """The failure in runc's log; empty without one."""
     found = ""
     for line in log.splitlines():
         with contextlib.suppress(msgspec.DecodeError):
@@ -52,7 +52,7 @@ def failure_in(log: str) -> str:
 
 
 def read_failure(log_file: Path) -> str:
-    """The failure that a log file tells of, if any."""
+    """The failure in a log file, if any."""
     try:
         return failure_in(log_file.read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -60,7 +60,7 @@ def read_failure(log_file: Path) -> str:
 
 
 class Runc:
-    """runc with the folder in which it keeps its containers."""
+    """runc with the folder of its containers."""
 
     def __init__(self, program: str, folder: Path) -> None:
         self.program = program
@@ -68,16 +68,16 @@ class Runc:
         self._filter_problem: str | None = None
 
     def command(self, *words: str, log_file: Path | None = None) -> tuple[str, ...]:
-        """A command line of runc."""
+        """A runc command line."""
         log = ("--log", str(log_file), "--log-format", "json") if log_file else ()
         return (self.program, "--root", str(self.folder), *log, *words)
 
     def knows(self, container: str) -> bool:
-        """Whether runc keeps anything of a container."""
+        """Whether runc has any record of a container."""
         return (self.folder / container).exists()
 
     async def filter_problem(self) -> str:
-        """Why runc filters no system calls; empty when it does. The answer is asked for once."""
+        """Why runc cannot filter system calls; empty when it can. Queried once."""
         if self._filter_problem is None:
             result = await self._call((self.program, "--version"), timeout=CALL_LIMIT)
             is_able = SECCOMP_LIBRARY in result.stdout
@@ -85,7 +85,7 @@ class Runc:
         return self._filter_problem
 
     async def delete(self, container: str) -> None:
-        """Kill a container and free all that it holds; one that is not there is no error."""
+        """Kill a container and free its resources; an absent one is no error."""
         if not self.knows(container):
             return
         result = await self._call(self.command("delete", "--force", container), timeout=CALL_LIMIT)
@@ -96,7 +96,7 @@ class Runc:
     async def exec_stream(
         self, container: str, process: dict[str, Any], *, scratch: Path, tty: bool
     ) -> ProcessSession:  # fmt: skip
-        """Begin a process in a container; raises DriverError when it cannot be run."""
+        """Start a process in a container; raises DriverError when it cannot run."""
         base = scratch / f"exec-{secrets.token_hex(8)}"  # files of an agent that was killed may be there still
         process_file, pid_file, log_file = (base.with_suffix(suffix) for suffix in (".json", ".pid", ".log"))
         write_private(process_file, msgspec.json.encode({**process, "terminal": tty}))
@@ -120,7 +120,7 @@ class Runc:
         return session
 
     async def _call(self, words: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-        """Run runc to its end; killed, and TimeoutError, after `timeout`."""
+        """Run runc to its end; kills it and raises TimeoutError after `timeout`."""
         process = await asyncio.create_subprocess_exec(
             *words,
             stdin=asyncio.subprocess.DEVNULL,
@@ -140,7 +140,7 @@ class Runc:
 
 
 def pids_in(pid_file: Path) -> list[int]:
-    """The pid that a file names, if there is one."""
+    """The pid in a file, if any."""
     try:
         return [int(pid_file.read_text(encoding="ascii"))]
     except (OSError, ValueError):
@@ -148,7 +148,7 @@ def pids_in(pid_file: Path) -> list[int]:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a file that only the agent's user may read: it holds a task's environment."""
+    """Write a file that only the agent's user can read, since it holds a task's environment."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
         file.write(data)

@@ -1,4 +1,4 @@
-"""The filter of system calls that isolated tasks run under, as an OCI runtime reads it. Pure.
+"""The system call filter of isolated tasks, in the format of an OCI runtime. Pure.
 
 Everything is refused with EPERM but what `syscalls` lists. Four calls are judged by their arguments: `clone` and
 `unshare` may not make name spaces, `personality` takes the harmless values, `socket` makes no socket of the kernel's
@@ -42,7 +42,7 @@ TRACING_SINCE = (4, 8)
 def encoded(
     machine: str, kernel: tuple[int, int], capabilities: frozenset[str], *, with_32bit: bool = False
 ) -> msgspec.Raw:
-    """The filter as JSON, made once for each set of capabilities."""
+    """The filter as JSON, cached for each set of capabilities."""
     made = profile(machine=machine, kernel=kernel, capabilities=capabilities, with_32bit=with_32bit)
     return msgspec.Raw(msgspec.json.encode(made))
 
@@ -50,7 +50,7 @@ def encoded(
 def profile(
     *, machine: str, kernel: tuple[int, int], capabilities: Iterable[str], with_32bit: bool = False
 ) -> dict[str, Any]:
-    """The filter of a task that has these capabilities, as `linux.seccomp` of an OCI configuration."""
+    """The filter of a task with these capabilities, as `linux.seccomp` of an OCI configuration."""
     opened = {name for each in capabilities for name in BY_CAPABILITY.get(each, ())}
     opened |= set(OTHER_PROCESSES) if kernel >= TRACING_SINCE else set()
     unknown = {"names": ["clone3"], "action": REFUSE, "errnoRet": errno.ENOSYS}
@@ -66,7 +66,7 @@ def profile(
 
 
 def judged(machine: str) -> list[dict[str, Any]]:
-    """The rules that look at arguments."""
+    """The rules with conditions on arguments."""
     flags = 1 if machine in SWAPPED_CLONE else 0
     return [
         rule(["clone"], argument(MASKED, NEW_NAMESPACES, 0, index=flags)),
@@ -79,7 +79,7 @@ def judged(machine: str) -> list[dict[str, Any]]:
 
 
 def rule(names: list[str], *arguments: dict[str, Any]) -> dict[str, Any]:
-    """Calls that are allowed, if their arguments are like this."""
+    """A rule that allows calls, optionally with conditions on their arguments."""
     return {"names": names, "action": ALLOW, **({"args": list(arguments)} if arguments else {})}
 
 

@@ -1,4 +1,4 @@
-"""Which paths of the folders that a task sees of its host show nothing inside, for they hold secrets of the host.
+"""Paths below host folders visible to a task that must be hidden, since they hold secrets of the host.
 
 Known places of keys and passwords and what the agent names as its own are hidden from every task. A task that may read
 what the mode of a file denies (root, say) is also shown no file of /etc that others cannot read: the next program that
@@ -33,7 +33,7 @@ HIDDEN_MAX = 1_000
 
 
 def hidden_paths(host: Iterable[Bind], own: Iterable[str], *, rights: Iterable[str]) -> tuple[str, ...]:
-    """The paths inside a task that show nothing; raises DriverError when there are too many."""
+    """The hidden paths inside a task; raises DriverError when there are too many."""
     shown = [(os.path.realpath(each.source), each.target) for each in host]
     secrets = [os.path.realpath(path) for pattern in KNOWN for path in expanded(pattern)]
     secrets += [os.path.realpath(path) for path in own if os.path.lexists(path)]
@@ -50,33 +50,33 @@ def hidden_paths(host: Iterable[Bind], own: Iterable[str], *, rights: Iterable[s
 
 
 def expanded(pattern: str) -> list[str]:
-    """The files of a pattern that exist."""
+    """The existing files that match a pattern."""
     if "*" in pattern:
         return glob.glob(pattern)
     return [pattern] if os.path.lexists(pattern) else []
 
 
 def related(path: str, other: str) -> bool:
-    """Whether one of two paths is, or lies in, the other."""
+    """Whether two paths are equal or one contains the other."""
     return f"{path}/".startswith(f"{other.rstrip('/')}/") or f"{other}/".startswith(f"{path.rstrip('/')}/")
 
 
 def places(path: str, shown: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Where a path of the host is inside; one that the operator shows by its very name is meant to be seen."""
+    """The paths of a host path inside; one that the operator lists by its exact name stays visible."""
     for source, target in shown:
         if path.startswith(f"{source.rstrip('/')}/"):
             yield f"{target.rstrip('/')}/{path[len(source.rstrip('/')) + 1 :]}"
 
 
 def folders_above(path: str) -> Iterator[str]:
-    """The folders that a path lies in, the nearest first."""
+    """The folders that contain a path, the nearest first."""
     while path not in ("", "/"):
         path = os.path.dirname(path)
         yield path
 
 
 def unreadable(folder: str) -> list[str]:
-    """What lies below a folder and only its owner or group can read; a closed folder stands for all in it.
+    """Paths below a folder that only their owner or group can read; a closed folder stands for its content.
 
     Raises DriverError when there is too much to look at.
     """
@@ -96,7 +96,7 @@ def unreadable(folder: str) -> list[str]:
 
 
 def modes_in(folder: str) -> list[tuple[str, int]]:
-    """The paths in a folder with their modes; links are none, and neither is what has just gone."""
+    """The paths in a folder with their modes, without links and without files removed meanwhile."""
     try:
         with os.scandir(folder) as entries:
             found = [(entry.path, mode_of(entry)) for entry in entries]
@@ -112,7 +112,7 @@ def is_open(mode: int) -> bool:
 
 
 def mode_of(entry: os.DirEntry[str]) -> int:
-    """The mode of an entry itself, links not followed; 0 when it has just gone."""
+    """The mode of an entry, links not followed; 0 when it was removed meanwhile."""
     try:
         return entry.stat(follow_symlinks=False).st_mode
     except OSError:

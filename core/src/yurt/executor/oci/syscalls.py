@@ -1,4 +1,4 @@
-"""The system calls of Linux that isolated tasks may make, by purpose, and those that a capability opens.
+"""The Linux system calls that isolated tasks may make, by purpose, and those that a capability adds.
 
 What is in neither table is refused to every task: kernel keyrings, userfaultfd and io_uring have no name space or a
 long record of holes, and the rest is obsolete. Names are those of x86, x86-64, ARM and ARM64; each machine has some.

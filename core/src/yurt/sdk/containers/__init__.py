@@ -1,4 +1,4 @@
-"""What drivers of container engines share, for Docker, Podman and any other that speaks HTTP at a socket.
+"""Shared code for drivers of container engines: Docker, Podman and any other with an HTTP API on a socket.
 
 An engine is the truth about its containers; a driver only asks it. This package has the way to an engine (`engine`),
 the eye on it (`watch`), the states of the containers that are tasks (`tasks`), their log files (`logfiles`), the

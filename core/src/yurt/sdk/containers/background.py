@@ -1,4 +1,4 @@
-"""The work that a driver does between calls: named tasks with one owner, all ended by `close`."""
+"""Background work of a driver between calls: named tasks with one owner, all ended by `close`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class DriverTasks:
         self.tasks: set[asyncio.Task[Any]] = set()
 
     def start(self, name: str, work: Work) -> asyncio.Task[None]:
-        """Run something beside; an exception is logged and ends this work alone."""
+        """Run a coroutine in the background; an exception is logged and ends only this task."""
         task = asyncio.get_running_loop().create_task(self._run(name, work), name=name)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
         return task
 
     def promise(self, name: str, work: Callable[[], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
-        """Run something beside that has a result; whoever waits for it may give up, and the work goes on."""
+        """Run a coroutine with a result in the background; it continues when its caller stops waiting."""
         made: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         made.add_done_callback(lambda done: done.cancelled() or done.exception())
 
@@ -54,7 +54,7 @@ class DriverTasks:
             log.exception("%s driver: %s failed", self.owner, name)
 
     async def close(self) -> None:
-        """End all work, and wait until it has ended."""
+        """Cancel all tasks and wait until they have ended."""
         tasks = list(self.tasks)
         for task in tasks:
             task.cancel()

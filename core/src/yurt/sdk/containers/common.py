@@ -1,4 +1,4 @@
-"""Facts and checks that are the same for every container engine; pure but for the reading of two small files."""
+"""Facts and checks common to all container engines; pure but for the reading of two small files."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ UNKNOWN_MHZ = 1000.0
 
 
 def wall_clock() -> UnixNano:
-    """The system's clock, where the agent gives none."""
+    """The system's clock; the default where the agent provides none."""
     return UnixNano(time.time_ns())  # noqa: TID251 - a driver that is used without an agent
 
 
 def owner_of(state_dir: str) -> str:
-    """The mark of a client's containers, on an engine that others use too."""
+    """The label value that marks this client's containers on a shared engine."""
     return hashlib.blake2b(os.path.abspath(state_dir).encode(), digest_size=8).hexdigest()
 
 
@@ -61,7 +61,7 @@ def merged(entries: Iterable[dict[str, str]]) -> dict[str, str]:
 
 
 def parse_stamp(text: bytes) -> int:
-    """An RFC 3339 time in nanoseconds since 1970; 0 when it is none."""
+    """An RFC 3339 time in nanoseconds since 1970; 0 for an invalid one."""
     found = STAMP.match(text)
     if not found:
         return 0
@@ -71,7 +71,7 @@ def parse_stamp(text: bytes) -> int:
 
 
 def zone_seconds(zone: bytes) -> int:
-    """The distance of a time zone from UTC."""
+    """The offset of a time zone from UTC."""
     if zone == b"Z":
         return 0
     sign = -1 if zone.startswith(b"-") else 1
@@ -79,7 +79,7 @@ def zone_seconds(zone: bytes) -> int:
 
 
 def signal_name(text: str) -> str:
-    """A signal that engines know too; raises DriverError for others."""
+    """The canonical name of a signal that engines accept; raises DriverError for others."""
     name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
     if name not in SIGNALS:
         raise DriverError(f'"{text}" is no signal; write for example SIGHUP or SIGTERM')
@@ -87,19 +87,19 @@ def signal_name(text: str) -> str:
 
 
 def signal_in(exit_code: int) -> int:
-    """The signal that engines fold into an exit code, as a shell does: 137 is 128 + 9."""
+    """The signal encoded in an exit code, as shells do: 137 is 128 + 9."""
     return exit_code - SIGNAL_BASE if SIGNAL_BASE < exit_code <= SIGNAL_BASE + SIGNAL_MAX else 0
 
 
 def cap_name(text: str) -> str:
-    """`CAP_NET_RAW` and `net_raw` alike."""
+    """The canonical capability name, the same for `CAP_NET_RAW` and `net_raw`."""
     return text.strip().lower().removeprefix("cap_")
 
 
 def capabilities(
     cap_add: Iterable[str], cap_drop: Iterable[str], *, allow_caps: Iterable[str], plugin: str
 ) -> tuple[str, ...]:
-    """The capabilities of a container: the usual ones that are allowed, less `cap_drop`, and `cap_add`."""
+    """The capabilities of a container: the allowed defaults, less `cap_drop`, plus `cap_add`."""
     allowed = {cap_name(each) for each in allow_caps}
     added, dropped = {cap_name(each) for each in cap_add}, {cap_name(each) for each in cap_drop}
     refused = [] if "all" in allowed else sorted(added - allowed)
@@ -117,7 +117,7 @@ def capabilities(
 
 @functools.cache
 def core_mhz() -> float:
-    """MHz of one core; a task's MHz divided by it are the cores that it may use under a hard limit."""
+    """MHz of one core; a task's MHz divided by it give its cores under a hard limit."""
     try:
         return max(1.0, float(MAX_FREQUENCY.read_text()) / 1000)
     except (OSError, ValueError):
@@ -130,7 +130,7 @@ def core_mhz() -> float:
 
 
 def pids_limit(asked: int, most: int) -> int:
-    """A task's limit of processes, at most the agent's."""
+    """The process limit of a task, capped by the agent's."""
     if most > 0 and asked > most:
         raise DriverError(f"pids_limit = {asked} exceeds the {most} that this client allows (pids_limit of its plugin)")
     return asked or most
@@ -146,7 +146,7 @@ def soft_and_hard(name: str, text: str) -> tuple[int, int]:
 
 
 def check_rights(*, privileged: bool, oom_score_adj: int, allow_privileged: bool, plugin: str) -> None:
-    """Refuse all rights unless the agent allows them, and a safer place than others when memory runs out."""
+    """Refuse privileged mode unless the agent allows it, and a negative OOM score adjustment."""
     if privileged and not allow_privileged:
         raise DriverError(
             "privileged containers are off on this client;"

@@ -1,4 +1,4 @@
-"""Removes containers of this client that no task knows: left by an agent that died between making and noting one.
+"""Removes dangling containers: those of this client without a task, left by an agent that died during a start.
 
 Tasks start and are found again while containers are listed and removed. So each container is looked at again right
 before it goes, and one whose task is on its way counts as known.
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class ContainerOrigin(NamedTuple):
-    """For which task a container was made, and in which second."""
+    """The task for which a container was created, and the second of its creation."""
 
     task_id: str
     at_s: float
@@ -33,7 +33,7 @@ List = Callable[[], Awaitable[Mapping[str, ContainerOrigin]]]
 
 
 class DanglingRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the operator decided; seconds."""
+    """The operator's settings for dangling containers; times in seconds."""
 
     enabled: bool
     period_s: float
@@ -42,7 +42,7 @@ class DanglingRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DanglingRemover:
-    """Looks every so often."""
+    """Periodically removes dangling containers."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class DanglingRemover:
         self.remove = remove
 
     async def run(self, watch: Watch) -> None:
-        """Look for ever; not at once, so that tasks can be recovered first."""
+        """Sweep until cancelled; the first sweep waits until tasks have been recovered."""
         if not self.rules.enabled:
             return
         while True:
@@ -70,7 +70,7 @@ class DanglingRemover:
                     await self.sweep()
 
     async def sweep(self) -> list[str]:
-        """Remove what dangles now, or only tell in a dry run; returns the ids."""
+        """Remove dangling containers, or only log them in a dry run; returns their ids."""
         found, now_s = await self.made(), self.clock() / NANOSECONDS
         old = {container_id: made for container_id, made in found.items() if now_s - made.at_s >= self.rules.grace_s}
         dangling = []

@@ -1,4 +1,4 @@
-"""The way to one container engine: streams and questions on the event loop, everything else by the engine's package.
+"""Connects to one container engine: streams and queries on the event loop, all other calls through its Python package.
 
 Two clients share the work, for a reason each:
 
@@ -46,11 +46,11 @@ Query = Mapping[str, str]
 
 
 class EngineDown(RecoverableError):
-    """The engine cannot be reached, or does not answer in time."""
+    """The engine cannot be reached, or does not answer within the time limit."""
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Files for an engine that is reached by TCP."""
+    """TLS files for an engine that is reached by TCP."""
 
     cert: str = ""
     key: str = ""
@@ -72,18 +72,18 @@ class EngineAddress:
         self.is_secure = is_secure and not self.socket_path
 
     def is_absent(self) -> bool:
-        """Whether there is certainly no engine: no socket."""
+        """Whether the engine certainly does not run: its socket does not exist."""
         return bool(self.socket_path) and not os.path.exists(self.socket_path)
 
     def connector(self) -> aiohttp.BaseConnector:
-        """As many connections as there are containers."""
+        """An HTTP connector with no limit on connections: each container may hold one."""
         if self.socket_path:
             return aiohttp.UnixConnector(path=self.socket_path, limit=0)
         context = self.tls_context()
         return aiohttp.TCPConnector(limit=0, ssl=context) if context else aiohttp.TCPConnector(limit=0)
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """How to speak TLS with the engine; None when it is spoken to in plain text."""
+        """The TLS context for the engine; None for plain text."""
         if not self.is_secure:
             return None
         context = ssl.create_default_context(cafile=self.tls.ca or None)
@@ -96,16 +96,16 @@ class Library(Protocol):
     """The engine's Python package; both methods run in threads."""
 
     def new_client(self, target: EngineAddress, timeout_s: float) -> Any:
-        """A client with a time-out for each call."""
+        """A client with a time limit for each call."""
         ...
 
     def do(self, act: Callable[[Any], T], client: Any) -> T:
-        """Let a client act; raises `failure` for a refusal, OSError when the engine cannot be reached."""
+        """Call a client; raises `failure` for an error answer, OSError when the engine cannot be reached."""
         ...
 
 
 class _Clients:
-    """The package's clients, one for each time limit; threads use them, and the event loop closes them.
+    """The package's clients, one per time limit; used by threads, closed by the event loop.
 
     `make` may take as long as its limit and is run without the lock. Each client that it makes is closed once: at
     the end when nobody uses it, else by its last user; at once when another thread was first or the end came meanwhile.
@@ -120,7 +120,7 @@ class _Clients:
 
     @contextmanager
     def use(self, limit_s: float) -> Iterator[Any]:
-        """A client that nobody closes meanwhile; raises `EngineDown` after the end."""
+        """Use a client and protect it from `close` meanwhile; raises `EngineDown` once closed."""
         client = self._begin(limit_s)
         if client is None:
             client = self._keep(limit_s, self._make(limit_s))
@@ -130,7 +130,7 @@ class _Clients:
             self._end(limit_s)
 
     def _begin(self, limit_s: float) -> Any:
-        """Use the client of that limit; None when there is none yet."""
+        """Acquire the client of a time limit; None when it does not exist yet."""
         with self._lock:
             self.require_open()
             client = self._made.get(limit_s)
@@ -139,7 +139,7 @@ class _Clients:
             return client
 
     def _keep(self, limit_s: float, made: Any) -> Any:
-        """Use the client that was made, or the one that another thread made meanwhile."""
+        """Keep a new client, unless another thread has created one meanwhile."""
         client = None
         with self._lock:
             if not self._is_closed:
@@ -159,12 +159,12 @@ class _Clients:
             client.close()
 
     def require_open(self) -> None:
-        """Raises `EngineDown` after the end."""
+        """Raises `EngineDown` once closed."""
         if self._is_closed:
             raise EngineDown(ENDED)
 
     def close(self) -> None:
-        """Close what nobody uses; the rest follows with its last use."""
+        """Close unused clients; those in use are closed after their last use."""
         with self._lock:
             self._is_closed = True
             unused = self._unused()
@@ -172,14 +172,14 @@ class _Clients:
             client.close()
 
     def _unused(self) -> list[Any]:
-        """After the end: take out the clients that nobody uses."""
+        """Take out unused clients once closed."""
         if not self._is_closed:
             return []
         return [self._made.pop(limit_s) for limit_s in tuple(self._made) if not self._users[limit_s]]
 
 
 class Engine:
-    """One engine; made on the event loop's thread, used from the loop only.
+    """One engine; created and used on the event loop's thread only.
 
     `prefix` comes before each path of the API. `frees_execs`: only its word that a command may be removed says that the
     command has ended; of others, that it does not run.
@@ -199,7 +199,7 @@ class Engine:
         self._clients = _Clients(lambda limit_s: library.new_client(target, limit_s))
 
     def session(self) -> aiohttp.ClientSession:
-        """The HTTP client, made at first use."""
+        """The HTTP client, created at first use."""
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=None, sock_connect=ASK_S)
             self._session = aiohttp.ClientSession(
@@ -208,7 +208,7 @@ class Engine:
         return self._session
 
     def require_socket(self) -> None:
-        """Say so at once when there is certainly no engine."""
+        """Fail at once when the socket does not exist."""
         if self.target.is_absent():
             raise EngineDown(f"there is no {self.name} engine: {self.target.socket_path} does not exist")
 
@@ -223,7 +223,7 @@ class Engine:
         headers: Query | None = None,
         idle_s: float | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer to be read piece by piece; `idle_s` bounds the wait for each."""
+        """A streamed answer; `idle_s` bounds the wait for each piece."""
         self.require_socket()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=ASK_S, sock_read=idle_s)
         is_plain = isinstance(body, dict)
@@ -245,11 +245,11 @@ class Engine:
             raise self.unreachable(error) from None
 
     def unreachable(self, error: Exception) -> EngineDown:
-        """The engine is away."""
+        """The error for an unreachable engine."""
         return EngineDown(f"the {self.name} engine at {self.target.endpoint} cannot be reached: {error}")
 
     async def ask(self, path: str, query: Query | None = None, *, is_urgent: bool = False) -> Any:
-        """A question with a JSON answer, on the event loop and with a short time limit; urgent ones need not queue."""
+        """A query with a JSON answer, on the event loop and with a short time limit; urgent ones bypass the queue."""
         waiting = nullcontext() if is_urgent else self._asking
         try:
             async with waiting, asyncio.timeout(ASK_S), self.stream("GET", path, query=query) as response:
@@ -258,7 +258,7 @@ class Engine:
             raise EngineDown(f"the {self.name} engine did not answer {path} within {ASK_S:g} s") from None
 
     async def act(self, do: Callable[[Any], T], *, slow: bool = False) -> T:
-        """Let the package do something in the pool; errors come as ours, also for what the end finds in its queue."""
+        """Call the package in the thread pool; raises our own errors, also for calls still queued at `close`."""
         self._clients.require_open()
         self.require_socket()
         limit_s = SLOW_S if slow else QUICK_S
@@ -277,7 +277,7 @@ class Engine:
             raise
 
     def _do(self, do: Callable[[Any], T], limit_s: float) -> T:
-        """In a thread: the call, with the package's errors translated."""
+        """Make the call in a thread and translate the package's errors."""
         try:
             with self._clients.use(limit_s) as client:
                 return self._library.do(do, client)
@@ -285,12 +285,12 @@ class Engine:
             raise self.unreachable(error) from None
 
     async def warm_up(self) -> None:
-        """Import the package and connect, so that the first task need not wait for it."""
+        """Import the package and connect ahead of the first task."""
         await self.act(lambda client: None)
         await self.act(lambda client: None, slow=True)
 
     async def close(self) -> None:
-        """Free sockets and threads; a thread that waits for a hanging engine ends at its time-out."""
+        """Close sockets and threads; a call to a hanging engine ends at its time limit."""
         self._clients.close()
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -298,7 +298,7 @@ class Engine:
             await self._session.close()
 
     async def _raise_for_status(self, response: aiohttp.ClientResponse) -> None:
-        """Turn the engine's refusal into an error of ours."""
+        """Raise the engine's error answer as one of our errors."""
         if response.status < 400:
             return
         text = (await response.content.read(LINE_BYTES_MAX)).decode(errors="replace")
@@ -310,7 +310,7 @@ class Engine:
 
 
 def failure(engine: str, status: int, message: str) -> Exception:
-    """An engine's refusal as an error; its own troubles may pass, a wrong request will not."""
+    """Translates an engine's error answer: server errors are recoverable, invalid requests are not."""
     text = f"{engine}: {message}"
     if status == 404:
         return NotFound(text)
@@ -323,7 +323,7 @@ def failure(engine: str, status: int, message: str) -> Exception:
 
 
 async def lines_of(response: aiohttp.ClientResponse) -> AsyncIterator[Any]:
-    """The JSON values of a stream, one a line."""
+    """The JSON values of a stream with one value per line."""
     rest = b""
     async for chunk in response.content.iter_any():
         *lines, rest = (rest + chunk).split(b"\n")

@@ -1,4 +1,4 @@
-"""A command in a container with its streams: the engine's exec API, on a connection of its own.
+"""A command in a container with its streams, over the engine's exec API on a dedicated connection.
 
 The engine answers the start of an exec with an upgrade: from then on the connection carries the command's input one
 way and its output the other, raw for a terminal, in frames of 8 bytes and a payload without one. No HTTP library gives
@@ -31,7 +31,7 @@ HANGUP_LOOKS = 15
 
 
 class EngineExecSession:
-    """An `ExecSession` by an engine; `on_close` hears the command's id when nobody will ask for it any more."""
+    """An `ExecSession` of an engine; `on_close` is called with the command's id when the session ends."""
 
     def __init__(
         self, engine: Engine, exec_id: str, *, tty: bool, on_close: Callable[[str], None] | None = None
@@ -48,7 +48,7 @@ class EngineExecSession:
         self._over = asyncio.Event()
 
     async def start(self) -> None:
-        """Run the prepared command; raises DriverError with the engine's reason."""
+        """Start the created exec; raises DriverError with the engine's reason."""
         reader, writer = await open_connection(self._engine)
         try:
             async with asyncio.timeout(ASK_S * 3):
@@ -64,7 +64,7 @@ class EngineExecSession:
         self._reader, self._writer = reader, writer
 
     async def output(self) -> AsyncIterator[ExecOutput]:
-        """What the command writes, as it comes."""
+        """The command's output, as it arrives."""
         assert self._reader is not None
         frames = StreamFrames(is_terminal=self._tty, has_stamps=False)
         try:
@@ -80,7 +80,7 @@ class EngineExecSession:
             self._over.set()
 
     async def write(self, data: bytes) -> None:
-        """Give it input, as fast as the engine takes it."""
+        """Write to its input; waits while the engine takes none."""
         if not self._has_input or self._writer is None:
             return
         try:
@@ -90,7 +90,7 @@ class EngineExecSession:
             self._has_input = False
 
     async def close_input(self) -> None:
-        """No more input."""
+        """Close its input."""
         if self._tty:
             await self.write(END_OF_INPUT)
             return
@@ -100,7 +100,7 @@ class EngineExecSession:
         self._has_input = False
 
     async def resize(self, size: TerminalSize) -> None:
-        """Its terminal has another size now."""
+        """Set the size of its terminal."""
         if self._tty and size.width > 0 and size.height > 0:
             query = {"h": str(size.height), "w": str(size.width)}
             with suppress(DriverError, NotFound, Conflict):
@@ -111,14 +111,14 @@ class EngineExecSession:
                     pass
 
     async def wait(self) -> int:
-        """Wait for its end, which shows by the end of its output."""
+        """Wait for its end, detected by the end of its output."""
         await self._over.wait()
         if self._code is None:
             self._code = await exit_code(self._engine, self._exec_id)
         return self._code
 
     async def close(self) -> None:
-        """Kill it when it still runs, and close the connection."""
+        """Kill a running command and close the connection."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -134,7 +134,7 @@ class EngineExecSession:
                 self._on_close(self._exec_id)
 
     async def _end(self) -> None:
-        """Hang up, then kill, the command and what shares its session."""
+        """Send SIGHUP, then SIGKILL, to the command and its session."""
         if self._code is not None or not self._engine.target.socket_path:
             return
         with suppress(NotFound, EngineDown, OSError):
@@ -152,7 +152,7 @@ class EngineExecSession:
                 kill(member, signal.SIGKILL)
 
     async def _pid(self) -> int:
-        """The pid of the command on the engine's machine; 0 when it has ended. One that starts just now is awaited."""
+        """The command's pid on the engine's machine, 0 when it has ended; waits for one that is just starting."""
         for _ in range(END_LOOKS):
             found = await self._engine.ask(f"/exec/{self._exec_id}/json")
             if code_of(found, self._engine) is not None:
@@ -164,7 +164,7 @@ class EngineExecSession:
 
 
 def session_members(leader: int) -> list[tuple[int, bytes]]:
-    """The processes of a session with their start times; a command that the engine starts leads one."""
+    """The processes of a session with their start times; a command started by the engine is a session leader."""
     found = []
     for name in os.listdir("/proc"):
         fields = stat_fields(int(name)) if name.isdigit() else []
@@ -174,7 +174,7 @@ def session_members(leader: int) -> list[tuple[int, bytes]]:
 
 
 def stat_fields(pid: int) -> list[bytes]:
-    """What follows the name in /proc/<pid>/stat; nothing when there is no such process."""
+    """The fields after the name in /proc/<pid>/stat; empty when the process does not exist."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()
@@ -183,7 +183,7 @@ def stat_fields(pid: int) -> list[bytes]:
 
 
 def kill(member: tuple[int, bytes], number: signal.Signals) -> None:
-    """Signal a process, if it is the one that was meant."""
+    """Signal a process, unless its pid was reused."""
     pid, started = member
     fields = stat_fields(pid)
     if len(fields) > 19 and fields[19] == started:
@@ -208,7 +208,7 @@ async def open_connection(engine: Engine) -> tuple[asyncio.StreamReader, asyncio
 async def switch(
     engine: Engine, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, path: str, body: dict[str, Any]
 ) -> None:
-    """Ask for an upgrade and read the answer's head; raises the engine's refusal."""
+    """Request a protocol upgrade and read the answer's head; raises the engine's error."""
     data = json.dumps(body).encode()
     head = (
         f"POST {engine.prefix}{path} HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n"
@@ -228,7 +228,7 @@ async def switch(
 
 
 def reason_in(text: str) -> str:
-    """The engine's reason in the body of a refusal, chunked or not."""
+    """The engine's reason in the body of an error answer, chunked or not."""
     start, end = text.find("{"), text.rfind("}")
     with suppress(ValueError, KeyError, TypeError):
         return str(json.loads(text[start : end + 1])["message"])
@@ -238,7 +238,7 @@ def reason_in(text: str) -> str:
 async def begin(
     engine: Engine, exec_id: str, *, tty: bool, on_close: Callable[[str], None] | None = None
 ) -> EngineExecSession:
-    """Run a command that was prepared in a container."""
+    """Start an exec that was created in a container."""
     session = EngineExecSession(engine, exec_id, tty=tty, on_close=on_close)
     await session.start()
     return session

@@ -1,4 +1,4 @@
-"""A command in a container without input: all that it writes, up to a bound, and its exit code."""
+"""Runs a command in a container without input; returns its output, up to a bound, and its exit code."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOST_CODE = 137
 
 
 async def execute(engine: Engine, exec_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-    """Run a prepared command to its end, and kill it when it takes too long."""
+    """Run a created exec to its end, and kill it at its time limit."""
     try:
         async with asyncio.timeout(timeout / NANOSECONDS):
             output = await exec_output(engine, exec_id)
@@ -34,14 +34,14 @@ async def execute(engine: Engine, exec_id: str, command: tuple[str, ...], *, tim
 
 
 def code_of(found: Mapping[str, Any], engine: Engine) -> int | None:
-    """The exit code of a command; None before its end, even from an engine that always tells one."""
+    """The exit code of an ended command; None while it runs, even where an engine reports a code."""
     code = found.get("ExitCode")
     has_ended = found.get("CanRemove") if engine.frees_execs else not found.get("Running")
     return int(code) if has_ended and code is not None else None
 
 
 async def exit_code(engine: Engine, exec_id: str) -> int:
-    """The exit code of a command whose output has ended, which the engine knows a moment later."""
+    """The exit code of a command whose output has ended; the engine knows it slightly later."""
     for _ in range(END_LOOKS):
         with suppress(EngineDown, NotFound):
             code = code_of(await engine.ask(f"/exec/{exec_id}/json"), engine)
@@ -52,7 +52,7 @@ async def exit_code(engine: Engine, exec_id: str) -> int:
 
 
 async def exec_output(engine: Engine, exec_id: str) -> dict[str, bytes]:
-    """Start a prepared command and read all that it writes, up to a bound."""
+    """Start a created exec and read its output up to a bound."""
     frames = StreamFrames(is_terminal=False, has_stamps=False)
     output = {"stdout": bytearray(), "stderr": bytearray()}
     async with engine.stream("POST", f"/exec/{exec_id}/start", body={"Detach": False, "Tty": False}) as response:
@@ -64,7 +64,7 @@ async def exec_output(engine: Engine, exec_id: str) -> dict[str, bytes]:
 
 
 async def kill_exec(engine: Engine, exec_id: str) -> None:
-    """Kill a command that still runs; the engine has no call for it, so this works on the engine's machine only."""
+    """Kill a running command by its pid, since engines have no call for it; works on the engine's machine only."""
     with suppress(NotFound, EngineDown, OSError):
         found = await engine.ask(f"/exec/{exec_id}/json")
         if found.get("Running") and found.get("Pid") and engine.target.socket_path:

@@ -1,4 +1,4 @@
-"""The bytes of a container's output as the engine streams them; pure.
+"""Parses the stream of a container's output; pure.
 
 Without a terminal, stdout and stderr share one stream of frames: stream number (1 byte), 3 zero bytes, length (4,
 big endian), data. With a terminal the data come bare. When timestamps were asked for, every logged message starts
@@ -23,7 +23,7 @@ STAMP_BYTES_MAX = 40
 
 
 class Piece(NamedTuple):
-    """Some output: which stream, when it was logged (as the engine wrote it, empty when unknown), and the data."""
+    """A piece of output: its stream, the engine's time stamp (empty when unknown) and the data."""
 
     stream: str
     stamp: bytes
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
 
     @property
     def at(self) -> int:
-        """When it was logged, in nanoseconds since 1970; reading it costs more than all else, so few ask."""
+        """The time stamp in nanoseconds since 1970; parsed on demand, since this is the most expensive step."""
         return parse_stamp(self.stamp)
 
 
@@ -44,17 +44,17 @@ class StreamFrames:
         self.rest = b""
 
     def feed(self, data: bytes) -> list[Piece]:
-        """The pieces that are complete now."""
+        """The pieces completed by these bytes."""
         self.rest += data
         return list(self._lines() if self.is_terminal else self._frames())
 
     def end(self) -> list[Piece]:
-        """What is left at the end of a terminal's stream; a torn frame is dropped, it will be read again."""
+        """The rest at the end of a terminal's stream; an incomplete frame is dropped and read again later."""
         left, self.rest = self.rest, b""
         return [self._piece("stdout", left)] if left and self.is_terminal else []
 
     def _frames(self) -> Iterator[Piece]:
-        """This loop runs once for each line that a task writes."""
+        """Complete frames; this loop runs once for each line that a task writes."""
         rest, at, length, has_stamps = self.rest, 0, len(self.rest), self.has_stamps
         unpack, find = HEADER.unpack_from, rest.find
         while length - at >= HEADER_BYTES:
@@ -94,7 +94,7 @@ class StreamFrames:
 
 
 def parts_of(line: bytes) -> Iterator[bytes]:
-    """A line of a terminal as the engine stored it: in parts of 16 KiB, each after its time."""
+    """A line of terminal output, stored by the engine in parts of 16 KiB that each begin with a time stamp."""
     while True:
         start = line.find(b" ", 0, STAMP_BYTES_MAX) + 1
         end = start + PART_BYTES
@@ -107,5 +107,5 @@ def parts_of(line: bytes) -> Iterator[bytes]:
 
 
 def since(at: int) -> str:
-    """A time as the engine's `since` wants it: seconds and nanoseconds."""
+    """A time in the format of the engine's `since` parameter: seconds and nanoseconds."""
     return f"{at // 1_000_000_000}.{at % 1_000_000_000:09d}"

@@ -1,4 +1,4 @@
-"""Mount sources inside the allocation, held from the moment they are checked until the engine has mounted them.
+"""Pins mount sources inside the allocation from their check until the engine has mounted them.
 
 An engine takes the sources of mounts by name, and follows links when it starts the container. The tasks of the
 allocation may write there: between our look at a name and the engine's, one of them can put a link to /etc in place of
@@ -39,24 +39,24 @@ LABEL = "yurt.held"
 
 
 class Hold(Protocol):
-    """The name by which the engine finds a mount source: one of ours for what lies in the allocation.
+    """The path by which the engine finds a mount source: a pinned path for sources in the allocation.
 
     `makes`: missing folders are made, as the engine would. `is_seen`: the task sees the source itself at `target`, and
     no layer over it.
     """
 
     def __call__(self, source: str, target: str, *, makes: bool = False, is_seen: bool = True) -> str:
-        """Plan to hold it; nothing is opened yet."""
+        """Plan to pin a source; nothing is opened yet."""
         ...
 
 
 def by_name(source: str, target: str, *, makes: bool = False, is_seen: bool = True) -> str:
-    """The source itself, held by nobody."""
+    """The path itself, without pinning."""
     return source
 
 
 class MountSource(NamedTuple):
-    """A planned mount: what the engine is told, the path below the allocation's directory, where the task sees it."""
+    """A planned mount: the path for the engine, the path below the allocation's directory, the path in the task."""
 
     name: str
     path: str
@@ -66,14 +66,14 @@ class MountSource(NamedTuple):
 
 
 class EngineProcess(NamedTuple):
-    """The process that listens on an engine's socket; pid 0 is one that cannot be seen from here."""
+    """The process that listens on an engine's socket; pid 0 where it cannot be seen from here."""
 
     pid: int
     uid: int
 
 
 class EngineView(NamedTuple):
-    """What is known of an engine: whether our mounts reach it, and whether its containers can be looked at.
+    """What is known of an engine: whether it sees our mounts, and whether its containers' mounts can be inspected.
 
     `has_answered`: a local engine that does not take a connection now may be any. `uid` is that of a local engine.
     """
@@ -88,7 +88,7 @@ FAR = EngineProcess(0, -1)
 
 
 class Holder:
-    """Holds the mount sources of one engine's containers; `name` tells its folder from that of other engines."""
+    """Pins the mount sources of one engine's containers; `name` separates its folder from other engines'."""
 
     def __init__(self, name: str, socket_path: str, background: DriverTasks) -> None:
         self.places = Places(name)
@@ -99,7 +99,7 @@ class Holder:
         self._is_open = False
 
     async def open(self) -> None:
-        """Clear away what an earlier agent left when it was killed, once, before anything is held."""
+        """Once before first use: remove the mounts of an agent that was killed."""
         async with self._opening:
             if not self._is_open:
                 await asyncio.to_thread(self.places.clear)
@@ -112,7 +112,7 @@ class Holder:
         return Holds(self, alloc_dir, group=self.places.new_group() if view.is_reached else "", view=view)
 
     async def again(self, text: str) -> Holds:
-        """The mount sources of a container that its engine starts again; `text` is its label."""
+        """The mount sources of a container that its engine restarts; `text` is its label."""
         await self.open()
         stored = json.loads(text) if text else {"alloc_dir": "", "group": "", "sources": []}
         view = await asyncio.to_thread(self._look)
@@ -122,7 +122,7 @@ class Holder:
         return made
 
     def _look(self) -> EngineView:
-        """What is known of the engine now. Blocking."""
+        """The present facts about the engine. Blocking."""
         peer = self._peer()
         if peer is None:
             return EngineView(has_answered=False)
@@ -130,7 +130,7 @@ class Holder:
         return EngineView(is_reached=is_reached, is_visible=peer.pid > 0, uid=max(peer.uid, 0))
 
     def _peer(self) -> EngineProcess | None:
-        """Who listens on the engine's socket; None when nobody takes a connection. Blocking."""
+        """The process behind the engine's socket; None when the socket refuses connections. Blocking."""
         if sys.platform != "linux" or not self._socket_path:
             return FAR
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as there:
@@ -143,7 +143,7 @@ class Holder:
         return EngineProcess(pid, uid)
 
     def _reaches(self, pid: int) -> bool:
-        """Whether we may mount and a process sees it; tried once for each mount namespace. Blocking."""
+        """Whether we can mount and a process sees it; tested once per mount namespace. Blocking."""
         try:
             namespace = os.stat(f"/proc/{pid}/ns/mnt").st_ino
         except OSError:
@@ -153,16 +153,16 @@ class Holder:
         return self._reached[namespace]
 
     def drop_beside(self, group: str) -> None:
-        """Let it go, and do not wait."""
+        """Release in the background."""
         self._background.start("release of mounts", lambda: asyncio.to_thread(self.places.drop, group))
 
     async def close(self) -> None:
-        """Let everything go."""
+        """Release everything."""
         await asyncio.to_thread(self.places.close)
 
 
 class Holds:
-    """The mount sources of one container: planned by `plan`, taken before it is made, let go once it runs.
+    """The mount sources of one container: `plan` before it is created, `take` at creation, `release` once it runs.
 
     States: planned -take-> held -release-> (nothing). With a `group` the engine gets places of ours instead of names.
     """
@@ -178,11 +178,11 @@ class Holds:
 
     @property
     def wants_look_before(self) -> bool:
-        """Whether the container should be looked at before it runs: the engine gets names, which may change."""
+        """Whether the container's mounts must be checked before it runs: the engine gets paths, which may change."""
         return bool(self.sources) and self._view.is_visible and not self.group
 
     def plan(self, source: str, target: str, *, makes: bool = False, is_seen: bool = True) -> str:
-        """What to tell the engine of a source; one outside of the allocation, which the operator allows, is its name.
+        """The path for the engine; a source outside of the allocation, which the operator allows, keeps its own.
 
         Nothing is opened yet, so that whoever makes the container's description stays pure.
         """
@@ -195,11 +195,11 @@ class Holds:
         return name
 
     def text(self) -> str:
-        """What a label keeps of it."""
+        """The mount sources as text for a container's label."""
         return json.dumps({"alloc_dir": self._alloc_dir, "group": self.group, "sources": self.sources})
 
     async def take(self) -> None:
-        """Open everything, refusing links, and mount it at our places; raises DriverError."""
+        """Open every source, refusing links, and mount it at a pinned path; raises DriverError."""
         if not self._view.has_answered:
             raise RecoverableError(
                 "the engine takes no connection: it is not known whether it sees what is mounted here"
@@ -225,12 +225,12 @@ class Holds:
             os.close(descriptor)
 
     def release(self) -> None:
-        """Let the places go: the container has its own mounts, or there is none."""
+        """Release the pins: the container has its own mounts, or does not exist."""
         if self.group:
             self._holder.drop_beside(self.group)
 
     async def check(self, inspected: Mapping[str, object]) -> None:
-        """Compare what the engine has mounted with what was taken; raises DriverError. One that has ended passes."""
+        """Compare the engine's mounts with the pinned sources; raises DriverError. An ended container passes."""
         state = inspected.get("State")
         pid = int(state.get("Pid") or 0) if isinstance(state, Mapping) else 0
         if pid > 0 and self._view.is_visible:
@@ -249,7 +249,7 @@ class Holds:
             os.close(root)
 
     def _is_other(self, root: int, source: MountSource) -> bool:
-        """Whether a container shows something else than what was taken; a kernel that cannot tell says no."""
+        """Whether a container has mounted another source than the pinned one; false where the kernel cannot tell."""
         if not has_openat2():
             return False
         path = source.target.strip("/") or "."
@@ -274,7 +274,7 @@ class Holds:
 
 
 def has_root(pid: int) -> bool:
-    """Whether a process has not ended: when its end has come so far, its mounts go, and show what lies beneath them."""
+    """Whether a process still has its root; an exiting process loses its mounts and shows what lies below them."""
     try:
         os.close(os.open(f"/proc/{pid}/root", HOLD_FLAGS | os.O_DIRECTORY))
     except OSError:
@@ -283,7 +283,7 @@ def has_root(pid: int) -> bool:
 
 
 def refusal(source: MountSource, error: OSError) -> DriverError:
-    """Why a source cannot be held."""
+    """The error for a source that cannot be pinned."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR):
         return RecoverableError(
             f'the mount source "{source.path}" of the allocation changed while it was looked at: there is a link on its'

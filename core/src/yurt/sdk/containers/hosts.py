@@ -1,4 +1,4 @@
-"""Names that a container's options give, where the tasks of its group share one network with its own hosts file.
+"""Host names from a container's options, for groups whose tasks share one network and hosts file.
 
 The client shows every task of the group the same /etc/hosts and /etc/resolv.conf. A task's `extra_hosts` are added to
 that hosts file, so that all tasks of the group find them, as with Nomad. Name servers are the group's alone: the same
@@ -20,12 +20,12 @@ HOST_NAME = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_.-]{0,252}[A-Za-z0-9_])?")
 
 
 def shared_file(request: TaskRequest, task_path: str) -> str:
-    """The host's path of a file that the client shows to all tasks of the group; empty when it shows none."""
+    """The host path of the hosts file that the client shares between the group's tasks; empty without one."""
     return next((mount.host_path for mount in request.mounts if mount.task_path == task_path), "")
 
 
 def hosts_lines(extra_hosts: Sequence[str]) -> tuple[str, ...]:
-    """Lines of a hosts file for `name:address` entries; raises DriverError for what is none."""
+    """Lines of a hosts file for `name:address` entries; raises DriverError for an invalid entry."""
     return tuple(_line(entry) for entry in extra_hosts)
 
 
@@ -42,14 +42,14 @@ def _line(entry: str) -> str:
 
 
 def add_lines(path: str, lines: Sequence[str]) -> None:
-    """Append the lines that the file lacks, in place, since running tasks have the same file mounted. Blocking."""
+    """Append missing lines in place, since running tasks have the same file mounted. Blocking."""
     with open(path, "r+", encoding="utf-8", errors="replace") as file:
         known = set(file.read().splitlines())
         file.writelines(f"{line}\n" for line in dict.fromkeys(lines) if line not in known)
 
 
 def share_names(request: TaskRequest, extra_hosts: Sequence[str]) -> None:
-    """Add a task's names to the hosts file of its group, where it shares one. Blocking; raises DriverError."""
+    """Add a task's names to the shared hosts file of its group, if any. Blocking; raises DriverError."""
     path = shared_file(request, HOSTS)
     if not path or not extra_hosts:
         return
@@ -61,7 +61,7 @@ def share_names(request: TaskRequest, extra_hosts: Sequence[str]) -> None:
 
 
 def check_names(request: TaskRequest, mode: str, given: Mapping[str, object]) -> None:
-    """Refuse names that nobody would read; `given` are the options for names by their own name.
+    """Refuse options that would have no effect; `given` maps option names to their values.
 
     `mode` is the network that the container gets: one of another container has that one's names.
     """

@@ -1,4 +1,4 @@
-"""Images that this client brought to an engine: pulls that tasks share, and removal some time after the last use.
+"""Images that this client pulled: pulls shared between tasks, and delayed removal after the last use.
 
 Starts that need the same image with the same credentials share one pull. Only images that this client pulled or loaded
 are ever removed; which ones is kept in a file over restarts.
@@ -31,7 +31,7 @@ HOPELESS = ("not found", "manifest unknown", "invalid reference", *DENIED)
 
 
 class ImageShelf:
-    """Which images this client brought, and which tasks use them."""
+    """The images that this client pulled, with the tasks that use them."""
 
     def __init__(
         self,
@@ -52,16 +52,16 @@ class ImageShelf:
         self._going: dict[str, asyncio.Future[bool]] = {}
 
     def hold(self, image_id: str, task_id: str) -> None:
-        """A task uses the image."""
+        """Count a task as user of the image."""
         self._users.setdefault(image_id, set()).add(task_id)
 
     async def is_lost(self, image_id: str) -> bool:
-        """Whether an image that was just held is removed all the same: that had begun before."""
+        """Whether an image is being removed although it was just acquired: its removal had already begun."""
         going = self._going.get(image_id)
         return going is not None and await asyncio.shield(going)
 
     def release(self, image_id: str, task_id: str) -> None:
-        """A task uses it no more; unused, an image of ours goes after the delay."""
+        """End a task's use; an unused image that we pulled is removed after the delay."""
         users = self._users.get(image_id, set())
         users.discard(task_id)
         if users:
@@ -71,13 +71,13 @@ class ImageShelf:
             self._plan(image_id)
 
     def collect_left_over(self) -> None:
-        """After a start of the agent: plan the removal of images that no task took up again."""
+        """After the agent's start: schedule the removal of images that no recovered task uses."""
         if self._removes:
             for image_id in self._known() - set(self._users):
                 self._plan(image_id)
 
     def own(self, image_id: str) -> None:
-        """Note that this client brought an image here."""
+        """Record that this client pulled the image."""
         self._known().add(image_id)
         self._store()
 
@@ -86,7 +86,7 @@ class ImageShelf:
         self._background.start(f"removal of image {image_id[:19]}", work)
 
     async def _remove_later(self, image_id: str) -> None:
-        """Remove an image unless a task took it up meanwhile; while a container still uses it, try again later."""
+        """Remove an unused image; try again later while a container still uses it."""
         pause_s = self._delay_s
         for _ in range(REMOVE_TRIES):
             await asyncio.sleep(pause_s)
@@ -99,7 +99,7 @@ class ImageShelf:
             pause_s = max(2 * pause_s, REMOVE_PAUSE_S)
 
     async def _is_removed(self, image_id: str) -> bool:
-        """Remove an image now; False where somebody uses it, or the engine does not answer."""
+        """Remove an image now; false when it is in use or the engine does not answer."""
         if image_id in self._going:
             return await asyncio.shield(self._going[image_id])
         is_gone, going = False, asyncio.get_running_loop().create_future()
@@ -116,7 +116,7 @@ class ImageShelf:
         return is_gone
 
     def _known(self) -> set[str]:
-        """The images that this client brought here."""
+        """The recorded images of this client."""
         if self._ours is None:
             try:
                 self._ours = set(json.loads(self._file.read_text()))
@@ -125,7 +125,7 @@ class ImageShelf:
         return self._ours
 
     def _store(self) -> None:
-        """Write the note in one step."""
+        """Write the record atomically."""
         self._file.parent.mkdir(parents=True, exist_ok=True)
         fresh = self._file.with_suffix(".new")
         fresh.write_text(json.dumps(sorted(self._known())))
@@ -133,7 +133,7 @@ class ImageShelf:
 
 
 class PullReport:
-    """Tells of a pull at its begin, a little later, and then now and then."""
+    """Reports a pull at its start, shortly after, and then at intervals."""
 
     def __init__(self, tell: Callable[[str], None], state: Callable[[], str]) -> None:
         self._tell = tell
@@ -141,7 +141,7 @@ class PullReport:
         self._wait_s = FIRST_REPORT_S
 
     async def until(self, pull: asyncio.Future[str], image: str) -> None:
-        """Tell until the pull is over."""
+        """Report until the pull is over."""
         self._tell(f'Downloading image "{image}"')
         while not (await asyncio.wait({pull}, timeout=self._wait_s))[0]:
             self._tell(f'Downloading image "{image}": {self._state()}')
@@ -149,7 +149,7 @@ class PullReport:
 
 
 class SharedPulls:
-    """Pulls that are under way, by image and user."""
+    """Pulls in progress, by image and user."""
 
     def __init__(self, background: DriverTasks) -> None:
         self._background = background
@@ -158,7 +158,7 @@ class SharedPulls:
     async def pull(
         self, image: str, user: str, start: Callable[[], Coroutine[Any, Any, str]], *, report: PullReport | None = None
     ) -> str:
-        """The id of the image that `start` pulls, or that the pull under way will bring."""
+        """The id of the image from `start`, or from the pull already in progress."""
         key = (image, user)
         promise = self._under_way.get(key)
         if promise is None:
@@ -170,7 +170,7 @@ class SharedPulls:
         return await asyncio.shield(promise)
 
     async def _for_all(self, key: tuple[str, str], start: Callable[[], Coroutine[Any, Any, str]]) -> None:
-        """One pull, told to all who wait."""
+        """Run one pull and give its result to all waiting tasks."""
         promise = self._under_way[key]
         try:
             promise.set_result(await start())
@@ -182,22 +182,22 @@ class SharedPulls:
 
 
 def is_hopeless(reason: str) -> bool:
-    """Whether a retry cannot mend what a registry said."""
+    """Whether a registry's error is permanent."""
     return any(word in reason.lower() for word in HOPELESS)
 
 
 def is_denied(reason: str) -> bool:
-    """Whether a registry did not like the credentials."""
+    """Whether a registry rejected the credentials."""
     return any(word in reason.lower() for word in DENIED)
 
 
 def auth_header(credentials: Mapping[str, Any]) -> dict[str, str]:
-    """Credentials as engines want them in a header."""
+    """Credentials in the format of the engine's header."""
     return {"X-Registry-Auth": base64.urlsafe_b64encode(json.dumps(dict(credentials)).encode()).decode()}
 
 
 def open_archive(name: str, dirs: TaskDirs, *, option: str) -> BinaryIO:
-    """An archive of images, which must lie in the allocation; a relative name starts at `local`, then at the task.
+    """Open an image archive inside the allocation; a relative path starts at `local`, then at the task's directory.
 
     Its links are followed once, and what they led to is opened without any: a task may put one there meanwhile.
     Blocking; raises DriverError.

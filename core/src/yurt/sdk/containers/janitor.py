@@ -1,4 +1,4 @@
-"""Removes the containers of a dev agent that was killed: a small program that outlives it.
+"""Removes the containers of a killed dev agent: a small program that outlives the agent.
 
 Its standard input is a pipe whose other end only the agent holds. When that closes without a word the agent is dead,
 and all containers that bear its mark are removed, and what was mounted for them; when the word was said the driver let
@@ -39,7 +39,7 @@ class SocketConnection(http.client.HTTPConnection):
 
 
 def call(path: str, method: str, target: str) -> bytes:
-    """One request; the body of the answer."""
+    """Send one request; returns the body of the answer."""
     connection = SocketConnection(path)
     try:
         connection.request(method, target)
@@ -49,7 +49,7 @@ def call(path: str, method: str, target: str) -> bytes:
 
 
 def sweep(path: str, prefix: str, label: str) -> bool:
-    """Remove what bears the label; whether nothing is left."""
+    """Remove containers with the label; returns whether none is left."""
     filters = urllib.parse.quote(json.dumps({"label": [label]}))
     found = json.loads(call(path, "GET", f"{prefix}/containers/json?all=true&filters={filters}")) or []
     for each in found:
@@ -58,7 +58,7 @@ def sweep(path: str, prefix: str, label: str) -> bool:
 
 
 def main() -> None:
-    """Wait for the agent's end, then clean up, with some patience for an engine that is away."""
+    """Wait for the agent's end, then clean up; retries for a while when the engine is away."""
     path, prefix, label, *unmount = sys.argv[1:]
     if sys.stdin.buffer.read() == KEEP:
         return
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 class Janitor:
-    """The agent's side of the program; `unmount` is the command that clears away what was mounted for containers.
+    """Controls the program from the agent; `unmount` is the command that removes mounts made for containers.
 
     Its methods block, and may be called at once on several threads.
     """
@@ -83,14 +83,14 @@ class Janitor:
         self._is_dismissed = False
 
     def start(self) -> None:
-        """Start it unless it runs, in a session of its own so that Ctrl-C does not end it; not after `dismiss`."""
+        """Start it once, in a session of its own so that Ctrl-C does not end it; no effect after `dismiss`."""
         command = [sys.executable, "-I", "-S", "-E", os.path.abspath(__file__), *self.arguments]
         with self._turn:
             if self.process is None and not self._is_dismissed:
                 self.process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def dismiss(self) -> None:
-        """The driver lets go of its containers: they stay."""
+        """Stop it: the driver's containers shall stay."""
         with self._turn:
             self._is_dismissed = True
             process, self.process = self.process, None

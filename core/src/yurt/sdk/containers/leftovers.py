@@ -1,4 +1,4 @@
-"""What an agent that is gone left with a container engine: its containers, and mounts that were held for them."""
+"""Leftovers of a previous agent at a container engine: its containers and pinned mount sources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONTAINER, HELD_MOUNT = "container", "held mount"
 
 
 def container_leftovers(listing: Iterable[Mapping[str, Any]]) -> list[Leftover]:
-    """Those of an engine's list; the containers of tasks first, whose network others keep."""
+    """Containers from an engine's list; those of tasks before those that hold their networks."""
     found = []
     for each in listing:
         labels = each.get("Labels") or {}
@@ -29,14 +29,14 @@ def container_leftovers(listing: Iterable[Mapping[str, Any]]) -> list[Leftover]:
 
 
 def held_leftovers(places: Places) -> list[Leftover]:
-    """Mounts that were held while containers started; blocking."""
+    """Mounts that pinned the sources of starting containers; blocking."""
     points = mounting.points_below(places.folder)
     detail = f"{len(points)} mounts of containers that were being started"
     return [Leftover(kind=HELD_MOUNT, name=places.folder, detail=detail)] if points else []
 
 
 async def remove(leftover: Leftover, places: Places, remove_container: Callable[[str], Awaitable[None]]) -> None:
-    """Remove one; raises DriverError."""
+    """Remove one leftover; raises DriverError."""
     if leftover.kind != HELD_MOUNT:
         return await remove_container(leftover.name)
     await asyncio.to_thread(places.clear)
@@ -46,5 +46,5 @@ async def remove(leftover: Leftover, places: Places, remove_container: Callable[
 
 
 def has_engine(socket_path: str) -> bool:
-    """Whether an engine may be there: one of another machine, or one whose socket exists."""
+    """Whether an engine may run: a remote one, or one whose socket exists."""
     return not socket_path or os.path.exists(socket_path)

@@ -1,4 +1,4 @@
-"""The rotated log files of one task, `<logs_dir>/<task>.<stream>.N`, and the note of how far its output was collected.
+"""The rotated log files of one task, `<logs_dir>/<task>.<stream>.N`, and the record of the collected output.
 
 Who takes over a task's output cuts the files to the length that the note gives, and asks its engine for what came
 after. An agent that dies between the two writes thus neither loses nor doubles a line.
@@ -25,20 +25,20 @@ FLAGS = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Position(msgspec.Struct):
-    """How far the output was read and written; a file is named by its number and its length."""
+    """How far the output was read and written; a file is identified by its number and its length."""
 
     reached: dict[str, tuple[int, int]] = {}
     files: dict[str, tuple[int, int]] = {}
 
     @property
     def since(self) -> int:
-        """From when to ask for output again; 0 is from the beginning."""
+        """The time from which to request output again; 0 is the beginning."""
         times = [at for at, _ in self.reached.values() if at]
         return max(0, min(times) - OVERLAP_NS) if times else 0
 
 
 def open_plain(folder: int, name: str) -> int:
-    """Open a log file for appending; a link, a FIFO or whatever else lies there is replaced."""
+    """Open a log file for appending; replaces a link, a FIFO or any other non-regular file."""
     try:
         found = os.open(name, FLAGS | os.O_CREAT, FILE_MODE, dir_fd=folder)
     except OSError:
@@ -66,13 +66,13 @@ class LogFiles:
         return f"{self.task_name}.{stream}.{index}"
 
     def _indexes(self, stream: str) -> list[int]:
-        """The numbers of the files that exist."""
+        """The numbers of the existing files."""
         prefix = f"{self.task_name}.{stream}."
         suffixes = [name.removeprefix(prefix) for name in os.listdir(self.folder) if name.startswith(prefix)]
         return sorted(int(suffix) for suffix in suffixes if suffix.isascii() and suffix.isdigit())
 
     def open(self, places: dict[str, tuple[int, int]]) -> None:
-        """Go on at these places, cutting off what was written beyond; without one, at the end of the last file."""
+        """Continue at a position and truncate what lies behind it; without one, at the end of the last file."""
         for stream in STREAM_NAMES:
             indexes = self._indexes(stream)
             index, size = places.get(stream) or (indexes[-1] if indexes else 0, -1)
@@ -88,7 +88,7 @@ class LogFiles:
             self.places[stream] = (index, present)
 
     def write(self, stream: str, data: bytes) -> None:
-        """Append; a file never grows beyond its limit, and lines stay whole where they can."""
+        """Append; a file never exceeds its limit, and lines stay whole where possible."""
         rest = memoryview(data)
         while rest:
             index, size = self.places[stream]
@@ -101,7 +101,7 @@ class LogFiles:
             rest = rest[written:]
 
     def _rotate(self, stream: str) -> None:
-        """Begin the next file, and remove those that are too many."""
+        """Start the next file and remove the oldest ones above the limit."""
         index = self.places[stream][0] + 1
         os.close(self.open_files[stream])
         self.open_files[stream] = open_plain(self.folder, self._name(stream, index))
@@ -119,7 +119,7 @@ class LogFiles:
 
 
 def fitting(data: memoryview, room: int, *, is_empty: bool) -> int:
-    """How many bytes to write into the present file: all, whole lines, or as many as fit when a line fits nowhere."""
+    """How many bytes the current file takes: all, whole lines, or a part of a line that fits nowhere."""
     if len(data) <= room:
         return len(data)
     if room > 0:
@@ -130,7 +130,7 @@ def fitting(data: memoryview, room: int, *, is_empty: bool) -> int:
 
 
 class PositionFile:
-    """The file that keeps a reader's position, rewritten in place."""
+    """The file with a reader's position, rewritten in place."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -138,7 +138,7 @@ class PositionFile:
         self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def load(self) -> Position:
-        """The noted position; a new one when there is none or it is torn."""
+        """The recorded position; a new one when the record is missing or incomplete."""
         text = os.pread(self.file, POSITION_BYTES, 0).rstrip(b"\0 ")
         try:
             return msgspec.json.decode(text, type=Position) if text else Position()
@@ -146,9 +146,9 @@ class PositionFile:
             return Position()
 
     def store(self, position: Position) -> None:
-        """Note a position."""
+        """Record a position."""
         os.pwrite(self.file, json.dumps(msgspec.to_builtins(position)).encode().ljust(POSITION_BYTES), 0)
 
     def close(self) -> None:
-        """Close the file; it stays for who takes over."""
+        """Close the file; it remains for the next reader."""
         os.close(self.file)

@@ -1,4 +1,4 @@
-"""Makes containers for tasks: whoever gives up waiting leaves none behind, and a name in the way is cleared.
+"""Creates containers for tasks: removes them when the caller gives up, and resolves name conflicts.
 
 An engine cannot be told to stop making a container. So the making goes on beside, and its container is removed when
 nobody waits for it any more. A name in the way is freed when it belongs to an ended run of the same task.
@@ -24,23 +24,23 @@ FIRST_RETRY_S = 0.05
 
 
 class MakingActs(Protocol):
-    """What is done with containers before they are tasks."""
+    """Engine calls for containers before they become tasks."""
 
     async def create(self, name: str, body: Mapping[str, Any]) -> str:
-        """Make one; its id. Where another container has the name the error's reason is IN_USE."""
+        """Create a container and return its id; the reason of a name conflict is IN_USE."""
         ...
 
     async def inspect(self, container_id: str) -> Mapping[str, Any]:
-        """What the engine knows of a container; a name does as well."""
+        """The engine's description of a container, by id or name."""
         ...
 
     async def remove(self, container_id: str) -> None:
-        """Kill and remove."""
+        """Kill and remove a container."""
         ...
 
 
 class Maker:
-    """Makes the containers of one driver; `command` is the engine's own program, for hints."""
+    """Creates the containers of one driver; `command` is the engine's command line program, for hints."""
 
     def __init__(
         self, acts: MakingActs, background: DriverTasks, *, is_running: Callable[[str], bool], command: str
@@ -51,7 +51,7 @@ class Maker:
         self._command = command
 
     async def make(self, request: TaskRequest, body: Mapping[str, Any], *, attempts: int) -> str:
-        """Make the container of a task; its id."""
+        """Create the container of a task and return its id."""
         name = container_name(request)
         making = self._background.promise(
             "making of a container", lambda: self._create(name, request.task_id, body, attempts)
@@ -67,7 +67,7 @@ class Maker:
             self.remove_beside(made.result())
 
     def remove_beside(self, container_id: str) -> None:
-        """Remove what nobody waits for; what stays is found by the removal of dangling containers."""
+        """Remove in the background; the removal of dangling containers retries failures."""
 
         async def remove() -> None:
             with suppress(DriverError):
@@ -91,7 +91,7 @@ class Maker:
         )
 
     async def _clear_name(self, name: str, task_id: str) -> None:
-        """Remove a container that an earlier run of the same task left; refuse to touch any other.
+        """Remove a container that an earlier run of the same task left; refuse any other.
 
         Its task may still be known: it could not be destroyed while the engine was away.
         """
@@ -107,12 +107,12 @@ class Maker:
 
 
 def container_name(request: TaskRequest) -> str:
-    """`<task>-<alloc id>`, as Nomad names it."""
+    """The name of a container, as Nomad names it: `<task>-<alloc id>`."""
     return f"{request.task_name}-{request.alloc_id}"
 
 
 def own_labels(request: TaskRequest, owner: str, is_wanted: Callable[[str], bool]) -> dict[str, str]:
-    """Nomad's labels, of which `is_wanted` chooses, and those by which this client finds its containers again."""
+    """Nomad's labels, as chosen by `is_wanted`, and the labels by which this client finds its containers."""
     facts = {
         "job_id": request.job_id,
         "job_name": request.job_id,
@@ -133,7 +133,7 @@ def own_labels(request: TaskRequest, owner: str, is_wanted: Callable[[str], bool
 def container_of(
     inspected: Mapping[str, Any], address: str, rotation: Callable[[LogRotation], LogRotation]
 ) -> Container:
-    """What a handle would keep of a container, from its labels."""
+    """The container of a handle, from a container's labels."""
     kept = json.loads(inspected["Config"]["Labels"].get(LOGS_LABEL, "{}"))
     return Container(
         container_id=str(inspected["Id"]),

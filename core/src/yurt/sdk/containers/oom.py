@@ -1,4 +1,4 @@
-"""Whether a container ran out of memory, where cgroups are of version 1.
+"""Detects out-of-memory kills of a container under cgroups v1.
 
 There engines do not always see it, or tell it too late. The kernel tells who registered an eventfd with the cgroup,
 both when memory runs out and when the cgroup is removed: the second shows because the cgroup cannot be read any more.
@@ -15,7 +15,7 @@ CONTROLLER = "/sys/fs/cgroup/memory"
 
 
 def memory_cgroup(pid: int) -> str:
-    """The folder of a process's memory cgroup; empty where there is none of version 1."""
+    """The folder of a process's v1 memory cgroup; empty without one."""
     with suppress(OSError), open(f"/proc/{pid}/cgroup", encoding="utf-8") as file:
         for line in file:
             _, controllers, path = line.rstrip("\n").split(":", 2)
@@ -43,7 +43,7 @@ class OomWatch:
         asyncio.get_running_loop().add_reader(self._notice, self._take)
 
     def _take(self) -> None:
-        """Something happened to the cgroup."""
+        """Handle a notification of the cgroup."""
         try:
             os.eventfd_read(self._notice)
             os.pread(self._control, 1, 0)
@@ -52,7 +52,7 @@ class OomWatch:
             self.close()
 
     def close(self) -> None:
-        """Let it be."""
+        """Stop watching."""
         if self._notice >= 0:
             asyncio.get_running_loop().remove_reader(self._notice)
         for descriptor in (self._notice, self._control):

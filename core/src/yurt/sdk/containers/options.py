@@ -1,4 +1,4 @@
-"""Options that the plugin block of every container driver has, and what follows from them."""
+"""Options common to the plugin blocks of all container drivers, and values derived from them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ MIN_PERIOD_S = 1.0
 
 
 class AgentAuth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where credentials of registries are: a file that `login` writes, or a credential helper."""
+    """Sources of registry credentials: a file written by `login`, or a credential helper."""
 
     config: str = ""
     helper: str = ""
 
 
 class DanglingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Containers that no task knows any more."""
+    """Options for the removal of dangling containers."""
 
     enabled: bool = True
     period: str = "5m"
@@ -27,7 +27,7 @@ class DanglingOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class Gc(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is removed when it is not needed."""
+    """Options for the removal of unused images and containers."""
 
     image: bool = True
     image_delay: str = "3m"
@@ -36,14 +36,14 @@ class Gc(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Volumes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whether tasks may mount what lies outside their allocation."""
+    """Whether tasks may mount paths outside their allocation."""
 
     enabled: bool | None = None
     selinuxlabel: str = ""
 
 
 def dangling_rules(gc: Gc) -> DanglingRules:
-    """When a container that no task knows is removed; raises Invalid that names a wrong duration."""
+    """When a dangling container is removed; raises Invalid that names an invalid duration."""
     given = gc.dangling_containers
     return DanglingRules(
         enabled=given.enabled,
@@ -54,5 +54,5 @@ def dangling_rules(gc: Gc) -> DanglingRules:
 
 
 def image_delay_s(gc: Gc) -> float:
-    """How long an image stays after its last task."""
+    """The delay between an image's last use and its removal."""
     return parse_duration(gc.image_delay, option="gc.image_delay")

@@ -1,4 +1,4 @@
-"""Engines' packages, imported late and in threads.
+"""Imports engines' Python packages on demand, in threads.
 
 An import that fails half-way leaves what it had begun: Python takes only the module that failed out of `sys.modules`,
 and what was imported beneath it stays. The next import makes a new package that does not know its own parts, and so
@@ -19,7 +19,7 @@ _ONE_AT_A_TIME = Lock()
 
 
 class _Begun:
-    """Notes which modules this thread looks for while it imports; it finds none itself."""
+    """Records the modules that this thread begins to import; finds none itself."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -39,7 +39,7 @@ class _Begun:
 
 @cache
 def import_whole(name: str) -> ModuleType:
-    """Import a package and what it needs, or leave nothing of it; one that fails is tried once more at once.
+    """Import a package completely or not at all; one retry follows a failure at once.
 
     Raises ImportError or AttributeError, as the second import did.
     """
@@ -51,7 +51,7 @@ def import_whole(name: str) -> ModuleType:
 
 
 def _import_or_undo(name: str) -> ModuleType:
-    """Import; what fails takes along all that it had begun, and what earlier failures left beneath that."""
+    """Import; a failure removes all modules it began, and remains of earlier failures below them."""
     with _Begun() as begun:
         try:
             return import_module(name)
@@ -61,7 +61,7 @@ def _import_or_undo(name: str) -> ModuleType:
 
 
 def _forget(names: Sequence[str]) -> None:
-    """Take modules and all beneath them out of `sys.modules`; the standard library's are whole, and stay."""
+    """Remove modules and their submodules from `sys.modules`, except the standard library's."""
     begun = {name for name in names if name.partition(".")[0] not in sys.stdlib_module_names}
     for module in tuple(sys.modules):
         parents = (module[:end] for end, letter in enumerate(module) if letter == ".")

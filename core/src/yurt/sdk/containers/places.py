@@ -1,4 +1,4 @@
-"""Where mounts of a task may lead; pure but for `resolve`, which follows links.
+"""Permitted sources of a task's mounts; pure but for `resolve`, which follows links.
 
 A path inside the allocation's directory is allowed, however it is written; whatever leads out of it needs
 `volumes.enabled`. So does what would make a task the master of others: the allocation's directory itself, where it
@@ -22,12 +22,12 @@ Resolve = Callable[[str], str]
 
 
 def hint(plugin: str) -> str:
-    """How the operator allows host paths."""
+    """Explains how the operator allows host paths."""
     return f'set plugin "{plugin}" {{ config {{ volumes {{ enabled = true }} }} }} in the configuration of this client'
 
 
 def host_path(source: str, dirs: TaskDirs, resolve: Resolve, *, is_free: bool, plugin: str) -> str:
-    """A path of the host with its links followed; a relative one starts at the task's directory."""
+    """A host path with links resolved; a relative one starts at the task's directory."""
     if "\0" in source or ":" in source:
         raise DriverError(f"mount source {source!r} holds a character that no mount source may have")
     try:
@@ -48,7 +48,7 @@ def host_path(source: str, dirs: TaskDirs, resolve: Resolve, *, is_free: bool, p
 
 
 def private_to(path: str, *, own: str) -> str:
-    """Whose a path of the allocation is, in words, when the task `own` may not have it; empty when it may."""
+    """A description of the owner of an allocation path that the task `own` must not mount; empty when it may."""
     owner, _, rest = path.partition("/")
     if not owner:
         return "the directory of the whole allocation"

@@ -1,4 +1,4 @@
-"""Ports of a task and its group that its container publishes; pure."""
+"""The published ports of a container; pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PORT_MAX = 65535
 
 
 class Published(NamedTuple):
-    """A port inside the container, and where the host listens for it."""
+    """A port inside the container, and the host address and port that lead to it."""
 
     inside: int
     protocol: str
@@ -24,7 +24,7 @@ class Published(NamedTuple):
 def published(
     given: Iterable[PortGiven], labels: Sequence[str], port_map: Iterable[Mapping[str, int]]
 ) -> list[Published]:
-    """What `ports` and `port_map` ask for, and the task's own ports, each for TCP and UDP."""
+    """The ports from `ports` and `port_map`, and the task's own, each for TCP and UDP."""
     known = {port.label: port for port in given}
     own = [label for label, port in known.items() if port.of_task]
     mapped = {label: port for each in port_map for label, port in each.items()}

@@ -1,4 +1,4 @@
-"""Which `security_opt` entries a task may have: an entry that replaces the engine's own confinement is a privilege.
+"""Permitted `security_opt` entries: one that replaces the engine's confinement is a privilege.
 
 A profile that the job chooses can be an empty one, so that a seccomp profile by path or content, an AppArmor profile
 and a label count as `unconfined` does. The operator allows all of them with `allow_privileged`, or single ones by
@@ -18,7 +18,7 @@ FREE = frozenset(("no-new-privileges", "no-new-privileges=true", "seccomp=builti
 
 
 def canonical(text: str) -> str:
-    """`name=value`, however it was written; the path of a profile without detours."""
+    """`name=value` in canonical form, with normalised profile paths."""
     name, separator, value = text.partition("=") if "=" in text else text.partition(":")
     value = value.strip()
     value = os.path.normpath(value) if value.startswith("/") else value

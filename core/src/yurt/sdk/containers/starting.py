@@ -1,4 +1,4 @@
-"""The start of a task: image, container, run; what fails half-way leaves nothing behind."""
+"""Starts a task: pulls the image, creates and starts the container; a failed start leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ IMAGE_ROUNDS = 5
 
 
 class StartingActs(MakingActs, Protocol):
-    """What is done with a container until it runs."""
+    """Engine calls from a container's creation to its start."""
 
     async def prepare(self, container_id: str) -> bool:
-        """Make all that it runs in, and do not let it run; False where the engine cannot do one without the other."""
+        """Create the container without starting it; false where the engine cannot separate the two."""
         ...
 
     async def start(self, container_id: str) -> None:
-        """Let it run."""
+        """Start the container."""
         ...
 
 
 class Recipe(msgspec.Struct, frozen=True, kw_only=True):
-    """What differs by engine and task.
+    """The steps that differ by engine and task.
 
     `image` brings the image and tells its id; `body` is the container to make of it; `address` reads the container's
     own address; `rotation` is that of its log files; `holds` are the mount sources that the body names.
@@ -58,7 +58,7 @@ class Starter:
         self._tasks = tasks
 
     async def start(self, request: TaskRequest, recipe: Recipe) -> tuple[ContainerTask, Inspected]:
-        """Get the image, make the container, start it; its id is taken from the first moment."""
+        """Pull the image, create and start the container; the task id is reserved from the beginning."""
         self._tasks.reserve(request.task_id)
         try:
             return await self._start(request, recipe)
@@ -95,7 +95,7 @@ class Starter:
         return ContainerTask(request.task_id, container), inspected
 
     async def _held_image(self, task_id: str, recipe: Recipe) -> str:
-        """Bring the image and hold it; brought again when its removal, after its last use, had begun by then."""
+        """Pull and acquire the image; pulled again if its removal had already begun."""
         for _ in range(IMAGE_ROUNDS):
             image_id = await recipe.image()
             self._shelf.hold(image_id, task_id)
@@ -104,7 +104,7 @@ class Starter:
         raise RecoverableError("the image was removed again and again while the task started")
 
     async def _is_lost(self, image_id: str, task_id: str) -> bool:
-        """Whether a held image is gone; then, or when waiting for that is given up, it is held no more."""
+        """Whether an acquired image was removed; then, or when the wait is cancelled, it is released."""
         is_lost = True
         try:
             is_lost = await self._shelf.is_lost(image_id)
@@ -114,7 +114,7 @@ class Starter:
         return is_lost
 
     async def run(self, container_id: str, holds: Holds) -> Inspected:
-        """Start a container that is made, and look whether it has the mounts that were checked."""
+        """Start a created container and check that it has the mounts that were verified."""
         if holds.wants_look_before and await self._acts.prepare(container_id):
             await holds.check(await self._acts.inspect(container_id))
         await self._acts.start(container_id)
@@ -124,7 +124,7 @@ class Starter:
 
 
 def handle_of(task: ContainerTask, inspected: Inspected, driver: str, now: UnixNano, **more: str) -> TaskHandle:
-    """What the client stores of a started task; `more` is the driver's own."""
+    """The handle that the client stores for a started task; `more` is the driver's own part."""
     state = inspected["State"]
     started_at = parse_stamp(str(state.get("StartedAt") or "").encode())
     return TaskHandle(

@@ -1,4 +1,4 @@
-"""The containers of one engine that are tasks: a table, and how their ends become known.
+"""A driver's table of tasks in containers, and the detection of their ends.
 
 States of a task here: starting -> running -> settling -> ended -> (forgotten). A task that is recovered enters at
 running. A task settles when the engine says that its container has ended: its output is read to the end, and only then
@@ -31,7 +31,7 @@ ALIVE = ("running", "paused", "restarting", "stopping", "removing")
 
 
 class Container(msgspec.Struct, frozen=True, kw_only=True):
-    """What a handle keeps of a task, so that a later agent finds it again."""
+    """What a handle stores of a container so that a later agent finds it."""
 
     container_id: str
     image_id: str
@@ -43,14 +43,14 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acts(Protocol):
-    """What is done with single containers; each raises NotFound, Conflict or EngineDown by their meaning."""
+    """Calls on single containers; raise NotFound, Conflict or EngineDown accordingly."""
 
     async def probe(self) -> None:
-        """Find out soon whether the engine answers."""
+        """Check soon whether the engine answers."""
         ...
 
     async def inspect(self, container_id: str) -> Mapping[str, Any]:
-        """What the engine knows of a container."""
+        """The engine's description of a container."""
         ...
 
     async def kill(self, container_id: str, name: str) -> None:
@@ -58,24 +58,24 @@ class Acts(Protocol):
         ...
 
     async def remove(self, container_id: str) -> None:
-        """Kill and remove, with anonymous volumes; that it is gone already is no error."""
+        """Kill and remove a container with its anonymous volumes; an absent one is no error."""
         ...
 
     def result_of(self, inspected: Mapping[str, Any]) -> ExitResult | None:
-        """How the container ended; None while it runs."""
+        """The exit result of a container; None while it runs."""
         ...
 
 
 class OutputCollector(Protocol):
-    """Whoever collects a container's output."""
+    """Collects a container's output."""
 
     async def drained(self) -> None:
-        """Wait until all that an ended container wrote is read, within bounds."""
+        """Wait, within bounds, until all output of an ended container is read."""
         ...
 
 
 class ContainerTask:
-    """A task that the driver knows."""
+    """A task of the driver."""
 
     def __init__(self, task_id: str, container: Container) -> None:
         self.task_id = task_id
@@ -88,7 +88,7 @@ class ContainerTask:
 
 
 class ContainerTasks:
-    """The table, and what is done with its tasks."""
+    """The table of tasks and the operations on them."""
 
     def __init__(self, acts: Acts, background: DriverTasks, clock: Callable[[], UnixNano]) -> None:
         self._acts = acts
@@ -99,17 +99,17 @@ class ContainerTasks:
         self._sought: Counter[str] = Counter()
 
     def reserve(self, task_id: str) -> None:
-        """Take the id for a task that is about to start."""
+        """Reserve the id of a task that is about to start."""
         if task_id in self._tasks:
             raise DriverError(f"task {task_id} runs already; destroy it first")
         self._tasks[task_id] = None
 
     def give_up(self, task_id: str) -> None:
-        """Its start failed."""
+        """Free the id of a failed start."""
         del self._tasks[task_id]
 
     def add(self, task: ContainerTask, *, pid: int) -> None:
-        """Know a task from now on; `pid` is that of its first process here, 0 when it is not known."""
+        """Add a task; `pid` is its first process on this machine, 0 when unknown."""
         if pid > 0:
             task.memory = OomWatch(pid)
         self._tasks[task.task_id] = task
@@ -128,7 +128,7 @@ class ContainerTasks:
 
     @contextmanager
     def seeking(self, task_id: str) -> Iterator[None]:
-        """The container of an earlier agent's task is looked for meanwhile."""
+        """Mark a task as being recovered while its container is searched."""
         self._sought[task_id] += 1
         try:
             yield
@@ -136,17 +136,17 @@ class ContainerTasks:
             self._sought[task_id] -= 1
 
     def knows(self, container_id: str, task_id: str) -> bool:
-        """Whether a container is a task's; one that was made for `task_id` may become it while that starts."""
+        """Whether a container belongs to a task; one made for `task_id` counts while that task starts."""
         is_starting = task_id in self._tasks and self._tasks[task_id] is None
         return container_id in self._by_container or is_starting or self._sought[task_id] > 0
 
     def is_running(self, container_id: str) -> bool:
-        """Whether a container is that of a task which has not ended."""
+        """Whether a container belongs to a running task."""
         task = self._by_container.get(container_id)
         return task is not None and not task.ended.done()
 
     def on_end(self, container_id: str) -> None:
-        """A container may have ended: find out."""
+        """Check a container that may have ended."""
         task = self._by_container.get(container_id)
         if not task or task.ended.done():
             return
@@ -156,13 +156,13 @@ class ContainerTasks:
             self._background.start("end of a container", lambda: self._settle(task))
 
     def on_list(self, states: Mapping[str, str]) -> None:
-        """All containers of this client with their states: those that ended or are gone are looked at."""
+        """Check the tasks whose containers have ended or are gone, by a list of all containers of this client."""
         alive = {container_id for container_id, state in states.items() if state in ALIVE}
         for container_id in [each for each in self._by_container if each not in alive]:
             self.on_end(container_id)
 
     async def _settle(self, task: ContainerTask) -> None:
-        """Ask the engine how a container is, and tell its end once all its output is read."""
+        """Inspect a container and report its end once all its output is read."""
         try:
             result, seen = None, 0
             while result is None and seen != task.hints:
@@ -179,18 +179,18 @@ class ContainerTasks:
             task.is_settling = False
 
     def _forget_memory(self, task: ContainerTask) -> None:
-        """It has ended, or is left alone."""
+        """Stop watching memory: the task has ended or is released."""
         if task.memory:
             task.memory.close()
             task.memory = None
 
     def close(self) -> None:
-        """Watch no cgroup any more; the containers go on."""
+        """Stop watching cgroups; containers continue."""
         for task in self._by_container.values():
             self._forget_memory(task)
 
     async def _result_of(self, task: ContainerTask) -> ExitResult | None:
-        """How the container ended; None while it runs or the engine is away."""
+        """The exit result of a container; None while it runs or the engine is unreachable."""
         try:
             result = self._acts.result_of(await self._acts.inspect(task.container.container_id))
         except EngineDown:
@@ -202,7 +202,7 @@ class ContainerTasks:
         return result
 
     async def wait(self, task_id: str) -> ExitResult:
-        """Wait for the end, over any trouble of the engine."""
+        """Wait for the end, through outages of the engine."""
         return await asyncio.shield(self.get(task_id).ended)
 
     async def signal(self, task_id: str, signal: str) -> None:
@@ -223,7 +223,7 @@ class ContainerTasks:
                 raise RecoverableError(f"task {task_id} does not end although it was killed; look at the engine's log")
 
     async def _kill(self, task: ContainerTask, watch: Watch, signal: str) -> None:
-        """Send a signal, unless the container has ended; an engine that is away gets some time to return."""
+        """Send a signal, unless the container has ended; waits a while for an unreachable engine."""
         if task.ended.done():
             return
         with suppress(Conflict, NotFound):
@@ -238,7 +238,7 @@ class ContainerTasks:
         self.on_end(task.container.container_id)
 
     async def _require_engine(self, watch: Watch) -> None:
-        """Find out soon whether an engine that was last seen down is still down, before a thread waits for it."""
+        """Check soon whether an unreachable engine is still down, before a thread waits for it."""
         if not watch.up.is_set():
             await self._acts.probe()
 
@@ -262,7 +262,7 @@ class ContainerTasks:
 
 
 async def has_ended_within(task: ContainerTask, limit_s: float) -> bool:
-    """Whether the task ends in time."""
+    """Whether the task ends within a time limit."""
     with suppress(TimeoutError):
         async with asyncio.timeout(limit_s):
             await asyncio.shield(task.ended)

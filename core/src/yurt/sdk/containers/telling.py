@@ -1,4 +1,4 @@
-"""What a driver does for tasks whose start is under way, for those who follow it."""
+"""Progress of starting tasks, published to subscribers."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ TEXTS_MAX = 32
 
 
 class Telling:
-    """Texts by task; who follows gets those of one start."""
+    """Texts by task; each subscriber gets the texts of one start."""
 
     def __init__(self) -> None:
         self._queues: dict[str, asyncio.Queue[str]] = {}
 
     def tell(self, task_id: str, text: str) -> None:
-        """Tell those who follow; when nobody does, or they are slow, it is lost."""
+        """Publish a text; dropped without subscribers, or when they are slow."""
         queue = self._queues.get(task_id)
         if queue and not queue.full():
             queue.put_nowait(text)
 
     async def follow(self, task_id: str) -> AsyncGenerator[str, None]:
-        """The texts as they come, until the one who follows has enough."""
+        """The texts as they are published, until the subscriber stops."""
         queue = self._queues[task_id] = asyncio.Queue(TEXTS_MAX)
         try:
             while True:

@@ -1,4 +1,4 @@
-"""Keeps an eye on one engine: whether it works, and which containers ended.
+"""Watches one engine: its health, and which containers have ended.
 
 One stream of events serves all containers. An event is only a hint: whoever gets it asks the engine how the container
 is. Since events are lost while the stream is down, all containers of this client are listed each time the stream is
@@ -27,7 +27,7 @@ LIST_EVERY_ASKS = 6
 
 
 class Eye(Protocol):
-    """What to ask of one kind of engine; errors are DriverError, NotFound and ValueError."""
+    """Queries of one kind of engine; errors are DriverError, NotFound and ValueError."""
 
     install: str
     """What to do where there is no engine."""
@@ -35,11 +35,11 @@ class Eye(Protocol):
     """What to do with one that does not work."""
 
     async def look(self) -> Fingerprint:
-        """How a working engine is."""
+        """The fingerprint of a healthy engine."""
         ...
 
     def events(self) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """The stream of ends of this client's containers."""
+        """The stream of end events of this client's containers."""
         ...
 
     async def states(self) -> Mapping[str, str]:
@@ -48,7 +48,7 @@ class Eye(Protocol):
 
 
 class Watch:
-    """Tells `on_end` of containers that may have ended, and `on_list` all containers of this client."""
+    """Calls `on_end` for containers that may have ended, and `on_list` with all containers of this client."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class Watch:
         self.up = asyncio.Event()
 
     def begin(self, background: DriverTasks) -> None:
-        """Start to watch."""
+        """Start watching."""
         background.start("events of the engine", self._follow_events)
         background.start("health of the engine", self._ask_health)
 
     async def fingerprints(self) -> AsyncIterator[Fingerprint]:
-        """The present fingerprint, then each that differs."""
+        """The present fingerprint, then each change."""
         told: Fingerprint | None = None
         if self.found is None:
             await self._look()
@@ -85,7 +85,7 @@ class Watch:
                 await changed.wait()
 
     async def wait_up(self, within_s: float) -> bool:
-        """Wait until the engine works, for a time."""
+        """Wait, up to a time limit, until the engine is healthy."""
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 await self.up.wait()
@@ -105,7 +105,7 @@ class Watch:
             await asyncio.sleep(wait_s)
 
     async def _events_once(self) -> None:
-        """Read one stream of events to its end."""
+        """Read one event stream to its end."""
         async with self.eye.events() as response:
             await self._look()
             await self.list_all()
@@ -113,7 +113,7 @@ class Watch:
                 self.on_end(ended_container(event))
 
     async def _ask_health(self) -> None:
-        """Ask now and then whether the engine answers, and list its containers every so often."""
+        """Periodically check the engine's health and list its containers."""
         asks = 0
         while True:
             await asyncio.sleep(ASK_EVERY_S)
@@ -125,11 +125,11 @@ class Watch:
                     await self.list_all()
 
     async def list_all(self) -> None:
-        """Tell all containers of this client."""
+        """Report all containers of this client."""
         self.on_list(await self.eye.states())
 
     async def _look(self) -> None:
-        """Look whether the engine works, and take note."""
+        """Update the fingerprint from the engine's health."""
         try:
             found = await self.eye.look()
         except (DriverError, NotFound, ValueError) as error:
@@ -138,7 +138,7 @@ class Watch:
         self._note(found, is_up=True)
 
     def _unwell(self, error: Exception) -> Fingerprint:
-        """Never seen is not detected; seen before and gone is unhealthy."""
+        """Undetected if the engine was never seen, otherwise unhealthy."""
         was_seen = self.found is not None and self.found.health != UNDETECTED
         if self.engine.target.is_absent() and not was_seen:
             return Fingerprint(health=UNDETECTED, description=str(error), fix=self.eye.install)
@@ -146,7 +146,7 @@ class Watch:
         return Fingerprint(health=UNHEALTHY, description=str(error), fix=fix)
 
     def _note(self, found: Fingerprint, *, is_up: bool) -> None:
-        """Keep a fingerprint, and wake who waits for a change."""
+        """Store a fingerprint and wake waiters for a change."""
         if is_up:
             self.up.set()
         else:
@@ -158,5 +158,5 @@ class Watch:
 
 
 def ended_container(event: Mapping[str, Any]) -> str:
-    """The container of an event; all engines that copy Docker's API write it so."""
+    """The container of an event, in the format of Docker's API and its copies."""
     return str((event.get("Actor") or {}).get("ID", ""))

@@ -27,7 +27,7 @@ UNKNOWN: Final = "it may or may not be stored"
 
 
 class Appender:
-    """Appends for one server, one entry at a time; whoever needs the log at rest holds `lock`."""
+    """Appends for one server, one entry at a time; `lock` excludes appends."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Appender:
         self._on_no_space = on_no_space
 
     async def append(self, first_index: int, commands: Sequence[AnyCommand | msgspec.Raw]) -> None:
-        """Store the commands in this server's term; raises as `append_in`, and Conflict when the index is not next."""
+        """Store commands in this server's term; raises as `append_in`, and Conflict when the index is not the next."""
         async with self.lock:
             term = self._leading.term
             if term is None:
@@ -60,7 +60,7 @@ class Appender:
                 self._reader.has_applied(term.head)
 
     async def append_in(self, term: Term, first_index: int, commands: Sequence[AnyCommand | msgspec.Raw]) -> None:
-        """Store the commands in a term of this server.
+        """Store commands in a term of this server.
 
         Raises Conflict when the term has ended, Invalid when they are too large, LogFull when etcd has no room for
         them: nothing was stored. Raises Unavailable when the outcome is unknown; the term has ended then.
@@ -91,7 +91,7 @@ class Appender:
         self._leading.answered()
 
     def _check_room(self, size: int) -> None:
-        """Raises LogFull when an entry of so many bytes is not to be appended."""
+        """Raises LogFull when the quota leaves no space for an entry of this size."""
         quota, now = self._rooms.quota_bytes, self._leading.env.monotonic()
         if quota and self._rooms.is_full(size, now):
             self._rooms.refused(size)

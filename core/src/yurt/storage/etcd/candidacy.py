@@ -1,4 +1,4 @@
-"""When a server tries to lead. Pure: it is told what is seen and what time it is, and answers whether to try.
+"""Decides when a server tries to lead, from observations and the time. Pure.
 
 A server tries only when it has the whole state: all that the log held a moment ago.
 - Nobody leads: at once. A named heir goes first; with members of their own, so does the server whose etcd member leads.
@@ -36,7 +36,7 @@ Reason = Literal["", "vacant", "own member", "silence"]
 
 
 class Sight(Value, rename=None):
-    """What a server sees. `own_leads` is None without a member beside; `silent_s` counts from the last sign of life."""
+    """A server's observations. `own_leads` is None without a local member; `silent_s`: since the last heartbeat."""
 
     now: float
     leader: str
@@ -47,7 +47,7 @@ class Sight(Value, rename=None):
 
 
 class Candidacy:
-    """One server's wish to lead."""
+    """One server's candidacy."""
 
     def __init__(self, name: str, *, patience: float = 1) -> None:
         self.patience = patience
@@ -61,7 +61,7 @@ class Candidacy:
         self._term_began = 0.0
 
     def decide(self, sight: Sight) -> Reason:
-        """Why to try to lead now; empty when not to."""
+        """The reason to campaign now; empty for none."""
         if not sight.own_leads:
             self._own_leads_since = None
         elif self._own_leads_since is None:
@@ -81,13 +81,13 @@ class Candidacy:
         return "silence" if is_silent else ""
 
     def won(self, now: float, *, chance: float) -> None:
-        """A term has begun."""
+        """The server has begun a term."""
         self._term_began = now
         self.limit_s = LIMIT_FIRST_S
         self._draw(chance)
 
     def beaten(self, now: float, *, chance: float) -> None:
-        """Somebody else was faster, or the leader lives after all."""
+        """Another server was faster, or the leader is still alive."""
         self.limit_s = LIMIT_FIRST_S
         self._draw(chance)
 
@@ -98,7 +98,7 @@ class Candidacy:
         self._draw(chance)
 
     def lost(self, now: float, *, chance: float) -> None:
-        """The term is over."""
+        """The term has ended."""
         if now - self._term_began >= STEADY_TERM_S:
             self._pause_s = PAUSE_FIRST_S
         self._not_before = now + self._pause_s * (1 + chance)
@@ -106,7 +106,7 @@ class Candidacy:
         self._own_leads_since = None
 
     def resigned(self, now: float) -> None:
-        """The term was given away: others come first for a while."""
+        """The server resigned: it yields to others for a while."""
         self._others_first_until = now + RESIGN_PAUSE_S
 
     def _draw(self, chance: float) -> None:

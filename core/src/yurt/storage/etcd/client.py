@@ -1,4 +1,4 @@
-"""A client of etcd's API: every call has a time-out, every failure is one of the closed set.
+"""A client of etcd's API with a time limit for every call; failures are the errors of the closed set.
 
 Reads are asked of the next endpoint when one does not answer. What changes something is asked once: after a failure
 its outcome is unknown, and only the caller can tell what that means.
@@ -46,26 +46,26 @@ REMEDY: Final = "restore what etcd had, or restart all servers, which then go on
 
 
 class NoSpace(Unavailable):
-    """etcd's quota is exhausted: it takes nothing more until space is made."""
+    """etcd's quota is exhausted: it accepts no writes until space is freed."""
 
 
 class Compacted(Conflict):
-    """The revision that was asked for is no longer kept."""
+    """The requested revision was compacted."""
 
 
 class WentBack(Conflict):
-    """etcd no longer has what it had: it was restored to an older state, or is another one."""
+    """etcd lost data that it had: it was restored to an older state, or is another cluster."""
 
 
 class EtcdClient:
-    """A client of one cluster. Endpoints are `http(s)://host:port`, or `unix:///path` of a member beside.
+    """A client of one cluster. Endpoints are `http(s)://host:port`, or `unix:///path` of a local member.
 
     Revisions only grow. When a call about keys is answered at an older one than was told before that call, or when
     `went_back` was called, nothing more is asked: every call raises WentBack.
     """
 
     def __init__(self, endpoints: Sequence[str], *, security: EtcdSecurity | None = None) -> None:
-        """Raises Invalid for endpoints that cannot be used; nothing is connected yet."""
+        """Raises Invalid for invalid endpoints; does not connect yet."""
         if not endpoints:
             raise Invalid("etcd has no endpoints; give at least one, as http://host:2379")
         for endpoint in endpoints:
@@ -78,14 +78,14 @@ class EtcdClient:
         self._lost = ""
 
     def went_back(self, why: str) -> WentBack:
-        """This etcd does not hold what it held before: what all calls raise from now on."""
+        """Record that this etcd has lost data: all later calls raise it."""
         if not self._lost:
             log.error("%s", why)
             self._lost = why
         return WentBack(self._lost)
 
     async def close(self) -> None:
-        """Close the connections; calls that are under way are cancelled."""
+        """Close the connections; calls in progress are cancelled."""
         channels, self._channels = list(self._channels.values()), {}
         for channel in channels:
             await channel.close()
@@ -93,7 +93,7 @@ class EtcdClient:
     async def range(
         self, key: bytes, range_end: bytes = b"", *, limit: int = 0, keys_only: bool = False, timeout_s: float = 0.0
     ) -> Message:
-        """Keys from `key` up to, not including, `range_end`, in order; a linearizable read."""
+        """Keys from `key` up to and excluding `range_end`, in order; a linearizable read."""
         request = message("RangeRequest", key=key, range_end=range_end, limit=limit, keys_only=keys_only)
         floor = self._revision
         return self._later(await self._read("KV", "Range", request, timeout_s=timeout_s or CALL_LIMIT_S), floor)
@@ -121,12 +121,12 @@ class EtcdClient:
         return self._later(await self._write("KV", "Txn", request, timeout_s=timeout_s), floor)
 
     async def compact(self, revision: int, *, is_waited_for: bool = False) -> None:
-        """Forget what the store was before a revision; raises Compacted when that is done already."""
+        """Compact revisions before this one; raises Compacted when that was done already."""
         request = message("CompactionRequest", revision=revision, physical=is_waited_for)
         await self._write("KV", "Compact", request, timeout_s=LONG_CALL_LIMIT_S if is_waited_for else CALL_LIMIT_S)
 
     async def watch(self, key: bytes, range_end: bytes, *, start_revision: int) -> AsyncGenerator[Message]:
-        """WatchResponses from a revision on, until the caller leaves; the first one comes when the watch stands.
+        """WatchResponses from a revision on; the first one comes when the watch is established.
 
         Raises Compacted when the revision is gone, Unavailable when the connection ends.
         """
@@ -159,34 +159,34 @@ class EtcdClient:
             call.cancel()
 
     async def status(self, endpoint: str = "", *, timeout_s: float = CALL_LIMIT_S) -> Message:
-        """What one member says of itself; it answers without a majority too."""
+        """The status of one member; available without a majority."""
         where = endpoint or self._endpoint
         return await self._ask(where, "Maintenance", "Status", message("StatusRequest"), timeout_s=timeout_s)
 
     async def alarms(self) -> tuple[Message, ...]:
-        """The alarms that stand, each with the member that raised it."""
+        """The active alarms, each with its member."""
         return tuple((await self._read("Maintenance", "Alarm", message("AlarmRequest"))).alarms)
 
     async def disarm(self, alarm: Message) -> None:
-        """Take an alarm back; it comes again when its cause is still there."""
+        """Disarm an alarm; it is raised again while its cause persists."""
         request = message("AlarmRequest", action=2, memberID=alarm.memberID, alarm=alarm.alarm)
         await self._write("Maintenance", "Alarm", request)
 
     async def defragment(self, endpoint: str) -> None:
-        """Give space back to the disk; the member answers nothing meanwhile."""
+        """Defragment; the member is unavailable meanwhile."""
         request = message("DefragmentRequest")
         await self._ask(endpoint, "Maintenance", "Defragment", request, timeout_s=LONG_CALL_LIMIT_S)
 
     async def read(self, service: str, name: str, request: Message) -> Message:
-        """Any other call that changes nothing."""
+        """Any other read-only call."""
         return await self._read(service, name, request)
 
     async def write(self, service: str, name: str, request: Message, *, timeout_s: float = CALL_LIMIT_S) -> Message:
-        """Any other call that changes something."""
+        """Any other writing call."""
         return await self._write(service, name, request, timeout_s=timeout_s)
 
     def _later(self, answer: Message, floor: int) -> Message:
-        """The answer to a call before which etcd was at the revision `floor`."""
+        """Check the answer to a call made when etcd was at the revision `floor`."""
         revision = int(answer.header.revision)
         if revision < floor:
             raise self.went_back(f"{RESTORED}: it is at revision {revision} and was at {floor}; {REMEDY}")
@@ -234,7 +234,7 @@ class EtcdClient:
         return channel
 
     def _leave(self, endpoint: str, error: grpc.aio.AioRpcError) -> None:
-        """The next call goes to another endpoint when this one did not answer."""
+        """Switch to another endpoint after a failure of this one."""
         if endpoint == self._endpoint and error.code() in (
             grpc.StatusCode.UNAVAILABLE,
             grpc.StatusCode.DEADLINE_EXCEEDED,

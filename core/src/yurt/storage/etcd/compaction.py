@@ -1,4 +1,4 @@
-"""Deletes entries of the log that a majority of servers has in snapshots, and has etcd forget old revisions."""
+"""Deletes log entries covered by the snapshots of a majority of servers, and compacts old etcd revisions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Compaction:
         self._env = leading.env
 
     async def trim(self, below: int, *, keep: int) -> None:
-        """Delete what lies more than `keep` below an index and below what a majority has; only the leader does."""
+        """Delete entries more than `keep` below an index and below the majority's snapshots; on the leader only."""
         term = self._leading.term
         if term is None:
             return
@@ -52,12 +52,12 @@ class Compaction:
             await self._compact(revision)
 
     async def trim_all(self) -> None:
-        """Delete all that a majority has and wait for a compaction of all revisions: what any server may do."""
+        """Delete all entries below the majority's snapshots and wait for a full compaction; permitted on any server."""
         await self._delete_below(await self._reports.majority_index(), None)
         await self._compact(await self._revision(), is_waited_for=True)
 
     async def compact_at_times(self) -> None:
-        """While this server leads, forget revisions of etcd that are some minutes old; until cancelled."""
+        """While leading, compact revisions that are some minutes old; until cancelled."""
         while True:
             try:
                 before = await self._revision()
@@ -69,7 +69,7 @@ class Compaction:
                 await self._env.sleep(RETRY_PAUSE_S)
 
     async def compact_as_it_grows(self) -> None:
-        """While this server leads, have etcd forget old revisions step by step; until cancelled."""
+        """While leading, compact etcd step by step as the log grows; until cancelled."""
         while self._rooms.quota_bytes:
             revision = self._rooms.next_compaction(self._env.monotonic())
             if revision and self._leading.term is None:
@@ -85,7 +85,7 @@ class Compaction:
         return int((await self._client.range(self._keys.format)).header.revision)
 
     async def _delete_below(self, bound: int, term: Term | None) -> int:
-        """Delete the entries that end below an index; the revision after it, 0 when there was nothing to do."""
+        """Delete entries that end below an index; returns the resulting revision, 0 when there were none."""
         first = await self._reader.first_index()
         if not first or first >= bound:
             return 0

@@ -1,4 +1,4 @@
-"""Confirms that this server still leads, as Raft's ReadIndex does: one read of the epoch answers all who waited for it.
+"""Confirms that this server still leads, as Raft's ReadIndex does: one read of the epoch serves all waiting callers.
 
 A confirmation holds only from the call on that asked for it, so callers that come during a read wait for the next one.
 """
@@ -18,7 +18,7 @@ CONFIRM_LIMIT_S: Final = 2.0
 
 
 class Confirmation:
-    """Batches the callers of one server."""
+    """Batches the confirmations of one server."""
 
     def __init__(self, client: EtcdClient, keys: Keys, *, leading: Leading) -> None:
         self._client = client
@@ -28,7 +28,7 @@ class Confirmation:
         self._is_wanted = asyncio.Event()
 
     async def confirm(self) -> None:
-        """Return when this server is known to lead still, after this call; raises Unavailable."""
+        """Return once this server is known to lead after this call; raises Unavailable."""
         if self._leading.term is None:
             raise Unavailable(NO_LEADER)
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -37,7 +37,7 @@ class Confirmation:
         await answer
 
     async def answer_confirms(self) -> None:
-        """One read for all who wait when it begins, until cancelled."""
+        """Serve all waiting callers with one read at a time, until cancelled."""
         while True:
             await self._is_wanted.wait()
             self._is_wanted.clear()
@@ -52,7 +52,7 @@ class Confirmation:
                 _answer(waiting, outcome)
 
     def close(self) -> None:
-        """Fail who waits."""
+        """Fail all waiting callers."""
         _answer(self._waiting, Unavailable(CLOSED))
 
     async def _read(self) -> None:

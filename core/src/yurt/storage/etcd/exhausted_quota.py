@@ -1,4 +1,4 @@
-"""What a server does when etcd's quota is exhausted: etcd stores nothing then, but still deletes and compacts.
+"""Recovers from etcd's exhausted quota: etcd accepts no writes then, but still deletes and compacts.
 
 It is not to come to that (see `file_size`), but the etcd may be another one's, or the quota smaller than before. Each
 server makes room in the member beside it, or in all members where etcd stands by itself.
@@ -23,7 +23,7 @@ PAUSE_S: Final = 15.0
 
 
 class ExhaustedQuota:
-    """Makes room for one server whenever `alarm` is set."""
+    """Frees space for one server whenever `alarm` is set."""
 
     def __init__(self, client: EtcdClient, *, leading: Leading, compaction: Compaction, alarm: asyncio.Event) -> None:
         self._client = client
@@ -32,7 +32,7 @@ class ExhaustedQuota:
         self._alarm = alarm
 
     async def make_room_when_full(self) -> None:
-        """When the quota is exhausted, delete, compact, defragment and take the alarm back; until cancelled."""
+        """When the quota is exhausted, delete, compact, defragment and disarm the alarm; until cancelled."""
         while True:
             await self._alarm.wait()
             log.error(

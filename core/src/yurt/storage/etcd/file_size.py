@@ -1,4 +1,4 @@
-"""Watches the size of the file of the etcd member beside this server, and has it defragmented in turn.
+"""Watches the database size of this server's etcd member and schedules its defragmentation.
 
 When etcd's quota is exhausted it stores nothing, neither a new term nor how far a snapshot reaches; so it is not to
 come to that. From half of the quota on every server saves snapshots and the log is kept as short as they allow; space
@@ -30,7 +30,7 @@ TURN_S, TURN_BYTES_PER_S = 5.0, 32 * 1024 * 1024
 
 
 class FileSize:
-    """The file of the member beside one server. `is_crowded` is set while it nears the quota."""
+    """The database of this server's etcd member. `is_crowded` is set while it nears the quota."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class FileSize:
         self._loose_since: float | None = None
 
     async def watch_room(self) -> None:
-        """Look how full the member beside is, and have it give back what is free in its file; until cancelled."""
+        """Check the size of this server's etcd member and defragment it when worthwhile; until cancelled."""
         was_full = False
         while self._rooms.quota_bytes:
             try:
@@ -69,7 +69,7 @@ class FileSize:
             await self._pause()
 
     async def wait_rooms_wanted(self) -> None:
-        """Return when the others are to be asked how large their files are; never without a quota."""
+        """Return when the other servers' sizes are due to be queried; never without a quota."""
         if not self._rooms.quota_bytes:
             await asyncio.Event().wait()
         while not self._rooms.is_asking_due(self._env.monotonic()):
@@ -87,7 +87,7 @@ class FileSize:
             self.is_crowded.clear()
 
     def _tell_full(self, was_full: bool) -> bool:
-        """Say it once when room is running out; whether it is."""
+        """Log once when space runs short; returns whether it does."""
         now = self._env.monotonic()
         taken, server = self._rooms.largest(now)
         is_full = self._rooms.is_full(0, now)
@@ -102,7 +102,7 @@ class FileSize:
         return is_full
 
     async def _rewrite_in_turn(self) -> None:
-        """Give free space back to the disk, apart from the other servers, and not while this one leads."""
+        """Defragment, one server at a time, and not while this one leads."""
         if not self._rooms.is_loose:
             self._loose_since = None
             return

@@ -1,4 +1,4 @@
-"""Gives leadership to another server, and etcd's own leadership to the member beside it.
+"""Transfers leadership to another server, and etcd's own leadership to its member.
 
 Both go together: a server whose etcd member leads is preferred as leader, so keeping one would
 bring back the other.
@@ -32,7 +32,7 @@ class Handover:
         self._reports = reports
 
     async def resign(self, to: str = "") -> None:
-        """Give leadership to another server, or to the one named; nothing happens where there is no other.
+        """Transfer leadership to another server, or to the one named; no effect without another server.
 
         Raises Invalid when no server has that name, Unavailable when etcd does not answer.
         """
@@ -50,7 +50,7 @@ class Handover:
             await self._move_etcd([to] if to else others)
 
     async def _move_etcd(self, names: Sequence[str]) -> None:
-        """Let the etcd member beside one of the servers lead, so that this server's is not preferred."""
+        """Move etcd's leadership to the member of another server, so that this server is not preferred."""
         try:
             if not (await member_status(self._client, self._leading.own_endpoint)).is_leader:
                 return

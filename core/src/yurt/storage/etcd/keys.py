@@ -1,4 +1,4 @@
-"""What lies in etcd below `/yurt/<region>/`, and how it is written.
+"""The keys in etcd below `/yurt/<region>/` and the encoding of their values.
 
 `format` says which layout this is, and the id of the cluster. `log/<index>` holds the commands from that index on, with
 a digest of them and of the entry before: so an entry stands for all the history that led to it.
@@ -36,14 +36,14 @@ _commands_out = msgspec.msgpack.Encoder()
 
 
 class Format(Value, rename=None):
-    """Which layout the keys have, and a random id that folders of servers remember."""
+    """The layout version of the keys, and a random cluster id that servers' folders store."""
 
     layout: str
     id: str
 
 
 class Epoch(Value, rename=None):
-    """A term: its number and its server; "" when that one gave it up, for `heir` or for whoever comes first."""
+    """A term: its number and its server; "" after resignation, in favour of `heir` or of any server."""
 
     number: int = 0
     server: str = ""
@@ -51,21 +51,21 @@ class Epoch(Value, rename=None):
 
 
 class Report(Value, rename=None):
-    """How far a server's snapshot reaches, and when (nanoseconds since 1970) it said so."""
+    """A server's snapshot index, and when (nanoseconds since 1970) it was reported."""
 
     index: int
     at: int
 
 
 class Mark(Value, rename=None):
-    """Where an entry ends, and its digest ("" when nothing is known of it): the history up to there."""
+    """The end of an entry and its digest ("": unknown), which identifies the history up to there."""
 
     index: int = 0
     digest: str = ""
 
 
 class StoredEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An entry as etcd holds it; `before` is the digest of the entry before it."""
+    """A stored entry; `before` is the digest of its predecessor."""
 
     version: int
     written_by: str
@@ -76,7 +76,7 @@ class StoredEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class FoundEntry(NamedTuple):
-    """An entry that was read, and the history that it ends and continues."""
+    """An entry that was read, with the marks before and after it."""
 
     entry: Entry
     mark: Mark
@@ -91,7 +91,7 @@ class Keys:
     """The keys of one region."""
 
     def __init__(self, region: str) -> None:
-        """Raises Invalid for a region whose name is no part of a key."""
+        """Raises Invalid for a region whose name is not a valid part of a key."""
         if REGION.fullmatch(region) is None:
             raise Invalid(
                 f'the region "{region}" has characters that etcd\'s keys may not have; use letters, digits, .-_'
@@ -108,7 +108,7 @@ class Keys:
         self.turn = self.root + b"turn"
 
     def entry(self, first_index: int) -> bytes:
-        """Where an entry lies."""
+        """The key of an entry."""
         return self.log + b"%0*d" % (INDEX_DIGITS, first_index)
 
     def first_index(self, key: bytes) -> int:
@@ -116,12 +116,12 @@ class Keys:
         return int(key[len(self.log) :])
 
     def snapshot(self, server: str) -> bytes:
-        """Where a server says how far its snapshot reaches."""
+        """The key of a server's snapshot report."""
         return self.snapshots + server.encode()
 
 
 def end_of(prefix: bytes) -> bytes:
-    """The first key behind all that begin with the prefix."""
+    """The first key after all keys with the prefix."""
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
@@ -131,7 +131,7 @@ def encode_head(head: Mark) -> bytes:
 
 
 def decode_head(value: bytes) -> Mark:
-    """What `head` says; raises ValueError for what cannot be read."""
+    """The decoded value of `head`; raises ValueError when it is invalid."""
     index, _, digest = value.decode().partition(" ")
     return Mark(index=int(index), digest=digest)
 
@@ -139,7 +139,7 @@ def decode_head(value: bytes) -> Mark:
 def encode_entry(
     first_index: int, commands: Sequence[AnyCommand | msgspec.Raw], before: str = ""
 ) -> tuple[bytes, Mark]:
-    """An entry's value, and where it ends; raises Invalid when it is too large."""
+    """An entry's value and its mark; raises Invalid when it is too large."""
     data = _commands_out.encode(commands)
     if len(data) > ENTRY_BYTES_MAX:
         raise Invalid(f"{len(commands)} commands take {len(data)} bytes, an entry of the log {ENTRY_BYTES_MAX} at most")
@@ -150,7 +150,7 @@ def encode_entry(
 
 
 def decode_entry(first_index: int, value: bytes) -> FoundEntry:
-    """An entry from its value; raises Conflict for what is damaged or what a newer version wrote."""
+    """An entry from its value; raises Conflict for a damaged entry or one of a newer version."""
     try:
         stored = _entry_in.decode(value)
     except msgspec.DecodeError as error:
@@ -170,12 +170,12 @@ def decode_entry(first_index: int, value: bytes) -> FoundEntry:
 
 
 def digest_of(first_index: int, data: bytes, before: bytes = b"") -> bytes:
-    """What shows that commands are whole, stand at their place, and follow on the entry of the digest `before`."""
+    """The digest over commands, their position, and the digest `before` of the previous entry."""
     return hashlib.blake2b(data, digest_size=8, key=first_index.to_bytes(8, "big") + before).digest()
 
 
 def broken(index: int, why: str) -> Conflict:
-    """The log can not be trusted at an index."""
+    """The error for a log damaged at an index."""
     return Conflict(
         f"the command log in etcd is broken at index {index}: {why}; restore etcd from its own snapshot, "
         "or the cluster from one of Yurt's"
@@ -183,25 +183,25 @@ def broken(index: int, why: str) -> Conflict:
 
 
 def is_at(key: bytes, revision: int) -> Message:
-    """Compare: the key was last written at a revision (0: it is not there)."""
+    """Compare: the key was last written at a revision (0: absent)."""
     return message("Compare", key=key, target=MOD, result=EQUAL, mod_revision=revision)
 
 
 def is_value(key: bytes, value: bytes) -> Message:
-    """Compare: the key is there and has a value."""
+    """Compare: the key exists and has a value."""
     return message("Compare", key=key, target=VALUE, result=EQUAL, value=value)
 
 
 def put(key: bytes, value: bytes) -> Message:
-    """In a transaction: store a value."""
+    """A put within a transaction."""
     return message("RequestOp", request_put=message("PutRequest", key=key, value=value))
 
 
 def get(key: bytes, range_end: bytes = b"") -> Message:
-    """In a transaction: read."""
+    """A read within a transaction."""
     return message("RequestOp", request_range=message("RangeRequest", key=key, range_end=range_end))
 
 
 def remove(key: bytes, range_end: bytes) -> Message:
-    """In a transaction: delete."""
+    """A deletion within a transaction."""
     return message("RequestOp", request_delete_range=message("DeleteRangeRequest", key=key, range_end=range_end))

@@ -1,4 +1,4 @@
-"""Who leads, as a level and not as a queue: whoever reads it slowly sees the present."""
+"""The present leader as a level rather than a queue: slow readers see the present value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from yurt.storage.log import Leadership
 
 
 class LeadershipLevels:
-    """The present level, for any number of readers."""
+    """The present level, for several readers."""
 
     def __init__(self) -> None:
         self.is_closed = False
@@ -17,7 +17,7 @@ class LeadershipLevels:
         self._readers: set[asyncio.Event] = set()
 
     def set(self, level: Leadership) -> None:
-        """What holds from now on."""
+        """Set the level."""
         if level != self._level:
             self._level = level
             self._wake()
@@ -28,7 +28,7 @@ class LeadershipLevels:
         self._wake()
 
     async def follow(self) -> AsyncIterator[Leadership]:
-        """What holds now, and again when it changed; the end of a term always shows before the next one."""
+        """The present level, then its changes; the end of a term always shows before the next one."""
         changed = asyncio.Event()
         self._readers.add(changed)
         told: Leadership | None = None

@@ -1,4 +1,4 @@
-"""Who may append: the epoch in etcd, signs of life, and the terms that follow from them.
+"""Leadership by the epoch in etcd, heartbeats, and the resulting terms.
 
 A term is a write of the key `epoch`; its revision is the fence. Every append compares that revision, so that nothing of
 an older term can be stored once a new one has begun, whatever its leader believes. A leader that learns of a later
@@ -44,7 +44,7 @@ CLOSED: Final = "the command log is closed"
 
 
 class Candidate(Value, rename=None):
-    """A server that may lead: its name, the endpoint of the etcd member beside it ("": none), and its patience.
+    """A server that may lead: its name, the endpoint of its etcd member ("": none), and its time-outs.
 
     A leader must be silent `patience` times longer than usual before this server campaigns.
     """
@@ -55,7 +55,7 @@ class Candidate(Value, rename=None):
 
 
 class Seen(Value, rename=None):
-    """The newest that is known of the keys below `lead/`, with their revisions."""
+    """The newest known values of the keys below `lead/`, with their revisions."""
 
     epoch: Epoch = Epoch()
     epoch_revision: int = 0
@@ -64,7 +64,7 @@ class Seen(Value, rename=None):
     alive_revision: int = 0
 
     def with_row(self, row: Message, keys: Keys) -> Seen:
-        """With a row that was read or watched; an older one changes nothing. Raises ValueError for unreadable rows."""
+        """A copy with a newer row that was read or watched. Raises ValueError for an invalid row."""
         revision = row.mod_revision
         if row.key == keys.epoch and revision > self.epoch_revision:
             return replace(self, epoch=msgspec.json.decode(row.value, type=Epoch), epoch_revision=revision)
@@ -76,7 +76,7 @@ class Seen(Value, rename=None):
 
 
 class Term:
-    """A term of this server: its number, its fence, and what ends with it."""
+    """A term of this server: its number, its fence, and the waits that end with it."""
 
     def __init__(self, number: int, revision: int, *, head: Mark) -> None:
         self.number = number
@@ -87,7 +87,7 @@ class Term:
 
 
 class Leading:
-    """Campaigns for one server, keeps its term, and tells who leads: `levels`.
+    """Campaigns for one server, maintains its term, and publishes who leads in `levels`.
 
     `position` is the last index that this server has applied; `on_no_space` is called when etcd has no space left.
     """
@@ -118,15 +118,15 @@ class Leading:
         self._head_before = 0
 
     def fence(self, term: Term) -> Message:
-        """Compare: the term has not ended."""
+        """Compare: the term is still valid."""
         return is_at(self._keys.epoch, term.revision)
 
     def answered(self) -> None:
-        """etcd has stored something of this term."""
+        """etcd has stored a write of this term."""
         self._answered_at = self.env.monotonic()
 
     def learn(self, rows: Sequence[Message]) -> None:
-        """Keys that were read or watched; what is older than what is known changes nothing."""
+        """Update from keys that were read or watched; older values have no effect."""
         seen = self.seen
         for row in rows:
             try:
@@ -142,7 +142,7 @@ class Leading:
         self._tell()
 
     def lose(self, term: Term, reason: str) -> None:
-        """The term is over; nothing happens when another one has begun."""
+        """End the term; no effect when another one has begun."""
         if self.term is not term:
             return
         self.term = None
@@ -152,20 +152,20 @@ class Leading:
         term.end.raise_()
 
     def close(self) -> None:
-        """End the streams and the waits."""
+        """End the streams and waits."""
         if self.term is not None:
             self.term.end.raise_()
             self.term = None
         self.levels.close()
 
     async def look(self) -> int:
-        """Read what all servers watch; the revision of etcd at which it was so."""
+        """Read the watched keys; returns the revision of the read."""
         found = await self._client.range(self._keys.lead, self._keys.lead_end)
         self.learn(found.kvs)
         return int(found.header.revision)
 
     async def watch(self) -> None:
-        """Learn of epochs, signs of life and the log's end, until cancelled."""
+        """Follow epochs, heartbeats and the log's end, until cancelled."""
         while True:
             try:
                 await self._watch_from(await self.look() + 1)
@@ -175,7 +175,7 @@ class Leading:
                 await self.env.sleep(RETRY_PAUSE_S * (1 + self.env.random()))
 
     async def run(self) -> None:
-        """Campaign, and give signs of life while leading, until cancelled."""
+        """Campaign, and send heartbeats while leading, until cancelled."""
         while True:
             try:
                 if self.term is None:
@@ -189,7 +189,7 @@ class Leading:
             await self.env.sleep(POLL_S)
 
     async def campaign(self, reason: Reason) -> None:
-        """Try to begin a term, on what was seen last; `term` and `seen` say what became of it. Raises Unavailable."""
+        """Try to begin a term, based on the last observation; `term` and `seen` tell the result; raises Unavailable."""
         seen = self.seen
         epoch = Epoch(number=seen.epoch.number + 1, server=self.name)
         compare = [is_at(self._keys.epoch, seen.epoch_revision)]
@@ -214,7 +214,7 @@ class Leading:
             self._tell()
 
     async def vacate(self, term: Term, heir: str) -> bool:
-        """Give the term up for another server; whether it still was this server's to give."""
+        """Resign in favour of another server; returns whether this server still held the term."""
         self.lose(term, f"it is given {'to ' + heir if heir else 'away'}")
         self._candidacy.resigned(self.env.monotonic())
         epoch = Epoch(number=term.number, heir=heir)

@@ -1,4 +1,4 @@
-"""A command log on etcd, shared by several servers: one of them appends, all of them follow.
+"""A command log on etcd, shared by several servers: the leader appends, all follow.
 
 One append is in flight at a time; a larger number would have to be taken back when an earlier one fails.
 
@@ -57,7 +57,7 @@ class EtcdLog:
         patience: float = 1,
         quota_bytes: int = 0,
     ) -> None:
-        """Raises Invalid for endpoints or a region that cannot be used; nothing is connected yet."""
+        """Raises Invalid for an invalid endpoint or region; does not connect yet."""
         candidate = Candidate(name=name, own_endpoint=own_endpoint, patience=patience)
         self._settings = SessionSettings(
             endpoints=endpoints, candidate=candidate, security=security, quota_bytes=quota_bytes
@@ -69,7 +69,7 @@ class EtcdLog:
         self._session = self._new_session()
 
     async def open(self) -> LogState:
-        """Take the folder and wait for etcd; raises Conflict when the folder is in use or belongs to another cluster.
+        """Lock the folder and wait for etcd; raises Conflict when the folder is in use or belongs to another cluster.
 
         Entries may begin above the snapshot: `entries` and `follow` then raise LogTrimmed, and a peer has the state.
         """
@@ -98,7 +98,7 @@ class EtcdLog:
         await self._session.appender.append(first_index, encoded or commands)
 
     async def entries(self, after: int) -> AsyncIterator[Entry]:
-        """The entries that hold a command above `after`; raises LogTrimmed, Conflict or Unavailable."""
+        """The entries with a command above `after`; raises LogTrimmed, Conflict or Unavailable."""
         self._check_open()
         try:
             async for entry in self._session.reader.read(self._session.reader.cursor(after)):
@@ -107,7 +107,7 @@ class EtcdLog:
             raise Conflict(CLOSED) from None
 
     async def follow(self, after: int) -> AsyncIterator[Entry]:
-        """The entries above `after`, then those that others append, until the log is closed; raises LogTrimmed.
+        """The entries above `after`, then new ones, until the log is closed; raises LogTrimmed.
 
         Whoever follows says by coming back for the next entry that it has the state of the ones before: a server that
         lags does not try to lead.
@@ -123,18 +123,18 @@ class EtcdLog:
             yield level
 
     async def resign(self, to: str = "") -> None:
-        """Give leadership to another server, or to the one named; nothing happens where there is no other.
+        """Transfer leadership to another server, or to the one named; no effect without another server.
 
         Raises Invalid when no server has that name, Unavailable when etcd does not answer.
         """
         await self._session.handover.resign(to)
 
     async def confirm(self) -> None:
-        """Return when this server is known to lead still; raises Unavailable otherwise."""
+        """Return once this server is known to lead still; raises Unavailable otherwise."""
         await self._session.confirmation.confirm()
 
     async def save_snapshot(self, index: int, chunks: Iterable[bytes]) -> None:
-        """Store the state at `index` in this server's folder, then let the others know, now or when etcd answers."""
+        """Store the state at `index` in this server's folder, then report it, at once or when etcd answers."""
         await self._env.in_thread(self._folder.save_snapshot, index, chunks)
         session = self._session
         session.reports.index = index
@@ -152,7 +152,7 @@ class EtcdLog:
         return await self._env.in_thread(self._folder.load_snapshot, up_to)
 
     async def trim(self, below: int, *, keep: int = KEPT_ENTRIES) -> None:
-        """Forget commands that lie more than `keep` below, and below what a majority of servers has in snapshots.
+        """Delete commands more than `keep` below an index and below the snapshots of a majority of servers.
 
         The leader does that for all; on other servers nothing happens.
         """
@@ -160,32 +160,32 @@ class EtcdLog:
         await self._session.compaction.trim(below, keep=keep)
 
     async def scrub(self) -> str:
-        """Read this server's snapshots again; etcd checks its own files."""
+        """Verify this server's snapshots; etcd checks its own files."""
         found = await self._env.in_thread(self._folder.damaged_snapshots)
         return f"the snapshot {found[0]} is damaged" if found else ""
 
     async def wait_crowded(self) -> None:
-        """Return when the member beside nears its quota."""
+        """Return when this server's etcd member nears its quota."""
         self._check_open()
         await self._session.file_size.is_crowded.wait()
 
     @property
     def room(self) -> LogRoom | None:
-        """How large the file of the member beside is; None while it is not known."""
+        """The database size of this server's etcd member; None while unknown."""
         own = self._session.rooms.own
         return own if own.size else None
 
     async def wait_rooms_wanted(self) -> None:
-        """Return when the others are to be asked for theirs; never where the quota is not known."""
+        """Return when the other servers' sizes are due to be queried; never where the quota is unknown."""
         self._check_open()
         await self._session.file_size.wait_rooms_wanted()
 
     def hear_room(self, server: str, room: LogRoom) -> None:
-        """What another server said of the member beside it."""
+        """Record the database size of another server's member."""
         self._session.rooms.hear(server, room)
 
     async def close(self) -> None:
-        """Give the folder up; calling it again does nothing."""
+        """Unlock the folder; may be called again."""
         self._session.interrupt()
         background, self._background = self._background, None
         if background is not None:
@@ -202,7 +202,7 @@ class EtcdLog:
             raise Conflict(CLOSED)
 
     async def _wait_for_etcd(self, known: Mark) -> LogState:
-        """What etcd holds, once a majority of it answers; `known` is what this server knew when it ended."""
+        """The state of etcd, once a majority of it answers; `known` is what this server knew at its last end."""
         pause_s, told_at = OPEN_PAUSE_FIRST_S, self._env.monotonic()
         while True:
             try:
@@ -235,7 +235,7 @@ class EtcdLog:
 
 
 async def _read_format(client: EtcdClient, keys: Keys, env: Env) -> Format:
-    """The layout of the keys, which the first server writes."""
+    """The layout of the keys, written by the first server."""
     found = await client.range(keys.format)
     if not found.kvs:
         made = msgspec.json.encode(Format(layout=LAYOUT, id=env.uuid()))
@@ -255,7 +255,7 @@ async def _read_format(client: EtcdClient, keys: Keys, env: Env) -> Format:
 
 
 async def _check_history(folder: ServerFolder, reader: LogReader, env: Env) -> None:
-    """Raises Conflict when the snapshot in the folder is of another history than the log in etcd."""
+    """Raises Conflict when the snapshot in the folder belongs to another history than the log in etcd."""
     known = await env.in_thread(folder.read_history)
     if known is None:
         return

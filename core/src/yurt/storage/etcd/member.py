@@ -1,4 +1,4 @@
-"""An etcd member as a child process of the agent: started, kept running, listened to, and ended with the agent.
+"""An etcd member as a child process of the agent: started, supervised, logged, and ended with the agent.
 
 The child dies with the agent, however that ends (PR_SET_PDEATHSIG), since the next agent needs its ports and its data.
 It leads a session of its own, so that an interrupt at the terminal reaches the agent first, which gives its leadership
@@ -59,12 +59,12 @@ Version = tuple[int, int, int]
 
 
 def has_member_data(data_dir: str) -> bool:
-    """Whether a member has run here: it may never take part in forming another cluster."""
+    """Whether a member has run here: it must never take part in forming another cluster."""
     return any((Path(data_dir) / "data" / "member" / "wal").glob("*.wal"))
 
 
 def check_version(version: Version) -> None:
-    """Raises Invalid for a version that may lose data (3.5.0-3.5.5, 3.4 below 3.4.22) or that is too old."""
+    """Raises Invalid for a version that may lose data (3.5.0-3.5.5, 3.4 below 3.4.22) or is too old."""
     floor = FLOOR_34 if version[:2] < (3, 5) else FLOOR_35
     if version < floor:
         raise Invalid(
@@ -74,7 +74,7 @@ def check_version(version: Version) -> None:
 
 
 def make_folders(config: EtcdMemberConfig) -> None:
-    """Folders that no other user can look into; a socket that a killed etcd left behind is removed."""
+    """Create private folders; removes a socket that a killed etcd left behind."""
     Path(config.data_dir).mkdir(parents=True, exist_ok=True, mode=0o700)
     for folder in (config.etcd_folder, config.socket_folder):
         folder.mkdir(exist_ok=True, mode=0o700)
@@ -82,7 +82,7 @@ def make_folders(config: EtcdMemberConfig) -> None:
 
 
 def member_command(config: EtcdMemberConfig) -> list[str]:
-    """etcd's command line: it gets the disk before others of its class, and dies with the process that starts it."""
+    """etcd's command line, with raised disk priority and a death signal tied to the process that starts it."""
     command = [config.binary, *etcd_arguments(config)]
     if shutil.which("ionice") is not None:
         command = ["ionice", "-t", "-c", "2", "-n", "0", *command]
@@ -92,12 +92,12 @@ def member_command(config: EtcdMemberConfig) -> list[str]:
 
 
 def member_environment() -> dict[str, str]:
-    """Nothing of the agent's environment but PATH: etcd takes settings from there, and secrets may be in it."""
+    """Only PATH of the agent's environment: etcd reads settings from its environment, and it may hold secrets."""
     return {"PATH": os.environ.get("PATH", os.defpath)}
 
 
 class EtcdMember:
-    """One member; `start` it, then keep `run` running, then `stop` it."""
+    """One member: `start` it, keep `run` running, then `stop` it."""
 
     def __init__(self, config: EtcdMemberConfig, *, env: Env) -> None:
         self.config = config
@@ -107,7 +107,7 @@ class EtcdMember:
 
     @property
     def has_data(self) -> bool:
-        """Whether the member has run before, with this data_dir."""
+        """Whether the member has run before with this data_dir."""
         return has_member_data(self.config.data_dir)
 
     @property
@@ -116,7 +116,7 @@ class EtcdMember:
         return 0 if self._process is None or self._process.ended.is_set() else self._process.pid
 
     async def version(self) -> Version:
-        """The version of the binary; raises Invalid when there is none, or when it is not safe to run with."""
+        """The version of the binary; raises Invalid when it is missing or unsafe."""
         binary = shutil.which(self.config.binary)
         if binary is None:
             raise Invalid(
@@ -168,7 +168,7 @@ class EtcdMember:
             raise
 
     async def run(self) -> None:
-        """Keep etcd running until cancelled; raises Conflict when the cluster has removed this member for good."""
+        """Restart etcd whenever it ends, until cancelled; raises Conflict when the cluster has removed this member."""
         pause_s = RESTART_PAUSE_FIRST_S
         while True:
             began = self._env.monotonic()
@@ -196,7 +196,7 @@ class EtcdMember:
             log.error("etcd ended (%s), it is started again; %s", process.told, process.last_words)
 
     async def renew(self, config: EtcdMemberConfig) -> None:
-        """End etcd in good order, and have `run` start it again with other settings."""
+        """Terminate etcd and have `run` restart it with other settings."""
         self.config = config
         process = self._process
         if process is None or process.ended.is_set():
@@ -205,7 +205,7 @@ class EtcdMember:
         await _end(process)
 
     async def stop(self) -> None:
-        """End etcd in good order, or by force when it takes too long; calling it again does nothing."""
+        """Terminate etcd, and kill it at the time limit; may be called again."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -235,7 +235,7 @@ class EtcdMember:
 
 
 class _Process(asyncio.SubprocessProtocol):
-    """One run of etcd: its output goes to our log, its end is an event."""
+    """One run of etcd: its output goes to our log, its end sets an event."""
 
     def __init__(self, env: Env) -> None:
         self.ended = asyncio.Event()
@@ -256,13 +256,13 @@ class _Process(asyncio.SubprocessProtocol):
 
     @property
     def told(self) -> str:
-        """How it ended."""
+        """A description of its end."""
         code = None if self._transport is None else self._transport.get_returncode()
         return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
 
     @property
     def last_words(self) -> str:
-        """What it complained of last."""
+        """Its last warnings."""
         return "it said: " + " | ".join(self._last) if self._last else "it said nothing"
 
     def send(self, number: int) -> None:
@@ -272,15 +272,15 @@ class _Process(asyncio.SubprocessProtocol):
                 self._transport.send_signal(number)
 
     def kill(self) -> None:
-        """End it at once, if it still runs."""
+        """Kill it, if it still runs."""
         self.send(signal.SIGKILL)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It runs."""
+        """The process has started."""
         self._transport = cast(asyncio.SubprocessTransport, transport)  # uvloop has a type of its own
 
     def pipe_data_received(self, _fd: int, data: bytes | str) -> None:
-        """Some of its output."""
+        """Handle its output."""
         assert isinstance(data, bytes)
         *lines, self._rest = (self._rest + data).split(b"\n")
         self._rest = self._rest[-LINE_BYTES_MAX:]
@@ -288,7 +288,7 @@ class _Process(asyncio.SubprocessProtocol):
             self._on_line(line)
 
     def connection_lost(self, _error: Exception | None) -> None:
-        """It has ended, and all of its output was read."""
+        """The process has ended, and its output was read completely."""
         if self._rest:
             self._on_line(self._rest)
         if self._transport is not None:
@@ -312,7 +312,7 @@ class _Process(asyncio.SubprocessProtocol):
 
 
 async def _end(process: _Process) -> None:
-    """In good order, or by force when it takes too long."""
+    """Terminate it, and kill it at the time limit."""
     process.send(signal.SIGTERM)
     try:
         async with asyncio.timeout(STOP_LIMIT_S):
@@ -339,7 +339,7 @@ async def _spawn(config: EtcdMemberConfig, command: list[str], *, env: Env) -> _
 
 
 def _parsed(line: bytes) -> tuple[int, str, str]:
-    """Level, text, and what stays the same when the text comes again with other figures."""
+    """Level, text, and the part of the text that repeats with other figures."""
     try:
         fields = msgspec.json.decode(line, type=dict[str, object])
     except msgspec.DecodeError:

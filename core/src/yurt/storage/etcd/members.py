@@ -1,4 +1,4 @@
-"""The members of an etcd cluster, as its own calls tell and change them."""
+"""The members of an etcd cluster: queries and changes through etcd's calls."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOVE_LIMIT_S: Final = 2.0
 
 
 class EtcdPeer(Value, rename=None):
-    """One member; its name is empty until it has run for the first time."""
+    """One member; its name is empty before its first start."""
 
     id: int
     name: str
@@ -31,7 +31,7 @@ class EtcdPeer(Value, rename=None):
 
 
 class EtcdStatus(Value, rename=None):
-    """What a member says of itself; ids are 0 for nobody, sizes are bytes, `revision` is that of its keys."""
+    """A member's status; ids are 0 for none, sizes are bytes, `revision` is that of its keys."""
 
     member_id: int
     leader_id: int
@@ -58,7 +58,7 @@ async def list_members(client: EtcdClient) -> tuple[EtcdPeer, ...]:
 
 
 async def add_member(client: EtcdClient, peer_url: str, *, is_learner: bool = False) -> EtcdPeer:
-    """Admit a member, which is to start with `initial-cluster-state existing`; raises Conflict or Unavailable."""
+    """Add a member, which must start with `initial-cluster-state existing`; raises Conflict or Unavailable."""
     request = message("MemberAddRequest", peerURLs=[peer_url], isLearner=is_learner)
     return _peer((await client.write("Cluster", "MemberAdd", request)).member)
 
@@ -69,18 +69,18 @@ async def remove_member(client: EtcdClient, member_id: int) -> None:
 
 
 async def update_member(client: EtcdClient, member_id: int, peer_url: str) -> None:
-    """Tell where a member is reached from now on; raises NotFound, Conflict or Unavailable."""
+    """Change a member's peer address; raises NotFound, Conflict or Unavailable."""
     await client.write("Cluster", "MemberUpdate", message("MemberUpdateRequest", ID=member_id, peerURLs=[peer_url]))
 
 
 async def move_leader(client: EtcdClient, member_id: int) -> None:
-    """Make another member lead; to be asked of the one that leads. Raises Conflict or Unavailable."""
+    """Transfer etcd's leadership to a member; must be sent to the leader. Raises Conflict or Unavailable."""
     request = message("MoveLeaderRequest", targetID=member_id)
     await client.write("Maintenance", "MoveLeader", request, timeout_s=MOVE_LIMIT_S)
 
 
 async def member_status(client: EtcdClient, endpoint: str = "", *, timeout_s: float = STATUS_LIMIT_S) -> EtcdStatus:
-    """What the member at an endpoint says of itself; raises Unavailable."""
+    """The status of the member at an endpoint; raises Unavailable."""
     answer = await client.status(endpoint, timeout_s=timeout_s)
     return EtcdStatus(
         member_id=answer.header.member_id,
@@ -98,7 +98,7 @@ async def member_status(client: EtcdClient, endpoint: str = "", *, timeout_s: fl
 
 
 async def defragment(client: EtcdClient, endpoint: str) -> int:
-    """Have a member rewrite its file; its id. It answers nothing meanwhile. Raises Unavailable."""
+    """Defragment a member and return its id. It is unavailable meanwhile. Raises Unavailable."""
     before = await member_status(client, endpoint)
     await client.defragment(endpoint)
     after = await member_status(client, endpoint)
@@ -107,12 +107,12 @@ async def defragment(client: EtcdClient, endpoint: str) -> int:
 
 
 async def no_space_alarms(client: EtcdClient) -> tuple[Message, ...]:
-    """The alarms of members whose quota is exhausted."""
+    """The alarms of members with an exhausted quota."""
     return tuple(alarm for alarm in await client.alarms() if alarm.alarm == ALARM_NOSPACE)
 
 
 async def recorded_peer_url(address: str, name: str) -> str:
-    """Where a member that runs at a peer address without TLS says that others reach it.
+    """The advertised peer URL of a member that listens on a peer address without TLS.
 
     It answers from its own data, with no quorum. "" until it has read that much; raises Unavailable.
     """
@@ -126,7 +126,7 @@ async def recorded_peer_url(address: str, name: str) -> str:
 
 
 async def _fetch(address: str, path: str) -> bytes:
-    """The answer of a peer port, its head included; raises OSError."""
+    """The answer of a peer port with its head; raises OSError."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
     try:
@@ -140,7 +140,7 @@ async def _fetch(address: str, path: str) -> bytes:
 
 
 class _TellingPeer(Value, rename=None):
-    """A member as etcd's peer port tells it."""
+    """A member as described by etcd's peer port."""
 
     name: str = ""
     peerURLs: tuple[str, ...] = ()  # noqa: N815 (etcd's name)

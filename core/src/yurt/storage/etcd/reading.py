@@ -1,4 +1,4 @@
-"""Reading the log: pages of what there is, then what is watched; nothing is skipped, nothing comes twice.
+"""Reads the log: stored pages first, then watched entries; none is skipped or repeated.
 
 Entries are consecutive by their indexes, and each holds the digest of the one before. Whatever a watch brings that does
 not follow on what was read is not believed: the log is read again from there, which finds the entries, or that they
@@ -32,7 +32,7 @@ PUT: Final = 0
 
 
 class Cursor:
-    """Where a reader stands: the index that comes next, the digest of the entry that ends before it ("": unknown), and
+    """A reader's position: the next index, the digest of the entry that ends before it ("": unknown), and
     the revision of etcd up to which it has seen the log."""
 
     def __init__(self, after: int, digest: str = "") -> None:
@@ -42,7 +42,7 @@ class Cursor:
 
 
 class LogReader:
-    """Reads the log for this server, and knows how far the one that applies it has come."""
+    """Reads the log for this server and tracks how far its state has advanced."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class LogReader:
         on_read: Callable[[int, int], None] = lambda _, __: None,
         on_applied: Callable[[Mark], None] = lambda _: None,
     ) -> None:
-        """`on_read` is told of each entry that was read: etcd's revision where it was stored, and its bytes.
+        """`on_read` is called for each entry that was read: its revision in etcd and its bytes.
 
         `on_applied` is told where each entry ends that this server has the state of.
         """
@@ -69,21 +69,21 @@ class LogReader:
         self._closing = closing
 
     def has_reached(self, index: int) -> None:
-        """This server has the state at an index."""
+        """Record that this server has the state at an index."""
         self.position = max(self.position, index)
 
     def has_applied(self, mark: Mark) -> None:
-        """This server has the state at the end of an entry."""
+        """Record that this server has applied an entry."""
         self._marks.append(mark)
         self.has_reached(mark.index)
         self._on_applied(mark)
 
     def cursor(self, after: int) -> Cursor:
-        """A cursor behind an index; what it reads must continue the history that this server has applied."""
+        """A cursor after an index; its entries must continue the history that this server has applied."""
         return Cursor(after, next((mark.digest for mark in reversed(self._marks) if mark.index == after), ""))
 
     async def read(self, cursor: Cursor, *, is_applied: bool = False) -> AsyncIterator[Entry]:
-        """The entries from the cursor on that there are; raises LogTrimmed, Conflict or Unavailable.
+        """The stored entries from the cursor on; raises LogTrimmed, Conflict or Unavailable.
 
         With `is_applied` whoever asks for the next one has applied the one before.
         """
@@ -112,7 +112,7 @@ class LogReader:
         cursor.revision = page.header.revision
 
     async def follow(self, after: int) -> AsyncIterator[Entry]:
-        """The entries behind an index, then those that come, until the log is closed; raises LogTrimmed or Conflict.
+        """The entries after an index, then new ones, until the log is closed; raises LogTrimmed or Conflict.
 
         Whoever asks for the next entry has applied the one before.
         """
@@ -147,12 +147,12 @@ class LogReader:
         return mark if mark.index <= index else Mark(index=entry.first_index - 1, digest=before)
 
     async def first_index(self) -> int:
-        """The first index that is kept; 0 when the log is empty."""
+        """The first retained index; 0 when the log is empty."""
         found = await self._range(self._keys.log, self._keys.log_end, limit=1, keys_only=True)
         return self._keys.first_index(found.kvs[0].key) if found.kvs else 0
 
     async def entry_key(self, index: int) -> bytes:
-        """The key of the entry that holds an index; when there is none, where it would begin.
+        """The key of the entry with an index; where it would begin when there is none.
 
         etcd finds no last key below another one without reading all of them; entries are short, so it is near.
         """
@@ -166,7 +166,7 @@ class LogReader:
         return self._keys.entry(index)
 
     async def _watch(self, cursor: Cursor) -> AsyncIterator[Entry]:
-        """New entries, until one comes that does not follow on the ones before."""
+        """New entries, until one does not follow on its predecessors."""
         watch = self._client.watch(self._keys.log, self._keys.log_end, start_revision=cursor.revision + 1)
         try:
             while True:
@@ -180,7 +180,7 @@ class LogReader:
             await watch.aclose()
 
     def _next_ones(self, entries: Sequence[FoundEntry], cursor: Cursor) -> Iterator[Entry]:
-        """Those that follow on what was read, one after another."""
+        """The entries that follow on those read, in order."""
         for found in entries:
             if found.entry.first_index <= cursor.expected <= found.entry.last_index:
                 self._check(found, cursor)
@@ -191,7 +191,7 @@ class LogReader:
         return await self._closing.guard(self._client.range(key, range_end, limit=limit, keys_only=keys_only))
 
     def _check(self, found: FoundEntry, cursor: Cursor) -> None:
-        """Raises WentBack for an entry that continues another history than the one before the cursor."""
+        """Raises WentBack for an entry of another history than the one before the cursor."""
         if cursor.digest and found.before and found.before != cursor.digest:
             raise self._client.went_back(
                 f"{RESTORED}: what follows index {cursor.expected - 1} of its log continues another history; {REMEDY}"

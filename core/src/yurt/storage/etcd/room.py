@@ -1,4 +1,4 @@
-"""How much of etcd's quota is taken: what the largest of the members' files takes, for each member has its own. Pure.
+"""How much of etcd's quota is used: the largest of the members' databases counts, since each has its own. Pure.
 
 Files differ although all members hold the same: each writes its pages at its own pace, and gives them back at its own
 time. The first one beyond the quota stops all of them. So a server counts the file of the member beside it, of which it
@@ -48,13 +48,13 @@ LOOK_S, LOOK_CROWDED_S = 0.5, 0.2
 
 
 class Appended:
-    """Bytes of the log by etcd's revision, whoever appended them; entries are told in their order."""
+    """Bytes of the log by etcd's revision, whoever appended them; recorded in the order of the entries."""
 
     def __init__(self) -> None:
         self._revisions, self._totals = [0], [0]
 
     def add(self, revision: int, size: int) -> None:
-        """An entry that was stored at a revision; one that was told before is not counted again."""
+        """Record an entry stored at a revision; a repeated one is not counted again."""
         if revision <= self._revisions[-1]:
             return
         self._revisions.append(revision)
@@ -68,28 +68,28 @@ class Appended:
         return self._revisions[-1]
 
     def since(self, revision: int) -> int:
-        """Bytes of the entries after a revision; a few more where that is long ago."""
+        """Bytes of the entries after a revision; rounded up for old revisions."""
         return self._totals[-1] - self._totals[max(0, bisect_right(self._revisions, revision) - 1)]
 
     def _forget_every_other(self) -> None:
-        """Leave marks out, but never the newest."""
+        """Thin out the marks, but keep the newest."""
         self._revisions = [*self._revisions[:-1:2], self._revisions[-1]]
         self._totals = [*self._totals[:-1:2], self._totals[-1]]
 
 
 class Told(NamedTuple):
-    """What a server said last, and since when a later question to it is not answered."""
+    """A server's last report, and since when a later query is unanswered."""
 
     room: LogRoom
     asked_at: float | None = None
 
     def silent_s(self, now: float) -> float:
-        """For how long it owes an answer."""
+        """How long its answer is overdue."""
         return 0.0 if self.asked_at is None else now - self.asked_at
 
 
 class Rooms:
-    """What one server knows of the files of all members; without a quota nothing is known, and nothing is short."""
+    """One server's knowledge of all members' database sizes; without a quota, space is never short."""
 
     def __init__(self, quota_bytes: int, *, name: str) -> None:
         self.quota_bytes = quota_bytes
@@ -105,30 +105,30 @@ class Rooms:
 
     @property
     def is_crowded(self) -> bool:
-        """The log is to be kept short."""
+        """Whether the log must be kept short."""
         return self.own.size_in_use >= CROWDED * self.quota_bytes
 
     @property
     def is_loose(self) -> bool:
-        """The file beside is worth being rewritten."""
+        """Whether this server's member should be defragmented."""
         return self._is_loose(self.own)
 
     def look(self, status: EtcdStatus) -> None:
-        """What the member beside says of itself now."""
+        """Record the status of this server's member."""
         revision = self._looked_revision if self._looked_revision >= 0 else status.revision
         self.own = LogRoom(size=status.size, size_in_use=status.size_in_use, revision=min(revision, status.revision))
         self._looked_revision = status.revision
 
     def rewrite(self) -> None:
-        """The file beside is being rewritten: what was free is gone afterwards, and it grows from there."""
+        """Record that this server's member is being defragmented: its free space is gone, and growth starts there."""
         self.own = LogRoom(size=self.own.size_in_use, size_in_use=self.own.size_in_use, revision=self.own.revision)
 
     def hear(self, server: str, room: LogRoom) -> None:
-        """What another server says of the member beside it."""
+        """Record another server's report on its member."""
         self._others[server] = Told(room)
 
     def is_asking_due(self, now: float) -> bool:
-        """Whether the others are to be asked again."""
+        """Whether the other servers are due to be queried."""
         added, waited_s = GROWTH * self.appended.since(self._asked_revision), now - self._asked_at
         if added >= ASK_PART * self.quota_bytes:
             return True
@@ -136,14 +136,14 @@ class Rooms:
         return self.is_near(now) and waited_s >= (ASK_S if is_busy else ASK_MAX_S)
 
     def asked(self, now: float) -> None:
-        """The others are being asked."""
+        """Record that the others are being queried."""
         self._asked_revision, self._asked_at = self.appended.newest, now
         for server, told in self._others.items():
             if told.asked_at is None:
                 self._others[server] = Told(told.room, now)
 
     def largest(self, now: float) -> tuple[int, str]:
-        """The bytes that the largest file may have by now, and whose it is."""
+        """The largest database's estimated present size in bytes, and its server."""
         sizes = [(self._grown(self.own), self._name)]
         for server, told in self._others.items():
             if (silent_s := told.silent_s(now)) < FORGOTTEN_S:
@@ -151,31 +151,31 @@ class Rooms:
         return max(sizes)
 
     def reserve(self, now: float) -> int:
-        """Bytes that the next compaction may take for a while."""
+        """Reserve bytes that the next compaction may need temporarily."""
         while self._settling and now - self._settling[0][0] >= SETTLE_S:
             self._settled = self._settling.popleft()[1]
         return self.appended.since(self._settled)
 
     def is_full(self, size: int, now: float) -> bool:
-        """Whether an entry of so many bytes is not to be appended."""
+        """Whether an entry of this size must be refused."""
         taken, _ = self.largest(now)
         needed = taken + self.reserve(now) + GROWTH * size
         return taken >= FULL * self.quota_bytes or needed >= self.quota_bytes
 
     def is_near(self, now: float) -> bool:
-        """Whether room is short, or may be soon."""
+        """Whether space is short, or may be soon."""
         return self.largest(now)[0] >= CROWDED * self.quota_bytes or self.is_full(self._refused, now)
 
     def look_pause_s(self, now: float) -> float:
-        """How long to wait until the next look."""
+        """The pause until the next check."""
         return LOOK_CROWDED_S if self.is_near(now) else LOOK_S
 
     def refused(self, size: int) -> None:
-        """An entry of so many bytes was not appended: room is to be made for it."""
+        """Record that an entry of this size was refused, so that space is freed for it."""
         self._refused = size
 
     def next_compaction(self, now: float) -> int:
-        """The revision before which etcd is to forget all; 0 while the log has not grown by a step, and there is room.
+        """The revision to compact up to; 0 while the log has not grown by a step and space is sufficient.
 
         It is the newest one of the last call, for who watches the log may be a moment behind.
         """
@@ -186,13 +186,13 @@ class Rooms:
         return revision if is_due and revision > self._compacted else 0
 
     def compacted(self, revision: int, *, now: float) -> None:
-        """etcd forgets what was before a revision."""
+        """Record a compaction of revisions before this one."""
         if revision > self._compacted:
             self._compacted, self._compacted_at = revision, now
             self._settling.append((now, revision))
 
     def is_another_loose(self, now: float) -> bool:
-        """Whether the file of another member is worth being rewritten too."""
+        """Whether another server's member should be defragmented too."""
         return any(self._is_loose(told.room) and told.silent_s(now) < SILENT_S for told in self._others.values())
 
     def _grown(self, room: LogRoom) -> int:

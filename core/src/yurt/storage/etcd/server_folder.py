@@ -1,4 +1,4 @@
-"""The folder of one server: a lock, its snapshots, the cluster that it belongs to, and what it knows of the log.
+"""The folder of one server: a lock, its snapshots, its cluster's id, and its record of the log.
 
 Every method blocks.
 """
@@ -33,12 +33,12 @@ class ServerFolder:
         self._lock: DataDir | None = None
 
     def lock(self) -> None:
-        """Raises Conflict when another process has it."""
+        """Lock the folder; raises Conflict when another process has locked it."""
         assert self._lock is None, "the log is open already"
         self._lock = DataDir(self.path)
 
     def close(self) -> None:
-        """Give the folder up; calling it again does nothing."""
+        """Unlock the folder; may be called again."""
         self.witness.close()
         if self._lock is not None:
             self._lock.close()
@@ -53,15 +53,15 @@ class ServerFolder:
         snapshot_files.save(self._snapshots, index, chunks)
 
     def load_snapshot(self, up_to: int | None = None) -> tuple[int, Iterable[bytes]] | None:
-        """The newest snapshot whose digest fits."""
+        """The newest snapshot with a valid digest."""
         return snapshot_files.load(self._snapshots, up_to)
 
     def damaged_snapshots(self) -> list[Path]:
-        """Snapshots whose digest does not fit."""
+        """Snapshots with an invalid digest."""
         return snapshot_files.damaged(self._snapshots)
 
     def check_cluster(self, found: Format) -> None:
-        """Raises Conflict when the folder belongs to another cluster; a new folder belongs to this one from now on."""
+        """Raises Conflict when the folder belongs to another cluster; binds a new folder to this one."""
         if (self.path / "log.db").exists():
             raise Conflict(
                 f"{self.path} holds the log of a single server, which the cluster would not have; save a snapshot "
@@ -86,11 +86,11 @@ class ServerFolder:
             )
 
     def write_history(self, mark: Mark) -> None:
-        """Keep the digest of the log up to a snapshot, by which this server knows the log again at its next start."""
+        """Store the log's digest at a snapshot, by which this server recognises the log at its next start."""
         write_checked(self.path / HISTORY_FILE, msgspec.json.encode(mark))
 
     def read_history(self) -> Mark | None:
-        """What was kept; None in a new folder. Raises Conflict when the file is damaged."""
+        """The stored history; None in a new folder. Raises Conflict when the file is damaged."""
         path = self.path / HISTORY_FILE
         try:
             return msgspec.json.decode(read_checked(path), type=Mark)

@@ -1,4 +1,4 @@
-"""What one server has of the log between `open` and `close`, put together: its parts live and end with each other."""
+"""The parts of one server's log between `open` and `close`, which share one life span."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from yurt.storage.etcd.witness import Witness
 
 
 class SessionSettings(Value, rename=None):
-    """How a server reaches etcd. `quota_bytes` is that of the member beside; 0: unknown."""
+    """How a server reaches etcd. `quota_bytes` is that of its own member; 0: unknown."""
 
     endpoints: tuple[str, ...]
     candidate: Candidate
@@ -37,7 +37,7 @@ class SessionSettings(Value, rename=None):
 
 @dataclass(frozen=True)
 class EtcdSession:
-    """The parts. Nothing is connected before the first call."""
+    """The parts. None connects before its first call."""
 
     client: EtcdClient
     closing: Interrupt
@@ -54,7 +54,7 @@ class EtcdSession:
 
     @property
     def loops(self) -> Mapping[str, Work]:
-        """What runs while the log is open, by name."""
+        """The loops of an open log, by name."""
         return {
             "watch": self.leading.watch,
             "run": self.leading.run,
@@ -74,7 +74,7 @@ class EtcdSession:
 
 
 def start_session(settings: SessionSettings, keys: Keys, *, env: Env, witness: Witness) -> EtcdSession:
-    """Make the parts of a session."""
+    """Create the parts of a session."""
     client = EtcdClient(settings.endpoints, security=settings.security)
     candidate = settings.candidate
     rooms = Rooms(settings.quota_bytes if candidate.own_endpoint else 0, name=candidate.name)

@@ -1,4 +1,4 @@
-"""What an etcd member and its clients are told: addresses, certificates, and the command line that follows."""
+"""Settings of an etcd member and its clients: addresses, certificates, and the resulting command line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def peer_url(address: str, *, is_tls: bool) -> str:
 
 
 class EtcdSecurity(Value, rename=None):
-    """Files in PEM form: the authority that the other side's certificate must come from, and one's own pair."""
+    """Files in PEM form: the authority for the other side's certificate, and our own key pair."""
 
     ca_file: str
     cert_file: str = ""
@@ -36,7 +36,7 @@ class EtcdSecurity(Value, rename=None):
 
 
 class EtcdMemberConfig(Value, rename=None):
-    """One member. URLs are `http(s)://host:port`; `initial_cluster` names every member and its peer URL.
+    """One member. URLs are `http(s)://host:port`; `initial_cluster` maps every member to its peer URL.
 
     An empty `client_url` means a socket below `data_dir` that other users cannot reach; a loopback port is open to all
     that runs on the machine. With `peer_security` peers that are reached at `https` show certificates to each other,
@@ -61,12 +61,12 @@ class EtcdMemberConfig(Value, rename=None):
 
     @property
     def etcd_folder(self) -> Path:
-        """What etcd knows as its data folder."""
+        """etcd's data folder."""
         return Path(self.data_dir).absolute() / "data"
 
     @property
     def socket_folder(self) -> Path:
-        """Where the socket lies, and where etcd is started."""
+        """The folder of the socket, and etcd's working directory."""
         return Path(self.data_dir).absolute() / "socket"
 
     @property
@@ -76,12 +76,12 @@ class EtcdMemberConfig(Value, rename=None):
 
     @property
     def client_endpoint(self) -> str:
-        """Where clients reach the member, as `EtcdClient` and `EtcdLog` take it."""
+        """The member's client endpoint, in the form for `EtcdClient` and `EtcdLog`."""
         return self.client_url or f"unix://{self.socket}"
 
 
 def etcd_arguments(config: EtcdMemberConfig) -> list[str]:
-    """The options of etcd; raises Invalid for a configuration that no etcd could run with."""
+    """The options of etcd; raises Invalid for an invalid configuration."""
     _check(config)
     client_url = config.client_url or f"unix://{SOCKET_NAME}"
     options = {

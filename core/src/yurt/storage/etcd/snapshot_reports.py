@@ -1,4 +1,4 @@
-"""How far each server's snapshots reach, as the servers report it in etcd: only what a majority has may be deleted.
+"""Each server's snapshot index, reported in etcd: only entries covered by a majority may be deleted.
 
 A server that lags behind what was deleted gets a snapshot from a peer, so at least a majority must have one: then a
 server that has it is always among those that can form a cluster.
@@ -29,7 +29,7 @@ GONE_S: Final = 24 * 3600
 
 
 class SnapshotReports:
-    """Reports for one server, and reads the others' reports; `index` is what that one has on its own disk."""
+    """Reports for one server and reads the others' reports; `index` is that of its own snapshot on disk."""
 
     def __init__(self, client: EtcdClient, keys: Keys, *, candidate: Candidate, env: Env) -> None:
         self.index = 0
@@ -40,7 +40,7 @@ class SnapshotReports:
         self._reported_index, self._reported_at = -1, 0.0
 
     async def servers(self) -> tuple[str, ...]:
-        """The servers that count: those of etcd's members, or with an etcd that stands by itself all that were there
+        """The servers that count: those of etcd's members, or with an external etcd all that reported
         within a day. A member that has not run yet has no name, and counts.
         """
         if self._candidate.own_endpoint:
@@ -50,20 +50,20 @@ class SnapshotReports:
         return tuple(sorted(server for server, report in reports.items() if now - report.at < GONE_S * NANOSECONDS))
 
     async def majority_index(self) -> int:
-        """The highest index up to which a majority of servers has the state on disk."""
+        """The highest index that a majority of servers has in a snapshot on disk."""
         reports, nothing = await self._reports(), Report(index=0, at=0)
         reached = sorted((reports.get(server, nothing).index for server in await self.servers()), reverse=True)
         return reached[len(reached) // 2] if reached else 0
 
     async def report(self) -> None:
-        """Say how far this server's snapshot reaches; raises Unavailable."""
+        """Report this server's snapshot index; raises Unavailable."""
         index = self.index
         text = msgspec.json.encode(Report(index=index, at=self._env.now()))
         await self._client.put(self._keys.snapshot(self._candidate.name), text)
         self._reported_index, self._reported_at = index, self._env.monotonic()
 
     async def report_snapshots(self) -> None:
-        """Say it at first, at times, and whenever it could not be said at once; until cancelled."""
+        """Report at the start, periodically, and after a failed report; until cancelled."""
         while True:
             is_old = self._env.monotonic() - self._reported_at > REPORT_EVERY_S
             if is_old or self._reported_index != self.index:
@@ -80,7 +80,7 @@ class SnapshotReports:
 
 
 def _report_of(row: Message) -> Report:
-    """Raises Conflict where somebody wrote what is none: a majority can not be made out without it."""
+    """A server's report; raises Conflict for an invalid one, since the majority cannot be determined without it."""
     try:
         return msgspec.json.decode(row.value, type=Report)
     except msgspec.DecodeError as error:

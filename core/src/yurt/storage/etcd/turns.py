@@ -1,4 +1,4 @@
-"""Turns: what only one server at a time does to the member beside it, such as having its file rewritten.
+"""Exclusive turns between servers for work on their etcd members, such as defragmentation.
 
 A member that rewrites its file answers nothing; were two of three to do so at once, nothing could be stored meanwhile.
 Whoever has the turn has written the key; it is deleted afterwards. A server that died in its turn keeps the others
@@ -21,7 +21,7 @@ GIVE_BACK_LIMIT_S: Final = 2.0
 
 
 class Turns:
-    """The turns of one server at a key; `limit_s` is how long one may take."""
+    """One server's turns at a key; `limit_s` is the longest duration of one."""
 
     def __init__(self, client: EtcdClient, key: bytes, *, name: str, limit_s: float, env: Env) -> None:
         self.limit_s = limit_s
@@ -34,7 +34,7 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[bool]:
-        """Whether it is this server's turn, which ends with the block; raises Unavailable."""
+        """Whether this server has the turn, which ends with the block; raises Unavailable."""
         revision = await self._take()
         if not revision:
             yield False
@@ -45,7 +45,7 @@ class Turns:
             await self._give_back(revision)
 
     async def _take(self) -> int:
-        """The revision of the key that this server has written; 0 while another one has the turn."""
+        """The revision of the key that this server has written; 0 while another server has the turn."""
         found = (await self._client.range(self._key)).kvs
         before = found[0].mod_revision if found else 0
         if found and found[0].value != self._name and not self._is_stale(before):

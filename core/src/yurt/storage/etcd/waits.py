@@ -1,4 +1,4 @@
-"""Waits that end at once when something else has happened: the log was closed, the term is over."""
+"""Waits that end early when an event makes them pointless: the log was closed, the term has ended."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ T = TypeVar("T")
 
 
 class Interrupted(Exception):
-    """The wait was ended; what was waited for may or may not have happened."""
+    """The wait was interrupted; the awaited event may or may not have happened."""
 
 
 class Interrupt:
-    """Ends all waits that run under it, those to come included."""
+    """Interrupts all present and future waits guarded by it."""
 
     def __init__(self) -> None:
         self.is_raised = False
         self._limits: set[asyncio.Timeout] = set()
 
     def raise_(self) -> None:
-        """End the waits; a second call does nothing."""
+        """Interrupt the waits; further calls have no effect."""
         if self.is_raised:
             return
         self.is_raised = True
@@ -29,7 +29,7 @@ class Interrupt:
             limit.reschedule(asyncio.get_running_loop().time())
 
     async def guard(self, wait: Awaitable[T]) -> T:
-        """What the wait gives; raises Interrupted."""
+        """The result of the wait; raises Interrupted."""
         limit = asyncio.timeout(0 if self.is_raised else None)
         try:
             async with limit:

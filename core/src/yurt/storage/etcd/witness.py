@@ -1,4 +1,4 @@
-"""How far this server knows the shared log: a witness against an etcd that has lost what it acknowledged.
+"""This server's record of the shared log, which detects an etcd that has lost acknowledged entries.
 
 etcd finds damage in its own write-ahead log, but a member that was cut short may still win with others that lag. Each
 server therefore remembers the end of the newest entry that it has the state of (`commit_index`). That is not synced: it
@@ -29,7 +29,7 @@ class Witness:
         self._known = 0
 
     def open(self) -> Mark:
-        """What this server knew; nothing of it in a new folder, or when the file is damaged. Blocks."""
+        """The recorded position; None in a new folder or when the file is damaged. Blocks."""
         try:
             found = commit_index.load(self._folder)
         except Conflict as error:
@@ -43,7 +43,7 @@ class Witness:
         return Mark(index=found.index, digest=found.chain.hex())
 
     def record(self, mark: Mark) -> None:
-        """This server has the state at the end of an entry."""
+        """Record that this server has the state at the end of an entry."""
         if self._file is not None and mark.index > self._known:
             self._known = mark.index
             try:
@@ -53,14 +53,14 @@ class Witness:
                 self.close()
 
     def close(self) -> None:
-        """Close the file; calling it again does nothing."""
+        """Close the file; may be called again."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 async def check(known: Mark, reader: LogReader, *, last: int, folder: Path) -> None:
-    """Raises Conflict when etcd lacks what this server knew, or holds another history."""
+    """Raises Conflict when etcd lacks entries that this server knew, or holds another history."""
     advice = (
         "Restore the data of etcd, or restore a snapshot into a new cluster (`yurt operator snapshot restore`). To go "
         f"on without them, remove {folder / commit_index.NAME} on each server"
