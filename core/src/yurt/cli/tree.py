@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 COMMON = ("agent", "job", "alloc", "node", "deployment", "eval", "status", "doctor", "version")
 
 NOUNS = {
+    "acl": "Bootstrap access control, change policies, tokens and roles",
     "agent": "Run an agent: a server, a client or both",
     "agent-info": "Show runtime statistics of the agent",
     "alloc": "Show allocations and act on them",

@@ -1,0 +1,88 @@
+"""What the commands on access control share: refusals explained, objects found by id, times as Go prints them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from yurt.cli.api.lookup import HEX_DIGITS, asked_prefix, check_prefix
+from yurt.cli.command import Invocation
+from yurt.cli.errors import ApiError, CliError, UsageError
+from yurt.sdk.errors import Reason
+
+Json = dict[str, Any]
+Run = Callable[[Invocation], int]
+
+UUID_LENGTH = 36
+DISABLED = "ACL support disabled"
+DENIED = "Permission denied"
+_MISTAKES = re.compile(r"(?P<thing>[a-z ]+) 0 invalid: \d+ errors? occurred:\n(?P<items>.*)", re.DOTALL)
+
+
+def explained(run: Run) -> Run:
+    """Turn the refusals that every route of access control knows into a sentence that says what to do."""
+
+    @wraps(run)
+    def explaining(call: Invocation) -> int:
+        try:
+            return run(call)
+        except ApiError as error:
+            raise _explanation(error, has_token=bool(call.api.connection.token)) from None
+
+    return explaining
+
+
+def _explanation(error: ApiError, *, has_token: bool) -> CliError | ApiError:
+    text = str(error)
+    if text == DISABLED:
+        return CliError(f"Error: {DISABLED}: the agent runs without access control")
+    if text == DENIED and error.reason is Reason.PERMISSION_DENIED:
+        why = "the token lacks this right, has expired or was revoked"
+        return CliError(f"Error: {DENIED}: {why if has_token else 'no token was given; see -token and NOMAD_TOKEN'}")
+    mistakes = _MISTAKES.fullmatch(text)
+    return error if mistakes is None else CliError(_listed(mistakes["thing"], mistakes["items"]))
+
+
+def _listed(thing: str, items: str) -> str:
+    """One mistake in one sentence, several in one line each."""
+    texts = [line.removeprefix("\t* ").strip() for line in items.splitlines() if line.strip()]
+    if len(texts) == 1:
+        return f"Error: the {thing} is not valid: {texts[0]}"
+    return "\n".join((f"Error: the {thing} is not valid:", *(f"  - {text}" for text in texts)))
+
+
+def whole_id(call: Invocation, given: str, path: str, thing: str, *, key: str = "ID") -> str:
+    """The id itself, or the only one in the list at `path` that begins so; a whole id needs no right to list."""
+    given = given.lower()
+    if len(given) == UUID_LENGTH:
+        return given
+    check_prefix(given)
+    known: list[Json] = []
+    if HEX_DIGITS.issuperset(given):
+        known = call.api.get(path, {"prefix": asked_prefix(given)}) or []
+    found = [each[key] for each in known if each[key].startswith(given)]
+    if not found:
+        raise CliError(f'No {thing}(s) with prefix or id "{given}" found')
+    if len(found) > 1:
+        raise CliError(f"Prefix matched multiple {thing}s: {', '.join(found)}")
+    return str(found[0])
+
+
+def go_time(text: str | None) -> str:
+    """`2006-01-02 15:04:05.9 +0000 UTC` for the RFC 3339 text of a time in UTC; `<none>` for none."""
+    if not text or text.startswith("0001-"):
+        return "<none>"
+    return f"{text.removesuffix('Z').replace('T', ' ')} +0000 UTC"
+
+
+def duration_flag(flag: str, given: str) -> str:
+    """The flag's text, which is a duration; raises UsageError."""
+    from yurt.cli.terminal.text import parse_duration
+
+    try:
+        parse_duration(given)
+    except ValueError as error:
+        raise UsageError(f"-{flag}: {error}") from None
+    return given
