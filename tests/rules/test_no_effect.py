@@ -75,12 +75,6 @@ def test_what_has_its_effect_is_not_warned_of(document: dict[str, Any]) -> None:
     assert warnings_of(document) == ()
 
 
-def test_a_service_that_nobody_registers_is_named() -> None:
-    (of_group, of_task) = warnings_of(job(task={"Services": [{"Name": "b"}]}, Services=[{"Name": "a"}]))
-    assert 'service "a" is not registered: its provider is consul' in of_group
-    assert 'service "b" is not registered' in of_task
-
-
 @pytest.mark.parametrize(
     ("what", "task"),
     [

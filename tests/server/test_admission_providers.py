@@ -1,12 +1,17 @@
-"""A service may name the provider that a package brings to some node, and no other."""
+"""A service may name the provider that a package brings to some node, and no other; one for Consul that no node
+registers is warned of.
+"""
 
 from __future__ import annotations
 
+import pytest
 from yurt.fsm import apply
 from yurt.sdk.value import replace
-from yurt.server.resources.admission import provider_problems_of
+from yurt.server.config import ServerConfig
+from yurt.server.resources.admission import admit, offered_providers, provider_problems_of
 from yurt.state import Snapshot
 from yurt.structs.commands import RegisterNode
+from yurt.structs.job import Job
 from yurt.structs.service import Service
 from yurt.testing import factories
 
@@ -21,9 +26,15 @@ def state_with(**attributes: str) -> Snapshot:
 
 def problems(state: Snapshot, provider: str) -> list[str]:
     """What is wrong with the provider of a task's service."""
-    task = factories.task(services=(Service(name="web", provider=provider),))
-    job = factories.job(task_groups=(factories.group(tasks=(task,)),))
-    return list(provider_problems_of(state, job))
+    job = job_with(provider)
+    return list(provider_problems_of(job, offered_providers(state, job)))
+
+
+def job_with(provider: str) -> Job:
+    """A job whose group and task have a service of this provider."""
+    services = (Service(name="web", provider=provider),)
+    task = factories.task(services=services)
+    return factories.job(task_groups=(factories.group(tasks=(task,), services=services),))
 
 
 def test_a_provider_that_no_node_has_is_refused() -> None:
@@ -38,3 +49,26 @@ def test_a_provider_that_a_node_has_is_taken() -> None:
 
 def test_providers_that_jobs_of_nomad_name_are_taken() -> None:
     assert not [text for name in ("", "consul", "nomad") for text in problems(state_with(), name)]
+
+
+@pytest.mark.parametrize("provider", ["", "consul"])
+def test_services_that_no_node_registers_with_consul_are_warned_of(provider: str) -> None:
+    of_group, of_task = unregistered(state_with(), provider)
+
+    said = 'service "web" is not registered: its provider is consul'
+    assert of_group.startswith(f'Group "web" has warnings: {said}')
+    assert of_task.startswith(f'Group "web" has warnings: Task "web" has warnings: {said}')
+
+
+@pytest.mark.parametrize("provider", ["", "consul"])
+def test_services_that_a_package_registers_with_consul_are_not_warned_of(provider: str) -> None:
+    assert not unregistered(state_with(service__provider__consul="true"), provider)
+
+
+def unregistered(state: Snapshot, provider: str) -> list[str]:
+    """What a registration warns of services."""
+    return [
+        text
+        for text in admit(state, job_with(provider), ServerConfig(name="s1")).warnings
+        if "is not registered" in text
+    ]

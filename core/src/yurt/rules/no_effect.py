@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 
 from yurt.lifecycle.services import provider_of
-from yurt.sdk.services import DEFAULT_PROVIDER, NOMAD
+from yurt.sdk.services import NOMAD
 from yurt.structs.constraint import Constraint
 from yurt.structs.job import TaskGroup
 from yurt.structs.network import NetworkResource
@@ -24,7 +24,6 @@ TOKEN_IDENTITIES = ("consul_", "vault_")
 def group_no_effects(group: TaskGroup) -> Iterator[str]:
     """A line for each field of the group and its networks."""
     yield from lines([("consul", group.consul is not None)])
-    yield from unregistered(each for each in group.services if provider_of(each) == DEFAULT_PROVIDER)
     for network in group.networks:
         yield from lines(network_fields(network))
 
@@ -47,7 +46,6 @@ def task_no_effects(group: TaskGroup, task: Task) -> Iterator[str]:
         and not (identity.env or identity.file)
     ]
     yield from lines(named)
-    yield from unregistered(each for each in task.services if provider_of(each) == DEFAULT_PROVIDER)
     for network in resources.networks:
         yield from lines(network_fields(network))
 

@@ -9,7 +9,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from yurt.lifecycle.services import provider_of
 from yurt.rules.bounds import bound_problems, is_costly
+from yurt.rules.no_effect import unregistered
 from yurt.rules.problems import nested
 from yurt.rules.validation.job import validate_job
 from yurt.rules.validation.service import provider_problems
@@ -23,6 +25,7 @@ from yurt.state import Snapshot
 from yurt.structs.cluster import Namespace
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.questions import total_count_problem
+from yurt.structs.service import Service
 from yurt.structs.task import Task
 
 NOBODYS: Final = Job()
@@ -44,8 +47,9 @@ def admit(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
 def _of_bounded(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
     """All problems of a job whose lists are bounded."""
     errors, warnings = validate_job(job)
-    problems = [*errors, *provider_problems_of(state, job), *_cluster_problems(state, job, config)]
-    advice = list(warnings)
+    offered = offered_providers(state, job)
+    problems = [*errors, *provider_problems_of(job, offered), *_cluster_problems(state, job, config)]
+    advice = [*warnings, *unregistered_services(job, offered)]
     for place, task in _tasks(job):
         found, unknown = driver_problems(state, task)
         problems.extend(f"{place} validation failed: {text}" for text in found)
@@ -60,16 +64,38 @@ async def admitted(state: Snapshot, job: Job, config: ServerConfig) -> Admission
     return _of_bounded(state, job, config)
 
 
-def provider_problems_of(state: Snapshot, job: Job) -> Iterator[str]:
+def offered_providers(state: Snapshot, job: Job) -> frozenset[str]:
+    """The service providers that the job names and some node has; Yurt's own is on all, and not among them."""
+    named = {provider_of(service) for _, service in _services(job)} - {NOMAD}
+    return frozenset(
+        name for name in named if any(f"{NODE_ATTRIBUTE}{name}" in node.attributes for node in state.nodes.values())
+    )
+
+
+def provider_problems_of(job: Job, offered: frozenset[str]) -> Iterator[str]:
     """Services whose provider neither Yurt nor a package on some node has."""
-    unusual = {service.provider for group in job.task_groups for service in group.services}
-    unusual |= {service.provider for _, task in _tasks(job) for service in task.services}
-    unusual -= {"", DEFAULT_PROVIDER, NOMAD}
-    nodes = state.nodes.values() if unusual else ()
-    offered = {name for node in nodes for name in unusual if f"{NODE_ATTRIBUTE}{name}" in node.attributes}
-    if unusual - offered:
+    known = offered | {DEFAULT_PROVIDER, NOMAD}
+    if any(provider_of(service) not in known for _, service in _services(job)):
         for group in job.task_groups:
             yield from nested(f"Task group {group.name}", provider_problems(group, offered))
+
+
+def unregistered_services(job: Job, offered: frozenset[str]) -> Iterator[str]:
+    """A warning about each service for the provider that a service has by default, where no node has that."""
+    if DEFAULT_PROVIDER in offered:
+        return
+    for place, service in _services(job):
+        if provider_of(service) == DEFAULT_PROVIDER:
+            yield from (f"{place} has warnings: {text}" for text in unregistered((service,)))
+
+
+def _services(job: Job) -> Iterator[tuple[str, Service]]:
+    """Each service and where it stands, in the words of a warning."""
+    for group in job.task_groups:
+        place = f'Group "{group.name}"'
+        yield from ((place, service) for service in group.services)
+        for task in group.tasks:
+            yield from ((f'{place} has warnings: Task "{task.name}"', service) for service in task.services)
 
 
 def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
