@@ -64,6 +64,7 @@ class Edit:
 
     def put_alloc(self, before: Allocation | None, after: Allocation) -> None:
         """Insert or replace an allocation and note what follows from it."""
+        assert after.modify_index == self.index, (after.id, after.modify_index, "a write carries the command's index")
         self.tx.put(Tables.allocs, after.id, after)
         if is_client_terminal(after):
             self.drop_services("alloc", after.id)
@@ -71,6 +72,8 @@ class Edit:
         self._touched[key] = None
         if before is None or before.client_status != after.client_status or before.job is not after.job:
             if before is not None:
+                is_changed = before.client_status != after.client_status
+                assert not (is_changed and is_client_terminal(before)), (after.id, "a terminal status is final (E7)")
                 self.summaries.count(key, before, -1)
             self.summaries.count(key, after, 1)
         if after.deployment_id:
@@ -82,6 +85,7 @@ class Edit:
         for _, alike in groupby(allocs, key=COUNTED_BY):
             group = list(alike)
             first = group[0]
+            assert not is_client_terminal(first), (first.id, "a placement has not ended yet")
             key = (first.namespace, first.job_id)
             self._touched[key] = None
             self.summaries.count(key, first, len(group))
@@ -90,6 +94,7 @@ class Edit:
 
     def delete_alloc(self, alloc: Allocation) -> None:
         """Forget an allocation."""
+        assert self.alloc(alloc.id) is alloc, (alloc.id, "only what is there is uncounted")
         self.tx.delete(Tables.allocs, alloc.id)
         self.drop_services("alloc", alloc.id)
         key = (alloc.namespace, alloc.job_id)
@@ -103,6 +108,7 @@ class Edit:
 
     def put_evaluation(self, evaluation: Evaluation) -> None:
         """Store an evaluation; queued counts of the job's summary follow the evaluation written last."""
+        assert evaluation.modify_index == self.index, (evaluation.id, evaluation.modify_index, self.index)
         self.tx.put(Tables.evals, evaluation.id, evaluation)
         key = (evaluation.namespace, evaluation.job_id)
         self._touched[key] = None
@@ -118,6 +124,7 @@ class Edit:
 
     def put_deployment(self, deployment: Deployment) -> None:
         """Store a deployment."""
+        assert deployment.modify_index == self.index, (deployment.id, deployment.modify_index, self.index)
         self.tx.put(Tables.deployments, deployment.id, deployment)
         self._touched[(deployment.namespace, deployment.job_id)] = None
 
@@ -128,6 +135,7 @@ class Edit:
 
     def put_job(self, job: Job) -> None:
         """Store the current job and its row among the versions: one object in both."""
+        assert job.modify_index == self.index, (job.key, job.modify_index, self.index)
         self.tx.put(Tables.jobs, job.key, job)
         self.tx.put(Tables.job_versions, (job.namespace, job.id, job.version), job)
         self._touched[job.key] = None

@@ -130,6 +130,7 @@ def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) 
         job_modify_index=edit.index,
         version_tag=None,
     )
+    # Uncounted under its old status first: the parent's counts would go below zero otherwise.
     if existing is not None:
         edit.summaries.count_child(existing, -1)
     edit.put_job(stored)
@@ -237,6 +238,8 @@ def prune_versions(edit: Edit, key: JobKey, *, keep: int) -> None:
     if stable in dropped and len(kept) > 1:
         dropped.remove(stable)
         dropped.append(kept[-1])
+    current = edit.job(key)
+    assert current is None or all(job.version != current.version for job in dropped), (key, "the current one stays")
     for job in dropped:
         version = (job.namespace, job.id, job.version)
         edit.tx.delete(Tables.job_versions, version)

@@ -47,6 +47,8 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0) -> Rejected | Non
     if rejected is not None:
         return rejected
     jobs = {version: _version(edit, plan, version) for version in {one.job_version for one in plan.placements}}
+    assert None not in jobs.values(), "a version that is not kept was refused by the check"
+    # The deployment first: the allocations below count in its progress, and so does the first placement's deadline.
     _put_deployments(edit, plan)
     plan = _without_returned(edit, plan)
     for stop in (*plan.stops, *plan.preemptions):
@@ -56,6 +58,7 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0) -> Rejected | Non
     for in_place in plan.in_place:
         _move(edit, plan, in_place)
     placed = _placed(edit, plan, jobs)
+    assert len(placed) == len(plan.placements), (len(placed), len(plan.placements))
     edit.put_new_allocs(placed)
     claim_volumes(edit, jobs.values(), placed)
     for placement in plan.placements:

@@ -87,6 +87,8 @@ class Chunk(NamedTuple):
 
     def with_used(self, used: IntArray) -> Chunk:
         """The same rows when something else is used on them."""
+        assert used.shape == self.used.shape, (used.shape, self.used.shape)
+        assert not used.flags.writeable, "what a snapshot shows never changes (A8)"
         return Chunk(self.ids, self.offered, used, self.ties)
 
 
@@ -174,6 +176,7 @@ class Columns:
         held: immutables.Map[str, Held],
         known: _Known | None = None,
     ) -> None:
+        assert len(rows) + len(free) == len(chunks) * CHUNK, (len(rows), len(free), "a row is a node's, or free")
         self.nodes = nodes
         self.rows = rows
         self.held = held
@@ -201,6 +204,8 @@ class Columns:
         """USED_WIDTH columns of what is used, a row per node."""
         if self._used is None:
             known = self._known
+            # Most transactions touch few chunks: copying the array of the view before and a few slices is much quicker
+            # than joining all chunks.
             if known is not None and len(known.used) == len(self._chunks) * CHUNK:
                 used = known.used.copy(order="F")
                 for number in known.stale:
@@ -208,6 +213,7 @@ class Columns:
                 used.flags.writeable = False
             else:
                 used = _joined([chunk.used for chunk in self._chunks], USED_WIDTH)
+            assert used.shape == (len(self._chunks) * CHUNK, USED_WIDTH), used.shape
             self._used, self._known = used, None
         return self._used
 
@@ -247,6 +253,7 @@ class Columns:
 
     def plus(self, sums: IntArray, numbers: Sequence[int]) -> Columns:
         """The columns with further usage, given as amounts for each row; none but the chunks `numbers` have any."""
+        assert len(sums) == len(self._chunks) * CHUNK, (len(sums), len(self._chunks), "sums are by row")
         chunks = list(self._chunks)
         for number in numbers:
             used = chunks[number].used + sums[number * CHUNK : (number + 1) * CHUNK]
@@ -267,6 +274,7 @@ class Columns:
         editor: _Editor | None = None
         new: list[Allocation] = []
         for table, key, before, after in changes:
+            # New allocations are gathered, because a plan's placements mostly share what they use: one sum for all.
             if table == "allocs" and before is None:
                 new.append(after)
             elif table == "allocs" and _is_usage_changed(before, after):
@@ -323,6 +331,7 @@ class _Editor:
 
     def count(self, alloc: Allocation, sign: int) -> None:
         """Add or take away what an allocation uses."""
+        assert sign in (1, -1), sign
         if is_using(alloc):
             self.take(alloc.node_id, self._usage(alloc), sign)
 
@@ -379,11 +388,13 @@ class _Editor:
 
     def finish(self) -> Columns:
         """The columns after the edits."""
+        # What comes first, then what goes: a row that is empty in between would be given up with its number.
         for usage, rows in self._coming.items():
             self._add(usage, rows)
         for row, sums in self._sums.items():
             used, at = self._used(row // CHUNK), row % CHUNK
             used[at] += sums
+            # A node that is gone keeps its row while allocations still use it: their clients have not ended them.
             if not self._offered(row // CHUNK)[at, IS_NODE] and not used[at, ALLOCS]:
                 ids = self._chunk(row // CHUNK)[0]
                 self._release(row, ids[at])
@@ -437,6 +448,7 @@ class _Editor:
         return row
 
     def _release(self, row: int, node_id: str) -> None:
+        assert self._rows.get(node_id) == row, (node_id, row, "a row is given up by the node that has it")
         self._changed.add(row)
         self._rows.pop(node_id, None)
         self._free.append(row)
@@ -489,6 +501,12 @@ def shape_of(node: Node) -> Shape:
             for d in node.node_resources.devices
         ),
     )
+
+
+def amounts_used(allocs: Iterable[Allocation]) -> list[int]:
+    """What allocations of one node use together, counted one by one."""
+    usages = [usage_of(alloc).amounts for alloc in allocs if is_using(alloc)]
+    return [sum(column) for column in zip([0] * USED_WIDTH, *usages, strict=True)]
 
 
 def tie_of(node_id: str) -> int:

@@ -35,6 +35,7 @@ def with_keys(entry: Keys[K], keys: Sequence[K]) -> Keys[K]:
 
 def without_key(entry: Keys[K], key: K) -> Keys[K]:
     """The entry without one of its keys."""
+    # A key that is not there raises in both forms: an index that lost a key is never papered over.
     if isinstance(entry, tuple):
         at = entry.index(key)
         return (*entry[:at], *entry[at + 1 :])

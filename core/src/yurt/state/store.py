@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from functools import partial
-from itertools import repeat
+from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from yurt.state.schema import TableSchema
@@ -47,7 +47,11 @@ Changes = tuple[Change, ...]
 COLUMNS_WORK: Final = {name: schema.columns_work for name, schema in TABLES.items() if schema.columns_work}
 """What it takes to count a change of a table that the columns show."""
 CHECKED_EACH = 64
-"""Of so many commands one has its edits added up; by the index, so that every replica checks the same ones."""
+"""Of so many commands one has its edits checked; by the index, so that every replica checks the same ones."""
+CHECKED_NODES = 2
+"""Nodes whose columns are compared with their allocations then."""
+CHECKED_CHANGES = 32
+"""Changes of such a command whose rows, index entries and columns are looked at one by one."""
 LATER_MAX = 2_000
 """How much may wait to be counted in the columns until somebody asks."""
 
@@ -102,6 +106,8 @@ class Snapshot(Tables):
             changed = (change for changes in later.changes for change in changes)
             self._columns = later.origin.columns.apply(changed)
             self._later = None
+            if self.index % CHECKED_EACH == 0 and not self.ahead:
+                self._check_columns(self._columns, later.changes[-1])
         if self._columns is None:
             from yurt.state.columns import Columns
 
@@ -109,6 +115,16 @@ class Snapshot(Tables):
             if later is not None and not later.changes:
                 later.origin.columns = self._columns
         return self._columns
+
+    def _check_columns(self, columns: Columns, changes: Changes) -> None:
+        """Assert that the columns say of some nodes what the tables say: a rebuild of all would hold the loop."""
+        from yurt.state.columns import amounts_used
+
+        rows = [row for change in islice(changes, CHECKED_CHANGES) if change.table == "allocs" for row in change[2:]]
+        for node_id in sorted({row.node_id for row in rows if row is not None})[:CHECKED_NODES]:
+            row = columns.rows.get(node_id)
+            counted = [0] * len(amounts_used(())) if row is None else columns.used_on(row)
+            assert counted == amounts_used(self.allocs.each_where("node", node_id)), (node_id, self.index, counted)
 
     def release_changes(self) -> None:
         """Count what waits to be counted in the columns, which holds rows that are deleted meanwhile."""
@@ -245,7 +261,8 @@ class Transaction:
             tables[name] = editor.finish(self.index)
         if self.index % CHECKED_EACH == 0:
             self._check_sums(tables)
-        return self._with_columns(Snapshot(self.index, tables))
+            self._check_rows(tables)
+        return self._with_columns(Snapshot(self.index, tables, ahead=self.base.ahead))
 
     def _check_sums(self, tables: Mapping[str, Table[Any, Any]]) -> None:
         """Assert that the edits add up to what `changes` tells the watchers: they follow the changes alone."""
@@ -255,6 +272,18 @@ class Transaction:
             grown[change.table] += (change.after is not None) - (change.before is not None)
         for name, table in tables.items():
             assert len(table) == len(self.base._tables[name]) + grown[name], f"{name} has rows that no change tells of"
+            assert table is self.base._tables[name] or name in self._editors, f"{name} changed without an editor"
+
+    def _check_rows(self, tables: Mapping[str, Table[Any, Any]]) -> None:
+        """Assert of some changes that they tell what was and what is, and that the indexes know both."""
+        for name, editor in self._editors.items():
+            editor.check(tables[name])
+        for name, key, before, after in islice(self._changes.values(), CHECKED_CHANGES):
+            was, now = self.base._tables[name], tables[name]
+            assert was.get(key) is before, f"{name}: a change tells of a row that was not there"
+            assert now.get(key) is after, f"{name}: a change tells of a row that is not there"
+            for column, value in () if after is None else now.index_keys(after):
+                assert now.has_key(column, value, key), f"{name}: the index {column} lacks a row"
 
     def _with_columns(self, after: Snapshot) -> Snapshot:
         """The state that this transaction leads to, with the columns of the one before brought forward."""

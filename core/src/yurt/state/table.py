@@ -8,7 +8,8 @@ index of the last write to the table, deletions included.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Generic, TypeVar
+from itertools import islice
+from typing import Final, Generic, TypeVar
 
 import immutables
 
@@ -21,6 +22,9 @@ Extract = Callable[[V], Hashable]
 """Gives the index key of a row; an empty string or None means the row is not in that index."""
 Indexes = Mapping[str, Extract[V]]
 """The secondary indexes of a table by name."""
+
+CHECKED_KEYS: Final = 8
+"""Keys of each changed index entry that `check` looks at: an entry may have a hundred thousand."""
 
 
 class Table(Generic[K, V]):
@@ -110,6 +114,10 @@ class Table(Generic[K, V]):
         found = self._by[column].get(value)
         return 0 if found is None else len(found)
 
+    def has_key(self, column: str, value: Hashable, key: K) -> bool:
+        """Whether the row of a key has that index key."""
+        return key in self._by[column].get(value, NO_KEYS)
+
     def index_keys(self, row: V) -> Iterator[tuple[str, Hashable]]:
         """(column, index key) of a row, for every index it is in."""
         for column, extract in self._extract.items():
@@ -198,6 +206,7 @@ class TableEditor(Generic[K, V]):
             changed, entry_of = self._changed(column), self._keys
             for value, keys in _sharing(rows, extract).items():
                 entry = entry_of(column, value)
+                assert value, (column, "a row without an index key is in no entry")
                 if len(keys) < len(rows):
                     changed[value] = with_keys(entry, keys)
                     continue
@@ -226,6 +235,16 @@ class TableEditor(Generic[K, V]):
         if self._entries:
             by = {**by, **{column: _with_entries(by[column], changed) for column, changed in self._entries.items()}}
         return Table(self._table.name, self._extract, index=index, rows=self._rows.finish(), by=by)
+
+    def check(self, after: Table[K, V]) -> None:
+        """Assert that the index entries that changed agree with the rows, on some of the keys of each."""
+        for column, changed in self._entries.items():
+            extract = self._extract[column]
+            for value, keys in changed.items():
+                assert after.count_where(column, value) == len(keys), (after.name, column, value)
+                assert not isinstance(keys, tuple) or len(set(keys)) == len(keys), (after.name, column, value)
+                for key in islice(keys, CHECKED_KEYS):
+                    assert extract(after[key]) == value, (after.name, column, key)
 
     def _changed(self, column: str) -> dict[Hashable, Keys[K]]:
         """The entries of an index that changed."""

@@ -79,6 +79,7 @@ def usage_of_resources(resources: AllocatedResources, group: TaskGroup | None) -
 def _computed(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
     sums = _task_sums(resources, group)
     disk = _bounded(resources.shared.disk_mb)
+    assert min(*sums, disk) >= 0, (sums, disk, "no allocation gives a node more than it has")
     return Usage(
         cpu=sums[0],
         memory=sums[1],

@@ -28,6 +28,8 @@ class Watches:
         self._next += 1
         number, watched = self._next, tuple(keys)
         for key in watched:
+            assert 1 <= len(key) <= 3 and key[0] in TABLES, (key, "a watch names a table")
+            assert len(key) < 3 or key[1] in TABLES[str(key[0])].indexes, (key, "it would never wake: no such index")
             self._tables.setdefault(key[0], _Watched()).place(key).setdefault(key[-1], {})[number] = wake
 
         def cancel() -> None:
