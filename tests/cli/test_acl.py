@@ -226,6 +226,23 @@ async def test_a_token_is_made_shown_listed_changed_and_revoked(ops: Shell) -> N
     )
 
 
+async def test_the_name_of_a_management_token_is_changed(acl: Shell) -> None:
+    before = await acl.facts("token", "self")
+    after = await acl.facts("token", "update", "-name=root", before["Accessor ID"])
+    changed = {"Name": "root", "Secret ID": "<not shown>", "Modify Index": after["Modify Index"]}
+    assert after == before | changed
+    assert (await acl.facts("token", "self"))["Name"] == "root"
+
+
+def test_an_expired_token_is_listed_as_one(api: Any, run: Any) -> None:
+    token = {"Name": "n", "Type": "client", "Global": False, "AccessorID": "a"}
+    times = ("2001-01-01T00:00:00Z", "2999-01-01T00:00:00Z", None)
+    api.answers["/v1/acl/tokens"] = [token | {"ExpirationTime": time} for time in times]
+    assert [line.split()[-1] for line in run("acl", "token", "list")[1].splitlines()[1:]] == ["true", "false", "false"]
+    api.answers["/v1/acl/tokens"] = lambda query: []
+    assert run("acl", "token", "list")[1] == "No tokens found\n"
+
+
 async def test_a_token_without_rights_is_refused_in_one_sentence(acl: Shell) -> None:
     said = await acl.refusal("token", "create")
     assert said == "Error: the token is not valid: client token missing policies or roles"
@@ -253,7 +270,7 @@ async def test_self_needs_a_token(acl: Shell) -> None:
     assert said == "No token present in the environment or set via the CLI flag"
 
 
-async def test_a_workload_identity_is_led_to_its_policies(api: Any, run: Any) -> None:
+def test_a_workload_identity_is_led_to_its_policies(api: Any, run: Any) -> None:
     api.answers["/v1/acl/policy/self"] = [{"Name": "p"}]
     code, out, _ = run("acl", "token", "self", "-token=e.y.j")
     assert code == 0 and out.endswith("yurt acl policy self\n")
@@ -262,7 +279,7 @@ async def test_a_workload_identity_is_led_to_its_policies(api: Any, run: Any) ->
     assert (code, err) == (1, "No ACL tokens, nor ACL policies attached to a workload identity found.\n")
 
 
-async def test_a_prefix_of_several_ids_is_refused_with_them(api: Any, run: Any) -> None:
+def test_a_prefix_of_several_ids_is_refused_with_them(api: Any, run: Any) -> None:
     ids = [f"aabb{number}" for number in (1, 2)]
     api.answers["/v1/acl/roles"] = [{"ID": each} for each in ids]
     assert run("acl", "role", "delete", "aabb") == (1, "", "Prefix matched multiple ACL roles: aabb1, aabb2\n")
