@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Final, TypeVar
 
 from yurt.acl.validation import check_auth_method, check_binding_rule, check_policy, check_role
@@ -43,7 +42,7 @@ class AclPolicies:
     async def put_policy(self, policy: ACLPolicy) -> int:
         """Store a policy; the index of the change."""
         if len(policy.rules) > LONG_RULES:
-            await asyncio.to_thread(check_policy, policy)
+            await self._replica.env.in_thread(check_policy, policy)
         else:
             check_policy(policy)
         return (await self._replica.propose(UpsertACLPolicies(policies=(_clean(policy),)))).index
