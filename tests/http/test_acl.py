@@ -433,6 +433,7 @@ async def test_a_binding_rule_is_stored_changed_and_deleted(acl: Callers) -> Non
         ({"AuthMethod": "ci", "BindType": "role"}, "bind name is missing"),
         ({"AuthMethod": "ci", "BindType": "management", "BindName": "x"}, "bind name should be empty"),
         ({"AuthMethod": "ci", "BindType": "x"}, 'unsupported bind type: "x"'),
+        ({"AuthMethod": "ci", "BindType": "management", "Selector": "value.x =="}, "selector is invalid: failed to"),
     ],
 )
 async def test_a_wrong_binding_rule_is_refused(acl: Callers, body: dict[str, Any], text: str) -> None:

@@ -5,10 +5,12 @@ Each function raises Invalid with all that is wrong.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from yurt.acl.login.selectors import compile_selector
+from yurt.acl.login.templates import METHOD_NAME, METHOD_TYPE, VALUE, interpolated, variables
+from yurt.acl.names import NAME
 from yurt.acl.policy import PolicyError
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, Duration
@@ -26,9 +28,13 @@ from yurt.structs.acl import (
     ACLToken,
 )
 
-NAME: Final = re.compile(r"[a-zA-Z0-9-]{1,128}")
 DESCRIPTION_BYTES_MAX: Final = 256
 TOKEN_NAME_BYTES_MAX: Final = 256
+SIGNING_ALGORITHMS: Final = (
+    "RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512", "EdDSA",
+)  # fmt: skip
+"""What tokens of login methods may be signed with: public keys only. With HMAC anybody who may check could also sign,
+and `none` signs nothing."""
 LINKS_MAX: Final = 1024
 """Policies or roles of one token or role."""
 
@@ -108,6 +114,7 @@ def check_auth_method(method: ACLAuthMethod, *, min_ttl: Duration, max_ttl: Dura
         found.append(f"invalid token type '{method.type[:64]}'")
     else:
         found.extend(f"invalid config: {text}" for text in _config_problems(method))
+    found.extend(_token_name_problems(method))
     if not min_ttl <= method.max_token_ttl <= max_ttl:
         text = f"(should be between {_go(min_ttl)} and {_go(max_ttl)})"
         found.append(f"invalid MaxTokenTTL value '{_go(method.max_token_ttl)}' {text}")
@@ -131,6 +138,11 @@ def check_binding_rule(rule: ACLBindingRule) -> None:
             found.append("bind name should be empty")
     else:
         found.append(f'unsupported bind type: "{rule.bind_type[:64]}"')
+    found.extend(_bind_name_problems(rule.bind_name))
+    try:
+        compile_selector(rule.selector)
+    except Invalid as error:
+        found.append(f"selector is invalid: {error}")
     _raise("binding rule", found)
 
 
@@ -145,6 +157,46 @@ def _config_problems(method: ACLAuthMethod) -> Iterable[str]:
             yield "missing OIDCClientID"
     elif not (config.oidc_discovery_url or config.jwks_url or config.jwt_validation_pub_keys):
         yield "JWT auth method requires either OIDCDiscoveryURL, or JWKS URL, or JWTValidationPubKeys set"
+    if config is not None:
+        for algorithm in config.signing_algs:
+            if algorithm not in SIGNING_ALGORITHMS:
+                known = ", ".join(SIGNING_ALGORITHMS)
+                yield f'unsupported signing algorithm "{algorithm[:64]}", expected one of {known}'
+        for mappings in (config.claim_mappings, config.list_claim_mappings):
+            yield from _mapping_problems(mappings)
+
+
+def _mapping_problems(mappings: Mapping[str, str]) -> Iterable[str]:
+    """Two claims of one name: which of them a rule sees would be chance."""
+    claim_of: dict[str, str] = {}
+    for claim, name in sorted(mappings.items()):
+        if name in claim_of:
+            yield f'claims "{claim_of[name][:64]}" and "{claim[:64]}" are both mapped to "{name[:64]}"'
+        claim_of[name] = claim
+
+
+def _token_name_problems(method: ACLAuthMethod) -> Iterable[str]:
+    mapped = () if method.config is None else method.config.claim_mappings.values()
+    known = {METHOD_TYPE, METHOD_NAME, *(f"{VALUE}{name}" for name in mapped)}
+    try:
+        unknown = [name for name in variables(method.token_name_format) if name not in known]
+    except Invalid as error:
+        yield f"invalid TokenNameFormat: {error}"
+        return
+    yield from (f"invalid TokenNameFormat: no claim is mapped to {name[:64]}" for name in unknown)
+
+
+def _bind_name_problems(bind_name: str) -> Iterable[str]:
+    """Which names a method maps may change; what can never become a name is a mistake now."""
+    try:
+        used = variables(bind_name)
+    except Invalid as error:
+        yield f"bind name is invalid: {error}"
+        return
+    unknown = [name for name in used if not name.startswith(VALUE)]
+    yield from (f"bind name is invalid: {name[:64]} is unknown, only ${{value.NAME}} is possible" for name in unknown)
+    if bind_name and not NAME.fullmatch(interpolated(bind_name, dict.fromkeys(used, "x"))):
+        yield f'bind name is invalid: "{bind_name[:140]}" cannot become the name of a role or policy'
 
 
 def _name_and_description(name: str, description: str) -> list[str]:

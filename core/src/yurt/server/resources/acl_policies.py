@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
+from yurt.acl.login.templates import TOKEN_NAME_FORMAT
 from yurt.acl.validation import check_auth_method, check_binding_rule, check_policy, check_role
 from yurt.fsm.basis import expectation
 from yurt.sdk.value import Value, replace, seconds
@@ -29,7 +30,6 @@ T = TypeVar("T", bound=Value)
 
 LONG_RULES: Final = 16 * 1024
 """Characters of a policy that is read beside the event loop."""
-TOKEN_NAME_FORMAT: Final = "${auth_method_type}-${auth_method_name}"
 
 
 class AclPolicies:

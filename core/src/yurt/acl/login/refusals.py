@@ -1,0 +1,15 @@
+"""The failures of a login: what the caller showed is not good enough, or what the operator wrote cannot be followed."""
+
+from __future__ import annotations
+
+from yurt.sdk.errors import Invalid, PermissionDenied
+
+
+def not_accepted(why: str) -> PermissionDenied:
+    """What was shown does not satisfy the login method."""
+    return PermissionDenied(f"unable to validate provided token: {why}", status=401)
+
+
+def misconfigured(why: str) -> Invalid:
+    """The login method or a binding rule asks for what cannot be done."""
+    return Invalid(why, status=500)
