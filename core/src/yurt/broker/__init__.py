@@ -1,4 +1,4 @@
-"""Queues of the leader as pure machines: ready evaluations, blocked evaluations, plans."""
+"""The leader's queues as pure machines: ready evaluations, blocked evaluations, plans."""
 
 from yurt.broker.blocked import BlockedEvals, Superseded
 from yurt.broker.eval_broker import DELIVERY_LIMIT, FAILED_QUEUE, BrokerStats, Delivery, EvalBroker

@@ -1,4 +1,4 @@
-"""Evaluations that wait for capacity.
+"""Blocked evaluations: they wait for capacity.
 
 A scheduler that cannot place everything leaves a blocked evaluation behind, with what it learned of the computed node
 classes. It becomes ready when something that it could use appears: a class that it did not rule out (*captured*), any
@@ -33,7 +33,7 @@ _PRIORITY: Final = attrgetter("priority")
 
 
 class _News:
-    """At which index something came last that evaluations may wait for, by its name."""
+    """The last index of each kind of event that evaluations may wait for, by name."""
 
     def __init__(self) -> None:
         self.classes: dict[str, int] = {}
@@ -44,7 +44,7 @@ class _News:
         return len(self.classes) + len(self.limits) + len(self.missing)
 
     def unblocks(self, evaluation: Evaluation) -> bool:
-        """There is something that the evaluation waits for and that its scheduler did not see."""
+        """Whether an event after the scheduler's snapshot unblocks the evaluation."""
         seen = evaluation.snapshot_index
         limit = evaluation.quota_limit_reached
         if limit and self.limits.get(limit, 0) > seen:
@@ -56,7 +56,7 @@ class _News:
         return any(index > seen and _can_use(evaluation, name) for name, index in self.classes.items())
 
     def prune(self, below_index: int) -> None:
-        """Forget what is older."""
+        """Drop older events."""
         self.classes, self.limits, self.missing = (
             {name: index for name, index in known.items() if index >= below_index}
             for known in (self.classes, self.limits, self.missing)
@@ -71,7 +71,7 @@ class Superseded(NamedTuple):
 
 
 class BlockedEvals:
-    """Blocked evaluations, and what unblocks them."""
+    """The blocked evaluations, and the events that unblock them."""
 
     def __init__(self) -> None:
         self._slots: dict[Slot, Evaluation] = {}
@@ -90,15 +90,15 @@ class BlockedEvals:
 
     @property
     def escaped(self) -> int:
-        """How many wait for any class."""
+        """The number of evaluations that any class may unblock."""
         return sum(1 for evaluation in self._slots.values() if evaluation.escaped_computed_class)
 
     def holds(self, eval_id: str) -> bool:
-        """The evaluation waits here."""
+        """Whether the evaluation is blocked."""
         return any(evaluation.id == eval_id for evaluation in self._slots.values())
 
     def block(self, evaluation: Evaluation) -> bool:
-        """Keep it until it is unblocked; True, and not kept, when it missed an unblock and is ready now."""
+        """Block an evaluation; returns True instead when it missed an unblock and is ready now."""
         slot = _slot(evaluation)
         held = self._slots.get(slot)
         if held is not None and held.id != evaluation.id:
@@ -124,22 +124,22 @@ class BlockedEvals:
             news.classes[computed_class] = max(index, news.classes.get(computed_class, 0))
 
     def unblock_limit(self, name: str, *, index: int) -> None:
-        """Something under a limit was freed at `index`, or the limit changed."""
+        """Capacity was freed under a limit at `index`, or the limit changed."""
         for news in (self._known, self._next_round):
             news.limits[name] = max(index, news.limits.get(name, 0))
 
     def unblock_missing(self, name: str, *, index: int) -> None:
-        """Something that is no node's was registered at `index`, which evaluations lacked."""
+        """An object that evaluations lacked, other than on a node, was registered at `index`."""
         for news in (self._known, self._next_round):
             news.missing[name] = max(index, news.missing.get(name, 0))
 
     @property
     def has_news(self) -> bool:
-        """`take_unblocked` has something to look at."""
+        """Whether `take_unblocked` has work to do."""
         return len(self._round) + len(self._next_round) > 0
 
     def take_unblocked(self, limit: int) -> tuple[Evaluation, ...]:
-        """Ask up to `limit` questions, one for an evaluation and a piece of news: those that are ready now."""
+        """Check up to `limit` pairs of an evaluation and an event; returns the evaluations that are ready now."""
         if not len(self._round):
             self._round, self._next_round = self._next_round, _News()
             self._unlooked = iter(sorted(self._slots.values(), key=_PRIORITY, reverse=True))
@@ -152,33 +152,33 @@ class BlockedEvals:
         return self._take(found)
 
     def unblock_node(self, node_id: str, *, index: int) -> tuple[Evaluation, ...]:
-        """Capacity appeared on the node at `index`: its system evaluations that are ready now."""
+        """Capacity appeared on the node at `index`: returns its system evaluations that are ready now."""
         assert node_id, "news of no node would wake every evaluation that waits for none"
         self._node_indexes[node_id] = max(index, self._node_indexes.get(node_id, 0))
         return self._take(sorted(self._by_node.get(node_id, ())))
 
     def unblock_failed(self) -> tuple[Evaluation, ...]:
-        """Those that gave up after too many plan conflicts get another try."""
+        """Unblock evaluations that ended after too many plan conflicts."""
         return self._take([slot for slot, e in self._slots.items() if e.triggered_by == status.TRIGGER_MAX_PLANS])
 
     def forget(self, evaluation: Evaluation) -> None:
-        """The evaluation ended or was deleted elsewhere."""
+        """Drop an evaluation that ended or was deleted elsewhere."""
         held = self._slots.get(_slot(evaluation))
         if held is not None and held.id == evaluation.id:
             self._drop(_slot(evaluation))
 
     def take_superseded(self, limit: int) -> tuple[Superseded, ...]:
-        """Up to `limit` evaluations to cancel; they are no longer here."""
+        """Remove and return up to `limit` evaluations to cancel."""
         taken, self._superseded = self._superseded[:limit], self._superseded[limit:]
         return tuple(taken)
 
     def prune(self, below_index: int) -> None:
-        """Forget unblocks older than `below_index`, which no scheduler's snapshot precedes any more."""
+        """Drop unblock events older than `below_index`, which every scheduler's snapshot includes."""
         self._known.prune(below_index)
         self._node_indexes = {key: index for key, index in self._node_indexes.items() if index >= below_index}
 
     def check(self) -> None:
-        """Assert what always holds, by looking at everything: for tests, whose every step it ends."""
+        """Assert the invariants over all data, for tests after every step."""
         assert all(_slot(evaluation) == slot for slot, evaluation in self._slots.items())
         by_node = {(slot[2], slot) for slot, evaluation in self._slots.items() if evaluation.node_id}
         assert {(node, slot) for node, slots in self._by_node.items() for slot in slots} == by_node
@@ -191,7 +191,7 @@ class BlockedEvals:
         return at_node > evaluation.snapshot_index or self._known.unblocks(evaluation)
 
     def _waits(self, evaluation: Evaluation, news: _News) -> bool:
-        """It is here still, and for one of these; what took its place met the news when it came."""
+        """Whether it is still blocked for one of these; its successor checked the events when it was added."""
         return news.unblocks(evaluation) and self._slots.get(_slot(evaluation)) is evaluation
 
     def _take(self, slots: list[Slot]) -> tuple[Evaluation, ...]:

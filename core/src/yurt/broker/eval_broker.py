@@ -1,4 +1,4 @@
-"""The queue of evaluations that wait for a scheduler.
+"""The evaluation broker: the queue of evaluations for schedulers.
 
 An evaluation is in exactly one place (invariant B2): *delayed* (its time has not come, or it was nacked a moment
 ago), *ready*, *pending* (another evaluation of its job is ahead), *outstanding* (one worker has it), *failed*
@@ -33,7 +33,7 @@ Place = Literal["ready", "failed", "delayed", "pending", "outstanding", "cancela
 
 
 class Delivery(NamedTuple):
-    """An evaluation handed to a worker; `token` proves that the worker still has it."""
+    """An evaluation delivered to a worker; `token` proves that the worker still owns it."""
 
     evaluation: Evaluation
     token: str
@@ -56,7 +56,7 @@ class _Job:
 
 
 class BrokerStats(NamedTuple):
-    """How many evaluations are where."""
+    """The number of evaluations in each state."""
 
     ready: int
     delayed: int
@@ -81,7 +81,7 @@ class EvalBroker:
         self._pending_ids: dict[str, JobKey] = {}
 
     def enqueue(self, evaluation: Evaluation, *, now: UnixNano) -> None:
-        """Take in an evaluation; one that is already here is left where it is."""
+        """Enqueue an evaluation, unless it is known."""
         if self.place(evaluation.id):
             return
         start = evaluation.wait_until
@@ -93,7 +93,7 @@ class EvalBroker:
             self._admit(evaluation, evaluation.type)
 
     def requeue(self, evaluation: Evaluation, *, now: UnixNano) -> None:
-        """As `enqueue`; while a worker still has the evaluation it waits for the ack and is processed again then."""
+        """As `enqueue`; an outstanding evaluation is processed again after its ack."""
         held = self._outstanding.get(evaluation.id)
         if held is not None:
             held.requeued = evaluation
@@ -101,7 +101,7 @@ class EvalBroker:
             self.enqueue(evaluation, now=now)
 
     def dequeue(self, queues: Iterable[str], *, now: UnixNano, token: str) -> Delivery | None:
-        """The most urgent ready evaluation of the queues, or None."""
+        """The ready evaluation of highest priority in the queues, or None."""
         best: tuple[tuple[int, int, str], str] | None = None
         for name in queues:
             head = self._head(name)
@@ -124,7 +124,7 @@ class EvalBroker:
         return Delivery(evaluation, token)
 
     def ack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
-        """The worker is done; False when the token is no longer good."""
+        """Complete an evaluation; False for an expired token."""
         held = self._held(eval_id, token)
         if held is None:
             return False
@@ -137,7 +137,7 @@ class EvalBroker:
         return True
 
     def nack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
-        """The worker failed: deliver again later, three times in all; False when the token is no longer good."""
+        """Report a failure: delivered again later, three times in all; False for an expired token."""
         held = self._held(eval_id, token)
         if held is None:
             return False
@@ -145,14 +145,14 @@ class EvalBroker:
         return True
 
     def pause_nack(self, eval_id: str, token: str) -> bool:
-        """Stop the nack timer while the worker waits for somebody else; False when the token is no longer good."""
+        """Stop the nack timer while the worker waits; False for an expired token."""
         held = self._held(eval_id, token)
         if held is not None:
             held.is_paused = True
         return held is not None
 
     def resume_nack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
-        """Start the nack timer anew; False when the token is no longer good."""
+        """Restart the nack timer; False for an expired token."""
         held = self._held(eval_id, token)
         if held is not None:
             held.is_paused = False
@@ -160,7 +160,7 @@ class EvalBroker:
         return held is not None
 
     def forget(self, eval_id: str) -> None:
-        """The evaluation ended or was deleted elsewhere; one that a worker holds stays until its ack."""
+        """Drop an evaluation that ended or was deleted elsewhere; an outstanding one stays until its ack."""
         self._cancelable.pop(eval_id, None)
         key = self._pending_ids.pop(eval_id, None)
         if key is not None:
@@ -176,7 +176,7 @@ class EvalBroker:
         assert self.place(eval_id) in ("", "outstanding"), (eval_id, self.place(eval_id))
 
     def advance(self, now: UnixNano) -> None:
-        """Let every timer that is due fire."""
+        """Fire all timers that are due."""
         while self._delayed and self._delayed[0][0] <= now:
             due, eval_id = heapq.heappop(self._delayed)
             entry = self._delayed_evals.get(eval_id)
@@ -189,7 +189,7 @@ class EvalBroker:
         assert not self._delayed or self._delayed[0][0] > now, "no timer that is due is left"
 
     def next_deadline(self) -> UnixNano | None:
-        """When `advance` has something to do next."""
+        """The time of the next `advance`."""
         while self._delayed and self._delayed_evals.get(self._delayed[0][1], (0,))[0] != self._delayed[0][0]:
             heapq.heappop(self._delayed)
         times = [held.nack_at for held in self._outstanding.values() if not held.is_paused]
@@ -199,30 +199,30 @@ class EvalBroker:
 
     @property
     def has_cancelable(self) -> bool:
-        """There are evaluations to cancel."""
+        """Whether there are evaluations to cancel."""
         return bool(self._cancelable)
 
     def take_cancelable(self, limit: int) -> tuple[Evaluation, ...]:
-        """Up to `limit` evaluations to cancel; they are no longer here."""
+        """Remove and return up to `limit` evaluations to cancel."""
         ids = list(self._cancelable)[:limit]
         return tuple(self._cancelable.pop(eval_id) for eval_id in ids)
 
     def token_of(self, eval_id: str) -> str:
-        """The token of the worker that has the evaluation, or ''."""
+        """The token of an outstanding evaluation, or ''."""
         held = self._outstanding.get(eval_id)
         return held.token if held is not None else ""
 
     def has_ready(self, queues: Iterable[str]) -> bool:
-        """Some evaluation of the queues can be dequeued now."""
+        """Whether an evaluation of the queues can be dequeued now."""
         return any(self._head(name) is not None for name in queues)
 
     @property
     def ready(self) -> int:
-        """How many evaluations can be dequeued now, those that failed too often included."""
+        """The number of evaluations that can be dequeued now, including repeatedly failed ones."""
         return len(self._waiting)
 
     def place(self, eval_id: str) -> Place:
-        """Where an evaluation is."""
+        """The state of an evaluation in the broker."""
         if eval_id in self._waiting:
             return "failed" if self._waiting[eval_id][0] == FAILED_QUEUE else "ready"
         if eval_id in self._delayed_evals:
@@ -234,7 +234,7 @@ class EvalBroker:
         return "pending" if eval_id in self._pending_ids else ""
 
     def stats(self) -> BrokerStats:
-        """How many evaluations are where."""
+        """The number of evaluations in each state."""
         failed = sum(1 for name, _ in self._waiting.values() if name == FAILED_QUEUE)
         return BrokerStats(
             ready=len(self._waiting) - failed,
@@ -259,7 +259,7 @@ class EvalBroker:
         return held if held is not None and held.token == token else None
 
     def check(self) -> None:
-        """Assert what always holds, by looking at everything: for tests, whose every step it ends."""
+        """Assert the invariants over all data, for tests after every step."""
         places = (self._waiting, self._delayed_evals, self._outstanding, self._cancelable, self._pending_ids)
         everywhere = list(chain.from_iterable(places))
         assert len(everywhere) == len(set(everywhere)), "an evaluation is in two places (B2)"
@@ -278,7 +278,7 @@ class EvalBroker:
         heapq.heappush(self._delayed, (until, evaluation.id))
 
     def _admit(self, evaluation: Evaluation, queue: str) -> None:
-        """Make ready, or pending behind the job's claim."""
+        """Add an evaluation as ready, or as pending while its job has another one."""
         assert not self.place(evaluation.id), "one place at a time (B2)"
         key = (evaluation.namespace, evaluation.job_id)
         job = self._jobs.setdefault(key, _Job())
@@ -293,7 +293,7 @@ class EvalBroker:
         heapq.heappush(self._ready.setdefault(queue, []), entry)
 
     def _release(self, evaluation: Evaluation) -> None:
-        """End the job's claim, if this evaluation had it: the best pending one follows, the others are cancelable."""
+        """Free the job if this evaluation held it: the best pending one follows, the others are cancelable."""
         key = (evaluation.namespace, evaluation.job_id)
         job = self._jobs.get(key)
         if job is None or job.claim != evaluation.id:

@@ -1,4 +1,4 @@
-"""The order in which plans are checked, and how a big plan is cut into log commands.
+"""The order of plan checks, and the division of a large plan into log commands.
 
 Higher priority first, then first come first served. A plan of more than `PART_LIMIT` allocations becomes consecutive
 commands so that the apply loop can yield between them; each is valid alone: stops and preemptions travel with the
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class PlanQueue(Generic[T]):
-    """Plans with whatever the caller attaches, most urgent first."""
+    """Plans with attached values, highest priority first."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Plan, T]] = []
@@ -30,12 +30,12 @@ class PlanQueue(Generic[T]):
         return len(self._heap)
 
     def push(self, plan: Plan, attached: T) -> None:
-        """Add a plan behind those of its priority."""
+        """Add a plan behind those of equal priority."""
         self._count += 1
         heapq.heappush(self._heap, (-plan.priority, self._count, plan, attached))
 
     def pop(self) -> tuple[Plan, T]:
-        """The most urgent plan; the queue must not be empty."""
+        """Remove the plan of highest priority; the queue must not be empty."""
         assert self._heap, "an empty queue has no plan"
         priority, number, plan, attached = heapq.heappop(self._heap)
         # The running number decides among equals, so that heapq never compares two plans.
@@ -43,19 +43,19 @@ class PlanQueue(Generic[T]):
         return plan, attached
 
     def drain(self) -> list[T]:
-        """Empty the queue; what was attached to its plans."""
+        """Empty the queue; returns the attached values."""
         attached = [entry[3] for entry in self._heap]
         self._heap.clear()
         return attached
 
 
 def size_of(plan: Plan) -> int:
-    """How many allocations a plan touches."""
+    """The number of allocations in a plan."""
     return len(plan.placements) + len(plan.in_place) + len(plan.attributes) + len(plan.stops) + len(plan.preemptions)
 
 
 def cut_plan(plan: Plan, limit: int = PART_LIMIT) -> tuple[Plan, ...]:
-    """The plan as consecutive parts of about `limit` allocations; those of an indivisible one must be staged."""
+    """The plan as consecutive parts of about `limit` allocations; the parts of an indivisible one must be staged."""
     assert limit > 0, limit
     if size_of(plan) <= limit:
         return (plan,)
@@ -87,7 +87,7 @@ Rows = list[tuple[str, Row]]
 
 
 def _bundles(plan: Plan, limit: int) -> Iterator[Rows]:
-    """Rows in groups of about `limit`, never splitting what belongs together."""
+    """Rows in groups of about `limit`, without splitting families."""
     bundle: Rows = []
     for family in _families(plan):
         if bundle and len(bundle) + len(family) > limit:
@@ -99,7 +99,7 @@ def _bundles(plan: Plan, limit: int) -> Iterator[Rows]:
 
 
 def _families(plan: Plan) -> Iterator[Rows]:
-    """What must change together: a placement, the allocation that it replaces, and those it evicts from its node."""
+    """Changes that must be applied together: a placement, its replaced allocation, and those it preempts."""
     rest: dict[str, Rows] = {}
     for kind in ("stops", "preemptions", "attributes"):
         for row in getattr(plan, kind):

@@ -1,4 +1,4 @@
-"""Nodes that refuse what is planned for them, again and again.
+"""Detects nodes that refuse plans repeatedly.
 
 The scheduler may not see why a node refuses; then it plans for the same node for ever, and other jobs wait. A node that
 refuses `threshold` plans within a window is to take no more allocations until an operator has looked at it. That is
@@ -21,7 +21,7 @@ MARK_INTERVAL: Final = seconds(1800 / 5)
 
 
 class Rejections:
-    """When nodes refused plans of late; time enters only as `now`."""
+    """The recent refusals by node; time enters only as `now`."""
 
     def __init__(self, *, threshold: int, window: Duration) -> None:
         self._threshold = max(1, threshold)
@@ -31,7 +31,7 @@ class Rejections:
         self._counted_at: int | None = None
 
     def add(self, node_id: str, now: UnixNano) -> bool:
-        """The node refused a plan; True when it is to take no more allocations."""
+        """Record a refusal; returns True when the node should accept no more allocations."""
         times = self._times.setdefault(node_id, deque(maxlen=self._threshold))
         self._times.move_to_end(node_id)
         times.append(now)

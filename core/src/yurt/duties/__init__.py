@@ -1,1 +1,1 @@
-"""What the leader does by itself: (state, now) -> commands."""
+"""The leader's duties: pure functions from (state, now) to commands."""

@@ -1,4 +1,4 @@
-"""What access control may forget: expired tokens, one-time tokens and revocations of tokens that would be over."""
+"""Garbage collection for access control: expired tokens, one-time tokens and records of revoked tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BATCH: Final = 500
 
 
 def expired(state: Snapshot, now: UnixNano, created_before: UnixNano) -> Iterator[CollectACL]:
-    """Commands that forget what is over; tokens only when they are old enough to have been noticed."""
+    """Commands that delete expired objects; tokens only after a period in which their expiry was visible."""
     tokens = [
         token.accessor_id
         for token in state.acl_tokens.each_where("expiring", "expiring")

@@ -1,4 +1,4 @@
-"""Watching a deployment: when it must fail, when it may be promoted, when its job must be looked at again.
+"""Watches a deployment: when it fails, when it may be promoted, when its job must be evaluated again.
 
 The scheduler decides that a deployment succeeded and how fast it goes on; this machine only wakes it when health
 changed. It fails the deployment when a group made no progress by its deadline, or when an allocation is unhealthy and
@@ -40,19 +40,19 @@ NEWER_VERSION: Final = " - not rolling back as the job has a newer version"
 
 
 class Seen(NamedTuple):
-    """The health of a deployment as its job was last told: (healthy, unhealthy) by group."""
+    """The deployment's health at the job's last evaluation: (healthy, unhealthy) by group."""
 
     counts: tuple[tuple[str, int, int], ...] = ()
 
 
 def health_of(deployment: Deployment) -> Seen:
-    """The health to remember after the job was told."""
+    """The health to record after an evaluation."""
     groups = sorted(deployment.task_groups.items())
     return Seen(tuple((name, group.healthy_allocs, group.unhealthy_allocs) for name, group in groups))
 
 
 def is_only_placed(before: Deployment, after: Deployment) -> bool:
-    """Whether allocations were placed and nothing else became of the deployment: that calls for nothing."""
+    """Whether the deployment changed only by placements, which requires no action."""
     return (
         health_of(before) == health_of(after)
         and replace(before, task_groups={}, modify_index=0) == replace(after, task_groups={}, modify_index=0)
@@ -66,7 +66,7 @@ def _unplaced(group: DeploymentState) -> DeploymentState:
 
 
 def watch(state: Snapshot, deployment: Deployment, seen: Seen, mint: Mint) -> AnyCommand | None:
-    """The one command that the deployment calls for now, or None."""
+    """The command that the deployment requires now, or None."""
     job = state.jobs.get((deployment.namespace, deployment.job_id))
     if job is None or not is_deployment_active(deployment):
         return None
@@ -105,7 +105,7 @@ class Failure(NamedTuple):
 
 
 def failure_of(state: Snapshot, deployment: Deployment, now: UnixNano) -> Failure | None:
-    """How the deployment has failed, if it has."""
+    """The deployment's failure, if it has failed."""
     groups = deployment.task_groups
     ill = {
         alloc.task_group
@@ -125,12 +125,12 @@ def failure_of(state: Snapshot, deployment: Deployment, now: UnixNano) -> Failur
 
 
 def failed_by_user(state: Snapshot, deployment: Deployment, job: Job, mint: Mint) -> SetDeploymentStatus:
-    """End the deployment because somebody says so: all of its groups have failed."""
+    """Fail the deployment on request: all of its groups have failed."""
     return failed(state, deployment, job, Failure(FAILED_BY_USER, frozenset(deployment.task_groups)), mint)
 
 
 def failed(state: Snapshot, deployment: Deployment, job: Job, failure: Failure, mint: Mint) -> SetDeploymentStatus:
-    """End the deployment, going back to the newest stable version where a group that has failed asks for that.
+    """Fail the deployment, with a rollback to the newest stable version where a failed group requires it.
 
     A job that has a newer version stays as it is: its deployment is about to be cancelled, and going back would undo
     what somebody registered since.
@@ -151,7 +151,7 @@ def failed(state: Snapshot, deployment: Deployment, job: Job, failure: Failure, 
 
 
 def rollback(state: Snapshot, deployment: Deployment, job: Job) -> tuple[Job | None, str]:
-    """The version to go back to and what the description says of it."""
+    """The version to roll back to and the resulting description."""
     versions = [
         version
         for version in state.job_versions.where("job", job.key)
@@ -169,7 +169,7 @@ def rollback(state: Snapshot, deployment: Deployment, job: Job) -> tuple[Job | N
 
 
 def is_promotable(state: Snapshot, deployment: Deployment) -> bool:
-    """Every group with canaries promotes by itself, and all its canaries are healthy."""
+    """Whether every group with canaries promotes automatically and all its canaries are healthy."""
     job = state.version(deployment.namespace, deployment.job_id, deployment.job_version)
     waiting = {n: g for n, g in deployment.task_groups.items() if g.desired_canaries and not g.promoted}
     if job is None or not waiting:
@@ -186,7 +186,7 @@ def is_promotable(state: Snapshot, deployment: Deployment) -> bool:
 
 
 def _replaceable(state: Snapshot, deployment: Deployment) -> tuple[Allocation, ...]:
-    """Those to mark for a replacement, the first of them where there are many: the rest follows at the next look."""
+    """Allocations to mark for rescheduling, limited in number: the others follow at the next step."""
     found = (
         alloc
         for alloc in state.allocs.each_where("deployment", deployment.id)
@@ -199,7 +199,7 @@ def _replaceable(state: Snapshot, deployment: Deployment) -> tuple[Allocation, .
 
 
 def _is_short(group: DeploymentState) -> bool:
-    """Fewer healthy ones than the present phase wants; healthy canaries that wait for a promotion are no delay."""
+    """Whether there are fewer healthy allocations than the phase requires; healthy canaries may await promotion."""
     if group.desired_canaries and not group.promoted:
         return group.healthy_allocs < group.desired_canaries
     return group.healthy_allocs < max(group.desired_total, group.desired_canaries)

@@ -1,4 +1,4 @@
-"""Draining nodes: their allocations leave in an order that keeps jobs alive.
+"""Drains nodes: their allocations leave in an order that keeps jobs running.
 
 Service groups move at the pace of their migrate block; batch and sysbatch allocations may run until the deadline;
 system allocations and CSI plugins go last, unless they are ignored. At the deadline everything left is told to go. A
@@ -26,7 +26,7 @@ KINDS: Final = {status.JOB_BATCH: "batch", status.JOB_SYSBATCH: "batch", status.
 
 
 class Left(NamedTuple):
-    """What still runs on a draining node."""
+    """The remaining allocations on a draining node."""
 
     service: tuple[Allocation, ...]
     batch: tuple[Allocation, ...]
@@ -34,12 +34,12 @@ class Left(NamedTuple):
 
     @property
     def all(self) -> tuple[Allocation, ...]:
-        """Everything left."""
+        """All remaining allocations."""
         return (*self.service, *self.batch, *self.system)
 
 
 def drain_strategy(spec: DrainSpec, known: DrainStrategy | None, *, now: UnixNano) -> DrainStrategy:
-    """The drain that a request asks for; a node that drains already keeps its start."""
+    """The requested drain; a draining node keeps its start time."""
     started = known.started_at if known is not None else now
     if spec.deadline > 0:
         deadline = now + spec.deadline
@@ -49,7 +49,7 @@ def drain_strategy(spec: DrainSpec, known: DrainStrategy | None, *, now: UnixNan
 
 
 def drain(state: Snapshot, node: Node, mint: Mint) -> AnyCommand | None:
-    """The one command that the node's drain calls for now, or None."""
+    """The command that the node's drain requires now, or None."""
     strategy = node.drain_strategy
     if strategy is None:
         return None
@@ -66,7 +66,7 @@ def drain(state: Snapshot, node: Node, mint: Mint) -> AnyCommand | None:
 
 
 def left_on(state: Snapshot, node: Node, spec: DrainSpec) -> Left:
-    """What must still leave the node, by kind."""
+    """The allocations that must still leave the node, by kind."""
     kinds: dict[str, list[Allocation]] = {"service": [], "batch": [], "system": []}
     for alloc in state.allocs_of_node(node.id):
         if alloc.job is None or not holds_up_drain(alloc, spec):
@@ -76,7 +76,7 @@ def left_on(state: Snapshot, node: Node, spec: DrainSpec) -> Left:
 
 
 def _is_plugin(alloc: Allocation) -> bool:
-    """Whether others need it to let go of their CSI volumes: it goes with the last, whatever its job's type."""
+    """Whether other allocations need this plugin to unmount CSI volumes: it leaves last, whatever its job's type."""
     group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
     return group is not None and any(task.csi_plugin_config is not None for task in group.tasks)
 
@@ -89,7 +89,7 @@ def _groups(allocs: Iterable[Allocation]) -> list[list[Allocation]]:
 
 
 def _movable(state: Snapshot, group: list[Allocation]) -> list[Allocation]:
-    """Those of one group that may be stopped now without leaving too few healthy ones."""
+    """The allocations of one group that may stop now while enough healthy ones remain."""
     sample = group[0]
     job = state.jobs.get((sample.namespace, sample.job_id))
     spec = job.group(sample.task_group) if job is not None else None
@@ -105,7 +105,7 @@ def _movable(state: Snapshot, group: list[Allocation]) -> list[Allocation]:
 
 
 def _counts_as_healthy(alloc: Allocation) -> bool:
-    """It is in reach and its client has judged its health; one that nobody judges counts as soon as it runs."""
+    """Whether it is reachable and healthy; without health checks a running one counts."""
     if is_terminal(alloc) or alloc.desired_transition.migrate or alloc.client_status == status.CLIENT_UNKNOWN:
         return False
     if alloc.deployment_status is not None and alloc.deployment_status.healthy is not None:

@@ -1,4 +1,4 @@
-"""What may be forgotten: terminal objects that are old enough and that nothing live refers to (invariant D9).
+"""Garbage collection: terminal objects that are old enough and unreferenced by live ones (invariant D9).
 
 A state may hold millions of rows, and one job a hundred thousand of them. So whoever looks for garbage gives a step
 for each row that it looks at: what it found, or None; the caller lets others work between slices of steps. Meanwhile
@@ -52,7 +52,7 @@ class Cutoffs(Value):
 
 
 class Dead(NamedTuple):
-    """A job that may go."""
+    """A job to delete."""
 
     key: JobKey
 
@@ -63,7 +63,7 @@ Step: TypeAlias = "Found | None"
 
 
 def dead_jobs(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> Iterator[Step]:
-    """The jobs that may go, with all that they leave behind: batch jobs are kept whole until then."""
+    """The jobs to delete with their remains: batch jobs are kept complete until then."""
     for job in state.jobs.values():
         if not _is_over(state, job, cutoffs):
             yield None
@@ -77,7 +77,7 @@ def dead_jobs(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> Iterator[Step
 
 
 def left_behind(state: Snapshot, keys: Iterable[JobKey]) -> Iterator[Step]:
-    """The allocations and evaluations of those of the jobs that are gone by now.
+    """The allocations and evaluations of deleted jobs.
 
     A batch job that came to life meanwhile keeps its allocations: without them it would run anew (invariant D4).
     """
@@ -92,7 +92,7 @@ def left_behind(state: Snapshot, keys: Iterable[JobKey]) -> Iterator[Step]:
 
 
 def collect(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> Iterator[Step]:
-    """All that may be forgotten besides jobs."""
+    """All collectable objects other than jobs."""
     for evaluation in state.evals.values():
         yield from _eval_garbage(state, evaluation, cutoffs, now)
     for deployment in state.deployments.values():
@@ -102,7 +102,7 @@ def collect(state: Snapshot, cutoffs: Cutoffs, now: UnixNano) -> Iterator[Step]:
 
 
 class Garbage:
-    """What was found, until there is enough of a kind for a command.
+    """Collectable objects, until there are enough of a kind for a command.
 
     `is_left_behind`: allocations and evaluations go because their jobs are gone, not because they are old.
     """
@@ -114,11 +114,11 @@ class Garbage:
         self._found: dict[type[Found], list[Found]] = {}
 
     def of_left_behind(self) -> Garbage:
-        """Another one, for what jobs leave behind."""
+        """A collector for the remains of jobs."""
         return Garbage(self._cutoffs, self._now, is_left_behind=True)
 
     def add(self, found: Step) -> bool:
-        """Keep what was found; True when `commands` must be asked for before more is added."""
+        """Add a collectable object; True when `commands` must be called before more is added."""
         if found is None:
             return False
         kind: type[Found] = Evaluation if isinstance(found, Allocation) else type(found)
@@ -127,7 +127,7 @@ class Garbage:
         return len(kept) >= BATCH
 
     def commands(self, state: Snapshot) -> Iterator[AnyCommand]:
-        """Commands that forget what was added since the last time, as far as it may still go; one for each kind."""
+        """Commands that delete what was added since the last call, if still collectable; one per kind."""
         found, self._found = self._found, {}
         for kept in found.values():
             yield from self._commands(state, kept)
@@ -171,7 +171,7 @@ class Garbage:
         return evaluation is not None and _may_alloc_go(state, alloc, evaluation, self._cutoffs, now=self._now)
 
     def _may_eval_go(self, state: Snapshot, evaluation: Evaluation, *, going: int) -> bool:
-        """Whether the evaluation may go when so many of its allocations go with it."""
+        """Whether the evaluation is collectable when this many of its allocations are."""
         if self._is_left_behind:
             return (evaluation.namespace, evaluation.job_id) not in state.jobs
         return state.allocs.count_where("eval", evaluation.id) == going
@@ -182,7 +182,7 @@ def _rows(state: Snapshot, table: str, keys: Iterable[Any]) -> tuple[Expectation
 
 
 def _volumes_of(state: Snapshot, node_ids: Iterable[str]) -> Iterator[AnyCommand]:
-    """The host volumes of nodes that go for ever, which is for their operators to say (`gc_volumes_on_node_gc`)."""
+    """The host volumes of deleted nodes, if the operator permits it (`gc_volumes_on_node_gc`)."""
     for node_id in node_ids:
         if state.nodes[node_id].gc_volumes_on_node_gc:
             for volume in sorted(state.host_volumes.where("node", node_id), key=lambda each: each.id):
@@ -191,7 +191,7 @@ def _volumes_of(state: Snapshot, node_ids: Iterable[str]) -> Iterator[AnyCommand
 
 
 def is_alloc_garbage(state: Snapshot, alloc: Allocation, cutoff: UnixNano, now: UnixNano) -> bool:
-    """The allocation is over, old, and no longer needed to replace it or to count its attempts."""
+    """Whether the allocation is terminal, old, and not needed for rescheduling."""
     if not is_terminal(alloc) or alloc.modify_time > cutoff or alloc.client_status == status.CLIENT_RUNNING:
         return False
     job = state.jobs.get((alloc.namespace, alloc.job_id))
@@ -210,7 +210,7 @@ def is_alloc_garbage(state: Snapshot, alloc: Allocation, cutoff: UnixNano, now: 
 
 
 def _eval_garbage(state: Snapshot, evaluation: Evaluation, cutoffs: Cutoffs, now: UnixNano) -> Iterator[Step]:
-    """Those of the evaluation's allocations that may go, then the evaluation when all of them may."""
+    """The evaluation's collectable allocations, then the evaluation if all of them are collectable."""
     if not is_eval_terminal(evaluation) or evaluation.modify_time > _eval_cutoff(evaluation, cutoffs):
         yield None
         return
@@ -225,7 +225,7 @@ def _eval_garbage(state: Snapshot, evaluation: Evaluation, cutoffs: Cutoffs, now
 def _may_alloc_go(
     state: Snapshot, alloc: Allocation, evaluation: Evaluation, cutoffs: Cutoffs, *, now: UnixNano
 ) -> bool:
-    """Whether an allocation of an old evaluation may go: a batch job that is there keeps those of its present life."""
+    """Whether an old evaluation's allocation is collectable: an existing batch job keeps those of its present run."""
     cutoff = _eval_cutoff(evaluation, cutoffs)
     if _is_batch(evaluation):
         job = state.jobs.get((evaluation.namespace, evaluation.job_id))
@@ -244,7 +244,7 @@ def _eval_cutoff(evaluation: Evaluation, cutoffs: Cutoffs) -> UnixNano:
 
 
 def _is_over(state: Snapshot, job: Job, cutoffs: Cutoffs) -> bool:
-    """What the job itself says: it has ended long ago, and nobody has set a mark on one of its versions."""
+    """Whether the job is dead for long enough and has no tagged version."""
     is_collectable = job.stop or (job.type in (status.JOB_BATCH, status.JOB_SYSBATCH) and not job.is_template)
     if not is_collectable or job.status != status.JOB_DEAD or job.submit_time > cutoffs.job:
         return False
@@ -252,7 +252,7 @@ def _is_over(state: Snapshot, job: Job, cutoffs: Cutoffs) -> bool:
 
 
 def _holds(state: Snapshot, job: Job, cutoffs: Cutoffs, now: UnixNano) -> Iterator[bool]:
-    """Of each evaluation and allocation of the job whether it must stay."""
+    """For each evaluation and allocation of the job, whether it prevents the job's collection."""
     for evaluation in state.evals.each_where("job", job.key):
         yield not is_eval_terminal(evaluation) or evaluation.modify_time > cutoffs.job
     for alloc in state.allocs.each_where("job", job.key):
@@ -269,7 +269,7 @@ def _node_garbage(state: Snapshot, node: Node, cutoffs: Cutoffs) -> Iterator[Ste
 
 
 def _when_unused(found: Deployment | Node, allocs: Iterable[Allocation], *, is_over: bool) -> Iterator[Step]:
-    """What is over, unless an allocation of it goes on."""
+    """The expired objects without live allocations."""
     if not is_over:
         yield None
         return
@@ -281,5 +281,5 @@ def _when_unused(found: Deployment | Node, allocs: Iterable[Allocation], *, is_o
 
 
 def _is_lost(node: Node | None, cutoffs: Cutoffs) -> bool:
-    """The node has been down for long."""
+    """Whether the node has been down for long enough."""
     return node is not None and node.status == status.NODE_DOWN and node.status_updated_at * SECOND <= cutoffs.node

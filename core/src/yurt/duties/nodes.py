@@ -1,4 +1,4 @@
-"""A node's status: how it may change, and what follows.
+"""Node status: permitted transitions and their consequences.
 
 initializing -> ready     once the client has said how its allocations fare since it was last lost (invariant E1)
 any -> down, disconnected when a heartbeat was missed: disconnected when an allocation there may outlive that
@@ -39,7 +39,7 @@ def heartbeat_ttl_s(nodes: int, *, minimum_s: float, per_second: float, draw: fl
 
 
 def granted_status(state: Snapshot, node: Node, asked: NodeStatus) -> NodeStatus:
-    """The status a node gets when its client says that it is `asked`."""
+    """The status for a node whose client requests `asked`."""
     if asked != status.NODE_READY:
         return asked
     match node.status:
@@ -57,18 +57,18 @@ def granted_status(state: Snapshot, node: Node, asked: NodeStatus) -> NodeStatus
 
 
 def waits_for_pool(state: Snapshot, node: Node) -> bool:
-    """The node's pool is not there: the authoritative region makes it, and has not yet."""
+    """Whether the node's pool is missing, because it was not yet replicated from the authoritative region."""
     return node.node_pool not in BUILT_IN_POOLS and node.node_pool not in state.node_pools
 
 
 def pool_news(state: Snapshot, node: Node, now: UnixNano) -> NodeEvent | None:
-    """What is to be told of a node that waits for its pool, once."""
+    """The single event for a node that waits for its pool."""
     is_told = any(event.message == WAITS_FOR_POOL for event in node.events)
     return cluster_event(WAITS_FOR_POOL, now) if waits_for_pool(state, node) and not is_told else None
 
 
 def missed_status(state: Snapshot, node: Node, now: UnixNano) -> NodeStatus:
-    """The status of a node whose heartbeat did not come."""
+    """The status of a node after a missed heartbeat."""
     if node.status in (status.NODE_INIT, status.NODE_DOWN):
         return status.NODE_DOWN
     if any(_may_outlive_disconnect(alloc, now) for alloc in state.allocs_of_node(node.id)):
@@ -77,7 +77,7 @@ def missed_status(state: Snapshot, node: Node, now: UnixNano) -> NodeStatus:
 
 
 def set_status(state: Snapshot, node: Node, new_status: NodeStatus, mint: Mint, *, event: str = "") -> SetNodeStatus:
-    """The command that gives a node its new status, as far as it is still what the decision was based on."""
+    """The command that sets a node's status if the basis of the decision still holds."""
     return SetNodeStatus(
         node_id=node.id,
         status=new_status,
@@ -89,12 +89,12 @@ def set_status(state: Snapshot, node: Node, new_status: NodeStatus, mint: Mint, 
 
 
 def cluster_event(message: str, now: UnixNano) -> NodeEvent:
-    """Something that the servers did to a node."""
+    """A node event caused by the servers."""
     return NodeEvent(message=message, subsystem=SUBSYSTEM_CLUSTER, timestamp=now)
 
 
 def _has_reported(state: Snapshot, node: Node) -> bool:
-    """The servers know how the node's allocations fare since it was last lost."""
+    """Whether the node has reported its allocations since it was last lost."""
     if node.last_alloc_update_index > node.last_missed_heartbeat_index:
         return True
     return all(is_terminal(alloc) for alloc in state.allocs_of_node(node.id))
@@ -110,12 +110,12 @@ def _may_outlive_disconnect(alloc: Allocation, now: UnixNano) -> bool:
 
 
 def registered(node: Node, now: UnixNano) -> Node:
-    """A registering node as a new one is stored, whatever it says of itself; one that is known keeps its status."""
+    """A registering node: a new one gets the initial status regardless of its request, a known one keeps its status."""
     return replace(node, status=status.NODE_INIT, status_updated_at=now // SECOND)
 
 
 def refused_report(node: Node | None, *, index: int | None = None) -> str:
-    """Why the node's reports are not taken (at that index, or now), or ''."""
+    """Why the node's reports are refused (at that index, or now), or ''."""
     if node is None:
         return "node not found"
     if node.status not in status.NODE_UNRESPONSIVE or (index is not None and node.last_missed_heartbeat_index > index):

@@ -1,4 +1,4 @@
-"""How long locks on variables hold, pure: leases that renewals prolong, and the delay before the next holder.
+"""Leases of variable locks, pure: renewal, expiry, and the delay before the next holder.
 
 A lease begins when the leader learns of the lock and when it is renewed; a new leader gives every lock its whole time
 again. A lock that ends because its time is over, not because its holder let go, keeps others out for its delay.
@@ -15,7 +15,7 @@ Key = tuple[str, str]
 
 
 class Lease(NamedTuple):
-    """A lock and when it ends, unix ns."""
+    """A lock and its expiry, unix ns."""
 
     lock_id: str
     ttl: int
@@ -31,14 +31,14 @@ class VariableLocks:
         self.delays: dict[Key, int] = {}
 
     def restore(self, variables: Iterable[EncryptedVariable], now: int) -> None:
-        """Begin anew with these locked variables."""
+        """Start anew with these locked variables."""
         self.leases.clear()
         self.delays.clear()
         for variable in variables:
             self.follow(variable.key, variable, now)
 
     def follow(self, key: Key, variable: EncryptedVariable | None, now: int) -> None:
-        """A variable was written or is gone."""
+        """Follow a written or deleted variable."""
         lock = variable.lock if variable is not None else None
         known = self.leases.get(key)
         if lock is None:
@@ -47,7 +47,7 @@ class VariableLocks:
             self.leases[key] = Lease(lock.id, lock.ttl, lock.lock_delay, now + lock.ttl)
 
     def renew(self, key: Key, lock_id: str, now: int) -> bool:
-        """Give the lock its whole time again; False when this is not its lock."""
+        """Renew a lock for its full duration; False when it is another lock."""
         lease = self.leases.get(key)
         if lease is None or lease.lock_id != lock_id:
             return False
@@ -55,14 +55,14 @@ class VariableLocks:
         return True
 
     def is_delayed(self, key: Key, now: int) -> bool:
-        """An expired lock still keeps others out."""
+        """Whether an expired lock still excludes others."""
         until = self.delays.get(key, 0)
         if until and until <= now:
             del self.delays[key]
         return until > now
 
     def take_expired(self, now: int) -> list[tuple[Key, str]]:
-        """Locks whose time is over, with their ids; their delays begin."""
+        """Remove the expired locks and return their ids; their delays begin."""
         over = [(key, lease) for key, lease in self.leases.items() if lease.ends_at <= now]
         for key, lease in over:
             del self.leases[key]

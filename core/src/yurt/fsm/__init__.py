@@ -1,4 +1,4 @@
-"""The replicated state machine: what each command of the log does to the state, and snapshots of it."""
+"""The replicated state machine: the effect of each log command on the state, and snapshots of the state."""
 
 from yurt.fsm.dispatch import Step, apply
 

@@ -1,4 +1,4 @@
-"""What follows from a client's report: a failed allocation is replaced, a lost one comes back, a job may be gone."""
+"""Evaluations triggered by clients' reports: failed, reconnected and completed allocations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def evals_for_updates(state: Snapshot, updates: Iterable[AllocUpdate], mint: Min
 
 
 def trigger_of(alloc: Allocation, update: AllocUpdate, job: Job | None, now: UnixNano) -> Trigger | NotGiven:
-    """Why the allocation's job must be looked at, or ''."""
+    """The trigger of an evaluation of the allocation's job, or ''."""
     if job is None:
         is_wanted = alloc.desired_status == status.DESIRED_RUN and update.client_status not in status.CLIENT_TERMINAL
         return status.TRIGGER_JOB_DEREGISTER if is_wanted else ""
@@ -48,7 +48,7 @@ def trigger_of(alloc: Allocation, update: AllocUpdate, job: Job | None, now: Uni
 
 
 def is_reschedulable(alloc: Allocation, failed_at: UnixNano) -> bool:
-    """The group's policy allows another replacement of an allocation that failed at `failed_at`."""
+    """Whether the group's policy permits rescheduling an allocation that failed at `failed_at`."""
     group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
     policy = group.reschedule_policy if group is not None else None
     if policy is None:

@@ -1,4 +1,4 @@
-"""Allocations: reports of clients, and what the servers want of running ones.
+"""Allocations: clients' reports and the servers' desired changes.
 
 A client status that is terminal is final: a late report of another one is left out (invariant E7). A node that was
 lost may come back and report on an allocation marked lost: its status stays, what it tells of its tasks is kept.
@@ -42,7 +42,7 @@ CLIENT_TELLS = frozenset(SUMMARY_FIELDS) - {status.CLIENT_LOST, status.CLIENT_UN
 
 
 def apply_alloc(edit: Edit, command: AllocCommand) -> Rejected | None:
-    """Apply a command on allocations."""
+    """Apply an allocation command."""
     match command:
         case ApplyPlan():
             return apply_staged(edit, command) or put_evaluations(edit, command.evaluations)
@@ -84,7 +84,7 @@ def _may_report(edit: Edit, node_id: str) -> bool:
 
 
 def _note_contact(edit: Edit, node_id: str) -> None:
-    """Remember that the node reported since it was last missed: the only question that this index answers.
+    """Record that the node reported since it was last lost, the only question this index answers.
 
     A node that is ready and has reported since keeps its row, so that its reports do not rewrite it each time. The
     node shows the index, so whoever waits for news of the node is told (invariant A6).
@@ -97,7 +97,7 @@ def _note_contact(edit: Edit, node_id: str) -> None:
 
 
 def with_report(alloc: Allocation, update: AllocUpdate, *, index: int) -> Allocation:
-    """The allocation after its client's report; unchanged when the report comes too late."""
+    """The allocation with its client's report; unchanged when the report is obsolete."""
     if is_client_terminal(alloc) and update.client_status != alloc.client_status:
         if alloc.client_status != status.CLIENT_LOST:
             return alloc
@@ -123,7 +123,7 @@ def _reported_health(
 def with_health(
     known: AllocDeploymentStatus | None, *, healthy: bool, timestamp: int, index: int
 ) -> AllocDeploymentStatus:
-    """The deployment status after a verdict; an unhealthy allocation stays so."""
+    """The deployment status after a health verdict; unhealthy is final."""
     was = known or AllocDeploymentStatus()
     if was.healthy is False or was.healthy == healthy:
         return was

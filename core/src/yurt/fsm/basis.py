@@ -1,4 +1,4 @@
-"""What a command is based on: rows that must be as its proposer saw them.
+"""The basis of a command: rows that must be unchanged since its proposer read them.
 
 A decision that is too large for `apply` (the admission of a job, garbage collection, a drain) is made on a snapshot
 before the command is proposed. Commands of others may reach the log in between. The command therefore names the rows
@@ -19,12 +19,12 @@ Key = str | tuple[str | int, ...]
 
 
 def expectation(state: Snapshot, table: str, key: Key) -> Expectation:
-    """The row as it is in a state that a decision was made on."""
+    """The expectation for a row as read by a proposer."""
     return Expectation(table=table, key=key, index=_index_of(state.table(table).get(key)))
 
 
 def changed_basis(state: Snapshot, expected: Iterable[Expectation]) -> Rejected | None:
-    """The rejection of a command that is based on rows of which one has changed in the state that it is applied to."""
+    """The rejection of a command if one of the rows it is based on has changed."""
     for each in expected:
         if each.table not in TABLES:
             return invalid(f'the command is based on the unknown table "{each.table}"')
@@ -36,7 +36,7 @@ def changed_basis(state: Snapshot, expected: Iterable[Expectation]) -> Rejected 
 
 
 def _index_of(row: Any) -> int:
-    """When a row was written; a job's status changes without its specification."""
+    """The index at which a row was written; for a job, its specification, since the status changes separately."""
     if row is None:
         return 0
     index: int = row.job_modify_index if isinstance(row, Job) else row.modify_index

@@ -24,7 +24,7 @@ JOB_NOT_FOUND: Final = "job not found"
 
 
 def dispatch_job(edit: Edit, command: DispatchJob) -> Rejected | None:
-    """Register a child of a parameterized job, unless its idempotency token has made one before."""
+    """Register a child of a parameterized job, unless its idempotency token was used."""
     parent = edit.job((command.namespace, command.job_id))
     problem = dispatch_problem(parent, command.job_id, command.payload, command.meta)
     if problem:
@@ -39,7 +39,7 @@ def dispatch_job(edit: Edit, command: DispatchJob) -> Rejected | None:
 
 
 def launch_periodic_job(edit: Edit, command: LaunchPeriodicJob) -> Rejected | None:
-    """Register the child of a periodic job for a time, unless it is there or may not overlap with a live one."""
+    """Register the child of a periodic job for an instant, unless it exists or must not overlap with a live one."""
     parent = edit.job((command.namespace, command.job_id))
     if parent is None:
         return not_found(JOB_NOT_FOUND)
@@ -66,5 +66,5 @@ def _register_child(edit: Edit, child: Job, command: DispatchJob | LaunchPeriodi
 
 
 def _has_live_child(edit: Edit, parent: Job) -> bool:
-    """Some launch of the periodic job is not over yet."""
+    """Whether a launch of the periodic job is not dead yet."""
     return any(child.status != status.JOB_DEAD for child in edit.tx.base.jobs.each_where("parent", parent.key))

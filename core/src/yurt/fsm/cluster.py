@@ -37,7 +37,7 @@ from yurt.structs.commands import (
 
 
 def apply_cluster(edit: Edit, command: ClusterCommand) -> Rejected | None:
-    """Apply a command on what belongs to the cluster."""
+    """Apply a command on cluster-wide objects."""
     match command:
         case UpsertNamespaces():
             return _put_namespaces(edit, command)

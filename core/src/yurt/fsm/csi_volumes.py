@@ -1,4 +1,4 @@
-"""CSI volumes as they are registered. Who uses one follows from the allocations, see `yurt.state.claims`."""
+"""Registered CSI volumes. Their claims derive from the allocations, see `yurt.state.claims`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LASTING = ("external_id", "plugin_id")
 
 
 def put_volumes(edit: Edit, command: UpsertVolumes) -> Rejected | None:
-    """Register volumes, or change them."""
+    """Register or change volumes."""
     unknown = _unknown_plugin(edit, command) if command.needs_plugins else ""
     if unknown:
         return not_found(f'no CSI plugin "{unknown}" is known: run it as a task with a csi_plugin block first')
@@ -55,7 +55,7 @@ def _refusal(edit: Edit, volume: CSIVolume) -> Rejected | None:
 
 
 def delete_volumes(edit: Edit, command: DeleteVolumes) -> Rejected | None:
-    """Forget volumes; by force also those that are used."""
+    """Deregister volumes; by force also those in use."""
     for namespace, volume_id in command.keys:
         if edit.tx.get(Tables.csi_volumes, (namespace, volume_id)) is None:
             return not_found(f"volume not found: {volume_id}")

@@ -33,7 +33,7 @@ DESCRIPTION_RUNNING = "Deployment is running"
 
 
 def apply_deployment(edit: Edit, command: DeploymentCommand) -> Rejected | None:
-    """Apply a command on deployments."""
+    """Apply a deployment command."""
     match command:
         case SetDeploymentStatus():
             return _set_status(edit, command)

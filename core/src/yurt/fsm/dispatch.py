@@ -1,4 +1,4 @@
-"""`apply`: one command of the log leads from one state to the next, the same on every replica.
+"""`apply`: the step from one state to the next by a log command, the same on every replica.
 
 A command applies as a whole or not at all. One that does not fit the state is `Rejected` with a kind (not_found,
 conflict, invalid, denied, stale) and changes nothing but the index. Asserts guard this code; the content of a command
@@ -43,7 +43,7 @@ from yurt.structs.commands import (
 
 
 class Step(NamedTuple):
-    """The state after a command, what changed, and whether the command was accepted."""
+    """The state after a command, the changes, and whether the command was accepted."""
 
     state: Snapshot
     changes: Changes
@@ -51,7 +51,7 @@ class Step(NamedTuple):
 
 
 def apply(state: Snapshot, command: AnyCommand, *, index: int) -> Step:
-    """The state after `command`, which stands at `index` of the log."""
+    """The state after `command`, which has `index` in the log."""
     rejected = changed_basis(state, command.based_on) if command.based_on else None
     edit = Edit(state, index)
     if rejected is None:

@@ -1,4 +1,4 @@
-"""One command's changes, with the bookkeeping that follows from them.
+"""One command's changes with the derived bookkeeping.
 
 Every change of an allocation, an evaluation, a job or a deployment goes through `Edit`. It gathers what depends on
 those rows (`bookkeeping`, job statuses) and writes each of them once, in `finish`.
@@ -63,7 +63,7 @@ class Edit:
     # Writes.
 
     def put_alloc(self, before: Allocation | None, after: Allocation) -> None:
-        """Insert or replace an allocation and note what follows from it."""
+        """Insert or replace an allocation with the derived changes."""
         assert after.modify_index == self.index, (after.id, after.modify_index, "a write carries the command's index")
         self.tx.put(Tables.allocs, after.id, after)
         if is_client_terminal(after):
@@ -80,7 +80,7 @@ class Edit:
             self._progress.note(before, after)
 
     def put_new_allocs(self, allocs: Sequence[Allocation]) -> None:
-        """Insert allocations that are not there yet and not over: what follows is noted once for all that share it."""
+        """Insert new live allocations; derived changes are computed once for all that share them."""
         self.tx.put_new(Tables.allocs, {alloc.id: alloc for alloc in allocs})
         for _, alike in groupby(allocs, key=COUNTED_BY):
             group = list(alike)
@@ -93,7 +93,7 @@ class Edit:
                 self._progress.note_placed(group)
 
     def delete_alloc(self, alloc: Allocation) -> None:
-        """Forget an allocation."""
+        """Delete an allocation."""
         assert self.alloc(alloc.id) is alloc, (alloc.id, "only what is there is uncounted")
         self.tx.delete(Tables.allocs, alloc.id)
         self.drop_services("alloc", alloc.id)
@@ -102,12 +102,12 @@ class Edit:
         self.summaries.count(key, alloc, -1)
 
     def drop_services(self, column: str, value: str) -> None:
-        """Forget the service registrations of an allocation or a node."""
+        """Delete the service registrations of an allocation or a node."""
         for service_id in self.tx.keys_where(Tables.services, column, value):
             self.tx.delete(Tables.services, service_id)
 
     def put_evaluation(self, evaluation: Evaluation) -> None:
-        """Store an evaluation; queued counts of the job's summary follow the evaluation written last."""
+        """Store an evaluation; the job's queued counts follow the evaluation written last."""
         assert evaluation.modify_index == self.index, (evaluation.id, evaluation.modify_index, self.index)
         self.tx.put(Tables.evals, evaluation.id, evaluation)
         key = (evaluation.namespace, evaluation.job_id)
@@ -116,7 +116,7 @@ class Edit:
             self.summaries.note_queued(key, evaluation.queued_allocations)
 
     def delete_evaluation(self, evaluation: Evaluation) -> None:
-        """Forget an evaluation."""
+        """Delete an evaluation."""
         self.tx.delete(Tables.evals, evaluation.id)
         key = (evaluation.namespace, evaluation.job_id)
         self._touched[key] = None
@@ -129,12 +129,12 @@ class Edit:
         self._touched[(deployment.namespace, deployment.job_id)] = None
 
     def delete_deployment(self, deployment: Deployment) -> None:
-        """Forget a deployment."""
+        """Delete a deployment."""
         self.tx.delete(Tables.deployments, deployment.id)
         self._touched[(deployment.namespace, deployment.job_id)] = None
 
     def put_job(self, job: Job) -> None:
-        """Store the current job and its row among the versions: one object in both."""
+        """Store the current job, also among its versions as the same object."""
         assert job.modify_index == self.index, (job.key, job.modify_index, self.index)
         self.tx.put(Tables.jobs, job.key, job)
         self.tx.put(Tables.job_versions, (job.namespace, job.id, job.version), job)
@@ -143,7 +143,7 @@ class Edit:
     # The end of a command.
 
     def finish(self) -> tuple[Snapshot, Changes]:
-        """Write what follows from the edits; the state after them and all that changed."""
+        """Write the derived changes; returns the state after the edits and all changes."""
         for deployment in self._progress.changed(self.tx, self.index):
             self.put_deployment(deployment)
         self.summaries.write()

@@ -1,4 +1,4 @@
-"""Which evaluations a change triggers: of a job, or of the jobs that a node is for.
+"""Evaluations triggered by a change: of a job, or of the jobs that run on a node.
 
 `apply` makes those of nodes itself: a job that was registered or placed a moment before the change of its node is in
 the state at the command's position, and in no older one. Their ids follow from the seed that the command carries.
@@ -25,18 +25,18 @@ SYSTEM_TYPES = (status.JOB_SYSTEM, status.JOB_SYSBATCH)
 
 
 class Mint(NamedTuple):
-    """What an evaluation needs from outside: the time, and fresh ids."""
+    """The inputs of a new evaluation from outside: the time and new ids."""
 
     now: UnixNano
     new_id: Callable[[], str]
 
     def seed(self) -> EvalSeed:
-        """What a command carries for `apply` to make evaluations from."""
+        """The seed in a command from which `apply` creates evaluations."""
         return EvalSeed(seed=self.new_id(), now=self.now)
 
 
 def mint_of(seed: EvalSeed) -> Mint:
-    """A mint whose ids follow from a seed: the same ones on every replica."""
+    """A mint with ids derived from a seed: the same on every replica."""
     numbers = count()
 
     def new_id() -> str:
@@ -47,7 +47,7 @@ def mint_of(seed: EvalSeed) -> Mint:
 
 
 def triggered_ids(state: Snapshot, seed: EvalSeed) -> tuple[str, ...]:
-    """The ids of the evaluations that a command with this seed has made, from the state right after it."""
+    """The ids of the evaluations created by a command with this seed, read from the state right after it."""
     mint = mint_of(seed)
     return tuple(takewhile(lambda eval_id: eval_id in state.evals, iter(mint.new_id, "")))
 
@@ -69,7 +69,7 @@ def evaluation_of(job: Job, trigger: Trigger, mint: Mint, *, priority: int = 0) 
 
 
 def asked_evaluation(key: tuple[str, str], trigger: Trigger, mint: Mint, *, priority: int = 0) -> Evaluation:
-    """A pending evaluation of a job as `apply` will find it: it takes the type and, for 0, the priority from there."""
+    """A pending evaluation of a job, of which `apply` sets the type and, if 0, the priority."""
     namespace, job_id = key
     return Evaluation(
         id=mint.new_id(),
@@ -84,13 +84,13 @@ def asked_evaluation(key: tuple[str, str], trigger: Trigger, mint: Mint, *, prio
 
 
 def evaluations_of(jobs: Iterable[Job], trigger: Trigger, mint: Mint) -> tuple[Evaluation, ...]:
-    """One evaluation for each different job, in a fixed order."""
+    """One evaluation per job, in a fixed order."""
     unique = {job.key: job for job in jobs}
     return tuple(evaluation_of(unique[key], trigger, mint) for key in sorted(unique))
 
 
 def evals_for_node(state: Snapshot, node: Node, mint: Mint, *, trigger: Trigger) -> tuple[Evaluation, ...]:
-    """One evaluation per job with allocations on the node, and one per system job that the node is for."""
+    """One evaluation per job with allocations on the node, and one per system job that applies to the node."""
     jobs: dict[tuple[str, str], Job] = {}
     for alloc in state.allocs_of_node(node.id):
         if is_client_terminal(alloc):
@@ -107,13 +107,13 @@ def evals_for_node(state: Snapshot, node: Node, mint: Mint, *, trigger: Trigger)
 
 
 def system_jobs(state: Snapshot) -> tuple[Job, ...]:
-    """Jobs that run on every fitting node, stopped ones and templates left out."""
+    """Jobs that run on every feasible node, without stopped ones and templates."""
     found = state.jobs.where("system", "system")
     return tuple(job for job in found if not job.stop and not job.is_template)
 
 
 def transition_needs_evals(before: str, after: str) -> bool:
-    """A change of status that jobs must react to."""
+    """Whether jobs must be evaluated after a change of node status."""
     if before == after:
         return False
     if after in (status.NODE_DOWN, status.NODE_DISCONNECTED) or before == status.NODE_DISCONNECTED:
@@ -122,7 +122,7 @@ def transition_needs_evals(before: str, after: str) -> bool:
 
 
 def registration_needs_evals(before: Node | None, after: Node) -> bool:
-    """What a node said anew about itself may change where jobs fit; a new one is no place for jobs yet."""
+    """Whether a changed registration may affect feasibility; a new node is not ready yet."""
     if before is None:
         return False
     return any(getattr(before, name) != getattr(after, name) for name in _PLACEMENT_FIELDS) or (

@@ -1,4 +1,4 @@
-"""Evaluations: stored as their proposer made them, stamped with the index.
+"""Evaluations: stored as proposed, stamped with the index.
 
 A complete evaluation that placed everything cancels the job's blocked evaluations: they have nothing left to place.
 A terminal evaluation stays as it is; a late write of an older state is left out.
@@ -24,7 +24,7 @@ STATUSES = frozenset({status.EVAL_BLOCKED, status.EVAL_PENDING, *status.EVAL_TER
 
 
 def apply_evaluation(edit: Edit, command: EvaluationCommand) -> Rejected | None:
-    """Apply a command on evaluations."""
+    """Apply an evaluation command."""
     match command:
         case UpsertEvaluations():
             return put_evaluations(edit, command.evaluations)
@@ -35,7 +35,7 @@ def apply_evaluation(edit: Edit, command: EvaluationCommand) -> Rejected | None:
 
 
 def put_evaluations(edit: Edit, evaluations: Iterable[Evaluation | None]) -> Rejected | None:
-    """Store the evaluations that a command carries; None stands for no evaluation."""
+    """Store the evaluations of a command; None means no evaluation."""
     for evaluation in evaluations:
         if evaluation is None:
             continue
@@ -48,14 +48,14 @@ def put_evaluations(edit: Edit, evaluations: Iterable[Evaluation | None]) -> Rej
 
 
 def evaluation_for(job: Job, asked: Evaluation | None) -> Evaluation | None:
-    """The evaluation that a command asks for, with the type and, where it names none, the priority of its job."""
+    """The evaluation requested by a command, with its job's type and, unless given, priority."""
     if asked is None:
         return None
     return replace(asked, type=eval_type(job), priority=asked.priority or job.priority)
 
 
 def put_job_evaluation(edit: Edit, key: JobKey, asked: Evaluation | None) -> Rejected | None:
-    """Store the evaluation that a command asks for a job as the job is now; a parent of others has none."""
+    """Store the requested evaluation of a job in its present version; templates have none."""
     job = edit.job(key)
     if job is None or job.is_template:
         return None
@@ -79,7 +79,7 @@ def _put_evaluation(edit: Edit, evaluation: Evaluation) -> None:
 
 
 def _job_index(edit: Edit, evaluation: Evaluation) -> int:
-    """When the job got the specification that is to be evaluated: its registration may be of the same command."""
+    """The index of the specification to evaluate, which the same command may register."""
     job = edit.job((evaluation.namespace, evaluation.job_id))
     return 0 if job is None else job.job_modify_index
 
@@ -100,7 +100,7 @@ def _cancel_blocked(edit: Edit, done: Evaluation) -> None:
 
 
 def why_evaluation_stays(state: Snapshot, evaluation: Evaluation) -> str:
-    """Why an evaluation may not be deleted, or ''."""
+    """Why an evaluation must not be deleted, or ''."""
     if not is_eval_terminal(evaluation):
         return f"its status is {evaluation.status}; stop its job, or wait until it has ended"
     if not state.allocs.count_where("live", (evaluation.namespace, evaluation.job_id)):
@@ -110,7 +110,7 @@ def why_evaluation_stays(state: Snapshot, evaluation: Evaluation) -> str:
 
 
 def delete_evaluations(edit: Edit, command: DeleteEvaluations) -> Rejected | None:
-    """Forget evaluations and allocations that have ended."""
+    """Delete ended evaluations and allocations."""
     for eval_id in command.eval_ids:
         evaluation = edit.evaluation(eval_id)
         reason = why_evaluation_stays(edit.tx.base, evaluation) if evaluation is not None else ""

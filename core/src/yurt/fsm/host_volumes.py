@@ -28,7 +28,7 @@ from yurt.structs.volumes.host import PENDING, READY, SINGLE_WRITER, UNAVAILABLE
 
 
 def apply_host_volume(edit: Edit, command: HostVolumeCommand) -> Rejected | None:
-    """Apply a command on host volumes."""
+    """Apply a host volume command."""
     match command:
         case PutHostVolume():
             return _put(edit, command)
@@ -75,7 +75,7 @@ def _put(edit: Edit, command: PutHostVolume) -> Rejected | None:
 
 
 def _state(node: Node | None, volume: HostVolume) -> str:
-    """What holds of the volume, as its node is."""
+    """The volume's state, derived from its node."""
     offered = node.host_volumes.get(volume.name) if node is not None else None
     if node is not None and node.status == NODE_READY and offered is not None and offered.id == volume.id:
         return READY
@@ -93,7 +93,7 @@ def _delete(edit: Edit, command: DeleteHostVolume) -> Rejected | None:
 
 
 def follow_node(edit: Edit, node_id: str) -> None:
-    """Bring the states of a node's volumes in line with the node as it is after this command."""
+    """Update the states of a node's volumes after a change of the node."""
     node: Node | None = edit.tx.get(Tables.nodes, node_id)
     for volume in edit.tx.base.host_volumes.where("node", node_id):
         now = _state(node, volume)
@@ -102,7 +102,7 @@ def follow_node(edit: Edit, node_id: str) -> None:
 
 
 def taken_by_writer(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
-    """Why the group cannot write to a volume that has a single writer, or nothing."""
+    """Why the group cannot write to a single-writer volume; empty when it can."""
     writing = [request for request in host_requests(group) if not request.read_only]
     for placement in plan.placements if writing else ():
         node: Node | None = edit.tx.get(Tables.nodes, placement.node_id)
@@ -118,7 +118,7 @@ def taken_by_writer(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
 
 
 def claim_volumes(edit: Edit, jobs: Iterable[Job | None], allocs: Sequence[Allocation]) -> None:
-    """Claims of allocations that were placed, for the sticky volumes of their groups."""
+    """Claims of placed allocations on the sticky volumes of their groups."""
     sticky = {
         (job.version, group.name): names
         for job in jobs
@@ -159,6 +159,6 @@ def _uuid(text: str) -> str:
 
 
 def drop_claims(edit: Edit, key: JobKey) -> None:
-    """Forget the claims of a job that is forgotten."""
+    """Delete the claims of a deleted job."""
     for claim in edit.tx.base.host_volume_claims.where("job", key):
         edit.tx.delete(Tables.host_volume_claims, claim.id)

@@ -1,4 +1,4 @@
-"""Commands on jobs, each handed to the module of its concept."""
+"""Dispatches job commands to the module of their concept."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from yurt.structs.commands import (
 
 
 def apply_job(edit: Edit, command: JobCommand) -> Rejected | None:
-    """Apply a command on jobs."""
+    """Apply a job command."""
     match command:
         case RegisterJob():
             return register_job(edit, command)

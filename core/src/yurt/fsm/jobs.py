@@ -48,7 +48,7 @@ def register_job(edit: Edit, command: RegisterJob) -> Rejected | None:
 
 
 def deregister_job(edit: Edit, command: DeregisterJob) -> Rejected | None:
-    """Stop a job, or delete it; one that is not there is only evaluated."""
+    """Stop or delete a job; an unknown one is only evaluated."""
     key = (command.namespace, command.job_id)
     job = edit.job(key)
     if job is None and command.evaluation is None:
@@ -65,7 +65,7 @@ def deregister_job(edit: Edit, command: DeregisterJob) -> Rejected | None:
 
 
 def evaluate_job(edit: Edit, command: EvaluateJob) -> Rejected | None:
-    """Store an evaluation of a job as it is now; a parent of others has none."""
+    """Store an evaluation of a job in its present version; templates have none."""
     job = edit.job((command.namespace, command.job_id))
     if job is None:
         return not_found("job not found")
@@ -77,7 +77,7 @@ def evaluate_job(edit: Edit, command: EvaluateJob) -> Rejected | None:
 
 
 def delete_dead_jobs(edit: Edit, command: DeleteJobs) -> None:
-    """Forget those of the jobs that are dead."""
+    """Delete those of the jobs that are dead."""
     for key in command.keys:
         job = edit.job(key)
         if job is not None and job.status == status.JOB_DEAD:
@@ -85,7 +85,7 @@ def delete_dead_jobs(edit: Edit, command: DeleteJobs) -> None:
 
 
 def registration_denied(edit: Edit) -> Rejected | None:
-    """The rejection of what registers jobs while the scheduler configuration forbids it."""
+    """The rejection of job registrations while the scheduler configuration forbids them."""
     configuration: SchedulerConfiguration | None = edit.tx.get(Tables.scheduler_configurations, "")
     if configuration is not None and configuration.reject_job_registration:
         return denied(REGISTRATION_DISABLED, Reason.REGISTRATION_DISABLED)
@@ -93,7 +93,7 @@ def registration_denied(edit: Edit) -> Rejected | None:
 
 
 def enforced_index_conflict(known: Job | None, enforced: int | None) -> str:
-    """Why a job that was last written at another index than `enforced` is not changed, or ''; 0: it must not exist."""
+    """Why a job with another index than `enforced` is unchanged, or ''; 0: the job must not exist."""
     if enforced is None:
         return ""
     prefix = f"Enforcing job modify index {enforced}"
@@ -107,7 +107,7 @@ def enforced_index_conflict(known: Job | None, enforced: int | None) -> str:
 
 
 def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) -> Rejected | None:
-    """Store a job as its next version, or nothing when its specification is the current one."""
+    """Store a job as a new version, unless it equals the current specification."""
     if not job.id:
         return invalid("a job without an ID")
     if job.parent_id == job.id:
@@ -142,7 +142,7 @@ def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) 
 
 
 def update_deployment(edit: Edit, update: DeploymentUpdate, *, now: UnixNano) -> bool:
-    """Give an active deployment another status; a successful one makes its job version stable. False: there is none."""
+    """Set an active deployment's status; success makes its job version stable. Returns False without a deployment."""
     deployment = edit.deployment(update.deployment_id)
     if deployment is None or deployment.status not in status.DEPLOYMENT_ACTIVE:
         return False
@@ -164,7 +164,7 @@ def update_deployment(edit: Edit, update: DeploymentUpdate, *, now: UnixNano) ->
 
 
 def set_stability(edit: Edit, command: SetJobStability) -> Rejected | None:
-    """Mark a version as stable or not."""
+    """Set a version's stability."""
     job: Job | None = edit.tx.get(Tables.job_versions, (command.namespace, command.job_id, command.version))
     if job is None:
         return not_found(f'job "{command.job_id}" in namespace "{command.namespace}" has no version {command.version}')
@@ -178,7 +178,7 @@ def _mark_stable(edit: Edit, job: Job, *, stable: bool) -> None:
 
 
 def _put_version(edit: Edit, marked: Job) -> None:
-    """Change a version where it stands, among the versions and, when it is the current one, as the job."""
+    """Change a version in place, both among the versions and as the current job."""
     current = edit.job(marked.key)
     if current is not None and current.version == marked.version:
         edit.put_job(marked)
@@ -187,7 +187,7 @@ def _put_version(edit: Edit, marked: Job) -> None:
 
 
 def set_version_tag(edit: Edit, command: SetJobVersionTag) -> Rejected | None:
-    """Name a version, or take a name away."""
+    """Set or remove a version's tag."""
     versions = _versions(edit, (command.namespace, command.job_id))
     tagged: Job | None = next(
         (job for job in versions if job.version_tag and job.version_tag.name == command.name), None
@@ -231,7 +231,7 @@ def _delete(edit: Edit, job: Job) -> None:
 
 
 def prune_versions(edit: Edit, key: JobKey, *, keep: int) -> None:
-    """Forget all but the newest untagged versions, and the newest stable one."""
+    """Delete all but the newest untagged versions and the newest stable one."""
     untagged = sorted((job for job in _versions(edit, key) if job.version_tag is None), key=lambda job: -job.version)
     kept, dropped = untagged[:keep], untagged[keep:]
     stable = next((job for job in untagged if job.stable), None)

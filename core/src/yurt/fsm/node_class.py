@@ -1,4 +1,4 @@
-"""The computed class of a node: nodes of one class are alike to a constraint that names nothing unique."""
+"""The computed class of a node: constraints without unique names cannot distinguish nodes of one class."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 def computed_class(node: Node) -> str:
-    """A hash of attributes and meta that are not unique, class, datacenter, pool and devices."""
+    """A hash of non-unique attributes and meta, class, datacenter, pool and devices."""
     devices = [
         (device.vendor, device.type, device.name, device.attributes)
         for device in sorted(node.node_resources.devices, key=lambda device: (device.vendor, device.type, device.name))

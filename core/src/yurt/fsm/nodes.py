@@ -44,7 +44,7 @@ STATUSES = frozenset({status.NODE_INIT, status.NODE_READY, status.NODE_DOWN, sta
 
 
 def apply_node(edit: Edit, command: NodeCommand) -> Rejected | None:
-    """Apply a command on nodes."""
+    """Apply a node command."""
     match command:
         case RegisterNode():
             return _register(edit, command)
@@ -119,7 +119,7 @@ def _registration_message(existing: Node | None, node: Node) -> str:
 
 
 def with_status(node: Node, now: NodeStatus, *, index: int) -> Node:
-    """A copy with a status, and the heartbeat index that follows from it."""
+    """A copy with a status and the resulting heartbeat index."""
     missed = node.last_missed_heartbeat_index
     match now:
         case "ready":
@@ -135,7 +135,7 @@ def with_status(node: Node, now: NodeStatus, *, index: int) -> Node:
 
 
 def with_events(node: Node, events: Iterable[NodeEvent | None], *, index: int) -> Node:
-    """A copy with events added; the last ten are kept."""
+    """A copy with events added; the last ten are retained."""
     added = tuple(replace(event, create_index=index) for event in events if event is not None)
     return replace(node, events=(*node.events, *added)[-EVENTS_MAX:]) if added else node
 
@@ -193,7 +193,7 @@ def _set_drain(edit: Edit, command: SetNodeDrain) -> Rejected | None:
 
 
 def _is_too_early(edit: Edit, node: Node, command: SetNodeDrain) -> bool:
-    """The drain is called complete, and something is left that was on its way to the node when it began."""
+    """Whether the drain is marked complete although allocations from before its start remain."""
     is_end = command.last_drain is not None and command.last_drain.status == status.DRAIN_COMPLETE
     if command.strategy is not None or node.drain_strategy is None or not is_end:
         return False
@@ -234,7 +234,7 @@ def _delete(edit: Edit, command: DeleteNodes) -> Rejected | None:
 def _evaluate_jobs(
     edit: Edit, node: Node, command: RegisterNode | SetNodeStatus | SetNodeEligibility | SetNodeDrain, *, needed: bool
 ) -> Rejected | None:
-    """Have the jobs of a node look at it again, as it is after this command, where that is needed."""
+    """Evaluate the jobs of a node after this command, where needed."""
     if command.seed is None:
         return put_evaluations(edit, command.evaluations)
     return put_evaluations(edit, _evaluations(edit, (node,), command.seed)) if needed else None

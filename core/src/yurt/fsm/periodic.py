@@ -1,4 +1,4 @@
-"""The last launch of each periodic job: a new leader goes on from it, and no time is launched twice."""
+"""The last launch of each periodic job, from which a new leader continues without launching a time twice."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from yurt.structs.job import Job
 
 
 def record_launch(edit: Edit, job: Job, launched_at: UnixNano) -> None:
-    """Remember a launch, unless a later one is known."""
+    """Record a launch, unless a later one is recorded."""
     existing: PeriodicLaunch | None = edit.tx.get(Tables.periodic_launches, job.key)
     if existing is not None and existing.launch >= launched_at:
         return

@@ -1,4 +1,4 @@
-"""Plans: allocations made, moved and stopped as a scheduler asked and the applier accepted.
+"""Plans: allocations placed, updated and stopped as proposed by a scheduler and accepted by the plan check.
 
 The plan is normalised: allocations are made here from placements, and share the job of the version that the plan
 names. A placement that no longer fits (its job version, group or node is gone) rejects the whole plan; the
@@ -38,7 +38,7 @@ DESIRED = frozenset({status.DESIRED_RUN, *status.SERVER_TERMINAL})
 
 
 def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0) -> Rejected | None:
-    """Apply the accepted part of a plan, whose placements may be packed and were checked on the state at an index."""
+    """Apply the accepted part of a plan; its placements, possibly packed, were checked on the state at an index."""
     try:
         plan = unpacked(plan)
     except Invalid as error:
@@ -68,7 +68,7 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0) -> Rejected | Non
 
 
 def _without_returned(edit: Edit, plan: Plan) -> Plan:
-    """The plan without what it does because of nodes that are in contact again."""
+    """The plan without changes for lost nodes that have returned meanwhile."""
     marked = {one.node_id for one in plan.attributes if one.client_status == status.CLIENT_UNKNOWN}
     nodes = (edit.tx.get(Tables.nodes, node_id) for node_id in marked)
     back = {node.id for node in nodes if node is not None and node.status not in status.NODE_UNRESPONSIVE}
@@ -114,7 +114,7 @@ def _check(edit: Edit, plan: Plan) -> Rejected | None:
 
 
 def _changed_since(edit: Edit, plan: Plan, index: int) -> Rejected | None:
-    """The rejection of placements whose job has changed since they were checked, or whose node takes none any more.
+    """The rejection of placements whose job changed since their check, or whose node accepts none any more.
 
     A stop, a drain or a change of eligibility may have been acknowledged between the check and this command.
     """
@@ -133,7 +133,7 @@ def _changed_since(edit: Edit, plan: Plan, index: int) -> Rejected | None:
 
 
 def _claimed(edit: Edit, plan: Plan, job: Job, group: TaskGroup) -> str:
-    """Why the group cannot have one of its CSI volumes any more, or nothing."""
+    """Why the group can no longer claim one of its CSI volumes; empty when it can."""
     known = claims(edit.tx.base, plan.namespace) if csi_requests(group) else {}
     indexes = {alloc_index(placement.name) for placement in plan.placements if placement.task_group == group.name}
     for request in csi_requests(group):
@@ -167,7 +167,7 @@ def _put_deployments(edit: Edit, plan: Plan) -> None:
 
 
 def _placed(edit: Edit, plan: Plan, jobs: dict[int, Job | None]) -> list[Allocation]:
-    """The allocations of the placements; equal resources that follow each other become one object.
+    """The placements' allocations; consecutive equal resources become one object.
 
     All are copies of one pattern, which holds what they share: that takes a fifth of the time of making each anew.
     """
@@ -211,7 +211,7 @@ def _placed(edit: Edit, plan: Plan, jobs: dict[int, Job | None]) -> list[Allocat
 
 
 def _link(edit: Edit, placement: Placement) -> None:
-    """An allocation that was replaced names its replacement."""
+    """Link a replaced allocation to its replacement."""
     previous = edit.alloc(placement.previous_allocation) if placement.previous_allocation else None
     if previous is not None:
         edit.put_alloc(previous, replace(previous, next_allocation=placement.id, modify_index=edit.index))
@@ -235,7 +235,7 @@ def _stop(edit: Edit, plan: Plan, stop: AllocStop) -> None:
 
 
 def _silent(edit: Edit, alloc: Allocation) -> ClientStatus | NotGiven:
-    """What becomes of an allocation that is to stop on a node that is down or gone: nobody will say that it ended."""
+    """The status of an allocation stopped on a down or deleted node, whose client cannot report its end."""
     node = edit.tx.get(Tables.nodes, alloc.node_id)
     return status.CLIENT_LOST if node is None or node.status == status.NODE_DOWN else ""
 
@@ -287,7 +287,7 @@ def _change_attributes(edit: Edit, plan: Plan, update: AttributeUpdate) -> None:
 
 
 def _served(edit: Edit, plan: Plan, alloc: Allocation, changes: dict[str, object]) -> Allocation:
-    """A copy that the client must fetch."""
+    """A copy with a new index, so that the client fetches it."""
     return replace(
         alloc,
         **changes,

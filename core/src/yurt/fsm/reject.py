@@ -1,4 +1,4 @@
-"""Refusals of commands that do not fit the state, by kind."""
+"""Rejections of commands that do not fit the state, by kind."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from yurt.structs.commands import Rejected
 
 
 def not_found(message: str) -> Rejected:
-    """The command names something that is not there."""
+    """The command names a missing object."""
     return Rejected(kind="not_found", message=message)
 
 
 def conflict(message: str, reason: Reason | None = None) -> Rejected:
-    """The command was made for a state that has moved on."""
+    """The command was based on an older state."""
     return Rejected(kind="conflict", message=message, reason=reason)
 
 
 def invalid(message: str) -> Rejected:
-    """The command contradicts itself or a rule."""
+    """The command is inconsistent or violates a rule."""
     return Rejected(kind="invalid", message=message)
 
 
@@ -27,5 +27,5 @@ def denied(message: str, reason: Reason | None = None) -> Rejected:
 
 
 def stale(message: str) -> Rejected:
-    """A row that the command is based on has changed: its proposer decides again."""
+    """A row that the command is based on has changed: its proposer must decide again."""
     return Rejected(kind="stale", message=message)

@@ -1,4 +1,4 @@
-"""Restoring a snapshot into a running cluster, as commands of the log like any other change.
+"""Restores a snapshot into a running cluster by commands of the log.
 
 The snapshot travels in pieces that a command can carry; the last command replaces every table at once, or is rejected
 and changes nothing. The log goes on where it was: rows that come from a log that was further get the index of the
@@ -37,14 +37,14 @@ LENGTH_BYTES: Final = 8
 
 
 def framed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks of a snapshot, each with its length before it, so that they can be cut anywhere."""
+    """The chunks of a snapshot with length prefixes, which may be split anywhere."""
     for chunk in chunks:
         yield len(chunk).to_bytes(LENGTH_BYTES, "big")
         yield chunk
 
 
 def unframed(data: bytes) -> Iterator[bytes]:
-    """The inverse; raises Invalid for what was cut off."""
+    """The inverse; raises Invalid for a truncated stream."""
     view, at = memoryview(data), 0
     while at < len(view):
         size = int.from_bytes(view[at : at + LENGTH_BYTES], "big")
@@ -56,7 +56,7 @@ def unframed(data: bytes) -> Iterator[bytes]:
 
 
 def apply_restore(edit: Edit, command: RestoreCommand) -> Rejected | None:
-    """Apply a command of a restore."""
+    """Apply a restore command."""
     match command:
         case StageRestore():
             return _stage(edit, command)
@@ -124,12 +124,12 @@ def _replace(edit: Edit, restored: Snapshot) -> None:
 
 
 def _ordered(keys: Iterable[K]) -> list[K]:
-    """The same order on every replica."""
+    """A deterministic order for all replicas."""
     return sorted(keys, key=repr)
 
 
 def _bounded(row: V, index: int, jobs: dict[int, Job]) -> V:
-    """The row without an index above `index`; jobs that allocations share stay shared."""
+    """The row with its indexes limited to `index`; jobs shared by allocations stay shared."""
     changes: dict[str, object] = {
         name: index
         for name in row.__struct_fields__

@@ -1,4 +1,4 @@
-"""Changing the count of a job's group, within the bounds of its scaling block, and the record of such changes."""
+"""Changes a group's count within the bounds of its scaling block, and records scaling events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SCALING_EVENTS_MAX: Final = 20
 
 
 def scale_job(edit: Edit, command: ScaleJob) -> Rejected | None:
-    """Give a group the event's count as a new version of the job, and record the event with its evaluation."""
+    """Set a group's count from an event as a new version of the job; stores the event with its evaluation."""
     job = edit.job((command.namespace, command.job_id))
     if job is None:
         return not_found(f'job "{command.job_id}" not found')
@@ -46,7 +46,7 @@ def scale_job(edit: Edit, command: ScaleJob) -> Rejected | None:
 
 
 def record_scaling(edit: Edit, command: RecordScalingEvent) -> Rejected | None:
-    """Record an event without changing the job."""
+    """Record an event without a change of the job."""
     job = edit.job((command.namespace, command.job_id))
     if job is None or job.group(command.group) is None:
         return not_found(f'group "{command.group}" of job "{command.job_id}" not found')
@@ -55,7 +55,7 @@ def record_scaling(edit: Edit, command: RecordScalingEvent) -> Rejected | None:
 
 
 def _refusal(edit: Edit, job: Job, command: ScaleJob) -> Rejected | None:
-    """Why the group cannot be given this count."""
+    """Why the group's count cannot be set to this value."""
     group, count = job.group(command.group), command.event.count
     if group is None:
         return invalid(f'task group "{command.group}" specified for scaling does not exist in job')
@@ -76,7 +76,7 @@ def _refusal(edit: Edit, job: Job, command: ScaleJob) -> Rejected | None:
 
 
 def _has_active_deployment(edit: Edit, job: Job) -> bool:
-    """Whether the newest deployment of the job goes on."""
+    """Whether the job's newest deployment is active."""
     latest = edit.tx.base.latest_deployment(*job.key)
     return latest is not None and is_deployment_active(latest)
 

@@ -1,4 +1,4 @@
-"""Service registrations: each lives no longer than its allocation.
+"""Service registrations, which end with their allocations at the latest.
 
 A registration that comes when its allocation is over already is left out, and an allocation that ends, goes, or is on
 a node that is down takes its registrations with it (`Edit.put_alloc`, `Edit.delete_alloc`, `fsm.nodes`).
@@ -22,7 +22,7 @@ from yurt.structs.service import ServiceRegistration, registration_prefix
 
 
 def apply_service(edit: Edit, command: ServiceCommand) -> Rejected | None:
-    """Apply a command on service registrations."""
+    """Apply a service registration command."""
     match command:
         case RegisterServices():
             return _register(edit, command)
@@ -69,7 +69,7 @@ def _is_meant(service: ServiceRegistration, command: DeregisterServices) -> bool
 
 
 def _ownership_problem(service: ServiceRegistration, alloc: Allocation) -> str:
-    """What the registration claims that is not its allocation's; "" when all of it is."""
+    """A field of the registration that does not match its allocation; "" when all do."""
     for name, claimed, actual in (
         ("node", service.node_id, alloc.node_id),
         ("namespace", service.namespace, alloc.namespace),

@@ -1,4 +1,4 @@
-"""Snapshots of the state: a stream of chunks, and a digest that says whether two states are the same.
+"""Snapshots of the state: a stream of chunks, and a digest by which states are compared.
 
 A stream is a header, then for each table chunks of at most 1,000 rows, then an end mark with the number of rows. How
 the rows of a table are written says its codec (`yurt.state.row_codecs`); what they share stands in chunks of its own
@@ -59,7 +59,7 @@ def encode(state: Snapshot) -> Iterator[bytes]:
 
 
 def decode(chunks: Iterable[bytes]) -> Snapshot:
-    """The state that a stream was made from; raises Invalid when the stream is cut short or of another format."""
+    """The state from a stream; raises Invalid for a truncated stream or another format."""
     stream = iter(chunks)
     try:
         header = _header_decoder.decode(next(stream, b""))
@@ -74,7 +74,7 @@ def decode(chunks: Iterable[bytes]) -> Snapshot:
 
 
 def digest(state: Snapshot) -> str:
-    """A hash of all that the state holds; equal for equal states, whatever their history.
+    """A hash of the complete state; equal for equal states, whatever their history.
 
     It is made from texts that hold every field: which of them an encoder leaves out depends on more than content.
     """

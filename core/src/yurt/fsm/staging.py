@@ -1,4 +1,4 @@
-"""Plans that are never seen in part, and are too large for one command.
+"""Plans too large for one command: staged in parts and applied atomically.
 
 Their parts are staged under the plan's id, where nobody looks, and one command applies all of them at its own index.
 What a leader staged and did not apply, the next one drops. The applier of the leader counts staged placements as taken.
@@ -21,7 +21,7 @@ PARTS_MAX: Final = 16_384
 
 
 def stage_plan(edit: Edit, command: StagePlan) -> Rejected | None:
-    """Keep a part aside."""
+    """Stage a part."""
     if not command.plan_id or not 0 <= command.number < PARTS_MAX:
         return invalid(f"a staged plan has an id and at most {PARTS_MAX} parts")
     try:
@@ -33,7 +33,7 @@ def stage_plan(edit: Edit, command: StagePlan) -> Rejected | None:
 
 
 def drop_staged(edit: Edit, plan_id: str) -> Rejected | None:
-    """Forget the parts of one plan, or of all."""
+    """Drop the parts of one plan, or of all."""
     for key in sorted(edit.tx.base.staged_plans.keys()):
         if plan_id in ("", key[0]):
             edit.tx.delete(Tables.staged_plans, key)
@@ -41,7 +41,7 @@ def drop_staged(edit: Edit, plan_id: str) -> Rejected | None:
 
 
 def apply_staged(edit: Edit, command: ApplyPlan) -> Rejected | None:
-    """Apply a plan, after its staged parts if it has any."""
+    """Apply a plan with its staged parts, if any."""
     present = edit.tx.present(Tables.allocs, command.follows)
     missing = set(command.follows).difference(present)
     if missing:

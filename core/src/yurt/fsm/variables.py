@@ -1,4 +1,4 @@
-"""Variables, their locks, and what is known of root keys.
+"""Variables, their locks, and root keys.
 
 A variable that is locked is changed by whoever names the lock, and by nobody else. A check index refuses a change that
 was made for another version; 0 wants that there is none yet.
@@ -97,7 +97,7 @@ def _delete(edit: Edit, command: DeleteVariable) -> Rejected | None:
 
 
 def _lock(edit: Edit, command: LockVariable) -> Rejected | None:
-    """A lock on a variable that is not there makes it; without data, or when it keeps them, the items stay."""
+    """Lock a variable, created if missing; without data, or on request, its items stay."""
     variable = command.variable
     known = _stored(edit, variable.key)
     if variable.lock is None or not variable.lock.id or not variable.path:
@@ -127,7 +127,7 @@ def _release(edit: Edit, command: ReleaseVariableLock) -> Rejected | None:
 
 
 def _rekey(edit: Edit, command: RekeyVariables) -> Rejected | None:
-    """Other keys, same content: what changed meanwhile is left out, and no index moves."""
+    """Reencrypt variables with a new key; those changed meanwhile are skipped, and no index moves."""
     for variable in command.variables:
         known = _stored(edit, variable.key)
         is_same = known is not None and known.modify_index == variable.modify_index
@@ -137,7 +137,7 @@ def _rekey(edit: Edit, command: RekeyVariables) -> Rejected | None:
 
 
 def _put_key(edit: Edit, command: PutRootKey) -> Rejected | None:
-    """A key that becomes active takes the place of the active one."""
+    """Store a key; a new active key replaces the previous one."""
     key = command.key
     if not key.key_id:
         return invalid("a root key without an id")

@@ -1,4 +1,4 @@
-"""The order of an allocation's tasks: which may begin, which must end, and what the allocation's status is.
+"""The order of an allocation's tasks: which may start, which must end, and the allocation's status.
 
 All questions are asked of the present task states (level-triggered), so asking again after a restart of the agent
 gives the same answer and nothing depends on the order of events.
@@ -46,7 +46,7 @@ DESCRIPTIONS: Final = {
 
 
 class Role(Value):
-    """The place of a task in its group's order; a main task has no hook."""
+    """A task's position in its group's order; a main task has no lifecycle hook."""
 
     name: str
     hook: str = ""
@@ -55,7 +55,7 @@ class Role(Value):
 
 
 class Stop(Value):
-    """The allocation must end; `reason` is told to every task, `is_expired` also kills poststop tasks."""
+    """The allocation must end; `reason` goes to every task, `is_expired` also kills poststop tasks."""
 
     reason: TaskEvent | None = None
     is_expired: bool = False
@@ -63,7 +63,7 @@ class Stop(Value):
 
 
 class Orders(NamedTuple):
-    """Tasks that may begin now, and tasks that must end now with the reason to tell."""
+    """Tasks that may start now, and tasks that must end now with the reason."""
 
     begin: tuple[str, ...] = ()
     kill: tuple[tuple[str, TaskEvent | None], ...] = ()
@@ -85,7 +85,7 @@ def _role(task: Task) -> Role:
 
 
 def restarts_on_success(task: Task, job_type: str) -> bool:
-    """Whether a good end is followed by a restart: services, system jobs and sidecars should never end."""
+    """Whether success is followed by a restart: services, system jobs and sidecars should never end."""
     if task.lifecycle is not None and task.lifecycle.hook:
         return task.lifecycle.sidecar
     return job_type in (JOB_SERVICE, JOB_SYSTEM)
@@ -96,7 +96,7 @@ def _is_dead(state: TaskState) -> bool:
 
 
 def decide(all_roles: tuple[Role, ...], states: Mapping[str, TaskState], *, stop: Stop | None) -> Orders:
-    """What follows from the present states."""
+    """The orders that follow from the present states."""
     orders = _orders(all_roles, states, stop)
     killed = {name for name, _ in orders.kill}
     assert killed.isdisjoint(orders.begin), (orders, "no task is started and ended at once")
@@ -127,7 +127,7 @@ def _stop_orders(all_roles: tuple[Role, ...], states: Mapping[str, TaskState], s
 
 
 def _ending(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) -> tuple[tuple[str, TaskEvent | None], ...]:
-    """Tasks that must end because of how others fare."""
+    """Tasks that must end because of other tasks' states."""
     reason = _end_reason(all_roles, states)
     victims = [role for role in all_roles if role.hook != POSTSTOP and not _is_dead(states[role.name])]
     if reason is not None:
@@ -166,7 +166,7 @@ def _waits(state: TaskState) -> bool:
 
 
 def _startable(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) -> tuple[str, ...]:
-    """Tasks whose turn it is; asking for one that has begun already does no harm."""
+    """Tasks that may start by the order; repeated starts are harmless."""
     by_hook: dict[str, list[Role]] = {}
     for role in all_roles:
         by_hook.setdefault(role.hook, []).append(role)
@@ -181,7 +181,7 @@ def _startable(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) -> 
 
 
 def _is_prestart_done(role: Role, state: TaskState) -> bool:
-    """A sidecar has started once (a later restart of it does not hold the others up); another has ended well."""
+    """Whether a prestart task is done: a sidecar has started once (restarts delay nobody); others have succeeded."""
     return bool(state.started_at) if role.is_sidecar else _is_dead(state) and not state.failed
 
 
@@ -213,12 +213,12 @@ def _status(all_roles: tuple[Role, ...], states: Mapping[str, TaskState]) -> Cli
 
 
 def running_since(states: Mapping[str, TaskState]) -> UnixNano:
-    """When the first of all tasks started for the first time, as far as is remembered; 0 when none has."""
+    """When any task first started, as far as recorded; 0 when none has."""
     starts = [state.started_at for state in states.values() if state.started_at]
     starts += [event.time for state in states.values() for event in state.events if event.type == events.STARTED]
     return UnixNano(min(starts, default=0))
 
 
 def is_over(states: Mapping[str, TaskState]) -> bool:
-    """No task will run again."""
+    """Whether no task will run again."""
     return all(_is_dead(state) for state in states.values())

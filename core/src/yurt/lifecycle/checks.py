@@ -1,4 +1,4 @@
-"""One check of a service: when it is asked next, what it says, and when it wants its task restarted.
+"""One health check of a service: its next time, its result, and when it requires a restart of its task.
 
 A check is pending until its first answer. It restarts its task after `limit` failures in a row that came after the
 grace since the task's last start; the count then begins anew. A check with `on_update = "ignore"` is one of
@@ -24,7 +24,7 @@ OUTPUT_MAX: Final = 3 * 1024
 
 
 class CheckSpec(Value):
-    """A check as it is run: every name and address is filled in. `task` is "" for a check of the whole group."""
+    """A check ready to run, with all names and addresses filled in. `task` is "" for a check of the whole group."""
 
     id: str
     name: str
@@ -49,7 +49,7 @@ class CheckSpec(Value):
 
 
 class Outcome(NamedTuple):
-    """What one probe found; `status_code` is 0 unless an HTTP server answered."""
+    """The result of one probe; `status_code` is 0 without an HTTP answer."""
 
     is_ok: bool
     output: str
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
 
 
 class CheckRun(Value):
-    """How a check fares; failures count from `counts_from` on."""
+    """The state of a check; failures count from `counts_from` on."""
 
     next_at: UnixNano
     counts_from: UnixNano
@@ -69,19 +69,19 @@ class CheckRun(Value):
 
 
 class CheckStep(NamedTuple):
-    """The check after an answer, and whether its task is to be restarted."""
+    """The check after a result, and whether its task must be restarted."""
 
     run: CheckRun
     is_restart: bool
 
 
 def begin(spec: CheckSpec, *, now: UnixNano) -> CheckRun:
-    """A check whose task has just started: it is asked at once."""
+    """A check whose task has just started: due at once."""
     return CheckRun(next_at=now, counts_from=UnixNano(now + spec.grace))
 
 
 def observed(spec: CheckSpec, run: CheckRun, outcome: Outcome, *, now: UnixNano) -> CheckStep:
-    """Take in an answer that came at `now`."""
+    """Process a result received at `now`."""
     failures = 0 if outcome.is_ok else run.failures + (now >= run.counts_from)
     is_restart = 0 < spec.limit <= failures
     after = replace(
@@ -106,17 +106,17 @@ def observed(spec: CheckSpec, run: CheckRun, outcome: Outcome, *, now: UnixNano)
 
 
 def restarted(spec: CheckSpec, run: CheckRun, *, now: UnixNano) -> CheckRun:
-    """The check's task has started again, for whatever reason: its grace begins anew."""
+    """The check's task was restarted for whatever reason: restart the grace period."""
     return replace(run, next_at=now, counts_from=UnixNano(now + spec.grace), failures=0)
 
 
 def all_pass(checks: Iterable[tuple[CheckSpec, CheckRun]]) -> bool:
-    """Every check that a deployment waits for has succeeded last time."""
+    """Whether the last result of every check required for a deployment was success."""
     return all(run.status == SUCCESS for spec, run in checks if spec.mode == HEALTHINESS)
 
 
 def status_of(spec: CheckSpec, run: CheckRun) -> AllocCheckStatus:
-    """The check as the API tells of it; the time in unix seconds."""
+    """The check in the API's form; the time in unix seconds."""
     return AllocCheckStatus(
         id=spec.id,
         check=spec.name,
@@ -132,17 +132,17 @@ def status_of(spec: CheckSpec, run: CheckRun) -> AllocCheckStatus:
 
 
 def http_outcome(status_code: int, text: str) -> Outcome:
-    """What an HTTP answer means: any of 200 to 299 is a success."""
+    """The result of an HTTP answer: any of 200 to 299 is success."""
     if 200 <= status_code < 300:
         return Outcome(True, "nomad: http ok", status_code)
     return Outcome(False, text[:OUTPUT_MAX] or f"nomad: http answered {status_code}", status_code)
 
 
 def refused(kind: str, reason: str) -> Outcome:
-    """Nobody answered."""
+    """The result of a refused connection."""
     return Outcome(False, f"nomad: {kind} check failed: {reason}")
 
 
 def tcp_outcome() -> Outcome:
-    """A connection was accepted."""
+    """The result of an accepted connection."""
     return Outcome(True, "nomad: tcp ok")

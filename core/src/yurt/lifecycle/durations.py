@@ -1,4 +1,4 @@
-"""Durations as Nomad's messages write them: the form of Go's `time.Duration`."""
+"""Durations in the format of Nomad's messages, that of Go's `time.Duration`."""
 
 from __future__ import annotations
 

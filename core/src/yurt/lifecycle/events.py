@@ -1,4 +1,4 @@
-"""Task events: Nomad's type names and the sentences that users know from it."""
+"""Task events: Nomad's type names and messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ REASON_WITHIN_POLICY = "Restart within policy"
 
 
 def at(event: TaskEvent, now: UnixNano) -> TaskEvent:
-    """The event with its time, and with the details that the older API readers look for."""
+    """The event with its time, and with the details that older API clients expect."""
     return replace(event, time=now)
 
 
@@ -24,17 +24,17 @@ def with_event(events: tuple[TaskEvent, ...], event: TaskEvent) -> tuple[TaskEve
 
 
 def received() -> TaskEvent:
-    """The client has learned of the task."""
+    """The client has received the task."""
     return TaskEvent(type="Received", display_message="Task received by client")
 
 
 def downloading_artifacts() -> TaskEvent:
-    """The task's artifacts are being fetched."""
+    """The task's artifacts are being downloaded."""
     return TaskEvent(type="Downloading Artifacts", display_message="Client is downloading artifacts")
 
 
 def failed_artifact_download(reason: str) -> TaskEvent:
-    """An artifact could not be fetched."""
+    """An artifact could not be downloaded."""
     return TaskEvent(
         type="Failed Artifact Download",
         display_message=reason,
@@ -44,17 +44,17 @@ def failed_artifact_download(reason: str) -> TaskEvent:
 
 
 def building_task_directory() -> TaskEvent:
-    """The task's directory is being made."""
+    """The task's directory is being created."""
     return task_setup("Building Task Directory")
 
 
 def task_setup(text: str) -> TaskEvent:
-    """A step, or something worth knowing, of the task's preparation."""
+    """A step or a note of the task's preparation."""
     return TaskEvent(type="Task Setup", display_message=text, message=text, details={"message": text})
 
 
 def setup_failure(reason: str) -> TaskEvent:
-    """Something that the task needs could not be prepared."""
+    """The preparation of the task failed."""
     return TaskEvent(
         type="Setup Failure",
         display_message=reason or "Task setup failed",
@@ -65,17 +65,17 @@ def setup_failure(reason: str) -> TaskEvent:
 
 
 def hook_message(text: str) -> TaskEvent:
-    """What a package's hook tells about the task."""
+    """A message from a package's hook."""
     return TaskEvent(type="Task hook message", display_message=text, message=text, details={"message": text})
 
 
 def hook_failed(reason: str) -> TaskEvent:
-    """A hook of the task failed at a step that the task survives, or has the task fail."""
+    """A hook failed at a step that the task survives, or it fails the task."""
     return TaskEvent(type="Task hook failed", display_message=reason, message=reason, details={"message": reason})
 
 
 def failed_validation(reason: str) -> TaskEvent:
-    """The task asks for something that cannot be."""
+    """The task's configuration is invalid."""
     return TaskEvent(
         type="Failed Validation",
         display_message=reason or "Validation of task failed",
@@ -86,7 +86,7 @@ def failed_validation(reason: str) -> TaskEvent:
 
 
 def template(text: str, *, is_failure: bool = False) -> TaskEvent:
-    """Something about the task's templates."""
+    """A message about the task's templates."""
     return TaskEvent(type="Template", display_message=text, fails_task=is_failure, message=text)
 
 
@@ -101,12 +101,12 @@ def driver_failure(reason: str) -> TaskEvent:
 
 
 def driver_message(text: str) -> TaskEvent:
-    """What the driver wants to tell about the task."""
+    """A message from the driver."""
     return TaskEvent(type="Driver", display_message=text, driver_message=text, details={"driver_message": text})
 
 
 def device(text: str) -> TaskEvent:
-    """Something about a device that the task holds."""
+    """A message about one of the task's devices."""
     return TaskEvent(type="Device", display_message=text, message=text, details={"message": text})
 
 
@@ -163,7 +163,7 @@ def not_restarting(reason: str) -> TaskEvent:
 
 
 def restart_signaled(reason: str) -> TaskEvent:
-    """Somebody wants the task to restart now."""
+    """A restart was requested."""
     return TaskEvent(
         type="Restart Signaled",
         display_message=reason or "Task signaled to restart",
@@ -173,7 +173,7 @@ def restart_signaled(reason: str) -> TaskEvent:
 
 
 def killing(kill_timeout: Duration, reason: str = "") -> TaskEvent:
-    """The task has been asked to end."""
+    """The task is being stopped."""
     text = reason or f"Sent interrupt. Waiting {duration_text(kill_timeout)} before force killing"
     return TaskEvent(
         type="Killing",
@@ -185,7 +185,7 @@ def killing(kill_timeout: Duration, reason: str = "") -> TaskEvent:
 
 
 def killed(error: str = "") -> TaskEvent:
-    """The task has ended because it was asked to."""
+    """The task has ended by request."""
     return TaskEvent(
         type="Killed",
         display_message=error or "Task successfully killed",
@@ -236,17 +236,17 @@ DISK_EXCEEDED = "Disk Exceeded"
 
 
 def disk_exceeded(text: str) -> TaskEvent:
-    """The allocation takes more of the disk than its group asked for."""
+    """The allocation exceeds its group's disk size."""
     return TaskEvent(type=DISK_EXCEEDED, display_message=text, message=text, details={"message": text})
 
 
 def alloc_unhealthy(reason: str) -> TaskEvent:
-    """The allocation will not count as healthy in its deployment."""
+    """The allocation is marked unhealthy in its deployment."""
     return TaskEvent(type="Alloc Unhealthy", display_message=reason, message=reason, details={"message": reason})
 
 
 def cut_off(after: Duration) -> TaskEvent:
-    """The client had no contact to its servers for as long as the group allows.
+    """The client had no contact with its servers for longer than the group permits.
 
     The servers may never have missed it. So the allocation counts as failed: one that had ended by itself would not
     be replaced.
@@ -256,5 +256,5 @@ def cut_off(after: Duration) -> TaskEvent:
 
 
 def reconnected() -> TaskEvent:
-    """The client is back in contact with the servers."""
+    """The client has reconnected to the servers."""
     return TaskEvent(type="Reconnected", display_message="Client reconnected")

@@ -1,4 +1,4 @@
-"""Whether an allocation counts as healthy in its deployment or migration: decided once, by the client.
+"""Whether an allocation is healthy in its deployment or migration: decided once, by the client.
 
 The machine is asked after each change and at the time it named. It answers healthy when every task that should run
 has run, and every check has passed, for `min_healthy_time` without a break; unhealthy at once when a task failed or
@@ -22,7 +22,7 @@ CHECKS: Final = "checks"
 
 
 class HealthMachine(Value):
-    """`good_since` is when everything last became good; 0 while something is not."""
+    """`good_since` is when all conditions last became true; 0 while one is false."""
 
     check: str
     min_healthy_time: Duration
@@ -33,14 +33,14 @@ class HealthMachine(Value):
 
 
 class HealthStep(NamedTuple):
-    """The machine, and when to ask again at the latest; 0 when its answer is final."""
+    """The machine, and the latest time of the next step; 0 when its verdict is final."""
 
     machine: HealthMachine
     wake_at: UnixNano
 
 
 def watch(check: str, *, min_healthy_time: Duration, healthy_deadline: Duration, started: UnixNano) -> HealthMachine:
-    """Begin to watch an allocation that was started at `started`."""
+    """Start watching an allocation that was started at `started`."""
     deadline = UnixNano(started + healthy_deadline)
     return HealthMachine(check=check or CHECKS, min_healthy_time=min_healthy_time, deadline=deadline)
 
@@ -53,7 +53,7 @@ def advance(
     checks_pass: bool,
     now: UnixNano,
 ) -> HealthStep:
-    """The verdict as of `now`; an allocation without checks passes them."""
+    """The verdict at `now`; an allocation without checks passes them."""
     if machine.is_healthy is not None or machine.check == MANUAL:
         return HealthStep(machine, UnixNano(0))
     broken = {role.name: reason for role in all_roles if (reason := _broken(role, states[role.name]))}
@@ -72,7 +72,7 @@ def advance(
 
 
 def _broken(role: Role, state: TaskState) -> str:
-    """Why the task can no longer become good, or nothing."""
+    """Why the task cannot become healthy any more; empty when it can."""
     if state.state != TASK_DEAD:
         return ""
     may_end = (role.hook in (PRESTART, POSTSTART) and not role.is_sidecar) or role.hook == POSTSTOP

@@ -1,4 +1,4 @@
-"""When a client speaks to its servers next, after a success and after each kind of failure.
+"""The time of a client's next message to its servers, after a success and after each kind of failure.
 
 Times are seconds on a monotonic clock. Being cut off never changes anything about running tasks; only a group's
 `stop_on_client_after` does, and `disconnect_stop_at` is its clock.
@@ -19,7 +19,7 @@ RETRY_CAP_JITTER_S = 5.0
 
 
 class Contact(Value):
-    """What the client knows of its standing: the last TTL, and when the servers last answered (0: never)."""
+    """The client's contact with the servers: the last TTL, and the last answer (0: never)."""
 
     is_dev: bool = False
     is_registered: bool = False
@@ -28,7 +28,7 @@ class Contact(Value):
 
 
 def first_delay(contact: Contact, chance: float) -> float:
-    """The wait before the first heartbeat."""
+    """The delay before the first heartbeat."""
     assert 0.0 <= chance < 1.0, chance
     return 0.0 if contact.is_dev else FIRST_HEARTBEAT_MAX_S * chance
 
@@ -39,13 +39,13 @@ def answered(contact: Contact, *, ttl_s: float, now_s: float) -> Contact:
 
 
 def register_retry(contact: Contact, chance: float) -> float:
-    """The wait after a registration that failed."""
+    """The delay after a failed registration."""
     assert 0.0 <= chance < 1.0, chance
     return DEV_RETRY_S if contact.is_dev else REGISTER_RETRY_S * (1.0 + chance)
 
 
 def heartbeat_retry(contact: Contact, *, has_leader: bool, now_s: float, chance: float) -> float:
-    """The wait after a heartbeat that failed; soon while the TTL may still be met or was missed just now."""
+    """The delay after a failed heartbeat; short while the TTL can still be met or was just missed."""
     if contact.is_dev:
         return DEV_RETRY_S
     if not contact.is_registered or not has_leader:
@@ -59,12 +59,12 @@ def heartbeat_retry(contact: Contact, *, has_leader: bool, now_s: float, chance:
 
 
 def stop_on_client_after_s(group: TaskGroup, job_type: str) -> float:
-    """Seconds without contact after which the client itself ends the group's allocations; 0: never."""
+    """Seconds without contact after which the client stops the group's allocations itself; 0: never."""
     if job_type not in (JOB_SERVICE, JOB_BATCH) or group.disconnect is None:
         return 0.0
     return group.disconnect.stop_on_client_after / NANOSECONDS
 
 
 def is_cut_off(after_s: float, *, last_contact_s: float, now_s: float) -> bool:
-    """The allocation must end because its client has had no contact for too long."""
+    """Whether the allocation must end because its client has been disconnected for too long."""
     return after_s > 0 and now_s > last_contact_s + after_s

@@ -1,4 +1,4 @@
-"""The restart tracker: whether and when a task that ended starts again in place.
+"""The restart tracker: whether and when an ended task restarts in place.
 
 A window opens at the first counted restart and lasts `policy.interval`; when a task ends after the window, the count
 starts anew. Within it at most `policy.attempts` restarts are counted. Beyond them, mode `fail` gives up and mode
@@ -25,14 +25,14 @@ REASON_DELAY = "Exceeded allowed attempts, applying a delay"
 
 
 class RestartWindow(Value):
-    """Restarts counted since `start`; a start of 0 means that no window is open."""
+    """Restarts counted since `start`; a start of 0 means that no interval is open."""
 
     start: UnixNano = UnixNano(0)
     count: int = 0
 
 
 class Outcome(Value):
-    """How an attempt to run a task ended: well, badly, or so badly that another attempt is useless."""
+    """The result of a run: success, failure, or a permanent failure that no restart can fix."""
 
     is_success: bool = False
     is_recoverable: bool = True
@@ -63,7 +63,7 @@ def decide(
     now: UnixNano,
     chance: float,
 ) -> Restart | NoRestart:
-    """What follows the end of a task; `chance` in [0, 1) spreads the delay by up to a quarter."""
+    """The decision after a task's end; `chance` in [0, 1) adds up to a quarter to the delay."""
     assert 0.0 <= chance < 1.0, chance
     if outcome.is_success and not on_success:
         return NoRestart(window, False, "")

@@ -1,4 +1,4 @@
-"""Which services an allocation registers and which checks belong to them, with every name and address filled in.
+"""The services that an allocation registers and their checks, with all names and addresses filled in.
 
 Only services whose provider the node has are meant; those of others are somebody else's. A service of the group stands
 for the allocation as a whole and is registered while any of its tasks runs, one of a task while that task runs. Where
@@ -28,7 +28,7 @@ Fill = Callable[[str, str], str]
 
 
 class Place(Value):
-    """The node that an allocation runs on, and the address at which its host is reached."""
+    """The allocation's node and the host's address."""
 
     node_id: str
     datacenter: str
@@ -36,7 +36,7 @@ class Place(Value):
 
 
 class Planned(NamedTuple):
-    """A service as it is to be registered, by whom, with its checks; `task` is "" for one of the group."""
+    """A service to register, its provider and its checks; `task` is "" for a group service."""
 
     registration: ServiceInstance
     provider: str
@@ -45,22 +45,22 @@ class Planned(NamedTuple):
 
 
 class ServicePlan(NamedTuple):
-    """What to register, and why some services are not."""
+    """The services to register, and why others are not registered."""
 
     planned: tuple[Planned, ...] = ()
     problems: tuple[str, ...] = ()
 
 
 class _NoAddressError(Exception):
-    """Why a service or a check has no address."""
+    """The address of a service or check cannot be determined."""
 
 
 class _TooEarlyError(Exception):
-    """Its address will be known when its task runs."""
+    """The address will be known when its task runs."""
 
 
 class _Owned(NamedTuple):
-    """A service, whose it is, and where."""
+    """A service, its owner, and its place."""
 
     service: Service
     task: str
@@ -71,27 +71,27 @@ class _Owned(NamedTuple):
 
     @property
     def address_of_driver(self) -> str:
-        """The address that the driver gave the service's task; empty when it gave none, or not yet."""
+        """The address that the driver reported for the service's task; empty without one."""
         return self.running.get(self.task or self.service.task_name, "")
 
     def check_runs(self) -> None:
-        """Raises _TooEarlyError while the service's task, or every task of its group, has yet to run."""
+        """Raises _TooEarlyError until the service's task, or every task of its group, runs."""
         task = self.task or self.service.task_name
         if not self.running or (task and task not in self.running):
             raise _TooEarlyError
 
     def filled(self, text: str) -> str:
-        """The text with its variables filled in."""
+        """The text with its variables replaced."""
         return self.fill(self.task, text) if "${" in text else text
 
 
 def provider_of(service: Service) -> str:
-    """The name of the provider that a service goes to."""
+    """The name of a service's provider."""
     return service.provider or DEFAULT_PROVIDER
 
 
 def has_services(group: TaskGroup, providers: Collection[str]) -> bool:
-    """The group or one of its tasks registers something with one of these providers."""
+    """Whether the group or one of its tasks has services for one of these providers."""
     services = (*group.services, *(service for task in group.tasks for service in task.services))
     return any(provider_of(service) in providers for service in services)
 
@@ -104,7 +104,7 @@ def plan(
     running: Mapping[str, str],
     providers: Collection[str] = (NOMAD,),
 ) -> ServicePlan:
-    """All registrations and checks of an allocation; `running` are the addresses that drivers gave running tasks.
+    """All services and checks of an allocation; `running` are the addresses that drivers reported for running tasks.
 
     A service at an address that is known only when its task runs is left out without a word until then.
     """
@@ -128,12 +128,12 @@ def plan(
 
 
 def due(planned: ServicePlan, running: Collection[str]) -> tuple[Planned, ...]:
-    """What is to be registered while these tasks run."""
+    """The services to register while these tasks run."""
     return tuple(each for each in planned.planned if (each.task in running if each.task else running))
 
 
 def checked(planned: ServicePlan, running: Collection[str]) -> tuple[CheckSpec, ...]:
-    """The checks that are to be run while these tasks run; one that names a task waits for it."""
+    """The checks to run while these tasks run; a check with a task requires that task."""
     return tuple(
         check for each in due(planned, running) for check in each.checks if not check.task or check.task in running
     )
@@ -201,7 +201,7 @@ def _check(owned: _Owned, check: ServiceCheck, identity: str) -> CheckSpec:
 
 
 def _address(owned: _Owned, mode: str, label: str) -> tuple[str, int]:
-    """Where the service is reached: host and port, 0 for none."""
+    """The service's host and port, 0 for none."""
     label = owned.filled(label)
     if mode in OWN_ADDRESS:
         return _own_address(owned, label, mode)
@@ -215,7 +215,7 @@ def _address(owned: _Owned, mode: str, label: str) -> tuple[str, int]:
 
 
 def _own_address(owned: _Owned, label: str, mode: str) -> tuple[str, int]:
-    """In the network of the allocation, or in the one in which the driver has put the task."""
+    """The address in the allocation's network, or in that of the task's driver."""
     of_driver = owned.address_of_driver if mode == "driver" else ""
     status = owned.alloc.network_status or AllocNetworkStatus()
     address = of_driver or (status.address_ipv6 if mode == "alloc_ipv6" else status.address)
@@ -234,7 +234,7 @@ def _own_address(owned: _Owned, label: str, mode: str) -> tuple[str, int]:
 
 
 def _given_port(owned: _Owned, label: str) -> tuple[str, int, int] | None:
-    """(host address, port, port inside) of a label that the allocation was given."""
+    """(host address, port, port inside) of an assigned port label."""
     resources = owned.alloc.allocated_resources
     for mapping in resources.shared.ports:
         if mapping.label == label:
@@ -248,7 +248,7 @@ def _given_port(owned: _Owned, label: str) -> tuple[str, int, int] | None:
 
 
 def _reachable(host: str, otherwise: str) -> str:
-    """The address, unless it means every address of the host."""
+    """The address, with the host's in place of a wildcard address."""
     return otherwise if host in ("", "0.0.0.0", "::") else host
 
 

@@ -1,4 +1,4 @@
-"""One task of an allocation: from being received to its last end.
+"""The state machine of one task of an allocation, from its receipt to its last end.
 
 Phases, and what leads on:
 
@@ -39,7 +39,7 @@ LOST_MESSAGE: Final = "the task was not found when the agent restarted"
 
 
 class TaskPolicy(Value):
-    """What the job says about a task's ends."""
+    """The job's rules for the end of a task."""
 
     restart: RestartPolicy = RestartPolicy()
     restart_on_success: bool = False
@@ -47,7 +47,7 @@ class TaskPolicy(Value):
 
 
 class TaskMachine(Value):
-    """A task's phase and what is remembered for it; `state` is what the servers see."""
+    """A task's phase and history; `state` is what the servers see."""
 
     policy: TaskPolicy
     state: TaskState = TaskState()
@@ -63,15 +63,15 @@ class TaskMachine(Value):
 
 
 class Begin(Value):
-    """The order of the group's tasks allows this one to run."""
+    """The group's order allows this task to run."""
 
 
 class SetupDone(Value):
-    """Directory, environment and configuration are ready."""
+    """Directory, environment and configuration are prepared."""
 
 
 class SetupFailed(Value):
-    """The task cannot be prepared; `event` says why."""
+    """The task cannot be prepared; `event` gives the reason."""
 
     event: TaskEvent
     is_recoverable: bool = False
@@ -96,27 +96,27 @@ class Exited(Value):
 
 
 class Stopped(Value):
-    """The driver says that nothing of run `run` is left; `error` is set when it could not be stopped."""
+    """The driver reports that no process of run `run` is left; `error` is set when it could not be stopped."""
 
     run: int
     error: str = ""
 
 
 class RestartDue(Value):
-    """The delay before run `run` is over."""
+    """The delay before run `run` has passed."""
 
     run: int
 
 
 class Kill(Value):
-    """End the task for good; `reason` tells why, when it was not the allocation's stop."""
+    """End the task permanently; `reason` explains it, unless the allocation was stopped."""
 
     reason: TaskEvent | None = None
     is_failure: bool = False
 
 
 class AskRestart(Value):
-    """A user (or a changed template) wants the task to start again now.
+    """A user (or a changed template) requests a restart now.
 
     `from_start`: with its whole group, even if dead. `is_failure`: a check found it bad, so its end counts as a
     failure and the restart policy decides.
@@ -128,15 +128,15 @@ class AskRestart(Value):
 
 
 class Recovered(Value):
-    """The driver found the task again after a restart of the agent."""
+    """The driver has recovered the task after a restart of the agent."""
 
 
 class Lost(Value):
-    """The driver did not find the task again after a restart of the agent."""
+    """The driver did not find the task after a restart of the agent."""
 
 
 class Note(Value):
-    """Something to tell the user that changes nothing."""
+    """An event for the user without a change of state."""
 
     event: TaskEvent
 
@@ -154,7 +154,7 @@ class RunSetup(Value):
 
 
 class StartTask(Value):
-    """Start run `run` by the driver."""
+    """Start run `run` with the driver."""
 
     run: int
 
@@ -166,19 +166,19 @@ class WatchTask(Value):
 
 
 class StopTask(Value):
-    """End run `run`, politely first."""
+    """Stop run `run` gracefully, then by force."""
 
     run: int
 
 
 class DestroyTask(Value):
-    """Free what the driver holds for run `run`."""
+    """Free the driver's resources for run `run`."""
 
     run: int
 
 
 class SetTimer(Value):
-    """Say RestartDue(run) after `delay`."""
+    """Send RestartDue(run) after `delay`."""
 
     run: int
     delay: Duration
@@ -188,7 +188,7 @@ AnyAction = RunSetup | StartTask | WatchTask | StopTask | DestroyTask | SetTimer
 
 
 class TaskStep(NamedTuple):
-    """The machine after an event and what the shell has to do, in this order."""
+    """The machine after an event and the actions of the shell, in this order."""
 
     machine: TaskMachine
     actions: tuple[AnyAction, ...] = ()
@@ -200,7 +200,7 @@ def new_task(policy: TaskPolicy, now: UnixNano) -> TaskMachine:
 
 
 def restored_task(policy: TaskPolicy, state: TaskState, run: int, window: RestartWindow) -> TaskMachine:
-    """A task as an earlier agent left it; a live one waits for Recovered, Lost or Begin."""
+    """A task from the record of an earlier agent; a live one waits for Recovered, Lost or Begin."""
     phase: Phase = DEAD if state.state == TASK_DEAD else WAITING
     return TaskMachine(policy=policy, state=state, phase=phase, run=run, window=window)
 
@@ -220,7 +220,7 @@ def advance(machine: TaskMachine, event: AnyTaskEvent, *, now: UnixNano, chance:
 
 
 def _check(before: TaskMachine, after: TaskMachine) -> None:
-    """Assert what holds after every event."""
+    """Assert the invariants that hold after every event."""
     assert after.state.restarts >= before.state.restarts, "restarts are counted, never taken back"
     assert after.run == before.run or after.run == before.run + 1, (before.run, after.run, "one event, one start")
     assert len(after.state.events) <= max(events.EVENTS_MAX, len(before.state.events)), len(after.state.events)
@@ -278,7 +278,7 @@ def _advance(machine: TaskMachine, event: AnyTaskEvent, *, now: UnixNano, chance
 
 
 class Clock(NamedTuple):
-    """What a decision about a restart needs from outside."""
+    """The external inputs of a restart decision."""
 
     now: UnixNano
     chance: float
@@ -362,7 +362,7 @@ def _after_stop(machine: TaskMachine, clock: Clock) -> TaskStep:
 
 
 def _again_now(machine: TaskMachine, now: UnixNano) -> TaskStep:
-    """Start again because a user wants it, at once or when its turn comes; the restart window is not touched."""
+    """Restart by request, at once or when the order allows; the restart interval is unchanged."""
     is_from_start = machine.is_from_start
     machine = _noted(machine, events.restarting("", Duration(0)), now)
     machine = replace(_next_run(machine, now), is_from_start=False)
@@ -386,7 +386,7 @@ def _next_run(machine: TaskMachine, now: UnixNano) -> TaskMachine:
 
 
 def _ended(machine: TaskMachine, outcome: Outcome, clock: Clock) -> TaskStep:
-    """An attempt is over without anybody having asked for it."""
+    """Process the end of a run that nobody requested."""
     choice = decide(
         machine.window,
         machine.policy.restart,

@@ -1,4 +1,4 @@
-"""Calls of this end to the far end: one answer, or a stream of items both ways."""
+"""This end's calls to the far end: one answer, or a stream of items in both directions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from yurt.rpc.wire import ConnectionLost
 
 
 class Calls:
-    """The calls that wait for something of the far end. The end that dialled numbers its calls oddly."""
+    """The calls of this end that are in progress. The end that dialled uses odd numbers."""
 
     def __init__(self, *, is_dialler: bool, sender: Sender, streams: Streams, tasks: ConnectionTasks) -> None:
         self.lost: ConnectionLost | None = None
@@ -46,7 +46,7 @@ class Calls:
     async def stream(
         self, port: str, method: Method, request: msgspec.Struct, inputs: AsyncIterator[Any] | None = None
     ) -> AsyncGenerator[Any]:
-        """The items of a call; closing it before its end cancels the call at the far end.
+        """The items of a call; closing the stream early cancels the call at the far end.
 
         Raises what the far end raised, ConnectionLost, or what `inputs` raised: the call is cancelled then.
         """
@@ -77,7 +77,7 @@ class Calls:
                 self._sender.post(Cancel(call_id))
 
     def answer(self, frame: Answer) -> bool:
-        """Whether a call waited for this answer."""
+        """Deliver an answer; returns whether a call was waiting for it."""
         answer = self._answers.get(frame.id)
         if answer is None or answer.done():
             return False
@@ -85,7 +85,7 @@ class Calls:
         return True
 
     def fail(self, frame: Failure) -> bool:
-        """Whether there is a call that has failed with it."""
+        """Deliver a failure; returns whether a call was waiting for it."""
         error = frames.raised(frame)
         answer, inbox = self._answers.get(frame.id), self._streams.inbox(frame.id)
         if answer is not None and not answer.done():
@@ -95,7 +95,7 @@ class Calls:
         return answer is not None or inbox is not None
 
     def lose(self) -> None:
-        """The connection has ended: what waits fails, and further calls are refused."""
+        """The connection has ended: fail all calls and refuse further ones."""
         lost = self.lost = self.lost or ConnectionLost("the connection to the other agent has ended")
         for answer in self._answers.values():
             if not answer.done():
@@ -110,7 +110,7 @@ class Calls:
         return call_id
 
     async def _feed(self, call_id: int, inputs: AsyncIterator[Any], inbox: Inbox) -> None:
-        """Send the inputs of a call; when they break off nobody waits for the rest."""
+        """Send the inputs of a call; a failure cancels the call."""
         try:
             await self._streams.send(call_id, inputs)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Certificates of agents: an authority, and what it signs for servers, clients and the command line.
+"""Certificates of agents: an authority, and the certificates it signs for servers, clients and the command line.
 
 The role of an agent is a name in its certificate, `server.<region>.nomad` or `client.<region>.nomad`, as Nomad has it,
 so certificates made for the one serve the other. Our keys are on the curve P-256; those of others may be RSA's.
@@ -44,7 +44,7 @@ class Pair(Value):
 
 
 class Wish(Value):
-    """What a certificate is to say; days of validity, and the names and addresses of its owner."""
+    """The content of a certificate to make; days of validity, and the names and addresses of its owner."""
 
     common_name: str
     days: int
@@ -56,7 +56,7 @@ class Wish(Value):
 
 
 class CertificateFacts(Value):
-    """What a certificate says, for a person to read."""
+    """The content of a certificate, for display."""
 
     subject: str
     issuer: str
@@ -68,12 +68,12 @@ class CertificateFacts(Value):
 
 
 def role_name(role: str, region: str, domain: str = DOMAIN) -> str:
-    """The name by which a certificate shows the role of its owner."""
+    """The name in a certificate that states its owner's role."""
     return f"{role}.{region}.{domain}"
 
 
 def make_authority(wish: Wish, now: UnixNano) -> Pair:
-    """An authority that signs itself; with permitted domains it signs for no others."""
+    """A self-signed authority; with permitted domains it signs for no others."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(wish)
     usage = x509.KeyUsage(
@@ -100,7 +100,7 @@ def make_authority(wish: Wish, now: UnixNano) -> Pair:
 
 
 def make_certificate(wish: Wish, authority: Pair, now: UnixNano) -> Pair:
-    """A certificate that the authority signs; raises Invalid for an authority that is none."""
+    """A certificate signed by the authority; raises Invalid for an unusable authority."""
     issuer, issuer_key = _loaded(authority)
     key = ec.generate_private_key(ec.SECP256R1())
     uses = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if wish.is_server else [])]
@@ -117,7 +117,7 @@ def make_certificate(wish: Wish, authority: Pair, now: UnixNano) -> Pair:
 
 
 def facts_of(pem: bytes) -> CertificateFacts:
-    """Read a certificate; raises Invalid for what is none."""
+    """Read a certificate; raises Invalid when it is malformed."""
     certificate = _certificate(pem)
     return CertificateFacts(
         subject=certificate.subject.rfc4514_string(),
@@ -131,7 +131,7 @@ def facts_of(pem: bytes) -> CertificateFacts:
 
 
 def check_pair(pair: Pair, authority: bytes) -> None:
-    """Raises Invalid unless key and certificate belong together and the authority has signed them."""
+    """Raises Invalid unless key and certificate match and the authority signed the certificate."""
     certificate, key = _certificate(pair.certificate), _key(pair.key)
     if certificate.public_key() != key.public_key():
         raise Invalid("the certificate and the key do not belong together")

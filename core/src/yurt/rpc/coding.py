@@ -1,4 +1,4 @@
-"""Values of calls in MessagePack, within the bounds of a message."""
+"""Encodes the values of calls in MessagePack, within the size limits of a message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def encoded(value: Any) -> bytes:
-    """Raises Invalid for a value that no message can hold."""
+    """Raises Invalid for a value that does not fit into a message."""
     data = _encoder.encode(value)
     if len(data) > MESSAGE_BYTES_MAX - GATHER_BYTES:
         raise Invalid(f"{len(data)} bytes are more than another agent takes at once, which is {MESSAGE_BYTES_MAX}")
@@ -27,7 +27,7 @@ def _decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
 
 
 def decoded(data: bytes, kind: Any) -> Any:
-    """Raises Invalid for what is no such value."""
+    """Raises Invalid for malformed data."""
     try:
         return _decoder(kind).decode(data)
     except UNREADABLE as error:

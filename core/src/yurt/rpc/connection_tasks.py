@@ -1,4 +1,4 @@
-"""The tasks of one connection: calls that are served, and inputs that are sent. They fail alone and end together."""
+"""The tasks of one connection: served calls and sent inputs. They fail individually and end together."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ConnectionTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def run_in(self, group: asyncio.TaskGroup) -> None:
-        """Tasks may be started from now on."""
+        """Allow tasks to be started in this group."""
         self._group = group
         self._runs.set()
 
@@ -29,7 +29,7 @@ class ConnectionTasks:
     def start(
         self, name: str, work: Coroutine[Any, Any, None], on_error: Callable[[Exception], None] | None = None
     ) -> asyncio.Task[None]:
-        """Start a task; `on_error` hears what it failed with."""
+        """Start a task; `on_error` is called with its exception."""
         assert self._group is not None
         task = supervised(self._group, name, work, on_error=on_error)
         self._tasks.add(task)
@@ -37,6 +37,6 @@ class ConnectionTasks:
         return task
 
     def cancel(self) -> None:
-        """The connection has ended."""
+        """The connection has ended: cancel the tasks."""
         for task in self._tasks:
             task.cancel()

@@ -1,4 +1,4 @@
-"""The calls of a port, read off its Protocol: one table that both ends share, written nowhere else.
+"""Derives the calls of a port from its Protocol: the single definition that both ends share.
 
 A coroutine is a call with one answer. A plain method that gives an async iterator is a stream of items, and one that
 takes an async iterator besides is a stream both ways. The parameters travel as a struct by their names, so a newer
@@ -21,7 +21,7 @@ ITERATORS = (AsyncIterator, AsyncGenerator)
 
 
 class Method(NamedTuple):
-    """One call of a port: the struct of its parameters, what it answers, and the items that follow the parameters.
+    """One call of a port: the struct of its parameters, its answer's type, and the type of the streamed items.
 
     `item` is set when the answer is a stream of them, `input` when the caller sends a stream too; `input_name` is the
     parameter that stands for it.
@@ -39,7 +39,7 @@ class Method(NamedTuple):
 
     @property
     def is_stream(self) -> bool:
-        """The answer is a stream."""
+        """Whether the answer is a stream."""
         return self.item is not None
 
     def pack(self, args: tuple[Any, ...], given: Mapping[str, Any]) -> msgspec.Struct:
@@ -55,7 +55,7 @@ Contract = Mapping[str, Method]
 
 
 def contract_of(port: type) -> Contract:
-    """The calls of a Protocol by name; raises TypeError for one that does not say who may make it."""
+    """The calls of a Protocol by name; raises TypeError for one without a declared caller."""
     found = {
         name: _method(name, member)
         for name, member in inspect.getmembers(port, inspect.isfunction)

@@ -1,4 +1,4 @@
-"""Dials a server: a connection with TLS where that is asked for, then the greeting of both ends."""
+"""Dials a server: TCP, TLS where required, then the greeting of both ends."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ PLAIN_HINT = (
 
 
 class NoTls(Unavailable):
-    """The other end does not answer the greeting of TLS as one that speaks it."""
+    """The other end does not speak TLS."""
 
 
 class Security(NamedTuple):
-    """How servers are dialled: the credentials, made anew for each connection, and the name that a server shows.
+    """The TLS settings for dialling: credentials, read anew for each connection, and the server's expected name.
 
     With `allows_plain` one that does not speak TLS is dialled without.
     """
@@ -40,14 +40,14 @@ class Security(NamedTuple):
 
 
 class Dialler:
-    """Connects as one agent; `hello` is what it says of itself, made anew for each connection."""
+    """Connects as one agent; `hello` makes its greeting anew for each connection."""
 
     def __init__(self, hello: Callable[[], Hello], security: Security | None = None) -> None:
         self._hello = hello
         self._security = security
 
     async def reach(self, address: str) -> SocketWire:
-        """A connection to the server, without TLS where that is allowed and it speaks none; raises Unavailable."""
+        """A connection to the server, in plain text where that is allowed and it has no TLS; raises Unavailable."""
         wire = SocketWire()
         try:
             await _connect(wire, address, self._security)
@@ -59,7 +59,7 @@ class Dialler:
         return wire
 
     async def greet(self, wire: SocketWire) -> Welcome:
-        """Greet the server; raises what it refuses this agent with, or Unavailable."""
+        """Greet the server; raises the server's refusal, or Unavailable."""
         wire.write(encode_greeting(self._hello()))
         try:
             async with asyncio.timeout(GREETING_LIMIT_S):

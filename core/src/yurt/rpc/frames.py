@@ -1,4 +1,4 @@
-"""What travels on a connection: messages of one or more frames, in msgpack.
+"""The frames on a connection: messages of one or more frames, in msgpack.
 
 A call has an id of its caller: the end that dialled counts odd numbers, the other one even ones. Whoever receives the
 items of a stream grants them in advance, so a slow reader stops the sender of its own stream and nobody else's.
@@ -45,13 +45,13 @@ class Ask(Frame, tag=1, frozen=True):
 
 
 class Answer(Frame, tag=2, frozen=True):
-    """The call's answer; it is over."""
+    """The final answer of a call."""
 
     answer: bytes
 
 
 class Failure(Frame, tag=3, frozen=True):
-    """The call failed; `kind` names one of the classes in `yurt.sdk.errors`, the rest are the facts of the error.
+    """The call failed; `kind` names one of the classes in `yurt.sdk.errors`, the other fields describe the error.
 
     An end of an earlier version sends no more than the kind and the text.
     """
@@ -70,7 +70,7 @@ class Item(Frame, tag=4, frozen=True):
 
 
 class End(Frame, tag=5, frozen=True):
-    """The sender's stream is over."""
+    """The end of the sender's stream."""
 
 
 class Cancel(Frame, tag=6, frozen=True):
@@ -78,7 +78,7 @@ class Cancel(Frame, tag=6, frozen=True):
 
 
 class Grant(Frame, tag=7, frozen=True):
-    """The sender takes so many items more."""
+    """The receiver accepts this many further items."""
 
     count: int
 
@@ -96,7 +96,7 @@ _KINDS: dict[str, type[YurtError]] = {
 
 
 class Hello(msgspec.Struct, kw_only=True, frozen=True):
-    """What the end that dialled says first: who it is. The answer is a Welcome, or the stream ends with the reason."""
+    """The first message of the dialling end: its identity. The answer is a Welcome, or a refusal that ends it."""
 
     protocol: int = PROTOCOL
     version: str = ""
@@ -109,7 +109,7 @@ class Hello(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Welcome(msgspec.Struct, kw_only=True, frozen=True):
-    """What the other end answers; `problem` is set when it will not speak to the one that dialled.
+    """The other end's answer; `problem` is set when it refuses the connection.
 
     `rpc_addr` is the address under which it knows itself, the one that lists of servers name.
     """
@@ -130,18 +130,18 @@ def encode(frames: list[AnyFrame]) -> bytes:
 
 
 def decode(message: bytes) -> list[AnyFrame]:
-    """The frames of a message; raises one of UNREADABLE for what is none."""
+    """The frames of a message; raises one of UNREADABLE for malformed data."""
     found: list[AnyFrame] = _decoder.decode(message)
     return found
 
 
 def failure(call_id: int, error: YurtError) -> Failure:
-    """An error as it travels."""
+    """The frame of an error."""
     return Failure(call_id, kind_of(error), str(error), error.reason.value, error.status, error.is_transient)
 
 
 def raised(frame: Failure) -> YurtError:
-    """The error of a failed call, with what of it this end understands."""
+    """The error of a failed call, as far as this end knows its fields."""
     error = error_of(frame.kind, frame.text, frame.reason)
     if NO_ERROR <= frame.status <= STATUS_MAX:
         error.status = frame.status
@@ -151,7 +151,7 @@ def raised(frame: Failure) -> YurtError:
 
 
 def refusal(error: YurtError) -> Welcome:
-    """The answer to an end that is not spoken to."""
+    """The answer that refuses a connection."""
     return Welcome(problem=str(error), kind=kind_of(error), reason=error.reason.value)
 
 
@@ -161,7 +161,7 @@ def kind_of(error: YurtError) -> str:
 
 
 def error_of(kind: str, text: str, reason: str = "") -> YurtError:
-    """An error by the name of its class; one of a class that this end does not know is a failure of the far side.
+    """An error by the name of its class; an unknown class becomes a failure of the far side.
 
     Without a reason that this end knows, the error has that of its class.
     """

@@ -1,4 +1,4 @@
-"""The first message of each end of a connection: who it is, or why it will not speak to the other one."""
+"""The first message of each end of a connection: its identity, or why it refuses the other one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def encode_greeting(greeting: Hello | Welcome) -> bytes:
 
 
 def decode_hello(message: bytes) -> Hello:
-    """What the end that dialled says of itself; raises Invalid when it speaks another protocol."""
+    """The greeting of the dialling end; raises Invalid when it speaks another protocol."""
     try:
         hello = _hello.decode(message)
     except UNREADABLE:
@@ -34,7 +34,7 @@ def decode_hello(message: bytes) -> Hello:
 
 
 def decode_welcome(message: bytes) -> Welcome:
-    """What the end that was dialled answers; raises Unavailable for what is no answer."""
+    """The answer of the dialled end; raises Unavailable for a malformed one."""
     try:
         return _welcome.decode(message)
     except UNREADABLE:

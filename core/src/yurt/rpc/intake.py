@@ -1,4 +1,4 @@
-"""What the end that was dialled takes from the far end: calls a second, and no more while answers lie unread.
+"""Limits what the dialled end accepts: calls per second, and no reading while answers are unread.
 
 Frames of the far end's own accord beyond its rate are refused, and nothing is read from it for a moment. What has come
 before such a rest begins to work is refused too, up to a bound; then the connection is given up.
@@ -21,11 +21,11 @@ REFUSED_MAX: Final = 20_000
 
 
 class Abuse(Exception):
-    """The far end does what no agent does; the connection is given up."""
+    """The far end violates the protocol; the connection is closed."""
 
 
 class Intake:
-    """Whether one end reads on, and whether it takes one more frame."""
+    """Whether one end keeps reading, and whether it accepts one more frame."""
 
     def __init__(self, wire: Wire, *, is_dialler: bool, rate: Rate | None) -> None:
         self._wire = wire
@@ -36,7 +36,7 @@ class Intake:
         self._refused = 0
 
     def takes(self) -> bool:
-        """Whether one more frame of the far end's own accord is taken; if not, nothing is read for a moment.
+        """Whether another frame initiated by the far end is accepted; if not, reading pauses for a moment.
 
         Raises Abuse when the far end goes on nevertheless.
         """
@@ -53,13 +53,13 @@ class Intake:
         return False
 
     def set_unread(self, count: int) -> None:
-        """So many bytes wait for the far end to read them."""
+        """Record how many bytes wait to be read by the far end."""
         self._unread_bytes = count
         self._set_reading()
 
     @property
     def refusal(self) -> str:
-        """What a caller beyond its rate is told."""
+        """The error for a caller above its rate."""
         per_s = self._bucket.rate.per_s if self._bucket is not None else 0
         return f"more than {per_s:g} calls a second on one connection; try again in {REST_S:g} s"
 

@@ -1,4 +1,4 @@
-"""How many agents may be connected to one, and how long they may be strangers: the counting, without the sockets."""
+"""Admits connections: how many agents may be connected, and how long without a greeting. Counts, without sockets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from yurt.sdk.value import Value
 
 
 class RpcLimits(Value):
-    """What a listening end bears; 0 means without limit for what the configuration may set."""
+    """Limits of a listening end; 0 means no limit for configurable ones."""
 
     handshake_s: float = 5.0
     """`limits.rpc_handshake_timeout`: until an agent has said who it is, the handshake of TLS included."""
@@ -24,13 +24,13 @@ class RpcLimits(Value):
 
 
 class ConnectionRefused(NamedTuple):
-    """A connection that is not taken, and why, for the log."""
+    """A refused connection and the reason, for the log."""
 
     reason: str
 
 
 class ConnectionAdmission:
-    """Who is connected, by a key for each connection. Strangers are kept in the order in which they came."""
+    """The connections by key. Those without a greeting are kept in the order of their arrival."""
 
     def __init__(self, limits: RpcLimits) -> None:
         self._limits = limits
@@ -43,11 +43,11 @@ class ConnectionAdmission:
 
     @property
     def strangers(self) -> int:
-        """Connections that have not said yet who they are."""
+        """The connections without a greeting."""
         return len(self._strangers)
 
     def enter(self, key: int, address: str) -> ConnectionRefused | int | None:
-        """A connection came: why it is refused, or which stranger has to end for it, or None.
+        """Admit a connection: returns why it is refused, or which ungreeted one must be closed for it, or None.
 
         Strangers hold no place that another one needs: not among all, and not behind one address.
         """
@@ -71,7 +71,7 @@ class ConnectionAdmission:
         return evicted
 
     def greet(self, key: int) -> None:
-        """A connection has said who it is."""
+        """Record that a connection has sent its greeting."""
         self._strangers.pop(key, None)
 
     def leave(self, key: int) -> None:

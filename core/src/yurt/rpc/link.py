@@ -1,4 +1,4 @@
-"""The end that dials: one connection to one of several servers, made anew whenever it ends.
+"""The dialling end: one connection to one of several servers, reconnected whenever it ends.
 
 Whoever needs the connection waits a moment for it, so that a server's end is a short delay for its clients and no
 error. Servers are tried in turn, the next one at once, all of them again after a growing pause. Each link has an order
@@ -49,7 +49,7 @@ class Link:
         env: Env,
         level: int = logging.INFO,
     ) -> None:
-        """Connections are logged at `level`: one that is made for a single call is no news."""
+        """Connections are logged at `level`, lower for one made for a single call."""
         self.server = ""
         """The name of the server that is connected, or ""."""
         self._order = ServerOrder(addresses, env)
@@ -68,20 +68,20 @@ class Link:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The servers, the next one to try first."""
+        """The servers in the order of attempts."""
         return self._order.addresses
 
     @property
     def problem(self) -> str:
-        """Why there is no connection, when there is none: the last thing that went wrong."""
+        """Why there is no connection: the last failure."""
         return self._problem
 
     def subscribe(self, on_open: Callable[[], None]) -> None:
-        """Be called whenever a connection stands."""
+        """Register a callback for each established connection."""
         self._listeners.append(on_open)
 
     def learn(self, addresses: tuple[str, ...]) -> None:
-        """The servers, as they say themselves; those that the agent was told stay behind them."""
+        """Adopt the servers' own list; configured addresses come after it."""
         named, before = self._order.learn(addresses)
         if self._peer is None or not before:
             return
@@ -94,13 +94,13 @@ class Link:
             self._moves = True
 
     def doubt(self, reason: str) -> None:
-        """The server that is connected is of no use: go to the next one, where there is one."""
+        """Leave the connected server if there is another one."""
         if self._peer is not None and len(self._order.addresses) > 1:
             log.warning("going from server %s to the next one: %s", self.server, reason)
             self._peer.close()
 
     async def peer(self) -> Peer:
-        """The connection, once it stands; raises ConnectionLost when no server could be reached."""
+        """The connection, once established; raises ConnectionLost when no server could be reached."""
         if self._peer is not None and not self._peer.is_open:
             self._peer = None
             self._open.clear()
@@ -126,7 +126,7 @@ class Link:
             pause_s = min(pause_s * 2, PAUSE_MAX_S)
 
     async def _use(self, address: str) -> bool:
-        """Whether a connection to the server stood; it has ended."""
+        """Use a server until the connection ends; returns whether one was established."""
         wire = SocketWire()
         try:
             try:
@@ -166,7 +166,7 @@ class Link:
         log.warning("the connection to server %s at %s has ended", welcome.name, address)
 
     async def _watch(self, wire: SocketWire, peer: Peer) -> None:
-        """Leave a server that answers nothing, and one that should have fewer clients."""
+        """Leave a server that does not answer, or that should have fewer clients."""
         arrivals, silent_s = wire.arrivals, 0.0
         while True:
             await self._env.sleep(LOOK_S)

@@ -1,4 +1,4 @@
-"""The end that is dialled: every agent that connects, and says who it is in time, becomes a peer."""
+"""The listening end: an agent that connects and sends its greeting in time becomes a peer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ GetContext = Callable[[], ssl.SSLContext]
 
 
 class Caller(NamedTuple):
-    """Who dialled: its address, the names in its certificate when it showed one, and whether it speaks TLS."""
+    """The dialling agent: its address, the names in its certificate if it has one, and whether it uses TLS."""
 
     address: str
     names: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Caller(NamedTuple):
 
 
 class Session(NamedTuple):
-    """What a connection offers, and what to do when it stands and when it has ended."""
+    """The ports that a connection offers, and callbacks for its begin and end."""
 
     serves: Mapping[str, Served]
     opened: Callable[[Peer], None]
@@ -52,22 +52,22 @@ Accept = Callable[[Hello, Caller], Session]
 
 
 class Counts(Protocol):
-    """Counts connections by what became of them."""
+    """Counters of connections by outcome."""
 
     def count(self, name: str) -> None:
-        """One more."""
+        """Count one connection."""
         ...
 
 
 class NoCounts:
-    """For listeners whose connections nobody counts."""
+    """For listeners without metrics."""
 
     def count(self, name: str) -> None:
-        """Forget it."""
+        """Ignore it."""
 
 
 class Listener:
-    """Takes connections of agents on one address."""
+    """Accepts connections of agents on one address."""
 
     def __init__(
         self, *, accept: Accept, welcome: Welcome, limits: RpcLimits | None = None, metrics: Counts | None = None
@@ -89,11 +89,11 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        """How many stand."""
+        """The number of established connections."""
         return len(self._admission)
 
     async def start(self, address: str, credentials: GetContext | None = None, *, allows_plain: bool = False) -> int:
-        """Listen on `host:port`; the port, which the system chooses for 0. Raises Invalid when it cannot be had.
+        """Listen on `host:port`; returns the port, chosen by the system for 0. Raises Invalid when it is unavailable.
 
         With credentials all must speak TLS, unless `allows_plain` takes those in too that do not.
         """
@@ -106,7 +106,7 @@ class Listener:
         return int(listening.getsockname()[1])
 
     async def stop(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         tasks = [*self._serving.values(), *([self._accepting] if self._accepting else [])]
         for task in tasks:
             task.cancel()

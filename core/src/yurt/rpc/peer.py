@@ -1,4 +1,4 @@
-"""One end of a connection: calls to the far end, and calls from it, side by side.
+"""One end of a connection: concurrent calls in both directions.
 
 Frames that gather while the loop is busy, or while the far end does not read, travel together. When the connection
 ends, every call that waits fails with ConnectionLost and every call that is being served is cancelled.
@@ -42,7 +42,7 @@ class Peer:
         self, wire: Wire, *, serves: Mapping[str, Served], is_dialler: bool, rate: Rate | None = None,
         tell: Callable[[str], None] = log.warning,
     ) -> None:  # fmt: skip
-        """`rate`: how often the far end may call. `tell`: logs what a far end does that no agent does."""
+        """`rate` limits the far end's calls. `tell` logs protocol violations of a far end."""
         self._tell = tell
         self._wire = wire
         self._is_dialler = is_dialler
@@ -58,12 +58,12 @@ class Peer:
 
     @property
     def is_open(self) -> bool:
-        """Calls may be made."""
+        """Whether calls can be made."""
         return self._calls.lost is None
 
     @property
     def is_idle(self) -> bool:
-        """No call of the far end is being served."""
+        """Whether no call of the far end is being served."""
         return self._serving.is_idle
 
     async def call(self, port: str, method: Method, request: msgspec.Struct) -> Any:
@@ -77,7 +77,7 @@ class Peer:
         return self._calls.stream(port, method, request, inputs)
 
     async def run(self) -> None:
-        """Carry calls until the connection ends, the far end does what no agent does, or this is cancelled."""
+        """Carry calls until the connection ends, the far end violates the protocol, or this is cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._tasks.run_in(group)
@@ -89,13 +89,13 @@ class Peer:
             self._wire.close()
 
     def close(self) -> None:
-        """End the connection; `run` returns."""
+        """Close the connection; `run` returns."""
         self._over.set()
 
     # What the wire calls.
 
     def take(self, message: bytes) -> None:
-        """Carry out what the frames of a message say."""
+        """Process the frames of a message."""
         if self._over.is_set():
             return
         try:
@@ -110,7 +110,7 @@ class Peer:
             self._give_up(str(error))
 
     def pause(self) -> None:
-        """The far end does not read."""
+        """The far end has stopped reading."""
         self._sender.pause()
 
     def resume(self) -> None:
@@ -126,7 +126,7 @@ class Peer:
         self._over.set()
 
     def _greet_back(self) -> None:
-        """Somebody asks whether this end is there; what comes to the end that dialled is such an answer."""
+        """Answer a keep-alive; at the dialling end an incoming one is itself an answer."""
         if not self._is_dialler and self._intake.takes():
             self._wire.write(b"")
 
@@ -136,7 +136,7 @@ class Peer:
         self._calls.lose()
 
     def _take(self, frame: AnyFrame) -> None:
-        """Hand a frame on. What nobody waits for counts as a call: it costs this end as much."""
+        """Dispatch a frame. An unexpected one counts as a call, since it costs this end as much."""
         match frame:
             case Ask():
                 self._serving.serve(frame)

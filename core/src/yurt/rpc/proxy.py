@@ -1,4 +1,4 @@
-"""A far port that looks like a near one."""
+"""A proxy for a remote port."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ANSWER_LIMIT_S = 60.0
 
 
 class NoAnswer(Unavailable, reason=Reason.NO_ANSWER):
-    """The other agent did not answer in time; whether it carried the call out is not known."""
+    """The other agent did not answer in time; the call may or may not have been carried out."""
 
 
 GetPeer = Callable[[], Awaitable[Peer]]
@@ -30,7 +30,7 @@ OnOutcome = Callable[[str, YurtError | None], None]
 
 
 class Terms(NamedTuple):
-    """How calls are made: whether again after a lost connection, who hears of each, how long each may take."""
+    """How calls are made: retries after a lost connection, an observer of each call, and time limits."""
 
     repeats: bool = False
     on_outcome: OnOutcome = lambda _, __: None
@@ -39,7 +39,7 @@ class Terms(NamedTuple):
 
 
 class _Far:
-    """A far port: its calls are those of a class made once for each contract."""
+    """A remote port; its class is generated once per contract."""
 
     __slots__ = ("get_peer", "port")
 
@@ -55,7 +55,7 @@ _made: dict[tuple[int, bool], tuple[Contract, type[_Far]]] = {}
 def far_port(
     contract: Contract, name: str, get_peer: GetPeer, *, repeats: bool = False, terms: Terms | None = None
 ) -> Any:
-    """An object with the calls of a port; each goes over the connection that there is when it is made.
+    """A proxy for a port; each call uses the connection that exists when it is made.
 
     `repeats`: a call whose connection ends is made again on the next one; only for a port whose calls bear that.
     """
@@ -107,7 +107,7 @@ def _call(method: Method, terms: Terms) -> Callable[..., Any]:
 async def _answer(
     method: Method, port: str, get_next: GetPeer | None, *, peer: Peer, request: msgspec.Struct, limit_s: float
 ) -> Any:
-    """Ask; again on the next connection when this one ends meanwhile, where that is allowed. Waiting for a connection
+    """Call; retry on the next connection when this one is lost, where permitted. Waiting for a connection
     does not count as waiting for the answer."""
     while True:
         try:

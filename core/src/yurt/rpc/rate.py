@@ -1,4 +1,4 @@
-"""How often something may happen: a bucket of tokens that fills at a steady rate."""
+"""Rate limiting by a token bucket."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import NamedTuple
 
 
 class Rate(NamedTuple):
-    """So many a second over time, and so many at once after a quiet time."""
+    """A sustained rate per second and a burst size."""
 
     per_s: float
     burst: float
 
 
 class Bucket:
-    """The tokens of one caller. `now` is any clock of seconds that does not go back."""
+    """The tokens of one caller. `now` is any monotonic clock in seconds."""
 
     __slots__ = ("_at", "_tokens", "rate")
 
@@ -23,7 +23,7 @@ class Bucket:
         self._at = now
 
     def take(self, now: float) -> bool:
-        """Whether it may happen once more now."""
+        """Whether one more event is permitted now."""
         self._tokens = min(self.rate.burst, self._tokens + (now - self._at) * self.rate.per_s)
         self._at = now
         if self._tokens < 1:

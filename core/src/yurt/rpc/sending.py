@@ -1,4 +1,4 @@
-"""Frames on their way out: what gathers while the loop is busy or the far end does not read travels together."""
+"""Outgoing frames: those posted while the loop is busy or the far end does not read are sent together."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from yurt.rpc.wire import Wire
 
 
 class Sender:
-    """The frames of one end that wait to be written."""
+    """The unsent frames of one end."""
 
     def __init__(self, wire: Wire, *, intake: Intake) -> None:
-        """`intake` hears how much waits: an end that does not fetch its answers is not read from."""
+        """`intake` gets the number of waiting bytes: an end with unread answers is not read from."""
         self._wire = wire
         self._intake = intake
         self._frames: deque[AnyFrame] = deque()
@@ -25,7 +25,7 @@ class Sender:
         self._is_closed = False
 
     def post(self, frame: AnyFrame) -> None:
-        """Send a frame soon."""
+        """Queue a frame for sending."""
         self._frames.append(frame)
         self._bytes += _size(frame)
         if self._is_paused:
@@ -35,7 +35,7 @@ class Sender:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def pause(self) -> None:
-        """The far end does not read."""
+        """The far end has stopped reading."""
         self._is_paused = True
 
     def resume(self) -> None:

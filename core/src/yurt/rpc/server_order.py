@@ -1,4 +1,4 @@
-"""The order in which one agent tries its servers, so that the clients of a server that ends spread over the others."""
+"""The order in which an agent tries servers, such that the clients of a failed server spread over the others."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from yurt.runtime.env import Env
 
 
 class ServerOrder:
-    """Addresses of servers in an order of this agent's own; `next` moves on."""
+    """Server addresses in an order particular to this agent; `next` advances."""
 
     def __init__(self, addresses: tuple[str, ...], env: Env) -> None:
         self._told = addresses
@@ -16,17 +16,17 @@ class ServerOrder:
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The servers, the next one to try first."""
+        """The servers in the order of attempts."""
         return tuple(self._order)
 
     def next(self) -> str:
-        """The server to try now; it comes last from then on."""
+        """The server to try now; it moves to the end."""
         address = self._order[0]
         self._order = [*self._order[1:], address]
         return address
 
     def learn(self, addresses: tuple[str, ...]) -> tuple[frozenset[str], frozenset[str]]:
-        """The servers, as they say themselves, and those that they named before; what the agent was told comes last.
+        """Adopt the servers' own list; addresses from earlier lists follow, configured ones come last.
 
         Both are empty when nothing is new.
         """
@@ -42,5 +42,5 @@ class ServerOrder:
         return named, before
 
     def prefer(self, addresses: frozenset[str]) -> None:
-        """Try these first, otherwise in the order as it is."""
+        """Move these to the front; the order is otherwise unchanged."""
         self._order.sort(key=lambda address: address not in addresses)

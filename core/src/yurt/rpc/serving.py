@@ -1,4 +1,4 @@
-"""Calls of the far end that this end carries out, side by side, each in a task of its own."""
+"""Serves calls of the far end concurrently, each in its own task."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ NAME_MAX: Final = 100
 
 
 class FarCaller(Protocol):
-    """Who is at the far end, as far as the connection has proven it."""
+    """The identity of the far end, as proven by the connection."""
 
     async def admit(self, need: CallNeed, request: Any) -> None:
-        """Raises PermissionDenied, or why it cannot be known now, unless the caller may make a call."""
+        """Raises PermissionDenied, or why the permission is unknown, unless the caller may make a call."""
         ...
 
 
 class Served(NamedTuple):
-    """A port that this end offers, what carries it out, and who calls."""
+    """A port offered by this end, with its implementation and caller."""
 
     contract: Contract
     target: Any
@@ -41,7 +41,7 @@ class Served(NamedTuple):
 
 
 class Serving:
-    """The calls of the far end that are going on."""
+    """The calls of the far end in progress."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class Serving:
 
     @property
     def is_idle(self) -> bool:
-        """No call is going on."""
+        """Whether no call is in progress."""
         return not self._calls
 
     def serve(self, ask: Ask) -> None:
-        """Carry out a call, or refuse it; raises Abuse."""
+        """Serve or refuse a call; raises Abuse."""
         if not self._intake.takes():
             self._refuse(ask, Unavailable(self._intake.refusal, reason=Reason.OVERLOADED))
             return
@@ -87,7 +87,7 @@ class Serving:
         task.add_done_callback(lambda _: self._forget(ask.id))
 
     def cancel(self, call_id: int) -> None:
-        """The far end waits for the call no more."""
+        """The far end has cancelled the call."""
         if call_id in self._calls:
             self._calls[call_id].cancel()
 

@@ -1,4 +1,4 @@
-"""Whether the server that is connected is of use to its client, told from how the client's calls go.
+"""Detects, from the results of a client's calls, a connected server that does not serve it.
 
 Two things make a server useless although its connection stands: it does not answer what only the leader can answer
 within the time for it, or it knows no leader for long, while another server may. What asks for patience only, such as
@@ -24,7 +24,7 @@ NO_LEADER_S = 8.0
 
 
 class Usefulness:
-    """Of one server after the other."""
+    """The state for the connected server."""
 
     def __init__(self, leader_calls: Collection[str]) -> None:
         self._leader_calls = leader_calls
@@ -33,11 +33,11 @@ class Usefulness:
 
     @property
     def limits_s(self) -> Mapping[str, float]:
-        """How long the calls may take that only the leader answers."""
+        """Time limits of the calls that only the leader answers."""
         return dict.fromkeys(self._leader_calls, LEADER_CALL_S)
 
     def judge(self, server: str, call: str, error: YurtError | None, *, now_s: float) -> str:
-        """Why the server, which is connected now, is to be left after a call that went so; "" to stay."""
+        """Why to leave the connected server after a call with this result; "" to stay."""
         if server != self._server:
             self._server, self._failing_since = server, None
         if call not in self._leader_calls or isinstance(error, ConnectionLost):
@@ -55,7 +55,7 @@ class Usefulness:
 
 
 def watched_port(contract: Contract, name: str, link: Link, *, leader_calls: Collection[str], env: Env) -> Any:
-    """A far port over a link that goes to another server when the present one is of no use.
+    """A remote port over a link that switches servers when the present one does not serve.
 
     Its calls are made again when a connection ends; `leader_calls` are those that only the leader answers.
     """

@@ -1,4 +1,4 @@
-"""Messages over one TCP connection, in plain text or TLS: each behind its length, four bytes, the highest first.
+"""Messages over one TCP connection, in plain text or TLS: each prefixed by its length in four bytes, big endian.
 
 An empty message asks whether the other end is there; the end that was dialled answers it with one. What the kernel can
 notice by itself, a machine that is gone or cut off, it notices within `SILENCE_S`, at no cost for us.
@@ -24,18 +24,18 @@ TLS_HANDSHAKE = 0x16
 
 
 class ConnectionLost(Unavailable, reason=Reason.CONNECTION_LOST):
-    """The connection ended while the call was under way: it may or may not have been carried out."""
+    """The connection ended during the call, which may or may not have been carried out."""
 
 
 class WireReader(Protocol):
-    """What a wire tells the one who reads it."""
+    """The callbacks of a wire."""
 
     def take(self, message: bytes) -> None:
-        """A message; empty when the other end asks, or answers, whether somebody is there."""
+        """A message; empty for a keep-alive or its answer."""
         ...
 
     def pause(self) -> None:
-        """Write no more for now: the other end does not read."""
+        """Stop writing: the other end has stopped reading."""
         ...
 
     def resume(self) -> None:
@@ -51,24 +51,24 @@ class Wire(Protocol):
     """A connection as a peer needs it."""
 
     def attach(self, reader: WireReader) -> None:
-        """Have everything that comes from now on, and what came already, read by `reader`."""
+        """Pass all messages, buffered ones first, to `reader`."""
         ...
 
     def write(self, message: bytes) -> None:
-        """Send a message; nothing happens when the connection has ended."""
+        """Send a message; no effect after the connection has ended."""
         ...
 
     def read_on(self, reads: bool) -> None:
-        """Read, or let what comes wait at the other end."""
+        """Resume or pause reading; the other end then keeps what it sends."""
         ...
 
     def close(self) -> None:
-        """End the connection once what was written is on its way."""
+        """Close the connection after sending what was written."""
         ...
 
 
 class SocketWire(asyncio.Protocol):
-    """The wire over a socket. Until it is read, it takes one small message, the greeting, and holds the rest back."""
+    """A wire over a socket. Until a reader is attached it accepts one small message, the greeting, and no more."""
 
     def __init__(self) -> None:
         self.arrivals = 0
@@ -87,11 +87,11 @@ class SocketWire(asyncio.Protocol):
     # What the loop calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It stands, the handshake of TLS included."""
+        """The connection is established, including the TLS handshake."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Cut what came into messages."""
+        """Split received bytes into messages."""
         self.arrivals += 1
         if self._rest:
             self._rest += data
@@ -117,7 +117,7 @@ class SocketWire(asyncio.Protocol):
             self._rest += data[begin:]
 
     def pause_writing(self) -> None:
-        """The other end does not read."""
+        """The other end has stopped reading."""
         if self._reader is not None:
             self._reader.pause()
 
@@ -136,14 +136,14 @@ class SocketWire(asyncio.Protocol):
     # What the agent calls.
 
     async def greeting(self) -> bytes:
-        """The first message; raises ConnectionLost when none comes."""
+        """The first message; raises ConnectionLost when none arrives."""
         await self._has_early.wait()
         if not self._early:
             raise ConnectionLost(self._problem)
         return self._early.popleft()
 
     def attach(self, reader: WireReader) -> None:
-        """Read from now on."""
+        """Start reading."""
         self._reader, self._bytes_max = reader, MESSAGE_BYTES_MAX
         while self._early:
             reader.take(self._early.popleft())
@@ -158,7 +158,7 @@ class SocketWire(asyncio.Protocol):
             self._transport.write(_SIZE.pack(len(message)) + message)
 
     def read_on(self, reads: bool) -> None:
-        """Read, or do not."""
+        """Resume or pause reading."""
         if reads == self._reads or self._is_lost or self._transport is None or self._transport.is_closing():
             return
         self._reads = reads
@@ -168,7 +168,7 @@ class SocketWire(asyncio.Protocol):
             self._transport.pause_reading()
 
     def close(self) -> None:
-        """End it in good order."""
+        """Close gracefully."""
         if self._transport is not None:
             self._transport.close()
 
@@ -180,7 +180,7 @@ class SocketWire(asyncio.Protocol):
 
     @property
     def certificate(self) -> Any:
-        """What the other end showed, as `ssl` tells it; None without TLS or without one."""
+        """The other end's certificate in `ssl`'s form; None without TLS or without one."""
         return self._transport.get_extra_info("peercert") if self._transport is not None else None
 
     def _deliver(self, message: bytes) -> None:
@@ -193,7 +193,7 @@ class SocketWire(asyncio.Protocol):
 
 
 async def begins_with_tls(connection: socket.socket) -> bool:
-    """Whether the first byte of a connection, which stays to be read, is one of TLS and not of a greeting."""
+    """Whether a connection's first byte, which is only peeked at, begins TLS rather than a greeting."""
     loop, readable = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(connection.fileno(), readable.set)
     try:
@@ -207,7 +207,7 @@ async def begins_with_tls(connection: socket.socket) -> bool:
 
 
 def watch_for_silence(connection: socket.socket) -> None:
-    """Have the kernel end the connection when the other machine is silent for `SILENCE_S`, whatever is under way."""
+    """Have the kernel end the connection after `SILENCE_S` without a packet from the other machine."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     idle_s = SILENCE_S - PROBES
     for name, value in (
@@ -219,7 +219,7 @@ def watch_for_silence(connection: socket.socket) -> None:
 
 
 def names_in(certificate: Any) -> tuple[str, ...]:
-    """The names in a certificate as `ssl` tells it: the subject's common name, then its alternative ones."""
+    """The names in a certificate in `ssl`'s form: the subject's common name, then its alternative names."""
     if not certificate:
         return ()
     common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]

@@ -1,1 +1,1 @@
-"""Rules about jobs, pure: defaults, bounds, validation, differences, launch times and settings without effect."""
+"""Rules about jobs, pure: defaults, bounds, validation, differences, launch times and ignored settings."""

@@ -1,4 +1,4 @@
-"""How large a job may be, and which job is so large that it is looked at in a thread.
+"""Size limits of jobs, and which jobs are so large that they are processed in a thread.
 
 What a job costs grows with what it lists: validation, its diff, the comparison with its last version, scheduling. Each
 list is bounded for the job as a whole, far above what jobs have, so that no registered job can hold up a server. A job
@@ -38,7 +38,7 @@ META_PART: Final = 64
 
 
 def bound_problems(job: Job) -> tuple[str, ...]:
-    """Which bounds the job exceeds; a job that is not costly exceeds none, since each bound is worth more parts."""
+    """The exceeded limits; a job that is not costly exceeds none, since each limit is worth more parts."""
     tasks = _tasks(job)
     owners: list[TaskGroup | Task] = [*job.task_groups, *tasks]
     services = [service for owner in owners for service in owner.services]
@@ -64,7 +64,7 @@ def bound_problems(job: Job) -> tuple[str, ...]:
 
 
 def is_costly(job: Job) -> bool:
-    """Whether to look at the job in a thread: its parts, weighted by what they cost.
+    """Whether to process the job in a thread: the weighted number of its parts.
 
     Every registration and every evaluation asks, nearly always about a few parts: one pass adds up numbers, no lists.
     """
@@ -88,7 +88,7 @@ def is_costly(job: Job) -> bool:
 
 
 def _terms(owner: Job | TaskGroup | Task | RequestedDevice) -> int:
-    """The parts of an owner's constraints and affinities."""
+    """The weighted number of an owner's constraints and affinities."""
     parts = 0
     for constraint in owner.constraints:
         parts += REGEXP_PARTS if constraint.operand == "regexp" else 1

@@ -1,4 +1,4 @@
-"""The API's defaults: a job as it was sent to a job as it is understood.
+"""The API's defaults: turns a job as sent into its canonical form.
 
 Clients leave out what they do not care about. Canonicalization fills in the defaults that Nomad's API documents,
 level by level: the job first, because groups inherit its update, reschedule and migrate policies, then each group,
@@ -139,13 +139,13 @@ _DISCONNECT: Data = {"Replace": True, "Reconcile": "best_score"}
 
 
 def canonicalize_job(job: Mapping[str, Any]) -> Data:
-    """A copy of the job with the API's defaults filled in; the argument is left as it is."""
+    """A copy of the job with the API's defaults; the argument is unchanged."""
     copy: Data = _copied(job)
     return fill_in(copy)
 
 
 def fill_in(result: Data) -> Data:
-    """Fill the API's defaults into a job that nobody else has; the same job."""
+    """Add the API's defaults to a job in place and return it."""
     _fill(result, _JOB)
     result.setdefault("ID", "")
     if result.get("Name") is None:
@@ -175,21 +175,21 @@ def _copied(value: Any) -> Any:
 
 
 def _fill(target: Data, defaults: Data) -> None:
-    """Set what is absent or null."""
+    """Set absent and null fields."""
     for field, value in defaults.items():
         if target.get(field) is None:
             target[field] = list(value) if type(value) is list else value
 
 
 def _fill_empty(target: Data, defaults: Data) -> None:
-    """Set what is absent, null or the field's zero value: these fields cannot tell the difference."""
+    """Set absent, null and zero fields: these fields do not distinguish them."""
     for field, value in defaults.items():
         if not target.get(field):
             target[field] = value
 
 
 def _merged(*policies: Data | None) -> Data:
-    """The policies laid over one another, the last one on top."""
+    """The policies merged, the last one taking precedence."""
     result: Data = {}
     for policy in policies:
         for field, value in (policy or NOTHING).items():
@@ -199,7 +199,7 @@ def _merged(*policies: Data | None) -> Data:
 
 
 def _present(owner: Data, field: str, rule: Any) -> None:
-    """Apply a rule to an object if there is one."""
+    """Apply a rule to an object if it exists."""
     if owner.get(field) is not None:
         rule(owner[field])
 
@@ -210,7 +210,7 @@ def _each(owner: Data, field: str, rule: Any, *context: Any) -> None:
 
 
 def _drop_empty(owner: Data, *fields: str) -> None:
-    """Empty collections mean the same as none."""
+    """Remove empty collections, which are equivalent to absent ones."""
     for field in fields:
         if field in owner and not owner[field]:
             owner[field] = None

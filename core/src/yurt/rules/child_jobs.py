@@ -17,7 +17,7 @@ SECOND: Final = 1_000_000_000
 
 
 def periodic_child(parent: Job, at: UnixNano) -> Job:
-    """The job that a periodic parent launches for the time `at`; its id follows from both, so no time runs twice."""
+    """The job that a periodic parent launches for the time `at`; its unique id prevents a second launch."""
     return replace(_fresh(parent, periodic_child_id(parent.id, at)), periodic=None)
 
 
@@ -38,7 +38,7 @@ def dispatched_child(parent: Job, child_id: str, *, payload: bytes, meta: Mappin
 
 
 def instance_of(job: Job) -> Job:
-    """A child of a periodic or parameterized job as far as placing goes; any other job as it is.
+    """A child of a periodic or parameterized job in the form for placement; other jobs unchanged.
 
     It has neither a payload nor metadata of its own, and is never stored.
     """

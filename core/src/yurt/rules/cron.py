@@ -51,7 +51,7 @@ DAY_NAMES: Final = _names({name: number for number, name in enumerate(DAYS)})
 
 
 class DaysOfMonth(msgspec.Struct, frozen=True):
-    """Which days of a month match; None in `fixed` means that the field does not restrict."""
+    """Matching days of a month; None in `fixed` means that the field is unrestricted."""
 
     fixed: frozenset[int] | None = None
     has_last: bool = False
@@ -60,7 +60,7 @@ class DaysOfMonth(msgspec.Struct, frozen=True):
 
 
 class DaysOfWeek(msgspec.Struct, frozen=True):
-    """Which days of a week match, Sunday being 0; None in `fixed` means that the field does not restrict."""
+    """Matching days of a week, Sunday being 0; None in `fixed` means that the field is unrestricted."""
 
     fixed: frozenset[int] | None = None
     last: frozenset[int] = frozenset()
@@ -107,7 +107,7 @@ class Cron(msgspec.Struct, frozen=True):
                 yield from (day for number in found if (day := date(year, month, number)) >= first)
 
     def _first_on(self, day: date, earliest: datetime, zone: tzinfo) -> datetime | None:
-        """The first matching instant of a day that is not before `earliest`.
+        """The first matching instant of a day, not before `earliest`.
 
         The day is walked in spans of one offset each, in the order of time: a time that the clocks skip is in none of
         them, and one that they repeat is in two.
@@ -122,7 +122,7 @@ class Cron(msgspec.Struct, frozen=True):
         return None
 
     def _time_from(self, wall: datetime) -> datetime | None:
-        """The first matching time of that day that is not before it, on a clock that never changes.
+        """The first matching time of the day at or after a time, for a constant offset.
 
         Only the first hour and the first minute can be too late for what is below them: no loop takes a third turn.
         """
@@ -137,7 +137,7 @@ class Cron(msgspec.Struct, frozen=True):
 
 
 def _spans(midnight: datetime, zone: tzinfo) -> Iterator[tuple[datetime, datetime]]:
-    """The times of UTC, from and until, that may belong to the day of that midnight; the offset changes between them.
+    """The UTC intervals that may contain the day of that midnight, split where the offset changes.
 
     No zone changes its clocks twice within a day.
     """
@@ -164,7 +164,7 @@ def _offset(instant: datetime, zone: tzinfo) -> timedelta:
 
 
 class MonthShape(NamedTuple):
-    """How many days a month has, and on which day of the week it begins, Sunday being 0: all that its days depend on.
+    """A month's number of days and its first weekday, Sunday being 0: all that its matching days depend on.
 
     There are 28 shapes, so that the days of a field are worked out 28 times at most.
     """
@@ -184,7 +184,7 @@ def _shape(year: int, month: int) -> MonthShape:
 
 @lru_cache(maxsize=SHAPES_KEPT)
 def matching_days(days: DaysOfMonth, weekdays: DaysOfWeek, month: MonthShape) -> tuple[int, ...]:
-    """The days of a month that match, in order; when both kinds of day are restricted, either will do."""
+    """The matching days of a month in order; when both kinds of day are restricted, either matches."""
     every = range(1, month.length + 1)
     by_date = _by_date(days, month)
     by_week = {number for number in every if _is_weekday(weekdays, number, month)}

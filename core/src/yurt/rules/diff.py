@@ -1,4 +1,4 @@
-"""The difference of two job versions, in the shape of Nomad's plan and version answers.
+"""The difference between two job versions, in the format of Nomad's plan and version answers.
 
 Jobs, groups and tasks list only the plain fields that changed; blocks inside them that changed list the
 unchanged fields too, with type None, so that a reader sees the context. Maps are flattened to `Meta[key]`, a
@@ -45,7 +45,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 def job_diff(old: Job | None, new: Job | None) -> JobDiff:
-    """What changes from `old` to `new`; None stands for a job that is not there."""
+    """The changes from `old` to `new`; None stands for a missing job."""
     fields = _changed_fields(_plain(old, _JOB_SKIPPED), _plain(new, _JOB_SKIPPED))
     objects = _blocks(old, new, _JOB_SKIPPED)
     groups = tuple(
@@ -98,7 +98,7 @@ def _by_name(old: Iterable[S], new: Iterable[S], label: str = "name") -> Iterato
 
 
 def _plain(value: msgspec.Struct | None, skipped: frozenset[str] = frozenset()) -> Fields:
-    """The fields of a struct that are no blocks, as texts; maps flattened."""
+    """The fields of a struct that are not blocks, as texts; maps flattened."""
     if value is None:
         return {}
     found: Fields = {}
@@ -116,7 +116,7 @@ def _plain(value: msgspec.Struct | None, skipped: frozenset[str] = frozenset()) 
 
 @functools.cache
 def _silent(cls: type[msgspec.Struct]) -> frozenset[str]:
-    """The fields that are written only when they are set: those that Nomad's API has not got."""
+    """Fields unknown to Nomad's API, which are written only when set."""
     info = msgspec.inspect.type_info(cls)
     assert isinstance(info, msgspec.inspect.StructType), cls
     return frozenset(
@@ -188,7 +188,7 @@ def _block(old: msgspec.Struct | None, new: msgspec.Struct | None, name: str) ->
 def _blocks(
     old: msgspec.Struct | None, new: msgspec.Struct | None, skipped: frozenset[str] = frozenset()
 ) -> tuple[ObjectDiff, ...]:
-    """The blocks inside a struct that differ."""
+    """The differing blocks inside a struct."""
     like = new if new is not None else old
     if like is None:
         return ()

@@ -1,4 +1,4 @@
-"""What a job may say and this version does nothing with: told when the job is registered, one line a field.
+"""Job settings that this version ignores: reported at registration, one line per field.
 
 A field leaves this module when the code that honours it arrives. What a task cannot safely run without (vault, secrets,
 tokens of an identity or of Consul) is `not_available`: the client refuses to start such a task.
@@ -22,14 +22,14 @@ TOKEN_IDENTITIES = ("consul_", "vault_")
 
 
 def group_no_effects(group: TaskGroup) -> Iterator[str]:
-    """A line for each field of the group and its networks."""
+    """One line for each ignored field of the group and its networks."""
     yield from lines([("consul", group.consul is not None)])
     for network in group.networks:
         yield from lines(network_fields(network))
 
 
 def task_no_effects(group: TaskGroup, task: Task) -> Iterator[str]:
-    """A line for each field of the task."""
+    """One line for each ignored field of the task."""
     resources = task.resources
     identities = (*task.identities, *((task.identity,) if task.identity is not None else ()))
     named = [
@@ -51,13 +51,13 @@ def task_no_effects(group: TaskGroup, task: Task) -> Iterator[str]:
 
 
 def _is_numa_heeded(resources: Resources) -> bool:
-    """A task's memory is bound to the places of its devices; cores and nodes are chosen without."""
+    """Whether the task's NUMA block has an effect: memory follows its devices; cores and nodes ignore it."""
     affinity = resources.numa.affinity if resources.numa is not None else ""
     return affinity in ("", "none") or (affinity == "require" and bool(resources.devices))
 
 
 def unregistered(services: Iterable[Service], providers: Collection[str] = (NOMAD,)) -> Iterator[str]:
-    """A sentence about each service that nobody will find; `providers` are those that there are."""
+    """One sentence per service without an available provider; `providers` are the available ones."""
     for service in services:
         if provider_of(service) not in providers:
             yield (
@@ -67,7 +67,7 @@ def unregistered(services: Iterable[Service], providers: Collection[str] = (NOMA
 
 
 def not_available(group: TaskGroup, task: Task) -> Iterator[str]:
-    """What the task asks for, or its group's services, and cannot be started with."""
+    """Unavailable features requested by the task or its group's services, which prevent a start."""
     blocks = (
         ("vault", task.vault),
         ("consul", task.consul),
@@ -84,7 +84,7 @@ def not_available(group: TaskGroup, task: Task) -> Iterator[str]:
 
 
 def network_fields(network: NetworkResource) -> list[tuple[str, bool]]:
-    """Fields of a network with whether they are set."""
+    """Fields of a network, with whether they are set."""
     has_plugins = network.mode == "bridge" or network.mode.startswith("cni/")
     return [
         ("network.cni", network.cni is not None and bool(network.cni.args) and not has_plugins),
@@ -96,12 +96,12 @@ def network_fields(network: NetworkResource) -> list[tuple[str, bool]]:
 
 
 def lines(named: Iterable[tuple[str, bool]]) -> Iterator[str]:
-    """The sentence about each field that is set."""
+    """One sentence per set field."""
     return (f"{name} has no effect in this version" for name, is_set in named if is_set)
 
 
 def constraint_doubts(constraints: Iterable[Constraint]) -> Iterator[str]:
-    """Constraints that compare with nothing: mostly a short form of `is_set` that the file format does not have."""
+    """Constraints without a comparison value: usually a short form of `is_set` that job files do not have."""
     for constraint in constraints:
         if constraint.operand in ("=", "==", "is") and constraint.l_target and not constraint.r_target:
             yield (

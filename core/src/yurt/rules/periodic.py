@@ -16,7 +16,7 @@ SECOND = 1_000_000_000
 
 @lru_cache(maxsize=1024)
 def parsed(expression: str) -> Cron:
-    """A cron expression, kept parsed; raises Invalid."""
+    """A cached, parsed cron expression; raises Invalid."""
     return parse(expression)
 
 
@@ -30,12 +30,12 @@ def next_launch(periodic: PeriodicConfig, after: UnixNano) -> UnixNano | None:
 
 
 def expressions(periodic: PeriodicConfig) -> tuple[str, ...]:
-    """The cron expressions of a periodic block, however they were written."""
+    """The cron expressions of a periodic block, in either spelling."""
     return periodic.specs or ((periodic.spec,) if periodic.spec else ())
 
 
 def time_zone(name: str) -> ZoneInfo:
-    """The time zone of that name; raises Invalid."""
+    """The time zone with this name; raises Invalid."""
     try:
         return ZoneInfo(name or "UTC")
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -43,5 +43,5 @@ def time_zone(name: str) -> ZoneInfo:
 
 
 def is_scheduled(job: Job) -> bool:
-    """The job launches children by itself."""
+    """Whether the job launches children by itself."""
     return job.periodic is not None and job.periodic.enabled and not job.stop and job.parameterized_job is None

@@ -1,4 +1,4 @@
-"""How problems are worded and checked, shared by the modules that validate jobs."""
+"""Helpers to check and word problems, shared by the modules that validate jobs."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ HOSTNAME = re.compile(
 
 
 def multi_error(errors: Iterable[str]) -> str:
-    """Problems as one text, in the form that clients of the API know."""
+    """Problems as one text, in the format known to the API's clients."""
     lines = list(errors)
     count = "1 error" if len(lines) == 1 else f"{len(lines)} errors"
     return f"{count} occurred:\n" + "".join(f"\t* {line}\n" for line in lines) + "\n"
 
 
 def nested(place: str, problems: Iterable[str], *, sep: str = " ") -> Iterator[str]:
-    """One problem that holds all problems of a place; none when there are none."""
+    """A single problem that combines those of one place; None without any."""
     found = list(problems)
     if found:
         yield f"{place}{sep}validation failed: {multi_error(found)}"
 
 
 def seconds_text(duration: int) -> str:
-    """A duration as a reader wants it: `1.5s`."""
+    """A duration for people: `1.5s`."""
     return f"{duration / NANOSECONDS:g}s"
 
 
@@ -39,7 +39,7 @@ def one_of(choices: Sequence[str]) -> str:
 
 
 def duplicates(names: Iterable[str]) -> Iterator[str]:
-    """Each name that occurs more than once, once."""
+    """Duplicate names, each once."""
     seen: dict[str, int] = {}
     for name in names:
         seen[name] = seen.get(name, 0) + 1
@@ -48,19 +48,19 @@ def duplicates(names: Iterable[str]) -> Iterator[str]:
 
 
 def is_signal(name: str) -> bool:
-    """The text names a signal, as in `SIGTERM`, `term`, `15` or `SIGRTMIN+3`."""
+    """Whether the text names a signal, as in `SIGTERM`, `term`, `15` or `SIGRTMIN+3`."""
     text = name.upper()
     full = (text if text.startswith("SIG") else f"SIG{text}").partition("+")[0]
     return text.isdecimal() or full in signal.Signals.__members__
 
 
 def is_open(text: str) -> bool:
-    """The text is only known once it is interpolated on a node."""
+    """Whether the text contains variables, so that its value is known only on a node."""
     return INTERPOLATION in text
 
 
 def escapes(path: str, *, depth: int = 0) -> bool:
-    """A path that leaves the directory `depth` levels above where it starts, once `..` are worked out."""
+    """Whether a path, with `..` resolved, leaves the directory `depth` levels above its start."""
     level = depth
     for part in path.strip("/").split("/"):
         if part == "..":

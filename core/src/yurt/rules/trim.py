@@ -1,4 +1,4 @@
-"""A job without what goes without saying: canonicalization turned around.
+"""The inverse of canonicalization: a job without default values.
 
 A server's copy of a job names every default; a person would have written a few lines. Each field is taken out in
 turn, and stays out when canonicalization fills in the same value again. That asks the one place that knows the
@@ -24,14 +24,14 @@ _FREE = frozenset({"Config", "Env", "Meta", "CanaryMeta", "TaggedAddresses", "Po
 
 
 def without_nulls(value: Any) -> Any:
-    """A copy in which null fields are left out; they mean the same as absent ones."""
+    """A copy without null fields, which are equivalent to absent ones."""
     if isinstance(value, Mapping):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def trim_job(job: Mapping[str, Any]) -> Data:
-    """The smallest job that canonicalizes to the same job; the argument is left as it is."""
+    """The smallest job with the same canonical form; the argument is unchanged."""
     whole: Data = without_nulls(job)
     groups: list[Data] = whole.get("TaskGroups") or []
     if sum(len(group.get("Tasks") or ()) for group in groups) > TASKS_MAX:

@@ -1,4 +1,4 @@
-"""Scheduler: what to do for a job, as a plan with reasons; pure.
+"""The scheduler: plans for a job with explanations; pure.
 
 `attempt` answers one evaluation on one snapshot, a `Series` some of them, one after another. The worker submits a
 plan; when parts of it are refused it attempts again on a newer snapshot, up to `max_attempts` times without progress,
@@ -36,12 +36,12 @@ _HOMES = {
 
 
 def is_loaded() -> bool:
-    """Whether the first evaluation finds all of it loaded."""
+    """Whether all modules for the first evaluation are loaded."""
     return all(name in globals() for name in _HOMES)
 
 
 def load() -> None:
-    """Load all of it; blocking, for 150 ms."""
+    """Load all modules; blocks for about 150 ms."""
     for name in _HOMES:
         getattr(import_module(__name__), name)
 

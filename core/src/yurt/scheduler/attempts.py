@@ -28,7 +28,7 @@ from yurt.structs.status import (
 
 
 class Attempt(NamedTuple):
-    """A plan, and how the evaluation ends when all of it is accepted."""
+    """A plan, and how the evaluation ends if all of it is accepted."""
 
     plan: Plan
     outcome: Outcome
@@ -43,13 +43,13 @@ def attempt(
     attempt: int = 0,
     limits: LimitsOf = no_limits,
 ) -> Attempt:
-    """What to do about an evaluation, on this snapshot."""
+    """Attempt an evaluation on this snapshot."""
     ready = _ready(snapshot, evaluation, now=now, seed=seed, attempt=attempt, limits=limits)
     return ready if isinstance(ready, Attempt) else Attempt(*GenericAttempt(ready).run())
 
 
 class Series:
-    """First attempts at evaluations of different jobs on one state, each as if the plans before were laid over it.
+    """First attempts at evaluations of different jobs on one state, each on top of the earlier plans.
 
     The answers are those of `attempt` with the same seed on that state, to the byte. New jobs go on from each other
     (`placing.warm_start`) as long as no limits count what they take.
@@ -65,7 +65,7 @@ class Series:
         self._limits = limits
 
     def attempt(self, evaluation: Evaluation, *, now: UnixNano) -> Attempt:
-        """What to do about an evaluation after all before."""
+        """Attempt an evaluation on top of all earlier plans."""
         warm_start, self._warm_start = self._warm_start, None
         job = self._state.jobs.get((evaluation.namespace, evaluation.job_id))
         can_go_on = self._limits is no_limits and job is not None and is_new(self._state, job)
@@ -90,7 +90,7 @@ class Series:
 def _ready(
     snapshot: Snapshot, evaluation: Evaluation, *, now: UnixNano, seed: int, attempt: int = 0, limits: LimitsOf
 ) -> AttemptContext | Attempt:
-    """What to attempt a service or batch job with; the attempt at a job of any other type is made at once."""
+    """The attempt for a service or batch job, ready to run; other job types are attempted at once."""
     if evaluation.triggered_by not in TRIGGERS:
         text = f"scheduler cannot handle '{evaluation.triggered_by}' evaluation reason"
         return _nothing(evaluation, EVAL_FAILED, text, now=now)
@@ -112,13 +112,13 @@ def _ready(
 
 
 def dry_run(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: LimitsOf = no_limits) -> Attempt:
-    """What registering a job would do: the job laid over the snapshot as its next version, and attempted."""
+    """What registering the job would do: attempts the job as the next version on the snapshot."""
     laid, evaluation = lay_over(snapshot, job, now=now, seed=seed)
     return attempt(laid, evaluation, now=now, seed=seed, limits=limits)
 
 
 def lay_over(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int) -> tuple[Snapshot, Evaluation]:
-    """The state as if the job had been registered, and the evaluation that its registration would make."""
+    """The state as if the job had been registered, and the evaluation of its registration."""
     current = snapshot.jobs.get(job.key)
     if current is not None and has_same_specification(current, job):
         return snapshot, _registration(job, current.modify_index, seed, now)
@@ -153,7 +153,7 @@ def _registration(job: Job, index: int, seed: int, now: UnixNano) -> Evaluation:
 
 
 def _nothing(evaluation: Evaluation, status: str, description: str, *, now: UnixNano) -> Attempt:
-    """No plan: the reason for the evaluation is unknown, or its job is one that only launches others."""
+    """An empty attempt: the trigger is unknown, or the job only launches children."""
     ended = replace(evaluation, status=status, status_description=description, modify_time=now)
     plan = Plan(eval_id=evaluation.id, namespace=evaluation.namespace, job_id=evaluation.job_id, now=now)
     return Attempt(plan, Outcome(evaluation=ended))

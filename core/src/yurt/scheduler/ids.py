@@ -1,4 +1,4 @@
-"""Names and tie-breaks drawn from a seed: the same seed gives the same ones, in any process.
+"""Ids and tie-breaks derived from a seed: reproducible in any process.
 
 A seed names one attempt. Ids are blake2b(seed, kind, counter) in the form of a UUID; `mix` scrambles the hash of a
 node's id with the seed, so that equal nodes take turns over attempts but never within a rerun of the same one.
@@ -22,7 +22,7 @@ FEW = 32
 
 
 class SeededIds:
-    """Ids of one attempt."""
+    """The ids of one attempt."""
 
     __slots__ = ("_base", "_count", "_wide")
 
@@ -34,7 +34,7 @@ class SeededIds:
         self._count = 0
 
     def next(self, kind: str) -> str:
-        """A fresh UUID."""
+        """A new UUID."""
         self._count += 1
         fresh = self._base.copy()
         fresh.update(f"{kind}{self._count}".encode())
@@ -42,7 +42,7 @@ class SeededIds:
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def next_many(self, kind: str, number: int) -> list[str]:
-        """Fresh UUIDs, four from each hash."""
+        """New UUIDs, four from each hash."""
         texts: list[str] = []
         for _ in range(-(-number // 4)):
             self._count += 1
@@ -54,7 +54,7 @@ class SeededIds:
 
 
 def _formed(digits: bytes, number: int) -> list[str]:
-    """So many UUIDs from their digits."""
+    """UUIDs formed from hexadecimal digits."""
     if number <= FEW:
         return [b"-".join(parts).decode() for parts in UUID_PARTS.iter_unpack(digits)][:number]
     text = np.full((number, UUID_LENGTH), ord("-"), np.uint8)
@@ -64,7 +64,7 @@ def _formed(digits: bytes, number: int) -> list[str]:
 
 
 def number_of(seed: int, *scope: str) -> int:
-    """64 bits from a seed and a scope."""
+    """A 64-bit number from a seed and a scope."""
     head = (seed & ((1 << 128) - 1)).to_bytes(16, "big")
     return int.from_bytes(
         hashlib.blake2b(head + b"\0".join(part.encode() for part in scope), digest_size=8).digest(), "big"
@@ -72,7 +72,7 @@ def number_of(seed: int, *scope: str) -> int:
 
 
 def mix(ties: TieArray, salt: int) -> TieArray:
-    """The hashes scrambled by a salt (splitmix64's finaliser)."""
+    """Hashes scrambled by a salt (splitmix64's finaliser)."""
     value = ties ^ np.uint64(salt & _MASK)
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -81,7 +81,7 @@ def mix(ties: TieArray, salt: int) -> TieArray:
 
 
 class Ties:
-    """What tells equal rows apart in one attempt: hashes of their nodes' ids scrambled by a salt, made when needed."""
+    """Tie-breakers between equal rows in one attempt: salted hashes of their nodes' ids, computed on demand."""
 
     __slots__ = ("_base", "_salt")
 
@@ -93,17 +93,17 @@ class Ties:
         return mix(self._base[rows], self._salt)
 
     def of(self, row: int) -> int:
-        """The tie of one row."""
+        """The tie-breaker of one row."""
         return _finalised(int(self._base[row]) ^ (self._salt & _MASK))
 
 
 def step(value: int) -> int:
-    """The next of a sequence of 64-bit numbers."""
+    """The next number of a 64-bit sequence."""
     return _finalised((value + 0x9E3779B97F4A7C15) & _MASK)
 
 
 def _finalised(value: int) -> int:
-    """As `mix`, of one number."""
+    """As `mix`, for one number."""
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK
     return value ^ (value >> 31)

@@ -1,4 +1,4 @@
-"""The plan applier's check: which parts of a plan still hold on the newest state (docs/explanation/plan-check.md).
+"""The plan check: which parts of a plan still fit the newest state (docs/explanation/plan-check.md).
 
 A plan is checked node by node; what a node refuses is dropped whole, with everything else of the plan for that node.
 Evictions always hold. With `all_at_once` one refusal drops everything.
@@ -43,7 +43,7 @@ MANY = 32
 
 
 class _NodePart(NamedTuple):
-    """What a plan does on one node."""
+    """The part of a plan on one node."""
 
     placements: list[Placement]
     in_place: list[InPlaceUpdate]
@@ -52,7 +52,7 @@ class _NodePart(NamedTuple):
 
 
 def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> PlanResult:
-    """The plan without what the state no longer permits; an index to refresh to when something was dropped."""
+    """The plan without the parts that no longer fit; with an index to refresh to if parts were dropped."""
     parts: dict[str, _NodePart] = defaultdict(lambda: _NodePart([], [], [], []))
     checker = _Checker(snapshot, plan)
     # The fast path accepts; it never refuses. Nodes that it is not sure of are checked exactly, one by one.
@@ -103,7 +103,7 @@ class _Checker:
         self._known_versions: dict[int, bool] = {}
 
     def roomy(self) -> frozenset[str]:
-        """Nodes that can take all that the plan places there whatever else it does: nothing exclusive, and room.
+        """Nodes that can take all of the plan's placements in any case: nothing exclusive, and sufficient capacity.
 
         What the plan stops there is not counted as free, so other nodes may have room too.
         """
@@ -134,7 +134,7 @@ class _Checker:
         return frozenset([ids[row] for row in fits.nonzero()[0].tolist()]) - doubtful
 
     def _by_usage(self) -> list[tuple[Usage, list[Placement]]]:
-        """The placements in their order, those together that share what they take."""
+        """The placements in order, grouped by shared usage."""
         found: list[tuple[Usage, list[Placement]]] = []
         last: Placement | None = None
         for placement in self.plan.placements:
@@ -155,7 +155,7 @@ class _Checker:
         return all(self.snapshot.version(plan.namespace, plan.job_id, version) is not None for version in versions)
 
     def refusal(self, node_id: str, part: _NodePart) -> str:
-        """Why the node refuses its part, or an empty text."""
+        """Why the node refuses its part; empty when it accepts."""
         node = self.snapshot.nodes.get(node_id)
         refusal = self._stale(part) or self._attributes_refusal(node, part)
         if refusal or not (part.placements or part.in_place):
@@ -171,7 +171,7 @@ class _Checker:
         return self._overflow(node, part)
 
     def _stale(self, part: _NodePart) -> str:
-        """Updates of allocations that are gone, and placements whose id exists or whose job version is unknown."""
+        """Updates of deleted allocations, and placements with a duplicate id or an unknown job version."""
         allocs, plan = self.snapshot.allocs, self.plan
         changed = [u.id for u in part.in_place] + [u.id for u in part.attributes]
         if any(alloc_id not in allocs for alloc_id in changed):
@@ -200,7 +200,7 @@ class _Checker:
         return ""
 
     def _overflow(self, node: Node, part: _NodePart) -> str:
-        """The first dimension that the node lacks, in the order of docs/explanation/plan-check.md."""
+        """The first exhausted dimension, in the order of docs/explanation/plan-check.md."""
         columns = self.snapshot.columns
         row = columns.rows.get(node.id)
         assert row is not None
@@ -235,7 +235,7 @@ class _Checker:
         return ""
 
     def beyond_limits(self, limits: LimitsOf, rejected: Container[str]) -> dict[str, str]:
-        """Nodes whose placements go beyond what the job may take now."""
+        """Nodes whose placements exceed the job's present limits."""
         plan = self.plan
         job = self.snapshot.jobs.get((plan.namespace, plan.job_id))
         asked = () if job is None else limits_now(limits, self.snapshot, job)
@@ -277,7 +277,7 @@ def _add(used: list[int], held: Held, usage: Usage, sign: int) -> Held:
 
 
 def _is_shared(held: Held, coming: list[Usage], kind: str) -> bool:
-    """Whether something that the placements hold has another holder too."""
+    """Whether an exclusive resource of the placements has another holder."""
     if not held.extra:
         return False
     for usage in coming:
@@ -295,7 +295,7 @@ def _things(usage: Usage, kind: str) -> tuple[object, ...]:
 
 
 def _colliding(usage: Usage) -> tuple[PortKey, ...]:
-    """The ports that nobody else may hold."""
+    """The ports that must have a single holder."""
     return usage.ports if not usage.tolerant else tuple(port for port in usage.ports if port not in usage.tolerant)
 
 
@@ -318,7 +318,7 @@ def _nothing(plan: Plan) -> Plan:
 
 
 def _without(plan: Plan, rejected: dict[str, str]) -> Plan:
-    """The plan less everything on the refusing nodes; a canary that is not placed is not counted.
+    """The plan without the refusing nodes; canaries that are not placed are not counted.
 
     What a refusing node goes on running is not replaced elsewhere, and nothing is evicted for what is not placed.
     """
@@ -340,7 +340,7 @@ def _without(plan: Plan, rejected: dict[str, str]) -> Plan:
 
 
 def _whole_gangs(plan: Plan) -> Plan:
-    """The plan without gangs of which too little is left; what was to end for their members goes on."""
+    """The plan without gangs below their minimum; what they would replace continues."""
     left = Counter(placement.task_group for placement in plan.placements)
     broken = {name for name, least in plan.gangs.items() if left[name] < least}
     if not broken:
@@ -360,7 +360,7 @@ def _whole_gangs(plan: Plan) -> Plan:
 
 
 def _keeps_gangs(plan: Plan) -> bool:
-    """Whether each gang that the plan places reaches its minimum (invariant B6)."""
+    """Whether each gang in the plan reaches its minimum (invariant B6)."""
     placed = Counter(placement.task_group for placement in plan.placements)
     return all(placed[name] >= least for name, least in plan.gangs.items() if placed[name])
 

@@ -1,4 +1,4 @@
-"""Replay an attempt from its record, and compare its plan with the rows that the log holds.
+"""Replays an attempt from its record and compares its plan with the log.
 
 The plan applier splits a plan and drops what nodes refuse, so rows are compared, not plans: each stored row must be one
 of the plan's, equal in every byte of its encoding.
@@ -34,7 +34,7 @@ def replay(
     before: Iterable[tuple[Evaluation, AttemptRecord]],
     limits: LimitsOf = no_limits,
 ) -> Attempt:
-    """The attempt made again; `state` has the plans laid over that were on their way, `before` goes first."""
+    """Repeat the attempt; `state` includes the plans in flight, `before` is attempted first."""
     view = state
     for other, first in before:
         made = attempt(view, other, now=first.now, seed=int(first.seed, 16), attempt=first.number, limits=limits)
@@ -43,7 +43,7 @@ def replay(
 
 
 def compare(made: Attempt, record: AttemptRecord, stored: Iterable[Plan], *, laid_over: int) -> ReplayedAttempt:
-    """The plan made again against its parts in the log."""
+    """Compare the repeated plan with its parts in the log."""
     plan = replace(made.plan, eval_token="")
     rows, kept = Counter(_rows(plan)), Counter(row for part in stored for row in _rows(part))
     accepted, foreign = rows & kept, kept - rows

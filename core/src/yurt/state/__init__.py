@@ -1,4 +1,4 @@
-"""Tables, indexes, watches and the columnar view: what applying the log leads to."""
+"""The state: tables, indexes, watches and the columnar view."""
 
 from yurt.state.store import Change, Changes, Snapshot, Transaction
 from yurt.state.tables import TABLES, Tables

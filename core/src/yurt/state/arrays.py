@@ -1,4 +1,4 @@
-"""Arrays of whole numbers: their types, and what distinct values they hold."""
+"""Integer arrays: their types and operations on distinct values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DENSE: Final = 64
 
 
 def numbered(values: IntArray) -> tuple[IntArray, IntArray]:
-    """For each value its number among the distinct ones in their order, and where each of these stands first.
+    """For each value its rank among the distinct ones, and the first index of each distinct value.
 
     As numpy's `unique`, which is not used: its first call imports a part of numpy that nothing else needs, for 60 ms.
     """
@@ -33,14 +33,14 @@ def numbered(values: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def order_of(values: IntArray | TieArray) -> IntArray:
-    """The places of the values in ascending order; equal ones as they stand."""
+    """The indices of the values in ascending order; stable."""
     is_small = len(values) and values.min() >= 0 and values.max() <= SMALL_MAX
     found: IntArray = np.argsort(values.astype(np.int16) if is_small else values, kind="stable")
     return found
 
 
 def tally(values: IntArray) -> tuple[IntArray, IntArray]:
-    """The distinct values in their order, and how many times each is there; none is below 0."""
+    """The distinct values in order, and the number of each; none is negative."""
     if len(values) * DENSE < values.max(initial=0):
         numbers, firsts = numbered(values)
         return values[firsts], np.bincount(numbers)
@@ -50,7 +50,7 @@ def tally(values: IntArray) -> tuple[IntArray, IntArray]:
 
 
 def distinct(values: IntArray) -> list[int]:
-    """The distinct ones of values that ascend, none of them below 0."""
+    """The distinct values of ascending, non-negative ones."""
     if len(values) <= FEW:
         return list(dict.fromkeys(values.tolist()))
     found: list[int] = np.flatnonzero(np.bincount(values)).tolist()

@@ -1,4 +1,4 @@
-"""Claims of CSI volumes: which live allocations use a volume. They follow from the allocations alone.
+"""Claims of CSI volumes: which live allocations use a volume. Derived from the allocations alone.
 
 A group's request names a volume by its source; with `per_alloc` each allocation has its own, `<source>[<index>]`.
 """
@@ -29,12 +29,12 @@ class Claim(NamedTuple):
 
 
 def source_of(request: VolumeRequest, index: int) -> str:
-    """The name of the volume for the allocation with that index."""
+    """The name of the volume for the allocation with this index."""
     return f"{request.source}[{max(index, 0)}]" if request.per_alloc else request.source
 
 
 def csi_requests(group: TaskGroup) -> tuple[VolumeRequest, ...]:
-    """The CSI volumes that a group asks for, by name."""
+    """The CSI volumes that a group requests, by name."""
     return tuple(request for _, request in sorted(group.volumes.items()) if request.type == CSI)
 
 
@@ -57,7 +57,7 @@ def _of_job(snapshot: Snapshot, job: Job) -> Iterator[tuple[str, Claim]]:
 
 
 def refusal(volume: CSIVolume | None, request: VolumeRequest, source: str, *, known: list[Claim], job: Job) -> str:
-    """Why no node can give the volume to a further allocation of the job, or nothing.
+    """Why no node can provide the volume to another allocation of the job; empty when one may.
 
     Claims of the job itself do not count: what it replaces lets go before the new one is given the volume.
     """
@@ -71,7 +71,7 @@ def refusal(volume: CSIVolume | None, request: VolumeRequest, source: str, *, kn
 
 
 def conflict_of(request: VolumeRequest, source: str, others: list[Claim]) -> str:
-    """Why the claims of others leave no room for the request, or nothing. All users of a volume use it in one mode."""
+    """Why the claims of others exclude the request, or empty. All users of a volume share one mode."""
     mode = request.access_mode
     if mode in READERS_ONLY and not request.read_only:
         return f"CSI volume {source} is unschedulable or is read-only"
@@ -87,7 +87,7 @@ def conflict_of(request: VolumeRequest, source: str, others: list[Claim]) -> str
 
 
 def offers(volume: CSIVolume, request: VolumeRequest) -> bool:
-    """Whether the volume can be used in the way that the request names."""
+    """Whether the volume supports the requested mode."""
     return any(
         capability.access_mode == request.access_mode
         and (not request.attachment_mode or capability.attachment_mode == request.attachment_mode)

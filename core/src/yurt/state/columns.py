@@ -1,4 +1,4 @@
-"""The columnar view: nodes as rows, what they offer and what is used on them as read-only arrays.
+"""The columnar view: nodes as rows, their capacity and usage as read-only arrays.
 
 The view is derived from the tables `nodes` and `allocs` and nothing else: it is outside digest and snapshot, kept
 incrementally from the changes of each transaction, and equal to one that is rebuilt (`rebuild`). Chunks of rows are
@@ -48,7 +48,7 @@ USED_BY: Final = attrgetter("allocated_resources", "job", "task_group", "client_
 
 
 class Shape(NamedTuple):
-    """All about a node that non-unique feasibility depends on: equal shapes need to be checked once."""
+    """The part of a node that determines non-unique feasibility: equal shapes are checked once."""
 
     computed_class: str
     unclassed_id: str
@@ -60,7 +60,7 @@ class Shape(NamedTuple):
 
 
 class Codes(Generic[T]):
-    """Small numbers for values, in the order of first sight; only ever appended to."""
+    """Small numbers for values, in the order of first use; append-only."""
 
     __slots__ = ("numbers", "values")
 
@@ -78,7 +78,7 @@ class Codes(Generic[T]):
 
 
 class Chunk(NamedTuple):
-    """CHUNK rows; an empty id marks a free row."""
+    """CHUNK rows; an empty id marks an unused row."""
 
     ids: tuple[str, ...]
     offered: IntArray
@@ -86,19 +86,19 @@ class Chunk(NamedTuple):
     ties: TieArray
 
     def with_used(self, used: IntArray) -> Chunk:
-        """The same rows when something else is used on them."""
+        """The same rows with another usage."""
         assert used.shape == self.used.shape, (used.shape, self.used.shape)
         assert not used.flags.writeable, "what a snapshot shows never changes (A8)"
         return Chunk(self.ids, self.offered, used, self.ties)
 
 
 class NodeColumns:
-    """The whole of the node-derived columns; shared by all snapshots between which no node changed."""
+    """All columns derived from nodes; shared by snapshots with equal nodes."""
 
     def __init__(
         self, chunks: tuple[Chunk, ...], *, before: NodeColumns | None = None, changed: Collection[int] = ()
     ) -> None:
-        """These chunks; `before` gives the numbers of what has been seen, and differs in the rows `changed`."""
+        """Columns of these chunks; `before` provides the numbers of known values, and differs in the rows `changed`."""
         self._chunks = chunks
         self.shapes: Codes[Shape] = before.shapes if before else Codes()
         self.datacenters: Codes[str] = before.datacenters if before else Codes()
@@ -116,7 +116,7 @@ class NodeColumns:
 
     @cached_property
     def offered(self) -> IntArray:
-        """OFFERED_WIDTH columns, a row per node."""
+        """Capacity: OFFERED_WIDTH columns, a row per node."""
         return _joined([chunk.offered for chunk in self._chunks], OFFERED_WIDTH)
 
     @cached_property
@@ -133,21 +133,21 @@ class NodeColumns:
 
     @cached_property
     def shapes_in_use(self) -> IntArray:
-        """The numbers of the shapes that nodes have, in ascending order."""
+        """The shape numbers of all nodes, in ascending order."""
         found: IntArray = np.bincount(self.offered[self.offered[:, IS_NODE] > 0, SHAPE]).nonzero()[0]
         return found
 
     def earlier(self, key: Hashable) -> tuple[Any, list[int]] | None:
-        """An answer that was kept for columns before these, and the rows that changed since."""
+        """A cached result for earlier columns, and the rows changed since."""
         return self._history.earlier(key, self._place)
 
     def keep(self, key: Hashable, answer: Any) -> None:
-        """Keep an answer, row by row, for the columns that follow."""
+        """Cache a result per row for later columns."""
         self._history.keep(key, self._place, answer)
 
     @cached_property
     def row_of_shape(self) -> dict[int, int]:
-        """For each shape number in use, the row of one node that has it."""
+        """For each shape number in use, the row of one node with it."""
         rows = np.flatnonzero(self.offered[:, IS_NODE])
         numbers = self.offered[rows, SHAPE]
         _, firsts = numbered(numbers)
@@ -155,7 +155,7 @@ class NodeColumns:
 
 
 class _Known(NamedTuple):
-    """The joined usage of an earlier view, and the chunks that changed since."""
+    """The joined usage of an earlier view, and the chunks changed since."""
 
     used: IntArray
     stale: frozenset[int]
@@ -192,7 +192,7 @@ class Columns:
 
     @classmethod
     def rebuild(cls, nodes: Iterable[Node], allocs: Iterable[Allocation]) -> Columns:
-        """The columns of a whole state, as after a restore."""
+        """The columns of a complete state, as after a restore."""
         editor = _Editor(cls.empty())
         for node in nodes:
             editor.set_node(node.id, node)
@@ -201,7 +201,7 @@ class Columns:
 
     @property
     def used(self) -> IntArray:
-        """USED_WIDTH columns of what is used, a row per node."""
+        """Usage: USED_WIDTH columns, a row per node."""
         if self._used is None:
             known = self._known
             # Most transactions touch few chunks: copying the array of the view before and a few slices is much quicker
@@ -218,17 +218,17 @@ class Columns:
         return self._used
 
     def used_on(self, row: int) -> list[int]:
-        """What is used on one row."""
+        """The usage of one row."""
         amounts: list[int] = self._chunks[row // CHUNK].used[row % CHUNK].tolist()
         return amounts
 
     @property
     def chunks(self) -> tuple[Chunk, ...]:
-        """All rows, to be compared with those of later columns (`changed_rows`)."""
+        """All chunks, for comparison with later columns (`changed_rows`)."""
         return self._chunks
 
     def changed_rows(self, since: tuple[Chunk, ...]) -> list[int] | None:
-        """The rows that offer or use something else than in earlier chunks; None when there are more rows now."""
+        """The rows whose capacity or usage differs from earlier chunks; None when there are more rows now."""
         if len(since) != len(self._chunks):
             return None
         pairs = [
@@ -243,7 +243,7 @@ class Columns:
         return found
 
     def known_used(self, stale: Iterable[int]) -> _Known | None:
-        """What a successor, of which the chunks `stale` differ, may start from instead of joining all chunks."""
+        """The joined usage that a successor with the differing chunks `stale` may start from."""
         if self._used is not None:
             return _Known(self._used, frozenset(stale))
         if self._known is None:
@@ -252,7 +252,7 @@ class Columns:
         return _Known(self._known.used, changed) if 2 * len(changed) <= len(self._chunks) else None
 
     def plus(self, sums: IntArray, numbers: Sequence[int]) -> Columns:
-        """The columns with further usage, given as amounts for each row; none but the chunks `numbers` have any."""
+        """The columns plus amounts per row, which are zero except in the chunks `numbers`."""
         assert len(sums) == len(self._chunks) * CHUNK, (len(sums), len(self._chunks), "sums are by row")
         chunks = list(self._chunks)
         for number in numbers:
@@ -263,14 +263,14 @@ class Columns:
         return Columns(self.nodes, tuple(chunks), rows=self.rows, free=self._free, held=self.held, known=known)
 
     def taking(self, takers: Iterable[tuple[Usage, Sequence[str]]]) -> Columns:
-        """The columns with further usages, each of some nodes by their ids; unknown nodes take nothing."""
+        """The columns plus usages, each on some nodes by id; unknown nodes are ignored."""
         editor = _Editor(self)
         for usage, node_ids in takers:
             editor.take_all(usage, [node_id for node_id in node_ids if node_id in self.rows])
         return editor.finish()
 
     def apply(self, changes: Iterable[tuple[str, Any, Any, Any]]) -> Columns:
-        """The columns after a transaction's changes."""
+        """The columns after a transaction."""
         editor: _Editor | None = None
         new: list[Allocation] = []
         for table, key, before, after in changes:
@@ -291,7 +291,7 @@ class Columns:
         return self if editor is None else editor.finish()
 
     def content(self) -> dict[str, tuple[object, ...]]:
-        """Everything that the columns say, by node id: equal views have equal content."""
+        """The complete content by node id: equal views have equal content."""
         offered, used = self.nodes.offered, self.used
         return {
             node_id: (
@@ -308,7 +308,7 @@ class Columns:
 
 
 class _Editor:
-    """Edits of one transaction: amounts gathered by row, chunks copied once.
+    """The edits of one transaction: amounts summed by row, each chunk copied once.
 
     What comes is gathered by usage, since most of it is the same: `_coming` has for each usage the rows that it goes
     to. All else (what goes, what is exclusive, rows of nodes that change) is summed up by row in `_sums`.
@@ -330,20 +330,20 @@ class _Editor:
         """The rows of nodes that change."""
 
     def count(self, alloc: Allocation, sign: int) -> None:
-        """Add or take away what an allocation uses."""
+        """Add or subtract an allocation's usage."""
         assert sign in (1, -1), sign
         if is_using(alloc):
             self.take(alloc.node_id, self._usage(alloc), sign)
 
     def count_new(self, allocs: Iterable[Allocation]) -> None:
-        """Add what allocations use; those that follow each other and use the same are added together."""
+        """Add new allocations' usage; consecutive equal usages are added together."""
         for _, group in groupby(allocs, key=USED_BY):
             alike = list(group)
             if alike[0].client_status not in CLIENT_TERMINAL:
                 self.take_all(self._usage(alike[0]), [alloc.node_id for alloc in alike if alloc.node_id])
 
     def _usage(self, alloc: Allocation) -> Usage:
-        """What an allocation uses; computed once for all that share their resources."""
+        """The usage of an allocation; cached for equal resources."""
         key = (id(alloc.allocated_resources), id(alloc.job), alloc.task_group)
         found = self._usages.get(key)
         if found is None:
@@ -351,7 +351,7 @@ class _Editor:
         return found[0]
 
     def take(self, node_id: str, usage: Usage, sign: int = 1) -> None:
-        """A usage comes to a node, or goes."""
+        """Add or subtract a usage on a node."""
         row = self._row(node_id)
         if sign > 0 and not usage.is_exclusive:
             self._coming.setdefault(usage, []).append(row)
@@ -367,7 +367,7 @@ class _Editor:
                 self._held[node_id] = held
 
     def take_all(self, usage: Usage, node_ids: Sequence[str]) -> None:
-        """A usage comes to each of these nodes."""
+        """Add a usage on each of these nodes."""
         if usage.is_exclusive:
             for node_id in node_ids:
                 self.take(node_id, usage)
@@ -377,7 +377,7 @@ class _Editor:
             self._coming.setdefault(usage, []).extend(rows)
 
     def set_node(self, node_id: str, node: Node | None) -> None:
-        """Write or clear what a node offers."""
+        """Set or clear a node's capacity."""
         row = self._row(node_id)
         self._changed.add(row)
         self._sums.setdefault(row, [0] * USED_WIDTH)
@@ -418,7 +418,7 @@ class _Editor:
         )
 
     def _add(self, usage: Usage, rows: list[int]) -> None:
-        """The usage comes to these rows, to some more than once."""
+        """Add the usage to these rows, once per occurrence."""
         amounts = np.array(usage.amounts, np.int64)
         if len(rows) < MANY_ROWS:
             for row in rows:
@@ -488,7 +488,7 @@ class _Editor:
 
 
 def shape_of(node: Node) -> Shape:
-    """A node's shape; a node without a computed class has one of its own."""
+    """A node's shape; a node without a computed class has a unique one."""
     return Shape(
         computed_class=node.computed_class,
         unclassed_id="" if node.computed_class else node.id,
@@ -510,7 +510,7 @@ def amounts_used(allocs: Iterable[Allocation]) -> list[int]:
 
 
 def tie_of(node_id: str) -> int:
-    """64 bits that depend on the id alone."""
+    """A 64-bit tie-breaker that depends only on the id."""
     return int.from_bytes(hashlib.blake2b(node_id.encode(), digest_size=8).digest(), "big")
 
 
@@ -541,7 +541,7 @@ def _is_offer_changed(before: Node | None, after: Node | None) -> bool:
 
 
 def _differing(pairs: list[tuple[int, IntArray, IntArray]], width: int) -> list[int]:
-    """The rows in which chunks of that many columns, told with their numbers, are not the same."""
+    """The rows that differ in chunks of this width, which are given with their numbers."""
     if not pairs:
         return []
     now, then = (np.concatenate([pair[side] for pair in pairs]) for side in (1, 2))
@@ -563,7 +563,7 @@ def _empty_chunk() -> Chunk:
 
 
 def _joined(parts: list[IntArray], width: int) -> IntArray:
-    """All rows in one array that keeps each column together, as whoever scores reads it."""
+    """All rows in one array with contiguous columns, as scoring reads them."""
     whole: IntArray = np.empty((sum(map(len, parts)), width), np.int64, order="F")
     if parts:
         np.concatenate(parts, out=whole)

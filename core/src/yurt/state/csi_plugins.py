@@ -1,4 +1,4 @@
-"""CSI plugins, as the nodes that run them and the jobs that hold them show them: nothing is stored of a plugin."""
+"""CSI plugins, derived from the nodes that run them and the jobs that contain them; not stored."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABLES = ("nodes", "jobs", "allocs")
 
 
 def csi_plugin(snapshot: Snapshot, plugin_id: str) -> CSIPlugin | None:
-    """A plugin that a node or a job names."""
+    """A plugin that a node or a job refers to."""
     return csi_plugins(snapshot).get(plugin_id)
 
 
@@ -53,14 +53,14 @@ def _is_holder(node: Node, plugin_id: str) -> bool:
 
 
 class _Role(NamedTuple):
-    """A plugin in one of its two parts."""
+    """A plugin in its controller or node part."""
 
     plugin_id: str
     part: str
 
 
 def _expected(snapshot: Snapshot) -> tuple[Counter[_Role], dict[str, list[Job]]]:
-    """How many of each part there should be, and the jobs that hold a plugin."""
+    """The expected number of each part, and the jobs that contain a plugin."""
     expected: Counter[_Role] = Counter()
     jobs: dict[str, list[Job]] = {}
     for job, group in _holders(snapshot):
@@ -72,7 +72,7 @@ def _expected(snapshot: Snapshot) -> tuple[Counter[_Role], dict[str, list[Job]]]
 
 
 def _holders(snapshot: Snapshot) -> Iterator[tuple[Job, TaskGroup]]:
-    """The groups with plugins of jobs that are to run."""
+    """The groups with plugins of unstopped jobs."""
     for job in snapshot.jobs.where("csi_plugin", "csi_plugin"):
         yield from ((job, group) for group in job.task_groups if not job.stop and any(_blocks(group)))
 

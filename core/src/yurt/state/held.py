@@ -1,4 +1,4 @@
-"""What allocations hold exclusively on a node: ports, cores, devices, volumes."""
+"""The exclusive resources in use on a node: ports, cores, devices, volumes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Held(NamedTuple):
-    """What is held exclusively on a node. `extra` counts further holders of the same thing."""
+    """The exclusive resources in use on a node. `extra` counts further holders of the same resource."""
 
     ports: immutables.Map[str, int] = immutables.Map()
     cores: int = 0
@@ -26,7 +26,7 @@ NOTHING_HELD = Held()
 
 
 def with_usage(held: Held, usage: Usage, sign: int) -> Held:
-    """What is held after a usage came (`sign` 1) or went (-1)."""
+    """The resources after a usage was added (`sign` 1) or removed (-1)."""
     ports, extra = held.ports.mutate(), held.extra.mutate()
     cores, devices = held.cores, set(held.devices)
     for address, port in usage.ports:
@@ -53,7 +53,7 @@ def with_usage(held: Held, usage: Usage, sign: int) -> Held:
 def _is_counted(
     extra: immutables.MapMutation[tuple[str, Hashable], int], key: tuple[str, Hashable], *, sign: int, is_held: bool
 ) -> bool:
-    """Whether the first holder came or the last one went; further holders are counted in `extra`."""
+    """Whether the first holder was added or the last one removed; others are counted in `extra`."""
     if sign > 0:
         if is_held:
             extra[key] = extra.get(key, 0) + 1
@@ -67,7 +67,7 @@ def _is_counted(
 
 
 def held_content(held: Held) -> tuple[object, ...]:
-    """All that is held, in a form that equal ones share."""
+    """The content in a canonical form."""
 
     def entries(mapping: Mapping[K, int]) -> Iterator[tuple[str, int]]:
         return iter(sorted((repr(key), value) for key, value in mapping.items()))

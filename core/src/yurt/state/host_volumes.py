@@ -1,4 +1,4 @@
-"""What dynamic host volumes permit: whether a group's request fits one, who writes to it, and sticky claims.
+"""Dynamic host volumes: whether a group's request fits one, its writers, and sticky claims.
 
 A request without an access mode is content with any that allows what it does. A single writer shares its volume with
 readers only; a former allocation of the same name does not count, for its successor waits for its end.
@@ -22,12 +22,12 @@ HOST = "host"
 
 
 def host_requests(group: TaskGroup) -> tuple[VolumeRequest, ...]:
-    """The host volumes that a group asks for, by name."""
+    """The host volumes that a group requests, by name."""
     return tuple(request for _, request in sorted(group.volumes.items()) if request.type == HOST)
 
 
 def access_mode(volume: HostVolume, request: VolumeRequest) -> str:
-    """The mode in which the volume would serve the request; empty when it has none that fits."""
+    """The volume's access mode for the request; empty when none fits."""
     for capability in volume.requested_capabilities:
         mode = capability.access_mode
         is_fit = mode == request.access_mode if request.access_mode else request.read_only or mode != modes.READER_ONLY
@@ -38,7 +38,7 @@ def access_mode(volume: HostVolume, request: VolumeRequest) -> str:
 
 
 def refusal(volume: HostVolume, request: VolumeRequest, namespace: str) -> str:
-    """Why the volume can never serve the request as it is now, or nothing."""
+    """Why the volume cannot serve the request in its present configuration; empty when it can."""
     name = volume.name
     if volume.namespace != namespace:
         return f'host volume "{name}" belongs to another namespace'
@@ -51,7 +51,7 @@ def refusal(volume: HostVolume, request: VolumeRequest, namespace: str) -> str:
 
 
 def has_other_writer(snapshot: Snapshot, volume: HostVolume, key: tuple[str, str], name: str) -> bool:
-    """Whether an allocation writes to the volume, other than a former one of the same job and name."""
+    """Whether another allocation writes to the volume, except a predecessor of the same job and name."""
     return any(
         not request.read_only and ((alloc.namespace, alloc.job_id), alloc.name) != (key, name)
         for alloc, request in users(snapshot, volume)
@@ -59,7 +59,7 @@ def has_other_writer(snapshot: Snapshot, volume: HostVolume, key: tuple[str, str
 
 
 def users(snapshot: Snapshot, volume: HostVolume) -> Iterator[tuple[Allocation, VolumeRequest]]:
-    """The allocations on the volume's node that use it, with what they asked for."""
+    """The allocations on the volume's node that use it, with their requests."""
     for alloc in snapshot.allocs_of_node(volume.node_id):
         group = alloc.job.group(alloc.task_group) if alloc.job is not None and is_using(alloc) else None
         for request in host_requests(group) if group is not None and alloc.namespace == volume.namespace else ():
@@ -68,7 +68,7 @@ def users(snapshot: Snapshot, volume: HostVolume) -> Iterator[tuple[Allocation, 
 
 
 def claim_of(snapshot: Snapshot, job: Job, group: str, *, index: int, source: str) -> TaskGroupHostVolumeClaim | None:
-    """The claim of the allocation with that index on a volume of that name."""
+    """The claim of the allocation with this index on a volume of this name."""
     for claim in snapshot.host_volume_claims.where("group", (job.namespace, job.id, group)):
         if claim.volume_name == source and alloc_index(claim.alloc_name) == index:
             return claim

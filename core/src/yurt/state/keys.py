@@ -1,4 +1,4 @@
-"""Sets of keys, as the entries of an index hold them: immutable, and small for the few keys that most entries have.
+"""Key sets of index entries: immutable, and compact for few keys, the usual case.
 
 A few keys are a tuple, which takes a quarter of the time and of the memory of a map; more than `FEW` are a map to None,
 of which a copy with a further key shares all but a path. Who has a key in an entry knows it: none is added twice.
@@ -20,12 +20,12 @@ FEW: Final = 64
 
 
 def with_key(entry: Keys[K], key: K) -> Keys[K]:
-    """The entry with a further key."""
+    """The entry with one more key."""
     return (*entry, key) if isinstance(entry, tuple) and len(entry) < FEW else with_keys(entry, (key,))
 
 
 def with_keys(entry: Keys[K], keys: Sequence[K]) -> Keys[K]:
-    """The entry with further keys."""
+    """The entry with more keys."""
     if isinstance(entry, tuple):
         if len(entry) + len(keys) <= FEW:
             return (*entry, *keys)
@@ -34,7 +34,7 @@ def with_keys(entry: Keys[K], keys: Sequence[K]) -> Keys[K]:
 
 
 def without_key(entry: Keys[K], key: K) -> Keys[K]:
-    """The entry without one of its keys."""
+    """The entry without a key."""
     # A key that is not there raises in both forms: an index that lost a key is never papered over.
     if isinstance(entry, tuple):
         at = entry.index(key)

@@ -1,4 +1,4 @@
-"""How the rows of a table stand in a snapshot: what rows share is written once, and shared again when it is read.
+"""The encoding of rows in a snapshot: shared parts are written once, and shared again after reading.
 
 A codec turns a batch of rows into what is encoded, and a decoded chunk back into rows. Most tables write keys and
 rows as they are (`PlainRows`). Jobs, resources, metrics and scores are shared by many rows and worth more than the
@@ -46,28 +46,28 @@ _old_allocs_decoder = msgspec.msgpack.Decoder(list[tuple[int, int, Allocation]])
 
 
 class RowCodec(Protocol[K, V]):
-    """How the rows of one table are written and read."""
+    """Writes and reads the rows of one table."""
 
     @property
     def key_type(self) -> type[K]:
-        """What a key is."""
+        """The type of a key."""
 
     @property
     def row_type(self) -> type[V]:
-        """What a row is."""
+        """The type of a row."""
 
     def ordered(self, table: Table[K, V]) -> Iterable[tuple[K, V]]:
-        """All rows in the order in which they are written."""
+        """All rows in the order of writing."""
 
     def written(self, rows: Sequence[tuple[K, V]], shared: SharedWriter) -> Sequence[tuple[object, ...]]:
-        """The rows as they are encoded, with numbers in the place of what `shared` writes."""
+        """The rows for encoding, with numbers for the objects in `shared`."""
 
     def read(self, body: msgspec.Raw, shared: SharedReader, editor: TableEditor[K, V]) -> int:
-        """Put the rows of a chunk into their table; how many there are."""
+        """Insert the rows of a chunk into their table; returns their number."""
 
 
 class PlainRows(Generic[K, V]):
-    """Key and row as they are."""
+    """Key and row without sharing."""
 
     def __init__(self, rows: type[list[tuple[K, V]]]) -> None:
         self._rows = rows
@@ -80,11 +80,11 @@ class PlainRows(Generic[K, V]):
         return table.items()
 
     def written(self, rows: Sequence[tuple[K, V]], shared: SharedWriter) -> Sequence[tuple[object, ...]]:
-        """As they are."""
+        """Unchanged."""
         return rows
 
     def read(self, body: msgspec.Raw, shared: SharedReader, editor: TableEditor[K, V]) -> int:
-        """Put the rows of a chunk into their table."""
+        """Insert the rows of a chunk into their table."""
         if self._decoder is None:
             # Made for the first chunk and not at the import: few processes read snapshots.
             self._decoder = msgspec.msgpack.Decoder(self._rows)
@@ -95,7 +95,7 @@ class PlainRows(Generic[K, V]):
 
 
 class JobKeys(Generic[K]):
-    """Key and number of a job: allocations share it, and its current version is one of its kept ones."""
+    """Key and number of a job, which allocations and the current version share."""
 
     row_type = Job
 
@@ -112,7 +112,7 @@ class JobKeys(Generic[K]):
         return [(key, shared.job(job)) for key, job in rows]
 
     def read(self, body: msgspec.Raw, shared: SharedReader, editor: TableEditor[K, Job]) -> int:
-        """Put the jobs of a chunk into their table."""
+        """Insert the jobs of a chunk into their table."""
         rows = self._decoder.decode(body)
         for key, number in rows:
             editor.put(key, shared.jobs[number])
@@ -120,21 +120,21 @@ class JobKeys(Generic[K]):
 
 
 class AllocRows:
-    """The numbers of an allocation's job, resources, metrics and scores, and the rest of it."""
+    """An allocation with numbers for its job, resources, metrics and scores."""
 
     key_type = str
     row_type = Allocation
 
     def ordered(self, table: Table[str, Allocation]) -> Iterable[tuple[str, Allocation]]:
-        """Those of one job together, so that what they share is written shortly before them."""
+        """Grouped by job, so that shared objects are written shortly before their rows."""
         return table.grouped("job")
 
     def written(self, rows: Sequence[tuple[str, Allocation]], shared: SharedWriter) -> Sequence[tuple[object, ...]]:
-        """Each with the numbers of what it shares."""
+        """Each with the numbers of its shared objects."""
         return [self._written(row, shared) for _, row in rows]
 
     def read(self, body: msgspec.Raw, shared: SharedReader, editor: TableEditor[str, Allocation]) -> int:
-        """Put the allocations of a chunk into their table: all at once, for an index entry is written for all."""
+        """Insert the allocations of a chunk into their table in one step, so that each index entry is written once."""
         allocs = [*self._read(body, shared)]
         fresh = {alloc.id: alloc for alloc in allocs}
         if len(fresh) < len(allocs) or editor.present(fresh):
@@ -158,7 +158,7 @@ class AllocRows:
 
 
 class _Pool(Generic[T]):
-    """Numbers for shared objects, by identity: the state that is written keeps them alive."""
+    """Numbers for shared objects by identity; the state being written keeps them alive."""
 
     def __init__(self, kind: str) -> None:
         self._kind = kind
@@ -168,18 +168,18 @@ class _Pool(Generic[T]):
         """The number of what has this key, or None."""
 
     def number(self, value: T) -> int:
-        """The object's number; a new one is written before the rows that use it."""
+        """The object's number; a new object is written before the rows that use it."""
         number = self.known(id(value))
         return self.add(id(value), value) if number is None else number
 
     def add(self, key: Hashable, value: T) -> int:
-        """A number for something new."""
+        """A number for a new object."""
         number = self._numbers[key] = len(self._numbers)
         self._fresh.append(value)
         return number
 
     def flush(self) -> Iterator[bytes]:
-        """The objects numbered since the last time."""
+        """The objects numbered since the last flush."""
         fresh, self._fresh = self._fresh, []
         for start in range(0, len(fresh), CHUNK_ROWS):
             yield _encoder.encode((self._kind, fresh[start : start + CHUNK_ROWS]))
@@ -189,7 +189,7 @@ _parts_of_metric = attrgetter(*(field for field in AllocationMetric.__struct_fie
 
 
 class SharedWriter:
-    """Numbers all that rows share."""
+    """Numbers all shared objects."""
 
     def __init__(self) -> None:
         self._jobs: _Pool[Job] = _Pool(JOBS)
@@ -203,12 +203,12 @@ class SharedWriter:
         """The number of an allocation's resources."""
 
     def flush(self) -> Iterator[bytes]:
-        """What the next rows need and was not written yet, each after what it needs itself."""
+        """The unwritten objects of the next rows, each after those it depends on."""
         for pool in (self._jobs, self._resources, self._metrics, self._parts, self._scores):
             yield from pool.flush()
 
     def metric(self, metric: AllocationMetric | None) -> tuple[int, list[int]]:
-        """The numbers of an allocation's metrics and of the rows of its score table."""
+        """The numbers of an allocation's metrics and of its score table's rows."""
         if metric is None:
             return _NOTHING, []
         key = tuple(map(id, _parts_of_metric(metric)))
@@ -225,7 +225,7 @@ class SharedWriter:
 
 
 class SharedReader:
-    """What rows share, by number, as far as the stream has been read."""
+    """Shared objects by number, as far as the stream has been read."""
 
     def __init__(self, *, has_scores_in_rows: bool) -> None:
         self.has_scores_in_rows = has_scores_in_rows
@@ -240,7 +240,7 @@ class SharedReader:
         self._newest: dict[tuple[str, str, int], Job] = {}
 
     def read(self, kind: str, body: msgspec.Raw) -> None:
-        """Take in a chunk of one of the kinds `SHARED`."""
+        """Read a chunk of one of the kinds `SHARED`."""
         if kind == JOBS:
             self.jobs.extend(map(self._with_known_groups, _jobs_decoder.decode(body)))
         elif kind == RESOURCES:
@@ -254,14 +254,14 @@ class SharedReader:
             self._scores.extend(map(self._score, _scores_decoder.decode(body)))
 
     def metric(self, number: int, scores: Sequence[int]) -> AllocationMetric | None:
-        """The metrics of that number with the scores of those."""
+        """The metrics with this number, with the scores of these numbers."""
         if number == _NOTHING:
             return None
         metric, known = self._metrics[number], self._scores
         return replace(metric, score_meta_data=tuple([known[score] for score in scores])) if scores else metric
 
     def alloc(self, alloc: Allocation, job: int, resources: int, metric: AllocationMetric | None) -> Allocation:
-        """The allocation with what it shares; texts that repeat become one object."""
+        """The allocation with its shared objects; repeated texts become one object."""
         one = self._strings.setdefault
         return replace(
             alloc,
@@ -287,7 +287,7 @@ class SharedReader:
         return NodeScoreMeta(node_id=node_id, scores=self._parts[parts], norm_score=score)
 
     def _with_known_groups(self, job: Job) -> Job:
-        """One version is often there with several statuses: they share their groups."""
+        """Versions of a job that differ in status share their groups."""
         key = (job.namespace, job.id, job.version)
         other = self._newest.get(key)
         if other is not None and other.task_groups == job.task_groups:

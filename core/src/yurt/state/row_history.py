@@ -1,4 +1,4 @@
-"""The history of rows: what was found out about them row by row, and which of them changed since."""
+"""The history of rows: cached results per row, and which rows changed since."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ANSWERS_MAX = 1024
 
 
 class RowHistory:
-    """Which rows changed, one step after another, while node columns followed each other; and answers from on the way.
+    """Which rows changed at each step between node columns, with the results cached at earlier steps.
 
     A place in it is how many steps there had been. Of columns that branch off, those that come first go on with the
     history, the others begin their own. Safe for threads, for each step is told in one stroke.
@@ -23,21 +23,21 @@ class RowHistory:
         self._answers: dict[Hashable, tuple[int, Any]] = {}
 
     def after(self, place: int, changed: Collection[int]) -> tuple[RowHistory, int]:
-        """The history, and the place in it, of columns that follow those of a place and differ in some rows."""
+        """The history and position for columns that follow a position and differ in some rows."""
         step = tuple(changed)
         if place >= STEPS_MAX or self._steps.setdefault(place, step) is not step:
             return RowHistory(), 0
         return self, place + 1
 
     def earlier(self, key: Hashable, place: int) -> tuple[Any, list[int]] | None:
-        """An answer from that place or before, and which rows changed since."""
+        """A result from this position or before, and the rows changed since."""
         then, answer = self._answers.get(key, (place + 1, None))
         if then > place:
             return None
         return answer, list(set(chain.from_iterable(self._steps[step] for step in range(then, place))))
 
     def keep(self, key: Hashable, place: int, answer: Any) -> None:
-        """An answer that was right at that place."""
+        """Cache a result for this position."""
         if place >= self._answers.get(key, (0, None))[0]:
             if len(self._answers) >= ANSWERS_MAX:
                 self._answers.clear()

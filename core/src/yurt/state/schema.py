@@ -1,4 +1,4 @@
-"""What a table is: the declaration from which all that handles tables follows.
+"""The declaration of a table, from which all code that handles tables derives.
 
 A `TableSchema` is declared once, as an attribute of `yurt.state.tables.Tables`. Read from a snapshot, the attribute is
 the table with its rows (`snapshot.jobs`); read from the class, it is the declaration (`Tables.jobs`), which names the
@@ -22,7 +22,7 @@ V = TypeVar("V")
 
 
 class TableSet:
-    """What has tables by name; the declarations are attributes of its subclass."""
+    """Gives access to tables by name; the declarations are attributes of its subclass."""
 
     __slots__ = ("__dict__", "_tables")
     _tables: dict[str, Table[Any, Any]]
@@ -30,7 +30,7 @@ class TableSet:
 
 
 class OnRestore(Enum):
-    """What becomes of a table's rows when a snapshot is restored into a running cluster."""
+    """What happens to a table's rows when a snapshot is restored into a running cluster."""
 
     REPLACE = "replace"
     """They become those of the snapshot."""
@@ -117,7 +117,7 @@ class TableSchema(Generic[K, V]):
         def __get__(self, tables: TableSet | None, owner: type[TableSet]) -> TableSchema[K, V] | Table[K, V]: ...
 
     def empty(self) -> Table[K, V]:
-        """The table without any rows, at index 0."""
+        """The empty table, at index 0."""
         return Table(self.name, self.indexes)
 
     def with_rows(self, rows: Iterable[tuple[K, V]], *, index: int) -> Table[K, V]:
@@ -127,7 +127,7 @@ class TableSchema(Generic[K, V]):
 
 @dataclass(eq=False)
 class RenamedTable(TableSchema[K, V]):
-    """A table that has another name in log and snapshots than its attribute."""
+    """A table whose name in log and snapshots differs from its attribute."""
 
     stored_as: str
 

@@ -1,4 +1,4 @@
-"""The whole state at one log index, and the transaction that leads to the next.
+"""The complete state at one log index, and transactions that lead to the next.
 
 A snapshot holds the roots of the tables: taking one costs nothing, and what it shows never changes. `Transaction`
 gathers the edits of one command; `commit` gives the next snapshot, and `changes` says what changed for watches, the
@@ -30,7 +30,7 @@ V = TypeVar("V")
 
 
 class Change(NamedTuple):
-    """One row written: `before` is None for an insert, `after` for a deletion."""
+    """A written row: `before` is None for an insert, `after` for a deletion."""
 
     table: str
     key: Hashable
@@ -57,7 +57,7 @@ LATER_MAX = 2_000
 
 
 class _Origin:
-    """The columns of some snapshot, or None while they are being made."""
+    """The columns of a snapshot, or None while they are being built."""
 
     __slots__ = ("columns",)
 
@@ -66,7 +66,7 @@ class _Origin:
 
 
 class _Later(NamedTuple):
-    """The columns of an earlier snapshot, and what changed since."""
+    """The columns of an earlier snapshot, and the changes since."""
 
     origin: _Origin
     changes: tuple[Changes, ...]
@@ -96,7 +96,7 @@ class Snapshot(Tables):
 
     @property
     def columns(self) -> Columns:
-        """The columnar view: built when first asked for, and kept incrementally by the snapshots that follow.
+        """The columnar view: built on first use, then maintained incrementally by later snapshots.
 
         What some commands changed is counted together, when somebody asks again. The module is imported only then:
         numpy would be a fifth of the start-up of an agent.
@@ -127,19 +127,19 @@ class Snapshot(Tables):
             assert counted == amounts_used(self.allocs.each_where("node", node_id)), (node_id, self.index, counted)
 
     def release_changes(self) -> None:
-        """Count what waits to be counted in the columns, which holds rows that are deleted meanwhile."""
+        """Apply pending changes to the columns, which frees deleted rows."""
         if self._later is not None and self._later.changes and self._later.origin.columns is not None:
             assert self.columns is not None
 
     def columns_maker(self) -> Callable[[], Columns]:
-        """Makes the columns in a thread; snapshots that follow meanwhile bring them forward when they are there."""
+        """Builds the columns in a thread; later snapshots apply their changes once they are available."""
         if self._columns is None and self._later is None:
             self._later = _Later(_Origin(), (), 0)
         return lambda: self.columns
 
     @classmethod
     def empty(cls) -> Snapshot:
-        """The state before the first command, at index 0: the default namespace and the built-in node pools."""
+        """The state before the first command, at index 0, with the default namespace and the built-in node pools."""
         return cls(
             0,
             {
@@ -149,7 +149,7 @@ class Snapshot(Tables):
         )
 
     def table(self, name: str) -> Table[Any, Any]:
-        """A table of which only the name is known."""
+        """A table by name."""
         return self._tables[name]
 
     def tables(self) -> Iterator[Table[Any, Any]]:
@@ -163,11 +163,11 @@ class Snapshot(Tables):
 
     @property
     def autopilot_config(self) -> AutopilotConfiguration:
-        """How servers mind themselves, or the defaults."""
+        """The autopilot configuration, or its defaults."""
         return self.autopilot_configurations.get("") or AutopilotConfiguration()
 
     def version(self, namespace: str, job_id: str, version: int) -> Job | None:
-        """A job at a kept version, the current one included."""
+        """A retained job version, possibly the current one."""
         return self.job_versions.get((namespace, job_id, version))
 
     def allocs_of_job(self, namespace: str, job_id: str) -> tuple[Allocation, ...]:
@@ -184,7 +184,7 @@ class Snapshot(Tables):
         return max(found, key=lambda deployment: deployment.create_index, default=None)
 
     def with_columns(self, columns: Columns, ahead: tuple[Plan, ...]) -> Snapshot:
-        """The same rows beside other columns, which count what plans take that are foreseen but not stored yet."""
+        """The same rows with other columns, which include plans in flight."""
         return Snapshot(self.index, self._tables, columns, ahead=ahead)
 
     def edit(self, index: int) -> Transaction:
@@ -194,7 +194,7 @@ class Snapshot(Tables):
 
 
 class Transaction:
-    """The edits of one command. Reads through `get` see the edits made so far.
+    """The edits of one command. `get` sees earlier edits of the transaction.
 
     `get` and the counts of `apply` find the newest form of a table without a further call: they are the hottest reads.
     """
@@ -206,29 +206,29 @@ class Transaction:
         self._changes: dict[tuple[str, Hashable], Change] = {}
 
     def get(self, table: TableSchema[K, V], key: K) -> V | None:
-        """A row as edited so far, or None."""
+        """A row including the edits so far, or None."""
         name = table.name
         return (self._editors.get(name) or self.base._tables[name]).get(key)
 
     def reader(self, table: TableSchema[K, V]) -> Callable[[K], V]:
-        """Gives the row of a key that is there, for many reads with no edit of the table between them."""
+        """A reader of existing rows, for many reads without an edit of the table between them."""
         return self._newest(table).__getitem__
 
     def rows(self, table: TableSchema[K, V], keys: Iterable[K]) -> list[V]:
-        """The rows of keys that are all there, as edited so far."""
+        """The rows of existing keys, including the edits so far."""
         return self._newest(table).rows(keys)
 
     def present(self, table: TableSchema[K, V], keys: Iterable[K]) -> list[K]:
-        """Those of the keys that have a row as edited so far."""
+        """The keys that have a row, including the edits so far."""
         return self._newest(table).present(keys)
 
     def keys_where(self, table: TableSchema[K, V], column: str, value: Hashable) -> tuple[K, ...]:
-        """Keys of the rows with that index key as edited so far, sorted."""
+        """The keys of the rows with this index key, including the edits so far, sorted."""
         name = table.name
         return (self._editors.get(name) or self.base._tables[name]).keys_where(column, value)
 
     def count_where(self, table: TableSchema[K, V], column: str, value: Hashable) -> int:
-        """How many rows have that index key as edited so far."""
+        """The number of rows with this index key, including the edits so far."""
         name = table.name
         return (self._editors.get(name) or self.base._tables[name]).count_where(column, value)
 
@@ -237,21 +237,21 @@ class Transaction:
         self._record(table.name, key, self._editor(table).put(key, row), row)
 
     def put_new(self, table: TableSchema[K, V], rows: Mapping[K, V]) -> None:
-        """Insert rows of which none is there yet."""
+        """Insert new rows."""
         self._editor(table).put_new(rows)
         name = table.name
         changes = map(_change, zip(repeat(name), rows, repeat(None), rows.values(), strict=False))
         self._changes.update(zip(zip(repeat(name), rows), changes, strict=False))
 
     def delete(self, table: TableSchema[K, V], key: K) -> None:
-        """Remove a row if it is there."""
+        """Delete a row if it exists."""
         before = self._editor(table).delete(key)
         if before is not None:
             self._record(table.name, key, before, None)
 
     @property
     def changes(self) -> Changes:
-        """What changed, one entry per row, in the order of first touch."""
+        """The changes, one per row, in the order of first touch."""
         return tuple(self._changes.values())
 
     def commit(self) -> Snapshot:
@@ -265,7 +265,7 @@ class Transaction:
         return self._with_columns(Snapshot(self.index, tables, ahead=self.base.ahead))
 
     def _check_sums(self, tables: Mapping[str, Table[Any, Any]]) -> None:
-        """Assert that the edits add up to what `changes` tells the watchers: they follow the changes alone."""
+        """Assert that the edits equal `changes`, on which watchers and columns depend."""
         grown: Counter[str] = Counter()
         for change in self._changes.values():
             assert change.table in self._editors, f"a change of {change.table}, which was not edited"
@@ -286,7 +286,7 @@ class Transaction:
                 assert now.has_key(column, value, key), f"{name}: the index {column} lacks a row"
 
     def _with_columns(self, after: Snapshot) -> Snapshot:
-        """The state that this transaction leads to, with the columns of the one before brought forward."""
+        """The resulting state, with the previous columns updated."""
         base = self.base
         later, columns = base._later, base._columns
         changes = tuple(change for change in self._changes.values() if change.table in COLUMNS_WORK)
@@ -304,7 +304,7 @@ class Transaction:
         return after
 
     def _newest(self, table: TableSchema[K, V]) -> Table[K, V] | TableEditor[K, V]:
-        """The table as edited so far."""
+        """The table including the edits so far."""
         name = table.name
         return self._editors.get(name) or self.base._tables[name]
 

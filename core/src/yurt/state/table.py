@@ -70,47 +70,47 @@ class Table(Generic[K, V]):
         return len(self._rows)
 
     def present(self, keys: Iterable[K]) -> list[K]:
-        """Those of the keys that have a row."""
+        """The keys that have a row."""
         return list(filter(self._rows.__contains__, keys))
 
     def rows(self, keys: Iterable[K]) -> list[V]:
-        """The rows of keys that are all there."""
+        """The rows of existing keys."""
         return list(map(self._rows.__getitem__, keys))
 
     def keys(self) -> Iterator[K]:
-        """All keys, in no particular order."""
+        """All keys, unordered."""
         return iter(self._rows.keys())
 
     def values(self) -> Iterator[V]:
-        """All rows, in no particular order."""
+        """All rows, unordered."""
         return iter(self._rows.values())
 
     def items(self) -> Iterator[tuple[K, V]]:
-        """All rows with their keys, in no particular order."""
+        """All rows with their keys, unordered."""
         return iter(self._rows.items())
 
     def grouped(self, column: str) -> Iterator[tuple[K, V]]:
-        """The rows of an index with their keys, those of one index key together; in no particular order otherwise."""
+        """The rows of an index with their keys, grouped by index key; otherwise unordered."""
         rows = self._rows
         for keys in self._by[column].values():
             for key in keys:
                 yield key, rows[key]
 
     def keys_where(self, column: str, value: Hashable) -> tuple[K, ...]:
-        """Keys of the rows with that index key, sorted so that every replica sees one order."""
+        """The keys of the rows with this index key, sorted, since every replica must see the same order."""
         found = self._by[column].get(value)
         return () if found is None else tuple(sorted(found))  # type: ignore[type-var]
 
     def where(self, column: str, value: Hashable) -> tuple[V, ...]:
-        """Rows with that index key, in key order."""
+        """The rows with this index key, in key order."""
         return tuple(self._rows[key] for key in self.keys_where(column, value))
 
     def each_where(self, column: str, value: Hashable) -> Iterator[V]:
-        """Rows with that index key one by one, in no particular order: nothing is done for those not asked for."""
+        """The rows with this index key, unordered and lazily read."""
         return map(self._rows.__getitem__, iter(self._by[column].get(value, NO_KEYS)))
 
     def count_where(self, column: str, value: Hashable) -> int:
-        """How many rows have that index key."""
+        """The number of rows with this index key."""
         found = self._by[column].get(value)
         return 0 if found is None else len(found)
 
@@ -119,7 +119,7 @@ class Table(Generic[K, V]):
         return key in self._by[column].get(value, NO_KEYS)
 
     def index_keys(self, row: V) -> Iterator[tuple[str, Hashable]]:
-        """(column, index key) of a row, for every index it is in."""
+        """(column, index key) of a row, for every index that contains it."""
         for column, extract in self._extract.items():
             value = extract(row)
             if value:
@@ -131,7 +131,7 @@ class Table(Generic[K, V]):
 
 
 class TableEditor(Generic[K, V]):
-    """Changes to one table, gathered and finished at one log index."""
+    """Changes to one table, collected and finished at one log index."""
 
     __slots__ = ("_by", "_entries", "_extract", "_rows", "_table", "is_changed")
 
@@ -151,30 +151,30 @@ class TableEditor(Generic[K, V]):
         self.is_changed = False
 
     def get(self, key: K) -> V | None:
-        """The row as changed so far."""
+        """The row including the changes so far."""
         return self._rows.get(key)
 
     def __getitem__(self, key: K) -> V:
         return self._rows[key]
 
     def rows(self, keys: Iterable[K]) -> list[V]:
-        """The rows of keys that are all there, as changed so far."""
+        """The rows of existing keys, including the changes so far."""
         return list(map(self._rows.__getitem__, keys))
 
     def keys_where(self, column: str, value: Hashable) -> tuple[K, ...]:
-        """Keys of the rows with that index key as changed so far, sorted."""
+        """The keys of the rows with this index key, including the changes so far, sorted."""
         return tuple(sorted(self._keys(column, value)))  # type: ignore[type-var]
 
     def count_where(self, column: str, value: Hashable) -> int:
-        """How many rows have that index key as changed so far."""
+        """The number of rows with this index key, including the changes so far."""
         return len(self._keys(column, value))
 
     def present(self, keys: Iterable[K]) -> list[K]:
-        """Those of the keys that have a row."""
+        """The keys that have a row."""
         return list(filter(self._rows.__contains__, keys))
 
     def put(self, key: K, row: V) -> V | None:
-        """Insert or replace; the row that was there before."""
+        """Insert or replace; returns the previous row."""
         rows = self._rows
         before = rows.get(key)
         rows[key] = row
@@ -193,7 +193,7 @@ class TableEditor(Generic[K, V]):
         return before
 
     def put_new(self, rows: Mapping[K, V]) -> None:
-        """Insert rows of which none is there yet: an index entry is written once for all rows that share it.
+        """Insert new rows; each index entry is written once for all rows that share it.
 
         Entries that are one and the same and get all of these rows, as those of a new job do, stay one and the same.
         """
@@ -215,7 +215,7 @@ class TableEditor(Generic[K, V]):
                 changed[value] = whole[id(entry)][1]
 
     def delete(self, key: K) -> V | None:
-        """Remove; the row that was there, or None."""
+        """Delete; returns the row, or None."""
         before = self._rows.get(key)
         if before is None:
             return None
@@ -247,11 +247,11 @@ class TableEditor(Generic[K, V]):
                     assert extract(after[key]) == value, (after.name, column, key)
 
     def _changed(self, column: str) -> dict[Hashable, Keys[K]]:
-        """The entries of an index that changed."""
+        """The changed entries of an index."""
         return self._entries.setdefault(column, {})
 
     def _keys(self, column: str, value: Hashable) -> Keys[K]:
-        """An index entry as changed so far."""
+        """An index entry including the changes so far."""
         changed = self._entries.get(column)
         found = None if changed is None else changed.get(value)
         return self._by[column].get(value, NO_KEYS) if found is None else found
@@ -263,7 +263,7 @@ class TableEditor(Generic[K, V]):
 def _with_entries(
     by: immutables.Map[Hashable, Keys[K]], changed: Mapping[Hashable, Keys[K]]
 ) -> immutables.Map[Hashable, Keys[K]]:
-    """An index with its changed entries; empty ones are dropped."""
+    """An index with changed entries; empty ones are removed."""
     if len(changed) == 1:
         for value, keys in changed.items():
             if keys:
@@ -275,7 +275,7 @@ def _with_entries(
 
 
 def _sharing(rows: Mapping[K, V], extract: Extract[V]) -> Mapping[Hashable, Sequence[K]]:
-    """The keys of the rows by their index key."""
+    """The rows' keys by index key."""
     values = list(map(extract, rows.values()))
     if values and values.count(values[0]) == len(values):
         return {values[0]: tuple(rows)} if values[0] else {}

@@ -1,4 +1,4 @@
-"""The tables of the state, one declaration each; docs/howto/add-a-table.md says how a further one is made.
+"""The tables of the state, one declaration each; docs/howto/add-a-table.md explains how to add one.
 
 Their order is that of snapshots and digests: a new table comes at the end.
 """
@@ -76,7 +76,7 @@ def _built_in_pools() -> tuple[tuple[str, NodePool], ...]:
 
 
 class Tables(TableSet):
-    """All tables: of an instance their rows, of the class their declarations."""
+    """All tables: instances have their rows, the class their declarations."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What one allocation takes of its node: amounts that add up, and things that only one may hold.
+"""The usage of one allocation on its node: amounts that add up, and exclusive resources.
 
 Tasks that never run together share: the sum is the sidecars plus the largest of what the prestart tasks, the main
 tasks, and the poststop tasks ask. Ports, cores and device instances are exclusive: two holders of one
@@ -28,7 +28,7 @@ PortKey = tuple[str, int]
 
 
 class Usage(NamedTuple):
-    """Amounts in MHz and MiB; ports as (address, port); devices as `device_key` writes them."""
+    """Amounts in MHz and MiB; ports as (address, port); devices as from `device_key`."""
 
     cpu: int = 0
     memory: int = 0
@@ -43,28 +43,28 @@ class Usage(NamedTuple):
 
     @property
     def amounts(self) -> tuple[int, int, int, int, int]:
-        """The columns `CPU, MEMORY, DISK, CORES, ALLOCS` that this usage adds."""
+        """The amounts of the columns `CPU, MEMORY, DISK, CORES, ALLOCS`."""
         return (self.cpu, self.memory, self.disk, len(self.cores), 1)
 
     @property
     def is_exclusive(self) -> bool:
-        """True when it holds something that only one may hold."""
+        """Whether it contains exclusive resources."""
         return bool(self.ports or self.cores or self.devices or self.volumes)
 
 
 def is_using(alloc: Allocation) -> bool:
-    """Whether an allocation still takes its share: until its client says that it ended."""
+    """Whether an allocation uses its resources: until its client reports that it ended."""
     return alloc.client_status not in CLIENT_TERMINAL and bool(alloc.node_id)
 
 
 def usage_of(alloc: Allocation) -> Usage:
-    """What an allocation takes while it runs."""
+    """The usage of a running allocation."""
     group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
     return usage_of_resources(alloc.allocated_resources, group)
 
 
 def usage_of_resources(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
-    """What given resources take; the group tells which tasks run together."""
+    """The usage of granted resources; the group tells which tasks run concurrently."""
     key = (id(resources), id(group))
     known = _known.get(key)
     if known is not None and known[0] is resources and known[1] is group:
@@ -100,13 +100,13 @@ def _computed(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
 
 
 def device_key(device: AllocatedDeviceResource, instance: str) -> str:
-    """How the holding of an instance is written: a share carries what it books, so that sums need nothing else."""
+    """The key of a booked instance; a share's key includes its amounts, so that sums need no lookup."""
     key = f"{device.vendor}/{device.type}/{device.name}/{instance}"
     return f"{key}|{device.share}|{device.memory_mb}|{device.compute}" if device.share else key
 
 
 def single_writer_volumes(group: TaskGroup) -> tuple[str, ...]:
-    """The host volumes that a group asks to write alone."""
+    """The host volumes that a group requests with a single writer."""
     return tuple(
         sorted(
             {
@@ -142,7 +142,7 @@ def _bounded(amount: int) -> int:
 
 
 def _tolerant(resources: AllocatedResources) -> Iterable[PortKey]:
-    """The static ports that may collide; what was given at another address has the same label."""
+    """The static ports that may collide, including those granted at other addresses under the same label."""
     fixed = [port for network in resources.shared.networks for port in network.reserved_ports if port.ignore_collision]
     labels = {port.label for port in fixed}
     yield from ((mapping.host_ip, mapping.value) for mapping in resources.shared.ports if mapping.label in labels)

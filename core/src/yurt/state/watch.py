@@ -1,4 +1,4 @@
-"""Watches: who wants to know when a table, a row, or an index entry changes.
+"""Watches: callbacks for changes of a table, a row, or an index entry.
 
 A watch key is `(table,)`, `(table, key)` or `(table, column, index key)`. Waking calls each callback once per commit
 and forgets nothing: a caller that wants one wake-up cancels its watch.
@@ -17,14 +17,14 @@ Wakes = dict[int, Wake]
 
 
 class Watches:
-    """Callbacks by watch key, kept by table: what nobody watches costs a change nothing."""
+    """Callbacks by watch key, kept by table, so that changes of unwatched tables cost nothing."""
 
     def __init__(self) -> None:
         self._tables: dict[Hashable, _Watched] = {}
         self._next = 0
 
     def add(self, keys: Iterable[WatchKey], wake: Wake) -> Callable[[], None]:
-        """Call `wake` whenever one of the keys changes; the answer cancels it."""
+        """Call `wake` whenever one of the keys changes; returns a function that cancels the watch."""
         self._next += 1
         number, watched = self._next, tuple(keys)
         for key in watched:
@@ -44,7 +44,7 @@ class Watches:
         return cancel
 
     def wake(self, changes: Iterable[Change]) -> None:
-        """Call everyone who watches something that changed, each once."""
+        """Call each watcher of a change once."""
         due: dict[int, Wake] = {}
         for change in changes:
             watched = self._tables.get(change.table)
@@ -54,7 +54,7 @@ class Watches:
             wake()
 
     def wake_all(self) -> None:
-        """Call everyone: a snapshot was restored."""
+        """Call every watcher: a snapshot was restored."""
         for wake in {number: wake for entries in self._entries() for number, wake in entries.items()}.values():
             wake()
 
@@ -68,7 +68,7 @@ class Watches:
 
 
 class _Watched:
-    """The watches of one table: of the whole of it, of rows by key, of index entries by column."""
+    """The watches of one table: of all rows, of rows by key, of index entries by column."""
 
     __slots__ = ("columns", "rows", "whole")
 
@@ -78,13 +78,13 @@ class _Watched:
         self.columns: dict[Hashable, dict[Hashable, Wakes]] = {}
 
     def place(self, key: WatchKey) -> dict[Hashable, Wakes]:
-        """Where the watch key belongs, by its last part."""
+        """The callbacks of a watch key."""
         if len(key) < 3:
             return self.rows if len(key) == 2 else self.whole
         return self.columns.setdefault(key[1], {})
 
     def gather(self, change: Change, due: dict[int, Wake]) -> None:
-        """Everyone who watches what the change touches."""
+        """Collect the watchers of a change."""
         for wakes in self.whole.values():
             due.update(wakes)
         if self.rows and change.key in self.rows:

@@ -1,4 +1,4 @@
-"""Access control in the log: tokens, the policies and roles that they name, and login methods."""
+"""Commands for access control: tokens, policies, roles and login methods."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TokenCommand = (
 
 
 def apply_acl(edit: Edit, command: AclCommand) -> Rejected | None:
-    """Apply a command on what access control stores."""
+    """Apply an access control command."""
     if isinstance(command, TokenCommand):
         return _apply_token(edit, command)
     match command:

@@ -1,4 +1,4 @@
-"""Login methods and the rules that bind who logs in."""
+"""Login methods and binding rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from yurt.structs.commands.acl import (
 
 
 def put_auth_method(edit: Edit, command: UpsertACLAuthMethod) -> Rejected | None:
-    """Create or change a method; one in all is the default."""
+    """Create or change a method; at most one is the default."""
     method = command.method
     if not method.name:
         return invalid("a login method without a name")
@@ -38,7 +38,7 @@ def put_auth_method(edit: Edit, command: UpsertACLAuthMethod) -> Rejected | None
 
 
 def delete_auth_methods(edit: Edit, command: DeleteACLAuthMethods) -> Rejected | None:
-    """Delete methods; nobody logs in by them any more."""
+    """Delete methods, which ends logins by them."""
     for name in dict.fromkeys(command.names):
         if edit.tx.get(Tables.acl_auth_methods, name) is None:
             return not_found("ACL auth method not found")
@@ -47,7 +47,7 @@ def delete_auth_methods(edit: Edit, command: DeleteACLAuthMethods) -> Rejected |
 
 
 def create_binding_rule(edit: Edit, command: CreateACLBindingRule) -> Rejected | None:
-    """A rule under a new id."""
+    """Create a rule under a new id."""
     rule = command.rule
     if not rule.id or edit.tx.get(Tables.acl_binding_rules, rule.id) is not None:
         return conflict("a binding rule with this id exists")
@@ -59,7 +59,7 @@ def create_binding_rule(edit: Edit, command: CreateACLBindingRule) -> Rejected |
 
 
 def update_binding_rule(edit: Edit, command: UpdateACLBindingRule) -> Rejected | None:
-    """Another condition or target; the method stays."""
+    """Change a rule's condition or target; its method stays."""
     rule = command.rule
     known: ACLBindingRule | None = edit.tx.get(Tables.acl_binding_rules, rule.id)
     if known is None:

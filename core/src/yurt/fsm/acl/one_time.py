@@ -1,4 +1,4 @@
-"""One-time tokens: one for each accessor, used once."""
+"""One-time tokens: at most one per accessor, valid for a single use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DENIED = "Permission denied"
 
 
 def put_one_time(edit: Edit, command: PutOneTimeToken) -> Rejected | None:
-    """A one-time token for a token that is valid now; it takes the place of an earlier one."""
+    """Store a one-time token for a valid token, replacing an earlier one."""
     token = command.token
     if not token.secret_hash or not token.accessor_id:
         return invalid("a one-time token has a secret and an accessor id")
@@ -29,7 +29,7 @@ def put_one_time(edit: Edit, command: PutOneTimeToken) -> Rejected | None:
 
 
 def take_one_time(edit: Edit, command: TakeOneTimeToken) -> Rejected | None:
-    """Use a one-time token up."""
+    """Consume a one-time token."""
     known: OneTimeToken | None = edit.tx.get(Tables.one_time_tokens, command.secret_hash)
     if known is None or known.expires_at <= command.now:
         return denied(DENIED)

@@ -1,4 +1,4 @@
-"""Policies and roles. A write that changes nothing moves no index, so that nobody compiles policies again."""
+"""Policies and roles. A write without a change moves no index, so that no policies are compiled again."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def put_policies(edit: Edit, command: UpsertACLPolicies) -> Rejected | None:
 
 
 def delete_policies(edit: Edit, command: DeleteACLPolicies) -> Rejected | None:
-    """Delete policies; who names them has their rights no more."""
+    """Delete policies; tokens and roles that name them lose their rights."""
     for name in dict.fromkeys(command.names):
         if edit.tx.get(Tables.acl_policies, name) is None:
             return not_found("ACL policy not found")
@@ -40,7 +40,7 @@ def delete_policies(edit: Edit, command: DeleteACLPolicies) -> Rejected | None:
 
 
 def create_role(edit: Edit, command: CreateACLRole) -> Rejected | None:
-    """A role under a new id and name."""
+    """Create a role under a new id and name."""
     role = command.role
     if not role.id or edit.tx.get(Tables.acl_roles, role.id) is not None:
         return conflict("a role with this id exists")
@@ -53,7 +53,7 @@ def create_role(edit: Edit, command: CreateACLRole) -> Rejected | None:
 
 
 def update_role(edit: Edit, command: UpdateACLRole) -> Rejected | None:
-    """Other policies, name or description of a role."""
+    """Change the policies, name or description of a role."""
     role = command.role
     known: ACLRole | None = edit.tx.get(Tables.acl_roles, role.id)
     if known is None:
@@ -70,7 +70,7 @@ def update_role(edit: Edit, command: UpdateACLRole) -> Rejected | None:
 
 
 def delete_roles(edit: Edit, command: DeleteACLRoles) -> Rejected | None:
-    """Delete roles; the links of tokens to them lead nowhere."""
+    """Delete roles; tokens' links to them become void."""
     for role_id in dict.fromkeys(command.role_ids):
         if edit.tx.get(Tables.acl_roles, role_id) is None:
             return not_found("ACL role not found")

@@ -1,4 +1,4 @@
-"""Tokens: bootstrap, creation, change, revocation, and what is left of a revoked one.
+"""Tokens: bootstrap, creation, change, revocation, and records of revoked ones.
 
 A token that was revoked leaves a revocation behind, which outlives a restored snapshot: the state before the
 revocation cannot bring the token back (`without_revoked`). An expired token needs none, because it comes back expired;
@@ -26,7 +26,7 @@ FLOOR: Final = ""
 
 
 def bootstrap(edit: Edit, command: BootstrapACL) -> Rejected | None:
-    """The first management token; a reset names the index at which the last one was stored."""
+    """Create the first management token; a reset names the index of the last one."""
     known: ACLBootstrap | None = edit.tx.get(Tables.acl_bootstrap, "")
     if known is not None and command.reset_index is None:
         return conflict(f"ACL bootstrap already done (reset index: {known.modify_index})")
@@ -47,12 +47,12 @@ def bootstrap(edit: Edit, command: BootstrapACL) -> Rejected | None:
 
 
 def create_token(edit: Edit, command: CreateACLToken) -> Rejected | None:
-    """A token under ids that nobody has."""
+    """Create a token under unused ids."""
     return _put_new(edit, command.token)
 
 
 def update_token(edit: Edit, command: UpdateACLToken) -> Rejected | None:
-    """Other rights for a token; what it is recognized by, and for how long and where it is valid, stays."""
+    """Change a token's rights; its ids, expiry and scope stay."""
     token = command.token
     known: ACLToken | None = edit.tx.get(Tables.acl_tokens, token.accessor_id)
     if known is None:
@@ -99,7 +99,7 @@ def delete_tokens(edit: Edit, command: DeleteACLTokens) -> Rejected | None:
 
 
 def collect(edit: Edit, command: CollectACL) -> Rejected | None:
-    """Forget what is over; whoever proposed it may have seen an older state."""
+    """Collect expired objects, checked again since the proposer may have seen an older state."""
     for accessor_id in command.accessor_ids:
         token: ACLToken | None = edit.tx.get(Tables.acl_tokens, accessor_id)
         if token is not None and is_expired(token, command.now) and token.create_time < command.created_before:
@@ -116,7 +116,7 @@ def collect(edit: Edit, command: CollectACL) -> Rejected | None:
 
 
 def without_revoked(restored: Snapshot, present: Snapshot) -> frozenset[str]:
-    """The accessor ids of a restored snapshot whose tokens stay revoked in the present state."""
+    """The accessor ids in a restored snapshot whose tokens remain revoked in the present state."""
     floor = present.acl_revocations.get(FLOOR)
     is_below = floor is not None and restored.index < floor.modify_index
     return frozenset(
@@ -144,7 +144,7 @@ def _put_new(edit: Edit, token: ACLToken) -> Rejected | None:
 
 
 def _drop(edit: Edit, accessor_id: str) -> None:
-    """Forget a token, and the one-time tokens that would give its secret."""
+    """Delete a token and the one-time tokens for it."""
     edit.tx.delete(Tables.acl_tokens, accessor_id)
     for secret_hash in edit.tx.keys_where(Tables.one_time_tokens, "accessor", accessor_id):
         edit.tx.delete(Tables.one_time_tokens, secret_hash)
@@ -158,7 +158,7 @@ def _missing_role(edit: Edit, links: Iterable[ACLTokenRoleLink]) -> Rejected | N
 
 
 def _by_id(links: Iterable[ACLTokenRoleLink]) -> tuple[ACLTokenRoleLink, ...]:
-    """Each role once, by its id: its name may change."""
+    """Each role once, by its id, since its name may change."""
     return tuple(ACLTokenRoleLink(id=each) for each in dict.fromkeys(link.id for link in links))
 
 

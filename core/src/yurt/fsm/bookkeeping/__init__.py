@@ -1,1 +1,1 @@
-"""What follows from the rows that a command changes: counters of summaries and of deployments."""
+"""Derived changes of a command: counters of summaries and of deployments."""

@@ -1,4 +1,4 @@
-"""What a command adds to the progress of deployments: placed, healthy and unhealthy allocations of each group."""
+"""The effect of a command on deployments' progress: placed, healthy and unhealthy allocations by group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from yurt.structs.deployment import Deployment, DeploymentState
 
 
 class GroupProgress:
-    """What one command adds to a group's deployment state."""
+    """The effect of one command on a group's deployment state."""
 
     __slots__ = ("canaries", "healthy", "healthy_at", "placed", "placed_at", "unhealthy")
 
@@ -25,13 +25,13 @@ class GroupProgress:
 
 
 class DeploymentProgress:
-    """The progress that one command makes, by deployment and group."""
+    """The effect of one command on deployments, by deployment and group."""
 
     def __init__(self) -> None:
         self._by_group: dict[tuple[str, str], GroupProgress] = {}
 
     def note(self, before: Allocation | None, after: Allocation) -> None:
-        """An allocation of a deployment was placed, or its health changed."""
+        """Record a placement in a deployment, or a change of health."""
         is_new = before is None or before.deployment_id != after.deployment_id
         was = None if is_new or before is None or before.deployment_status is None else before.deployment_status.healthy
         health = after.deployment_status
@@ -52,7 +52,7 @@ class DeploymentProgress:
                 progress.healthy_at = max(progress.healthy_at, health.timestamp)
 
     def note_placed(self, group: Sequence[Allocation]) -> None:
-        """Allocations of one group of one deployment were placed; most plans place none with a health of its own."""
+        """Record placements in one group of a deployment; most plans place none with a health of its own."""
         first = group[0]
         plain = sum(1 for alloc in group if alloc.deployment_status is None)
         for alloc in group if plain < len(group) else (first,):
@@ -61,7 +61,7 @@ class DeploymentProgress:
             self._by_group[(first.deployment_id, first.task_group)].placed += plain - 1
 
     def changed(self, tx: Transaction, index: int) -> Iterator[Deployment]:
-        """Each deployment with one group's progress added; write each before the next is asked for."""
+        """Each deployment with one group's progress added; write each before requesting the next."""
         for (deployment_id, group), progress in self._by_group.items():
             assert progress.placed >= 0 and progress.unhealthy >= 0, "an allocation is placed, or found bad, once"
             assert progress.placed >= len(progress.canaries), "canaries are placed allocations"
@@ -96,7 +96,7 @@ def _progress_by(state: DeploymentState, progress: GroupProgress) -> int:
 
 
 def _with_new(known: tuple[str, ...], added: list[str]) -> tuple[str, ...]:
-    """The known ids and then those of the added ones that are new."""
+    """The known ids followed by the new ones among those added."""
     return (*known, *(one for one in added if one not in known)) if added else known
 
 

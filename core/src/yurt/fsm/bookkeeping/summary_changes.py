@@ -1,4 +1,4 @@
-"""What a command changes in the summaries of jobs: counts of allocations, queued placements and children.
+"""The effect of a command on job summaries: counts of allocations, queued placements and children.
 
 A summary counts the allocations that are in the table and belong to the present registration of the job. A job that
 was purged and registered again has another create index, and allocations of the older registration are not counted.
@@ -45,7 +45,7 @@ class SummaryChanges:
         """The create index of the job that a summary counts for; None without a summary."""
 
     def add(self, job: Job) -> None:
-        """Make sure that a job has a summary with all its groups."""
+        """Create a job's summary, with all its groups, if missing."""
         summary: JobSummary | None = self._tx.get(Tables.job_summaries, job.key)
         if summary is None:
             summary = JobSummary(job_id=job.id, namespace=job.namespace, create_index=job.create_index)
@@ -73,7 +73,7 @@ class SummaryChanges:
         self._tx.put(Tables.job_summaries, key, replace(summary, children=children, modify_index=self._index))
 
     def count(self, key: JobKey, alloc: Allocation, amount: int) -> None:
-        """Count allocations that agree with this one in job, group and client status."""
+        """Count allocations of one job, group and client status."""
         if alloc.job is None or alloc.job.create_index != self._registration(key):
             return
         counts = self._counts.setdefault(key, {})
@@ -81,11 +81,11 @@ class SummaryChanges:
         counts[cell] = counts.get(cell, 0) + amount
 
     def note_queued(self, key: JobKey, queued: Mapping[str, int]) -> None:
-        """An evaluation of the job left so many placements of each group queued."""
+        """Record the queued placements by group from the job's evaluation."""
         self._queued.setdefault(key, {}).update(queued)
 
     def write(self) -> None:
-        """Write each summary that changed once."""
+        """Write each changed summary once."""
         for key in {**dict.fromkeys(self._counts), **dict.fromkeys(self._queued)}:
             self._write(key)
 
@@ -116,7 +116,7 @@ class SummaryChanges:
         return self._registrations[key]
 
     def _children(self, job: Job) -> JobChildrenSummary | None:
-        """Children that are there already: a parent that was purged may be registered again."""
+        """Existing children: a purged parent may be registered again."""
         keys = self._tx.keys_where(Tables.jobs, "parent", job.key)
         if not keys and not job.is_template:
             return None

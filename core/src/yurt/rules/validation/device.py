@@ -16,7 +16,7 @@ ALTERNATIVES_MAX: Final = 16
 
 
 def device_problems(device: RequestedDevice, *, is_alternative: bool = False) -> Iterator[str]:
-    """What is wrong with one request."""
+    """The problems of one device request."""
     if not device.name:
         yield "device name must be given as one of: <type>, <vendor>/<type>, <vendor>/<type>/<name>"
     name = device.name[:64]

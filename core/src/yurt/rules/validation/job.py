@@ -1,4 +1,4 @@
-"""What a job must meet by itself, before anything is known of the cluster it goes to.
+"""Checks of a job that do not depend on the state of a cluster.
 
 Every rule is checked and all problems are told at once, in Nomad's form: "N error(s) occurred:" and a line for
 each, nested where a group or task is at fault. The job has its defaults filled in. The rules of groups are
@@ -45,7 +45,7 @@ def validate_job(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 class _Verdict(NamedTuple):
-    """What was found in a group of a job of some type; nothing else of the job matters to its groups."""
+    """The result for a group of a job type, independent of the rest of the job."""
 
     job_type: str
     group: TaskGroup
@@ -54,13 +54,13 @@ class _Verdict(NamedTuple):
 
 
 class _Verdicts:
-    """The last verdicts: jobs come in lots, and those of a lot often ask for the same; a job is planned, then run."""
+    """A cache of recent results: similar jobs arrive in batches, and each is planned before it runs."""
 
     def __init__(self) -> None:
         self._last: tuple[_Verdict, ...] = ()
 
     def of(self, job: Job, group: TaskGroup) -> _Verdict:
-        """What is wrong or doubtful in a group."""
+        """Errors and warnings of a group."""
         for known in self._last:
             if known.job_type == job.type and known.group == group:
                 return known
@@ -124,7 +124,7 @@ def _group_name_problems(groups: tuple[TaskGroup, ...]) -> Iterator[str]:
 
 
 def _kind_problems(job: Job) -> Iterator[str]:
-    """The type, and what only some types may have."""
+    """Problems of the type and of blocks that only some types permit."""
     if job.type == status.JOB_CORE:
         yield "job type cannot be core"
     elif job.type not in status.JOB_TYPES:
@@ -172,7 +172,7 @@ def _parameterized_problems(job: Job) -> Iterator[str]:
 
 
 def group_problems(job: Job, group: TaskGroup) -> Iterator[str]:
-    """What is wrong inside one group."""
+    """Problems inside one group."""
     yield from _gang_problems(job, group)
     if "\0" in group.name:
         yield "Task group name contains null character"
@@ -236,7 +236,7 @@ def _scaling_problems(group: TaskGroup) -> Iterator[str]:
 
 
 def _task_set_problems(group: TaskGroup) -> Iterator[str]:
-    """Names, leaders and lifecycles of the tasks together."""
+    """Problems of the group's tasks together: names, leaders and lifecycles."""
     for number, task in enumerate(group.tasks, start=1):
         if not task.name:
             yield f"Task {number} missing name"
@@ -249,7 +249,7 @@ def _task_set_problems(group: TaskGroup) -> Iterator[str]:
 
 
 def group_warnings(group: TaskGroup) -> Iterable[str]:
-    """What is allowed but probably not meant."""
+    """Valid but probably unintended settings."""
     update = group.update
     if update is not None and update.max_parallel > group.count > 1:
         yield (

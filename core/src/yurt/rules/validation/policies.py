@@ -25,7 +25,7 @@ RESCHEDULE_INTERVAL_MIN = 15 * NANOSECONDS
 
 
 def constraint_problems(constraints: Iterable[Constraint], what: str) -> Iterator[str]:
-    """What is wrong with constraints, each told with its number."""
+    """Problems of constraints, each with its number."""
     for number, constraint in enumerate(constraints, start=1):
         for text in _one_constraint(constraint):
             yield f"{what} {number} validation failed: {text}"
@@ -63,7 +63,7 @@ def _operand_problems(operand: str, value: str, what: str) -> Iterator[str]:
 
 
 def affinity_problems(affinities: tuple[Affinity, ...], what: str, job_type: str) -> Iterator[str]:
-    """What is wrong with affinities."""
+    """Problems of affinities."""
     if affinities and job_type in (status.JOB_SYSTEM, status.JOB_SYSBATCH):
         yield f"{job_type.capitalize()} jobs may not have an affinity block"
         return
@@ -88,7 +88,7 @@ def _one_affinity(affinity: Affinity) -> Iterator[str]:
 
 
 def spread_problems(spreads: tuple[Spread, ...], what: str, job_type: str) -> Iterator[str]:
-    """What is wrong with spreads."""
+    """Problems of spreads."""
     if spreads and job_type in (status.JOB_SYSTEM, status.JOB_SYSBATCH):
         yield f"{job_type.capitalize()} jobs may not have a spread block"
         return
@@ -113,7 +113,7 @@ def _one_spread(spread: Spread) -> Iterator[str]:
 
 
 def policy_problems(job: Job, group: TaskGroup) -> Iterator[str]:
-    """What is wrong with a group's restart, reschedule, update, migrate and disconnect blocks."""
+    """Problems of a group's restart, reschedule, update, migrate and disconnect blocks."""
     yield from restart_problems(group.restart_policy)
     yield from _reschedule_problems(job.type, group)
     yield from _update_problems(job.type, group)
@@ -122,7 +122,7 @@ def policy_problems(job: Job, group: TaskGroup) -> Iterator[str]:
 
 
 def restart_problems(policy: RestartPolicy) -> Iterator[str]:
-    """What is wrong with a restart policy."""
+    """Problems of a restart policy."""
     if policy.mode not in ("fail", "delay"):
         yield f'Unsupported restart mode: "{policy.mode[:64]}"'
     if policy.attempts < 0 or policy.delay < 0:
@@ -178,7 +178,7 @@ def _reschedule_interval_problems(policy: ReschedulePolicy) -> Iterator[str]:
 
 
 def _reschedule_time(policy: ReschedulePolicy) -> int:
-    """How long all attempts of a limited policy take, nanoseconds."""
+    """The total duration of all attempts of a limited policy, nanoseconds."""
     if policy.delay_function not in ("exponential", "fibonacci"):
         return policy.attempts * policy.delay
     total, delay, before, done = 0, int(policy.delay), 0, 0

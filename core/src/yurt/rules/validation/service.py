@@ -28,7 +28,7 @@ MULTI_ACCESS = ("multi-node-reader-only", "multi-node-single-writer", "multi-nod
 
 
 def network_problems(group: TaskGroup) -> Iterator[str]:
-    """What is wrong with a group's network, and with the ports of its tasks."""
+    """Problems of a group's network, and of its tasks' ports."""
     if len(group.networks) > 1:
         yield "Only a single network block can be specified per group"
     for network in group.networks:
@@ -70,7 +70,7 @@ def _one_port(port: Port) -> Iterator[str]:
 
 
 def volume_problems(group: TaskGroup) -> Iterator[str]:
-    """What is wrong with the volumes that a group requests."""
+    """Problems of a group's volume requests."""
     has_canaries = group.update is not None and group.update.canary > 0
     for name, volume in sorted(group.volumes.items()):
         problems: list[str] = []
@@ -100,7 +100,7 @@ def volume_problems(group: TaskGroup) -> Iterator[str]:
 
 
 def service_problems(group: TaskGroup) -> Iterator[str]:
-    """What is wrong with the services of a group and of its tasks."""
+    """Problems of the services of a group and its tasks."""
     labels = {port.label for network in group.networks for port in (*network.reserved_ports, *network.dynamic_ports)}
     named: list[str] = []
     for owner in (None, *group.tasks):
@@ -116,7 +116,7 @@ def service_problems(group: TaskGroup) -> Iterator[str]:
 
 
 def provider_problems(group: TaskGroup, providers: Collection[str]) -> Iterator[str]:
-    """Services of a group and its tasks whose provider is none that there is; `providers` are those of nodes."""
+    """Services of a group and its tasks with an unknown provider; `providers` are those of nodes."""
     owned = [(f"Service[{each.name[:64]}]", each) for each in group.services]
     owned += [(f"Task {task.name} Service[{each.name[:64]}]", each) for task in group.tasks for each in task.services]
     for place, service in owned:

@@ -27,7 +27,7 @@ TASK_DEPTH = 1
 
 
 def task_problems(job: Job, group: TaskGroup, task: Task) -> Iterator[str]:
-    """What is wrong inside one task."""
+    """Problems inside one task."""
     yield from _basic_problems(group, task)
     yield from _resource_problems(task.resources)
     yield from constraint_problems(task.constraints, "Constraint")
@@ -245,7 +245,7 @@ def _signal_doubts(task: Task) -> Iterator[str]:
 
 
 def task_warnings(group: TaskGroup, task: Task) -> Iterator[str]:
-    """What is allowed but probably not meant."""
+    """Valid but probably unintended settings."""
     yield from task_no_effects(group, task)
     yield from (f"{what} is not available in this version: it will not start" for what in not_available(group, task))
     yield from constraint_doubts(task.constraints)

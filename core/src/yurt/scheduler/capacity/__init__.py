@@ -1,1 +1,1 @@
-"""What an allocation takes of a node and of limits beside the nodes, and what plans leave free."""
+"""The resources of allocations on nodes and under cluster-wide limits, and those left by plans in flight."""

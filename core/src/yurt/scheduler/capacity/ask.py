@@ -1,4 +1,4 @@
-"""What one allocation of a group asks of a node, and what the node grants it."""
+"""The resources that one allocation of a group requests, and those that a node grants."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ CLAIMED = "conflicting claims for host volume with single-writer"
 
 
 class NodeGrant(NamedTuple):
-    """What an allocation was given, and what that takes of the node."""
+    """The resources granted to an allocation, and their usage of the node."""
 
     resources: AllocatedResources
     usage: Usage
 
 
 class NearCoreShortage(NamedTuple):
-    """A task that must have its cores near its devices, and how many are free there when its turn comes."""
+    """A task that requires cores near its devices, and how many of these are free for it."""
 
     task: str
     asked: int
@@ -39,7 +39,7 @@ class NearCoreShortage(NamedTuple):
 
 
 class GroupAsk:
-    """A group's ask. `plain` is granted as it is when nothing exclusive (ports, cores, devices) is asked."""
+    """A group's request. `plain` is its grant on any node when nothing exclusive (ports, cores, devices) is asked."""
 
     def __init__(self, group: TaskGroup, *, with_memory_max: bool) -> None:
         self.group = group
@@ -68,11 +68,11 @@ class GroupAsk:
 
     @property
     def is_exclusive(self) -> bool:
-        """True when a node must be asked for particular ports, cores or devices."""
+        """Whether particular ports, cores or devices must be assigned on a node."""
         return self.has_ports or self.cores > 0 or bool(self.devices or self.volumes)
 
     def grant(self, node: Node, held: Held, *, salt: int) -> NodeGrant | str:
-        """What the node gives, or the exhausted dimension."""
+        """The node's grant, or the exhausted dimension."""
         if not self.is_exclusive:
             return self.plain
         resources = self.plain.resources
@@ -108,7 +108,7 @@ class GroupAsk:
         return 0.0 if granted is None else granted[1]
 
     def cpu_of_cores(self, mhz: int) -> int:
-        """The MHz that reserved cores come to where each has so many; tasks that never run together share."""
+        """The MHz of reserved cores, by node; tasks that never run concurrently share."""
         shares = {
             task.name: mhz * task.resources.cores if task.resources.cores else task.resources.cpu
             for task in self.group.tasks
@@ -119,12 +119,12 @@ class GroupAsk:
         return usage_of_resources(AllocatedResources(tasks=tasks), self.group).cpu - self.plain.usage.cpu
 
     def note_topology(self, is_told: bool) -> None:
-        """Devices of some nodes tell where they are: nodes where they lie together suit the group better."""
+        """Record that some nodes have a device topology: nodes with adjacent devices then suit the group better."""
         if is_told and any(wants_topology(device) for _, device in self.devices):
             self.has_device_affinities = True
 
     def _give_cores(self, tasks: dict[str, AllocatedTaskResources], node: Node, free: list[int]) -> bool:
-        """Give each task its cores, those near its devices first; False when it requires such and there are too few."""
+        """Assign cores to each task, those near its devices first; false when required ones are missing."""
         per_core = mhz_of_core(node)
         for task in self.group.tasks:
             if task.resources.cores:
@@ -140,7 +140,7 @@ class GroupAsk:
         return True
 
     def short_near_devices(self, node: Node, held: Held) -> tuple[NearCoreShortage, ...]:
-        """The tasks that would get too few cores near their devices, on a node with enough of both."""
+        """The tasks short of cores near their devices, on a node with sufficient cores and devices."""
         granted = grant_devices(node, held.devices, self.devices)
         if granted is None or not self.devices:
             return ()
@@ -158,6 +158,6 @@ class GroupAsk:
 
 
 def mhz_of_core(node: Node) -> int:
-    """What one of a node's cores counts for."""
+    """The MHz of one core of a node."""
     cpu = node.node_resources.cpu
     return cpu.cpu_shares // max(1, cpu.total_cpu_cores or len(cpu.reservable_cpu_cores))

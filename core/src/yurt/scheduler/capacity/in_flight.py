@@ -1,4 +1,4 @@
-"""Plans in flight: plans that were accepted but are not stored yet, laid over a state.
+"""In-flight plans: accepted but not yet stored, added to a state.
 
 Only the usage that the plans add to nodes is laid over: it is the only way in which one job's plan can invalidate
 another's. Schedulers of other jobs and the plan check read nothing else of a job. A stop frees nothing until the
@@ -29,7 +29,7 @@ _Amounts = list[tuple[Usage, list[int] | IntArray]]
 
 
 def with_plans(snapshot: Snapshot, plans: Iterable[Plan]) -> Snapshot:
-    """The snapshot with the usage of the plans' placements and updates; what is stored already counts once."""
+    """The snapshot plus the usage of the plans' placements and updates; stored ones are not counted twice."""
     columns, ahead = snapshot.columns, list(snapshot.ahead)
     for plan in plans:
         takers = takers_of(snapshot, plan)
@@ -49,7 +49,7 @@ FEW = 8
 
 
 class InFlightPlans:
-    """Plans that are being written, each of which is stored whole or not at all, and the state with them laid over.
+    """Plans being written, each stored completely or not at all, and the state that includes them.
 
     The view of one state grows with each plan that is added. When the state moves on, what the plans take together is
     laid over the new one: as a sum by row, kept from one state to the next, for whatever takes nothing exclusive.
@@ -65,7 +65,7 @@ class InFlightPlans:
         return len(self._plans)
 
     def add(self, state: Snapshot, plans: Sequence[Plan]) -> None:
-        """Further plans are on their way, made and checked on the view of `state`."""
+        """Add plans made and checked on the view of `state`."""
         view = self.view(state)
         for plan in plans:
             self._plans[id(plan)] = plan
@@ -74,14 +74,14 @@ class InFlightPlans:
         self._state, self._view = state, with_plans(view, plans) if is_small else None
 
     def remove(self, plans: Iterable[Plan]) -> None:
-        """These plans are stored, or never will be."""
+        """Remove plans that are stored or were abandoned."""
         for plan in plans:
             if self._plans.pop(id(plan), None) is not None:
                 self._taken.remove(plan)
                 self._state = self._view = None
 
     def view(self, state: Snapshot) -> Snapshot:
-        """The state with all that is on its way.
+        """The state including all plans in flight.
 
         Without plans none is kept: where nothing more is placed, all rows of an old state would stay in memory.
         """
@@ -94,7 +94,7 @@ class InFlightPlans:
         return self._view
 
     def _stored(self, state: Snapshot) -> list[Plan]:
-        """The plans that the state holds already: they are stored in the order in which they were added."""
+        """The plans that the state contains; they are stored in the order in which they were added."""
         return list(takewhile(partial(_is_stored, state), filter(attrgetter("placements"), self._plans.values())))
 
     def _laid_over(self, state: Snapshot) -> Snapshot:
@@ -107,7 +107,7 @@ class InFlightPlans:
 
 
 class _InFlightUsage:
-    """What plans take together, as sums by row; unknown while one of them takes more than amounts."""
+    """The total usage of plans as sums by row; unknown while one of them uses more than amounts."""
 
     def __init__(self) -> None:
         self._sums: IntArray = np.zeros((0, 0), np.int64)
@@ -136,7 +136,7 @@ class _InFlightUsage:
             self._count(part[1], -1)
 
     def _count(self, amounts: _Amounts, sign: int) -> None:
-        """Add what a plan takes, or take it away."""
+        """Add or subtract a plan's usage."""
         for usage, rows in amounts:
             taken = np.array(usage.amounts, np.int64) * sign
             if isinstance(rows, list):
@@ -150,7 +150,7 @@ class _InFlightUsage:
                 self._uses[number] += sign
 
     def over(self, state: Snapshot) -> Columns | None:
-        """The state's columns with the sums, or None when they do not tell all."""
+        """The state's columns plus the sums, or None when the sums are incomplete."""
         if self._others:
             return None
         if state.columns.rows is not self._rows:
@@ -158,7 +158,7 @@ class _InFlightUsage:
         return state.columns.plus(self._sums, [number for number, uses in self._uses.items() if uses])
 
     def _begin(self, state: Snapshot) -> None:
-        """Nodes came or went, so rows may have moved: sum up anew."""
+        """Sum up again: nodes were added or removed, so rows may have moved."""
         columns = state.columns
         self._rows, self._sums = columns.rows, np.zeros(columns.used.shape, np.int64)
         plans = [part[0] for part in self._parts.values()]
@@ -169,7 +169,7 @@ class _InFlightUsage:
 
 
 def _amounts(state: Snapshot, plan: Plan) -> _Amounts | None:
-    """What a plan takes and on which rows; None when that does not say all."""
+    """The amounts and rows of a plan; None when it also uses exclusive resources."""
     row_of = state.columns.rows.get
     takers = takers_of(state, plan)
     if any(usage.is_exclusive for usage, _ in takers) or any(update.resources is not None for update in plan.in_place):
@@ -179,12 +179,12 @@ def _amounts(state: Snapshot, plan: Plan) -> _Amounts | None:
 
 
 def _is_stored(state: Snapshot, plan: Plan) -> bool:
-    """Whether the state holds the plan already, as its placements tell."""
+    """Whether the state contains the plan, judged by its placements."""
     return plan.placements[0].id in state.allocs
 
 
 def takers_of(snapshot: Snapshot, plan: Plan) -> Takers:
-    """Who takes what, unless the plan is stored already: it is so as a whole or not at all."""
+    """The usage by allocation, unless the plan is stored, which holds for all of it or none."""
     found: Takers = []
     allocs, placements = snapshot.allocs, plan.placements
     if not placements or (placements[0].id in allocs and placements[-1].id in allocs):

@@ -1,4 +1,4 @@
-"""Limits beside the nodes: what allocations may take together, whatever room the nodes have.
+"""Limits beside the nodes: quotas on allocations that apply whatever the nodes' capacity.
 
 A quota of a namespace, or licences, are such limits. The scheduler asks for the limits of a job once for an attempt,
 and each of them before every placement; the plan applier asks again on the newest state. Limits are pure: they are made
@@ -18,19 +18,19 @@ from yurt.structs.job import Job
 
 
 class Limit(Protocol):
-    """What is left of one limit, while a plan is made."""
+    """The rest of one limit during planning."""
 
     @property
     def name(self) -> str:
-        """The quota's name, equal names being one quota; what waits for it is tried again when some of it is freed."""
+        """The quota's name, which identifies it; evaluations blocked on it retry when some of it is freed."""
         ...
 
     def lacking(self, usage: Usage) -> Sequence[str]:
-        """How one more allocation would exceed it: "memory exhausted (512 needed, 300 left)"; nothing when it fits."""
+        """How one more allocation would exceed it: "memory exhausted (512 needed, 300 left)"; empty when it fits."""
         ...
 
     def take(self, usage: Usage, sign: int = 1) -> None:
-        """An allocation is placed, or with `sign` -1 given back."""
+        """Count a placement, or with `sign` -1 remove it."""
         ...
 
 
@@ -38,12 +38,12 @@ LimitsOf = Callable[[Snapshot, Job], Sequence[Limit]]
 
 
 def no_limits(snapshot: Snapshot, job: Job) -> Sequence[Limit]:
-    """Every job may take what it finds."""
+    """The default: no limits on any job."""
     return ()
 
 
 def limits_now(limits: LimitsOf, snapshot: Snapshot, job: Job) -> Sequence[Limit]:
-    """The limits of a job, less what the plans ahead of the state take of them."""
+    """The limits of a job, reduced by plans in flight."""
     asked = tuple(limits(snapshot, job))
     for plan in snapshot.ahead if asked else ():
         other = snapshot.jobs.get((plan.namespace, plan.job_id))
@@ -56,7 +56,7 @@ def limits_now(limits: LimitsOf, snapshot: Snapshot, job: Job) -> Sequence[Limit
 
 
 def exceeded(limits: Iterable[Limit], usage: Usage) -> tuple[str, tuple[str, ...]] | None:
-    """The first limit that one more allocation would exceed, and how."""
+    """The first limit that one more allocation would exceed, and by which dimension."""
     for limit in limits:
         dimensions = tuple(limit.lacking(usage))
         if dimensions:
@@ -71,7 +71,7 @@ def take(limits: Iterable[Limit], usage: Usage, sign: int = 1) -> None:
 
 
 class LimitCheck:
-    """Checks the placements of one attempt against the limits of its job; `current` is what is left of them."""
+    """Checks the placements of one attempt against its job's limits; `current` is what is left."""
 
     def __init__(self, make: Callable[[], Sequence[Limit]]) -> None:
         self._make = make
@@ -80,11 +80,11 @@ class LimitCheck:
         """The name of the limit that refused a placement last; empty for none."""
 
     def restart(self) -> None:
-        """Nothing is placed any more."""
+        """Start again without placements."""
         self.current = self._make()
 
     def refuses(self, usage: Usage, given_back: Usage | None = None) -> tuple[str, ...]:
-        """How one more usage would exceed a limit once another one is given back; nothing when it fits."""
+        """How one more usage would exceed a limit after another one is freed; empty when it fits."""
         if given_back is not None:
             take(self.current, given_back, -1)
         found = exceeded(self.current, usage)
@@ -96,5 +96,5 @@ class LimitCheck:
         return found[1]
 
     def take(self, usage: Usage, sign: int = 1) -> None:
-        """Count a placement, or with `sign` -1 what it replaces."""
+        """Count a placement, or with `sign` -1 the usage it replaces."""
         take(self.current, usage, sign)

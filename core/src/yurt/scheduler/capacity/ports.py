@@ -1,4 +1,4 @@
-"""Ports: which address a port goes to, which static ports are free, which dynamic ones are given."""
+"""Ports: chooses addresses, checks static ports, assigns dynamic ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RESERVED_CACHE = 4096
 
 
 class PortGrant(NamedTuple):
-    """Networks as given, by task ("" for the group's), and the group's port mappings."""
+    """Granted networks by task ("" for the group's), and the group's port mappings."""
 
     shared: tuple[NetworkResource, ...]
     ports: tuple[PortMapping, ...]
@@ -27,7 +27,7 @@ class PortGrant(NamedTuple):
 
 
 class _Offer:
-    """Ports of one node while they are handed out."""
+    """A node's ports during assignment."""
 
     def __init__(self, node: Node, taken: Mapping[str, int], salt: int) -> None:
         self.node = node
@@ -42,7 +42,7 @@ class _Offer:
         return None if network is None else _address_of(network)
 
     def bits(self, address: str) -> int:
-        """The ports of an address that are not free: taken, or kept on all of the node or on a network there."""
+        """The unavailable ports of an address: used, or reserved on the node or the network."""
         kept = self.reserved
         for network in self.node.host_networks.values():
             if network.reserved_ports and _address_of(network) == address:
@@ -53,7 +53,7 @@ class _Offer:
         self.taken[address] = self.taken.get(address, 0) | 1 << port
 
     def dynamic(self, address: str) -> int | None:
-        """A free port of the node's dynamic range: some random tries, then the first free one."""
+        """A free port of the node's dynamic range: a few random attempts, then the first free one."""
         low = max(1, self.node.node_resources.min_dynamic_port)
         high = min(PORT_MAX, self.node.node_resources.max_dynamic_port)
         if high < low:
@@ -69,12 +69,12 @@ class _Offer:
 
 
 def has_ports(group: TaskGroup) -> bool:
-    """Whether a group asks for networks at all."""
+    """Whether a group requests networks."""
     return bool(group.networks) or any(task.resources.networks for task in group.tasks)
 
 
 def grant_ports(node: Node, taken: Mapping[str, int], group: TaskGroup, *, salt: int) -> PortGrant | str:
-    """The group's ports on a node, or why it cannot have them."""
+    """The group's ports on a node, or why they are unavailable."""
     offer = _Offer(node, taken, salt)
     shared, mappings = [], []
     for network in group.networks:
@@ -94,7 +94,7 @@ def grant_ports(node: Node, taken: Mapping[str, int], group: TaskGroup, *, salt:
 
 
 class PortProblem(NamedTuple):
-    """A port that a node cannot give: `kind` is static, dynamic or host_network; `value` is that of a static one."""
+    """A port unavailable on a node: `kind` is static, dynamic or host_network; `value` is that of a static one."""
 
     kind: str
     text: str
@@ -103,7 +103,7 @@ class PortProblem(NamedTuple):
 
 
 def port_problems(node: Node, taken: Mapping[str, int], group: TaskGroup) -> tuple[PortProblem, ...]:
-    """Every port that the node cannot give, each looked at after the others took theirs."""
+    """Every port unavailable on the node, each checked after the others were assigned."""
     offer = _Offer(node, taken, 0)
     found: list[PortProblem] = []
     networks = [*group.networks, *(network for task in group.tasks for network in task.resources.networks)]
@@ -179,7 +179,7 @@ def _mapping(port: Port, value: int, address: str) -> PortMapping:
 
 
 def default_address(node: Node) -> str | None:
-    """The address that ports without a named host network get."""
+    """The address of ports without a named host network."""
     return next((n.ip or n.cidr.split("/")[0] for n in _host_networks(node) if n.ip or n.cidr), None)
 
 
@@ -194,7 +194,7 @@ def _host_networks(node: Node) -> Iterable[NetworkResource]:
 
 @lru_cache(maxsize=RESERVED_CACHE)
 def reserved_bits(ranges: str) -> int:
-    """A set of ports written as "22,80,8500-8600" as bits; what does not parse is left out."""
+    """A set of ports such as "22,80,8500-8600" as bits; unparsable parts are ignored."""
     bits = 0
     for part in ranges.split(","):
         low, _, high = part.strip().partition("-")

@@ -20,7 +20,7 @@ MAX_ALLOCS = "max allocations exceeded"
 
 
 class ClusterView:
-    """Mutable for the time of one attempt; the snapshot stays as it is."""
+    """The mutable view of one attempt; the snapshot does not change."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.snapshot = snapshot
@@ -39,7 +39,7 @@ class ClusterView:
         """Grows with every change of what is used."""
 
     def usage_of(self, alloc: Allocation) -> Usage:
-        """What an allocation takes; computed once for all that share their resources, which the snapshot keeps."""
+        """The usage of an allocation; cached in the snapshot for equal resources."""
         key = (id(alloc.allocated_resources), id(alloc.job), alloc.task_group)
         known = self._usages.get(key)
         if known is None:
@@ -48,7 +48,7 @@ class ClusterView:
 
     @property
     def used(self) -> IntArray:
-        """What is used on all rows; read it anew after a change."""
+        """The usage of all rows; call again after a change."""
         if self._used is None:
             if not self._touched:
                 return self.columns.used
@@ -57,7 +57,7 @@ class ClusterView:
         return self._used
 
     def look(self) -> IntArray:
-        """As `used`, for one look: rows that changed are still told one by one afterwards."""
+        """As `used` for a single read: `changed_rows` still reports the same rows afterwards."""
         if self._used is not None or not self._touched:
             return self.used
         found = self.columns.used.copy(order="F")
@@ -65,14 +65,14 @@ class ClusterView:
         return found
 
     def changed_rows(self) -> list[int]:
-        """The rows on which the plan changes what is used."""
+        """The rows whose usage the plan changes."""
         if self._used is None:
             return list(self._touched)
         changed: list[int] = np.flatnonzero((self._used != self.columns.used).any(axis=1)).tolist()
         return changed
 
     def used_on(self, row: int) -> list[int]:
-        """What is used on one row."""
+        """The usage of one row."""
         if self._used is not None:
             amounts: list[int] = self._used[row].tolist()
             return amounts
@@ -80,7 +80,7 @@ class ClusterView:
         return self.columns.used_on(row) if touched is None else touched
 
     def offered_on(self, row: int) -> list[int]:
-        """What one row offers."""
+        """The capacity of one row."""
         found = self._offers.get(row)
         if found is None:
             found = self._offers[row] = self.offered[row].tolist()
@@ -95,19 +95,19 @@ class ClusterView:
         return self.columns.rows.get(node_id)
 
     def held(self, row: int) -> Held:
-        """What is held exclusively on a node."""
+        """The exclusive resources in use on a node."""
         node_id = self.rows.ids[row]
         found = self._held.get(node_id)
         return self.columns.held.get(node_id, NOTHING_HELD) if found is None else found
 
     def release(self, alloc: Allocation) -> None:
-        """The plan stops an allocation: what it uses becomes free for the plan."""
+        """Free an allocation's resources: the plan stops it."""
         if is_using(alloc) and alloc.id not in self._released:
             self._released.add(alloc.id)
             self._count(alloc, -1)
 
     def restore(self, alloc: Allocation) -> None:
-        """The plan stops an allocation no longer."""
+        """Undo `release`."""
         if alloc.id in self._released:
             self._released.remove(alloc.id)
             self._count(alloc, 1)
@@ -117,7 +117,7 @@ class ClusterView:
         return alloc_id in self._released
 
     def take(self, row: int, usage: Usage, *, sign: int = 1) -> None:
-        """A placement on a row (or with `sign` -1 its end)."""
+        """Add a placement on a row (or with `sign` -1 remove it)."""
         self.generation += 1
         used = self.used_on(row) if self._used is None else self._used[row]
         used[CPU] += sign * usage.cpu
@@ -131,7 +131,7 @@ class ClusterView:
             self._held[self.rows.ids[row]] = with_usage(self.held(row), usage, sign)
 
     def take_rows(self, rows: IntArray, usage: Usage) -> None:
-        """Placements of nothing exclusive, one for each time that a row is named."""
+        """Add placements without exclusive resources, one for each occurrence of a row."""
         assert not usage.is_exclusive
         self.generation += 1
         rows, numbers = tally(rows)
@@ -140,7 +140,7 @@ class ClusterView:
         self._used[rows] += numbers[:, None] * np.array(usage.amounts, np.int64)
 
     def exhausted(self, row: int, usage: Usage) -> list[str]:
-        """The dimensions in which a usage does not fit on a row."""
+        """The dimensions in which a usage exceeds a row's free capacity."""
         used, offered, asked = self.used_on(row), self.offered_on(row), usage.amounts
         found = [name for column, name in DIMENSIONS if used[column] + asked[column] > offered[column]]
         if 0 < offered[ALLOCS] < used[ALLOCS] + 1:
@@ -154,7 +154,7 @@ class ClusterView:
 
 
 def has_memory_max(snapshot: Snapshot, job: Job) -> bool:
-    """Whether memory oversubscription is on for the job's node pool."""
+    """Whether the job's node pool has memory oversubscription."""
     pool = snapshot.node_pools.get(job.node_pool)
     if pool is not None and pool.scheduler_configuration is not None:
         override = pool.scheduler_configuration.memory_oversubscription_enabled
@@ -164,7 +164,7 @@ def has_memory_max(snapshot: Snapshot, job: Job) -> bool:
 
 
 def is_spread_algorithm(snapshot: Snapshot, job: Job) -> bool:
-    """Whether nodes are filled evenly instead of one after another in the job's node pool."""
+    """Whether the job's node pool spreads usage over nodes instead of bin packing."""
     pool = snapshot.node_pools.get(job.node_pool)
     override = (
         pool.scheduler_configuration.scheduler_algorithm if pool is not None and pool.scheduler_configuration else ""

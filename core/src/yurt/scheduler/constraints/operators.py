@@ -1,4 +1,4 @@
-"""Constraint operators on resolved values (docs/explanation/feasibility.md). A side that did not resolve is None.
+"""Constraint operators on resolved values (docs/explanation/feasibility.md). An unresolved side is None.
 
 A value that cannot be parsed makes the constraint false, never an error: registration refuses such constraints, and a
 node's attribute may hold anything.
@@ -20,7 +20,7 @@ DISTINCT_PROPERTY = "distinct_property"
 
 
 def holds(operand: str, left: str | None, right: str | None) -> bool:
-    """Whether `left operand right`; an unknown operand never holds."""
+    """Whether `left operand right` holds; false for an unknown operand."""
     if operand in ("=", "==", "is"):
         return left is not None and right is not None and left == right
     if operand in ("!=", "not"):
@@ -36,7 +36,7 @@ def holds(operand: str, left: str | None, right: str | None) -> bool:
 
 
 def answers(operand: str, right: str, lefts: Sequence[str | None]) -> list[bool]:
-    """The same as `holds` for many left sides, in their order; equal ones are compared once."""
+    """`holds` for many left sides, in their order; equal values are compared once."""
     pattern = compiled(right) if operand == "regexp" else None
     if pattern is not None:
         return pattern.search_all(lefts)
@@ -58,13 +58,13 @@ def _is_ordered(operand: str) -> Callable[[str, str], bool]:
 
 
 def _integer(text: str) -> int | None:
-    """A number of 64 bits."""
+    """A 64-bit integer."""
     found = int(text) if _INTEGER.fullmatch(text) else None
     return found if found is not None and -(1 << 63) <= found < 1 << 63 else None
 
 
 def _number(text: str) -> float | None:
-    """A decimal number, not too large for a float; or `inf`, `infinity` (with a sign or without), `nan`."""
+    """A decimal number within a float's range; or `inf`, `infinity` (with or without a sign), `nan`."""
     if _SPECIAL.fullmatch(text):
         return float(text)
     found = float(text) if _DECIMAL.fullmatch(text) else None

@@ -1,4 +1,4 @@
-"""What `${...}` means on a node (docs/explanation/feasibility.md)."""
+"""Resolves `${...}` on a node (docs/explanation/feasibility.md)."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ FIELDS: Final = {
 
 
 def is_unique(target: str) -> bool:
-    """True when the answer differs between nodes of one computed class."""
+    """Whether the value differs between nodes of one computed class."""
     return target.startswith(_UNIQUE_PREFIXES)
 
 
 def resolve(target: str, node: Node) -> str | None:
-    """A literal as it is, an interpolation by the node; None when it does not resolve."""
+    """The value of a literal or an interpolation on a node; None when it does not resolve."""
     if not target.startswith("${"):
         return target
     if not target.endswith("}"):
@@ -40,7 +40,7 @@ def resolve(target: str, node: Node) -> str | None:
 
 
 def resolve_all(target: str, nodes: Iterable[Node]) -> list[str | None]:
-    """The same as `resolve` for many nodes."""
+    """`resolve` for many nodes."""
     name = target[2:-1] if target.startswith("${") and target.endswith("}") else ""
     key = name[5:]
     if name.startswith("attr."):

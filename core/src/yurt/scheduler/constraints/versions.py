@@ -21,7 +21,7 @@ _DIGITS_MAX = 18
 
 
 class ParsedVersion(NamedTuple):
-    """Numeric parts without trailing zeros beyond the third, and the pre-release text."""
+    """Numeric parts, without trailing zeros after the third, and the pre-release text."""
 
     parts: tuple[int, ...]
     prerelease: str
@@ -30,7 +30,7 @@ class ParsedVersion(NamedTuple):
 
     @property
     def order(self) -> tuple[tuple[int, ...], tuple[tuple[int, int, str], ...]]:
-        """Compares as versions do: a release after all of its pre-releases."""
+        """Compares versions: a release sorts after all of its pre-releases."""
         if not self.prerelease:
             return self.parts, ((2, 0, ""),)
         pieces = self.prerelease.split(".")
@@ -41,7 +41,7 @@ class ParsedVersion(NamedTuple):
 
 
 def is_version_within(version: str, constraints: str, *, strict: bool) -> bool:
-    """Whether a version meets all of the comma-separated constraints."""
+    """Whether a version satisfies all comma-separated constraints."""
     found, wanted = _version(version.strip(), strict), _constraints(constraints, strict)
     return (
         found is not None and wanted is not None and all(_meets(found, op, than, strict=strict) for op, than in wanted)
@@ -49,7 +49,7 @@ def is_version_within(version: str, constraints: str, *, strict: bool) -> bool:
 
 
 def is_constraint(text: str, *, strict: bool) -> bool:
-    """Whether a text can be read as comma-separated constraints."""
+    """Whether a text is valid as comma-separated constraints."""
     return _constraints(text, strict) is not None
 
 
@@ -96,7 +96,7 @@ def _meets(found: ParsedVersion, operand: str, than: ParsedVersion, *, strict: b
 
 
 def _is_close(found: ParsedVersion, than: ParsedVersion, *, strict: bool) -> bool:
-    """Whether only the last written part is above the constraint's; what is less exact than it is not."""
+    """Whether only the last specified part exceeds the constraint's; a less precise version does not match."""
     kept = than.given - 1
     if than.prerelease and not found.prerelease and not strict:
         return False

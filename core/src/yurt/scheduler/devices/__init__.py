@@ -1,1 +1,1 @@
-"""Devices of a node: attributes, topology, bookings, and what a node can offer to a request."""
+"""Devices of a node: attributes, topology, bookings, and offers for a request."""

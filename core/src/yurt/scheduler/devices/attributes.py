@@ -1,4 +1,4 @@
-"""Values of devices: attributes with units, and whether a constraint holds for an instance.
+"""Device attributes with units, and whether an instance meets a constraint.
 
 An instance has the attributes of its group and its own, which win. Quantities are compared in one unit: bytes, hertz,
 watts, bytes a second. Those of different kinds, or with a unit and without one, are neither equal nor in any order.
@@ -51,20 +51,20 @@ def attribute_of(kind: NodeDeviceResource, instance: NodeDevice | None, name: st
 
 
 def text_of(kind: NodeDeviceResource, instance: NodeDevice | None, name: str) -> str | None:
-    """An attribute as a text with its unit."""
+    """An attribute as text with its unit."""
     attribute = attribute_of(kind, instance, name)
     return None if attribute is None else _text(attribute)
 
 
 def number_of(kind: NodeDeviceResource, instance: NodeDevice | None, name: str) -> float | None:
-    """An attribute as a number in the base of its unit: bytes for sizes."""
+    """An attribute as a number in its base unit: bytes for sizes."""
     text = text_of(kind, instance, name)
     found = None if text is None else _quantity(text)
     return None if found is None else found[1]
 
 
 def meets(operand: str, kind: NodeDeviceResource, left: str, right: str, instance: NodeDevice | None = None) -> bool:
-    """Whether a condition holds for an instance; for its group without one."""
+    """Whether an instance, or without one its group, meets a condition."""
     one, other = _resolve(left, kind, instance), _resolve(right, kind, instance)
     if one is not None and other is not None and operand in _COMPARED:
         first, second = _quantity(one), _quantity(other)
@@ -76,7 +76,7 @@ def meets(operand: str, kind: NodeDeviceResource, left: str, right: str, instanc
 
 
 def admits(kind: NodeDeviceResource, instance: NodeDevice, constraints: Iterable[Constraint]) -> bool:
-    """Whether the instance may be given under these constraints; one on ids names the instances themselves."""
+    """Whether an instance is permitted by these constraints; constraints on ids select instances directly."""
     for constraint in constraints:
         if not meets(constraint.operand, kind, constraint.l_target, constraint.r_target, instance):
             return False
@@ -112,7 +112,7 @@ def _text(attribute: Attribute) -> str | None:
 
 
 def _quantity(text: str) -> tuple[str, float] | None:
-    """What is measured, and how much: ("B", 1024.0) for `1 KiB`."""
+    """Dimension and amount: ("B", 1024.0) for `1 KiB`."""
     match = _QUANTITY.fullmatch(text.strip())
     found = None if match is None else _UNITS.get(match[2]) or _UNITS.get(match[2].lower())
     return None if match is None or found is None else (found[0], float(match[1]) * found[1])

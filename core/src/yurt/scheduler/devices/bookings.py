@@ -1,4 +1,4 @@
-"""Bookings of devices: who holds them whole, and how much of shared ones is taken.
+"""Bookings of devices: whole ones and shares.
 
 A device is held whole by one, or shared in one mode by several. Shares add up to no more than the device has: memory
 without what its driver keeps, and 100 percent of its compute. Each share is an instance of its own, with the id
@@ -20,7 +20,7 @@ SHARES_MAX = 48
 
 
 class Share(NamedTuple):
-    """What one share books."""
+    """The amounts booked by one share."""
 
     number: str
     mode: str
@@ -29,33 +29,33 @@ class Share(NamedTuple):
 
 
 class Booked(NamedTuple):
-    """What is taken of one device."""
+    """The bookings of one device."""
 
     is_whole: bool = False
     shares: tuple[Share, ...] = ()
 
     @property
     def is_free(self) -> bool:
-        """Nobody has any of it."""
+        """Whether the device has no bookings."""
         return not self.is_whole and not self.shares
 
     @property
     def memory_mb(self) -> int:
-        """MiB that shares book."""
+        """MiB booked by shares."""
         return sum(share.memory_mb for share in self.shares)
 
     @property
     def compute(self) -> int:
-        """Percent that shares book."""
+        """Percent booked by shares."""
         return sum(share.compute for share in self.shares)
 
     @property
     def modes(self) -> set[str]:
-        """How it is shared: one mode, or none."""
+        """The sharing modes in use: one or none."""
         return {share.mode for share in self.shares}
 
     def next_number(self) -> str:
-        """A number that no share of the device has."""
+        """An unused share number of the device."""
         known = {share.number for share in self.shares}
         return next(text for number in range(len(known) + 1) if (text := str(number)) not in known)
 
@@ -64,12 +64,12 @@ NOTHING = Booked()
 
 
 def instance_key(kind: NodeDeviceResource, instance: str) -> str:
-    """How the whole instance is written among what is held."""
+    """The key of a whole instance in the exclusive resources."""
     return f"{kind.vendor}/{kind.type}/{kind.name}/{instance}"
 
 
 def bookings(held: Iterable[str]) -> dict[str, Booked]:
-    """What is taken, by the key of the device."""
+    """The bookings by device key."""
     found: dict[str, Booked] = {}
     for key in held:
         device, share = parted(key)
@@ -81,7 +81,7 @@ def bookings(held: Iterable[str]) -> dict[str, Booked]:
 
 
 def parted(key: str) -> tuple[str, Share | None]:
-    """The device of a key, and its share when it is one."""
+    """The device of a key, and its share if it is one."""
     parts = key.rsplit("|", 3)
     device, mark, number = parts[0].rpartition(SHARE_MARK)
     if len(parts) != 4 or not mark or not parts[2].isdigit() or not parts[3].isdigit():
@@ -90,19 +90,19 @@ def parted(key: str) -> tuple[str, Share | None]:
 
 
 def capacity_mb(kind: NodeDeviceResource, instance: NodeDevice) -> int:
-    """MiB of a device that can be booked; 0 when it is not known."""
+    """Bookable MiB of a device; 0 when unknown."""
     total, kept = (number_of(kind, instance, name) for name in ("memory", "memory_reserved"))
     mib = 1 << 20
     return max(0, int(((total or 0.0) - (kept or 0.0)) // mib))
 
 
 def modes_of(kind: NodeDeviceResource, instance: NodeDevice) -> frozenset[str]:
-    """The ways in which a device can be shared."""
+    """The sharing modes of a device."""
     return frozenset(part.strip() for part in (text_of(kind, instance, "sharing") or "").split(",") if part.strip())
 
 
 def overbooked(node: Node, held: Iterable[str], coming: Iterable[str]) -> str:
-    """Why the devices that `coming` is on are given too often, or nothing; `held` holds them too."""
+    """Why the devices of the usage `coming` are overbooked, or empty; `held` includes it."""
     wanted = {parted(key)[0] for key in coming}
     if not wanted:
         return ""

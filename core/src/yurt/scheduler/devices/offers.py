@@ -1,4 +1,4 @@
-"""Devices: which instances a node can give for what a group's tasks ask, and how well they suit it.
+"""Device offers: the instances a node can give to a group's requests, with their affinity scores.
 
 A request is met by instances of one kind where one kind has enough, else by several kinds, when its name leaves the
 model open. Kinds are taken in the order of the request's affinities, then whole devices before parts of split ones,
@@ -50,14 +50,14 @@ REQUESTS_KEPT = 256
 
 
 class DeviceGrant(NamedTuple):
-    """Instances for one task."""
+    """Instances granted to one task."""
 
     task: str
     device: AllocatedDeviceResource
 
 
 class DeviceItem(NamedTuple):
-    """One instance of a node; `key` is how it is held, `is_part` tells the parts of split devices."""
+    """One instance of a node; `key` identifies its booking, `is_part` marks the parts of split devices."""
 
     number: int
     kind_number: int
@@ -68,7 +68,7 @@ class DeviceItem(NamedTuple):
 
 
 class KindChoice(NamedTuple):
-    """The instances of one kind that a request may be given, and how well the kind suits it."""
+    """The permitted instances of one kind for a request, and the kind's affinity score."""
 
     number: int
     mask: int
@@ -77,7 +77,7 @@ class KindChoice(NamedTuple):
 
 
 class Rack:
-    """A node's devices as they are, whoever holds them; made once for a node."""
+    """A node's devices regardless of bookings; built once per node."""
 
     def __init__(self, devices: tuple[NodeDeviceResource, ...]) -> None:
         self.devices = devices
@@ -95,7 +95,7 @@ class Rack:
         self._kinds: dict[RequestedDevice, list[KindChoice]] = {}
 
     def kinds(self, request: RequestedDevice) -> list[KindChoice]:
-        """The kinds that match the request, in the order of the node."""
+        """The kinds that match the request, in the node's order."""
         found = self._kinds.get(request)
         if found is None:
             if len(self._kinds) >= REQUESTS_KEPT:
@@ -112,7 +112,7 @@ class Rack:
         return found
 
     def matching(self, request: RequestedDevice) -> list[DeviceItem]:
-        """The healthy instances that the request may be given, taken or not."""
+        """The healthy instances permitted for the request, booked or not."""
         found = self._matching.get(request)
         if found is None:
             if len(self._matching) >= REQUESTS_KEPT:
@@ -143,7 +143,7 @@ def rack_of(node: Node) -> Rack:
 
 
 class DeviceOffer(NamedTuple):
-    """What a request gets: the grants, what it takes, how well it suits."""
+    """The grants for a request, their bookings and the score."""
 
     devices: tuple[AllocatedDeviceResource, ...]
     taken: tuple[tuple[str, Booked], ...]
@@ -152,7 +152,7 @@ class DeviceOffer(NamedTuple):
 
 
 class Stock:
-    """A node's devices and what is taken of them, while requests are met one after another."""
+    """A node's devices and their bookings, while requests are met one after another."""
 
     def __init__(self, node: Node, held: Iterable[str]) -> None:
         self.rack = rack_of(node)
@@ -161,11 +161,11 @@ class Stock:
         self.booked = bookings(held)
 
     def of(self, item: DeviceItem) -> Booked:
-        """What is taken of an instance."""
+        """The bookings of an instance."""
         return self.booked.get(item.key, NOTHING)
 
     def is_free(self, item: DeviceItem) -> bool:
-        """Nobody has any of it, and it is well."""
+        """Whether an instance is healthy and has no bookings."""
         return item.instance.healthy and self.of(item).is_free
 
     def free(self) -> int:
@@ -174,22 +174,22 @@ class Stock:
         return self.rack.healthy & ~mask_of(numbers[key] for key in self.booked if key in numbers)
 
     def matching(self, request: RequestedDevice) -> list[DeviceItem]:
-        """The healthy instances that the request may be given, taken or not."""
+        """The healthy instances permitted for the request, booked or not."""
         return self.rack.matching(request)
 
     def take(self, offer: DeviceOffer) -> None:
-        """What follows finds the offer's instances taken."""
+        """Book the offer's instances for the requests that follow."""
         self.booked.update(offer.taken)
 
 
 def has_devices(node: Node, requests: Iterable[RequestedDevice]) -> bool:
-    """Whether the node could meet each request, were all of its devices free."""
+    """Whether the node could meet each request if all of its devices were free."""
     stock = Stock(node, ())
     return all(find_offer(stock, request) is not None for request in requests)
 
 
 def looks_at_instances(request: RequestedDevice) -> bool:
-    """Whether nodes of one class may answer differently, for their instances differ."""
+    """Whether nodes of one class may differ in their answers, because their instances differ."""
     topology = request.topology
     if request.share or (topology is not None and REQUIRE in (topology.nvlink, topology.numa)):
         return True
@@ -200,13 +200,13 @@ def looks_at_instances(request: RequestedDevice) -> bool:
 
 
 def wants_topology(request: RequestedDevice) -> bool:
-    """Whether it matters on which node its devices lie together."""
+    """Whether the adjacency of a node's devices affects the choice of the node."""
     several = request.count > 1 and not request.all_of_node and not request.share
     return several or any(wants_topology(other) for other in request.first_available)
 
 
 def has_topology(nodes: Iterable[Node]) -> bool:
-    """Whether any device tells where it is."""
+    """Whether any device reports its location."""
     kinds = (kind for node in nodes for kind in node.node_resources.devices)
     return any(PLACES & each.attributes.keys() for kind in kinds for each in kind.instances)
 
@@ -214,7 +214,7 @@ def has_topology(nodes: Iterable[Node]) -> bool:
 def grant_devices(
     node: Node, taken: Iterable[str], requests: Sequence[tuple[str, RequestedDevice]]
 ) -> tuple[tuple[DeviceGrant, ...], float] | None:
-    """Free instances for every (task, request) and how well they suit, or None when some request finds none.
+    """Free instances for every (task, request) with a score, or None when a request cannot be met.
 
     The requests are met in their order; when that fails other orders are tried, for one may have taken the only
     instance that another can use.
@@ -236,7 +236,7 @@ def grant_devices(
 
 
 def _score(requests: Sequence[tuple[str, RequestedDevice]], offers: Sequence[DeviceOffer]) -> float:
-    """The mean of how far affinities are met and how near the devices are."""
+    """The mean of affinity and adjacency scores."""
     total = sum(abs(affinity.weight) for _, request in requests for affinity in request.affinities)
     parts = [sum(offer.matched for offer in offers) / total] if total else []
     parts += [score for offer in offers for score in offer.scores]
@@ -244,7 +244,7 @@ def _score(requests: Sequence[tuple[str, RequestedDevice]], offers: Sequence[Dev
 
 
 def find_offer(stock: Stock, request: RequestedDevice) -> DeviceOffer | None:
-    """What the node can give for a request now."""
+    """The node's present offer for a request."""
     choices = request.first_available
     for at, choice in enumerate(choices):
         offer = find_offer(stock, choice)
@@ -263,12 +263,12 @@ def find_offer(stock: Stock, request: RequestedDevice) -> DeviceOffer | None:
 
 
 def matched_weight(kind: NodeDeviceResource, request: RequestedDevice) -> float:
-    """The sum of the weights of the affinities that a kind of device meets."""
+    """The total weight of the affinities that a kind of device meets."""
     return float(sum(a.weight for a in request.affinities if meets(a.operand, kind, a.l_target, a.r_target)))
 
 
 def is_named(kind: NodeDeviceResource, name: str) -> bool:
-    """Whether a request by `type`, `vendor/type` or `vendor/type/name` means this kind."""
+    """Whether a request by `type`, `vendor/type` or `vendor/type/name` matches this kind."""
     parts = name.split("/", 2)
     if len(parts) == 1:
         return kind.type == parts[0]
@@ -278,7 +278,7 @@ def is_named(kind: NodeDeviceResource, name: str) -> bool:
 
 
 def wish_of(request: RequestedDevice) -> TopologyRequest:
-    """How the request's devices shall lie together."""
+    """The adjacency that the request asks of its devices."""
     topology = request.topology or DeviceTopology()
     return TopologyRequest(max(0, request.count), topology.nvlink or PREFER, topology.numa or PREFER)
 
@@ -319,7 +319,7 @@ def _all(stock: Stock, found: list[DeviceItem]) -> DeviceOffer | None:
 
 
 def _part(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> DeviceOffer | None:
-    """MIG instances: the smallest that have the memory, on the card of which most is in use."""
+    """MIG instances: the smallest with sufficient memory, on the most used card."""
     free_of: dict[str, int] = {}
     usable = []
     for item in found:
@@ -364,7 +364,7 @@ def _given(stock: Stock, chosen: int, matched: float, wish: TopologyRequest) -> 
 
 
 def room_for_share(stock: Stock, request: RequestedDevice, item: DeviceItem) -> tuple[int, int] | None:
-    """MiB and percent that shares of the request's mode may still book of an instance; None when it is not for them."""
+    """MiB and percent of an instance still bookable by shares of this mode; None when it cannot be shared so."""
     booked = stock.of(item)
     if item.is_part or booked.is_whole or request.share not in modes_of(item.kind, item.instance):
         return None
@@ -401,7 +401,7 @@ def _shares(stock: Stock, request: RequestedDevice, found: list[DeviceItem]) -> 
 
 
 def _cards_for(stock: Stock, request: RequestedDevice, items: list[DeviceItem]) -> list[DeviceItem] | None:
-    """Cards with room for one share each: shared ones with the least to spare first, then free ones."""
+    """Cards with capacity for one share each: shared ones with the least remaining capacity first, then free ones."""
     fitting = []
     for item in items:
         room = room_for_share(stock, request, item)
@@ -420,7 +420,7 @@ def _cards_for(stock: Stock, request: RequestedDevice, items: list[DeviceItem]) 
 
 
 def near_cores(node: Node, devices: Iterable[AllocatedDeviceResource]) -> frozenset[int]:
-    """The cores that are near devices, as the devices tell."""
+    """The cores near the devices, as the devices report."""
     wanted = {device_of(each) for device in devices for each in device.device_ids}
     found: set[int] = set()
     for kind in node.node_resources.devices if wanted else ():

@@ -1,4 +1,4 @@
-"""Topology: which of a node's free devices belong together.
+"""Device topology: which of a node's free devices are adjacent.
 
 A node's devices, their NVLink connections, NUMA nodes and distances are a `Layout`. `choose` finds the set that is best
 for the task and then leaves most behind: fewest pairs that NVLink does not join, fewest NUMA nodes, most links,
@@ -34,7 +34,7 @@ Matrix = tuple[tuple[int, ...], ...]
 
 
 class TopologyRequest(NamedTuple):
-    """How many devices, and how near to each other."""
+    """The number of devices, and their required or preferred adjacency."""
 
     number: int
     nvlink: str = PREFER
@@ -42,7 +42,7 @@ class TopologyRequest(NamedTuple):
 
 
 class Layout:
-    """Devices of one node; equal ones are shared by all nodes that are built alike."""
+    """The topology of one node's devices; shared by all equal nodes."""
 
     def __init__(self, numa: tuple[int, ...], links: Matrix, distances: Matrix) -> None:
         self.numa = numa
@@ -56,7 +56,7 @@ class Layout:
         self.known: dict[tuple[int, int, TopologyRequest], int | None] = {}
 
     def cost(self, chosen: Sequence[int], free: int, wish: TopologyRequest) -> Cost:
-        """What is bad about a set; the smallest is the best."""
+        """The cost of a set; lower is better."""
         apart = joined = ways = 0
         for at, one in enumerate(chosen):
             links, distances = self.links[one], self.distances[one]
@@ -70,7 +70,7 @@ class Layout:
         return (apart, nodes, -joined, ways, -self.wholeness(free & ~mask_of(chosen)))
 
     def wholeness(self, free: int) -> int:
-        """How large the groups are that are free: the sum of the squares, by NUMA node and by NVLink island."""
+        """The fragmentation measure of free devices: the sum of squared sizes, by NUMA node and by NVLink island."""
         nodes: dict[int, int] = {}
         islands: dict[int, int] = {}
         for one in members(free):
@@ -79,7 +79,7 @@ class Layout:
         return sum(n * n for n in nodes.values()) + sum(n * n for n in islands.values())
 
     def is_allowed(self, chosen: Sequence[int], wish: TopologyRequest) -> bool:
-        """Whether a set meets what is required."""
+        """Whether a set meets the requirement."""
         if wish.numa == REQUIRE and len({self.numa[one] for one in chosen}) > 1:
             return False
         if wish.nvlink != REQUIRE:
@@ -87,7 +87,7 @@ class Layout:
         return all(self.links[one][other] for at, one in enumerate(chosen) for other in chosen[at + 1 :])
 
     def quality(self, chosen: Sequence[int], wish: TopologyRequest) -> float:
-        """1 for a set as near together as can be, 0 for one without anything in common."""
+        """1 for the closest possible set, 0 for one without any adjacency."""
         parts = []
         pairs = len(chosen) * (len(chosen) - 1) // 2
         if pairs and wish.nvlink != IGNORE:
@@ -98,7 +98,7 @@ class Layout:
 
 
 def choose(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> int | None:
-    """The best set of so many allowed devices; None when none is as required. `free` holds all that are free."""
+    """The best set of this size of allowed devices; None when none meets the request. `free` are all free devices."""
     key = (allowed, free, wish)
     if key not in layout.known:
         if len(layout.known) >= KEPT_MAX:
@@ -116,7 +116,7 @@ def mask_of(chosen: Iterable[int]) -> int:
 
 
 def members(mask: int) -> list[int]:
-    """The devices of a mask, in order."""
+    """The devices of a mask, in ascending order."""
     return [one for one in range(mask.bit_length()) if mask >> one & 1]
 
 
@@ -139,7 +139,7 @@ def _search(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> i
 
 
 def _sets(classes: Sequence[Sequence[int]], count: int) -> Iterator[tuple[int, ...]]:
-    """Sets that differ in how many they have of each class; of a class the first ones are taken."""
+    """Sets that differ in their number from each class; within a class the first devices are used."""
     if not classes:
         if not count:
             yield ()
@@ -152,7 +152,7 @@ def _sets(classes: Sequence[Sequence[int]], count: int) -> Iterator[tuple[int, .
 
 
 def _vectors(classes: Sequence[Sequence[int]], count: int) -> int:
-    """How many sets `_sets` gives."""
+    """The number of sets from `_sets`."""
     ways = [1] + [0] * count
     for group in classes:
         ways = [sum(ways[max(0, total - len(group)) : total + 1]) for total in range(count + 1)]
@@ -160,7 +160,7 @@ def _vectors(classes: Sequence[Sequence[int]], count: int) -> int:
 
 
 def _greedy(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> int | None:
-    """From each device on, always the one that costs least; the best of these sets."""
+    """Greedy search: from each device, add the cheapest one repeatedly; returns the best set."""
     pool = members(allowed)
     best: Candidate | None = None
     for first in pool:
@@ -178,7 +178,7 @@ def _greedy(layout: Layout, allowed: int, free: int, wish: TopologyRequest) -> i
 
 
 def _islands(links: Matrix) -> tuple[int, ...]:
-    """For each device the number of its NVLink island."""
+    """The number of each device's NVLink island."""
     found = list(range(len(links)))
     for one, row in enumerate(links):
         for other, count in enumerate(row):
@@ -189,7 +189,7 @@ def _islands(links: Matrix) -> tuple[int, ...]:
 
 
 def _classes(layout: Layout) -> tuple[tuple[int, ...], ...]:
-    """Devices that nothing tells apart, together."""
+    """Groups of devices with equal topology."""
     classes: list[list[int]] = []
     for one in range(layout.size):
         group = next((group for group in classes if _is_same(layout, group[0], one)), None)
@@ -218,7 +218,7 @@ _layouts: dict[tuple[tuple[int, ...], Matrix, Matrix], Layout] = {}
 
 
 def layout_of(devices: tuple[NodeDeviceResource, ...]) -> Layout:
-    """The layout of all instances of a node, in the order of its groups."""
+    """The topology of all instances of a node, in the order of its groups."""
     key = _key([(kind, instance) for kind in devices for instance in kind.instances])
     layout = _layouts.get(key)
     if layout is None:
@@ -262,5 +262,5 @@ def _words(text: str | None) -> list[str]:
 
 
 def _pairs(text: str | None) -> dict[str, str]:
-    """`a=1,b=2`."""
+    """Parses `a=1,b=2`."""
     return {name: value for name, _, value in (word.rpartition("=") for word in _words(text)) if name}

@@ -1,4 +1,4 @@
-"""Explanations: why an allocation is on its node, why a group is not placed, and the least change that would place it.
+"""Explanations: why an allocation is on its node, why a group is unplaced, and the smallest change that would help.
 
 `why` and `why_not` are the entry points. Nothing that places imports this package.
 """

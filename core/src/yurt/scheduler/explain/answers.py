@@ -1,4 +1,4 @@
-"""Explanations: why a job's allocations are where they are, or are not placed, and the least that would change it.
+"""Explanations: why a job's allocations are on their nodes or unplaced, and the smallest change that would help.
 
 Nothing here is part of placing. An explanation runs an attempt on the state as it is (`dry_runs`), keeps what it looked
 at, and asks of every node all that stands in the way (`blockers`) and what the least change is (`nearest`,
@@ -45,14 +45,14 @@ OF_EVERY_NODE = (JOB_SYSTEM, JOB_SYSBATCH)
 
 
 def why_not(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: LimitsOf = no_limits) -> JobExplanation:
-    """What registering the job (or evaluating it again as it is) would place, and why not the rest."""
+    """What registering the job (or evaluating it again) would place, and why the rest would stay unplaced."""
     dry_runs = DryRuns(snapshot, job, now=now, seed=seed, limits=limits)
     groups = tuple(_explained(dry_runs, dry_runs.unchanged, group) for group in job.task_groups)
     return JobExplanation(namespace=job.namespace, job_id=job.id, index=snapshot.index, groups=groups)
 
 
 def why(snapshot: Snapshot, alloc: Allocation, *, seed: int) -> AllocationExplanation:
-    """Why an allocation is on its node: the scores it was placed by, and how the other nodes look now without it."""
+    """Why an allocation is on its node: its scores at placement, and a present ranking without it."""
     metrics = alloc.metrics
     evaluation = snapshot.evals.get(alloc.eval_id)
     scores = _scores(snapshot, metrics.score_meta_data, alloc.node_id) if metrics is not None else ()
@@ -81,7 +81,7 @@ def why(snapshot: Snapshot, alloc: Allocation, *, seed: int) -> AllocationExplan
 
 
 def _explained(dry_runs: DryRuns, dry_run: DryRun, group: TaskGroup) -> GroupExplanation:
-    """What a trial did with a group, and why not more."""
+    """A dry run's result for a group, and why no more was placed."""
     attempt, name = dry_run.attempt, group.name
     running, placed, unplaced = dry_run.running(name), dry_run.placed(name), dry_run.unplaced(name)
     found = count_differences(attempt, group)
@@ -108,7 +108,7 @@ def _explained(dry_runs: DryRuns, dry_run: DryRun, group: TaskGroup) -> GroupExp
 
 
 def _again(snapshot: Snapshot, alloc: Allocation, seed: int) -> GroupExplanation | None:
-    """How the nodes look now for an allocation that still is, as if it were not."""
+    """A present ranking for an existing allocation, as if it were absent."""
     job = alloc.job
     group = job.group(alloc.task_group) if job is not None else None
     if job is None or group is None or alloc.client_status in CLIENT_TERMINAL:
@@ -137,7 +137,7 @@ def _again(snapshot: Snapshot, alloc: Allocation, seed: int) -> GroupExplanation
 
 
 def _note_of_own(snapshot: Snapshot, blockers: NodeBlockers, node_id: str) -> Iterator[str]:
-    """Why an allocation's own node would not take it again, if it would not."""
+    """Why an allocation's own node would refuse it now, if it would."""
     row = blockers.view.row(node_id)
     if row is not None and node_id in snapshot.nodes and blockers.count[row]:
         miss = near_miss(blockers, row)
@@ -153,7 +153,7 @@ def _with_blockers(
     only: BoolArray | None,
     quota: tuple[str, ...] = (),
 ) -> GroupExplanation:
-    """The explanation with what is in the way on the nodes, or on some `only`, and the least change."""
+    """The explanation with the problems of the nodes, or of `only` some, and the smallest change."""
     metric = failure or blockers.placer.failure()
     nodes = blockers.nodes if only is None else blockers.nodes & only
     found = nearest(blockers, nodes & (blockers.count > 0))
@@ -177,7 +177,7 @@ def _limit(text: str, blockers: NodeBlockers, free: BoolArray) -> Blocker:
 
 
 def _blockers(blockers: NodeBlockers, nodes: BoolArray) -> list[Blocker]:
-    """Every problem with its number of nodes; those of nodes in reach first, the most frequent first."""
+    """Every problem with its number of nodes; reachable nodes first, then by frequency."""
     problems = split_by_requirement(blockers)
     number = sum((problem.mask.astype(np.int64) for problem in problems), np.zeros(len(nodes), np.int64))
     found = []
@@ -198,7 +198,7 @@ def _is_outside(problem: NodeProblem) -> bool:
 
 
 def _notes(attempt: FinishedAttempt, group: TaskGroup, wanted: int) -> Iterator[str]:
-    """What else there is to know about what is not placed."""
+    """Further notes on unplaced allocations."""
     job = attempt.context.job
     assert job is not None
     if job.stop:
@@ -212,7 +212,7 @@ def _notes(attempt: FinishedAttempt, group: TaskGroup, wanted: int) -> Iterator[
 
 
 def _notes_of_whole(attempt: FinishedGeneric, group: TaskGroup) -> Iterator[str]:
-    """What is not placed for others do not find room."""
+    """Allocations that are unplaced because others of their gang are."""
     if group.name in attempt.broken:
         yield f"gang: {attempt.broken[group.name].gang}, so none of them is placed"
     elif attempt.context.job is not None and attempt.context.job.all_at_once and attempt.draft.failed:
@@ -225,7 +225,7 @@ def _notes_of_whole(attempt: FinishedGeneric, group: TaskGroup) -> Iterator[str]
 
 
 def _note_of_victims(number: int) -> tuple[str, ...]:
-    """What the explanation takes for free, if anything."""
+    """Which capacity the explanation assumes to be free, if any."""
     if not number:
         return ()
     who = "1 less important allocation that may be preempted uses"
@@ -235,13 +235,13 @@ def _note_of_victims(number: int) -> tuple[str, ...]:
 
 
 def _quota(attempt: FinishedAttempt, group: str) -> tuple[str, ...]:
-    """How one more allocation of the group would exceed a limit beside the nodes."""
+    """How one more allocation of the group would exceed a quota."""
     failed = attempt.draft.failed.get(group)
     return () if failed is None else tuple(f"quota {attempt.limit_reached}: {text}" for text in failed.quota_exhausted)
 
 
 def _open_rows(attempt: FinishedAttempt, group: str) -> BoolArray | None:
-    """For a system job the nodes that have no allocation of the group; None for all."""
+    """For a system job the nodes without an allocation of the group; None for all."""
     if attempt.kind != "system" or not attempt.draft.failed:
         return None
     mask = np.zeros(len(attempt.view.offered), np.bool_)
@@ -270,7 +270,7 @@ def _scores(snapshot: Snapshot, metas: Sequence[NodeScoreMeta], chosen: str) -> 
 
 
 def _ranked_now(snapshot: Snapshot, blockers: NodeBlockers, chosen: str) -> tuple[NodeScore, ...]:
-    """The chosen node, whether it would take one more or not, and the best of the others that would."""
+    """The chosen node, feasible or not, and the best of the others that would take one more."""
     row, ranker = blockers.view.row(chosen), blockers.placer.ranker
     if row is None or chosen not in snapshot.nodes:
         return ()
@@ -296,7 +296,7 @@ def _summary(alloc: Allocation, scores: Sequence[NodeScore]) -> str:
 
 
 def _choice(alloc: Allocation, metrics: AllocationMetric) -> str:
-    """Of which nodes its node was chosen; a system job has no choice."""
+    """The candidates for its node; a system job has none."""
     node, number = alloc.node_name or alloc.node_id[:8], metrics.nodes_evaluated
     ruled_out = metrics.nodes_filtered + metrics.nodes_exhausted
     without = f", {ruled_out} of them ruled out" if ruled_out else ""

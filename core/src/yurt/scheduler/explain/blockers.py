@@ -1,4 +1,4 @@
-"""All that keeps one more allocation of a group off each node, not only the first reason.
+"""All reasons why each node refuses one more allocation of a group, not only the first.
 
 A problem is a mask over the rows with a text. Ports, cores and devices are asked of every node, one after another,
 which only explanations do. Allocations of the group that run on a node (`own`) shrink together with the group, so a
@@ -36,7 +36,7 @@ _KINDS = {
 
 
 class NodeProblem(NamedTuple):
-    """Something that blocks the rows of `mask`; `subject` is the constraint, if it is one."""
+    """A problem on the rows of `mask`; `subject` is the constraint, if it is one."""
 
     kind: str
     text: str
@@ -45,7 +45,7 @@ class NodeProblem(NamedTuple):
 
 
 class ExclusiveUse(NamedTuple):
-    """What one node says about ports, cores and devices."""
+    """One node's answer for ports, cores and devices."""
 
     cores_free: int
     per_core: int
@@ -55,10 +55,10 @@ class ExclusiveUse(NamedTuple):
 
 
 class NodeBlockers:
-    """All problems of a group on all nodes, after the plan that its placer made."""
+    """All problems of a group on all nodes, after its placer's plan."""
 
     def __init__(self, placer: GroupPlacer, staying: Iterable[int] = ()) -> None:
-        """`staying`: the row of each allocation of the group that would not shrink with it."""
+        """`staying`: the row of each allocation of the group whose request would not shrink with it."""
         self.placer = placer
         self.view = placer.view
         self.rows = placer.view.rows
@@ -81,7 +81,7 @@ class NodeBlockers:
             self.count += problem.mask
 
     def short(self, column: int) -> IntArray:
-        """How much of an amount each row lacks, besides what the cores that it lacks come to; 0 or less for none."""
+        """Each row's shortage of an amount, beyond the MHz of missing cores; 0 or less for none."""
         asked: Any = self.asked_cpu - self._with_cores if column == CPU else self.asked[column]
         missing: IntArray = self.view.used[:, column] + asked - self.view.offered[:, column]
         return missing
@@ -96,7 +96,7 @@ class NodeBlockers:
         return [problem for problem in found if problem.mask.any()]
 
     def _outside(self) -> list[NodeProblem]:
-        """Nodes that are not candidates at all."""
+        """Nodes that are not candidates."""
         rows, job = self.rows, self.placer.job
         wanted = np.array([is_in(name, job.datacenters) for name in rows.datacenters.values] or [False])
         in_dc = wanted[rows.offered[:, DATACENTER]]
@@ -177,7 +177,7 @@ class NodeBlockers:
 
 
 def _states(node: Node) -> list[tuple[str, str]]:
-    """Why a node takes no new allocations."""
+    """Why a node accepts no allocations."""
     found: list[tuple[str, str]] = []
     if node.status != NODE_READY:
         found.append(("status", node.status))
@@ -189,7 +189,7 @@ def _states(node: Node) -> list[tuple[str, str]]:
 
 
 def cpu_with_cores(placer: GroupPlacer, per_core: int) -> int:
-    """The MHz of one allocation on a node whose cores are worth so much."""
+    """The MHz of one allocation on a node with this core speed."""
     group, plain = placer.group, placer.ask.plain.resources
     tasks = dict(plain.tasks)
     for task in group.tasks:

@@ -1,4 +1,4 @@
-"""Search for a change that places allocations: grow the smallest change until it does, then minimize it.
+"""Search for a change that places allocations: grow the smallest change until it succeeds, then minimize it.
 
 Capacity for one more allocation places none where all of a job or many of a group must run together, or where another
 group of the job takes it first. So the search adds the smallest change for one more allocation, again and again. When
@@ -32,7 +32,7 @@ TRIED_ALLOCATIONS = 200_000
 
 
 def with_places(dry_runs: DryRuns, made: GroupExplanation) -> GroupExplanation:
-    """The explanation with what is really needed of its least change, and how many allocations that places."""
+    """The explanation with a verified smallest change, and how many allocations it places."""
     change, group = made.smallest_change, dry_runs.job.group(made.name)
     if change is None or group is None:
         return made
@@ -40,7 +40,7 @@ def with_places(dry_runs: DryRuns, made: GroupExplanation) -> GroupExplanation:
 
 
 class _ChangeSearch:
-    """The change of one group, which attempts are made with."""
+    """The change of one group, tested by attempts."""
 
     def __init__(self, dry_runs: DryRuns, made: GroupExplanation, group: TaskGroup) -> None:
         self._dry_runs = dry_runs
@@ -48,7 +48,7 @@ class _ChangeSearch:
         self._group = group
 
     def search(self, first: SmallestChange) -> SmallestChange:
-        """The change grown until it places some, or as it was when it never does."""
+        """The change, grown until it places some allocations; unchanged when it never does."""
         change = first
         for number in range(ROUNDS_MAX):
             if number == LEAP_AFTER and (far := self._leap(change)) is not None:
@@ -63,7 +63,7 @@ class _ChangeSearch:
         return first
 
     def _leap(self, change: SmallestChange) -> SmallestChange | None:
-        """A change that places the gang, its numbers having been as far as they go; None when not even those do."""
+        """A change that places the gang, from numbers at their limits; None when even these do not suffice."""
         edits = change.edits
         for _ in range(LEAPS_MAX):
             edits = tuple(_farthest(self._group, edits))
@@ -77,7 +77,7 @@ class _ChangeSearch:
         return None
 
     def _reduced(self, change: SmallestChange, dry_run: DryRun) -> SmallestChange:
-        """The smallest that places some of the group and leaves no other group less room than the change does."""
+        """The smallest change that places some of the group without taking capacity from other groups."""
         waiting = self._others_waiting(dry_run)
 
         def is_sufficient(edits: Edits) -> bool:
@@ -93,7 +93,7 @@ class _ChangeSearch:
         return replace(change, places=self._places(dry_run), is_proved=minimizer.is_proved)
 
     def _on_its_node(self, change: SmallestChange, dry_run: DryRun) -> SmallestChange:
-        """The change with the first node that takes more than it did."""
+        """The change restricted to the first node that took more than in the unchanged dry run."""
         taken = Counter(placement.node_id for placement in self._dry_runs.unchanged.placed(self._made.name))
         for placement in dry_run.placed(self._made.name):
             if not taken[placement.node_id]:
@@ -106,14 +106,14 @@ class _ChangeSearch:
         return self._dry_runs.run(edits, group=self._made.name)
 
     def _places(self, dry_run: DryRun) -> int:
-        """How many more of the group a trial placed than the job as it is does."""
+        """How many more of the group a dry run placed than without a change."""
         name, before = self._made.name, self._dry_runs.unchanged
         if self._dry_runs.job.type in (JOB_SYSTEM, JOB_SYSBATCH):
             return max(0, dry_run.served(name) - before.served(name))
         return max(0, before.unplaced(name) - dry_run.unplaced(name))
 
     def _others_waiting(self, dry_run: DryRun) -> int:
-        """How many allocations of the job's other groups found no room."""
+        """How many allocations of the job's other groups were unplaced."""
         return sum(dry_run.unplaced(group.name) for group in self._dry_runs.job.task_groups if group is not self._group)
 
 
@@ -122,7 +122,7 @@ def _with_edits(change: SmallestChange, edits: Edits) -> SmallestChange:
 
 
 def _farthest(group: TaskGroup, edits: Edits) -> Iterator[Edit]:
-    """The edits with their numbers as far as they go."""
+    """The edits with their numbers at their limits."""
     kinds = {edit.kind for edit in edits}
     for kind in ("cpu", "memory"):
         if kind in kinds:
@@ -138,7 +138,7 @@ def _farthest(group: TaskGroup, edits: Edits) -> Iterator[Edit]:
 
 
 def _lowest(group: TaskGroup, kind: str) -> Iterator[Edit]:
-    """An amount lowered in all tasks, the smallest first: they are the first to get theirs back."""
+    """An amount lowered in all tasks, the smallest first, since these are restored first."""
     amounts = {task.name: (amount_of(task, kind), least_of(task, kind)) for task in group.tasks}
     for name, (amount, least) in sorted(amounts.items(), key=lambda entry: (entry[1][0], entry[0])):
         if amount > least:

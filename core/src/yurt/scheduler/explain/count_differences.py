@@ -39,14 +39,14 @@ from yurt.structs.status import (
 
 
 class CountDifference(NamedTuple):
-    """So many are missing for this reason; less than 0: so many are there beside those that are wanted."""
+    """How many are missing for a reason; negative for those beyond the desired count."""
 
     number: int
     text: str
 
 
 def count_differences(attempt: FinishedAttempt, group: TaskGroup) -> list[CountDifference]:
-    """All of a group; none of one that is not wanted any more."""
+    """All differences of a group; none for an unwanted group."""
     job = attempt.context.job
     if job is None or job.stop or group.count <= 0:
         return []
@@ -55,7 +55,7 @@ def count_differences(attempt: FinishedAttempt, group: TaskGroup) -> list[CountD
 
 
 def _of_system(attempt: FinishedSystem, group: TaskGroup) -> Iterator[CountDifference]:
-    """A system job wants one on every node that can have it, so that nothing of it waits."""
+    """A system job wants one allocation per eligible node, so none of it waits."""
     done = attempt.done.get(group.name, 0)
     if done:
         yield CountDifference(done, _number(done, "has ended and is not run again", "have ended and are not run again"))
@@ -70,7 +70,7 @@ def _old(number: int) -> CountDifference:
 
 
 class _GroupDifferences:
-    """One group of an attempt that was made."""
+    """One group of a finished attempt."""
 
     def __init__(self, attempt: FinishedGeneric, group: TaskGroup) -> None:
         self._attempt = attempt
@@ -84,7 +84,7 @@ class _GroupDifferences:
         self._canaries = self._canary_ids()
 
     def find(self) -> Iterator[CountDifference]:
-        """What is there beside those that are wanted, what has ended, what waits."""
+        """Find allocations beyond the count, ended ones and waiting ones."""
         missing = self._group.count - len(self._running) - len(self._places)
         for difference in (*self._beside(), *self._not_replaced()):
             missing -= difference.number
@@ -113,12 +113,12 @@ class _GroupDifferences:
         )
 
     def _deployment(self) -> Deployment | None:
-        """The deployment of the version, if it knows the group."""
+        """The deployment of the version, if it includes the group."""
         deployment = self._attempt.version_deployment
         return deployment if deployment is not None and self._group.name in deployment.task_groups else None
 
     def _canary_ids(self) -> frozenset[str]:
-        """The canaries that run beside the count."""
+        """The canaries beyond the count."""
         deployment = self._deployment()
         if deployment is None or deployment.status == DEPLOYMENT_FAILED:
             return frozenset()
@@ -146,12 +146,12 @@ class _GroupDifferences:
             yield CountDifference(-away, f"{away} of those there already {what}")
 
     def _away(self) -> set[str]:
-        """Those out of reach that others stand in for."""
+        """Unreachable allocations that have replacements."""
         unknown = [alloc for alloc in self._classes.untainted if alloc.client_status == CLIENT_UNKNOWN]
         return {alloc.id for alloc in (*unknown, *self._classes.disconnecting) if strategy_of(alloc).replace}
 
     def _too_many(self, number: int) -> CountDifference:
-        """Those that nobody stands in for count, but are not stopped for others when their nodes are out of reach."""
+        """Allocations beyond the count on unreachable nodes, which are counted but not stopped."""
         what = "is on a node that is out of reach, and beyond what is wanted"
         if number > 1:
             what = "are on nodes that are out of reach, and beyond what is wanted"
@@ -173,7 +173,7 @@ class _GroupDifferences:
             )
 
     def _ended(self) -> list[Allocation]:
-        """Those that count although they have ended."""
+        """Ended allocations that count."""
         attempt, away = self._attempt, self._away()
         present = split(
             (alloc for alloc in self._classes.untainted if alloc.id not in away),
@@ -192,7 +192,7 @@ class _GroupDifferences:
             yield CountDifference(number, _number(number, one, several))
 
     def _reason(self, alloc: Allocation) -> tuple[str, str]:
-        """Why an allocation that has ended is not placed again, of one and of several."""
+        """Why an ended allocation is not replaced, in singular and plural."""
         if alloc.client_status == CLIENT_COMPLETE:
             return "has done its work and is not run again", "have done their work and are not run again"
         if alloc.client_status != CLIENT_FAILED or alloc.desired_status in SERVER_TERMINAL:
@@ -216,7 +216,7 @@ class _GroupDifferences:
         return f"failed and is not replaced, for its {why}", f"failed and are not replaced, for their {why}"
 
     def _is_rolled_out(self, alloc: Allocation) -> bool:
-        """Whether whoever watches its deployment decides about its replacement."""
+        """Whether its replacement depends on a deployment."""
         deployment, transition = self._attempt.draft.deployment, alloc.desired_transition
         is_own = deployment is not None and deployment.id == alloc.deployment_id
         is_active = deployment is not None and deployment.status in DEPLOYMENT_ACTIVE
@@ -232,14 +232,14 @@ class _GroupDifferences:
         )
 
     def _later(self, alloc: Allocation) -> str:
-        """The delayed evaluation that replaces an allocation; one that is only tried here has no name."""
+        """The delayed evaluation that replaces an allocation; a dry run's has no id."""
         known = alloc.followup_eval_id in self._attempt.context.snapshot.evals
         return f"delayed evaluation {alloc.followup_eval_id[:8]}" if known else "a delayed evaluation"
 
     # -- what waits ------------------------------------------------------------------------------------------------
 
     def _waiting(self, number: int) -> str:
-        """Why so many are not tried now."""
+        """Why some are not placed now."""
         until = self._clients_until()
         if until:
             waits, then = (
@@ -254,7 +254,7 @@ class _GroupDifferences:
         return f"{_number(number, 'waits', 'wait')} until {self._named_deployment()} is promoted"
 
     def _clients_until(self) -> int:
-        """When the last of the lost allocations is stopped that their clients stop by themselves; 0 for none."""
+        """When the last lost allocation is stopped by its own client (`stop_on_client_after`); 0 for none."""
         now = self._attempt.context.now
         lost = [*self._classes.lost, *self._classes.expiring]
         lost += [a for a in self._allocs if a.client_status == CLIENT_LOST and not a.next_allocation]
@@ -262,14 +262,14 @@ class _GroupDifferences:
         return max((at for at in times if at > now), default=0)
 
     def _named_deployment(self) -> str:
-        """A deployment that only this attempt would begin has no name."""
+        """A name for a deployment; one that only the dry run would create has none."""
         deployment = self._deployment()
         is_known = deployment is not None and deployment.id in self._attempt.context.snapshot.deployments
         return f"deployment {deployment.id[:8]}" if deployment is not None and is_known else "the deployment"
 
 
 def _importance(alloc: Allocation) -> tuple[bool, str]:
-    """Work that is done stays when some that have ended are too many."""
+    """Sort key: finished work is retained before other ended allocations."""
     return alloc.client_status != CLIENT_COMPLETE, alloc.name
 
 

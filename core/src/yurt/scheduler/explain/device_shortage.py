@@ -1,4 +1,4 @@
-"""What a node's devices lack for the requests of a group, in numbers and words."""
+"""The shortage of a node's devices for a group's requests, in numbers and words."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from yurt.structs.resources import RequestedDevice
 
 
 class DeviceShortage(NamedTuple):
-    """A request that a node cannot meet: so many of what is asked could be given; `text` says what lacks.
+    """A request that a node cannot meet: the number of devices it could give; `text` names the shortage.
 
     `reason` says it without the numbers of the node, to follow the name of the device: nodes are counted by it.
     `room_mb` is what a share could have at most; without the constraint `rule` all that is asked could be given.
@@ -49,7 +49,7 @@ Words = tuple[str, str]
 def device_shortages(
     node: Node, taken: Iterable[str], requests: Sequence[tuple[str, RequestedDevice]]
 ) -> tuple[DeviceShortage, ...]:
-    """The requests that find too little when every one takes what it can get, in order."""
+    """The requests that are not met when each gets as much as possible, in order."""
     held = tuple(taken)
     if grant_devices(node, held, requests) is not None:
         return ()
@@ -66,7 +66,7 @@ def device_shortages(
 
 
 def _most(stock: Stock, request: RequestedDevice) -> int:
-    """How many of the asked could be given."""
+    """How many of the requested devices could be given."""
     if request.first_available or request.all_of_node:
         return 0
     counts = range(min(request.count - 1, len(stock.items)), 0, -1)
@@ -95,7 +95,7 @@ def _short(stock: Stock, at: int, task: str, request: RequestedDevice, least: in
 
 
 def _nothing_words(stock: Stock, request: RequestedDevice) -> Words:
-    """Why no device of the node is one that is asked for, taken or not."""
+    """Why no device of the node matches a request, booked or not."""
     name = request.name
     named = [item for item in stock.items if is_named(item.kind, name)]
     healthy = [item for item in named if item.instance.healthy]
@@ -111,7 +111,7 @@ def _nothing_words(stock: Stock, request: RequestedDevice) -> Words:
 
 
 def _rule_in_the_way(stock: Stock, request: RequestedDevice) -> Constraint | None:
-    """The constraint of a request without which the node could meet it now."""
+    """The constraint without which the node could meet the request now."""
     for rule in request.constraints:
         others = tuple(other for other in request.constraints if other != rule)
         if find_offer(stock, replace(request, constraints=others)) is not None:
@@ -167,7 +167,7 @@ def _share_short(stock: Stock, at: int, task: str, request: RequestedDevice, ite
 
 
 def _fewer(count: int, noun: str = "") -> str:
-    """Too few of what is asked, without saying how many there are."""
+    """Too few devices, without naming a number."""
     if count == 1:
         return f"no {noun}" if noun else "none"
     return f"fewer than {count}" + (f" {noun}s" if noun else "")

@@ -1,4 +1,4 @@
-"""Dry runs: attempts of an explanation at a job as it is or with edits applied. Nothing of them is stored."""
+"""Dry runs: attempts at a job, unchanged or with edits applied. Nothing of them is stored."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ class DryRun(NamedTuple):
     plan: Plan
 
     def placed(self, group: str) -> list[Placement]:
-        """The group's placements, in order."""
+        """The group's placements in order."""
         return [placement for placement in self.plan.placements if placement.task_group == group]
 
     def unplaced(self, group: str) -> int:
-        """How many of the group found no room."""
+        """The number of the group's unplaced allocations."""
         return self.attempt.draft.queued.get(group, 0)
 
     def running(self, group: str) -> int:
-        """How many of the group run and go on running."""
+        """How many allocations of the group run and continue."""
         stopped = {stop.id for stop in self.attempt.draft.stops}
         return sum(
             1
@@ -50,11 +50,11 @@ class DryRun(NamedTuple):
         )
 
     def served(self, group: str) -> int:
-        """How many nodes have the group of a system job as it is wanted, or get it."""
+        """How many nodes have, or get, the wanted version of a system job's group."""
         return self.running(group) + len(self.placed(group)) - len(self.attempt.draft.replacing.get(group, ()))
 
     def change_for_one_more(self, group: str) -> SmallestChange | None:
-        """The least change for one more allocation of a group that found no room."""
+        """The smallest change for one more allocation of an unplaced group."""
         attempt = self.attempt
         placer = attempt.placers.get(group)
         if placer is None or group not in attempt.draft.failed or attempt.draft.failed[group].quota_exhausted:
@@ -64,7 +64,7 @@ class DryRun(NamedTuple):
 
 
 class DryRuns:
-    """All that a trial is made with; each begins on the same state."""
+    """The inputs of dry runs, each of which starts on the same state."""
 
     def __init__(self, snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: LimitsOf = no_limits) -> None:
         self.snapshot = snapshot
@@ -75,11 +75,11 @@ class DryRuns:
 
     @cached_property
     def unchanged(self) -> DryRun:
-        """The attempt at the job as it is."""
+        """The dry run of the unchanged job."""
         return self.run()
 
     def run(self, edits: Sequence[Edit] = (), *, group: str = "") -> DryRun:
-        """Try to place the job, with what edits make of its group and of nodes."""
+        """Attempt the job with edits of its group and of nodes applied."""
         job = apply_edits(self.job, group, edits)
         snapshot, evaluation = lay_over(_with_nodes(self.snapshot, edits), job, now=self._now, seed=self._seed)
         ids = SeededIds(self._seed, evaluation.id, "0")
@@ -91,7 +91,7 @@ class DryRuns:
 
 
 def _with_nodes(snapshot: Snapshot, edits: Sequence[Edit]) -> Snapshot:
-    """The state with the nodes that edits concern as they make them."""
+    """The state with the edits of nodes applied."""
     nodes: dict[str, Node] = {}
     for edit in edits:
         if edit.node_id:

@@ -1,4 +1,4 @@
-"""Edits: single changes of a job or of a node. Their words are made from what they say, here and nowhere else.
+"""Edits: single changes of a job or a node, and the only place that puts them into words.
 
 An edit with numbers leads from one to another; two edits of the same thing that follow each other are one edit, from
 the number of the first to that of the second.
@@ -27,20 +27,20 @@ EQUIPMENT = frozenset({"driver", "volume", "network"})
 def numbered(
     kind: str, before: int, after: int, *, task: str = "", name: str = "", constraint: Constraint | None = None
 ) -> Edit:
-    """An edit that leads from a number to another."""
+    """An edit from one number to another."""
     made = Edit(kind=kind, text="", task=task, name=name, before=before, after=after, constraint=constraint)
     return replace(made, text=_text(made))
 
 
 def with_numbers(edit: Edit, *, before: int, after: int) -> Edit:
-    """The edit with other numbers; one that has none stays as it is."""
+    """The edit with other numbers; one without numbers is unchanged."""
     if edit.before == before and edit.after == after:
         return edit
     return numbered(edit.kind, before, after, task=edit.task, name=edit.name, constraint=edit.constraint)
 
 
 def _text(edit: Edit) -> str:
-    """What an edit with numbers says."""
+    """The text of an edit with numbers."""
     before, after = edit.before, edit.after
     match edit.kind:
         case "cpu":
@@ -63,12 +63,12 @@ def _text(edit: Edit) -> str:
 
 
 def text_of(edits: Sequence[Edit]) -> str:
-    """What a change of several edits says."""
+    """The text of a change of several edits."""
     return "; ".join(edit.text for edit in edits)
 
 
 def joined(first: Sequence[Edit], then: Sequence[Edit]) -> tuple[Edit, ...]:
-    """The edits of a change and of one that was found after it: those of the same thing become one."""
+    """The edits of two consecutive changes, merged by subject."""
     edits = {_subject(edit): edit for edit in first}
     for edit in then:
         known = edits.get(_subject(edit), edit)
@@ -81,7 +81,7 @@ def _subject(edit: Edit) -> tuple[object, ...]:
 
 
 def apply_edits(job: Job, group_name: str, edits: Sequence[Edit]) -> Job:
-    """The job with the edits that concern it; edits of nodes are for their operators."""
+    """The job with its edits applied; edits of nodes are for their operators."""
     for edit in edits:
         job = _apply(job, group_name, edit)
     return job
@@ -129,7 +129,7 @@ def _changed_task(task: Task, edit: Edit) -> Task:
 
 
 def _changed_devices(devices: tuple[RequestedDevice, ...], edit: Edit) -> tuple[RequestedDevice, ...]:
-    """The requests with the first that an edit means changed, or left out."""
+    """The requests with the first one that an edit names changed or removed."""
     field = "memory_mb" if edit.kind == "device_memory" else "count"
     for at, device in enumerate(devices):
         if device.name != edit.name:
@@ -188,12 +188,12 @@ def _changed_ports(group: TaskGroup, edit: Edit) -> TaskGroup:
 
 
 def _on_default(ports: list[Port], label: str) -> list[Port]:
-    """The ports with that of the label on the default host network."""
+    """The ports with the labelled one moved to the default host network."""
     return [replace(port, host_network="") if port.label == label else port for port in ports]
 
 
 def edited_node(node: Node, edit: Edit) -> Node:
-    """The node as an operator makes it by an edit."""
+    """The node with an operator's edit applied."""
     match edit.kind:
         case "driver":
             return replace(node, drivers={**node.drivers, edit.name: DriverInfo(detected=True, healthy=True)})

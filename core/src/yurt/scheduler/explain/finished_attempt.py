@@ -1,4 +1,4 @@
-"""What explanations read of an attempt that has run; nothing else of an attempt is theirs to read.
+"""The protocol by which explanations read a finished attempt; they read nothing else of it.
 
 `job_types` implements these protocols without knowing of them. `dry_runs` is the only module of this package that makes
 attempts.
@@ -19,7 +19,7 @@ from yurt.structs.explain.metrics import AllocationMetric
 
 
 class _Finished(Protocol):
-    """Common to the schedulers of all types of job."""
+    """Common parts of the attempts of all job types."""
 
     @property
     def context(self) -> AttemptContext:
@@ -28,17 +28,17 @@ class _Finished(Protocol):
 
     @property
     def draft(self) -> PlanDraft:
-        """What it stops and places, and the groups that found no node."""
+        """Its stops and placements, and the unplaced groups."""
         ...
 
     @property
     def view(self) -> ClusterView:
-        """The cluster with the plan laid over it."""
+        """The cluster including the plan."""
         ...
 
     @property
     def placers(self) -> Mapping[str, GroupPlacer]:
-        """By group: its feasible nodes, its ranking and why nodes refused."""
+        """By group: its feasible nodes, its ranking and the refusals of nodes."""
         ...
 
     @property
@@ -52,7 +52,7 @@ class FinishedGeneric(_Finished, Protocol):
 
     @property
     def kind(self) -> Literal["generic"]:
-        """Tells both protocols apart."""
+        """Discriminates the two protocols."""
         ...
 
     @property
@@ -62,12 +62,12 @@ class FinishedGeneric(_Finished, Protocol):
 
     @property
     def wanted(self) -> Sequence[PlacementRequest]:
-        """All placements that the reconciler asked for."""
+        """All placements requested by the reconciler."""
         ...
 
     @property
     def broken(self) -> Mapping[str, AllocationMetric]:
-        """Gangs with too few members placed, and why."""
+        """Gangs with too few placed members, and why."""
         ...
 
 
@@ -76,17 +76,17 @@ class FinishedSystem(_Finished, Protocol):
 
     @property
     def kind(self) -> Literal["system"]:
-        """Tells both protocols apart."""
+        """Discriminates the two protocols."""
         ...
 
     @property
     def done(self) -> Mapping[str, int]:
-        """By group: nodes on which a sysbatch job has ended."""
+        """By group: nodes on which a sysbatch job has completed."""
         ...
 
     @property
     def failed_nodes(self) -> Mapping[str, set[str]]:
-        """By node: the groups that found no capacity on it."""
+        """By node: the groups without capacity on it."""
         ...
 
 

@@ -23,7 +23,7 @@ from yurt.structs.status import CLIENT_TERMINAL, SERVER_TERMINAL
 
 
 class FreedCapacity(NamedTuple):
-    """What is in the way of one more allocation while so many `victims` may be preempted."""
+    """The problems of one more allocation while this many `victims` may be preempted."""
 
     blockers: NodeBlockers
     victims: int
@@ -31,7 +31,7 @@ class FreedCapacity(NamedTuple):
 
 @contextmanager
 def freed_capacity(attempt: FinishedAttempt, placer: GroupPlacer) -> Iterator[FreedCapacity]:
-    """Count as free what the placer's group would replace and what it may preempt, as long as somebody looks at it."""
+    """Treat the capacity of replaceable and preemptible allocations as free inside the `with` block."""
     group = placer.group
     replaced = attempt.draft.replacing.get(group.name, []) if group.name in attempt.draft.failed else []
     live = [alloc for alloc in replaced if is_live(alloc)] if attempt.kind == "generic" else []
@@ -63,7 +63,7 @@ def _victims(placer: GroupPlacer) -> list[Allocation]:
 
 
 def _staying_rows(attempt: FinishedAttempt, placer: GroupPlacer, group: TaskGroup) -> list[int]:
-    """The row of each allocation of the group that runs on as it is when the group asks less.
+    """The row of each allocation of the group that would keep its resources if the group requested less.
 
     A changed job replaces as many as its update block lets it, those that it lacks first, the others in the order of
     their names; where even the first replacement finds no room, all the others are still as they were.
@@ -83,7 +83,7 @@ def _staying_rows(attempt: FinishedAttempt, placer: GroupPlacer, group: TaskGrou
 
 
 def _replaced_at_once(attempt: FinishedAttempt, group: TaskGroup) -> int:
-    """How many a change of the group replaces before what it lacks is placed."""
+    """How many allocations a change of the group would replace before placing missing ones."""
     update = group.update
     if update is None or update.max_parallel <= 0:
         return len(attempt.context.allocs)
@@ -91,5 +91,5 @@ def _replaced_at_once(attempt: FinishedAttempt, group: TaskGroup) -> int:
 
 
 def is_live(alloc: Allocation) -> bool:
-    """Whether it runs, or is to, as far as anybody knows."""
+    """Whether it runs or is going to run, as far as known."""
     return alloc.client_status not in CLIENT_TERMINAL and alloc.desired_status not in SERVER_TERMINAL

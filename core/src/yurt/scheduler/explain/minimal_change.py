@@ -1,4 +1,4 @@
-"""The smallest change with which one node takes one more allocation of a group.
+"""The smallest change with which one node accepts one more allocation of a group.
 
 The change for a node is determined: drop each constraint that it fails, lower each amount by exactly what is missing.
 The smallest change of all is that of the node with the lowest cost. Costs compare by the number of edits to a node's
@@ -39,14 +39,14 @@ Cost = tuple[int, int, float]
 
 
 class NodeChange(NamedTuple):
-    """What a row needs."""
+    """The edits for a row, with their size."""
 
     cost: Cost
     edits: tuple[Edit, ...]
 
 
 def change_for(blockers: NodeBlockers, row: int) -> NodeChange | None:
-    """What has to change so that the row takes one more; None when no change of job or node that we know does it."""
+    """The change with which the row accepts one more; None when no known edit of job or node suffices."""
     edits: list[Edit] = []
     weight = 0.0
     whole: set[str] = set()
@@ -71,7 +71,7 @@ Sized = tuple[Edit, float]
 
 
 def _edits(blockers: NodeBlockers, row: int, problem: NodeProblem) -> list[Sized] | None:
-    """What answers a problem of a row; None when nothing does."""
+    """The edits that solve a row's problem; None when there are none."""
     match problem.kind:
         case "cpu" | "memory" | "disk":
             return _amount(blockers, row, problem.kind)
@@ -85,7 +85,7 @@ def _edits(blockers: NodeBlockers, row: int, problem: NodeProblem) -> list[Sized
 
 
 def _plain_edits(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Iterable[Edit] | None:
-    """Edits that are made or not made: each changes as much as any other."""
+    """Edits without numbers; all have the same size."""
     node = blockers.view.node(row)
     match problem.kind:
         case "constraint":
@@ -119,7 +119,7 @@ def _plain_edits(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Iter
 
 
 def _amount(blockers: NodeBlockers, row: int, kind: str) -> list[Sized] | None:
-    """Less of an amount by what is short, which allocations of the group on the row would give too."""
+    """A reduction of an amount by the shortage, to which the group's allocations on the row contribute too."""
     if kind == "cpu" and blockers.placer.ask.cores:
         return _cores_for_cpu(blockers, row)
     column = next(column for column, name, _ in AMOUNTS if name == kind)
@@ -130,7 +130,7 @@ def _amount(blockers: NodeBlockers, row: int, kind: str) -> list[Sized] | None:
 
 
 def lowered(group: TaskGroup, kind: str, target: int) -> list[Edit] | None:
-    """The edits by which an allocation asks `target` of an amount; None when it cannot be so little."""
+    """The edits that reduce an allocation's request to `target`; None when it is below the minimum."""
     if kind == "disk":
         return [numbered("disk", group.ephemeral_disk.size_mb, target)] if target >= disk_min(group) else None
     amounts = lowered_tasks(group, kind, target)
@@ -141,27 +141,27 @@ def lowered(group: TaskGroup, kind: str, target: int) -> list[Edit] | None:
 
 
 def amount_of(task: Task, kind: str) -> int:
-    """What a task asks of an amount."""
+    """A task's request of an amount."""
     if kind == "cpu":
         return 0 if task.resources.cores else task.resources.cpu
     return task.resources.memory_mb
 
 
 def least_of(task: Task, kind: str) -> int:
-    """The least that a task may ask of an amount."""
+    """The minimum of a task's request of an amount."""
     if kind == "cpu":
         return 0 if task.resources.cores else CPU_MIN
     return max(MEMORY_MIN, task.resources.secrets_mb)
 
 
 def disk_min(group: TaskGroup) -> int:
-    """The least disk that a group may ask: its logs have to fit."""
+    """The minimal disk of a group: its logs must fit."""
     logs = (t.log_config.max_files * t.log_config.max_file_size_mb for t in group.tasks if t.log_config is not None)
     return max(DISK_MIN, 1 + max(logs, default=0))
 
 
 def lowered_tasks(group: TaskGroup, kind: str, target: int) -> dict[str, int] | None:
-    """New amounts of the tasks to lower so that an allocation asks `target`; None when it cannot be so little.
+    """Reduced requests of tasks such that an allocation requests `target`; None when it is below the minimum.
 
     Tasks that never run together share, so every phase is brought down to what the sidecars leave, its largest tasks
     first; the sidecars are lowered only when nothing else is left.
@@ -192,7 +192,7 @@ def _phase(task: Task) -> str:
 
 
 def _lower(tasks: list[Task], amounts: dict[str, int], kind: str, target: int) -> None:
-    """Bring the sum of some tasks down to the target, the largest first, none below its least."""
+    """Reduce the sum of some tasks to the target, the largest first, none below its minimum."""
     over = sum(amounts[task.name] for task in tasks) - target
     for task in sorted(tasks, key=lambda task: (-amounts[task.name], task.name)):
         cut = min(over, amounts[task.name] - least_of(task, kind))
@@ -250,13 +250,13 @@ def _ports(blockers: NodeBlockers, row: int) -> list[Edit] | None:
 
 
 def device_edits(blockers: NodeBlockers, row: int) -> list[Sized]:
-    """What the group asks less of a row's devices, with the size of each edit."""
+    """The edits that reduce the group's device requests to a row's devices, with the size of each."""
     own = int(blockers.own[row])
     return [_device_edit(short, own) for short in blockers.held[row].devices]
 
 
 def _device_edit(short: DeviceShortage, own: int) -> Sized:
-    """Less memory of each, or without one of their rules, where that is what a node lacks; else fewer of them."""
+    """Less memory per device or one constraint fewer, where either is what the node lacks; else fewer devices."""
     task, name = short.task, short.request.name
     if short.room_mb > 0 and not own:
         memory = short.request.memory_mb
@@ -271,7 +271,7 @@ def _device_edit(short: DeviceShortage, own: int) -> Sized:
 
 
 def _cores(blockers: NodeBlockers, row: int) -> list[Sized] | None:
-    """Fewer cores, those of the largest tasks first, but one for each task that asks for any."""
+    """Fewer cores, from the largest tasks first, but at least one per task that requests any."""
     asked, fitting = blockers.placer.ask.cores, _fitting_cores(blockers, row)
     before = {task.name: task.resources.cores for task in blockers.placer.group.tasks if task.resources.cores}
     if not len(before) <= fitting < asked:
@@ -286,7 +286,7 @@ def _cores(blockers: NodeBlockers, row: int) -> list[Sized] | None:
 
 
 def _fitting_cores(blockers: NodeBlockers, row: int) -> int:
-    """How many cores one more could ask on a row, as those of the group there would: so few that their MHz fit too."""
+    """How many cores one more allocation could request on a row so that their MHz fit too; others shrink alike."""
     placer, held, own = blockers.placer, blockers.held[row], int(blockers.own[row])
     asked, whole = placer.ask.cores, cpu_with_cores(placer, held.per_core)
     others = int(blockers.view.used[row, CPU]) - own * whole
@@ -298,14 +298,14 @@ def _fitting_cores(blockers: NodeBlockers, row: int) -> int:
 
 
 def _cores_for_cpu(blockers: NodeBlockers, row: int) -> list[Sized] | None:
-    """MHz are short in a group that asks for cores: fewer cores, unless that is said already."""
+    """A shortage of MHz in a group that requests cores: fewer cores, unless another edit reduces them already."""
     if any(problem.kind == "cores" for problem in blockers.of_row(row)):
         return []
     return _cores(blockers, row)
 
 
 def _is_sufficient(blockers: NodeBlockers, row: int, change: NodeChange) -> bool:
-    """What only the node can tell, asked again with the change applied; allocations of the group there stay out."""
+    """Whether the node accepts one more with the change applied; allocations of the group there are disregarded."""
     placer = blockers.placer
     if not placer.ask.has_ports and not placer.ask.devices:
         return True

@@ -1,4 +1,4 @@
-"""Minimize a set of edits that is sufficient: drop edits and lower numbers as long as the rest is sufficient.
+"""Minimize a sufficient set of edits: drop edits and reduce numbers while the rest is sufficient.
 
 Sufficiency is tested by dry runs, not computed. The result is a local minimum: no edit can be dropped and no number be
 nearer to its original by 1, since each of these was tested with the others unchanged.
@@ -15,7 +15,7 @@ Edits = tuple[Edit, ...]
 
 
 class Minimizer:
-    """Takes changes back by so many `tries` at most."""
+    """Minimizes changes with at most `tries` tests."""
 
     def __init__(self, is_sufficient: Callable[[Edits], bool], *, tries: int) -> None:
         self._is_sufficient = is_sufficient
@@ -25,7 +25,7 @@ class Minimizer:
         """Whether everything smaller than the outcome was tried."""
 
     def smallest(self, edits: Edits) -> Edits:
-        """What is left of edits that are enough: it is enough too, and nothing smaller was found to be."""
+        """A sufficient subset of sufficient edits, the smallest that was found."""
         kept, at, unchanged = edits, 0, 0
         while unchanged < len(kept):
             at %= len(kept)
@@ -39,7 +39,7 @@ class Minimizer:
         return kept
 
     def _reduced(self, edits: Edits, at: int) -> Edits:
-        """The edits without that at a place, or with its number as near to where it comes from as is enough."""
+        """The edits without the one at an index, or with its number as close to the original as is sufficient."""
         before, edit, after = edits[:at], edits[at], edits[at + 1 :]
         if self._try((*before, *after)):
             return (*before, *after)

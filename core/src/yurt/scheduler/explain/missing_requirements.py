@@ -17,7 +17,7 @@ IS_THERE = "an allocation of the job is there already (distinct_hosts)"
 
 
 def split_by_requirement(blockers: NodeBlockers) -> list[NodeProblem]:
-    """The problems of a group, with those of a kind of named things as one problem for each thing.
+    """The problems of a group, with one problem per missing thing where several share one.
 
     A row has one of these for every thing that it lacks, so that it counts as blocked by one thing alone only where it
     lacks nothing else.
@@ -31,7 +31,7 @@ def split_by_requirement(blockers: NodeBlockers) -> list[NodeProblem]:
 
 
 def _parts(blockers: NodeBlockers, problem: NodeProblem) -> Iterator[NodeProblem]:
-    """The things of a problem, each with the rows that lack it; the problem itself when it is of no such kind."""
+    """The missing things of a problem, each with its rows; the problem itself when it names none."""
     texts_of = _TEXTS.get(problem.kind)
     if texts_of is None:
         yield problem._replace(text=_plain(problem))
@@ -45,7 +45,7 @@ def _parts(blockers: NodeBlockers, problem: NodeProblem) -> Iterator[NodeProblem
 
 
 def _plain(problem: NodeProblem) -> str:
-    """The text of a problem where that of the API's metrics is none for people."""
+    """The text of a problem for people, where that of the API's metrics is cryptic."""
     if problem.kind == "distinct_hosts":
         return IS_THERE
     return problem.text.removeprefix("network: ") if problem.kind == "port" else problem.text
@@ -82,7 +82,7 @@ _TEXTS: dict[str, Callable[[NodeBlockers, int], Iterable[str]]] = {
 
 
 def missing_drivers(blockers: NodeBlockers, node: Node) -> Iterator[tuple[str, DriverInfo]]:
-    """The group's drivers that a node does not have, or that are not healthy there."""
+    """The group's drivers that are missing or unhealthy on a node."""
     for driver in sorted({task.driver for task in blockers.placer.group.tasks}):
         info = node.drivers.get(driver, DriverInfo())
         if not (info.detected and info.healthy):
@@ -90,7 +90,7 @@ def missing_drivers(blockers: NodeBlockers, node: Node) -> Iterator[tuple[str, D
 
 
 def missing_networks(blockers: NodeBlockers, node: Node) -> Iterator[tuple[str, str]]:
-    """The modes of the group's networks that a node does not offer, and why, if it tells."""
+    """The group's network modes that are missing on a node, with the reason if reported."""
     offered = {network.mode for network in node.node_resources.networks}
     for mode in sorted({network.mode for network in blockers.placer.group.networks} - OF_EVERY_NODE - offered):
         reason = node.attributes.get(f"{NETWORK_PROBLEM}{mode}") or node.attributes.get(f"{NETWORK_PROBLEM}all", "")
@@ -98,12 +98,12 @@ def missing_networks(blockers: NodeBlockers, node: Node) -> Iterator[tuple[str, 
 
 
 def missing_host_networks(blockers: NodeBlockers, node: Node) -> list[str]:
-    """The host networks of the group's ports that a node does not have."""
+    """The host networks of the group's ports that are missing on a node."""
     return sorted(host_networks(blockers.placer.group) - node.host_networks.keys())
 
 
 def missing_volumes(blockers: NodeBlockers, node: Node) -> Iterator[tuple[str, bool]]:
-    """The host volumes that a node does not offer as the group asks, and whether it offers them at all."""
+    """The host volumes that a node lacks or offers in another mode than requested."""
     for request in blockers.placer.group.volumes.values():
         if request.type != "host" or request.per_alloc:
             continue

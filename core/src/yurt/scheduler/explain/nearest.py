@@ -1,4 +1,4 @@
-"""The nodes nearest to taking one more allocation of a group, and the smallest change of all nodes.
+"""The nodes closest to accepting one more allocation of a group, and the smallest change among all nodes.
 
 Arrays give a lower bound for the cost of each node's change. Nodes are examined in the order of that bound, until no
 later node can cost less than the best change so far.
@@ -26,7 +26,7 @@ MEASURED = frozenset({"cpu", "memory", "disk", "cores", "device"})
 
 
 class Nearest(NamedTuple):
-    """Rows by what a change of them costs at least, with that cost; and the nearest by what they lack."""
+    """Rows by the lower bound of their change's cost; the closest ones are shown with their shortages."""
 
     rows: list[int]
     least: list[Cost]
@@ -34,7 +34,7 @@ class Nearest(NamedTuple):
 
 
 class _Needs(NamedTuple):
-    """What each row needs at least: parts of its cost, and how much it lacks."""
+    """Lower bounds of each row's cost, by part, and its number of problems."""
 
     hopeless: IntArray
     equipment: IntArray
@@ -44,7 +44,7 @@ class _Needs(NamedTuple):
 
 
 def nearest(blockers: NodeBlockers, nodes: BoolArray) -> Nearest:
-    """Rows without anything that no change brings come first; then by the least that they need; then by name."""
+    """Rows that a change can fix come first; then by lower bound; then by name."""
     needs = _needs(blockers)
     rows = np.flatnonzero(nodes)
     names = _ranks([blockers.view.node(row).name for row in rows.tolist()])
@@ -85,20 +85,20 @@ def _number_of(blockers: NodeBlockers, kinds: Iterable[str]) -> IntArray:
 
 
 def _exclusive_weight(blockers: NodeBlockers, row: int, held: ExclusiveUse) -> float:
-    """The least size of the edits that cores and devices need."""
+    """The lower bound of the size of edits for cores and devices."""
     asked, own = blockers.placer.ask.cores, int(blockers.own[row])
     cores = max(0, asked - (held.cores_free + own * asked) // (own + 1)) / asked if asked else 0.0
     return cores + sum(size for _, size in device_edits(blockers, row))
 
 
 def _ranks(names: Sequence[str]) -> IntArray:
-    """The place of each name among all of them in order."""
+    """The rank of each name."""
     place = {name: at for at, name in enumerate(sorted(set(names)))}
     return np.array([place[name] for name in names], np.int64)
 
 
 def smallest(blockers: NodeBlockers, found: Nearest) -> SmallestChange | None:
-    """The least change of all nodes; the order says when no later node can do with less."""
+    """The smallest change among all nodes; the lower bounds show when no later node can improve it."""
     best: tuple[NodeChange, int] | None = None
     for row, least in zip(found.rows, found.least, strict=True):
         if best is not None and least >= best[0].cost:
@@ -114,7 +114,7 @@ def smallest(blockers: NodeBlockers, found: Nearest) -> SmallestChange | None:
 
 
 def near_miss(blockers: NodeBlockers, row: int) -> NearMiss:
-    """A row's node and all that it lacks."""
+    """A row's node and everything it lacks."""
     node = blockers.view.node(row)
     lacks = tuple(node_shortages(blockers, row))
     return NearMiss(node_id=node.id, node_name=node.name, datacenter=node.datacenter, shortfalls=lacks)

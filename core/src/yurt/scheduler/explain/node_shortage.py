@@ -1,4 +1,4 @@
-"""What one node lacks for one more allocation of a group, in exact numbers and words."""
+"""The shortages of one node for one more allocation of a group, in numbers and words."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMES = {"cpu": "CPU", "memory": "memory", "disk": "disk"}
 
 
 def node_shortages(blockers: NodeBlockers, row: int) -> Iterator[Shortfall]:
-    """All of them."""
+    """All shortages of the node."""
     told: set[str] = set()
     for problem in blockers.of_row(row):
         if problem.kind in ("port", "device", "host_network", "numa") and problem.kind in told:
@@ -57,7 +57,7 @@ def _of_problem(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Itera
 
 
 def _texts(blockers: NodeBlockers, row: int, problem: NodeProblem) -> list[str]:
-    """Problems that have no numbers."""
+    """Problems without numbers."""
     node = blockers.view.node(row)
     match problem.kind:
         case "port":
@@ -132,7 +132,7 @@ def _property(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Shortfa
 
 
 def _port(blockers: NodeBlockers, node: Node, problem: PortProblem) -> str:
-    """A port that is taken with who has it, as far as the state tells."""
+    """A port in use, with its holder if the state knows it."""
     text = problem.text.removeprefix("network: ")
     if not problem.value:
         return text
@@ -147,7 +147,7 @@ def _claimed(blockers: NodeBlockers, node: Node, volume: str) -> str:
 
 
 def _holder(blockers: NodeBlockers, node: Node, has_it: Callable[[Usage], bool]) -> str:
-    """The job of the allocation that holds something of a node, in brackets; nothing when only the plan knows it."""
+    """The job that holds a resource of a node, in parentheses; empty when only the plan uses it."""
     view = blockers.view
     for alloc in view.snapshot.allocs_of_node(node.id):
         if is_using(alloc) and not view.is_released(alloc.id) and has_it(view.usage_of(alloc)):

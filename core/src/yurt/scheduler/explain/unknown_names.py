@@ -1,4 +1,4 @@
-"""Hints: what a reader of an explanation would otherwise have to find out alone, one sentence each."""
+"""Hints for unknown names in an explanation, one sentence each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OF_MISSING = "is_not_set"
 
 
 def unknown_names(snapshot: Snapshot, job: Job, group: TaskGroup) -> Iterator[str]:
-    """Names in the group's constraints that no node has, each with the one that may be meant."""
+    """Names in the group's constraints that no node has, each with the most similar known one."""
     rules = [*job.constraints, *group.constraints, *(rule for task in group.tasks for rule in task.constraints)]
     targets = [rule.l_target for rule in rules if rule.l_target.startswith("${") and rule.operand != OF_MISSING]
     known: list[str] | None = None
@@ -30,7 +30,7 @@ def unknown_names(snapshot: Snapshot, job: Job, group: TaskGroup) -> Iterator[st
 
 
 def _names(snapshot: Snapshot) -> list[str]:
-    """All that nodes may be asked for."""
+    """All names that nodes provide."""
     found = set(FIELDS)
     for node in snapshot.nodes.values():
         found.update(f"attr.{name}" for name in node.attributes)

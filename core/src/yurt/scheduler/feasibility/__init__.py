@@ -1,1 +1,1 @@
-"""Which nodes a group may use at all: masks over the rows of the node columns, kept until a node changes."""
+"""The nodes that a group may use: masks over the rows of the node columns, cached until a node changes."""

@@ -1,4 +1,4 @@
-"""distinct_hosts and distinct_property: limits that follow the job's allocations (docs/explanation/feasibility.md)."""
+"""distinct_hosts and distinct_property: limits that depend on the job's allocations (docs/explanation)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Property(NamedTuple):
 
 
 class Distinct:
-    """The distinct rules of one group; told of every allocation of the job that the plan leaves running."""
+    """The distinct rules of one group; updated with every allocation of the job that the plan leaves running."""
 
     def __init__(self, snapshot: Snapshot, job: Job, group: TaskGroup) -> None:
         self._group = group.name
@@ -43,11 +43,11 @@ class Distinct:
 
     @property
     def is_used(self) -> bool:
-        """Whether the group has such a rule."""
+        """Whether the group has distinct rules."""
         return self._hosts_job or self._hosts_group or bool(self._properties)
 
     def count(self, rows: Iterable[int], group: str, sign: int = 1) -> None:
-        """Allocations of the job's `group` on these rows."""
+        """Count allocations of the job's `group` on these rows."""
         is_own = group == self._group
         for row in rows:
             if self._hosts_job or (self._hosts_group and is_own):
@@ -57,7 +57,7 @@ class Distinct:
                     rule.counts[rule.codes[row]] += sign
 
     def refused(self) -> dict[str, BoolArray]:
-        """The rows that each rule refuses a further allocation."""
+        """The rows on which each rule refuses another allocation."""
         refused: dict[str, BoolArray] = {}
         if self._hosts_job or self._hosts_group:
             refused[DISTINCT_HOSTS] = self._taken > 0
@@ -66,7 +66,7 @@ class Distinct:
         return {text: mask for text, mask in refused.items() if mask.any()}
 
     def used_of(self, text: str, row: int) -> tuple[int, int]:
-        """How many allocations the row's value has by the rule with that text (-1: it has no value), and the limit."""
+        """The number of allocations with the row's value under that rule (-1: no value), and the limit."""
         found = [rule for rule in self._properties if rule.text == text]
         rule = min(found, key=lambda rule: rule.limit - rule.counts[rule.codes[row]])
         code = int(rule.codes[row])
@@ -74,7 +74,7 @@ class Distinct:
 
 
 def limit_of(constraint: Constraint) -> int:
-    """How many allocations a distinct_property constraint lets one value have."""
+    """The number of allocations per value that a distinct_property constraint permits."""
     text = constraint.r_target.strip()
     return max(1, int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else 1)
 

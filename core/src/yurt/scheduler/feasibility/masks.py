@@ -1,4 +1,4 @@
-"""Feasibility: which nodes a job and its groups may use at all, as masks over the rows of the columns.
+"""Feasibility: the nodes that a job and its groups may use, as masks over the rows of the columns.
 
 Every check gives one mask, computed once per node shape (or per node, where it asks for something unique) and kept
 with the node columns, so that it costs nothing until a node changes, and then little. A group's mask is the
@@ -35,7 +35,7 @@ OF_EVERY_NODE = frozenset({"", "host", "none"})
 
 
 class Check(NamedTuple):
-    """One condition on nodes. `is_class_wide`: all nodes of a computed class agree on it."""
+    """A condition on nodes. `is_class_wide`: equal for all nodes of a computed class."""
 
     text: str
     key: Hashable
@@ -48,7 +48,7 @@ class Check(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """The nodes of a job's datacenters and pool that are ready."""
+    """The ready nodes of a job's datacenters and node pool."""
 
     mask: BoolArray
     in_pool: int
@@ -56,7 +56,7 @@ class Candidates(NamedTuple):
 
 
 class Feasibility(NamedTuple):
-    """Where a group may go: `mask`, within the candidates, and each failing check's own mask."""
+    """Where a group may run: `mask`, within the candidates, and the mask of each failed check."""
 
     mask: BoolArray
     failing: tuple[tuple[str, BoolArray], ...]
@@ -67,7 +67,7 @@ class Feasibility(NamedTuple):
 
 
 def candidates(rows: NodeColumns, job: Job) -> Candidates:
-    """Ready nodes in the job's datacenters and pool."""
+    """The ready nodes in the job's datacenters and pool."""
 
     def compute() -> Candidates:
         offered = rows.offered
@@ -91,7 +91,7 @@ def candidates(rows: NodeColumns, job: Job) -> Candidates:
 
 
 def feasible_candidates(rows: NodeColumns, job: Job, found: Candidates, feasible: Feasibility) -> BoolArray:
-    """The candidates that a group may use."""
+    """The candidates that the group may use."""
     key = ("mask", job.datacenters, job.node_pool, feasible.key)
     mask = cached_answer(rows, key, lambda: _frozen(found.mask & feasible.mask))
     assert isinstance(mask, np.ndarray)
@@ -99,12 +99,12 @@ def feasible_candidates(rows: NodeColumns, job: Job, found: Candidates, feasible
 
 
 def is_in(datacenter: str, globs: Iterable[str]) -> bool:
-    """Whether a datacenter matches one of a job's globs."""
+    """Whether a datacenter matches one of a job's glob patterns."""
     return any(is_match(datacenter, glob) for glob in globs)
 
 
 def feasibility(snapshot: Snapshot, job: Job, group: TaskGroup) -> Feasibility:
-    """A group's mask and reasons, all nodes considered."""
+    """A group's mask and the reasons, over all nodes."""
     checks = checks_of(job, group)
     key = ("feasible", tuple(check.key for check in checks))
     found = cached_answer(snapshot.columns.nodes, key, lambda: _feasibility(snapshot, checks, key))
@@ -146,7 +146,7 @@ def check_mask(snapshot: Snapshot, check: Check) -> BoolArray:
 
 
 def _answers_of_shapes(check: Check, shapes: list[Shape], nodes: list[Node]) -> list[bool]:
-    """Which of the shapes pass, each with a node that has it; parts that are alike are asked about once."""
+    """Which shapes pass, each judged by one of its nodes; equal relevant parts are evaluated once."""
     if check.part is None:
         return _answers(check, nodes)
     parts = list(map(check.part, shapes))
@@ -156,7 +156,7 @@ def _answers_of_shapes(check: Check, shapes: list[Shape], nodes: list[Node]) -> 
 
 
 def _answers(check: Check, nodes: list[Node]) -> list[bool]:
-    """Which of the nodes pass."""
+    """Which nodes pass."""
     constraint = check.constraint
     if constraint is None or constraint.r_target.startswith("${") or not constraint.l_target.startswith("${"):
         return [check.test(node) for node in nodes]
@@ -164,7 +164,7 @@ def _answers(check: Check, nodes: list[Node]) -> list[bool]:
 
 
 class _Texts:
-    """Numbers for texts, for good; safe for threads. A number may have been given to none."""
+    """Permanent numbers for texts; thread-safe. Some numbers may be unused."""
 
     def __init__(self) -> None:
         self._numbers: dict[str | None, int] = {None: -1}
@@ -172,7 +172,7 @@ class _Texts:
         self._next = itertools.count()
 
     def numbers(self, texts: Iterable[str | None]) -> list[int]:
-        """A number for each text, -1 for none."""
+        """The number of each text, -1 for none."""
         return [self._number(text) if (known := self._numbers.get(text)) is None else known for text in texts]
 
     def _number(self, text: str | None) -> int:
@@ -181,12 +181,12 @@ class _Texts:
         return number
 
     def texts(self, numbers: Iterable[int]) -> tuple[str, ...]:
-        """The texts of numbers."""
+        """The texts for numbers."""
         return tuple([self._texts[number] for number in numbers])
 
 
 def property_codes(snapshot: Snapshot, target: str) -> tuple[IntArray, tuple[str, ...]]:
-    """For each row the number of its value of an attribute (-1 where it has none), and the values."""
+    """Each row's number of its value of an attribute (-1: no value), and the values."""
     rows = snapshot.columns.nodes
     texts: _Texts = rows.lasting.setdefault(("texts", target), _Texts())
 
@@ -211,7 +211,7 @@ def property_codes(snapshot: Snapshot, target: str) -> tuple[IntArray, tuple[str
 
 
 def checks_of(job: Job, group: TaskGroup) -> tuple[Check, ...]:
-    """All conditions of a group on its nodes, without those that depend on other allocations."""
+    """All conditions of a group on nodes, except those that depend on other allocations."""
     constraints = [*job.constraints, *group.constraints, *(c for task in group.tasks for c in task.constraints)]
     checks = [
         constraint_check(constraint)
@@ -249,7 +249,7 @@ def checks_of(job: Job, group: TaskGroup) -> tuple[Check, ...]:
 
 
 def host_volumes_check(volumes: tuple[tuple[str, bool], ...]) -> Check:
-    """Whether a node has the host volumes: (name, read-only is enough)."""
+    """The check for host volumes: (name, whether read-only access is sufficient)."""
     text = "missing compatible host volumes"
     return Check(text, ("volumes", volumes), lambda node: _has_volumes(node, volumes), False)
 
@@ -260,7 +260,7 @@ def text_of_constraint(constraint: Constraint) -> str:
 
 
 def constraint_check(constraint: Constraint) -> Check:
-    """The check of one constraint; its text is what the API's metrics show."""
+    """The check of one constraint; its text appears in the API's metrics."""
     left, right, operand = constraint.l_target, constraint.r_target, constraint.operand
     is_per_node = is_unique(left) or is_unique(right)
     return Check(
@@ -274,13 +274,13 @@ def constraint_check(constraint: Constraint) -> Check:
 
 
 def is_row_feasible(snapshot: Snapshot, job: Job, group: TaskGroup, row: int) -> bool:
-    """Whether one node is in the job's datacenters and pool and passes the group's checks; ready or not."""
+    """Whether one node is in the job's datacenters and pool and passes the group's checks, ready or not."""
     node = snapshot.nodes[snapshot.columns.nodes.ids[row]]
     return is_for_node(job, node) and all(check_mask(snapshot, check)[row] for check in checks_of(job, group))
 
 
 def class_counts(rows: NodeColumns, mask: BoolArray) -> dict[str, int]:
-    """How many of the rows have each node class; nodes without one are not counted."""
+    """The number of rows by node class; nodes without a class are not counted."""
     names = tuple(rows.classes.values)
     counts = np.bincount(rows.offered[:, NODE_CLASS][mask], minlength=len(names))
     return {name: int(n) for name, n in sorted(zip(names, counts, strict=True)) if name and n}
@@ -307,7 +307,7 @@ def _has_networks(node: Node, modes: tuple[str, ...]) -> bool:
 
 
 def host_networks(group: TaskGroup) -> set[str]:
-    """The host networks that a group's ports name."""
+    """The host networks of a group's ports."""
     networks = [*group.networks, *(network for task in group.tasks for network in task.resources.networks)]
     aliases = {port.host_network for net in networks for port in (*net.reserved_ports, *net.dynamic_ports)}
     return aliases - {"", "default"}

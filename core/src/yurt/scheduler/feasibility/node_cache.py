@@ -1,4 +1,4 @@
-"""Answers about nodes, kept with the node columns until a change of a node may invalidate them.
+"""Results per node, cached with the node columns until a node's change invalidates them.
 
 Three kinds: `cached_answer` for answers that a change of any node invalidates; `answers_by_shape` for answers that all
 nodes of one shape share, which never change; `answers_by_row` for answers about single nodes, of which only changed
@@ -27,18 +27,18 @@ Answers = npt.NDArray[Any]
 
 
 class _OfShapes(NamedTuple):
-    """Answers by the numbers of shapes, as far as `is_known`."""
+    """Results by shape number, valid where `is_known`."""
 
     answers: Answers
     is_known: npt.NDArray[np.bool_]
 
     def has(self, shapes: IntArray) -> bool:
-        """Whether all of these are answered."""
+        """Whether all of these are known."""
         return bool(not len(shapes) or (shapes[-1] < len(self.is_known) and self.is_known[shapes].all()))
 
 
 def cached_answer(rows: NodeColumns, key: Hashable, compute: Callable[[], object]) -> object:
-    """An answer that depends on the node columns alone, computed once."""
+    """A result that depends only on the node columns, computed once."""
     found = rows.memo.get(key)
     if found is None:
         if len(rows.memo) >= MEMO_MAX:
@@ -54,7 +54,7 @@ def answers_by_shape(
     *,
     without: int,
 ) -> Answers:
-    """What `ask` says of each shape and a node that has it, for each row; `without` where there is no node.
+    """For each row the result of `ask` for its shape, evaluated on one node of the shape; `without` for an empty row.
 
     The type of `without` is that of all answers. A shape without a class tells too little of its node, which is asked
     again when any node has changed.
@@ -81,7 +81,7 @@ def answers_by_shape(
 def answers_by_row(
     snapshot: Snapshot, key: Hashable, ask: Callable[[list[Node]], Sequence[int]], *, without: int
 ) -> Answers:
-    """What `ask` says of each node, for each row; `without` where there is no node. The type is that of `without`."""
+    """For each row the result of `ask` for its node; `without` for an empty row, which also determines the type."""
     rows = snapshot.columns.nodes
 
     def compute() -> Answers:
@@ -107,7 +107,7 @@ def answers_by_row(
 
 
 def _all_nodes(snapshot: Snapshot) -> tuple[list[int], list[Node]]:
-    """The rows of all nodes, and the nodes in the same order, which may differ from process to process.
+    """The rows of all nodes, and the nodes in the same order, which may differ between processes.
 
     Two maps of the same keys nearly always go through them alike: then no node has to be looked up.
     """
@@ -119,13 +119,13 @@ def _all_nodes(snapshot: Snapshot) -> tuple[list[int], list[Node]]:
 
 
 def _nodes_of(snapshot: Snapshot, rows: list[int]) -> list[Node]:
-    """The nodes of some rows."""
+    """The nodes of the rows."""
     ids = snapshot.columns.nodes.ids
     return snapshot.nodes.rows([ids[row] for row in rows])
 
 
 def _nodes_with(snapshot: Snapshot, shapes: list[int]) -> list[Node]:
-    """For each of the shapes a node that has it; when there are many, all are looked up, once for all who ask."""
+    """One node for each shape; many are looked up at once, and the result is shared."""
     rows = snapshot.columns.nodes
     if len(shapes) <= FEW_SHAPES:
         return _nodes_of(snapshot, [rows.row_of_shape[shape] for shape in shapes])
@@ -139,7 +139,7 @@ def _nodes_with(snapshot: Snapshot, shapes: list[int]) -> list[Node]:
 
 
 def _extended(known: _OfShapes, size: int) -> _OfShapes:
-    """A copy with room for so many shapes."""
+    """A copy with capacity for more shapes."""
     answers, is_known = np.zeros(size, known.answers.dtype), np.zeros(size, np.bool_)
     answers[: len(known.answers)], is_known[: len(known.is_known)] = known.answers, known.is_known
     return _OfShapes(answers, is_known)

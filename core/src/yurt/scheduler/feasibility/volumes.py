@@ -1,4 +1,4 @@
-"""Claims of volumes: CSI volumes and `per_alloc` host volumes, which differ between allocations of one group.
+"""Volume claims: CSI volumes and `per_alloc` host volumes, which differ between a group's allocations.
 
 They are checked for every placement, since claims change with placements, and never count for a node's class.
 """
@@ -25,7 +25,7 @@ from yurt.structs.volumes.request import VolumeRequest
 
 
 class VolumeClaims:
-    """What the volumes of one group permit; told of every placement of the plan."""
+    """The permissions of one group's volumes; updated with every placement of the plan."""
 
     def __init__(self, snapshot: Snapshot, job: Job, group: TaskGroup) -> None:
         self._snapshot = snapshot
@@ -53,12 +53,12 @@ class VolumeClaims:
         return request.per_alloc or bool(self._snapshot.host_volumes.keys_where("name", request.source))
 
     def missing(self, index: int) -> tuple[str, ...]:
-        """The CSI volumes of an allocation that nobody has registered."""
+        """The unregistered CSI volumes of an allocation."""
         sources = (source_of(request, index) for request in self._csi)
         return tuple(source for source in sources if self._volume(source) is None)
 
     def refused(self, index: int) -> dict[str, BoolArray]:
-        """The rows that cannot take the allocation with that index, by reason."""
+        """The rows that cannot take the allocation with this index, by reason."""
         found: dict[str, BoolArray] = {}
         for request in self._host:
             source = source_of(request, index)
@@ -71,7 +71,7 @@ class VolumeClaims:
         return {text: mask for text, mask in found.items() if mask.any()}
 
     def count(self, row: int, index: int) -> None:
-        """The allocation with that index goes to the row."""
+        """Count a placement of the allocation with this index on the row."""
         for request in self._csi:
             self._note(source_of(request, index), (row,))
         for request in self._host:
@@ -79,7 +79,7 @@ class VolumeClaims:
             self._written.update(volume.id for at, volume in dynamic if at == row and not request.read_only)
 
     def _dynamic(self, source: str) -> list[tuple[int, HostVolume]]:
-        """The dynamic host volumes of that name that nodes offer, with their rows."""
+        """The nodes' dynamic host volumes of this name, with their rows."""
         if source not in self._of_name:
             rows = self._snapshot.columns.rows
             volumes = self._snapshot.host_volumes.where("name", source)
@@ -131,7 +131,7 @@ class VolumeClaims:
         return found
 
     def _lacks_controller(self, plugin: str) -> bool:
-        """Whether the plugin needs a controller and none is healthy."""
+        """Whether the plugin requires a controller and none is healthy."""
         if plugin not in self._lacking:
             found = csi_plugin(self._snapshot, plugin)
             self._lacking[plugin] = found is not None and found.controller_required and not found.controllers_healthy
@@ -166,7 +166,7 @@ def _is_healthy(node: Node, plugin: str) -> bool:
 
 
 def _limit(node: Node, plugin: str) -> int:
-    """How many volumes of the plugin the node takes; 0 for any number."""
+    """The node's limit on volumes of the plugin; 0 for none."""
     found = node.csi_node_plugins.get(plugin)
     return found.node_info.max_volumes if found is not None and found.node_info is not None else 0
 

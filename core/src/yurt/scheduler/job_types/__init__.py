@@ -1,1 +1,1 @@
-"""One scheduler for each type of job: reconcile, place, and say how the evaluation ends."""
+"""One scheduler per job type: reconcile, place, and decide how the evaluation ends."""

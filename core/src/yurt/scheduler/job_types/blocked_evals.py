@@ -1,4 +1,4 @@
-"""Blocked evaluations: they wait for capacity, or for fewer conflicts of plans (docs/explanation/scheduling.md)."""
+"""Blocked evaluations: they wait for capacity, or after too many plan conflicts (docs/explanation/scheduling.md)."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ ATTEMPTS = {JOB_SERVICE: 5, JOB_BATCH: 2, JOB_SYSTEM: 5, JOB_SYSBATCH: 2}
 
 
 def max_attempts(job_type: str) -> int:
-    """How many attempts without progress an evaluation of a job of this type gets."""
+    """The limit of attempts without progress for a job type."""
     return ATTEMPTS.get(job_type, 2)
 
 
 class CapacityWait(NamedTuple):
-    """What an evaluation waits for: the groups that found no room, and the classes or the node that may bring some."""
+    """What an evaluation waits for: its unplaced groups, and the node classes or the node that may provide capacity."""
 
     failed: Mapping[str, AllocationMetric] = MappingProxyType({})
     classes: Mapping[str, bool] = MappingProxyType({})
@@ -79,7 +79,7 @@ def exhausted(
     snapshot_index: int,
     last: Outcome | None = None,
 ) -> Outcome:
-    """The end of an evaluation whose plans kept being refused: failed; service and batch jobs are tried again.
+    """The end of an evaluation after too many refused plans: failed; service and batch jobs get a retry.
 
     `last` is the outcome of the last attempt; what it queued and could not place is kept.
     """

@@ -1,4 +1,4 @@
-"""What an attempt is made from, for all types of job."""
+"""The inputs of an attempt, for all job types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from yurt.structs.job import Job
 
 
 class AttemptContext(NamedTuple):
-    """The state, the evaluation and its job, the time, and what ids and ties are drawn from."""
+    """The state, the evaluation and its job, the time, and the seeds of ids and tie-breaks."""
 
     snapshot: Snapshot
     evaluation: Evaluation
@@ -41,7 +41,7 @@ class AttemptContext(NamedTuple):
         seed: int,
         limits: LimitsOf = no_limits,
     ) -> AttemptContext:
-        """The context of an attempt at an evaluation on a state."""
+        """The context for an evaluation on a state."""
         job = snapshot.jobs.get((evaluation.namespace, evaluation.job_id))
         allocs = snapshot.allocs_of_job(evaluation.namespace, evaluation.job_id)
         own_limits = tuple if job is None else partial(limits_now, limits, snapshot, job)

@@ -1,4 +1,4 @@
-"""Gangs: groups of which a least number of members must run together, or none."""
+"""Gangs: groups with a minimum number of members that must run together, or none."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from yurt.structs.status import JOB_BATCH
 
 
 def placed_of_asked(found: int, asked: str) -> str:
-    """`1 of 5 finds room`, `4 of 5 find room`: how many of those that belong together could be placed."""
+    """`1 of 5 finds room`, `4 of 5 find room`: the placeable members of a gang."""
     return f"{found} of {asked} {'finds' if found == 1 else 'find'} room"
 
 
 class Gangs:
-    """The gangs of one attempt; `broken` are those with too few members, and why."""
+    """The gangs of one attempt; `broken` are those with too few members, with the reason."""
 
     def __init__(self, context: AttemptContext) -> None:
         self.broken: dict[str, AllocationMetric] = {}
         self._context = context
 
     def find_broken(self, job: Job, draft: PlanDraft) -> bool:
-        """Note the gangs with too few members; whether there are new ones, without which all is to be placed again."""
+        """Record gangs with too few members; returns whether there are new ones, which require another round."""
         found = False
         for group in job.task_groups:
             if group.name not in draft.failed or group.name in self.broken:
@@ -40,7 +40,7 @@ class Gangs:
         return found
 
     def least_accepted(self, draft: PlanDraft) -> dict[str, int]:
-        """How many placements of each gang the plan applier must accept."""
+        """The minimum of accepted placements per gang, for the plan check."""
         job = self._context.job
         groups = [group for group in job.task_groups if group.gang is not None] if job is not None else []
         if not groups:
@@ -53,7 +53,7 @@ class Gangs:
         return {name: number for name, number in least.items() if number > 0}
 
     def _members(self, group: TaskGroup, draft: PlanDraft) -> int:
-        """The allocations that count besides new ones: those that go on running, and those that have finished."""
+        """Counted members besides new ones: those that continue and those that have finished."""
         stopped = draft.stopped_ids()
         return sum(
             1
@@ -64,7 +64,7 @@ class Gangs:
         )
 
     def _is_finished(self, alloc: Allocation) -> bool:
-        """Whether it has done its work in this version of a batch job."""
+        """Whether it has completed in this version of a batch job."""
         job = self._context.job
         is_own = job is not None and alloc.job is not None and alloc.job.version == job.version
         return is_own and self._context.evaluation.type == JOB_BATCH and ran_successfully(alloc)

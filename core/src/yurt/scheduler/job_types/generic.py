@@ -38,7 +38,7 @@ class GenericAttempt:
     """What the last round placed, and what it could not; there once the attempt has run."""
 
     def __init__(self, context: AttemptContext, warm_start: WarmStart | None = None) -> None:
-        """`warm_start` is where attempts at other jobs have ended; only a job that `is_new` may begin there."""
+        """`warm_start` is the state after attempts at other jobs; only a job that `is_new` may continue from it."""
         self.context = context
         self.version_deployment: Deployment | None = None
         """The deployment of the job's version, also one that has ended: the evaluation names it."""
@@ -50,17 +50,17 @@ class GenericAttempt:
 
     @property
     def view(self) -> ClusterView:
-        """The cluster with what is placed so far."""
+        """The cluster including the placements so far."""
         return self._placers.view
 
     @property
     def placers(self) -> Mapping[str, GroupPlacer]:
-        """By group: its feasible nodes, its ranking and why nodes refused."""
+        """By group: its feasible nodes, its ranking and the refusals of nodes."""
         return self._placers.by_group
 
     @property
     def broken(self) -> Mapping[str, AllocationMetric]:
-        """Gangs with too few members placed, and why."""
+        """Gangs with too few placed members, and why."""
         return self._gangs.broken
 
     @property
@@ -69,11 +69,11 @@ class GenericAttempt:
         return self._limits.reached
 
     def warm_start_after(self) -> WarmStart:
-        """Where an attempt at the next new job may begin."""
+        """The warm start for an attempt at the next new job."""
         return self._placers.warm_start_after()
 
     def run(self) -> tuple[Plan, Outcome]:
-        """Plan and outcome."""
+        """The plan and the outcome."""
         context = self.context
         latest = context.snapshot.latest_deployment(context.evaluation.namespace, context.evaluation.job_id)
         results = reconcile(self._situation(latest))
@@ -122,7 +122,7 @@ class GenericAttempt:
         return is_row_feasible(snapshot, job, group, row)
 
     def _place(self, job: Job, results: Results) -> None:
-        """Place all that is wanted, and again without the gangs that break."""
+        """Place everything wanted, and again without broken gangs."""
         self._run_round(job)
         # A gang without capacity for its minimum gives all of its capacity back, and other groups may need it. So
         # everything is placed again; each round leaves out at least one gang more, which bounds the rounds.
@@ -137,7 +137,7 @@ class GenericAttempt:
         PlacementRound(self.context, job, self.draft, placers=self._placers, limits=self._limits).run(self.wanted)
 
     def _begin(self, results: Results) -> None:
-        """Nothing is placed yet, and what the reconciler stops is free for placements."""
+        """Start without placements, with the resources of stopped allocations free."""
         job = self.context.job
         self.draft.queued = {} if job is None else {group.name: 0 for group in job.task_groups}
         for stop in results.stops:
@@ -146,7 +146,7 @@ class GenericAttempt:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _desired(self, results: Results) -> dict[str, DesiredUpdates]:
-        """The counts of each group, with the allocations that it preempts."""
+        """The counts of each group, including the allocations it preempts."""
         if not self.draft.preemptions:
             return results.desired
         preempted = Counter(p.task_group for p in self.draft.placements for _ in p.preempted_allocations)
@@ -200,7 +200,7 @@ class GenericAttempt:
         return Outcome(evaluation=replace(ended, blocked_eval=waiting.id), created=(*followups, waiting))
 
     def _eligibility(self) -> tuple[dict[str, bool], bool]:
-        """The classes of nodes that may ever take what failed, and whether that depends on more than the class."""
+        """The node classes that could take the unplaced groups, and whether that depends on more than the class."""
         job, classes, is_escaped = self.context.job, dict[str, bool](), False
         assert job is not None
         for name in self.draft.failed:

@@ -1,4 +1,4 @@
-"""The placers of an attempt's groups, and the view of the cluster that they share."""
+"""The placers of an attempt's groups, and their shared view of the cluster."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from yurt.structs.questions import is_terminal
 
 
 class GroupPlacers:
-    """One placer for each group, made when the group's first request comes."""
+    """One placer per group, created for the group's first request."""
 
     def __init__(self, context: AttemptContext, warm_start: WarmStart | None = None) -> None:
-        """`warm_start` is where attempts at other jobs have ended; only a job that `is_new` may begin there."""
+        """`warm_start` is the state after attempts at other jobs; only a job that `is_new` may continue from it."""
         assert warm_start is None or not context.allocs, "the view of the attempt before lacks the stops of this job"
         self._context = context
         self._warm_start = warm_start or WarmStart(ClusterView(context.snapshot))
@@ -28,7 +28,7 @@ class GroupPlacers:
         self.by_group: dict[str, GroupPlacer] = {}
 
     def restart(self, kept: Collection[str]) -> None:
-        """Begin again with nothing placed, and keep the placers of these groups: they know why nodes refused."""
+        """Start again without placements, but retain the placers of these groups with the refusals of nodes."""
         if self.view.generation != self._first_generation:
             assert not self._first_generation, "what others have placed would be lost"
             self._warm_start = WarmStart(ClusterView(self._context.snapshot))
@@ -45,17 +45,17 @@ class GroupPlacers:
         return placer
 
     def of_older(self, job: Job, name: str, draft: PlanDraft) -> GroupPlacer:
-        """For one placement of an older version; it sees the cluster as it is at this moment."""
+        """A placer for a single placement of an older version, with the present view."""
         group = job.group(name)
         assert group is not None
         return self._new(job, group, draft)
 
     def others(self, name: str) -> Iterator[GroupPlacer]:
-        """The placers of the other groups: they have to know of each placement of this one."""
+        """The placers of the other groups, which must count each placement of this one."""
         return (placer for other, placer in self.by_group.items() if other != name)
 
     def names_of(self, rows: Sequence[int]) -> Mapping[int, str]:
-        """The names of these rows' nodes, perhaps with others: they are looked up once for all attempts."""
+        """The names of these rows' nodes, perhaps with more: one lookup serves all attempts."""
         known: dict[int, str] = self.view.rows.names
         unknown = list(set(rows).difference(known))
         if unknown:
@@ -65,11 +65,11 @@ class GroupPlacers:
         return known
 
     def warm_start_after(self) -> WarmStart:
-        """Where an attempt at the next new job may begin."""
+        """The warm start for an attempt at the next new job."""
         return self._warm_start.after(self.by_group.values())
 
     def _new(self, job: Job, group: TaskGroup, draft: PlanDraft) -> GroupPlacer:
-        """A placer that knows of what runs and of what is placed so far."""
+        """A placer that counts running allocations and the placements so far."""
         own = list(self._running(draft)) if self._context.allocs else ()
         placer = GroupPlacer(self.view, job, group, seed=self._context.seed, own=own)
         if placer.distinct.is_used and draft.placements:

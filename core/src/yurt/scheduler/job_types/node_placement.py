@@ -1,4 +1,4 @@
-"""Placing on given nodes: a system job has no choice among nodes, so each node that refuses is a failure of its own."""
+"""Placement on given nodes: a system job has no choice of nodes, so each refusal is a separate failure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from yurt.structs.resources import Resources
 
 
 class GroupTargets(NamedTuple):
-    """What a group is to get: replacements on the nodes of what they replace, and new allocations by row."""
+    """A group's targets: replacements on their nodes, and new allocations by row."""
 
     placer: GroupPlacer
     destructive: list[PlacementRequest]
@@ -24,7 +24,7 @@ class GroupTargets(NamedTuple):
 
 
 class NodePlacement:
-    """Places the requests of a system job; `failed_nodes` has for each node the groups that found no capacity."""
+    """Places the requests of a system job; `failed_nodes` lists for each node the groups without capacity there."""
 
     def __init__(
         self, view: ClusterView, draft: PlanDraft, limits: LimitCheck, counts: Mapping[str, dict[str, int]]
@@ -36,7 +36,7 @@ class NodePlacement:
         self._counts = counts
 
     def place_all(self, targets: Iterable[GroupTargets]) -> None:
-        """Place once all that goes is known, and first what replaces: what a group gives up, the next may take."""
+        """Place once all stops are known, replacements first: the capacity they free may serve later requests."""
         targets = tuple(targets)
         for placer, destructive, _ in targets:
             for request in destructive:
@@ -82,7 +82,7 @@ class NodePlacement:
 
 
 def _merged(known: AllocationMetric, metric: AllocationMetric) -> AllocationMetric:
-    """What failed on some nodes and what failed on one more: numbers of nodes add up, what ran out somewhere stays.
+    """The metrics of failures on several nodes combined: node counts are added, exhausted dimensions united.
 
     Only nodes that were asked for room tell how many nodes were looked at; those beyond a limit were not.
     """
@@ -103,7 +103,7 @@ def _added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
 
 
 def _ran_out(one: Mapping[str, Resources], other: Mapping[str, Resources]) -> dict[str, Resources]:
-    """What each task asks of the dimensions that ran out on any of the nodes: 0 of those that never did."""
+    """Each task's request in the dimensions exhausted on any node; 0 in the others."""
     found = dict(one)
     for task, asked in other.items():
         before = found.get(task, asked)

@@ -1,4 +1,4 @@
-"""How an evaluation ends after an attempt, for all types of job."""
+"""The end of an evaluation after an attempt, for all job types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from yurt.structs.status import EVAL_COMPLETE
 def completed(
     context: AttemptContext, draft: PlanDraft, plan: Plan, *, limit_reached: str, deployment_id: str
 ) -> Evaluation:
-    """The evaluation as complete, with what could not be placed; what is left waits in an evaluation of its own."""
+    """The evaluation as complete, with its unplaced groups; these wait in a blocked evaluation."""
     evaluation = context.evaluation
     return replace(
         evaluation,

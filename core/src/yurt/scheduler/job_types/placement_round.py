@@ -1,4 +1,4 @@
-"""One round of placing: each request of the reconciler is placed or queued, in order.
+"""One placement round: each request of the reconciler is placed or queued, in order.
 
 Requests that replace allocations come first: what an allocation gives back beyond what its replacement takes is free
 for the requests after it. Equal requests that follow each other are placed as one run (`placing.runs`). All others are
@@ -31,7 +31,7 @@ from yurt.structs.status import CLIENT_FAILED, SERVER_TERMINAL
 
 
 class PlacementRound:
-    """Places the requests of one job; a further round begins with a draft of its own."""
+    """Places the requests of one job; each round starts with a new draft."""
 
     def __init__(
         self, context: AttemptContext, job: Job, draft: PlanDraft, *, placers: GroupPlacers, limits: LimitCheck
@@ -45,7 +45,7 @@ class PlacementRound:
         """Groups of which a run found no more room: what else they get, they get one by one, by preemption."""
 
     def run(self, wanted: Sequence[PlacementRequest]) -> None:
-        """Place what fits; what does not is queued."""
+        """Place the requests; unplaceable ones are queued."""
         draft = self._draft
         draft.queued.update(Counter(map(attrgetter("group"), wanted)))
         left = dict(draft.queued)
@@ -72,7 +72,7 @@ class PlacementRound:
             draft.queued = {name: sum(1 for request in wanted if request.group == name) for name in draft.queued}
 
     def _run_length(self, wanted: Sequence[PlacementRequest], at: int) -> int:
-        """How many equal requests follow that can be placed as one run."""
+        """The number of equal consecutive requests that can be placed as one run."""
         first = wanted[at]
         # A limit is asked before each placement, and a replacement frees capacity of its own: neither is a run.
         if self._limits.current or first.previous is not None or first.group in self._singly:
@@ -87,7 +87,7 @@ class PlacementRound:
         return length
 
     def _place_run(self, requests: Sequence[PlacementRequest]) -> int:
-        """Place as many as fit of some equal requests; the answer is how many."""
+        """Place equal requests; returns how many were placed."""
         name, draft, placers = requests[0].group, self._draft, self._placers
         placer = placers.of(self._job, name, draft)
         rows, metrics = placer.run(len(requests))
@@ -189,16 +189,16 @@ class PlacementRound:
         )
 
     def _refused(self, placer: GroupPlacer, replaced: Allocation | None) -> tuple[str, ...]:
-        """How one more allocation would exceed a limit; what it replaces is given back."""
+        """How one more allocation would exceed a limit, after the resources of what it replaces are freed."""
         back = self._placers.view.usage_of(replaced) if replaced is not None and is_using(replaced) else None
         return self._limits.refuses(placer.ask.plain.usage, back)
 
     def _is_known(self, job: Job) -> bool:
-        """Whether the state still has this version of the job."""
+        """Whether the state still has this job version."""
         return self._context.snapshot.version(job.namespace, job.id, job.version) is not None
 
     def _tracker(self, request: PlacementRequest) -> RescheduleTracker | None:
-        """The history that a replacement carries on; what a new version replaces begins anew."""
+        """The replacement's reschedule history; empty for a replacement by a new version."""
         if request.previous is None:
             return None
         if request.is_rescheduled:
@@ -206,7 +206,7 @@ class PlacementRound:
         return None if request.stops else request.previous.reschedule_tracker
 
     def _penalised(self, request: PlacementRequest) -> frozenset[int]:
-        """The nodes on which the allocation, or one before it, failed: whatever it is replaced for."""
+        """The nodes on which the allocation or a predecessor failed, whatever the reason of the replacement."""
         previous = request.previous
         if previous is None:
             return frozenset()
@@ -217,14 +217,14 @@ class PlacementRound:
         return frozenset(row for node in nodes if (row := self._placers.view.row(node)) is not None)
 
     def _preferred(self, job: Job, request: PlacementRequest) -> int | None:
-        """The node that has the data of a sticky disk; one that failed is left even so."""
+        """The node with the data of a sticky disk, unless the allocation failed there."""
         group = job.group(request.group)
         if request.previous is None or request.is_rescheduled or group is None or not group.ephemeral_disk.sticky:
             return None
         return self._placers.view.row(request.previous.node_id)
 
     def _note_unplaced(self, request: PlacementRequest) -> None:
-        """One that failed is stopped also when nothing can replace it yet; evaluations try again until it has been."""
+        """Stop a failed allocation even without a replacement; evaluations retry until it is replaced."""
         previous, draft = request.previous, self._draft
         if not request.is_rescheduled or previous is None:
             return

@@ -1,4 +1,4 @@
-"""The draft of a plan: what an attempt places, stops and changes, and what it could not place."""
+"""The draft of a plan: placements, stops and changes of an attempt, and its unplaced groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NO_GANGS: Mapping[str, int] = {}
 
 
 class PlanDraft:
-    """Grows while requests are placed; `as_plan` ends it."""
+    """Collects the results of placement; `as_plan` completes it."""
 
     def __init__(self, context: AttemptContext, results: Results, deployment: Deployment | None = None) -> None:
         self.results = results
@@ -43,7 +43,7 @@ class PlanDraft:
         """By group the placements of a job that is placed whole or not at all, when it is not."""
 
     def without_groups(self, broken: Mapping[str, AllocationMetric]) -> PlanDraft:
-        """A new draft that leaves out groups of which too few could be placed; what it knows of these stays."""
+        """A new draft without broken gangs, but with their recorded failures."""
         fresh = PlanDraft(self._context, self.results, self.deployment)
         fresh.missing = self.missing
         # The first request of the group adds 1: one that failed by itself counts no coalesced failure.
@@ -61,7 +61,7 @@ class PlanDraft:
         deployment: Deployment | None,
         tracker: RescheduleTracker | None = None,
     ) -> None:
-        """Note a placement, with what it replaces and preempts; `version` is that of the job."""
+        """Add a placement with the allocations it replaces and preempts; `version` is that of the job."""
         previous, victims = request.previous, found.preempted
         if request.stops and previous is not None:
             self.stops.append(AllocStop(id=previous.id, node_id=previous.node_id, description=request.stops))
@@ -87,17 +87,17 @@ class PlanDraft:
         )
 
     def change(self, alloc: Allocation, **changes: object) -> None:
-        """Change attributes of an allocation where it is."""
+        """Change attributes of a running allocation."""
         known = self.attributes.get(alloc.id) or AttributeUpdate(id=alloc.id, node_id=alloc.node_id)
         self.attributes[alloc.id] = replace(known, **changes)
 
     def deployment_id(self, group: str) -> str:
-        """The deployment that a group's allocations belong to, or an empty string."""
+        """The deployment of a group's allocations, or an empty string."""
         deployment = self.deployment
         return deployment.id if deployment is not None and group in deployment.task_groups else ""
 
     def withdraw(self) -> None:
-        """Withdraw all placements, and what was stopped and preempted for them."""
+        """Withdraw all placements with their stops and preemptions."""
         withdrawn: dict[str, int] = {}
         for placement in self.placements:
             withdrawn[placement.task_group] = withdrawn.get(placement.task_group, 0) + 1
@@ -112,7 +112,7 @@ class PlanDraft:
         return {stop.id for stop in self.stops}
 
     def as_plan(self, desired: Mapping[str, DesiredUpdates], gangs: Mapping[str, int] = NO_GANGS) -> Plan:
-        """The plan, with the counts that the reconciler wants and the least numbers of its gangs."""
+        """The plan, with the reconciler's counts and the gangs' minimum numbers."""
         context, results = self._context, self.results
         evaluation, job = context.evaluation, context.job
         assert len(self.stopped_ids()) == len(self.stops), "a plan stops an allocation once"

@@ -53,7 +53,7 @@ class SystemAttempt:
         return self._limits.reached
 
     def run(self) -> tuple[Plan, Outcome]:
-        """Plan and outcome."""
+        """The plan and the outcome."""
         context, job, draft = self.context, self.context.job, self.draft
         for alloc in context.allocs:
             # Stopped already, but its client can no longer confirm it: its capacity would stay taken for ever.

@@ -1,4 +1,4 @@
-"""What a system job has on each node against what it wants there: what to stop, to keep, to update and to place.
+"""Compares each node's allocations with a system job: what to stop, keep, update and place.
 
 Each node that may take a group gets one allocation of it. An allocation is looked at by itself: its node decides
 whether it stays, because there is no count that others could make up for.
@@ -53,13 +53,13 @@ Counts = dict[str, dict[str, int]]
 
 
 def stop(draft: PlanDraft, view: ClusterView, request: StopRequest) -> None:
-    """Stop an allocation with the plan: what it uses is free from now on."""
+    """Stop an allocation with the plan and free its resources."""
     draft.stops.append(request.as_plan())
     view.release(request.alloc)
 
 
 def stop_live(context: AttemptContext, draft: PlanDraft, view: ClusterView, groups: frozenset[str]) -> Counts:
-    """Stop all live allocations but those of these groups; the counts of each group."""
+    """Stop all live allocations except those of these groups; returns the counts of each group."""
     counts: Counts = {}
     for alloc in context.allocs:
         if alloc.task_group not in groups and not is_terminal(alloc):
@@ -84,7 +84,7 @@ class SystemDiff:
         """Allocations that become unknown, and until when."""
 
     def compare(self, rollout: SystemRollout) -> list[GroupTargets]:
-        """Stop what is not wanted, note what stays, and name what is to be placed."""
+        """Stop unwanted allocations, record retained ones, and return the requests for placements."""
         groups = self._job.task_groups
         wanted = frozenset(group.name for group in groups if group.count > 0)
         self.counts = stop_live(self._context, self._draft, self._view, wanted)
@@ -94,7 +94,7 @@ class SystemDiff:
         return [self._diff_group(group, rollout) for group in groups if group.count > 0]
 
     def _diff_group(self, group: TaskGroup, rollout: SystemRollout) -> GroupTargets:
-        """What one group is to get; its placer is kept for the explanation."""
+        """The targets of one group; its placer is retained for explanations."""
         job = self._job
         placer = self.placers[group.name] = GroupPlacer(self._view, job, group, seed=self._context.seed, own=())
         wanted = np.flatnonzero(placer.candidates.mask)
@@ -128,12 +128,12 @@ class SystemDiff:
         return GroupTargets(placer, destructive, fresh)
 
     def _is_done(self, alloc: Allocation) -> bool:
-        """A sysbatch allocation that ended is not run again for the same version."""
+        """Whether a sysbatch allocation has completed for this version, so that it is not run again."""
         is_ended = alloc.client_status in CLIENT_TERMINAL and alloc.client_status != CLIENT_LOST
         return self._job.type == JOB_SYSBATCH and is_ended and is_current(alloc, self._job)
 
     def _keep(self, group: TaskGroup, alloc: Allocation, outdated: list[Allocation]) -> bool:
-        """Decide about one allocation; whether its node needs no other one."""
+        """Decide about one allocation; returns whether its node needs no other one."""
         if alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL:
             return False
         job, node = self._job, self._context.snapshot.nodes.get(alloc.node_id)
@@ -163,7 +163,7 @@ class SystemDiff:
         return True
 
     def _suits(self, group: TaskGroup, node: Node, *, row: int, is_newest: bool) -> bool:
-        """Whether an allocation may stay: what else a version asks of a node is asked once, before it is placed."""
+        """Whether an allocation may stay; other requirements of a new version are checked when it is placed."""
         return (
             is_for_node(self._job, node)
             if is_newest
@@ -186,7 +186,7 @@ class SystemDiff:
             self._disconnected.append((alloc, self._context.now + lost_after))
 
     def follow_up(self) -> None:
-        """Come back when the time of what is unknown is over."""
+        """Evaluate again when the time limits of unknown allocations expire."""
         made, eval_of = followups(
             self._job,
             self._disconnected,

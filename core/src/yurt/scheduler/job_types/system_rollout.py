@@ -1,4 +1,4 @@
-"""The roll-out of a new version of a system job: how many nodes get it now, and the deployment that watches it.
+"""The roll-out of a new version of a system job: how many nodes get it now, and its deployment.
 
 A system job rolls by nodes, not by a count. With canaries, a share of the nodes gets the new version first and the
 others wait for its promotion. After that, and without canaries, at most `max_parallel` nodes roll at a time.
@@ -30,7 +30,7 @@ from yurt.structs.status import (
 
 
 class SystemRollout:
-    """The roll-out of one job's groups; `current` is the deployment of the version that is there already."""
+    """The roll-out of one job's groups; `current` is the existing deployment of the version."""
 
     def __init__(self, context: AttemptContext, job: Job, draft: PlanDraft, current: Deployment | None) -> None:
         self.current = current
@@ -43,7 +43,7 @@ class SystemRollout:
     def updates(
         self, group: TaskGroup, outdated: Sequence[Allocation], counts: dict[str, int]
     ) -> list[PlacementRequest]:
-        """The replacements of outdated allocations that may begin now; some are updated in place instead."""
+        """The replacements of outdated allocations that may start now; some are updated in place instead."""
         job = self._job
         destructive = []
         for alloc in outdated:
@@ -61,7 +61,7 @@ class SystemRollout:
         return destructive[:budget]
 
     def _canary_budget(self, group: TaskGroup, destructive: int) -> int | None:
-        """How many more nodes get the new version before its promotion; None when the group rolls without canaries."""
+        """How many more nodes get the new version before its promotion; None for a group without canaries."""
         update, deployment = group.update, self.current
         if (
             update is None
@@ -104,7 +104,7 @@ class SystemRollout:
         return max(0, min(wanted, update.max_parallel - own.count(None)))
 
     def begin(self, group: TaskGroup, counts: dict[str, int], *, replaced: int, new: int) -> None:
-        """Begin a deployment when a new version starts to replace allocations of the group, or to come to new nodes."""
+        """Start a deployment when a new version replaces allocations of the group or reaches new nodes."""
         job = self._job
         update = group.update
         if job.type == JOB_SYSTEM and self.current is None and update is not None and update.max_parallel > 0:
@@ -123,7 +123,7 @@ class SystemRollout:
             self._draft.deployment = self.current
 
     def end(self, *, is_busy: bool) -> None:
-        """Name the new deployment in the plan, or end the current one when nothing is left to do."""
+        """Refer the plan to the new deployment, or complete the current one when nothing is left to do."""
         results = self._draft.results
         results.deployment = self._draft.deployment if self.current is None else None
         if self.current is not None and not is_busy and is_complete(self.current):
@@ -137,7 +137,7 @@ class SystemRollout:
 
 
 def canaries_of(percent: int, nodes: int) -> int:
-    """How many nodes try a new version first: a share of those that it replaces, rounded up."""
+    """The number of canary nodes: a percentage of those to be replaced, rounded up."""
     return min(nodes, -(-percent * nodes // 100))
 
 

@@ -1,1 +1,1 @@
-"""Choose a node for each wanted placement: ranking, runs of equal placements, spreads and cells, preemption."""
+"""Chooses a node for each requested placement: ranking, runs of equal placements, spreads and cells, preemption."""

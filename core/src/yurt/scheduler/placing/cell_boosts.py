@@ -1,4 +1,4 @@
-"""The boosts of cells: what the values of each combination are worth together, summed up before they are asked for.
+"""The boosts of cells: the total for each combination of values, computed ahead of use.
 
 With many cells the attribute with the most values is left out (`fine`): a placement changes what many cells are worth
 by it, and a group of `cells` adds that part by its level. What is left has few combinations.
@@ -12,10 +12,10 @@ from yurt.scheduler.placing.spread import SpreadScore
 
 
 class CellBoosts:
-    """`boosts` has the worth of each combination now, and `combination` that of each cell by number."""
+    """`boosts` has the present boost of each combination, and `combination` that of each cell by number."""
 
     def __init__(self, spread: SpreadScore, fine: int) -> None:
-        """`fine` is the attribute that is left out; -1 for none."""
+        """`fine` is the omitted attribute; -1 for none."""
         codes_of = spread.cells.codes
         others = [codes[:fine] + codes[fine + 1 :] for codes in codes_of] if fine >= 0 else codes_of
         numbers = {codes: number for number, codes in enumerate(dict.fromkeys(others))}
@@ -32,7 +32,7 @@ class CellBoosts:
         self._sum_up(range(len(numbers)))
 
     def placed(self, codes: tuple[int, ...], changed: tuple[bool, ...]) -> None:
-        """A placement had these values, `fine` left out; `changed` tells whether other values changed as well."""
+        """Update after a placement with these values, without `fine`; `changed`: whether other boosts changed."""
         for having, code, is_everywhere in zip(self._having, codes, changed, strict=True):
             self._sum_up(range(len(self.boosts)) if is_everywhere else having[code])
 

@@ -1,4 +1,4 @@
-"""Cells: the best row under spreads without scoring every row again.
+"""Cells: the best row under spreads without rescoring all rows.
 
 All rows of a cell get the same boost, so among those of a cell whose scores are means of equally many parts, a *line*,
 the order never changes: it is kept sorted, its far end as arrays until it is needed. Lines that get the same boost as
@@ -35,7 +35,7 @@ Key = tuple[int, int, int]
 
 
 class _Group:
-    """Entries that get the same boost and have equally many parts, sorted.
+    """Sorted entries with equal boosts and equal numbers of parts.
 
     `lead` is the first with its score, and None when the first may have changed; `parts` counts the boost as well.
     """
@@ -51,7 +51,7 @@ class _Group:
 
 
 class _CellLine:
-    """The rows of a cell with equally many parts.
+    """The rows of a cell with equal numbers of parts.
 
     `entries` are sorted; the others are still in the arrays, in order, `next` the first of them and then from `at`
     to `end`. The group knows the line by its `head`.
@@ -71,7 +71,7 @@ class _CellLine:
 
 
 class Cells:
-    """The best rows under spreads; `kept` is how many of them are told."""
+    """The best rows under spreads; `kept` is how many of them are maintained."""
 
     def __init__(
         self, spread: SpreadScore, ties: Ties, rows: IntArray, *, sums: IntArray, counts: IntArray, kept: int
@@ -101,7 +101,7 @@ class Cells:
             self._change(line)
 
     def best(self) -> int | None:
-        """The row with the highest score; the tie decides among equals."""
+        """The row with the highest score; ties are broken by the tie-breakers."""
         found = self.top()
         return found[0][0] if found else None
 
@@ -131,7 +131,7 @@ class Cells:
         return found
 
     def _leads(self) -> list[Lead]:
-        """The first of each group with its score, best first."""
+        """The first entry of each group with its score, best first."""
         self._regroup()
         boosts, worths = self._boosts.boosts, self._spread.parts[self._fine].worths if self._fine >= 0 else NO_WORTH
         found: list[Lead] = []
@@ -150,7 +150,7 @@ class Cells:
         return found
 
     def move(self, row: int, total: int, count: int) -> None:
-        """The row has other parts now."""
+        """Update the parts of a row."""
         self.remove(row)
         line, entry = self._line(self._cell_of_row[row], count), (-total, self._sorted.tie_of.item(row), row)
         self._moved[row] = (line, entry)
@@ -158,7 +158,7 @@ class Cells:
         self._change(line)
 
     def remove(self, row: int) -> None:
-        """The row has no room."""
+        """Remove a row without capacity."""
         if row in self._moved:
             found = self._moved[row]
         else:
@@ -176,7 +176,7 @@ class Cells:
             self._change(line)
 
     def placed(self, row: int, changed: tuple[bool, ...]) -> None:
-        """The spread counted a placement on the row; `changed` as it told."""
+        """Update the boosts after a placement on the row; `changed` comes from the spread."""
         self._top = None
         codes, fine = self._codes[self._cell_of_row[row]], self._fine
         if fine >= 0:
@@ -198,14 +198,14 @@ class Cells:
         return line
 
     def _change(self, line: _CellLine) -> None:
-        """The first of a line, or its group, may be another one."""
+        """Mark a line whose first entry or group may change."""
         self._top = None
         if not line.is_changed:
             line.is_changed = True
             self._changed.append(line)
 
     def _regroup(self) -> None:
-        """Put the lines that changed in order, and into the groups that they belong to now."""
+        """Restore the order and groups of the changed lines."""
         for line in self._changed:
             line.is_changed = False
             self._fill(line)
@@ -216,7 +216,7 @@ class Cells:
         self._changed.clear()
 
     def _fill(self, line: _CellLine) -> None:
-        """Take as many entries from the arrays as are needed to know the first ones."""
+        """Take as many entries from the arrays as the first ones require."""
         entries, needed = line.entries, self._needed
         while line.next is not None and (len(entries) < needed or line.next < entries[needed - 1]):
             if line.next[2] not in self._moved:
@@ -233,7 +233,7 @@ class Cells:
         line.at = at + 1
 
     def _join(self, line: _CellLine) -> None:
-        """The line is in the group that it belongs to now, by its head."""
+        """Put the line into the group of its first entry."""
         cell, head, old = line.cell, line.entries[0] if line.entries else None, line.group
         part = self._spread.parts[self._fine]
         key = (self._boosts.combination[cell], part.levels[self._codes[cell][self._fine]], line.count)

@@ -1,4 +1,4 @@
-"""Counts of exhausted nodes (feasible, but without capacity for one more), as the metrics of placements show them.
+"""Counts exhausted nodes (feasible, but without capacity for one more), for the metrics of placements.
 
 The metrics of a placement describe the moment of that placement. The counts are made from the arrays after large
 changes and then follow single nodes as they fill up, so most placements share the counts of the one before.
@@ -19,14 +19,14 @@ from yurt.state.usage import Usage
 
 
 class ExhaustedCounts(NamedTuple):
-    """How many nodes have no room, by class, and by what is exhausted: a node may lack several things."""
+    """The number of exhausted nodes by class and by dimension; a node may lack several dimensions."""
 
     nodes: int
     classes: Mapping[str, int]
     dimensions: Mapping[str, int]
 
     def with_node(self, node_class: str, dimensions: Iterable[str]) -> ExhaustedCounts:
-        """One node more."""
+        """Add one node."""
         classes = _plus_one(self.classes, (node_class,)) if node_class else self.classes
         return ExhaustedCounts(self.nodes + 1, classes, _plus_one(self.dimensions, dimensions))
 
@@ -41,7 +41,7 @@ COUNTS_KEPT: Final = 16
 
 
 class ExhaustedNodes:
-    """The rows of `mask` that have no room for a usage, and those that refused it by themselves."""
+    """The rows of `mask` without capacity for a usage, and those that refused otherwise."""
 
     def __init__(self, view: ClusterView, usage: Usage, mask: BoolArray) -> None:
         self.view = view
@@ -54,23 +54,23 @@ class ExhaustedNodes:
         """What is counted already of the rows as they are without the plan."""
 
     def forget(self, of_state: CountsOfMask | None = None) -> None:
-        """More has changed than that rows fill up; `of_state` is what is known of the state without the plan."""
+        """Reset after changes other than filled rows; `of_state` holds the counts of the state without the plan."""
         self.known = None
         if of_state is not None:
             self._of_state = of_state
 
     def reopen(self) -> None:
-        """Rows that refused are asked again."""
+        """Forget the refusals of rows."""
         self._refused.clear()
         self.known = None
 
     def fill(self, row: int) -> None:
-        """A row that had room has none any more."""
+        """Record that a row has become exhausted."""
         if self.known is not None:
             self._add(row, self.view.exhausted(row, self._usage))
 
     def refuse(self, row: int, reason: str) -> None:
-        """The node of a row that has room lacks something else."""
+        """Record that the node of a row with capacity refuses for another reason."""
         self._refused.setdefault(reason, set()).add(row)
         if self.known is not None:
             self._add(row, (reason,))
@@ -87,7 +87,7 @@ class ExhaustedNodes:
         return found
 
     def count(self, impossible: BoolArray, *, is_of_state: bool) -> None:
-        """Count the feasible rows without room; those of the state without a plan hold for the next attempt too."""
+        """Count the feasible rows without capacity; counts for a state without a plan are cached for later attempts."""
         kept, mask = self._of_state, self._mask
         found = kept.get(id(mask)) if is_of_state else None
         if found is not None:
@@ -101,7 +101,7 @@ class ExhaustedNodes:
             kept[id(mask)] = (mask, self.known)
 
     def filling(self, rows: IntArray, used: IntArray) -> Iterator[ExhaustedCounts]:
-        """The counts as rows fill up one after another, and are used so then; counted before, and kept as they were."""
+        """The counts as rows fill up one after another, computed in advance and retained."""
         assert self.known is not None
         counts, offered, classes = self.known, self.view.offered[rows], self.view.rows.classes.values
         dimensions: list[list[str]] = [[] for _ in range(len(rows))]
@@ -125,7 +125,7 @@ class ExhaustedNodes:
 
 
 def exhausted_masks(used: IntArray, offered: IntArray, usage: Usage) -> Iterator[tuple[str, BoolArray]]:
-    """For each dimension the rows in which one more does not fit."""
+    """For each dimension the rows that lack capacity for one more."""
     asked = usage.amounts
     for column, name in DIMENSIONS:
         yield name, used[:, column] + asked[column] > offered[:, column]
@@ -134,7 +134,7 @@ def exhausted_masks(used: IntArray, offered: IntArray, usage: Usage) -> Iterator
 
 
 def _plus_one(counts: Mapping[str, int], names: Iterable[str]) -> Mapping[str, int]:
-    """The counts by name, in the order of the names, with one more of each of these."""
+    """The counts by name, sorted, each of these increased by one."""
     found = dict(counts)
     for name in names:
         found[name] = found.get(name, 0) + 1

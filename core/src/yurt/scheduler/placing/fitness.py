@@ -1,4 +1,4 @@
-"""The fitness of all rows for one ask, and which rows have room for one more.
+"""The fitness of all rows for one request, and which rows have capacity for one more.
 
 Attempts that follow each other ask for the same on nearly the same state. So the arrays of the last asks are kept with
 the columns of the nodes, and the next attempt evaluates only the rows whose usage has changed since.
@@ -28,7 +28,7 @@ FEW_CHANGED: Final = 4
 
 
 class Fitness(NamedTuple):
-    """For one ask the fitness of all rows and which have room, and what this follows from."""
+    """For one request the fitness and capacity of all rows, with their inputs."""
 
     chunks: tuple[Chunk, ...]
     binpacks: IntArray
@@ -42,7 +42,7 @@ _Key = tuple[tuple[int, ...], bool]
 
 
 class FitnessTable:
-    """The fitness for one group's ask, of all rows or of one."""
+    """The fitness for one group's request, of all rows or of one."""
 
     def __init__(self, view: ClusterView, ask: GroupAsk, binpack: Binpack) -> None:
         self._view = view
@@ -54,7 +54,7 @@ class FitnessTable:
         """For amounts used and offered the fitness, and whether there is room."""
 
     def of_all(self) -> Fitness:
-        """The fitness of all rows; kept from one attempt to the next, which looks at rows whose usage changed."""
+        """The fitness of all rows; cached between attempts, which recompute only changed rows."""
         view = self._view
         kept: dict[_Key, Fitness] = view.rows.lasting.setdefault("fits", {})
         key = (self._usage.amounts, self._binpack.prefers_empty)
@@ -79,7 +79,7 @@ class FitnessTable:
         return found
 
     def _with_cores(self, used: IntArray) -> IntArray:
-        """What is used, and the cores that one more would reserve."""
+        """The usage plus the cores that one more would reserve."""
         found = used.copy()
         found[:, CPU] += 0 if self._core_mhz is None else self._core_mhz
         return found
@@ -101,7 +101,7 @@ class FitnessTable:
         return Fitness(chunks, binpacks, has_room, known.counts if is_same else {})
 
     def _has_room(self, used: IntArray, offered: IntArray) -> BoolArray:
-        """Rows that can take one more."""
+        """Rows with capacity for one more."""
         asked = self._usage.amounts
         limit = offered[:, ALLOCS]
         room: BoolArray = (limit == 0) | (used[:, ALLOCS] < limit)
@@ -110,7 +110,7 @@ class FitnessTable:
         return room
 
     def of_row(self, row: int) -> tuple[int, bool]:
-        """The fitness of one row, and whether it has room."""
+        """The fitness of one row, and whether it has capacity."""
         view = self._view
         used, offered = view.used_on(row), view.offered_on(row)
         mhz = 0 if self._core_mhz is None else self._core_mhz.item(row)
@@ -123,7 +123,7 @@ class FitnessTable:
 
 
 def _core_mhz(view: ClusterView, ask: GroupAsk) -> IntArray:
-    """For each row the MHz of the cores that an ask reserves."""
+    """For each row the MHz of the cores that a request reserves."""
     of_one = answers_by_row(view.snapshot, "MHz of a core", lambda nodes: list(map(mhz_of_core, nodes)), without=0)
     kinds, firsts = numbered(of_one)
     return np.array([ask.cpu_of_cores(mhz) for mhz in of_one[firsts].tolist()], np.int64)[kinds]

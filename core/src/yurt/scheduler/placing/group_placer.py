@@ -1,4 +1,4 @@
-"""Placing the allocations of one group: pick a node, take what it grants, update the ranking.
+"""Places the allocations of one group: choose a node, take its grant, update the ranking.
 
 A group has one `Ranker`. Each placement takes the best row, asks its node for ports, cores and devices when the group
 needs any, and reports the change to the ranker. A row that refuses is closed for the group and recorded with its
@@ -39,7 +39,7 @@ from yurt.structs.job import Job, TaskGroup
 
 
 class PlacedAlloc(NamedTuple):
-    """One more allocation: where, with what, why there, and whom it ends."""
+    """A placement: its node, grant, scores and preempted allocations."""
 
     row: int
     grant: NodeGrant
@@ -85,19 +85,19 @@ class GroupPlacer:
 
     @property
     def can_restart(self) -> bool:
-        """Whether an equal group of a new job can go on with the ranking: nothing but amounts leads from one to the
+        """Whether an equal group of a new job can continue with the ranking: only amounts lead from one to the
         next.
         """
         return self.can_run and not self.ranker.spread.is_used
 
     def restart(self, job: Job, group: TaskGroup) -> None:
-        """Go on for an equal group of a job that has no allocations."""
+        """Continue for an equal group of a job without allocations."""
         self.job, self.group = job, group
         self._preemption.restart(job, group)
         self.ranker.restart(group.count)
 
     def count(self, alloc: Allocation, sign: int) -> None:
-        """An allocation of the job that the plan leaves in place (or takes away)."""
+        """Count an allocation of the job that the plan leaves in place (or remove it)."""
         row = self.view.row(alloc.node_id)
         if row is None:
             return
@@ -107,14 +107,14 @@ class GroupPlacer:
             self.ranker.count_own([row], sign)
 
     def placed_elsewhere(self, row: int, group: str) -> None:
-        """Another group of the job placed on the row."""
+        """Another group of the job was placed on the row."""
         self._preemption.forget(row)
         if self.distinct.is_used:
             self.distinct.count((row,), group)
             self._close_refused()
 
     def placed_run_elsewhere(self, rows: Sequence[int], group: str) -> None:
-        """Another group of the job placed on the rows."""
+        """Another group of the job was placed on the rows."""
         self._preemption.forget(rows)
         if self.distinct.is_used:
             self.distinct.count(rows, group)
@@ -122,17 +122,17 @@ class GroupPlacer:
 
     @property
     def can_run(self) -> bool:
-        """Whether equal placements can be ordered at once: nothing but amounts decides where they fit."""
+        """Whether equal placements can be ordered in one run, because only amounts decide where they fit."""
         return not (self.ask.is_exclusive or self.distinct.is_used or self.volumes.is_used)
 
     def run(self, count: int) -> tuple[list[int], Iterator[AllocationMetric]]:
-        """Up to `count` more allocations, the same as so many times `place` without preemption: rows and metrics."""
+        """Up to `count` more allocations, equal to `place` without preemption repeated: rows and metrics."""
         found = place_run(self.ranker, count)
         self._preemption.forget(found.rows)
         return found.rows, self._metrics_of(found)
 
     def _metrics_of(self, run: PlacementRun) -> Iterator[AllocationMetric]:
-        """The metrics of each placement, made when they are asked for: with what else is made of the placement."""
+        """The metrics of each placement, computed on demand."""
         ends = [start for start, _ in run.counts[1:]]
         ends.append(len(run.rows))
         for (start, counts), end in zip(run.counts, ends, strict=False):
@@ -141,7 +141,7 @@ class GroupPlacer:
                 yield replace(shared, score_meta_data=table)
 
     def recount(self) -> None:
-        """Allocations went away by other means: open what they had closed."""
+        """Reopen the rows that removed allocations had closed."""
         self.ranker.reopen()
         self._preemption.forget_all()
         if self.distinct.is_used:
@@ -155,7 +155,7 @@ class GroupPlacer:
         preferred: int | None = None,
         index: int = 0,
     ) -> PlacedAlloc | None:
-        """One more allocation, the one with that index, or None when no node can take it."""
+        """Place one more allocation, the one with this index; None when no node can take it."""
         ranker = self.ranker
         if self.volumes.is_used:
             self.look_at_volumes(index)
@@ -175,7 +175,7 @@ class GroupPlacer:
             return PlacedAlloc(row, grant, metrics)
 
     def look_at_volumes(self, index: int) -> None:
-        """Leave out the rows that cannot give the allocation with that index its volumes."""
+        """Exclude the rows that cannot provide the volumes of the allocation with this index."""
         self.recount()
         self.volumes_refused = self.volumes.refused(index)
         for mask in self.volumes_refused.values():
@@ -189,7 +189,7 @@ class GroupPlacer:
             self._close_refused()
 
     def _preempting(self) -> PlacedAlloc | None:
-        """The placement whose victims matter least, tried only when there is room nowhere."""
+        """The placement with the least important victims, tried only when no node has capacity."""
         if not self._preemption.is_allowed:
             return None
         mask, refused = self.mask, self._refused_otherwise()
@@ -206,7 +206,7 @@ class GroupPlacer:
         return PlacedAlloc(found.row, found.grant, replace(metrics, score_meta_data=(found.meta,)), found.victims)
 
     def place_on(self, row: int) -> PlacedAlloc | AllocationMetric:
-        """One allocation on a given node, preempting others when that is allowed; or why it does not fit."""
+        """Place one allocation on a given node, with preemption if permitted; or return why it does not fit."""
         reasons = list(self.view.exhausted(row, self.ask.plain.usage))
         grant: NodeGrant | str = "" if reasons else self._grant(row)
         victims: tuple[Allocation, ...] = ()
@@ -222,7 +222,7 @@ class GroupPlacer:
         return PlacedAlloc(row, grant, metrics, victims)
 
     def _score_on(self, row: int, victims: tuple[Allocation, ...]) -> NodeScoreMeta:
-        """The score of a node that is no choice among others: nothing in it compares nodes."""
+        """The score of a given node, without terms that compare nodes."""
         self.ranker.tables.forget(row)
         meta = self.ranker.tables.meta(row)
         shown = {name: value for name, value in meta.scores.items() if name in ALONE}
@@ -242,7 +242,7 @@ class GroupPlacer:
         return grant
 
     def _refused_otherwise(self) -> dict[str, BoolArray]:
-        """Rows that other allocations refuse, of this job or as users of a volume."""
+        """Rows refused because of other allocations, of this job or as users of a volume."""
         return {**(self.distinct.refused() if self.distinct.is_used else {}), **self.volumes_refused}
 
     def _close_refused(self) -> None:
@@ -250,7 +250,7 @@ class GroupPlacer:
             self.ranker.close_all(mask)
 
     def _metrics(self, scores: tuple[NodeScoreMeta, ...]) -> AllocationMetric:
-        """What was looked at, for a placement that is about to be made."""
+        """The metrics for an imminent placement."""
         if self.distinct.is_used or self.volumes.is_used:
             metrics, _ = self.metrics.ruled_out(self._refused_otherwise(), self.ranker.exhausted.masks())
         else:
@@ -258,13 +258,13 @@ class GroupPlacer:
         return replace(metrics, score_meta_data=scores)
 
     def failure(self) -> AllocationMetric:
-        """Why no node could take one more: every constraint and every dimension with its number of nodes."""
+        """Why no node can take one more: every constraint and dimension with its number of nodes."""
         metrics, exhausted = self.metrics.ruled_out(self._refused_otherwise(), self.ranker.exhausted.masks())
         return replace(metrics, resources_exhausted=self.metrics.lacking(exhausted))
 
 
 def _is_topology_told(view: ClusterView) -> bool:
-    """Whether devices of any node tell where they are."""
+    """Whether devices of any node report their topology."""
     told = answers_by_row(
         view.snapshot, "device topology", lambda nodes: [has_topology((node,)) for node in nodes], without=False
     )

@@ -1,4 +1,4 @@
-"""Open rows: the feasible rows of which nobody has said that they take no further allocation of the group."""
+"""Open rows: feasible rows that have not been found full for the group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from yurt.scheduler.feasibility.masks import BoolArray
 
 
 class OpenRows:
-    """`mask` has the open rows; it is the mask of the feasible ones itself until a row is closed."""
+    """`mask` has the open rows; it is the shared feasible mask until a row is closed."""
 
     __slots__ = ("feasible", "mask")
 
@@ -15,24 +15,24 @@ class OpenRows:
         self.mask = feasible
 
     def close(self, row: int) -> None:
-        """A row takes no more."""
+        """Close a row."""
         # Attempts at jobs with the same constraints share the mask of the feasible rows: it is copied, never changed.
         if self.mask is self.feasible:
             self.mask = self.feasible.copy()
         self.mask[row] = False
 
     def close_all(self, mask: BoolArray) -> bool:
-        """These rows take no more; whether any of them was open."""
+        """Close rows; returns whether any of them was open."""
         if not (self.mask & mask).any():
             return False
         self.mask = self.mask & ~mask
         return True
 
     def open(self, row: int) -> None:
-        """A row that could not take any more was placed on all the same: others made room there, perhaps for more."""
+        """Reopen a closed row after a placement on it: other allocations freed capacity there, perhaps for more."""
         self.mask = self.mask.copy()
         self.mask[row] = True
 
     def reopen(self) -> None:
-        """All feasible rows are asked again."""
+        """Reopen all feasible rows."""
         self.mask = self.feasible

@@ -1,4 +1,4 @@
-"""The metrics of placements: how many nodes were looked at, and why nodes were ruled out.
+"""The metrics of placements: how many nodes were evaluated, and why nodes were ruled out.
 
 What constraints rule out is the same for all placements of groups with equal constraints, and is kept with the columns
 of the nodes. What capacity rules out is counted at each placement (`exhausted_nodes`).
@@ -23,7 +23,7 @@ from yurt.structs.resources import Resources
 
 
 class PlacementMetrics:
-    """The metrics of one group on the nodes that are candidates for its job."""
+    """The metrics of one group on the candidates for its job."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class PlacementMetrics:
         """The shapes of the candidates."""
 
     def looked_at(self) -> AllocationMetric:
-        """What all placements of groups with the same constraints share."""
+        """The part shared by all placements of groups with equal constraints."""
 
         def compute() -> AllocationMetric:
             filtered = self._candidates.mask & ~self._feasible.mask
@@ -67,7 +67,7 @@ class PlacementMetrics:
         return found
 
     def showing(self, counts: ExhaustedCounts) -> AllocationMetric:
-        """What was looked at when so many nodes were exhausted; the same object for the same counts."""
+        """The metrics with this many exhausted nodes; the same object for equal counts."""
         known, metrics = self._counted
         if metrics is None or known is not counts:
             metrics = self.looked_at()
@@ -88,7 +88,7 @@ class PlacementMetrics:
         *,
         within: BoolArray | None = None,
     ) -> tuple[AllocationMetric, BoolArray]:
-        """What was looked at and why it does not do, with the rows that are exhausted; `within` narrows these."""
+        """The metrics with the reasons of refusal and the exhausted rows; `within` restricts the rows."""
         base, rows = self._candidates.mask, self._view.rows
         filtered = base & ~self._feasible.mask
         for mask in refused.values():
@@ -110,7 +110,7 @@ class PlacementMetrics:
         return metrics, exhausted
 
     def of_refusal(self, row: int, reasons: list[str]) -> AllocationMetric:
-        """Why the one node of a row, which was not chosen among others, does not do."""
+        """Why a given row's node refuses."""
         mask = np.zeros(len(self._candidates.mask), np.bool_)
         mask[row] = True
         return AllocationMetric(
@@ -127,7 +127,7 @@ class PlacementMetrics:
         )
 
     def lacking(self, exhausted: BoolArray) -> dict[str, Resources]:
-        """For each task what it asks of the dimensions that ran out somewhere."""
+        """Each task's request in the dimensions exhausted somewhere."""
         if not exhausted.any():
             return {}
         view, asked = self._view, self._ask.plain.usage.amounts
@@ -146,7 +146,7 @@ class PlacementMetrics:
         }
 
     def eligible_classes(self) -> dict[str, bool]:
-        """For each computed class among the candidates, whether the group may ever use it."""
+        """For each computed class among the candidates, whether the group may use it."""
         rows = self._view.rows
         found: dict[str, bool] = {}
         for number, row in rows.row_of_shape.items():

@@ -1,4 +1,4 @@
-"""Preemption: whom to end so that a more important job fits (docs/explanation/placing.md; invariant C5)."""
+"""Preemption: which allocations to stop for a job of higher priority (docs/explanation/placing.md; invariant C5)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AMOUNTS = ALLOCS + 1
 
 
 def is_allowed(view: ClusterView, job: Job) -> bool:
-    """Whether the scheduler's configuration lets jobs of this type preempt."""
+    """Whether the scheduler configuration permits preemption for the job type."""
     config = view.snapshot.scheduler_config.preemption_config
     return {
         JOB_SYSTEM: config.system_scheduler_enabled,
@@ -34,7 +34,7 @@ def is_allowed(view: ClusterView, job: Job) -> bool:
 
 
 def preemption_score(victims: Iterable[Allocation]) -> float:
-    """Near 1 for few unimportant victims, near 0 for many important ones."""
+    """Near 1 for few victims of low priority, near 0 for many of high priority."""
     priorities = [alloc.job.priority for alloc in victims if alloc.job is not None]
     if not priorities or max(priorities) <= 0:
         return 1.0
@@ -43,7 +43,7 @@ def preemption_score(victims: Iterable[Allocation]) -> float:
 
 
 def evictions(victims: Iterable[Allocation], by: str) -> list[AllocStop]:
-    """The stops of allocations that make room for the allocation `by`."""
+    """The stops of the allocations preempted for the allocation `by`."""
     return [
         AllocStop(
             id=victim.id,
@@ -59,7 +59,7 @@ def evictions(victims: Iterable[Allocation], by: str) -> list[AllocStop]:
 def preempt(
     view: ClusterView, job: Job, group: TaskGroup, ask: GroupAsk, *, row: int, salt: int
 ) -> tuple[NodeGrant, tuple[Allocation, ...]] | None:
-    """The least important, closest allocations whose end makes room on a node; they are released in the view."""
+    """Preempt the victims of lowest priority and closest fit that free enough capacity; the view releases them."""
     candidates = victims_of(view, job, row)
     if not candidates:
         return None
@@ -89,7 +89,7 @@ def preempt(
 
 
 def situation(view: ClusterView, job: Job, ask: GroupAsk, row: int) -> Hashable | None:
-    """All that decides about the score of preempting on a row: equal situations get equal ones. None: ask the node."""
+    """The inputs of a row's preemption score: equal inputs give equal scores. None: evaluate the node."""
     if ask.is_exclusive:
         return None
     candidates = sorted(victims_of(view, job, row), key=lambda alloc: alloc.id)
@@ -112,7 +112,7 @@ def _fit(view: ClusterView, ask: GroupAsk, row: int, salt: int) -> NodeGrant | N
 
 
 def victims_of(view: ClusterView, job: Job, row: int) -> list[Allocation]:
-    """The allocations on a node that the job may end: those of other jobs that are less important by 10 or more."""
+    """The preemptible allocations on a node: those of other jobs with a priority lower by 10 or more."""
     return [
         alloc
         for alloc in view.snapshot.allocs_of_node(view.rows.ids[row])
@@ -128,7 +128,7 @@ def victims_of(view: ClusterView, job: Job, row: int) -> list[Allocation]:
 def _next(
     view: ClusterView, ask: GroupAsk, row: int, candidates: Iterable[Allocation], chosen: list[Allocation]
 ) -> Allocation | None:
-    """The least important first; among equals the one closest to what is still needed."""
+    """The lowest priority first; among equals the one closest to the shortage."""
     need = _need(view, ask, row)
     needs_exclusive = not any(need)
 
@@ -148,7 +148,7 @@ def _helps(need: tuple[int, int, int], usage: Usage) -> bool:
 
 
 def _need(view: ClusterView, ask: GroupAsk, row: int) -> tuple[int, int, int]:
-    """What is still short in each dimension."""
+    """The remaining shortage in each dimension."""
     used, offered, asked = view.used_on(row), view.offered[row], ask.plain.usage
     return (
         max(0, int(used[CPU] + asked.cpu - offered[CPU])),
@@ -166,7 +166,7 @@ def _distance(need: tuple[int, int, int], usage: Usage) -> float:
 
 
 def _penalty(alloc: Allocation, chosen: list[Allocation]) -> float:
-    """Preempting more of one job than it migrates in parallel costs."""
+    """The penalty for preempting more of one job than its `migrate.max_parallel`."""
     parallel = _parallel(alloc)
     taken = sum(1 for a in chosen if (a.namespace, a.job_id) == (alloc.namespace, alloc.job_id))
     return PARALLEL_PENALTY * (taken + 1 - parallel) if parallel > 0 and taken >= parallel else 0.0

@@ -1,4 +1,4 @@
-"""The choice of a node by preemption: the node whose victims matter least, when there is room nowhere.
+"""Chooses a node for preemption: the one with the least important victims, when no node has capacity.
 
 To score a node is to choose its victims, which costs far more than ranking it. So scores are kept until something
 changes on the node, and nodes in equal situations share one.
@@ -25,7 +25,7 @@ from yurt.structs.job import Job, TaskGroup
 
 
 class Preempted(NamedTuple):
-    """A node with what it grants once the victims have ended; `impossible` are the rows on which none can be ended."""
+    """A node and its grant after preemption; `impossible` are the rows without sufficient victims."""
 
     row: int
     grant: NodeGrant
@@ -35,7 +35,7 @@ class Preempted(NamedTuple):
 
 
 class PreemptionChoice:
-    """Chooses among the nodes for one group."""
+    """Chooses a node for one group."""
 
     def __init__(self, view: ClusterView, job: Job, group: TaskGroup, *, ask: GroupAsk, ranker: Ranker) -> None:
         self._view = view
@@ -48,26 +48,26 @@ class PreemptionChoice:
         self._situations: dict[Hashable, float] = {}
 
     def restart(self, job: Job, group: TaskGroup) -> None:
-        """Go on for an equal group of another job."""
+        """Continue for an equal group of another job."""
         self._job, self._group = job, group
         self.forget_all()
         self._situations.clear()
 
     def forget(self, rows: int | Sequence[int]) -> None:
-        """Something has changed on a row, or on some."""
+        """Forget the results of changed rows."""
         self._scores[rows] = np.nan
 
     def forget_all(self) -> None:
-        """Anything may have changed."""
+        """Forget all results."""
         self._scores[:] = np.nan
 
     @property
     def is_allowed(self) -> bool:
-        """Whether the job may preempt at all."""
+        """Whether the job may preempt."""
         return is_allowed(self._view, self._job)
 
     def best(self, mask: BoolArray, salt: int) -> Preempted | None:
-        """The best of some rows, with its victims released in the view; None when no victims are enough."""
+        """The best of some rows, with its victims released in the view; None when no victims suffice."""
         for row in np.flatnonzero(mask & np.isnan(self._scores)).tolist():
             self._scores[row] = self._score(row, salt)
         scores = np.where(mask, self._scores, IMPOSSIBLE)
@@ -86,11 +86,11 @@ class PreemptionChoice:
         return Preempted(row, grant, victims, meta, scores == IMPOSSIBLE)
 
     def on_row(self, row: int, salt: int) -> tuple[NodeGrant, tuple[Allocation, ...]] | None:
-        """What one row grants and its victims, which are released in the view; None when no victims are enough."""
+        """A row's grant and victims, which are released in the view; None when no victims suffice."""
         return preempt(self._view, self._job, self._group, self._ask, row=row, salt=salt)
 
     def _score(self, row: int, salt: int) -> float:
-        """How good it is to preempt on a row, minus infinity where it cannot be."""
+        """The preemption score of a row, minus infinity where it is impossible."""
         ranker = self._ranker
         key = situation(self._view, self._job, self._ask, row)
         meta_key = None if key is None else (key, int(ranker.own[row]), ranker.tables.extras(row))

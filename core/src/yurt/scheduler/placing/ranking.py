@@ -1,4 +1,4 @@
-"""Ranking: every node scored as arrays, and a placement updates only what it changes.
+"""Ranking: scores of all nodes as arrays, updated only where a placement changes them.
 
 A node's score is the mean of the terms that count for it (`terms`). Terms are whole numbers of 1e-9, kept as a sum and
 a number per row, so that scores are exact quotients and compare alike everywhere; equal ones are told apart by a hash
@@ -38,7 +38,7 @@ STALE: Final = -1
 
 
 class RankOptions(NamedTuple):
-    """How an attempt ranks."""
+    """The ranking options of an attempt."""
 
     is_spread_algorithm: bool
     salt: int
@@ -72,11 +72,11 @@ class Ranker:
 
     @property
     def scores(self) -> FloatArray:
-        """Means of the parts without spreads and penalties; minus infinity where there is no room."""
+        """Means of the parts without spreads and penalties; minus infinity for rows without capacity."""
         return self._arrays.scores
 
     def count_own(self, rows: list[int], sign: int = 1) -> None:
-        """Allocations of the same job and group that are on these rows."""
+        """Count allocations of the same job and group on these rows."""
         self.tables.clear()
         self._own_rows.update(rows)
         for row in rows:
@@ -86,14 +86,14 @@ class Ranker:
         self._generation = STALE
 
     def reopen(self) -> None:
-        """What is used changed by other means than `placed`: open all rows and score them anew."""
+        """Open all rows and score them anew after a change of usage other than by `placed`."""
         self._open.reopen()
         self.exhausted.reopen()
         self.tables.clear()
         self._generation = STALE
 
     def restart(self, expected: int) -> None:
-        """Go on for another job, which has nothing on any row: what was placed so far is only what is used.
+        """Continue for another job without allocations: earlier placements count only as usage.
 
         So many placements of its own are to come.
         """
@@ -112,7 +112,7 @@ class Ranker:
     def best(
         self, *, expected: int = 1, penalised: frozenset[int] = frozenset(), preferred: int | None = None
     ) -> int | None:
-        """The row to place on, or None. `expected` more placements of the same kind are to come."""
+        """The best row, or None. `expected` more placements of the same kind will follow."""
         if self._generation != self.view.generation:
             self._score_all()
         if preferred is not None and self._arrays.scores[preferred] != IMPOSSIBLE:
@@ -128,12 +128,12 @@ class Ranker:
         return window.entries[0][2] if window.entries else None
 
     def refresh(self) -> None:
-        """Score all rows anew when what is used changed by other means than `placed`."""
+        """Score all rows anew after a change of usage other than by `placed`."""
         if self._generation != self.view.generation:
             self._score_all()
 
     def counts(self) -> ExhaustedCounts:
-        """How many feasible rows have no room now; of a ranker whose rules close none, and that is refreshed."""
+        """The number of exhausted feasible rows, of a refreshed ranker without closing rules."""
         exhausted = self.exhausted
         if exhausted.known is None:
             is_of_state = self.view.generation == 0 and self._open.mask is self._open.feasible
@@ -142,7 +142,7 @@ class Ranker:
         return exhausted.known
 
     def close(self, row: int) -> None:
-        """The row cannot take any further placement of this group."""
+        """Close a row for this group."""
         self._open.close(row)
         self._arrays.scores[row] = IMPOSSIBLE
         self._window.remove(row)
@@ -150,12 +150,12 @@ class Ranker:
             self._cells.remove(row)
 
     def close_all(self, mask: BoolArray) -> None:
-        """None of these rows can take a further placement of this group."""
+        """Close rows for this group."""
         if self._open.close_all(mask):
             self._generation = STALE
 
     def placed(self, row: int) -> None:
-        """A placement of this group went to the row."""
+        """Update after a placement of this group on the row."""
         self.own[row] += 1
         self._own_rows.add(row)
         changed = self.spread.count(row) if self.spread.is_used else ()
@@ -168,14 +168,14 @@ class Ranker:
             self._generation = self.view.generation
 
     def placed_run(self, rows: IntArray) -> None:
-        """Placements of a run went to the rows, one for each time that a row is named."""
+        """Update after a run's placements, one for each occurrence of a row."""
         np.add.at(self.own, rows, 1)
         self._own_rows.update(rows.tolist())
         self.tables.clear()
         self._generation = STALE
 
     def top(self, chosen: int, penalised: frozenset[int] = frozenset()) -> tuple[NodeScoreMeta, ...]:
-        """The scores of the chosen row and the next best."""
+        """The scores of the chosen row and of the runners-up."""
         if penalised:
             scores = self._arrays.combined(penalised, self._fitness)
             rows, _ = best_rows(scores, self.ties, SCORES_KEPT)
@@ -237,5 +237,5 @@ def _best_of(scores: FloatArray, ties: Ties) -> int | None:
 
 
 def _window_size(expected: int) -> int:
-    """How many of the best rows are kept in order."""
+    """How many of the best rows are kept sorted."""
     return min(WINDOW_MAX, max(WINDOW_MIN, expected + SCORES_KEPT))

@@ -1,4 +1,4 @@
-"""Runs: many equal placements of a group, ordered at once.
+"""Runs: many equal placements of a group, ordered in one step.
 
 Without spreads a placement changes only its own node. Placing one after another is then a merge: each node has the list
 of the scores of its first, second, third ... placement, and the best head is taken each time. So a node's k-th
@@ -37,7 +37,7 @@ DEPTH_MIN, DEPTH_GROWTH = 4, 4
 
 
 class _Levels(NamedTuple):
-    """For some rows the parts and scores of their first, second ... further placement, and how many fit."""
+    """For some rows the parts and scores of their next placements, and how many fit."""
 
     rows: IntArray
     fits: IntArray
@@ -59,7 +59,7 @@ ScoreTable = tuple[NodeScoreMeta, ...]
 
 
 class PlacementRun(NamedTuple):
-    """Placements in order: the row and the score table of each, and from which one on how many rows were exhausted."""
+    """Placements in order: the row and the score table of each, and the exhausted counts from each placement on."""
 
     rows: list[int]
     tables: list[ScoreTable]
@@ -67,7 +67,7 @@ class PlacementRun(NamedTuple):
 
 
 def place_run(ranker: Ranker, count: int) -> PlacementRun:
-    """Up to `count` placements in order; the ranker and the view count them."""
+    """Up to `count` placements in order, counted in the ranker and the view."""
     if count <= FEW or ranker.spread.is_used:
         return place_singly(ranker, count)
     found = PlacementRun([], [], [])
@@ -89,13 +89,13 @@ def place_run(ranker: Ranker, count: int) -> PlacementRun:
 
 
 def _is_within_capacity(ranker: Ranker, row: int) -> bool:
-    """Whether no amount of a row is above what its node offers."""
+    """Whether every amount of a row is within its node's capacity."""
     used, offered = ranker.view.used_on(row), ranker.view.offered_on(row)
     return all(used[column] <= offered[column] for column, _ in DIMENSIONS)
 
 
 def place_singly(ranker: Ranker, count: int) -> PlacementRun:
-    """The same one after another: for few, and under spreads, where each changes what many nodes are worth."""
+    """The same, one after another: for short runs and under spreads, where each placement changes many scores."""
     rows: list[int] = []
     tables: list[ScoreTable] = []
     changes: list[tuple[int, ExhaustedCounts]] = []
@@ -118,7 +118,7 @@ def place_singly(ranker: Ranker, count: int) -> PlacementRun:
 
 
 def _part(ranker: Ranker, count: int, depth: int) -> tuple[PlacementRun, int]:
-    """Placements as far as one look at the best nodes tells, and how deep to look next.
+    """The placements derived from one look at the best nodes, and the depth for the next look.
 
     The look ends where a node may take more than it sees, or where so many of the nodes are used that the score table
     might have to show one that is not among them.
@@ -158,7 +158,7 @@ def _part(ranker: Ranker, count: int, depth: int) -> tuple[PlacementRun, int]:
 
 
 def _counts(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> Iterator[tuple[int, ExhaustedCounts]]:
-    """How many rows are exhausted from which placement on: those before, and each that one of these fills."""
+    """The exhausted counts with the placement each begins at: the initial ones, then one more per filled row."""
     yield 0, ranker.counts()
     places = np.flatnonzero(ks[:-1] + 1 == levels.fits[ats[:-1]])
     full = ats[places]
@@ -191,7 +191,7 @@ def _levels(ranker: Ranker, rows: IntArray, count: int, depth: int) -> _Levels:
 
 
 def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> tuple[list[int], list[ScoreTable]]:
-    """The placements with their score tables, made from the last one backwards."""
+    """The placements with their score tables, computed from the last one backwards."""
     upcoming = _heads_after(ranker, levels, ats)
     heads = deque((at for at, _ in upcoming), SCORES_KEPT)
     table = deque((meta for _, meta in upcoming), SCORES_KEPT)
@@ -222,7 +222,7 @@ def _tables(ranker: Ranker, levels: _Levels, ats: IntArray, ks: IntArray) -> tup
 
 
 def _heads_after(ranker: Ranker, levels: _Levels, ats: IntArray) -> list[tuple[int, NodeScoreMeta]]:
-    """The best rows once all is placed, by their next placement."""
+    """The best rows after all placements, by their next placement."""
     taken = np.bincount(ats, minlength=len(levels.rows))
     depth = levels.scores.shape[1]
     heads = levels.scores[np.arange(len(levels.rows)), np.minimum(taken, depth - 1)]

@@ -19,7 +19,7 @@ NO_AMOUNTS: Final[IntArray] = np.zeros(0, np.int64)
 
 
 class ScoreArrays:
-    """The arrays of one group; `own` is how many allocations of the group each row has, kept by the ranker."""
+    """The arrays of one group; `own` counts the group's allocations on each row and is maintained by the ranker."""
 
     def __init__(self, terms: GroupTerms, spread: SpreadScore, own: IntArray) -> None:
         self._terms = terms
@@ -33,7 +33,7 @@ class ScoreArrays:
         """Means of the parts without spreads and penalties; minus infinity where there is no room."""
 
     def refresh(self, fits: Fitness, room: BoolArray, *, has_own: bool) -> None:
-        """Score all rows; those without room are impossible."""
+        """Score all rows; those without capacity get minus infinity."""
         if not (has_own or self._spread.is_used or self._terms.others):
             self.sums = self.counts = NO_AMOUNTS
             self.scores = np.where(room, fits.binpacks, IMPOSSIBLE)
@@ -44,7 +44,7 @@ class ScoreArrays:
             self.binpacks = fits.binpacks.copy()
 
     def combined(self, penalised: frozenset[int], fitness: FitnessTable) -> FloatArray:
-        """All scores with penalties and spread."""
+        """All scores including penalties and spreads."""
         rows = np.fromiter(penalised, np.int64)
         if not len(self.sums):
             self._sum_up(fitness.of_all(), self.scores != IMPOSSIBLE)
@@ -59,7 +59,7 @@ class ScoreArrays:
         return scores
 
     def _sum_up(self, fits: Fitness, room: BoolArray) -> None:
-        """The parts of all rows without spreads and penalties."""
+        """Sum the parts of all rows without spreads and penalties."""
         sums, counts = fits.binpacks.copy(), np.ones(len(room), np.int64)
         mates = np.flatnonzero(self._own)
         sums[mates] += self._terms.anti_affinity.of_rows(self._own[mates])

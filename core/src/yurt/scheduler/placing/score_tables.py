@@ -1,4 +1,4 @@
-"""Score tables: the scores of the best nodes with their parts, as placements show them.
+"""Score tables: the best nodes' scores with their parts, as shown with placements.
 
 Most rows of a table are those of the table before, so the parts of a row are kept until a placement changes the row.
 Rows in equal situations share their parts, and all placements that show a row share its entry.
@@ -22,7 +22,7 @@ Parts = tuple[dict[str, float], int, int]
 
 
 class ScoreTables:
-    """The score tables of one group; `own` is how many allocations of the group each row has, kept by the ranker."""
+    """The score tables of one group; `own` counts the group's allocations on each row, maintained by the ranker."""
 
     def __init__(
         self, view: ClusterView, terms: GroupTerms, spread: SpreadScore, *, fitness: FitnessTable, own: IntArray
@@ -48,7 +48,7 @@ class ScoreTables:
         return tuple([metas.get(row) or self._remember(row) for row in rows])
 
     def boosted(self, found: Iterable[tuple[int, int]], binpacks: IntArray) -> tuple[NodeScoreMeta, ...]:
-        """The entries of some rows with their boosts; made once as long as neither a row nor its boost changes."""
+        """The entries of some rows with their boosts; cached until a row or its boost changes."""
         table, metas = [], self._boosted_metas
         for row, boost in found:
             known = metas.get(row)
@@ -74,7 +74,7 @@ class ScoreTables:
         return NodeScoreMeta(node_id=self._view.rows.ids[row], scores=shown, norm_score=round(total / count) / UNIT)
 
     def parts(self, row: int, binpack: int) -> Parts:
-        """A row's parts without spread and penalty, their sum and number; kept until the row changes."""
+        """A row's parts without spread and penalty, their sum and number; cached until the row changes."""
         own = self._own.item(row)
         evaluated = self._terms.evaluated
         values = tuple([term.values.item(row) for term in evaluated]) if evaluated else ()
@@ -90,26 +90,26 @@ class ScoreTables:
         return found
 
     def extras(self, row: int) -> tuple[int, ...]:
-        """The parts of a row's score that do not follow from what is used."""
+        """The parts of a row's score that do not depend on usage."""
         found = [term.values.item(row) for term in self._terms.evaluated]
         if self._spread.is_used:
             found.append(self._spread.boost(row))
         return tuple(found)
 
     def forget(self, row: int) -> None:
-        """What is used on the row is tried out otherwise."""
+        """Drop the cached parts of a row, whose usage is being tried out."""
         self._metas.pop(row, None)
         self._parts.pop(row, None)
         self._boosted_metas.pop(row, None)
 
     def clear(self) -> None:
-        """Any row may have changed."""
+        """Drop all cached parts."""
         self._metas.clear()
         self._parts.clear()
         self._boosted_metas.clear()
 
     def _with_boost(self, shown: Parts, boost: int) -> tuple[dict[str, float], float]:
-        """Parts with their boost, and their mean; shared by rows in equal situations."""
+        """Parts with their boost, and their mean; shared by rows with equal values."""
         key = (id(shown), boost)
         found = self._boosted.get(key)
         if found is None:

@@ -1,4 +1,4 @@
-"""All rows sorted by line: the best of each line first, as arrays of which few are ever read."""
+"""All rows sorted by line: the best of each line first, in arrays of which few entries are read."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from yurt.state.arrays import IntArray, TieArray, order_of
 
 
 class SortedRows:
-    """The rows as they were when all were scored; a row that changes later is looked for elsewhere."""
+    """The rows as of the last scoring of all rows; later changes are found elsewhere."""
 
     __slots__ = ("_places", "_widest", "count_of", "rows", "sum_of", "sums", "tie_of", "ties")
 
     def __init__(self, cells: IntArray, ties: Ties, rows: IntArray, *, sums: IntArray, counts: IntArray) -> None:
-        """`cells` numbers the cell of each row; `rows` are those that have room."""
+        """`cells` is the cell of each row; `rows` are those with capacity."""
         self.sum_of, self.count_of = sums.copy(), counts.copy()
         self.tie_of = ties[np.arange(len(sums))]
         numbers, parts = cells[rows], self.count_of[rows]
@@ -26,7 +26,7 @@ class SortedRows:
         self.sums, self.ties = -self.sum_of[self.rows], self.tie_of[self.rows]
 
     def lines(self) -> list[tuple[int, int, int, int]]:
-        """For each line its cell, how many parts its rows have, its first place and the place after its last."""
+        """For each line its cell, its rows' number of parts, and its start and end index."""
         firsts = np.flatnonzero(np.diff(self._places, prepend=-1))
         cells, counts = np.divmod(self._places[firsts], self._widest)
         starts = firsts.tolist()
@@ -34,7 +34,7 @@ class SortedRows:
 
 
 def _ordered(*keys: IntArray | TieArray) -> IntArray:
-    """The order by several keys, the last of which counts most, as numpy's `lexsort`; quicker when many are equal."""
+    """The order by several keys, the last one first, as numpy's `lexsort`; faster for many equal values."""
     order = order_of(keys[0])
     for key in keys[1:]:
         order = order[order_of(key[order])]

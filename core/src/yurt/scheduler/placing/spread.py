@@ -1,4 +1,4 @@
-"""Spread: the boost that a node gets for the value it has of an attribute (docs/explanation/placing.md).
+"""Spread: a node's boost for its value of an attribute (docs/explanation/placing.md).
 
 Boosts are whole numbers of 1e-9. Nodes with equal values of all attributes are a cell: they always have the same boost.
 What a value is worth depends on its *level*: for an even spread the number of allocations that it has, for targets the
@@ -29,7 +29,7 @@ NO_VALUE = -1
 
 
 class CellNumbers(NamedTuple):
-    """The combinations of values that occur: the cell of each row, and for each cell the code of each attribute."""
+    """The occurring combinations of values: the cell of each row, and the code of each attribute for each cell."""
 
     numbers: IntArray
     of_row: list[int]
@@ -51,7 +51,7 @@ class SpreadScore:
 
     @property
     def is_used(self) -> bool:
-        """Whether the group spreads at all."""
+        """Whether the group has spreads."""
         return bool(self.parts)
 
     def boost(self, row: int) -> int:
@@ -64,7 +64,7 @@ class SpreadScore:
         return found
 
     def count(self, row: int, sign: int = 1) -> tuple[bool, ...]:
-        """An allocation of the group is on the row; for each spread, whether other values changed their worth too."""
+        """Count an allocation of the group on the row; returns for each spread whether other values' boosts changed."""
         return tuple([part.count(part.code_of_row[row], sign) for part in self.parts])
 
 
@@ -84,7 +84,7 @@ class _SpreadPart(ABC):
         self.size = size
 
     def boosts(self) -> IntArray:
-        """The boosts by code; the last is that of nodes without the attribute."""
+        """The boosts by code; the last one is for nodes without the attribute."""
         return np.array([self.worths[level] for level in self.levels], np.int64)
 
     def boost(self, code: int) -> int:
@@ -93,11 +93,11 @@ class _SpreadPart(ABC):
 
     @abstractmethod
     def count(self, code: int, sign: int) -> bool:
-        """One more or less with that value; whether other levels are worth something else now."""
+        """Add or subtract one with the value; returns whether other levels' boosts changed."""
 
 
 class _Even(_SpreadPart):
-    """As many for each value; the level is their number."""
+    """Even spread: equal counts for all values; the level is the count."""
 
     def __init__(self, codes: IntArray, code_of_row: list[int], size: int) -> None:
         super().__init__(codes, code_of_row, size)
@@ -125,14 +125,14 @@ class _Even(_SpreadPart):
 
 
 class _EvenWorths(dict[int, int]):
-    """What each number of allocations is worth, as long as the least and the most (of those above 0) are these."""
+    """The boost of each count, valid for one minimum and maximum (of counts above 0)."""
 
     def __init__(self) -> None:
         super().__init__({NO_VALUE: -UNIT})
         self.range = (0, 0)
 
     def follow(self, found: tuple[int, int]) -> bool:
-        """The least and the most are these; whether that is news."""
+        """Adopt a minimum and maximum; returns whether they changed."""
         if found == self.range:
             return False
         self.range = found
@@ -153,7 +153,7 @@ class _EvenWorths(dict[int, int]):
 
 
 class _Targeted(_SpreadPart):
-    """A share for each value; the level is its code."""
+    """Targeted spread: a percentage per value; the level is its code."""
 
     def __init__(self, codes: IntArray, code_of_row: list[int], *, desired: list[float], weight: float) -> None:
         super().__init__(codes, code_of_row, len(desired))
@@ -178,7 +178,7 @@ class _Targeted(_SpreadPart):
         return bool(self._unwanted) and self._follow()
 
     def _follow(self) -> bool:
-        """What is not wanted is worth the least; whether that is news."""
+        """Recompute the minimal boost, which unwanted values get; returns whether it changed."""
         before = [self.worths[code] for code in self._unwanted[:1]]
         least = min((-UNIT, *(self.worths[code] for code in self._wanted)))
         for code in self._unwanted:

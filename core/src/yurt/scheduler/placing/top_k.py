@@ -1,4 +1,4 @@
-"""The best k of many scores without sorting all.
+"""The best k of many scores without a full sort.
 
 Most scores are often equal (those of nodes that are alike), and for those numpy's `partition` takes twenty times as
 long as for different ones. The maxima of blocks give a bound that at least k scores reach; only these are sorted.
@@ -20,7 +20,7 @@ BLOCKS_MIN, BLOCKS_EACH = 64, 4
 
 
 def best_rows(scores: npt.NDArray[np.float64], ties: Ties | TieArray, size: int) -> tuple[IntArray, bool]:
-    """The `size` best rows that have room, in no order, and whether these are all of them."""
+    """The `size` best rows with capacity, unordered, and whether these are all."""
     size = min(size, len(scores))
     if not size:
         return np.zeros(0, np.int64), True
@@ -35,14 +35,14 @@ def best_rows(scores: npt.NDArray[np.float64], ties: Ties | TieArray, size: int)
 
 
 def nth_highest(scores: npt.NDArray[np.float64], number: int) -> float:
-    """The score that so many reach."""
+    """The k-th highest score."""
     maxima = _over_blocks(np.maximum, scores, number)
     found = scores if maxima is None else scores[scores >= maxima[len(maxima) - number]]
     return float(np.sort(found, kind="stable")[len(found) - number])
 
 
 def _lowest(ties: TieArray, number: int) -> IntArray:
-    """Places of so many of the lowest ties."""
+    """The indices of the lowest ties."""
     minima = _over_blocks(np.minimum, ties, number)
     if minima is None:
         return np.argsort(ties)[:number]
@@ -52,7 +52,7 @@ def _lowest(ties: TieArray, number: int) -> IntArray:
 
 
 def _over_blocks(which: np.ufunc, values: npt.NDArray[Any], number: int) -> npt.NDArray[Any] | None:
-    """The highest (or lowest) of each block, sorted; None when there are too few values for so many blocks."""
+    """The highest (or lowest) of each block, sorted; None for too few values."""
     blocks = max(BLOCKS_MIN, BLOCKS_EACH * number)
     length = len(values) // blocks
     if length <= 1:

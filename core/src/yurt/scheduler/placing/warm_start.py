@@ -1,4 +1,4 @@
-"""Warm start: an attempt at a new job continues with the view and the rankings of the attempt before it.
+"""Warm start: an attempt at a new job continues with the view and rankings of the previous attempt.
 
 Jobs come in batches, and those of one batch often ask for the same: children of a parameterized job, jobs of one
 script. Feasible nodes, usage and ranking are nearly the same for each, since a placement changes one node. So the first
@@ -25,13 +25,13 @@ PLACERS_KEPT: Final = 4
 
 
 class WarmStart(NamedTuple):
-    """The cluster as the jobs so far leave it, and placers of their groups, the last used one first."""
+    """The cluster including earlier jobs' plans, and placers of their groups, most recently used first."""
 
     view: ClusterView
     placers: tuple[GroupPlacer, ...] = ()
 
     def placer(self, job: Job, group: TaskGroup) -> GroupPlacer | None:
-        """The placer of an equal group, made ready for this one."""
+        """The placer of an equal group, prepared for this one."""
         for known in self.placers:
             if known.group == group and _looks_where(known.job) == _looks_where(job):
                 known.restart(job, group)
@@ -39,14 +39,14 @@ class WarmStart(NamedTuple):
         return None
 
     def after(self, used: Iterable[GroupPlacer]) -> WarmStart:
-        """The course once an attempt has used these placers."""
+        """The warm start after an attempt that used these placers."""
         used = [placer for placer in used if placer.can_restart]
         others = (placer for placer in self.placers if placer not in used)
         return WarmStart(self.view, (*used, *others)[:PLACERS_KEPT])
 
 
 def is_new(snapshot: Snapshot, job: Job) -> bool:
-    """Whether all that an attempt at the job may do is place, without a second thought."""
+    """Whether an attempt at the job only adds placements."""
     return (
         job.type in (JOB_SERVICE, JOB_BATCH)
         and not (job.stop or job.all_at_once)
@@ -56,10 +56,10 @@ def is_new(snapshot: Snapshot, job: Job) -> bool:
 
 
 def only_adds(plan: Plan, outcome: Outcome) -> bool:
-    """Whether the plan of a new job does no more than take room, and found all that it wanted."""
+    """Whether the plan of a new job only adds placements and left nothing unplaced."""
     return not (plan.preemptions or outcome.evaluation.failed_tg_allocs)
 
 
 def _looks_where(job: Job) -> tuple[object, ...]:
-    """What a job says, besides its group, of where the group may go and would like to."""
+    """The parts of a job outside of the group that affect its placement."""
     return (job.datacenters, job.node_pool, job.constraints, job.affinities, job.spreads)

@@ -1,4 +1,4 @@
-"""The window: some of the best rows in order, so that the next placement needs no look at the others.
+"""The window: some of the best rows in order, so that the next placement reads only these.
 
 A placement changes the score of its own row. The row moves within the window, or leaves it when it falls below the last
 score with which the window was filled: outside there may be better rows then. An empty window is filled again.
@@ -24,7 +24,7 @@ NO_BOUND: Final[Entry] = (np.inf, 0, 0)
 
 
 class Window:
-    """The best rows; `entries` is empty when they are not known."""
+    """The best rows; `entries` is empty when unknown."""
 
     __slots__ = ("_bound", "entries")
 
@@ -33,13 +33,13 @@ class Window:
         self._bound: Entry = NO_BOUND
 
     def fill(self, scores: FloatArray, ties: Ties, size: int) -> None:
-        """Take the best rows."""
+        """Set the best rows."""
         rows, is_all = best_rows(scores, ties, size)
         self.entries = sorted(zip((-scores[rows]).tolist(), ties[rows].tolist(), rows.tolist(), strict=True))
         self._bound = NO_BOUND if is_all or not self.entries else self.entries[-1]
 
     def move(self, entry: Entry) -> None:
-        """A row has another score; the window holds at least one row."""
+        """Update a row's score; the window is not empty."""
         entries, row = self.entries, entry[2]
         assert entries, "an empty window knows no bound: it is filled first"
         if entries[0][2] == row:
@@ -51,5 +51,5 @@ class Window:
             insort(entries, entry)
 
     def remove(self, row: int) -> None:
-        """A row takes no more."""
+        """Remove a closed row."""
         self.entries = [entry for entry in self.entries if entry[2] != row]

@@ -1,1 +1,1 @@
-"""Reconcile what a job asks for with what there is: stops, updates, placements wanted; no node is chosen here."""
+"""Compares a job's declaration with its allocations: stops, updates, requested placements; no node is chosen here."""

@@ -1,4 +1,4 @@
-"""Allocation names: `<job>.<group>[<index>]`, indexes 0 to count-1, each once (invariant D2)."""
+"""Allocation names: `<job>.<group>[<index>]`, with unique indexes 0 to count-1 (invariant D2)."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from yurt.structs.alloc import Allocation
 
 
 def alloc_name(job_id: str, group: str, index: int) -> str:
-    """The name with that index."""
+    """The name with an index."""
     return f"{job_id}.{group}[{index}]"
 
 
 def index_of(alloc: Allocation) -> int:
-    """The index in an allocation's name; 0 for a name of another form."""
+    """The index in an allocation's name; 0 for another format."""
     prefix = f"{alloc.job_id}.{alloc.task_group}["
     digits = alloc.name[len(prefix) : -1]
     is_own = alloc.name.startswith(prefix) and digits.isascii() and digits.isdigit() and len(digits) < 10
@@ -22,7 +22,7 @@ def index_of(alloc: Allocation) -> int:
 
 
 class NameIndex:
-    """Which indexes of a group are taken."""
+    """The used indexes of a group."""
 
     def __init__(self, job_id: str, group: str, count: int, used: Iterable[Allocation]) -> None:
         self._job_id = job_id
@@ -31,15 +31,15 @@ class NameIndex:
         self._taken = {index_of(alloc) for alloc in used}
 
     def free(self, alloc: Allocation) -> None:
-        """Its index may be given again."""
+        """Free an index."""
         self._taken.discard(index_of(alloc))
 
     def is_above(self, alloc: Allocation) -> bool:
-        """Whether the allocation's index is not one of the wanted ones."""
+        """Whether the allocation's index is above the wanted ones."""
         return not 0 <= index_of(alloc) < self._count
 
     def next(self, number: int) -> list[str]:
-        """Free names: the gaps first, and beyond the count only when there is no other."""
+        """Free names: unused indexes first, then those beyond the count."""
         taken = self._taken
         indexes = list(islice((index for index in count() if index not in taken), number))
         taken.update(indexes)
@@ -47,7 +47,7 @@ class NameIndex:
         return [f"{job_id}.{group}[{index}]" for index in indexes]
 
     def next_canaries(self, number: int, replaced: Iterable[Allocation], canaries: Iterable[Allocation]) -> list[str]:
-        """Names for canaries: those of allocations that they will replace, then free ones."""
+        """Names for canaries: those of the allocations they will replace, then free ones."""
         own = {index_of(alloc) for alloc in canaries}
         indexes = sorted({index_of(alloc) for alloc in replaced} - own)
         found = [alloc_name(self._job_id, self._group, i) for i in indexes if i < self._count][:number]

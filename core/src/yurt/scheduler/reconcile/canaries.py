@@ -1,4 +1,4 @@
-"""Canaries: allocations of a new version that run beside the group's count until the version is promoted.
+"""Canaries: allocations of a new version beyond the group's count, until the version is promoted.
 
 A canary bears the name of the allocation that it will replace. Until the promotion it belongs to none of the group's
 own sets: it neither counts nor gives up its name.
@@ -24,7 +24,7 @@ NONE: frozenset[str] = frozenset()
 
 
 class Canaries:
-    """The canaries of one group; `ids` are those that the deployment has placed."""
+    """The canaries of one group; `ids` are those placed by the deployment."""
 
     def __init__(self, context: GroupContext, rollout: GroupRollout, results: GroupResults) -> None:
         self._context = context
@@ -34,7 +34,7 @@ class Canaries:
         self.ids = NONE if is_over or rollout.state is None else frozenset(rollout.state.placed_canaries)
 
     def drop_strays(self, allocs: list[Allocation]) -> list[Allocation]:
-        """Canaries that no current deployment knows are stopped."""
+        """Stop canaries that no current deployment knows."""
         promoted = self._rollout.is_promoted
         kept = []
         for alloc in allocs:
@@ -49,7 +49,7 @@ class Canaries:
     def take_out_leaving(
         self, migrate: list[Allocation], now: list[Allocation], lost: list[Allocation]
     ) -> list[Allocation]:
-        """The canaries beside the count that others stand in for: their nodes leave or are gone, or they failed.
+        """Take out canaries with replacements: those on draining or lost nodes and failed ones.
 
         They leave the group's own sets; those that migrate are stopped.
         """
@@ -72,7 +72,7 @@ class Canaries:
         *,
         is_waiting: bool,
     ) -> bool:
-        """Place missing canaries, those in place of others first; whether the group waits for its canaries.
+        """Place missing canaries, replacements first; returns whether the group waits for its canaries.
 
         Without a deployment, which `max_parallel = 0` means, nobody could promote any.
         """
@@ -94,7 +94,7 @@ class Canaries:
         return is_required or in_state
 
     def _canary_for(self, alloc: Allocation) -> PlacementRequest:
-        """A canary in place of another one, under its name; of one that failed it carries on the history."""
+        """A replacement of a canary under its name; for a failed one with its reschedule history."""
         if alloc.client_status != CLIENT_FAILED or alloc.desired_transition.migrate:
             return PlacementRequest(self._context.group.name, alloc.name, alloc, is_canary=True)
         self._results.counts["reschedule_now"] += 1
@@ -104,13 +104,13 @@ class Canaries:
         )
 
     def beside(self, kept: Collection[Allocation]) -> frozenset[str]:
-        """The canaries that run beside the group's count, under names of others, until they are promoted."""
+        """The canaries beyond the count, whose names others share, until they are promoted."""
         if self._rollout.state is None or self._rollout.state.promoted:
             return NONE
         return self.ids if any(alloc.id in self.ids for alloc in kept) else NONE
 
     def version_for(self, alloc: Allocation) -> Job | None:
-        """The version that replaces an allocation when it is not the newest: its own, while canaries try that."""
+        """The version of an allocation's replacement: its own, while canaries test a newer one."""
         old = alloc.job
         state, job = self._rollout.state, self._context.job
         is_trying = self._results.counts["canary"] > 0 or (

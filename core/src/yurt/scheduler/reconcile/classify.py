@@ -1,4 +1,4 @@
-"""What has become of each allocation of a job: the first rule that fits decides (docs/explanation/reconciling.md)."""
+"""Classifies each allocation of a job; the first rule that matches decides (docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNTAINTED, MIGRATE, LOST, DISCONNECTING, RECONNECTING, IGNORED, EXPIRING = range
 
 
 class Classified(NamedTuple):
-    """Allocations by class, each in the order given."""
+    """Allocations by class, in the given order."""
 
     untainted: list[Allocation]
     migrate: list[Allocation]
@@ -41,7 +41,7 @@ class Classified(NamedTuple):
 def classify_all(
     allocs: Iterable[Allocation], nodes: Mapping[str, Node | None], *, is_batch: bool, now: UnixNano
 ) -> Classified:
-    """Sort allocations into their classes. `nodes` names every node that an allocation is on."""
+    """Classify allocations. `nodes` contains every node of an allocation."""
     classes = Classified([], [], [], [], [], [], [])
     for alloc in allocs:
         classes[classify(alloc, nodes.get(alloc.node_id), is_batch=is_batch, now=now)].append(alloc)
@@ -49,12 +49,12 @@ def classify_all(
 
 
 def has_each_once(classes: Classified, allocs: Sequence[Allocation]) -> bool:
-    """Whether the classes are a partition of the allocations, as far as their numbers tell."""
+    """Whether the classes partition the allocations, judged by their numbers."""
     return sum(map(len, classes)) == len(allocs)
 
 
 def classify(alloc: Allocation, node: Node | None, *, is_batch: bool, now: UnixNano) -> int:
-    """The class of one allocation; `node` is None when it is gone."""
+    """The class of one allocation; `node` is None when it was deleted."""
     is_returning = is_reconnect_due(alloc)
     is_server_terminal = alloc.desired_status in SERVER_TERMINAL
     # An allocation that failed out of contact is terminal but not decided: its replacement may be running. So the
@@ -115,7 +115,7 @@ def strategy_of(alloc: Allocation) -> DisconnectStrategy:
 
 
 def is_reconnect_due(alloc: Allocation) -> bool:
-    """Whether it was marked unknown and nobody has decided about its return yet."""
+    """Whether it was marked unknown and its return is undecided."""
     if alloc.client_status not in (CLIENT_UNKNOWN, CLIENT_RUNNING, CLIENT_FAILED):
         return False
     values = [state.value for state in alloc.alloc_states if state.field == "ClientStatus"]
@@ -123,22 +123,22 @@ def is_reconnect_due(alloc: Allocation) -> bool:
 
 
 def is_past_lost_after(alloc: Allocation, now: UnixNano) -> bool:
-    """Whether an unknown allocation is given up."""
+    """Whether an unknown allocation has exceeded its time limit."""
     return alloc.client_status == CLIENT_UNKNOWN and is_expired(alloc, strategy_of(alloc).lost_after, now)
 
 
 def is_abandoned(alloc: Allocation, node: Node | None, *, now: UnixNano) -> bool:
-    """Whether it is to stop, and its client can no longer say that it has: its node is down or gone, or it expired."""
+    """Whether it should stop, but its client cannot confirm: the node is down or deleted, or its time expired."""
     if alloc.desired_status not in SERVER_TERMINAL or alloc.client_status in CLIENT_TERMINAL:
         return False
     return is_out_of_reach(node) or is_past_lost_after(alloc, now)
 
 
 def is_out_of_reach(node: Node | None) -> bool:
-    """Whether nothing more is to be heard from what runs on the node."""
+    """Whether no further reports are expected from the node."""
     return node is None or node.status == NODE_DOWN
 
 
 def is_unplaced(alloc: Allocation) -> bool:
-    """Whether the last attempt to replace it found no node."""
+    """Whether the last attempt to replace it was unplaced."""
     return alloc.reschedule_tracker is not None and alloc.reschedule_tracker.last_reschedule == NO_PLACEMENT

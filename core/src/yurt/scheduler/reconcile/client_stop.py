@@ -1,4 +1,4 @@
-"""When a lost client has stopped its allocations by itself (`stop_on_client_after`)."""
+"""When a lost client stops its allocations by itself (`stop_on_client_after`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KILL_TIMEOUT_MIN = 5 * NANOSECONDS
 
 
 def client_stops_by(alloc: Allocation, now: int) -> int:
-    """The time after which a lost allocation is surely stopped; 0 when nobody waits for its client."""
+    """The time by which a lost allocation has certainly stopped; 0 without `stop_on_client_after`."""
     group = group_of(alloc)
     strategy = group.disconnect if group is not None else None
     if group is None or strategy is None or strategy.stop_on_client_after <= 0:

@@ -1,4 +1,4 @@
-"""The deployment object, as the scheduler makes, cancels and completes it (docs/explanation/reconciling.md)."""
+"""Deployments: how the scheduler creates, cancels and completes them (docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ JOB_STOPPED = "Cancelled because job is stopped"
 
 
 def cancel_unneeded(deployment: Deployment | None, job: Job | None, results: Results) -> Deployment | None:
-    """End a deployment that the job has left behind; the answer is the one that is still the job's."""
+    """Cancel a deployment of an older version; returns the job's present one."""
     if deployment is None:
         return None
     description = ""
@@ -44,7 +44,7 @@ def cancel_unneeded(deployment: Deployment | None, job: Job | None, results: Res
 
 
 def fresh_state(group: TaskGroup) -> DeploymentState:
-    """The roll-out of a group at its start."""
+    """The initial deployment state of a group."""
     update = group.update
     assert update is not None
     return DeploymentState(
@@ -55,7 +55,7 @@ def fresh_state(group: TaskGroup) -> DeploymentState:
 def new_deployment(
     job: Job, current: Deployment | None, results: Results, *, ids: SeededIds, now: UnixNano
 ) -> Deployment | None:
-    """The deployment to create, when a group starts rolling out and none exists."""
+    """The deployment to create when a group starts a roll-out without one."""
     if current is not None or not results.states:
         return None
     canaries = [name for name, state in results.states.items() if state.desired_canaries]
@@ -81,7 +81,7 @@ def new_deployment(
 
 
 def is_complete(deployment: Deployment) -> bool:
-    """Whether an active deployment has all that it wanted healthy and promoted."""
+    """Whether all groups of an active deployment are healthy and promoted."""
     return deployment.status in DEPLOYMENT_ACTIVE and all(
         state.healthy_allocs >= max(state.desired_total, state.desired_canaries)
         and (state.promoted or not state.desired_canaries)

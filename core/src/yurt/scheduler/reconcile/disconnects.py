@@ -1,4 +1,4 @@
-"""Allocations whose clients are out of reach or come back: which wait, which are replaced, and which of two stays.
+"""Allocations of disconnected and returning clients: which wait, which are replaced, and which of two stays.
 
 An unknown allocation with a replacement counts for nothing until its client returns. Then one of both stays (`decide`
 of `reconnect`), and the other is stopped (invariant D3 of docs/explanation/invariants.md).
@@ -35,7 +35,7 @@ class Disconnects:
         """Lost allocations that their clients stop by themselves, and the evaluations that look at them then."""
 
     def take_out_replaced(self, untainted: list[Allocation]) -> list[Allocation]:
-        """Take out the unknown allocations that others stand in for: they wait until their client returns.
+        """Take out the unknown allocations with replacements: they wait until their client returns.
 
         They never count, whether their replacement runs, failed or found no room yet; with `replace = false` they do.
         """
@@ -46,7 +46,7 @@ class Disconnects:
         return away
 
     def reconnect(self, classes: Classified, present: Replacements, away: list[Allocation]) -> None:
-        """Choose between each returning allocation and its replacements; the losers leave all sets.
+        """Choose between each returning allocation and its replacements; the others leave all sets.
 
         A replacement that has failed takes part: when the original stays, it is not replaced any more. An original
         that is stopped leaves a place to fill when nobody stands in for it.
@@ -73,7 +73,7 @@ class Disconnects:
                 away.append(original)
 
     def disconnect(self, disconnecting: list[Allocation]) -> list[Allocation]:
-        """Mark allocations unknown and come back when their time is over; those to replace meanwhile."""
+        """Mark allocations unknown and schedule their time limits; returns those to replace meanwhile."""
         due_at = []
         for alloc in disconnecting:
             strategy = strategy_of(alloc)
@@ -90,7 +90,7 @@ class Disconnects:
         return [alloc for alloc in disconnecting if strategy_of(alloc).replace]
 
     def wait_for_clients(self, lost: list[Allocation], allocs: list[Allocation]) -> bool:
-        """Lost allocations whose clients stop them by themselves are replaced only after that.
+        """Delay the replacement of lost allocations until their clients have stopped them.
 
         The evaluation that was made for that moment has waited, whatever this server's clock says: no other one comes.
         """
@@ -107,7 +107,7 @@ class Disconnects:
 
 
 def _may_replace(alloc: Allocation) -> bool:
-    """Whether it is still wanted: it lives, or it failed and may be replaced in its turn."""
+    """Whether it is still wanted: it is live, or failed and may be rescheduled."""
     return alloc.desired_status not in SERVER_TERMINAL and (
         alloc.client_status not in CLIENT_TERMINAL or alloc.client_status == CLIENT_FAILED
     )

@@ -1,4 +1,4 @@
-"""Follow-up evaluations for work that is due later, batched in windows of five seconds."""
+"""Follow-up evaluations for later work, batched in windows of five seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One group of a service or batch job against its allocations (docs/explanation/reconciling.md)."""
+"""Reconciles one group of a service or batch job (docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from yurt.structs.status import (
 
 
 def reconcile_group(context: GroupContext, of_job: Results, allocs: list[Allocation]) -> bool:
-    """Add what one group needs to the results of its job; whether the group has nothing left to do."""
+    """Add one group's results to those of its job; returns whether the group is complete."""
     rollout, results = GroupRollout(context), GroupResults(context, of_job)
     # Most evaluations of new jobs end here: without allocations no later step has anything to decide.
     if not allocs and rollout.state is None:
@@ -35,7 +35,7 @@ def reconcile_group(context: GroupContext, of_job: Results, allocs: list[Allocat
 
 
 def _place_new_group(context: GroupContext, rollout: GroupRollout, results: GroupResults) -> bool:
-    """A group that has no allocations and is in no deployment only has to be placed."""
+    """Place a group without allocations and deployment."""
     group = context.group
     names = NameIndex(context.job.id, group.name, group.count, ()).next(group.count)
     requests = rollout.permitted([PlacementRequest(group.name, name) for name in names], is_canarying=False)
@@ -61,7 +61,7 @@ class GroupReconciler:
         """The names of allocations that stay, and those given out so far."""
 
     def run(self, allocs: list[Allocation]) -> bool:
-        """Reconcile; whether the group has nothing left to do. docs/explanation/reconciling.md shows the steps."""
+        """Reconcile; returns whether the group is complete. docs/explanation/reconciling.md shows the steps."""
         results, rollout, canaries, disconnects = self.results, self.rollout, self.canaries, self.disconnects
         # Canaries that no deployment knows go first: every later step would count them as ordinary allocations.
         allocs = self._relevant(allocs)
@@ -138,7 +138,7 @@ class GroupReconciler:
         )
 
     def _reschedule_later(self, later: list[tuple[Allocation, int]], kept: list[Allocation]) -> None:
-        """Come back for those that keep their places until they are replaced."""
+        """Schedule follow-ups for allocations that are replaced later."""
         staying = {alloc.id for alloc in kept}
         later[:] = [pair for pair in later if pair[0].id in staying]
         self.results.counts["reschedule_later"] += len(later)
@@ -153,7 +153,7 @@ class GroupReconciler:
         lost: list[Allocation],
         names: NameIndex,
     ) -> list[Allocation]:
-        """Stop what is lost and what is too many; the answer is what stays, canaries included."""
+        """Stop lost and surplus allocations; returns the rest, including canaries."""
         for alloc in lost:
             self.results.stop(alloc, why.LOST, CLIENT_LOST, self.disconnects.waiting.get(alloc.id, ""))
         held_back = self.canaries.beside(present)
@@ -179,7 +179,7 @@ class GroupReconciler:
     def _drop_unneeded(
         self, now: list[Allocation], kept: list[Allocation], classes: Classified, names: NameIndex
     ) -> None:
-        """Failed allocations beyond the count are not replaced, and others may have their names."""
+        """Do not replace failed allocations beyond the count; their names become free."""
         held_back = self.canaries.beside(kept)
         counted = sum(1 for alloc in kept if alloc.id not in held_back)
         room = max(0, self.group.count - counted - len(classes.migrate) - len(classes.disconnecting))
@@ -192,7 +192,7 @@ class GroupReconciler:
         del now[room:]
 
     def _updates(self, kept: list[Allocation]) -> tuple[list[Allocation], list[Allocation]]:
-        """Those to replace and those updated in place; the rest is as it should be."""
+        """Allocations to replace and to update in place; the others are current."""
         destructive, in_place = [], []
         for alloc in kept:
             old = alloc.job
@@ -211,7 +211,7 @@ class GroupReconciler:
         return destructive, in_place
 
     def _is_reachable(self, alloc: Allocation) -> bool:
-        """Whether its node takes updates; one that does not is looked at again when it is back."""
+        """Whether its node accepts updates; others are evaluated again when the node returns."""
         node = self.context.nodes.get(alloc.node_id)
         return node is not None and node.status == NODE_READY
 
@@ -225,7 +225,7 @@ class GroupReconciler:
         left: list[Allocation],
         names: NameIndex,
     ) -> list[PlacementRequest]:
-        """Replacements for what failed, what was lost and what is out of reach; new allocations up to the count."""
+        """Replacements for failed, lost and disconnected allocations; new allocations up to the count."""
         group = self.group.name
         places = [
             PlacementRequest(
@@ -254,14 +254,14 @@ class GroupReconciler:
         return places
 
     def _missing(self, kept: list[Allocation], classes: Classified, now: list[Allocation]) -> int:
-        """How many allocations the group lacks, lost ones included, replacements of failed ones not."""
+        """How many allocations the group lacks, including lost but not failed ones."""
         held_back = self.canaries.beside(kept)
         existing = sum(1 for alloc in kept if alloc.id not in held_back)
         kept_unknown = sum(1 for alloc in classes.disconnecting if not strategy_of(alloc).replace)
         return max(0, self.group.count - existing - len(classes.migrate) - kept_unknown - len(now))
 
     def _place(self, places: list[PlacementRequest], now: list[Allocation], *, is_canarying: bool) -> None:
-        """Place what the deployment permits."""
+        """Request the placements that the deployment permits."""
         permitted = self.rollout.permitted(places, is_canarying=is_canarying)
         rescheduled = sum(1 for place in permitted if place.is_rescheduled)
         self.results.counts["place"] += len(permitted)
@@ -271,13 +271,13 @@ class GroupReconciler:
         self.results.of_job.place.extend(permitted)
 
     def _name(self, alloc: Allocation, names: NameIndex) -> str:
-        """The name of a replacement: the allocation's own, unless another one that stays has it or it is too high."""
+        """A replacement's name: the allocation's own, unless a retained one has it or its index is too high."""
         name = names.next(1)[0] if alloc.name in self.taken or names.is_above(alloc) else alloc.name
         self.taken.add(name)
         return name
 
     def _chosen(self, destructive: list[Allocation], budget: int) -> list[Allocation]:
-        """Those that are replaced now, in the order of their names."""
+        """The allocations to replace now, in the order of their names."""
         ordered = sorted(destructive, key=lambda alloc: (index_of(alloc), alloc.name, alloc.id))
         chosen = ordered[:budget]
         self.results.counts["destructive_update"] += len(chosen)

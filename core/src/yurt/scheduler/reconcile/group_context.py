@@ -1,4 +1,4 @@
-"""What one group of a job is reconciled against."""
+"""The inputs for reconciling one group of a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from yurt.structs.node import Node
 
 
 class GroupContext(NamedTuple):
-    """What a group is reconciled against; `deployment` is the one of this very job version, if any."""
+    """The inputs for reconciling a group; `deployment` is that of this job version, if any."""
 
     job: Job
     group: TaskGroup

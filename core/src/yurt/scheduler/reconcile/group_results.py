@@ -1,4 +1,4 @@
-"""What the reconciler finds out about one group: its requests, and how many allocations each is counted under."""
+"""The reconciler's results for one group: requests, and the counts they contribute to."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from yurt.structs.status import ClientStatus, NotGiven, Trigger
 
 
 class GroupResults:
-    """Notes the results of one group among those of its job; `counts` are those of `DesiredUpdates`."""
+    """Records the results of one group among those of its job; `counts` are those of `DesiredUpdates`."""
 
     __slots__ = ("_context", "counts", "of_job")
 
@@ -34,12 +34,12 @@ class GroupResults:
         self.of_job.stops.append(StopRequest(alloc, description, client_status, followup_eval_id))
 
     def change(self, alloc: Allocation, **changes: object) -> None:
-        """Change attributes of an allocation where it is."""
+        """Change attributes of a running allocation."""
         known = self.of_job.attributes.get(alloc.id) or AttributeUpdate(id=alloc.id, node_id=alloc.node_id)
         self.of_job.attributes[alloc.id] = replace(known, **changes)
 
     def follow_up(self, due_at: list[tuple[Allocation, int]], trigger: Trigger) -> dict[str, str]:
-        """Come back at those times; the evaluation of each allocation."""
+        """Schedule evaluations at these times; returns the evaluation of each allocation."""
         context = self._context
         made, eval_of = followups(
             context.job, due_at, trigger, ids=context.ids, parent=context.evaluation, now=context.now
@@ -48,12 +48,12 @@ class GroupResults:
         return eval_of
 
     def follow_up_and_note(self, due_at: list[tuple[Allocation, int]], trigger: Trigger) -> None:
-        """Come back at those times, and write the evaluation into each allocation."""
+        """Schedule evaluations at these times and record them in the allocations."""
         eval_of = self.follow_up(due_at, trigger)
         for alloc, _ in due_at:
             self.change(alloc, followup_eval_id=eval_of[alloc.id])
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Complete the results."""
         assert min(self.counts.values()) >= 0, self.counts
         self.of_job.desired[self._context.group.name] = DesiredUpdates(**self.counts)

@@ -1,4 +1,4 @@
-"""The roll-out of a new version of one group: how many allocations may be replaced now, and what may be placed."""
+"""The roll-out of a new version of one group: how many allocations may be replaced now and what may be placed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from yurt.structs.status import (
 
 
 class GroupRollout:
-    """One group in the deployment of the job's version; `state` is None when the deployment does not know it."""
+    """One group in the deployment of the job's version; `state` is None when the deployment excludes it."""
 
     __slots__ = ("_context", "is_failed", "is_paused", "state")
 
@@ -34,13 +34,13 @@ class GroupRollout:
 
     @property
     def is_promoted(self) -> bool:
-        """Whether the canaries are ordinary allocations from now on."""
+        """Whether the canaries count as ordinary allocations."""
         return self.state is not None and self.state.promoted
 
     def budget(
         self, kept: list[Allocation], destructive: list[Allocation], migrate: list[Allocation], *, is_canarying: bool
     ) -> int:
-        """How many may be replaced now, by the update block and the health of what was replaced before.
+        """How many may be replaced now, by the update block and the health of earlier replacements.
 
         `kept` holds the failed ones that are rescheduled now as well: a version that fails must not take the place of
         one that works. What the group lacks is placed first, out of the same budget.
@@ -64,7 +64,7 @@ class GroupRollout:
         return max(0, budget)
 
     def permitted(self, requests: Sequence[PlacementRequest], *, is_canarying: bool) -> list[PlacementRequest]:
-        """Those of the requests that the deployment permits now."""
+        """The requests that the deployment permits now."""
         is_open = not (self.is_paused or self.is_failed or is_canarying)
         deployment = self._context.deployment
         found = []
@@ -79,7 +79,7 @@ class GroupRollout:
     def begin(
         self, allocs: Sequence[Allocation], results: Results, *, updated: int, placed: int, canarying: bool
     ) -> None:
-        """Note the group for the deployment that begins with this plan: what waits for canaries counts.
+        """Add the group to the deployment that starts with this plan; allocations waiting for canaries count.
 
         The canaries count as well while the group waits for a lost client and none can be placed yet.
         """

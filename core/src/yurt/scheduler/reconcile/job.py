@@ -35,7 +35,7 @@ from yurt.structs.status import (
 
 
 class Situation(NamedTuple):
-    """All that the reconciler looks at."""
+    """All inputs of the reconciler."""
 
     job: Job | None
     evaluation: Evaluation
@@ -48,7 +48,7 @@ class Situation(NamedTuple):
 
 
 def reconcile(situation: Situation) -> Results:
-    """Everything to do for the job."""
+    """The results for the whole job."""
     results = Results()
     job = situation.job
     # First the deployment: of an older version, or of a stopped job, it is cancelled, and no group goes on with it.
@@ -96,7 +96,7 @@ def reconcile(situation: Situation) -> Results:
 
 
 def stop_all(results: Results, situation: Situation, group: str, allocs: list[Allocation]) -> None:
-    """The group is wanted no longer."""
+    """Stop all allocations of an unwanted group."""
     is_batch = situation.evaluation.type == JOB_BATCH
     classes = classify_all(allocs, situation.nodes, is_batch=is_batch, now=situation.now)
     count = 0

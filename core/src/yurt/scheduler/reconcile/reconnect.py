@@ -1,4 +1,4 @@
-"""When a disconnected client returns: its allocation or the replacement stays (invariant D3, docs/explanation).
+"""Decides whether a reconnected allocation or its replacement stays (invariant D3, docs/explanation).
 
 The decision rests on what the servers wrote down themselves. Only `longest_running` has to ask when tasks started,
 which clients tell by clocks of their own: those are not asked where the servers know the answer.
@@ -70,7 +70,7 @@ def _has_run_longer(original: Allocation, rival: Allocation) -> bool | None:
 
 
 def _started(alloc: Allocation) -> TaskState | None:
-    """The leader task, or the main task that has run longest; None when it has not started."""
+    """When the leader task, or the longest running main task, started; None when it has not started."""
     group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
     tasks = group.tasks if group is not None else ()
     leader = next((task.name for task in tasks if task.leader), "")
@@ -80,5 +80,5 @@ def _started(alloc: Allocation) -> TaskState | None:
 
 
 def _at_least(task: TaskState, alloc: Allocation) -> int:
-    """When it started; never before the servers made its allocation, whatever its client's clock says."""
+    """When it started; not before the servers created its allocation, in case its client's clock is wrong."""
     return max(task.started_at, alloc.create_time)

@@ -1,4 +1,4 @@
-"""Which allocations count, which are replaced now, and which later (docs/explanation/reconciling.md)."""
+"""Which allocations count as present, which are replaced now, and which later (docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from yurt.structs.status import (
 
 
 class Replacements(NamedTuple):
-    """Allocations that count as present, those to replace now, and those to replace at a time."""
+    """Allocations that count as present, those to replace now, and those to replace at a given time."""
 
     present: list[Allocation]
     now: list[Allocation]
@@ -36,7 +36,7 @@ class Replacements(NamedTuple):
 def split(
     allocs: Iterable[Allocation], *, is_batch: bool, eval_id: str, now: int, deployment: Deployment | None
 ) -> Replacements:
-    """Sort untainted allocations; one to be replaced later is present until then."""
+    """Split untainted allocations; one with a later replacement is present until then."""
     found = Replacements([], [], [], [])
     for alloc in allocs:
         is_terminal = alloc.client_status in CLIENT_TERMINAL or alloc.desired_status in SERVER_TERMINAL
@@ -53,7 +53,7 @@ def split(
 
 
 def _once_each(found: Replacements) -> Replacements:
-    """Each name's work counts once: as done, or as under way; what was stopped counts when there is neither."""
+    """Count each name once: as completed or in progress; a stopped one counts only without either."""
     present = sorted(found.present, key=_standing)
     done = {alloc.name for alloc in present if _standing(alloc) == 0}
     counted: dict[str, Allocation] = {}
@@ -74,7 +74,7 @@ def _once_each(found: Replacements) -> Replacements:
 
 
 def _standing(alloc: Allocation) -> int:
-    """0: done, 1: under way or to be replaced, 2: stopped."""
+    """0: completed, 1: in progress or to be replaced, 2: stopped."""
     if alloc.desired_status in SERVER_TERMINAL:
         return 2
     return 0 if alloc.client_status == CLIENT_COMPLETE else 1
@@ -103,7 +103,7 @@ def _sort(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, dep
 
 
 def _batch(alloc: Allocation) -> bool | None:
-    """True for a candidate, False for one that counts as present, None for one that does not count."""
+    """True for a candidate for replacement, False for one that counts as present, None for neither."""
     transition = alloc.desired_transition
     if transition.migrate_disable_placement:
         return False
@@ -127,12 +127,12 @@ def _service(alloc: Allocation) -> bool | None:
 
 
 def _returned_done(alloc: Allocation) -> bool:
-    """Whether its client came back and told that its work is done: nobody has to do that again (invariant D4)."""
+    """Whether its client returned and reported success, so that no replacement is needed (invariant D4)."""
     log = [entry.value for entry in alloc.alloc_states if entry.field == "ClientStatus"]
     return bool(log) and log[-1] == CLIENT_UNKNOWN and alloc.client_status == CLIENT_COMPLETE
 
 
 def ran_successfully(alloc: Allocation) -> bool:
-    """Whether all of its tasks ended well."""
+    """Whether all of its tasks succeeded."""
     states = alloc.task_states.values()
     return bool(states) and all(state.state == TASK_DEAD and not state.failed for state in states)

@@ -1,4 +1,4 @@
-"""Reschedule policy: whether and when a failed allocation is replaced (docs/explanation/reconciling.md)."""
+"""Reschedule policy: whether and when a failed allocation is rescheduled (docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ PLACED = "ok"
 
 
 class Due(NamedTuple):
-    """When an allocation may be replaced."""
+    """When an allocation may be rescheduled."""
 
     at: int
     is_eligible: bool
 
 
 def group_of(alloc: Allocation, job: Job | None = None) -> TaskGroup | None:
-    """The allocation's group as it was placed, or as the job has it now."""
+    """The allocation's group as it was placed, or as in the job now."""
     own = alloc.job.group(alloc.task_group) if alloc.job is not None else None
     return own or (job.group(alloc.task_group) if job is not None else None)
 
 
 def policy_of(alloc: Allocation) -> ReschedulePolicy | None:
-    """The policy that the allocation was placed under."""
+    """The reschedule policy under which the allocation was placed."""
     group = group_of(alloc)
     return group.reschedule_policy if group is not None else None
 
 
 def failed_at(alloc: Allocation) -> int:
-    """When its last task ended, by its client's clock as far as that can be: within the time the servers know of it."""
+    """When its last task ended, by its client's clock, bounded by the times the servers know."""
     told = max((state.finished_at for state in alloc.task_states.values()), default=0)
     latest = alloc.modify_time or told
     return max(min(told or latest, latest), alloc.create_time)
 
 
 def due(alloc: Allocation) -> Due:
-    """When a failed allocation may be replaced; not eligible when it has not failed or its attempts are used up."""
+    """When a failed allocation may be rescheduled; ineligible when it has not failed or has no attempts left."""
     policy = policy_of(alloc)
     if policy is None or alloc.client_status != CLIENT_FAILED or alloc.desired_status in SERVER_TERMINAL:
         return Due(0, is_eligible=False)
@@ -63,7 +63,7 @@ def due(alloc: Allocation) -> Due:
 
 
 def next_delay(alloc: Allocation, policy: ReschedulePolicy) -> Duration:
-    """How long after the failure the replacement waits."""
+    """The delay between the failure and the replacement."""
     events = alloc.reschedule_tracker.events if alloc.reschedule_tracker is not None else ()
     if not events:
         return policy.delay
@@ -91,7 +91,7 @@ def _fibonacci(events: tuple[RescheduleEvent, ...], policy: ReschedulePolicy) ->
 
 
 def tracker_after(alloc: Allocation, now: UnixNano) -> RescheduleTracker:
-    """The history that the replacement of an allocation carries."""
+    """The reschedule history of an allocation's replacement."""
     policy = policy_of(alloc)
     events = alloc.reschedule_tracker.events if alloc.reschedule_tracker is not None else ()
     if policy is not None and policy.unlimited:
@@ -105,5 +105,5 @@ def tracker_after(alloc: Allocation, now: UnixNano) -> RescheduleTracker:
 
 
 def unplaced(alloc: Allocation) -> RescheduleTracker:
-    """The history of an allocation whose replacement found no node."""
+    """The reschedule history of an allocation whose replacement was unplaced."""
     return replace(alloc.reschedule_tracker or RescheduleTracker(), last_reschedule=NO_PLACEMENT)

@@ -1,4 +1,4 @@
-"""What the reconciler asks for, before any node is chosen."""
+"""The reconciler's results, before nodes are chosen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RESCHEDULED = "alloc was rescheduled because it failed"
 
 
 class PlacementRequest(msgspec.Struct, frozen=True, gc=False):
-    """An allocation to place. `stops` says that `previous` is stopped only together with this placement, and why."""
+    """An allocation to place. `stops` gives the reason when `previous` stops only with this placement."""
 
     group: str
     name: str
@@ -38,7 +38,7 @@ class PlacementRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class InPlaceRequest(NamedTuple):
-    """An allocation that moves to the new version where it runs."""
+    """A running allocation to update to the new version in place."""
 
     alloc: Allocation
 
@@ -52,7 +52,7 @@ class StopRequest(NamedTuple):
     followup_eval_id: str = ""
 
     def as_plan(self) -> AllocStop:
-        """The stop as a plan carries it."""
+        """The stop in the form of a plan."""
         return AllocStop(
             id=self.alloc.id,
             node_id=self.alloc.node_id,
@@ -65,7 +65,7 @@ class StopRequest(NamedTuple):
 
 @dataclass
 class Results:
-    """Gathered group by group."""
+    """The results, collected group by group."""
 
     destructive: list[PlacementRequest] = field(default_factory=list)
     place: list[PlacementRequest] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Which allocations of a group are stopped first when there are too many (docs/explanation/reconciling.md)."""
+"""Which allocations of a group stop first when there are too many (docs/explanation/reconciling.md)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from yurt.structs.questions import is_terminal
 def scale_down_order(
     counted: Iterable[Allocation], migrate: Iterable[Allocation], names: NameIndex, canaries: Collection[str]
 ) -> list[Allocation]:
-    """All that count, those that leave first at the front.
+    """All counted allocations, in the order in which they would stop.
 
     First come those whose names promoted canaries have (`canaries` holds their ids), then those whose names are above
     the count, then the newer ones of equal names; within each of these those that are to migrate anyway. One that has

@@ -1,4 +1,4 @@
-"""What a new job version means for a running allocation: nothing, an update in place, or a replacement."""
+"""The effect of a new job version on a running allocation: none, update in place, or replacement."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from yurt.structs.task import Task
 
 
 def is_current(alloc: Allocation, job: Job) -> bool:
-    """Whether an allocation is of this version of the job; one that was purged and registered again is another job."""
+    """Whether an allocation belongs to this version of the job; a purged and registered job is another one."""
     old = alloc.job
     return old is not None and old.version == job.version and old.create_index == job.create_index
 
 
 def is_older(alloc: Allocation, job: Job) -> bool:
-    """Whether an allocation is of an older version of the job, or of an older registration."""
+    """Whether an allocation belongs to an older version of the job, or to an older registration."""
     old = alloc.job
     return old is None or old.version < job.version or old.create_index < job.create_index
 
 
 def is_destructive(old: Job, new: Job, group_name: str) -> bool:
-    """Whether going from one version to the other replaces the group's allocations."""
+    """Whether changing from one version to the other replaces the group's allocations."""
     before, after = old.group(group_name), new.group(group_name)
     if before is None or after is None:
         return True

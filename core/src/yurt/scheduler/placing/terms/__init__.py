@@ -1,1 +1,1 @@
-"""The terms of a node's score, one module each; `registry` lists them."""
+"""The terms of a node's score, one module each, listed in `registry`."""

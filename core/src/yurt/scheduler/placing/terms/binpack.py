@@ -1,4 +1,4 @@
-"""Bin packing: how full a node's cpu and memory are with one more allocation; with algorithm `spread`, how empty."""
+"""Bin packing: the fullness of a node's CPU and memory with one more allocation; with algorithm `spread`, emptiness."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LN10 = math.log(10.0)
 
 
 class Binpack:
-    """The fitness of rows for one ask, in units of 1e-9 (docs/explanation/placing.md)."""
+    """The fitness of rows for one request, in units of 1e-9 (docs/explanation/placing.md)."""
 
     def __init__(self, asked: Usage, *, prefers_empty: bool) -> None:
         self._asked = asked
         self.prefers_empty = prefers_empty
 
     def of_rows(self, used: IntArray, offered: IntArray, more: IntArray | int = 1) -> IntArray:
-        """The fitness of rows with `more` placements on what is used."""
+        """The fitness of rows with `more` placements in addition to the present usage."""
         asked = self._asked.amounts
         total = _power(used[..., CPU] + more * asked[CPU], offered[..., CPU])
         total += _power(used[..., MEMORY] + more * asked[MEMORY], offered[..., MEMORY])
@@ -33,7 +33,7 @@ class Binpack:
         return fitness
 
     def of_row(self, used: list[int], offered: list[int], core_mhz: int) -> int:
-        """The fitness of one row with one more placement; the same number as `of_rows`, without arrays."""
+        """The fitness of one row with one more placement; equal to `of_rows`, without arrays."""
         asked = self._asked
         total = _power_of(used[CPU] + asked.cpu + core_mhz, offered[CPU]) + _power_of(
             used[MEMORY] + asked.memory, offered[MEMORY]
@@ -43,7 +43,7 @@ class Binpack:
 
 
 def _power(used: IntArray, offered: IntArray) -> FloatArray:
-    """10 to the share that is free."""
+    """10 to the power of the free share."""
     share: FloatArray = used / np.maximum(offered, 1)
     if not offered.all():
         share = np.where(offered > 0, share, 1.0)

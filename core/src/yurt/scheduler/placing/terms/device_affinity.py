@@ -1,4 +1,4 @@
-"""Device affinity: how well the devices that a node would give meet the affinities of the group's requests."""
+"""Device affinity: how well the devices a node would grant meet the affinities of the group's requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from yurt.state.arrays import IntArray
 
 
 class DeviceAffinity:
-    """Asks each node for the devices that it would give: they differ after every placement on it."""
+    """Asks each node for its grant of devices, which changes with every placement on it."""
 
     follows_placements: Final = True
 
@@ -24,7 +24,7 @@ class DeviceAffinity:
         self.values: IntArray = np.zeros(len(context.view.offered), np.int64)
 
     def refresh(self, rows: BoolArray) -> None:
-        """Evaluate these rows; any other cannot be placed on."""
+        """Evaluate these rows; all others are infeasible."""
         self.values[:] = 0
         for row in np.flatnonzero(rows).tolist():
             self.update(row)
@@ -34,7 +34,7 @@ class DeviceAffinity:
         self.values[row] = round(self._ask.device_score(self._view.node(row), self._view.held(row)) * UNIT)
 
     def upcoming(self, rows: IntArray, numbers: IntArray) -> IntArray:
-        """Never asked: placements with devices are made one after another (`GroupPlacer.can_run`)."""
+        """Never called: placements with devices are made singly (`GroupPlacer.can_run`)."""
         raise AssertionError("a group with devices is not placed in runs")
 
 

@@ -1,4 +1,4 @@
-"""The terms of one group, compiled into what the ranker's inner loop reads."""
+"""The score terms of one group, compiled for the ranker's inner loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _BINPACK, _ANTI_AFFINITY = BINPACK.name, JOB_ANTI_AFFINITY.name
 
 
 class GroupTerms:
-    """Made once for a group: what is read for a placement is arrays and two short tuples, empty for most groups."""
+    """Compiled once per group into arrays and two short tuples, which are empty for most groups."""
 
     def __init__(self, context: TermContext, *, prefers_empty: bool) -> None:
         self.binpack = Binpack(context.ask.plain.usage, prefers_empty=prefers_empty)
@@ -26,7 +26,7 @@ class GroupTerms:
         self._counted_at_zero = COUNTED_AT_ZERO | {term.name for term in self.others if term.counts_at_zero}
 
     def shown(self, binpack: int, anti: int, values: Iterable[int]) -> dict[str, float]:
-        """The terms of a row as score tables show them, without spread and penalty; `values` are the evaluated ones."""
+        """A row's terms as score tables show them, without spread and penalty; `values` are the evaluated ones."""
         shown = ALWAYS_SHOWN.copy()
         shown[_BINPACK], shown[_ANTI_AFFINITY] = binpack / UNIT, anti / UNIT
         for term, value in zip(self.evaluated, values, strict=True):
@@ -34,5 +34,5 @@ class GroupTerms:
         return shown
 
     def is_counted(self, name: str, value: float) -> bool:
-        """Whether a term that is shown counts for the mean: not those that are 0 because they do not apply."""
+        """Whether a shown term counts for the mean: terms that do not apply show 0 and do not count."""
         return value != 0 or name in self._counted_at_zero

@@ -19,7 +19,7 @@ class JobAntiAffinity:
         self._count = max(1, count)
 
     def of_rows(self, own: IntArray) -> IntArray:
-        """The values of rows with so many allocations of the group."""
+        """The values of rows with these numbers of allocations of the group."""
         return np.where(own > 0, -np.rint((own + 1) / self._count * UNIT), 0).astype(np.int64)
 
     def of_row(self, own: int) -> int:

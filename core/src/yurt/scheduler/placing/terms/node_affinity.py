@@ -1,4 +1,4 @@
-"""Node affinity: the share of the affinities' weights that hold on a node, negative weights included."""
+"""Node affinity: the weighted share of affinities that a node meets, negative weights included."""
 
 from __future__ import annotations
 

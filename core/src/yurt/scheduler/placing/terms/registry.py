@@ -1,4 +1,4 @@
-"""All terms of scores, in the order in which score tables show them.
+"""All score terms, in the order of score tables.
 
 The order is part of the API's answers and of what `eval replay` compares: a new term goes to the end.
 """
@@ -33,6 +33,6 @@ ALONE: Final = frozenset(kind.name for kind in KINDS if not kind.compares_nodes)
 
 
 def terms_of(context: TermContext) -> tuple[ScoreTerm, ...]:
-    """The terms that apply to a group, besides those that the ranker computes itself."""
+    """The terms that apply to a group, besides those computed by the ranker itself."""
     made = [kind.make(context) for kind in KINDS if kind.make is not None]
     return tuple(term for term in made if term is not None)

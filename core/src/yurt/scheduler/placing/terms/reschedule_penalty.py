@@ -1,4 +1,4 @@
-"""Node reschedule penalty: the allocation, or one before it, failed on the node."""
+"""Node reschedule penalty: the allocation or a predecessor failed on the node."""
 
 from __future__ import annotations
 

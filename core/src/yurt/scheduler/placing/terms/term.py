@@ -1,4 +1,4 @@
-"""What a term of a node's score is: its name, when it counts, and what a placement changes of it.
+"""A score term: its name, when it counts, and how placements change it.
 
 The score of a row is the mean of the terms that count. Terms are whole numbers of 1e-9 (`UNIT`), so that sums are exact
 and scores compare alike on every machine.
@@ -29,7 +29,7 @@ UNIT: Final = 1_000_000_000
 
 
 class TermContext(NamedTuple):
-    """What a term is made from.
+    """The inputs for making a term.
 
     Of the job a term may read only what `warm_start` compares before it hands a ranking on to another job.
     """
@@ -41,7 +41,7 @@ class TermContext(NamedTuple):
 
 
 class ScoreTerm(Protocol):
-    """A term whose value on a row depends on that row alone, never on placements on other rows."""
+    """A term whose value on a row depends only on that row, never on placements on other rows."""
 
     @property
     def name(self) -> str:
@@ -55,20 +55,20 @@ class ScoreTerm(Protocol):
 
     @property
     def follows_placements(self) -> bool:
-        """Whether a placement on a row changes the row's value: only then `refresh` and `update` are called."""
+        """Whether a placement changes the row's value: only then `refresh` and `update` are called."""
         ...
 
     @property
     def values(self) -> IntArray:
-        """The value of each row, for one more allocation."""
+        """The value of each row for one more allocation."""
         ...
 
     def refresh(self, rows: BoolArray) -> None:
-        """Usage has changed on any number of rows: evaluate these."""
+        """Reevaluate these rows after changes of usage."""
         ...
 
     def update(self, row: int) -> None:
-        """Usage has changed on one row."""
+        """Reevaluate one row after a change of usage."""
         ...
 
     def upcoming(self, rows: IntArray, numbers: IntArray) -> IntArray:
@@ -79,7 +79,7 @@ class ScoreTerm(Protocol):
 
 
 class TermKind(NamedTuple):
-    """How explanations show a term, when it counts, and how it is made for a group."""
+    """A term's name, when it counts, and how to make it for a group."""
 
     name: str
     """Its key in `Scores`, as the API spells it."""
@@ -93,7 +93,7 @@ class TermKind(NamedTuple):
 
 
 class FixedTerm(NamedTuple):
-    """A term that no placement changes."""
+    """A term that placements do not change."""
 
     name: str
     values: IntArray
@@ -101,11 +101,11 @@ class FixedTerm(NamedTuple):
     follows_placements: bool = False
 
     def refresh(self, rows: BoolArray) -> None:
-        """Nothing to do."""
+        """No effect."""
 
     def update(self, row: int) -> None:
-        """Nothing to do."""
+        """No effect."""
 
     def upcoming(self, rows: IntArray, numbers: IntArray) -> IntArray:
-        """The same for each number."""
+        """The same value for each number."""
         return self.values[rows][:, None]
