@@ -1,1 +1,1 @@
-"""The server: propose and apply, workers, plan applier, leader duties' loops."""
+"""The server: proposing and applying commands, workers, the plan applier, the leader's duties."""

@@ -1,4 +1,4 @@
-"""Makes the parts of a server, each from what was made before it: log, keys, resources, clients.
+"""Composes a server from its parts in the order of their dependencies: log, keys, resources, clients.
 
 The layers are the packages' (`server-layers` in pyproject.toml). A part that needs one above it is given a callable or
 a protocol that lies below both, for example `ports.FindNode`.
@@ -59,7 +59,7 @@ from yurt.storage.log import CommandLog
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Foundation:
-    """What every other part is made from."""
+    """The parts on which all others depend."""
 
     config: ServerConfig
     metrics: Metrics
@@ -69,7 +69,7 @@ class Foundation:
 
     @property
     def replica(self) -> Replica:
-        """The state, and the way to change it."""
+        """The replica: the state, and how to change it."""
         return self.log.replica
 
 
@@ -82,7 +82,7 @@ def make_foundation(
     on_applied: OnApplied,
     on_failed: Callable[[], None],
 ) -> Foundation:
-    """The log and who leads. `on_applied` and `on_failed` are called while the log is written or followed."""
+    """The log and leadership. `on_applied` and `on_failed` are called while the log is written or followed."""
     watches = Watches()
     writer = LogWriter(command_log, on_applied=on_applied, on_batch=watches.wake, on_failed=on_failed)
     snapshotter = Snapshotter(command_log, writer=writer, env=env, config=config)
@@ -100,7 +100,7 @@ def make_foundation(
 
 
 def make_keys(base: Foundation) -> Keys:
-    """The keys; without a data directory they live in memory."""
+    """The keys; kept in memory without a data directory."""
     config, replica = base.config, base.replica
     keyring = Keyring(Path(config.data_dir) if config.data_dir else None)
     root_keys = RootKeys(replica, base.leader, config, keyring=keyring, peers=base.peers)
@@ -141,7 +141,7 @@ def make_resources(
 
 
 def make_clients(base: Foundation, keys: Keys, resources: Resources, node_ports: NodePorts) -> Clients:
-    """What clients call, here and through other servers."""
+    """The calls of clients, here and through other servers."""
     config, replica, leader, peers = base.config, base.replica, base.leader, base.peers
     node_service = NodeService(
         env=replica.env,

@@ -1,4 +1,4 @@
-"""Settings of a server, and the numbers that bound its loops."""
+"""A server's settings and the limits of its loops."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ HOUR_S = 3600.0
 
 
 class GcThresholds(Value):
-    """How old, in seconds, terminal objects must be before they are removed."""
+    """The minimal age, in seconds, of terminal objects before garbage collection."""
 
     interval_s: float = 300.0
     eval_s: float = HOUR_S
@@ -23,7 +23,7 @@ class GcThresholds(Value):
 
 
 class RejectionConfig(Value):
-    """When a node that refuses plans takes no more allocations: after `threshold` refusals in `window_s`."""
+    """When a node that refuses plans becomes ineligible: after `threshold` refusals in `window_s`."""
 
     enabled: bool = False
     threshold: int = 100
@@ -31,7 +31,7 @@ class RejectionConfig(Value):
 
 
 class IntroductionConfig(Value):
-    """How new clients are introduced; `enforcement` is none, warn or strict."""
+    """The introduction of new clients; `enforcement` is none, warn or strict."""
 
     enforcement: str = "warn"
     default_ttl_s: float = 300.0

@@ -1,4 +1,4 @@
-"""What a server tells callers of itself: who leads as far as it knows, how far its state is, and its figures.
+"""Status of a server: the leader as far as known, the state's index, and metrics.
 
 It holds no row of the state: rows are seen through a view that is bound to the caller (`yurt.server.views`).
 """
@@ -16,7 +16,7 @@ from yurt.server.metrics import Metrics, Timing
 
 
 class ServerFacts:
-    """Facts of one server, each read when it is asked for."""
+    """The status of one server, computed on demand."""
 
     __slots__ = ("_leader", "_loader", "_metrics", "_replica", "_roles", "_started_at")
 
@@ -32,17 +32,17 @@ class ServerFacts:
 
     @property
     def is_leader(self) -> bool:
-        """This server leads, and its duties run."""
+        """Whether this server leads and its duties run."""
         return self._leader.is_local
 
     @property
     def leader_name(self) -> str:
-        """The name of the server that leads, as far as this one knows; "" for none."""
+        """The leader's name as far as known; "" for none."""
         return self._leader.name
 
     @property
     def term_number(self) -> int:
-        """The number of the leader's term, as far as this server knows; 0: none yet."""
+        """The number of the leader's term as far as known; 0: none yet."""
         return self._leader.known.epoch
 
     @property
@@ -52,22 +52,22 @@ class ServerFacts:
 
     @property
     def is_restored(self) -> bool:
-        """The state is what the log says, and no longer empty because nothing was read yet."""
+        """Whether the state was restored from the log."""
         return self._loader.is_restored
 
     @property
     def started_at(self) -> int:
-        """When this server was made, unix ns."""
+        """The start time of this server, unix ns."""
         return self._started_at
 
     @property
     def outstanding_evals(self) -> int:
-        """Evaluations that workers have taken from this server's broker and not answered; 0 while it follows."""
+        """Evaluations dequeued from this server's broker and not acknowledged; 0 for a follower."""
         term = self._roles.term
         return 0 if term is None else term.queue.broker.stats().outstanding
 
     def gauges(self) -> dict[str, float]:
-        """Figures of the moment, by Nomad's metric name without its prefix."""
+        """Present gauges, by Nomad's metric name without its prefix."""
         found: dict[str, float] = {
             "state.index": float(self.index),
             "server.is_leader": float(self.is_leader),
@@ -76,17 +76,17 @@ class ServerFacts:
         return found if self._roles.term is None else found | _term_gauges(self._roles.term)
 
     def counters(self) -> tuple[tuple[str, int], ...]:
-        """What was counted since the start, by name."""
+        """Counters since the start, by name."""
         return tuple(sorted(self._metrics.counters.items()))
 
     def timings(self) -> tuple[tuple[str, Timing], ...]:
-        """Copies of the times that were taken since the start, by name."""
+        """Copies of the timings since the start, by name."""
         found = sorted(self._metrics.timings.items())
         return tuple((name, dataclasses.replace(timing)) for name, timing in found)
 
 
 def _term_gauges(term: Term) -> dict[str, float]:
-    """Figures of what a leader runs."""
+    """Metrics of the leader's parts."""
     broker, blocked = term.queue.broker.stats(), term.queue.blocked
     return {
         "broker.total_ready": float(broker.ready),

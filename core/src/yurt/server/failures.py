@@ -1,4 +1,4 @@
-"""The failures that a change of leadership brings, and which of them a repeated call may overcome."""
+"""Failures during a change of leadership, and which of them a retry may overcome."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAY_REPEAT: Final = frozenset({
 
 
 class LeaderMoved(Exception):
-    """Another server leads than the one that was asked."""
+    """Another server has become the leader since the call."""
 
 
 def no_leader() -> Unavailable:
@@ -41,10 +41,10 @@ def log_broken(why: str) -> Unavailable:
 
 
 def is_passing(error: Exception) -> bool:
-    """Whether a call that may be carried out twice may succeed in a moment, at the same leader or another one."""
+    """Whether retrying an idempotent call may soon succeed, at the same leader or another one."""
     return isinstance(error, YurtError) and error.reason in MAY_REPEAT
 
 
 def is_no_leader(error: Exception) -> bool:
-    """Whether a call failed because nobody led where it was made; it was not carried out."""
+    """Whether a call failed for lack of a leader; it was not carried out."""
     return isinstance(error, YurtError) and error.reason is Reason.NO_LEADER

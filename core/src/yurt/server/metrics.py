@@ -1,4 +1,4 @@
-"""Counters of a server, as plain numbers; `/v1/metrics` renders them."""
+"""Metrics of a server as plain numbers; `/v1/metrics` renders them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from yurt.structs.plan import Plan, PlanResult
 
 @dataclass(slots=True)
 class Timing:
-    """How often, how long in all and at most, in seconds."""
+    """Count, total and maximum of durations, in seconds."""
 
     count: int = 0
     total_s: float = 0.0
     max_s: float = 0.0
 
     def add(self, seconds: float) -> None:
-        """One more."""
+        """Add a duration."""
         self.count += 1
         self.total_s += seconds
         self.max_s = max(self.max_s, seconds)
@@ -26,13 +26,13 @@ class Timing:
 
 @dataclass(slots=True)
 class Metrics:
-    """What a server counts since its start; names are Nomad's without the `nomad.` prefix where Nomad has one."""
+    """Metrics since the server's start; names are Nomad's without the `nomad.` prefix where it has one."""
 
     counters: Counter[str] = field(default_factory=Counter)
     timings: dict[str, Timing] = field(default_factory=dict)
 
     def count(self, name: str, by: int = 1) -> None:
-        """Add to a counter."""
+        """Increase a counter."""
         self.counters[name] += by
 
     def time(self, name: str, seconds: float) -> None:
@@ -40,7 +40,7 @@ class Metrics:
         self.timings.setdefault(name, Timing()).add(seconds)
 
     def observe_plan(self, plan: Plan, result: PlanResult, seconds: float) -> None:
-        """Count a checked plan, its placements, and those that were rejected."""
+        """Count a checked plan, its placements and its rejections."""
         self.time("plan.evaluate", seconds)
         self.count("plan.submitted")
         self.count("plan.placements", len(plan.placements))

@@ -1,4 +1,4 @@
-"""How the servers of one region reach each other, and what each of them offers to the others.
+"""Calls between the servers of a region.
 
 `Peers` is what a server knows of the others; `agent.peers` implements it over connections. `PeerPort` is what each
 offers: only servers may call it, for it hands out root keys.
@@ -31,7 +31,7 @@ from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
 
 class RootKey(Value):
-    """A root key of the cluster; `pem` is the RSA half. It never enters the state, the log or a snapshot."""
+    """A root key of the cluster; `pem` is the RSA key. It never enters the state, the log or a snapshot."""
 
     key_id: str
     secret: bytes
@@ -43,7 +43,7 @@ class RootKey(Value):
 
 
 class PlanReply(Value):
-    """What became of a plan: whether all of it, or nothing, was accepted; a state to look at when it was not all."""
+    """The result of a plan: whether all or nothing was accepted; otherwise a state to refresh to."""
 
     is_full: bool
     is_empty: bool = False
@@ -51,7 +51,7 @@ class PlanReply(Value):
 
 
 class PeerStatus(Value):
-    """How a server fares: the index that it has applied, whether it leads, and how large its log's file is.
+    """A server's status: its applied index, whether it leads, and its database size.
 
     `room` is None where there is no quota, and of older servers.
     """
@@ -62,7 +62,7 @@ class PeerStatus(Value):
 
 
 class SnapshotPart(Value):
-    """A part of a state: first its index, then its chunks, last the digest (BLAKE2b, 32 bytes) of all of them.
+    """A part of a state: first its index, then its chunks, last their digest (BLAKE2b, 32 bytes).
 
     A chunk comes in pieces; `is_whole` with the last one.
     """
@@ -74,11 +74,11 @@ class SnapshotPart(Value):
 
 
 class PeerPort(Protocol):
-    """One server, seen from another one."""
+    """A server as seen by another one."""
 
     @allowed(CallerKind.SERVER)
     async def status(self) -> PeerStatus:
-        """How it fares."""
+        """Its status."""
         ...
 
     @allowed(CallerKind.SERVER)
@@ -88,27 +88,27 @@ class PeerPort(Protocol):
 
     @allowed(CallerKind.SERVER)
     async def root_key(self, key_id: str) -> RootKey:
-        """A root key; raises Unavailable when it is not there."""
+        """A root key; raises Unavailable when it is missing there."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def take_root_key(self, key: RootKey) -> None:
-        """Keep a root key; it is durable when this returns."""
+        """Store a root key; durable on return."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def drop_root_key(self, key_id: str) -> None:
-        """Forget a root key that was given and is not used after all; one that the cluster knows stays."""
+        """Delete a distributed but unused root key; one known to the cluster stays."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def has_node(self, node_id: str) -> bool:
-        """Whether a client is connected there."""
+        """Whether a client is connected to that server."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def take_work(self, *, timeout_s: float, scheduler: int = 0) -> tuple[Delivery, ...]:
-        """Evaluations that the leader has to spare, perhaps none; raises Unavailable where nobody leads, as below.
+        """Evaluations that the leader delegates, possibly none; raises Unavailable without a leader, as below.
 
         `scheduler` is the version of what would work on them; raises Conflict when it is not the leader's.
         """
@@ -116,22 +116,22 @@ class PeerPort(Protocol):
 
     @allowed(CallerKind.SERVER)
     async def finish_work(self, delivery: Delivery, *, is_done: bool) -> None:
-        """The answer to a delivery: done, or to be tried again."""
+        """Acknowledge a delivery: done, or to be retried."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def submit_plan(self, delivery: Delivery, plan: Plan, outcome: Outcome) -> PlanReply:
-        """Check and store a plan, which may be packed; raises Conflict when the delivery is no longer the worker's."""
+        """Check and store a plan, possibly packed; raises Conflict when the worker no longer owns the delivery."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def store_evaluations(self, delivery: Delivery, evaluations: tuple[Evaluation, ...]) -> None:
-        """Store the end of an evaluation; raises Conflict when the delivery is no longer the worker's."""
+        """Store the end of an evaluation; raises Conflict when the worker no longer owns the delivery."""
         ...
 
 
 class LeaderPort(Protocol):
-    """Calls of clients that only the leader carries out; raise Unavailable ("No cluster leader") where nobody leads."""
+    """Clients' calls that only the leader serves; raise Unavailable ("No cluster leader") without one."""
 
     @allowed(CallerKind.SERVER)
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
@@ -140,37 +140,37 @@ class LeaderPort(Protocol):
 
     @allowed(CallerKind.SERVER)
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
-        """A node lives."""
+        """Record a heartbeat of a node."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
-        """A node's reports."""
+        """Store a node's reports."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
-        """Services that run on a node."""
+        """Register services that run on a node."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
-        """Services that no longer run on a node."""
+        """Deregister services that no longer run on a node."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def emit_events(self, request: NodeEventsRequest) -> None:
-        """Events of a node."""
+        """Add events to a node."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
-        """A CSI volume for an allocation."""
+        """Claim a CSI volume for an allocation."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
-        """The token of a task."""
+        """Sign the identity of a task."""
         ...
 
 
@@ -179,34 +179,34 @@ class Peers(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Those that are there, sorted."""
+        """The reachable servers' names, sorted."""
         ...
 
     @property
     def voters(self) -> int:
-        """How many servers make up the cluster, this one and those that are away included."""
+        """The number of servers in the cluster, including this one and unreachable ones."""
         ...
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """`host:port` at which clients reach the servers that are there, this one included."""
+        """The client addresses `host:port` of the reachable servers, including this one."""
         ...
 
     def peer(self, name: str) -> PeerPort:
-        """What a server offers to servers; its calls raise Unavailable while it cannot be reached."""
+        """A server's port for servers; its calls raise Unavailable while it is unreachable."""
         ...
 
     def leader(self, name: str) -> LeaderPort:
-        """The server of that name, for calls that a leader carries out."""
+        """A server's port for calls that a leader serves."""
         ...
 
     def node(self, name: str, node_id: str) -> NodePort:
-        """A client that is connected to the server of that name."""
+        """A client connected to a server."""
         ...
 
 
 class NoPeers:
-    """A server that stands alone."""
+    """A single server without peers."""
 
     names: tuple[str, ...] = ()
     voters = 1

@@ -1,4 +1,4 @@
-"""What a server needs of others: of a client node (files, logs, use of resources, actions on running allocations),
+"""What a server requires of others: of a client node (files, logs, resource usage, actions on running allocations),
 and of the membership (which servers there are)."""
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ class NodePort(Protocol):
 
     @allowed(CallerKind.SERVER)
     async def list_files(self, alloc_id: str, path: str) -> tuple[FileInfo, ...]:
-        """A directory inside the allocation's directory, sorted by name."""
+        """A directory in the allocation's directory, sorted by name."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def stat_file(self, alloc_id: str, path: str) -> FileInfo:
-        """One entry."""
+        """A file or directory."""
         ...
 
     @allowed(CallerKind.SERVER)
@@ -35,7 +35,7 @@ class NodePort(Protocol):
     def stream_file(
         self, alloc_id: str, path: str, *, offset: int, origin: str, follow: bool
     ) -> AsyncIterator[StreamFrame]:
-        """Frames of a file, following it; an empty frame is a heartbeat."""
+        """Frames of a followed file; an empty frame is a heartbeat."""
         ...
 
     @allowed(CallerKind.SERVER)
@@ -47,17 +47,17 @@ class NodePort(Protocol):
 
     @allowed(CallerKind.SERVER)
     async def alloc_stats(self, alloc_id: str, task: str) -> AllocResourceUsage:
-        """Use of an allocation; of one task when `task` is not empty."""
+        """Usage of an allocation, or of one task if `task` is not empty."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
-        """What the checks of an allocation's services said last."""
+        """The last results of an allocation's service checks."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def host_stats(self) -> HostStats:
-        """Use of the host."""
+        """Usage of the host."""
         ...
 
     @allowed(CallerKind.SERVER)
@@ -67,37 +67,37 @@ class NodePort(Protocol):
 
     @allowed(CallerKind.SERVER)
     async def apply_node_meta(self, changes: Mapping[str, str | None]) -> NodeMeta:
-        """Change the node's metadata; None takes a value away."""
+        """Change the node's metadata; None removes a value."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def node_identity(self) -> Mapping[str, Any]:
-        """What the identity of the node says; raises NotFound when it has none."""
+        """The claims of the node's identity; raises NotFound without one."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def agent_process(self) -> str:
-        """The process of the node's agent, as it names itself when it registers."""
+        """The process of the node's agent, as it identifies itself at registration."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def renew_node_identity(self) -> None:
-        """Have the node's identity replaced with its next heartbeat."""
+        """Renew the node's identity with its next heartbeat."""
         ...
 
     @allowed(CallerKind.SERVER)
     def monitor(self, *, level: str, as_json: bool) -> AsyncGenerator[str]:
-        """The log of the node's agent as it is written, at a level; an empty text is a heartbeat."""
+        """The log of the node's agent at a level, as it is written; an empty text is a heartbeat."""
         ...
 
     @allowed(CallerKind.SERVER)
     def agent_insides(self, *, what: str, options: Mapping[str, str]) -> AsyncGenerator[bytes]:
-        """What the node's agent tells of itself (`yurt.runtime.insides`); an empty piece is a heartbeat."""
+        """Diagnostics of the node's agent (`yurt.runtime.insides`); an empty piece is a heartbeat."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def restart_alloc(self, alloc_id: str, *, task: str, all_tasks: bool) -> None:
-        """Restart one task, or the running ones, or all of them."""
+        """Restart one task, the running ones, or all."""
         ...
 
     @allowed(CallerKind.SERVER)
@@ -112,27 +112,27 @@ class NodePort(Protocol):
 
     @allowed(CallerKind.SERVER)
     def pack_disk(self, alloc_id: str) -> AsyncGenerator[bytes]:
-        """The data of an allocation that has ended, for its successor elsewhere."""
+        """The data of an ended allocation, for its replacement on another node."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def create_host_volume(self, volume: HostVolume) -> HostVolumeMade:
-        """Have a plugin make a volume and offer it; the same id again changes it."""
+        """Create a volume with a plugin and offer it; the same id again changes it."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def register_host_volume(self, volume: HostVolume) -> HostVolumeMade:
-        """Offer a folder of the node as a volume."""
+        """Offer an existing folder of the node as a volume."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def delete_host_volume(self, volume: HostVolume) -> None:
-        """Offer a volume no longer, and have its plugin remove it."""
+        """Stop offering a volume, and remove it with its plugin."""
         ...
 
     @allowed(CallerKind.SERVER)
     async def collect_garbage(self, alloc_id: str | None) -> None:
-        """Remove the directory of one terminal allocation, or of all of them."""
+        """Remove the directory of one terminal allocation, or of all."""
         ...
 
 
@@ -141,12 +141,12 @@ FindNode = Callable[[str], NodePort]
 
 
 class Directory(Protocol):
-    """The servers that this one knows, of all regions, itself included."""
+    """The known servers of all regions, including this one."""
 
     def members(self) -> tuple[Member, ...]:
         """Sorted by name."""
         ...
 
     def subscribe(self, on_change: Callable[[], None]) -> None:
-        """Be called after each change."""
+        """Register a callback for each change."""
         ...

@@ -1,4 +1,4 @@
-"""Python's garbage collector under control: young objects in small lots, a growing state never; and the lock.
+"""Controls CPython's cyclic collector: small young generations, no scan of a growing state; and the GIL interval.
 
 State objects make no cycles: a collection of them only stops the server, and finds nothing. What libraries and
 tracebacks leave is young. Python collects it by itself, in lots of `YOUNG_COUNT` objects, since a pause grows with what
@@ -43,10 +43,10 @@ is a cycle among them."""
 
 
 class HeapKeeper:
-    """Freezes the heap after a restore, and says from then on what is collected when."""
+    """Freezes the heap after a restore and schedules collections."""
 
     def __init__(self, *, env: Env, metrics: Metrics, rows: Callable[[], int]) -> None:
-        """`rows` tells how many rows the state has."""
+        """`rows` returns the number of rows of the state."""
         self._env = env
         self._metrics = metrics
         self._rows = rows
@@ -58,18 +58,18 @@ class HeapKeeper:
         self._began = 0.0
 
     def start(self) -> None:
-        """Collect a last time, before the state is restored: many objects, of which none is garbage."""
+        """Collect once before the state is restored, which creates many objects without garbage."""
         _interpreter.lend(self)
         gc.collect()
         gc.disable()
 
     def pause(self) -> None:
-        """No collection until `restore_defaults`."""
+        """Disable collection until `restore_defaults`."""
         _interpreter.lend(self)
         gc.disable()
 
     def freeze(self) -> None:
-        """Take what was restored out of the collector's sight; young objects are collected from now on."""
+        """Exclude the restored objects from collection; young objects are collected from now on."""
         self._frozen_rows = self._rows()
         gc.freeze()
         gc.set_threshold(YOUNG_COUNT, NEVER, NEVER)
@@ -78,7 +78,7 @@ class HeapKeeper:
         sys.setswitchinterval(SWITCH_S)
 
     async def run(self) -> None:
-        """Look after what has gathered, until cancelled."""
+        """Maintain the heap until cancelled."""
         env = self._env
         young_at = old_at = env.monotonic()
         while True:
@@ -95,7 +95,7 @@ class HeapKeeper:
                 young_at = now
 
     def look(self) -> None:
-        """Freeze what a growing state has added, and have the next young objects collected in any case."""
+        """Freeze the growth of the state, and force the next collection of young objects."""
         rows = self._rows()
         self._frozen_rows = min(self._frozen_rows, rows)
         is_busy = rows >= LARGE_ROWS and self.written - self._seen_written >= GROWN_ROWS
@@ -107,13 +107,13 @@ class HeapKeeper:
         gc.enable()
 
     def restore_defaults(self) -> None:
-        """Leave the collector and the lock as they were found."""
+        """Restore the collector and the GIL interval."""
         if self._observe in gc.callbacks:
             gc.callbacks.remove(self._observe)
         _interpreter.give_back(self)
 
     def _observe(self, phase: str, info: dict[str, int]) -> None:
-        """Time each collection; after a clean sample of a growing state there is none until the next look."""
+        """Time each collection; after one without garbage while the state grows, disable it until the next check."""
         if phase == "start":
             self._began = self._env.monotonic()
             return
@@ -129,20 +129,20 @@ class _Found(NamedTuple):
 
 
 class _Interpreter:
-    """The settings of the process as they were before the first of its servers, until the last of them ended."""
+    """The process-wide settings before the first server started, restored after the last one stopped."""
 
     def __init__(self) -> None:
         self._borrowers: set[HeapKeeper] = set()
         self._found: _Found | None = None
 
     def lend(self, keeper: HeapKeeper) -> None:
-        """The keeper may change settings."""
+        """Allow the keeper to change settings."""
         if self._found is None:
             self._found = _Found(gc.isenabled(), gc.get_threshold(), sys.getswitchinterval())
         self._borrowers.add(keeper)
 
     def give_back(self, keeper: HeapKeeper) -> None:
-        """The keeper needs them no longer."""
+        """Restore the settings after the last keeper."""
         self._borrowers.discard(keeper)
         if self._borrowers or self._found is None:
             return

@@ -1,4 +1,4 @@
-"""What callers ask of the server's operations, where that is more than a few words."""
+"""Larger parameters of the server's operations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from yurt.sdk.value import Value, no_entries
 
 
 class Kept(Value):
-    """What a registration takes from the job as it runs instead of from the new one."""
+    """What a registration keeps from the running job."""
 
     counts: bool = False
     resources: bool = False
@@ -18,7 +18,7 @@ NOTHING_KEPT = Kept()
 
 
 class DispatchRequest(Value):
-    """How a parameterized job is dispatched; priority 0 means the parent's."""
+    """The parameters of a dispatch; priority 0 means the parent's."""
 
     payload: bytes = b""
     meta: Mapping[str, str] = no_entries()

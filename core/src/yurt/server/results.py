@@ -1,4 +1,4 @@
-"""What the server's operations answer."""
+"""Results of the server's operations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from yurt.structs.explain.metrics import AllocationMetric
 
 
 class JobRegistered(Value):
-    """A job was written; `eval_id` is empty when nothing is to be scheduled."""
+    """A registered job; `eval_id` is empty without an evaluation."""
 
     eval_id: str = ""
     eval_create_index: int = 0
@@ -21,7 +21,7 @@ class JobRegistered(Value):
 
 
 class JobPlanned(Value):
-    """What registering a job would do."""
+    """The plan for registering a job."""
 
     job_modify_index: int = 0
     diff: JobDiff | None = None
@@ -33,7 +33,7 @@ class JobPlanned(Value):
 
 
 class JobDispatched(Value):
-    """A parameterized job was dispatched, or the child that its idempotency token names was found."""
+    """A dispatched child, new or found by its idempotency token."""
 
     dispatched_job_id: str
     eval_id: str = ""
@@ -43,7 +43,7 @@ class JobDispatched(Value):
 
 
 class NodeUpdated(Value):
-    """A node was changed, and these evaluations follow."""
+    """A changed node and the resulting evaluations."""
 
     node_modify_index: int = 0
     eval_ids: tuple[str, ...] = ()
@@ -53,14 +53,14 @@ class NodeUpdated(Value):
 
 
 class AllocStopped(Value):
-    """An allocation is to be stopped."""
+    """An allocation with the desired status stop."""
 
     eval_id: str = ""
     index: int = 0
 
 
 class DeploymentChanged(Value):
-    """A deployment was changed; `reverted_job_version` is set when it went back to a stable one."""
+    """A changed deployment; `reverted_job_version` is set after a rollback to a stable version."""
 
     eval_id: str = ""
     eval_create_index: int = 0

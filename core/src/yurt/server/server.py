@@ -1,4 +1,4 @@
-"""The server: restores the state, follows or leads the cluster, and offers the cluster's operations.
+"""The server: restores the state, follows or leads, and offers the cluster's operations.
 
 It composes its parts (`composition`), runs them, and passes on to them what the log applies. Two things live as long as
 the server: the log writer, which holds the state, and its role (`leadership.roles`), which follows the log or runs a
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class Server:
-    """One server of a region; `peers` are the others, `authority` the region that decides where this one does not."""
+    """A server of a region; `peers` are the others, `authority` is the authoritative region if it is another one."""
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Server:
 
     @property
     def replica(self) -> Replica:
-        """The state, and the way to change it."""
+        """The replica: the state, and how to change it."""
         return self.log.replica
 
     @property
@@ -107,21 +107,21 @@ class Server:
 
     @property
     def is_leader(self) -> bool:
-        """This server leads, and its duties run."""
+        """Whether this server leads and its duties run."""
         return self.leader.is_local
 
     @property
     def leader_name(self) -> str:
-        """The name of the server that leads, as far as this one knows; "" for none."""
+        """The leader's name as far as known; "" for none."""
         return self.leader.name
 
     @property
     def term(self) -> Term | None:
-        """What runs while this server leads."""
+        """The present term while this server leads."""
         return self.roles.term
 
     async def run(self, *, ready: asyncio.Event) -> None:
-        """Restore and serve until cancelled or stopped; `ready` is set once the state is there and a leader known."""
+        """Restore and serve until cancelled or stopped; `ready` is set once the state is loaded and a leader known."""
         self._finished.clear()
         try:
             async with asyncio.TaskGroup() as group:
@@ -149,7 +149,7 @@ class Server:
             supervised(group, "garbage collector", self._heap.run())
 
     async def stop(self) -> None:
-        """End `run`, let another server lead, store a last snapshot and close the log."""
+        """End `run`: hand over leadership, store a last snapshot and close the log."""
         self._stopping.set()
         await self._finished.wait()
         is_restored = self.log.loader.is_restored
@@ -164,7 +164,7 @@ class Server:
             self._heap.restore_defaults()
 
     def make_term(self) -> Term:
-        """What runs for one term; nothing runs yet."""
+        """The parts of one term, not yet running."""
         return Term(
             self.replica,
             self.config,
@@ -175,7 +175,7 @@ class Server:
         )
 
     async def _fetch_state(self) -> None:
-        """Go on from the state of another server; whoever waits for a change looks again."""
+        """Continue from another server's state, and wake all waiters for a change."""
         log = self.log
         state = await fetch_snapshot(self.leader.peers, log.command_log, after=self.state.index)
         await log.loader.install(state)
@@ -189,7 +189,7 @@ class Server:
         self.roles.step_down()
 
     def _on_applied(self, command: AnyCommand, changes: Changes) -> None:
-        """Each part that follows the state is told here what a command changed, in this order."""
+        """Notify the parts that follow the state of a command's changes, in this order."""
         index = self.state.index
         self._heap.written += len(changes)
         self.clients.node_service.observe(changes, index=index)

@@ -1,4 +1,4 @@
-"""One node, one agent: refuses a second agent that registers as a node whose own agent lives.
+"""One agent per node: refuses a second agent for a node whose own agent is alive.
 
 A copied data directory holds the node's id and secret, so the agent that runs on the copy is the node to all who ask
 for no more. Both would be given every allocation, and each would run once on either host. Every process of an agent
@@ -38,14 +38,14 @@ REFUSED_ADDRESS, ACTIVE_ADDRESS = "refused_address", "active_address"
 
 
 class AgentProcess(NamedTuple):
-    """The process of an agent, and where servers see it."""
+    """An agent's process and the servers' view of it."""
 
     id: str
     address: str
 
 
 class AgentProcesses:
-    """The processes of the nodes' agents, as the leader knows them."""
+    """The processes of the nodes' agents, known to the leader."""
 
     def __init__(self, replica: Replica, node_ports: NodePorts) -> None:
         self._replica = replica
@@ -54,12 +54,12 @@ class AgentProcesses:
         self._told_at: dict[tuple[str, str], float] = {}
 
     async def registers(self, node_id: str, held: HeldIdentity | None) -> None:
-        """An agent registers as the node; raises PermissionDenied while another one lives."""
+        """Register an agent as the node; raises PermissionDenied while another one is alive."""
         if held is not None and held.process:
             await self._check(node_id, AgentProcess(held.process, held.address))
 
     async def beats(self, node_id: str, held: HeldIdentity | None) -> None:
-        """An agent that registered earlier is still there; raises PermissionDenied when another one took its place."""
+        """Confirm a registered agent; raises PermissionDenied when another one has replaced it."""
         if held is None or not held.process:
             return
         process = AgentProcess(held.process, held.address)
@@ -84,7 +84,7 @@ class AgentProcesses:
         self._known[node_id] = process
 
     async def _living(self, node_id: str) -> set[str]:
-        """The processes that answer as the node, at whichever server they are connected."""
+        """The live processes of the node, at any server."""
         answers: set[str] = set()
 
         async def ask(port: NodePort) -> None:

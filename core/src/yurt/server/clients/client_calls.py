@@ -1,4 +1,4 @@
-"""The calls of clients, made at any server: `client.ports.ServerPort` by structure.
+"""The calls of clients, accepted by any server: `client.ports.ServerPort` by structure.
 
 What may be answered from this server's state is answered here, and what only the leader decides is carried out there.
 The client of this agent calls it directly, clients elsewhere through `remote_clients`.
@@ -34,7 +34,7 @@ from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
 
 class ClientCalls:
-    """What this server does for clients."""
+    """This server's implementation of the clients' calls."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class ClientCalls:
         return await self._leader_calls.make(lambda leader: leader.register_node(request))
 
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
-        """The node lives and believes itself to be `status`."""
+        """Record a heartbeat of a node that reports `status`."""
         return await self._leader_calls.make(lambda leader: leader.heartbeat(node_id, status, identity))
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
-        """The node's allocations once they changed beyond `min_index`."""
+        """The node's allocations once they have changed after `min_index`."""
         return await self._node_service.pull_allocs(node_id, min_index=min_index, timeout_s=timeout_s)
 
     async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
@@ -70,7 +70,7 @@ class ClientCalls:
         return await self._node_service.get_allocs(node_id, alloc_ids)
 
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
-        """A client's reports; the index at which they were stored."""
+        """Store a client's reports; returns their index."""
         return await self._leader_calls.make(lambda leader: leader.update_allocs(request))
 
     async def emit_events(self, request: NodeEventsRequest) -> None:
@@ -78,22 +78,22 @@ class ClientCalls:
         await self._leader_calls.make(lambda leader: leader.emit_events(request))
 
     async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
-        """Service instances that run on the node; the index at which they are stored."""
+        """Register services that run on the node; returns their index."""
         return await self._leader_calls.make(lambda leader: leader.register_services(node_id, services))
 
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
-        """Service instances that no longer run on the node."""
+        """Deregister services that no longer run on the node."""
         return await self._leader_calls.make(lambda leader: leader.deregister_services(node_id, ids))
 
     async def fetch_disk(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
-        """The data of an allocation's predecessor, from the node where it ran."""
+        """The disk data of an allocation's predecessor, from its node."""
         await self._wait_alloc(alloc_id)
         async with aclosing(self._disk_migration.fetch(node_id, alloc_id)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
-        """What a task's template needs of the cluster."""
+        """Answer a query of a task's template."""
         await self._wait_alloc(query.alloc_id)
         waiter, index = self._replica.waiter, query.min_index
         if not self._leader_calls.is_local and not await waiter.wait_index(index, timeout_s=query.timeout_s):
@@ -101,18 +101,18 @@ class ClientCalls:
         return await self._template_queries.ask(query)
 
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
-        """A CSI volume for an allocation of a node; only the leader knows who else has it."""
+        """Claim a CSI volume for an allocation of a node; only the leader knows all claims."""
         return await self._leader_calls.make(lambda leader: leader.claim_csi_volume(query))
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
-        """The token of a task that runs on a node."""
+        """Sign the identity of a task that runs on a node."""
         await self._wait_alloc(query.alloc_id)
         if self._identities.can_sign:
             return await self._identities.sign(query)
         return await self._leader_calls.make(lambda leader: leader.sign_identity(query))
 
     async def _wait_alloc(self, alloc_id: str) -> None:
-        """A server that follows may learn of an allocation a moment after the client that asks about it."""
+        """Wait for an allocation, since a follower may learn of it slightly later than the client."""
         if not self._leader_calls.is_local and alloc_id not in self._replica.state.allocs:
             keys, limit_s = [("allocs", alloc_id)], KNOWN_LIMIT_S
             await self._replica.wait_past(keys, lambda state: alloc_id in state.allocs, min_index=0, timeout_s=limit_s)

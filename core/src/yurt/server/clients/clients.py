@@ -1,4 +1,4 @@
-"""What a server has to do with clients: their calls, and the way to their nodes."""
+"""The server's side of clients: their calls, and connections to their nodes."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ class Clients:
     def connect(
         self, credentials: NodeCredentials, *, on_standing: Callable[[bool], None] = lambda _: None
     ) -> RemoteClient:
-        """What a client that connects from elsewhere calls; raises as `RemoteClient` does."""
+        """The port for a client that connects over the network; raises as `RemoteClient` does."""
         return RemoteClient(self.calls, self.authenticator, credentials, on_standing=on_standing)

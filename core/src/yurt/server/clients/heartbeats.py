@@ -1,4 +1,4 @@
-"""Timers of the nodes' heartbeats: who did not call in time is lost."""
+"""Timers of the nodes' heartbeats: a node that misses its deadline is lost."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ class Heartbeats:
         return len(self._deadlines)
 
     def restore(self, state: Snapshot) -> None:
-        """Give every node that was not down time to find its new leader."""
+        """Give every node that was not down a full period to find its new leader."""
         for node in state.nodes.values():
             if node.status != status.NODE_DOWN:
                 self._set(node.id, self._config.failover_heartbeat_ttl_s)
 
     def reset(self, node_id: str) -> float:
-        """The node has called: seconds until it must call again."""
+        """Record a heartbeat; returns the seconds until the next one is due."""
         self._excused.discard(node_id)
         ttl = heartbeat_ttl_s(
             len(self._deadlines),
@@ -66,16 +66,16 @@ class Heartbeats:
         return ttl
 
     def is_awaited(self, node_id: str) -> bool:
-        """Whether the node has called and its next call is not overdue."""
+        """Whether the node has sent a heartbeat and the next one is not overdue."""
         return node_id in self._deadlines
 
     def forget(self, node_id: str) -> None:
-        """The node is gone."""
+        """Remove the timer of a deleted node."""
         self._excused.discard(node_id)
         self._deadlines.pop(node_id, None)
 
     async def run(self) -> None:
-        """Report nodes whose time is over, until cancelled."""
+        """Report nodes that missed their deadline, until cancelled."""
         while True:
             self._changed.clear()
             late_s = self._late_s()
@@ -85,7 +85,7 @@ class Heartbeats:
             await wait_for(self._env, self._changed, delay)
 
     async def _report(self, due: list[str]) -> None:
-        """Store that nodes are lost; those that cannot be stored now come again, and the first error is raised."""
+        """Store that nodes are lost; failures are retried later, and the first error is raised."""
         for start in range(0, len(due), TOGETHER):
             chunk = due[start : start + TOGETHER]
             outcomes: list[asyncio.Task[Exception | None]] = []
@@ -103,7 +103,7 @@ class Heartbeats:
                 raise failed[0][1]
 
     def _unexcused(self, due: list[str], late_s: float) -> list[str]:
-        """Those of the nodes that had their time again already; the others get it now."""
+        """The nodes without a remaining grace period; the others get one now."""
         lost = [node_id for node_id in due if node_id in self._excused]
         excused = [node_id for node_id in due if node_id not in self._excused]
         if excused:
@@ -114,7 +114,7 @@ class Heartbeats:
         return lost
 
     def _late_s(self) -> float:
-        """For how long the first deadline has been over."""
+        """How long the earliest deadline is overdue."""
         return self._env.monotonic() - self._heap[0][0] if self._heap else 0.0
 
     def _due(self) -> list[str]:

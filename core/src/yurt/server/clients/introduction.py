@@ -1,4 +1,4 @@
-"""Introductions of clients: tokens (JWT, RS256) that let a new node register, made by an operator for a short time.
+"""Introductions of clients: short-lived tokens (JWT, RS256) with which an operator lets a new node register.
 
 `server { client_introduction { enforcement } }` says what happens to a node that no server knows yet and that brings
 no valid token: nothing (`none`), a warning (`warn`), or a refusal (`strict`). A token may be bound to a node's name
@@ -31,7 +31,7 @@ HOW = "make one with `yurt node intro create` and start the client with -client-
 
 
 class _Claims(msgspec.Struct):
-    """What a token says."""
+    """The claims of a token."""
 
     sub: str
     aud: str
@@ -41,7 +41,7 @@ class _Claims(msgspec.Struct):
 
 
 class Introductions:
-    """Makes tokens, and holds new nodes against them."""
+    """Makes introduction tokens, and checks new nodes against them."""
 
     def __init__(
         self, replica: Replica, config: ServerConfig, *, root_keys: RootKeys, keyring: Keyring, metrics: Metrics
@@ -70,7 +70,7 @@ class Introductions:
         return await asyncio.to_thread(signed_token, self._keyring, key.key_id, claims)
 
     async def check(self, token: str, node: Node) -> None:
-        """Hold a node that is not known yet against its token; raises PermissionDenied where that is enforced."""
+        """Check an unknown node against its token; raises PermissionDenied where that is enforced."""
         enforcement = self._config.introduction.enforcement
         if enforcement == NONE:
             return
@@ -89,7 +89,7 @@ class Introductions:
         return f"{self._config.region}:{KIND}"
 
     def _claims(self, token: str) -> _Claims:
-        """What a token says; raises PermissionDenied unless one of this region's keys signed it and it counts now."""
+        """The claims of a token; raises PermissionDenied unless a key of this region signed it and it is valid now."""
         try:
             claims = checked_token(self._keyring, token, self._replica.state.root_keys, _Claims)
         except PermissionDenied as error:

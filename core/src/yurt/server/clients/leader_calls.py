@@ -1,4 +1,4 @@
-"""Calls that only the leader carries out, made at any server.
+"""Calls that only the leader serves, accepted by any server.
 
 A call is carried out here while this server leads, and at the leader otherwise. While nobody leads, the leader cannot
 be reached or says that it leads no more, the call waits for another one, for a bounded time: such calls bear being
@@ -42,7 +42,7 @@ LOOK_S: Final = 0.1
 
 
 class LocalCalls:
-    """The calls carried out by this server, which leads or refuses."""
+    """The calls served by this server, which refuses them unless it leads."""
 
     def __init__(
         self,
@@ -71,43 +71,43 @@ class LocalCalls:
         return await self._registrations.register(request)
 
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
-        """A node lives."""
+        """Record a heartbeat of a node."""
         self._lead()
         return await self._registrations.heartbeat(node_id, status, identity)
 
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
-        """A node's reports."""
+        """Store a node's reports."""
         self._lead()
         return await self._node_service.update_allocs(request)
 
     async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
-        """Services that run on a node."""
+        """Register services that run on a node."""
         self._lead()
         return await self._services.register(node_id, services)
 
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
-        """Services that no longer run on a node."""
+        """Deregister services that no longer run on a node."""
         self._lead()
         return await self._services.deregister(node_id, ids)
 
     async def emit_events(self, request: NodeEventsRequest) -> None:
-        """Events of a node."""
+        """Add events to a node."""
         self._lead()
         await self._node_service.emit_events(request)
 
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
-        """A CSI volume for an allocation."""
+        """Claim a CSI volume for an allocation."""
         self._lead()
         return self._csi_volumes.claim(query)
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
-        """The token of a task."""
+        """Sign the identity of a task."""
         self._lead()
         return await self._identities.sign(query)
 
 
 class LeaderCalls:
-    """Finds the leader for a call."""
+    """Routes a call to the leader."""
 
     def __init__(self, leader: CurrentLeader, peers: Peers, here: LeaderPort) -> None:
         self._leader = leader
@@ -116,11 +116,11 @@ class LeaderCalls:
 
     @property
     def is_local(self) -> bool:
-        """This server leads: calls are carried out here."""
+        """Whether this server leads and serves the calls itself."""
         return self._leader.is_local
 
     async def make(self, call: Callable[[LeaderPort], Awaitable[T]]) -> T:
-        """Carry a call out at the leader; raises Unavailable ("No cluster leader") when there is none in time."""
+        """Make a call at the leader; raises Unavailable ("No cluster leader") when there is none in time."""
         leader, loop = self._leader, asyncio.get_running_loop()
         end_s = loop.time() + LEADER_WAIT_S
         while True:

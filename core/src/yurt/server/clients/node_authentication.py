@@ -1,4 +1,4 @@
-"""Which node a connection may speak for: one whose secret it shows, and that the servers know or let in.
+"""Which node a connection may act for: one whose secret it presents, and that is known or admitted.
 
 A node that the servers do not know is let in by its identity when it was forgotten, or by its introduction when it is
 new (`introduction`).
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class NodeCredentials(Value):
-    """What a connection says at its beginning: the node, its secret, perhaps an introduction, and where it is from."""
+    """A connection's credentials: the node, its secret, optionally an introduction, and the source address."""
 
     node_id: str
     secret_id: str
@@ -35,7 +35,7 @@ class NodeCredentials(Value):
 
 
 class NodeAuthenticator:
-    """Checks connections of clients against the nodes that the servers know."""
+    """Checks clients' connections against the known nodes."""
 
     def __init__(
         self,
@@ -53,21 +53,21 @@ class NodeAuthenticator:
         self._introductions = introductions
 
     def need_state(self) -> None:
-        """Raises Unavailable while no node is known yet, because the state is not there."""
+        """Raises Unavailable while the state is not loaded, so that no node is known yet."""
         self._loader.need_state()
 
     def check_secret(self, node_id: str, secret_id: str) -> None:
-        """Raises PermissionDenied when the node is known by another secret."""
+        """Raises PermissionDenied when the node has another secret."""
         known = self._replica.state.nodes.get(node_id)
         if known is not None and known.secret_id:
             check_equal(known.secret_id, secret_id)
 
     def is_known(self, node_id: str) -> bool:
-        """This server's state has the node."""
+        """Whether this server's state contains the node."""
         return node_id in self._replica.state.nodes
 
     async def knows(self, node_id: str) -> bool:
-        """Whether the cluster knows a node; a server that follows asks how far the leader is before it denies that."""
+        """Whether the cluster knows a node; a follower catches up with the leader before it denies that."""
         if not self.is_known(node_id) and not self._leader.is_local:
             try:
                 index = (await self._leader.peer().status()).index
@@ -78,7 +78,7 @@ class NodeAuthenticator:
         return self.is_known(node_id)
 
     async def check_known(self, node_id: str) -> None:
-        """Raises NotFound for a node that is not registered, Unavailable where only the leader could tell."""
+        """Raises NotFound for an unregistered node, Unavailable where only the leader could tell."""
         if await self.knows(node_id):
             return
         if self._leader.is_local:
@@ -86,12 +86,12 @@ class NodeAuthenticator:
         raise Unavailable(f"this server does not know node {node_id} yet")
 
     async def introduce(self, request: RegisterNodeRequest, intro_token: str) -> None:
-        """A node that is not known: one that was forgotten shows its identity, a new one its introduction."""
+        """Admit an unknown node: a deleted one by its identity, a new one by its introduction."""
         if not await self._node_identities.is_of(request.token, request.node):
             await self._introductions.check(intro_token, request.node)
 
     def node_of(self, alloc_id: str) -> str:
-        """The node of an allocation; "" when the allocation is not known."""
+        """The node of an allocation; "" for an unknown allocation."""
         alloc = self._replica.state.allocs.get(alloc_id)
         return alloc.node_id if alloc is not None else ""
 

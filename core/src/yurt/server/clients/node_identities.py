@@ -1,4 +1,4 @@
-"""Identities of nodes: tokens (JWT, RS256) that say which client node their bearer is.
+"""Identities of nodes: tokens (JWT, RS256) that identify the client node of their bearer.
 
 The leader hands a node its identity with the answer to a registration or a heartbeat: when the node has none, when
 two thirds of its time are over, when the key that signed it is gone, or when the node asks for a new one. A node's
@@ -36,7 +36,7 @@ SIGNING_MAX: Final = 4
 
 
 class _Claims(msgspec.Struct):
-    """What an identity says, as far as it is held against a node."""
+    """The claims of an identity that are compared with a node."""
 
     sub: str
     aud: str
@@ -46,7 +46,7 @@ class _Claims(msgspec.Struct):
 
 
 class NodeIdentities:
-    """Signs identities of nodes, and checks them."""
+    """Signs and checks identities of nodes."""
 
     def __init__(self, replica: Replica, region: str, *, root_keys: RootKeys, keyring: Keyring) -> None:
         self._replica = replica
@@ -56,7 +56,7 @@ class NodeIdentities:
         self._signing = 0
 
     async def handed(self, reply: NodeReply, node_id: str, held: HeldIdentity | None) -> NodeReply:
-        """The answer to a node with a new identity in it, where one is due; nodes that say nothing get none."""
+        """The answer to a node with a new identity when one is due; nodes without support get none."""
         node = self._replica.state.nodes.get(node_id)
         if held is None or node is None or not self._is_due(held):
             return reply
@@ -98,7 +98,7 @@ class NodeIdentities:
         return f"node:{self._region}:{pool}:{node_id}:default"
 
     async def is_of(self, token: str, node: Node) -> bool:
-        """Whether the token is the identity of the node as it is: in that pool, of this region, and not expired."""
+        """Whether the token is the node's present identity: in its pool, of this region, and not expired."""
         if not token:
             return False
         try:

@@ -1,4 +1,4 @@
-"""How a server reaches client nodes: over their own connections, or through the server that has one.
+"""A server's routes to client nodes: over their own connections, or through the server that has one.
 
 A node that is connected elsewhere is looked for when a call is made, first where it was last; nothing else need be
 kept true. A server passes calls on to the nodes that are connected to itself only, so none is passed on twice.
@@ -27,7 +27,7 @@ Find = Callable[[], Awaitable[NodePort]]
 
 
 class NodePorts:
-    """The nodes that can be reached from here."""
+    """The reachable nodes."""
 
     def __init__(self, replica: Replica, peers: Peers) -> None:
         self._replica = replica
@@ -36,17 +36,17 @@ class NodePorts:
         self._places: dict[str, str] = {}
 
     def attach(self, node_id: str, port: NodePort) -> None:
-        """The node can be reached through the port, which is asked before those that it had already."""
+        """Add a connection of the node; it takes precedence over earlier ones."""
         self._here[node_id] = (*self._here.get(node_id, ()), port)
 
     def detach(self, node_id: str, port: NodePort) -> None:
-        """The node can no longer be reached through the port; others stay, older ones too."""
+        """Remove a connection of the node; others remain."""
         left = tuple(each for each in self._here.pop(node_id, ()) if each is not port)
         if left:
             self._here[node_id] = left
 
     def has(self, node_id: str) -> bool:
-        """The node is connected to this server."""
+        """Whether the node is connected to this server."""
         return node_id in self._here
 
     def here(self, node_id: str) -> NodePort:
@@ -57,7 +57,7 @@ class NodePorts:
         return ports[-1]
 
     def find(self, node_id: str) -> NodePort:
-        """A node, wherever it is connected; raises NotFound for one that is not known, or Unavailable, now or later.
+        """A node at any server; raises NotFound for an unknown one, or Unavailable, now or at a call.
 
         Later is when the port is called, because only then other servers are asked.
         """
@@ -90,7 +90,7 @@ class NodePorts:
         return (*self._here.get(node_id, ()), *far)
 
     async def _place(self, node_id: str) -> str:
-        """The server that has the node."""
+        """The server with a connection of the node."""
         last = self._places.pop(node_id, "")
         names = self._peers.names
         if last not in names or not await self._is_at(last, node_id):
@@ -113,7 +113,7 @@ class NodePorts:
 
 
 def found_port(find: Find) -> NodePort:
-    """A port that is looked for with each call."""
+    """A port that is looked up for each call."""
     calls = {method.name: _call(method, find) for method in _CONTRACT.values()}
     found: NodePort = type("FoundNode", (), calls)()
     return found

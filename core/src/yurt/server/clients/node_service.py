@@ -1,4 +1,4 @@
-"""What clients call: registration, heartbeats, allocations and reports; the client's ServerPort by structure."""
+"""The clients' calls: registration, heartbeats, allocations and reports; the client's ServerPort by structure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class NodeService:
         peers: Peers,
         makes_pools: bool = True,
     ) -> None:
-        """`makes_pools`: a node's pool is made with it; else its node waits for the authoritative region to make it."""
+        """`makes_pools`: create a missing node pool; otherwise the node waits for the authoritative region."""
         self._env = env
         self._writer = writer
         self._waiter = waiter
@@ -76,20 +76,20 @@ class NodeService:
         self._heartbeats: Heartbeats | None = None
 
     def begin_term(self, heartbeats: Heartbeats) -> None:
-        """This server leads: it takes calls, and knows by these timers which nodes live."""
+        """Accept calls as the leader, with the heartbeat timers of this term."""
         self._heartbeats = heartbeats
 
     def end_term(self) -> None:
-        """Refuse what only the leader answers."""
+        """Refuse the calls that only the leader serves."""
         self._heartbeats = None
 
     def start(self, state: Snapshot) -> None:
-        """Remember where the log stood: what changed before is not known node by node."""
+        """Record the log's index: earlier changes are not known per node."""
         self._base_index = state.index
         self._alloc_indexes.clear()
 
     def observe(self, changes: Changes, *, index: int) -> None:
-        """Follow which nodes have something new to run or to stop."""
+        """Track which nodes' allocations changed."""
         for change in changes:
             if change.table == "allocs":
                 if change.after is None:
@@ -102,7 +102,7 @@ class NodeService:
                     self._heartbeats.forget(change.before.id)
 
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
-        """Register or re-register a node; it starts as initializing."""
+        """Register or re-register a node; a new one is initializing."""
         heartbeats = self._leading()
         known = self._writer.state.nodes.get(request.node.id)
         _check_node(request.node, known)
@@ -113,7 +113,7 @@ class NodeService:
         return self._reply(await self._writer.propose(command), node.id, heartbeats)
 
     async def heartbeat(self, node_id: str, asked: str) -> NodeReply:
-        """The node lives; its status becomes what it asks for as far as section 7 of the semantics allows."""
+        """Record a heartbeat; the node gets the status it requests as far as permitted."""
         heartbeats = self._leading()
         known = status.NODE_STATUSES.get(asked)
         if known is None:
@@ -124,7 +124,7 @@ class NodeService:
         raise Unavailable(f"node {node_id} keeps changing; it heartbeats again")
 
     async def _granted(self, node_id: str, asked: NodeStatus) -> Committed:
-        """Give a node the status that it asks for, as far as it may have it; raises Stale when it changed meanwhile."""
+        """Set a node's requested status as far as permitted; raises Stale when it changed meanwhile."""
         state = self._writer.state
         node = state.nodes.get(node_id)
         if node is None:
@@ -139,7 +139,7 @@ class NodeService:
         return Committed(Applied(index=state.index), state)
 
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
-        """The node's allocations and when the servers changed them, once that moved past `min_index`."""
+        """The node's allocations and their modify indexes, once these exceed `min_index`."""
 
         def changed_at(state: Snapshot) -> int:
             if min_index > state.index:
@@ -155,7 +155,7 @@ class NodeService:
         return AllocPull(index=state.index, allocs=allocs)
 
     async def _reach(self, node_id: str, min_index: int, timeout_s: float) -> None:
-        """A server that follows waits until it knows what the caller knows; it does not say that a node is unknown."""
+        """Wait until a follower has caught up with the caller, so that it does not call a node unknown."""
         if self._heartbeats is not None:
             if node_id not in self._writer.state.nodes:
                 raise NotFound("node not found")
@@ -169,13 +169,13 @@ class NodeService:
             raise Unavailable(f"this server does not know node {node_id} yet")
 
     async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
-        """The node's allocations with those ids; those that are gone are left out."""
+        """The node's allocations with these ids; deleted ones are omitted."""
         state = self._writer.state
         found = (state.allocs.get(alloc_id) for alloc_id in alloc_ids)
         return AllocBatch(allocs=tuple(alloc for alloc in found if alloc is not None and alloc.node_id == node_id))
 
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
-        """Store a client's reports; the index at which they were stored."""
+        """Store a client's reports; returns their index."""
         self._leading()
         node = self._writer.state.nodes.get(request.node_id)
         if node is None:
@@ -195,7 +195,7 @@ class NodeService:
         await self._writer.propose(AddNodeEvents(events={request.node_id: request.events}))
 
     async def run_reports(self) -> None:
-        """Store reports until cancelled: the first at once, and what gathers meanwhile together after it."""
+        """Store reports in batches until cancelled: the first at once, later ones together after it."""
         try:
             while True:
                 await self._has_reports.wait()
@@ -208,7 +208,7 @@ class NodeService:
             self._reports.clear()
 
     async def missed(self, node_id: str) -> None:
-        """The node's heartbeat did not come."""
+        """Handle a missed heartbeat of the node."""
         for attempt in range(ATTEMPTS_MAX):
             if attempt and self._heartbeats is not None and self._heartbeats.is_awaited(node_id):
                 return  # it called while the first attempt was on its way
@@ -217,7 +217,7 @@ class NodeService:
         raise Unavailable(f"node {node_id} keeps changing; its missed heartbeat is noted later")
 
     async def _lose(self, node_id: str) -> None:
-        """Note that a node was not heard of in time; raises Stale when it changed meanwhile."""
+        """Mark a node as lost; raises Stale when it changed meanwhile."""
         state, mint = self._writer.state, self._mint()
         node = state.nodes.get(node_id)
         if node is None or node.status == status.NODE_DOWN:
@@ -243,7 +243,7 @@ class NodeService:
         await self._answer(reports)
 
     async def _answer(self, reports: Sequence[_Report]) -> None:
-        """Store reports together; when they are refused, each alone, so that one does not hold the others up."""
+        """Store reports together; after a rejection each separately, so that one does not block others."""
         try:
             index = await self._store(tuple(update for report in reports for update in report.updates))
         except BaseException as error:
@@ -263,7 +263,7 @@ class NodeService:
                 _settle(report.answer, Invalid(refusal) if refusal else index)
 
     async def _store(self, updates: Sequence[AllocUpdate]) -> int:
-        """Store updates in as many commands as entries of the log ask for; the index of the last one."""
+        """Store updates in as many commands as the entry size requires; returns the last index."""
         seed = self._mint().seed()
         command = UpdateAllocsFromClient(updates=tuple(updates), seed=seed, now=seed.now)
         (prepared,) = self._writer.prepare((command,))
@@ -300,7 +300,7 @@ class NodeService:
 
 
 def _check_node(node: Node, known: Node | None) -> None:
-    """Refuse what no node says; the secret is looked at here for what is stored before the node, `apply` decides."""
+    """Refuse a wrong secret before anything is stored; `apply` decides finally."""
     if not node.id:
         raise Invalid("missing node ID for client registration")
     if not node.datacenter:

@@ -1,4 +1,4 @@
-"""Nodes that register and heartbeat at the leader: one agent for each node, and an identity for each of them."""
+"""Registrations and heartbeats at the leader: one agent and one identity per node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from yurt.structs.rpc import HeldIdentity, NodeReply, RegisterNodeRequest
 
 
 class Registrations:
-    """Takes registrations and heartbeats from the agents that are their nodes'."""
+    """Serves registrations and heartbeats of the nodes' own agents."""
 
     def __init__(
         self, node_service: NodeService, node_identities: NodeIdentities, agent_processes: AgentProcesses
@@ -25,7 +25,7 @@ class Registrations:
         return await self._node_identities.handed(reply, request.node.id, request.identity)
 
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None) -> NodeReply:
-        """A node lives; raises PermissionDenied when another agent took its place."""
+        """Record a heartbeat; raises PermissionDenied when another agent has replaced this one."""
         await self._agent_processes.beats(node_id, identity)
         reply = await self._node_service.heartbeat(node_id, status)
         return await self._node_identities.handed(reply, node_id, identity)

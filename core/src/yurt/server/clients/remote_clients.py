@@ -1,4 +1,4 @@
-"""What a client that is connected from elsewhere may ask: the calls of `client.ports.ServerPort`, for its own node.
+"""The calls of a client connected over the network: those of `client.ports.ServerPort`, for its own node.
 
 A connection says at its beginning which node it speaks for, and proves it with the node's secret. Every later call is
 held against both, and against what the port declares for it (`admit`): the node of a connection may have become known,
@@ -47,7 +47,7 @@ class RemoteClient:
         *,
         on_standing: Callable[[bool], None] = lambda _: None,
     ) -> None:
-        """Raises Invalid or PermissionDenied for a node that may not connect, Unavailable before nodes are known.
+        """Raises Invalid or PermissionDenied for a refused node, Unavailable while the state is not loaded.
 
         `on_standing` hears after each registration and heartbeat whether the connection's agent is the node's.
         """
@@ -63,7 +63,7 @@ class RemoteClient:
         self._check_secret()
 
     async def admit(self, need: CallNeed, request: Any) -> None:
-        """Raises a YurtError unless the connection may make a call: its agent may, and what the call names is the
+        """Raises a YurtError unless the connection may make a call: its agent is current, and what it names is the
         node's.
 
         An allocation that this server does not know is left to what carries the call out.
@@ -93,14 +93,14 @@ class RemoteClient:
         return await self._stand(self._calls.register_node(replace(request, identity=self._located(request.identity))))
 
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
-        """The node lives; a node that is not registered is unknown to the leader."""
+        """Record a heartbeat; the leader does not know an unregistered node."""
         return await self._stand(self._calls.heartbeat(node_id, status, self._located(identity)))
 
     def _located(self, identity: HeldIdentity | None) -> HeldIdentity | None:
         return None if identity is None else replace(identity, address=self._credentials.address)
 
     async def _stand(self, call: Awaitable[NodeReply]) -> NodeReply:
-        """Take note of whether the agent is the node's."""
+        """Record whether the agent is the node's."""
         try:
             reply = await call
         except PermissionDenied as error:
@@ -113,7 +113,7 @@ class RemoteClient:
         return reply
 
     async def check_registered(self) -> None:
-        """Raises a YurtError unless the connection's node is registered and its agent is this one."""
+        """Raises a YurtError unless the connection's node is registered with this agent."""
         if self._refusal:
             raise PermissionDenied(self._refusal, reason=Reason.SECOND_AGENT)
         self._check_secret()
@@ -130,35 +130,35 @@ class RemoteClient:
         return await self._calls.get_allocs(node_id, alloc_ids)
 
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
-        """The node's reports, which are about its own allocations."""
+        """Store the node's reports on its own allocations."""
         return await self._calls.update_allocs(request)
 
     async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
-        """Services that run on the node."""
+        """Register services that run on the node."""
         return await self._calls.register_services(node_id, services)
 
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
-        """Services that no longer run on the node."""
+        """Deregister services that no longer run on the node."""
         return await self._calls.deregister_services(node_id, ids)
 
     async def emit_events(self, request: NodeEventsRequest) -> None:
-        """Events of the node."""
+        """Add events to the node."""
         await self._calls.emit_events(request)
 
     async def fetch_disk(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
-        """The data of the predecessor of one of the node's allocations."""
+        """The disk data of the predecessor of one of the node's allocations."""
         async with aclosing(self._calls.fetch_disk(node_id, alloc_id)) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
-        """What a template of one of the node's allocations needs."""
+        """Answer a query of a template of one of the node's allocations."""
         return await self._calls.ask_for_template(query)
 
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
-        """A CSI volume for one of the node's allocations."""
+        """Claim a CSI volume for one of the node's allocations."""
         return await self._calls.claim_csi_volume(query)
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
-        """The token of a task that runs on the node."""
+        """Sign the identity of a task that runs on the node."""
         return await self._calls.sign_identity(query)

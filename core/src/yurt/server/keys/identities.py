@@ -1,4 +1,4 @@
-"""Workload identities: tokens (JWT, RS256) that say which task of which allocation their bearer is.
+"""Workload identities: tokens (JWT, RS256) that identify the task and allocation of their bearer.
 
 A node gets tokens for the allocations that it runs. Whoever fetches `/.well-known/jwks.json` can check them; the
 servers themselves need not be asked.
@@ -36,7 +36,7 @@ class Identities:
 
     @property
     def can_sign(self) -> bool:
-        """This server holds the active root key."""
+        """Whether this server has the active root key."""
         return self._root_keys.usable() is not None
 
     async def sign(self, query: IdentityQuery) -> SignedIdentity:
@@ -79,7 +79,7 @@ class Identities:
 
 
 def identity_of(task: Task, name: str) -> WorkloadIdentity:
-    """A task's identity by name; the default one is there unless the job says otherwise."""
+    """A task's identity by name; the default one exists unless the job disables it."""
     named = (*((task.identity,) if task.identity is not None else ()), *task.identities)
     found = next((each for each in named if (each.name or DEFAULT) == name), None)
     if found is None and name != DEFAULT:

@@ -1,4 +1,4 @@
-"""The root keys of a cluster as one server holds them: each encrypts variables and signs workload identities.
+"""The root keys of a cluster on one server: each encrypts variables and signs workload identities.
 
 A root key has two halves, 32 bytes for AES-256-GCM and an RSA key for RS256. It lies in a file of its own in the
 folder `keystore` of the server's data, readable by its owner only; without data on disk it lives in memory. What the
@@ -40,7 +40,7 @@ SHOWN_MAX: Final = 64
 
 
 class Keyring:
-    """The root keys that this server holds. All calls but `encrypt` and `decrypt` may block."""
+    """The root keys on this server. All calls except `encrypt` and `decrypt` may block."""
 
     def __init__(self, data_dir: Path | None) -> None:
         self._folder = data_dir / "keystore" if data_dir is not None else None
@@ -54,13 +54,13 @@ class Keyring:
         return key_id in self._keys
 
     def create(self, key_id: str) -> RootKey:
-        """Make a key and keep it."""
+        """Create and store a key."""
         key = RootKey(key_id=key_id, secret=os.urandom(SECRET_BYTES), pem=_new_pem())
         self.add(key)
         return key
 
     def add(self, key: RootKey) -> None:
-        """Keep a key that this or another server made; raises Invalid when its id is not a UUID."""
+        """Store a key created by this or another server; raises Invalid when its id is not a UUID."""
         check_key_id(key.key_id)
         self._load()
         if self._folder is not None:
@@ -68,7 +68,7 @@ class Keyring:
         self._keys[key.key_id] = key
 
     def get(self, key_id: str) -> RootKey:
-        """A key; raises Unavailable with what to do, Invalid when the id is not a UUID."""
+        """A key; raises Unavailable with advice, Invalid when the id is not a UUID."""
         check_key_id(key_id)
         self._load()
         key = self._keys.get(key_id)
@@ -79,7 +79,7 @@ class Keyring:
         return key
 
     def remove(self, key_id: str) -> None:
-        """Forget a key for good; none is kept under an id that is not a UUID."""
+        """Delete a key permanently; no effect for an id that is not a UUID."""
         self._load()
         self._keys.pop(key_id, None)
         self._signers.pop(key_id, None)
@@ -87,12 +87,12 @@ class Keyring:
             (self._folder / f"{key_id}{SUFFIX}").unlink(missing_ok=True)
 
     def encrypt(self, key_id: str, text: bytes, *, context: bytes) -> bytes:
-        """A nonce and the sealed text; it can be opened in the same context only."""
+        """A nonce and the ciphertext, which can be decrypted only in the same context."""
         nonce = os.urandom(NONCE_BYTES)
         return nonce + AESGCM(self.get(key_id).secret).encrypt(nonce, text, context)
 
     def decrypt(self, key_id: str, data: bytes, *, context: bytes) -> bytes:
-        """The text; raises Unavailable without the key, Conflict when data or context are not what was sealed."""
+        """The plaintext; raises Unavailable without the key, Conflict when data or context were changed."""
         key = self.get(key_id)
         try:
             return AESGCM(key.secret).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], context)
@@ -100,7 +100,7 @@ class Keyring:
             raise Conflict(f"what root key {key_id} sealed cannot be opened: it has been changed") from None
 
     def signer(self, key_id: str) -> rsa.RSAPrivateKey:
-        """The signing half of a key."""
+        """The private signing key of a root key."""
         signer = self._signers.get(key_id)
         if signer is None:
             loaded = serialization.load_pem_private_key(self.get(key_id).pem, password=None)
@@ -110,7 +110,7 @@ class Keyring:
         return signer
 
     def jwks(self, key_ids: Iterable[str]) -> dict[str, Any]:
-        """The public halves as a JSON Web Key Set; keys that are not here are left out."""
+        """The public keys as a JSON Web Key Set; keys missing here are omitted."""
         return {"keys": [self._public(key_id) for key_id in key_ids if key_id in self]}
 
     def _public(self, key_id: str) -> dict[str, str]:
@@ -141,7 +141,7 @@ class Keyring:
 
 
 def is_key_id(key_id: str) -> bool:
-    """Whether this is an id that a root key may have."""
+    """Whether this is a valid id of a root key."""
     return KEY_ID.fullmatch(key_id) is not None
 
 
@@ -154,7 +154,7 @@ def check_key_id(key_id: str) -> None:
 
 
 def _stored_key(path: Path, key_id: str) -> RootKey:
-    """The key in a file; raises Invalid, ValueError or OSError when it is not the one that was written."""
+    """The key in a file; raises Invalid, ValueError or OSError when it is damaged."""
     key = msgspec.json.decode(read_checked(path), type=RootKey)
     check_key_id(key.key_id)
     if key.key_id != key_id:

@@ -1,4 +1,4 @@
-"""The root keys of one server, and what is signed with them."""
+"""The root keys of one server, and the signers that use them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from yurt.server.keys.root_keys import RootKeys
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys, the operations on them, and what signs the identities of tasks."""
+    """The keys, the operations on them, and the signer of workload identities."""
 
     keyring: Keyring
     root_keys: RootKeys

@@ -1,4 +1,4 @@
-"""Inactive root keys go by themselves, once nothing can need them any more.
+"""Garbage collection of inactive root keys that nothing can need any more.
 
 A key is needed while a variable is encrypted with it, while an allocation lives that was there before the key became
 inactive (what signs its tokens is not known, and some never expire), and, unless garbage collection is forced, while
@@ -28,7 +28,7 @@ FORCED: Final = Duration(0)
 
 
 class RootKeyCollector:
-    """Removes the root keys that have been of no use for long enough."""
+    """Removes root keys that have been unused for long enough."""
 
     def __init__(self, replica: Replica, thresholds: GcThresholds, root_keys: RootKeys) -> None:
         self._replica = replica
@@ -38,18 +38,18 @@ class RootKeyCollector:
         """When an inactive key was first seen."""
 
     async def run(self) -> None:
-        """Look each interval, until cancelled."""
+        """Collect at each interval, until cancelled."""
         while True:
             await self._replica.env.sleep(self._thresholds.root_key_interval_s)
             await self.collect(self.age())
 
     def age(self) -> Duration:
-        """For how long a key must have been inactive: nobody has an identity then that it signed."""
+        """How long a key must have been inactive, so that no identity signed by it is still valid."""
         ttls = [pool.node_identity_ttl for pool in self._replica.state.node_pools.values()]
         return max(seconds(self._thresholds.root_key_s), seconds(NODE_IDENTITY_TTL_S), *ttls)
 
     async def collect(self, age: Duration = FORCED) -> int:
-        """Remove keys of no use that have been inactive for so long; how many these are."""
+        """Remove keys that have been inactive and unused for this long; returns their number."""
         now = self._replica.env.now()
         inactive = [key for key in self._root_keys.listed() if key.state == KEY_INACTIVE]
         self._since = {key.key_id: self._since.get(key.key_id, now) for key in inactive}
@@ -62,7 +62,7 @@ class RootKeyCollector:
         return self._replica.state.variables.count_where("root_key", key.key_id) > 0
 
     async def _oldest_alive(self) -> int:
-        """The index at which the oldest allocation came that its client has not ended; the next one when none lives."""
+        """The index of the oldest allocation that has not ended on its client; the next index without one."""
         state = self._replica.state
         oldest = state.index + 1
         async for part in self._replica.turns.slices(state.allocs.values(), ALLOCS_A_SLICE):

@@ -1,4 +1,4 @@
-"""Which root key is active, and the life of the others: made, rotated, published ahead, replaced, removed.
+"""The life cycle of root keys: created, published ahead, activated, rotated, removed.
 
 The leader makes the first key when it is needed. A rotation makes a new one active; a full rotation also encrypts
 every variable again, in pieces, until the old key is of no use. A key that is published ahead becomes active at its
@@ -60,7 +60,7 @@ class RootKeys:
         return tuple(sorted(self._replica.state.root_keys.values(), key=lambda key: (key.create_index, key.key_id)))
 
     async def active(self) -> RootKeyMeta:
-        """The key to encrypt and sign with; the first one is made now. Raises Unavailable without a leader."""
+        """The key for encryption and signing; created on first use. Raises Unavailable without a leader."""
         found = self.usable()
         if found is not None:
             return found
@@ -69,7 +69,7 @@ class RootKeys:
             return self.usable() or await self._make(KEY_ACTIVE)
 
     def usable(self) -> RootKeyMeta | None:
-        """The active key, when this server holds it."""
+        """The active key, if this server has it."""
         active = next((key for key in self.listed() if key.state == KEY_ACTIVE), None)
         return active if active is not None and active.key_id in self._keyring else None
 
@@ -84,7 +84,7 @@ class RootKeys:
         return committed.state.root_keys[key_id]
 
     async def _give(self, key: RootKey) -> None:
-        """Have a majority of the servers hold a key; raises Unavailable when fewer do, and the key is not used."""
+        """Distribute a key to a majority of servers before its use; raises Unavailable when fewer have it."""
         peers, names = self._peers, self._peers.names
         given = await asyncio.gather(*(self._give_to(name, key) for name in names))
         count, needed = 1 + sum(given), peers.voters // 2 + 1
@@ -104,7 +104,7 @@ class RootKeys:
         return True
 
     async def _take_back(self, name: str, key_id: str) -> None:
-        """Have a server forget a key that is not used; where it cannot be reached the key lies there unused."""
+        """Delete an unused key from a server; it remains there unused when the server is unreachable."""
         try:
             async with asyncio.timeout(GIVE_LIMIT_S):
                 await self._peers.peer(name).drop_root_key(key_id)
@@ -112,7 +112,7 @@ class RootKeys:
             log.warning("server %s keeps root key %s, which is not used: %s", name, key_id, str(error) or "no answer")
 
     async def rotate(self, *, is_full: bool, publish_time: int = 0) -> RootKeyMeta:
-        """Make a new key: active at once, or from `publish_time` (unix ns) on. Raises Invalid."""
+        """Create a key: active at once, or from `publish_time` (unix ns) on. Raises Invalid."""
         if publish_time and is_full:
             raise Invalid("a full rotation cannot be published ahead; leave out one of both")
         if publish_time and publish_time <= self._replica.env.now():
@@ -125,32 +125,32 @@ class RootKeys:
         return made
 
     async def remove(self, key_id: str, *, is_forced: bool) -> int:
-        """Forget a key; raises NotFound, Conflict when it is in use, Invalid when it is active."""
+        """Remove a key; raises NotFound, Conflict when it is in use, Invalid when it is active."""
         applied = await self._replica.propose(DeleteRootKeys(key_ids=(key_id,), is_forced=is_forced))
         await asyncio.to_thread(self._keyring.remove, key_id)
         return applied.index
 
     async def jwks(self) -> dict[str, Any]:
-        """The public halves of all keys; the first one is made when something is signed or sealed, not by a reader."""
+        """The public keys of all root keys; a reader never creates the first one."""
         ids = [key.key_id for key in self.listed()]
         return await asyncio.to_thread(self._keyring.jwks, ids)
 
     # What every server does.
 
     def observe(self, changes: Changes) -> None:
-        """Follow keys that come, change and go."""
+        """Track added, changed and removed keys."""
         moved = [change for change in changes if change.table == "root_keys"]
         if moved:
             self._gone.update(change.before.key_id for change in moved if change.after is None)
             self.look()
 
     def look(self) -> None:
-        """Look again which keys there are."""
+        """Reconcile the stored keys with the state."""
         self._changed.set()
         self._lacking.set()
 
     async def run_copies(self) -> None:
-        """Hold the keys that there are, and no others that were removed, until cancelled."""
+        """Fetch missing keys and delete removed ones, until cancelled."""
         self._lacking.set()
         while True:
             await self._lacking.wait()
@@ -162,7 +162,7 @@ class RootKeys:
                 self._lacking.set()
 
     async def _fetch_missing(self) -> bool:
-        """Fetch the keys that this server lacks from those that hold them; whether it has them all now."""
+        """Fetch the keys that this server lacks from servers that have them; returns whether it has all now."""
         wanted = [key.key_id for key in self.listed() if is_key_id(key.key_id)]
         held = await asyncio.to_thread(lambda: {key_id for key_id in wanted if key_id in self._keyring})
         missing = [key_id for key_id in wanted if key_id not in held] if self._peers.names else []
@@ -186,7 +186,7 @@ class RootKeys:
     # The leader's duty.
 
     async def run(self) -> None:
-        """Publish keys at their time and finish full rotations, until cancelled."""
+        """Publish keys at their time and complete full rotations, until cancelled."""
         if self._config.data_dir:
             await self.active()
         while True:
@@ -201,7 +201,7 @@ class RootKeys:
             await wait_for(self._replica.env, self._changed, (due - now) / NANOSECONDS if due is not None else None)
 
     def _due(self) -> int | None:
-        """When a key is to be published, or the active one is too old."""
+        """When a key must be published, or the active one rotated."""
         limit = round(max(self._config.root_key_rotation_s, ROTATION_MIN_S) * NANOSECONDS)
         times: list[int] = [key.publish_time for key in self.listed() if key.state == KEY_PREPUBLISHED]
         times += [key.create_time + limit for key in self.listed() if key.state == KEY_ACTIVE and not times]
@@ -219,13 +219,13 @@ class RootKeys:
                 await self._set_state(key, KEY_ACTIVE)
 
     async def _set_state(self, key: RootKeyMeta, state: KeyState) -> None:
-        """Give a key another state, unless it was removed or changed meanwhile: that has the keys looked at again."""
+        """Set a key's state, unless it was removed or changed meanwhile: the keys are then reconciled again."""
         basis = (Expectation(table="root_keys", key=key.key_id, index=key.modify_index),)
         with suppress(Stale):
             await self._replica.propose(PutRootKey(key=replace(key, state=state), based_on=basis))
 
     async def _rekey(self, old: RootKeyMeta) -> None:
-        """Encrypt with the active key whatever the old one still holds."""
+        """Reencrypt all variables of the old key with the active key."""
         active = await self.active()
         skipped = 0
         while True:

@@ -1,4 +1,4 @@
-"""Variables in the clear and sealed: what is stored can be opened with its root key, at its own path only."""
+"""Encrypts variables: ciphertext can be decrypted only with its root key, at its own path."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from yurt.structs.variable import EncryptedVariable
 
 
 def context_of(namespace: str, path: str) -> bytes:
-    """What binds a sealed variable to its place: moved elsewhere it cannot be opened."""
+    """The context that binds a variable's ciphertext to its path."""
     return f"variable\0{namespace}\0{path}".encode()
 
 
 def sealed(keyring: Keyring, key_id: str, *, namespace: str, path: str, items: Mapping[str, str]) -> EncryptedVariable:
-    """A variable as it may be stored."""
+    """A variable in encrypted form."""
     text = msgspec.msgpack.encode(dict(items))
     data = keyring.encrypt(key_id, text, context=context_of(namespace, path))
     return EncryptedVariable(namespace=namespace, path=path, key_id=key_id, data=data)
@@ -32,7 +32,7 @@ def opened(keyring: Keyring, variable: EncryptedVariable) -> dict[str, str]:
 
 
 def sealed_again(keyring: Keyring, variable: EncryptedVariable, key_id: str) -> EncryptedVariable:
-    """The same variable under another key."""
+    """The same variable encrypted with another key."""
     context = context_of(variable.namespace, variable.path)
     text = keyring.decrypt(variable.key_id, variable.data, context=context)
     return replace(variable, key_id=key_id, data=keyring.encrypt(key_id, text, context=context))

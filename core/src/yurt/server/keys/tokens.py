@@ -1,4 +1,4 @@
-"""Signed tokens (JWT, RS256): made with a root key of the cluster, and checked against those that there are."""
+"""Signed tokens (JWT, RS256): signed with a root key of the cluster, and verified against all of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Header(msgspec.Struct):
 
 
 def signed_token(keyring: Keyring, key_id: str, claims: Mapping[str, Any]) -> str:
-    """A token that says `claims`; may block. Raises Unavailable without the key."""
+    """A token with the claims `claims`; may block. Raises Unavailable without the key."""
     header = {"alg": "RS256", "kid": key_id, "typ": "JWT"}
     body = b".".join(_encoded(msgspec.json.encode(part)) for part in (header, claims))
     signature = keyring.signer(key_id).sign(body, padding.PKCS1v15(), hashes.SHA256())
@@ -40,7 +40,7 @@ def signed_token(keyring: Keyring, key_id: str, claims: Mapping[str, Any]) -> st
 
 
 def checked_token(keyring: Keyring, token: str, keys: Table[str, RootKeyMeta], kind: type[T]) -> T:
-    """What a token says; may block. Raises PermissionDenied unless one of the keys signed it and it says a `kind`."""
+    """The claims of a token; may block. Raises PermissionDenied unless a root key signed it and its kind is `kind`."""
     try:
         signed, _, signature = token[:TOKEN_MAX].encode().rpartition(b".")
         first, _, second = signed.partition(b".")

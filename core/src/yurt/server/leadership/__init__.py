@@ -1,1 +1,1 @@
-"""Who leads, what runs only while this server leads, and calls between servers."""
+"""Leadership, the parts that run only on the leader, and calls between servers."""

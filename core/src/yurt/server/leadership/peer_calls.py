@@ -1,4 +1,4 @@
-"""What a server carries out for the other servers of its region."""
+"""The calls that a server serves for the other servers of its region."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PeerCalls:
         self._node_ports = node_ports
 
     async def status(self) -> PeerStatus:
-        """How this server fares."""
+        """The status of this server."""
         return PeerStatus(index=self._replica.state.index, is_leader=self._leads, room=self._log.room)
 
     async def snapshot(self, after: int) -> AsyncGenerator[SnapshotPart]:
@@ -53,31 +53,31 @@ class PeerCalls:
             yield part
 
     async def root_key(self, key_id: str) -> RootKey:
-        """A root key that is here."""
+        """A root key of this server."""
         return await asyncio.to_thread(self._keyring.get, key_id)
 
     async def take_root_key(self, key: RootKey) -> None:
-        """Keep a root key."""
+        """Store a root key."""
         await asyncio.to_thread(self._keyring.add, key)
 
     async def drop_root_key(self, key_id: str) -> None:
-        """Forget a root key that is not used."""
+        """Delete an unused root key."""
         if key_id not in self._replica.state.root_keys:
             await asyncio.to_thread(self._keyring.remove, key_id)
 
     async def has_node(self, node_id: str) -> bool:
-        """Whether a client is connected here."""
+        """Whether a client is connected to this server."""
         return self._node_ports.has(node_id)
 
     async def take_work(self, *, timeout_s: float, scheduler: int = 0) -> tuple[Delivery, ...]:
-        """Evaluations that this server has to spare while it leads."""
+        """Evaluations that this leader delegates."""
         if scheduler != SCHEDULER_VERSION:
             text = f"{OTHER_SCHEDULER}: the leader's is {SCHEDULER_VERSION}, the caller's {scheduler}"
             raise Conflict(text, reason=Reason.SCHEDULER_MISMATCH)
         return tuple(await self._work().take_spare(min(timeout_s, POLL_S)))
 
     async def finish_work(self, delivery: Delivery, *, is_done: bool) -> None:
-        """The answer to a delivery."""
+        """Acknowledge a delivery."""
         work = self._work()
         await (work.ack(delivery) if is_done else work.nack(delivery))
 

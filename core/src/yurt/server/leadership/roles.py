@@ -1,4 +1,4 @@
-"""Leading and following: what this server is in the cluster, and what runs because of it.
+"""The role of a server, leader or follower, and what runs because of it.
 
 The log says by `campaign` who leads. Each word of it is taken in at once, whatever is under way: a loss closes the
 writer in the same moment. A second task brings what runs into line with the newest word: it ends the work of the role
@@ -49,7 +49,7 @@ class Roles:
         make_term: Callable[[], Term],
         fetch_state: Callable[[], Awaitable[None]],
     ) -> None:
-        """`make_term` makes what a leader runs; `fetch_state` brings the state of another server, which is newer."""
+        """`make_term` creates the leader's parts; `fetch_state` loads a newer state from another server."""
         self.term: Term | None = None
         """What runs while this server leads."""
         self._replica = replica
@@ -71,7 +71,7 @@ class Roles:
             group.create_task(self._keep(), name="role")
 
     async def run_contact(self) -> None:
-        """Stay in contact with the leader, until cancelled: what it stores tells of it too, but it may be idle."""
+        """Stay in contact with the leader until cancelled, since an idle one stores nothing that shows it is alive."""
         while True:
             await self._leader.wait_following()
             name = self._leader.name
@@ -85,19 +85,19 @@ class Roles:
             await self._replica.env.sleep(CONTACT_S)
 
     def step_down(self) -> None:
-        """An append failed: lead no more until the log says that this server has won again."""
+        """An append failed: do not lead until the log reports the next election won."""
         if self._leader.known.is_leader:
             self._must_resign = True
             self._take(replace(self._leader.known, is_leader=False, leader=""))
 
     def begin_anew(self) -> None:
-        """The state was replaced: the duties of a leader begin again on the new one."""
+        """The state was replaced: restart the leader's duties on the new one."""
         if self.term is not None:
             self._turn += 1
             self._turned.set()
 
     async def _read_campaign(self) -> None:
-        """Take in what the log says, until it is closed; one that fails is asked again."""
+        """Process the log's campaign until it is closed; a failed campaign is retried."""
         while True:
             try:
                 async for told in self._log.campaign():
@@ -141,13 +141,13 @@ class Roles:
                 await asyncio.wait({work})
 
     async def _stand_still(self, turn: int) -> None:
-        """Neither: the log takes and tells nothing any more."""
+        """Neither lead nor follow: the log has failed."""
         await asyncio.Event().wait()
 
     # Leading.
 
     async def _lead(self, turn: int) -> None:
-        """Begin a term, again and again until it stands, and run it."""
+        """Begin a term, with retries, and run it."""
         pause_s = RETRY_FIRST_S
         while True:
             try:
@@ -182,7 +182,7 @@ class Roles:
         return term
 
     async def _set_defaults(self) -> None:
-        """What the agent's file says of the scheduler and of autopilot holds until somebody stores something else."""
+        """Store the agent's configuration of scheduler and autopilot as defaults until an operator changes them."""
         replica = self._replica
         minding, configured = self._config.autopilot_config, self._config.scheduler_config
         if minding != AutopilotConfiguration() and "" not in replica.state.autopilot_configurations:
@@ -193,7 +193,7 @@ class Roles:
     # Following.
 
     async def _follow(self, turn: int) -> None:
-        """Apply what others append, until cancelled."""
+        """Apply other servers' entries, until cancelled."""
         if self._must_resign:
             self._must_resign = False
             await self.resign()
@@ -219,7 +219,7 @@ class Roles:
             await self._fetch_state()
 
     async def resign(self) -> None:
-        """Let another server lead at once, if there is one and this one leads."""
+        """Hand leadership to another server at once, if this server leads and another exists."""
         try:
             async with asyncio.timeout(RESIGN_LIMIT_S):
                 await self._log.resign()

@@ -1,4 +1,4 @@
-"""One term of leadership: everything that only the leader runs, gone when the term ends (invariant A4)."""
+"""One term of leadership: all that only the leader runs, which ends with the term (invariant A4)."""
 
 from __future__ import annotations
 
@@ -56,21 +56,21 @@ class Term:
 
     @property
     def queue(self) -> EvalQueue:
-        """The evaluations on their way."""
+        """The evaluation queues."""
         return self.scheduling.queue
 
     @property
     def applier(self) -> PlanApplier:
-        """The plans on their way."""
+        """The plan applier."""
         return self.scheduling.applier
 
     @property
     def work(self) -> LeaderWork:
-        """What workers work on, here and on other servers."""
+        """The source of work for workers here and on other servers."""
         return self.scheduling.work
 
     def restore(self) -> None:
-        """Take over where the last leader stopped."""
+        """Restore the queues and timers from the state."""
         state = self._replica.state
         self.queue.restore(state)
         self.heartbeats.restore(state)
@@ -81,7 +81,7 @@ class Term:
         self._node_service.begin_term(self.heartbeats)
 
     def observe(self, changes: Changes, *, index: int) -> None:
-        """Follow what a command changed."""
+        """Follow the changes of a command."""
         self.scheduling.queue.observe(changes, index=index)
         self.deployments.observe(changes)
         self.drainer.observe(changes)
@@ -89,7 +89,7 @@ class Term:
         self._resources.variables.observe(changes)
 
     async def run(self) -> None:
-        """Run until cancelled: the end of the term."""
+        """Run until cancelled at the end of the term."""
         resources, queue = self._resources, self.queue
         loops: dict[str, Loop] = {
             "broker timer": queue.run_timer,
@@ -121,6 +121,6 @@ class Term:
             self._node_service.end_term()
 
     async def _forever(self, name: str, loop: Loop) -> None:
-        """A duty that fails starts again after a moment; the others go on. At the end of a term all fail, untold."""
+        """Restart a failed duty after a moment, independently of others. Failures at the end of a term are silent."""
         env, writer = self._replica.env, self._replica.writer
         await keep_running(name, loop, pause=lambda: env.sleep(DUTY_RETRY_S), is_told=lambda: writer.is_open)

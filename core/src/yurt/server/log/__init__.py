@@ -1,1 +1,1 @@
-"""The log and the state it leads to: the one writer, decisions, waits, snapshots, restores."""
+"""The log and the state derived from it: the single writer, decisions, waits, snapshots, restores."""

@@ -1,4 +1,4 @@
-"""A state from another server, for one that is behind what the log still holds.
+"""Transfers a state from another server to one that is behind the first retained log entry.
 
 The other one sends its present state in chunks with a digest. It is laid down as a snapshot of this server before it
 is used: after a restart the server goes on from there. A server that gets none waits and asks again; it never starts
@@ -49,7 +49,7 @@ async def send_snapshot(state: Snapshot, after: int) -> AsyncGenerator[SnapshotP
 
 
 async def fetch_snapshot(peers: Peers, command_log: CommandLog, *, after: int) -> Snapshot:
-    """A state beyond `after`, stored as a snapshot of this server; raises Unavailable when no server gave one."""
+    """A state beyond `after`, stored as a snapshot of this server; raises Unavailable when no server provides one."""
     problems = []
     for name in peers.names:
         try:
@@ -75,7 +75,7 @@ async def _fetch_from(name: str, peers: Peers, command_log: CommandLog, *, after
 
 
 async def _receive(parts: AsyncGenerator[SnapshotPart], file: IO[bytes]) -> int:
-    """Write the chunks, each after its length; the index of the state once all is there as it was sent."""
+    """Write the length-prefixed chunks; returns the state's index after verifying its digest."""
     hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
     index, digest, chunk = 0, b"", bytearray()
     while True:

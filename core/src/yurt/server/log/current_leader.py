@@ -1,4 +1,4 @@
-"""Who leads, as far as this server knows: what the log's campaign said last, and whether a term runs here.
+"""The leader as far as this server knows: the log's last report, and whether a term runs here.
 
 `leadership.roles` is the only one to change it. Everybody else asks: operations whether they may be carried out here,
 calls for a leader where to go, and requests under way whether the server that they were passed to still leads.
@@ -43,35 +43,35 @@ class CurrentLeader:
 
     @property
     def is_local(self) -> bool:
-        """This server leads, and its duties run."""
+        """Whether this server leads and its duties run."""
         return self._has_term and self._writer.is_open
 
     @property
     def name(self) -> str:
-        """The server that leads; "" for nobody."""
+        """The leader's name; "" for none."""
         if self._known.is_leader:
             return self.own_name if self._writer.is_open else ""
         return self._known.leader if self._known.leader != self.own_name else ""
 
     @property
     def known(self) -> Leadership:
-        """What the log's campaign said last."""
+        """The last report of the log's campaign."""
         return self._known
 
     @property
     def last_contact_s(self) -> float:
-        """How long ago this server heard of the leader; 0 while it leads."""
+        """The seconds since the last contact with the leader; 0 while this server leads."""
         return 0.0 if self._has_term else self._env.monotonic() - self._contact_at
 
     def peer(self) -> PeerPort:
-        """The server that leads; raises Unavailable ("No cluster leader") while none does, or this one."""
+        """The leader; raises Unavailable ("No cluster leader") without one, or when it is this server."""
         name = self.name
         if name in ("", self.own_name):
             raise no_leader()
         return self.peers.peer(name)
 
     async def confirm(self) -> None:
-        """Return when this server is known to lead after the call; raises Unavailable ("No cluster leader").
+        """Return once this server is known to lead after the call; raises Unavailable ("No cluster leader").
 
         The log may confirm a later term than the one in which it was asked, whose state is not applied here yet.
         """
@@ -84,7 +84,7 @@ class CurrentLeader:
             raise no_leader()
 
     async def wait_news(self, seen: int, timeout_s: float) -> None:
-        """Wait until more is known of who leads than at `news == seen`, or the time is over."""
+        """Wait for a report newer than `news == seen`, up to a time limit."""
         if self.news != seen:
             return
         try:
@@ -102,7 +102,7 @@ class CurrentLeader:
     async def while_led_by(
         self, name: str, may_end: Callable[[], bool] = lambda: True, *, grace_s: float = 0.0
     ) -> AsyncIterator[None]:
-        """Ends what is done inside by LeaderMoved once another server leads than the one of that name, or soon after.
+        """Interrupts its block with LeaderMoved, after `grace_s`, when a server of another name leads.
 
         A leader that hangs does not answer, and its connection stands for some seconds more.
         """
@@ -129,13 +129,13 @@ class CurrentLeader:
     # What the role of this server changes.
 
     def learn(self, known: Leadership) -> None:
-        """The campaign said something; whoever waits is told by `announce`, once the role has acted on it."""
+        """Record a report of the campaign; waiters are woken by `announce`, after the role has acted."""
         self._known = known
         if known.leader:
             self.note_contact()
 
     def note_contact(self) -> None:
-        """The leader was heard of just now."""
+        """Record a contact with the leader."""
         self._contact_at = self._env.monotonic()
 
     def begin_term(self) -> None:
@@ -144,11 +144,11 @@ class CurrentLeader:
         self.terms += 1
 
     def end_term(self) -> None:
-        """They no longer run, if they did."""
+        """This server's duties have ended."""
         self._has_term = False
 
     def announce(self) -> None:
-        """Have all who wait for news, or whose call depends on who leads, look again."""
+        """Wake all that wait for a report or depend on who leads."""
         self.news += 1
         for observe in tuple(self._observers):
             observe()

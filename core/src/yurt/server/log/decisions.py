@@ -1,4 +1,4 @@
-"""Decisions that depend on the state and are too large for `apply`.
+"""Decisions based on the state that are too large for `apply`.
 
 A decision reads a snapshot and answers with a command that names the rows it is based on. When `apply` finds one of
 them changed, the decision is made again on the newer state, so that a caller never undoes what another was promised.
@@ -28,7 +28,7 @@ ATTEMPTS_MAX: Final = 64
 
 
 class Contention:
-    """Lets decisions on the same rows that were stale once take turns.
+    """Serialises decisions on the same rows after a stale attempt.
 
     Without it, each of many callers at once would write a rejected command for each caller that succeeds. `based_on` is
     what keeps their decisions apart; turns only save work.
@@ -38,7 +38,7 @@ class Contention:
         self._turns: WeakValueDictionary[tuple[Expectation, ...], asyncio.Lock] = WeakValueDictionary()
 
     def turn(self, based_on: Iterable[Expectation]) -> asyncio.Lock:
-        """Held by one decision at a time on the first of the rows."""
+        """A lock on the first of the rows."""
         key = tuple(replace(each, index=0) for each in based_on)[:1]
         return self._turns.setdefault(key, asyncio.Lock())
 
@@ -46,7 +46,7 @@ class Contention:
 async def decide(
     decision: Decision, writer: LogWriter, contention: Contention, *, propose: Propose | None = None
 ) -> Committed:
-    """Propose what the decision answers until nothing that it is based on has changed meanwhile.
+    """Propose the result of the decision, repeating it until its basis is unchanged at `apply`.
 
     `propose` stands in for the writer's own where a rejection is told with more than its text.
 

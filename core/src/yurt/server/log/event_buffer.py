@@ -17,7 +17,7 @@ LET_GO: Final = ("allocs", "evals", "job_summaries")
 
 
 class Event(NamedTuple):
-    """What one command changed."""
+    """The changes of one command."""
 
     index: int  # type: ignore[assignment]
     changes: Changes
@@ -26,7 +26,7 @@ class Event(NamedTuple):
 
 
 class _Place:
-    """Where a subscriber is: the index of the next event that it wants."""
+    """A subscriber's position: the index of the next event."""
 
     __slots__ = ("next_index",)
 
@@ -52,20 +52,20 @@ class EventBuffer:
         self._places: list[_Place] = []
 
     def break_off(self) -> None:
-        """Events are missing from here on: those who follow are told, and begin anew if they like."""
+        """Record a gap: subscribers are notified and may start again."""
         self._events.clear()
         self._times_broken += 1
         self._wake()
 
     def add(self, event: Event) -> None:
-        """Append, dropping the oldest one when full."""
+        """Append an event, dropping the oldest one when full."""
         if len(self._events) == self._events.maxlen:
             self._dropped_index = self._events[0].index
         self._events.append(event if event.type is not None else event._replace(changes=()))
         self._wake()
 
     def forget(self, state: Snapshot) -> None:
-        """Let go of deleted allocations, evaluations and summaries: 100 events may hold a hundred thousand of them.
+        """Release deleted allocations, evaluations and summaries: 100 events may hold a hundred thousand of them.
 
         What a subscriber has not taken yet stays.
         """
@@ -83,7 +83,7 @@ class EventBuffer:
             self._arrived = None
 
     async def subscribe(self, from_index: int = 0) -> AsyncGenerator[Event]:
-        """Buffered events from `from_index` on, that one included, then new ones as they come.
+        """Buffered events from `from_index` (inclusive) on, then new ones.
 
         Raises Conflict when events are missing from here on: this server took over the state of another one and has not
         seen what happened between, or the subscriber was too slow and the buffer has dropped what it had not taken.
@@ -108,5 +108,5 @@ class EventBuffer:
 
 
 def _is_deleted(change: Change, state: Snapshot) -> bool:
-    """It is of an allocation, an evaluation or a job's summary that is no more."""
+    """Whether it belongs to a deleted allocation, evaluation or job summary."""
     return change.table in LET_GO and change.key not in state.table(change.table)

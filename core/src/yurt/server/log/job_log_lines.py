@@ -1,4 +1,4 @@
-"""Lines of the log by which an operator sees what becomes of jobs: one for each thing that began or ended."""
+"""Log lines on the progress of jobs for operators: one for each start and end."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ log = logging.getLogger(__name__)
 
 
 def log_life(changes: Iterable[Change]) -> None:
-    """One line at INFO for each job that was registered or stopped and each deployment that ended."""
+    """One line at INFO for each registered or stopped job and each ended deployment."""
     for line in life_lines(changes):
         log.info("%s", line)
 
 
 def life_lines(changes: Iterable[Change]) -> Iterator[str]:
-    """The lines of what one command changed."""
+    """The lines for the changes of one command."""
     for change in changes:
         if change.table == "jobs":
             yield from _job_line(change.before, change.after)

@@ -1,4 +1,4 @@
-"""What keeps the log has room of its own at each server; all are told how much of it the others' takes.
+"""Gossips each etcd member's database size, so that every server enforces the smallest remaining quota.
 
 The first one that has none left stops all of them, and who appends sees only the one beside it.
 """
@@ -20,7 +20,7 @@ ANSWER_S: Final = 1.0
 
 
 async def tell_rooms(command_log: CommandLog, peers: Peers) -> None:
-    """Ask the other servers whenever the log wants to know; it hears of each at once. Until cancelled."""
+    """Query the other servers' sizes whenever the log requests it, and pass on each answer; until cancelled."""
     while True:
         await command_log.wait_rooms_wanted()
         async with asyncio.TaskGroup() as group:

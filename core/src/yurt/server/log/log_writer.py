@@ -1,4 +1,4 @@
-"""The one writer: holds the state, and applies to it what this server appends to the log or what others did.
+"""The single writer: owns the state, and applies the entries appended here or by other servers.
 
 While this server leads it gathers proposals into a batch, appends it and applies its commands in turns of the loop.
 While an append is under way further proposals gather; they form the next batch. A batch never exceeds `ENTRY_BYTES`
@@ -46,11 +46,11 @@ OnApplied = Callable[[AnyCommand, Changes], None]
 
 
 class Stale(Conflict, reason=Reason.STALE):
-    """A row that the command was based on has changed; deciding again on the newer state may succeed."""
+    """A row on which the command is based has changed; deciding again on the newer state may succeed."""
 
 
 def work_of(command: AnyCommand, size: int = COMMAND_WORK) -> int:
-    """What applying a command takes, in bytes of an ordinary command."""
+    """The cost of applying a command, in bytes of an ordinary command."""
     match command:
         case ApplyPlan(plan=plan):
             return size + (TURN_BYTES if plan.blocks else PLACEMENT_WORK * len(plan.placements))
@@ -60,7 +60,7 @@ def work_of(command: AnyCommand, size: int = COMMAND_WORK) -> int:
 
 
 class LogWriter:
-    """Holds the state and is the only one to change it."""
+    """Owns the state and is the only one to change it."""
 
     def __init__(
         self,
@@ -87,11 +87,11 @@ class LogWriter:
         self._idle.set()
 
     def open(self) -> None:
-        """Accept proposals: this server leads and has applied all that the log holds. A broken log stays closed."""
+        """Accept proposals: this server leads and has applied the whole log. A failed log stays closed."""
         self._refusal = partial(log_broken, self._broken) if self._broken else None
 
     def close(self, reason: Callable[[], Unavailable] = no_leader) -> None:
-        """Refuse proposals from now on, those that wait included; an append that is under way ends within a bound."""
+        """Refuse proposals, including waiting ones; an append in progress ends within a bound."""
         refusal = self._refusal = partial(log_broken, self._broken) if self._broken else reason
         self._pending.fail(refusal)
         if self._append_limit is not None and not self._append_limit.expired():
@@ -99,47 +99,47 @@ class LogWriter:
 
     @property
     def broken(self) -> str:
-        """Why this log takes nothing more until a restart; "" while it is well."""
+        """Why the log refuses everything until a restart; "" while it works."""
         return self._broken
 
     @property
     def is_open(self) -> bool:
-        """Proposals are accepted."""
+        """Whether proposals are accepted."""
         return self._refusal is None
 
     @property
     def last_index(self) -> int:
-        """The index of the last command that was proposed, applied or not."""
+        """The index of the last proposed command, applied or not."""
         return self.state.index + self._on_their_way + len(self._pending)
 
     async def submit(self, command: AnyCommand | Prepared) -> Committed:
-        """What `apply` made of the command, rejected or not, once it is durable and applied."""
+        """The result of `apply`, rejected or not, once the command is durable and applied."""
         (committed,) = await self.enqueue((command,))
         return committed
 
     async def propose(self, command: AnyCommand | Prepared) -> Committed:
-        """As `submit`; a rejected command is raised as its kind."""
+        """As `submit`; a rejection is raised as the exception of its kind."""
         committed = await self.submit(command)
         if isinstance(committed.result, Rejected):
             raise error_of(committed.result)
         return committed
 
     async def propose_all(self, commands: Sequence[AnyCommand]) -> tuple[Committed, ...]:
-        """What `apply` made of consecutive commands, in order, once all of them are durable and applied."""
+        """The results of consecutive commands, in order, once all of them are durable and applied."""
         return await self.enqueue(commands)
 
     def prepare(self, commands: Sequence[AnyCommand]) -> list[Prepared]:
-        """Pack and measure commands; raises Invalid for a job that no entry of the log can hold."""
+        """Encode and measure commands; raises Invalid for a job too large for a log entry."""
         return self._pending.prepare(commands)
 
     def enqueue(self, commands: Sequence[AnyCommand | Prepared]) -> asyncio.Future[tuple[Committed, ...]]:
-        """As `propose_all`, for a caller that waits later: commands are stored in the order of the calls."""
+        """As `propose_all`, without waiting: commands are stored in the order of the calls."""
         if self._refusal is not None:
             raise self._refusal()
         return self._pending.add(commands)
 
     async def replay(self) -> int:
-        """Apply what the log holds beyond the present state, before anybody looks at it; how many commands it was."""
+        """Apply the log beyond the present state at the start; returns the number of commands."""
         count = 0
         async for entry in self._log.entries(self.state.index):
             for command in self._fresh(entry):
@@ -149,17 +149,17 @@ class LogWriter:
         return count
 
     async def wait_idle(self) -> None:
-        """Wait until nothing is being appended or applied any more."""
+        """Wait until no append or application is in progress."""
         await self._idle.wait()
 
     async def catch_up(self) -> None:
-        """Apply what the log holds by now; an append of an earlier term has ended before that."""
+        """Apply the present log, after any append of an earlier term has ended."""
         await self.wait_idle()
         async for entry in self._log.entries(self.state.index):
             await self.take(entry)
 
     async def take(self, entry: Entry) -> None:
-        """Apply what is new in an entry of the log; raises Conflict when it leaves out an index.
+        """Apply the new part of an entry; raises Conflict for a gap in the indexes.
 
         When this is cancelled, what was applied stays so, and the rest is taken with the entry when it comes again.
         """
@@ -171,13 +171,13 @@ class LogWriter:
             self._idle.set()
 
     async def install(self, state: Snapshot) -> None:
-        """Go on from a newer state that another server had."""
+        """Continue from another server's newer state."""
         await self.wait_idle()
         assert not self.is_open and state.index > self.state.index, (state.index, self.state.index)
         self.state = state
 
     def _fresh(self, entry: Entry) -> Sequence[AnyCommand]:
-        """The entry's commands above the present state."""
+        """The entry's commands beyond the present state."""
         known = self.state.index + 1 - entry.first_index
         if known < 0:
             raise Conflict(f"the command log leaves out what follows index {self.state.index}")
@@ -218,7 +218,7 @@ class LogWriter:
             self._idle.set()
 
     def _give_up(self, batch: list[Item], error: Exception) -> None:
-        """Stop leading: another server leads, or the outcome is unknown."""
+        """Stop leading: another server leads, or the outcome of an append is unknown."""
         if isinstance(error, TimeoutError):
             error = Unavailable("the command log does not answer")
         log.error("appending to the command log failed, this server stops leading: %s", error)
@@ -255,7 +255,7 @@ class LogWriter:
 
 
 def error_of(rejected: Rejected) -> YurtError:
-    """A rejection as whoever proposed the command meets it."""
+    """The exception for a rejection, as the proposer sees it."""
     text, reason = rejected.message, rejected.reason
     match rejected.kind:
         case "not_found":

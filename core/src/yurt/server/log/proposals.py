@@ -1,4 +1,4 @@
-"""Proposals on their way to the log: what was proposed and is not being appended yet, and who waits for its results.
+"""Proposals that wait to be appended, and the waiters for their results.
 
 They are stored in the order of their calls. A batch never exceeds `ENTRY_BYTES` in the log (A9): the commands of a
 large proposal go into several, in their order, and a command that no entry can hold is refused.
@@ -29,7 +29,7 @@ NOT_ENCODED: Final = msgspec.Raw()
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Committed:
-    """What `apply` made of a command: its result, and the state at its position in the log.
+    """The result of a command, and the state at its position in the log.
 
     A caller is answered from this state and never from a newer one, which other commands may have changed.
     """
@@ -44,7 +44,7 @@ class Committed:
 
 
 class Proposal:
-    """Consecutive commands, and the results of those that were applied so far."""
+    """Consecutive commands, and the results of those applied so far."""
 
     __slots__ = ("answer", "count", "results")
 
@@ -54,20 +54,20 @@ class Proposal:
         self.results: list[Committed] = []
 
     def add(self, committed: Committed) -> None:
-        """One more was applied; the last one answers."""
+        """Record an applied command; the last one completes the proposal."""
         self.results.append(committed)
         if len(self.results) == self.count and not self.answer.done():
             self.answer.set_result(tuple(self.results))
 
     def fail(self, error: Exception) -> None:
-        """The rest will not be applied."""
+        """Fail the remaining commands."""
         if not self.answer.done():
             self.answer.set_exception(error)
             self.answer.exception()  # whoever proposed may have been cancelled
 
 
 class Prepared(NamedTuple):
-    """A command with what the log will hold of it, made ahead of `enqueue` and in any thread."""
+    """A command with its encoding, made ahead of `enqueue` in any thread."""
 
     command: AnyCommand
     stored: AnyCommand
@@ -77,7 +77,7 @@ class Prepared(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A command on its way: as it was proposed and as the log holds it, its size there, and who waits for it."""
+    """A waiting command: as proposed, as encoded, its size, and its waiter."""
 
     command: AnyCommand
     stored: AnyCommand
@@ -87,7 +87,7 @@ class Item(NamedTuple):
 
 
 def _stored(command: AnyCommand) -> AnyCommand:
-    """The command as the log holds it: a plan with its placements packed, which is a tenth of their size."""
+    """The command as encoded in the log: a plan's placements are packed, to a tenth of their size."""
     if isinstance(command, ApplyPlan | StagePlan):
         plan = packed(command.plan)
         return command if plan is command.plan else replace(command, plan=plan)
@@ -95,7 +95,7 @@ def _stored(command: AnyCommand) -> AnyCommand:
 
 
 class ProposalQueue:
-    """The proposals that wait to be appended."""
+    """The queue of proposals to append."""
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
@@ -107,11 +107,11 @@ class ProposalQueue:
         return len(self._items)
 
     def prepare(self, commands: Sequence[AnyCommand]) -> list[Prepared]:
-        """Pack and measure commands; raises Invalid for a job that no entry of the log can hold."""
+        """Encode and measure commands; raises Invalid for a job too large for a log entry."""
         return [self._prepared(command) for command in commands]
 
     def add(self, commands: Sequence[AnyCommand | Prepared]) -> asyncio.Future[tuple[Committed, ...]]:
-        """Take consecutive commands; the results come when all are applied. Raises Unavailable when too much waits."""
+        """Add consecutive commands, whose results come when all are applied. Raises Unavailable for a full queue."""
         if self._bytes >= PENDING_BYTES:
             raise Unavailable("too many changes wait to be stored; try again in a moment", reason=Reason.OVERLOADED)
         answer: asyncio.Future[tuple[Committed, ...]] = asyncio.get_running_loop().create_future()
@@ -125,12 +125,12 @@ class ProposalQueue:
         return answer
 
     async def wait(self) -> None:
-        """Return when something was added."""
+        """Return when the queue is not empty."""
         await self._wake.wait()
         self._wake.clear()
 
     def next_batch(self) -> list[Item]:
-        """What goes into the next entry; nothing when nothing waits."""
+        """The commands for the next entry; empty when none wait."""
         batch: list[Item] = []
         size = 0
         while self._items and (not batch or size + self._items[0].size <= ENTRY_BYTES):
@@ -140,7 +140,7 @@ class ProposalQueue:
         return batch
 
     def fail(self, error: Callable[[], YurtError]) -> None:
-        """Nothing that waits is appended any more; each proposal gets an error of its own."""
+        """Fail all waiting proposals, each with an exception of its own."""
         while self._items:
             proposal = self._items.popleft().proposal
             assert proposal is not None
@@ -157,7 +157,7 @@ class ProposalQueue:
 
 
 def fail(batch: Sequence[Item], error: YurtError) -> None:
-    """Nobody will know of a batch that it was applied."""
+    """Fail a batch, whose application nobody will learn of."""
     for item in batch:
         if item.proposal is not None:
             item.proposal.fail(error)

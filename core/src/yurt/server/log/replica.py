@@ -1,4 +1,4 @@
-"""This server's replica of the replicated state: what operations and duties read, propose to and wait for.
+"""This server's replica of the state, which operations and duties read, propose to and wait for.
 
 The state is what `apply` has made of the command log, and it changes through the log only: a command is proposed, or a
 decision that names the rows it is based on (`decisions`). A replica is all that most operations and duties need of the
@@ -21,7 +21,7 @@ from yurt.structs.commands import AnyCommand
 
 
 class Replica:
-    """The newest state, the way to change it, and the clock of whoever does."""
+    """The newest state, how to change it, and the clock."""
 
     __slots__ = ("_contention", "env", "waiter", "writer")
 
@@ -38,17 +38,17 @@ class Replica:
 
     @property
     def turns(self) -> Turns:
-        """Lets others through between the slices of long work on the event loop."""
+        """Yields to others between the slices of long work on the event loop."""
         return self.writer.turns
 
     # Both return the coroutine of another call instead of awaiting it: every write passes here, and saves a frame.
 
     def propose(self, command: AnyCommand) -> Awaitable[Committed]:
-        """Durable and applied once awaited; raises NotFound, Conflict, Invalid, PermissionDenied or Unavailable."""
+        """Propose a command; durable and applied on return. Raises NotFound, Conflict, Invalid or Unavailable."""
         return self.writer.propose(command)
 
     def decide(self, decision: Decision, *, propose: Propose | None = None) -> Awaitable[Committed]:
-        """Decide on the newest state and have `apply` confirm what the decision was based on.
+        """Decide on the newest state and have `apply` verify the basis of the decision.
 
         `propose` stands in for the log writer's where a rejection is answered with more than its text.
         """
@@ -57,9 +57,9 @@ class Replica:
     async def wait_past(
         self, keys: Iterable[WatchKey], index_of: Callable[[Snapshot], int], *, min_index: int, timeout_s: float
     ) -> Snapshot:
-        """A blocking query: the state once `index_of` it exceeds `min_index`, or when the time is over."""
+        """A blocking query: the state once `index_of` it exceeds `min_index`, or at the time limit."""
         return await self.waiter.wait_past(keys, index_of, min_index=min_index, timeout_s=timeout_s)
 
     def mint(self) -> Mint:
-        """The present time and fresh ids, for evaluations."""
+        """The present time and new ids, for evaluations."""
         return Mint(self.env.now(), self.env.uuid)

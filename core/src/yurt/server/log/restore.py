@@ -1,4 +1,4 @@
-"""Restoring a snapshot: its pieces go through the log, and the leader's duties begin anew afterwards."""
+"""Restores a snapshot: its parts go through the log, then the leader's duties restart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TERM_LIMIT_S: Final = 30.0
 
 
 async def restore(replica: Replica, leader: CurrentLeader, state: IO[bytes], size: int) -> int:
-    """Replace the state by the framed one in a file; the index of the restore, once the duties run on the new state.
+    """Replace the state by the framed one in a file; returns the index, once the duties run on the new state.
 
     The file is read a piece at a time; what stands in it was checked before (`storage.archive_check`).
     """
@@ -51,6 +51,6 @@ def _tokens_of(replica: Replica) -> frozenset[str]:
 
 
 def _tell_revived(tokens: frozenset[str]) -> None:
-    """Say that tokens became valid: in a new cluster nobody knows which of them were revoked after the snapshot."""
+    """Warn that tokens became valid: a new cluster does not know which were revoked after the snapshot."""
     if tokens:
         log.warning("restored snapshot: ACL tokens became valid, revoke those that must not be: tokens=%d", len(tokens))

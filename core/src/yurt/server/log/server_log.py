@@ -1,4 +1,4 @@
-"""The log of one server, with what writes it, reads it and waits for it."""
+"""The log of one server, with its writer, readers and waiters."""
 
 from __future__ import annotations
 

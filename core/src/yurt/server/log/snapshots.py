@@ -1,4 +1,4 @@
-"""Snapshots of the state, on every server's own schedule, and trimming of the log behind them.
+"""Snapshots of the state on each server's own schedule, and the resulting trimming of the log.
 
 What may be trimmed of a log that servers share is the log's to say: it knows how far their snapshots reach.
 """
@@ -24,7 +24,7 @@ CROWDED_PAUSE_S: Final = 2.0
 
 
 class Snapshotter:
-    """Saves the state when the log has grown by the configured number of commands; nothing is saved with `dev`."""
+    """Saves the state when the log has grown by the configured number of commands; never with `dev`."""
 
     def __init__(self, log: CommandLog, *, writer: LogWriter, env: Env, config: ServerConfig) -> None:
         self._log = log
@@ -35,7 +35,7 @@ class Snapshotter:
         self.index = 0
 
     async def run(self) -> None:
-        """Look each interval, and whenever the log runs short of room, until cancelled."""
+        """Check at each interval, and whenever the log runs short of space, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._run_on_schedule())
             group.create_task(self._run_when_crowded())
@@ -54,7 +54,7 @@ class Snapshotter:
             await self._env.sleep(CROWDED_PAUSE_S)
 
     async def _run_scrubs(self) -> None:
-        """Look for damage on disk. The state in memory is well, so a new snapshot makes what is damaged needless."""
+        """Check the disk for damage. A new snapshot of the sound state in memory replaces damaged files."""
         while not self._config.dev:
             await self._env.sleep(SCRUB_INTERVAL_S)
             problem = await self._log.scrub()
@@ -63,7 +63,7 @@ class Snapshotter:
                 await self.save(is_forced=True)
 
     async def save(self, *, keep: int | None = None, is_forced: bool = False) -> None:
-        """Save the present state if it is a newer one, and trim the log; after a failure the log still has everything.
+        """Save a newer state and trim the log; after a failure the log is still complete.
 
         `keep` commands stay in the log for those who lag, by default as many as configured. `is_forced` saves the state
         again where it was saved already.

@@ -1,4 +1,4 @@
-"""The state at the start of a server: its newest snapshot, then the commands of the log after it.
+"""Loads the state at a server's start: its newest snapshot, then the later commands of the log.
 
 Where the log begins later than the snapshot ends, the state of another server comes first (`catch_up`). A server that
 has others waits for one of them, or for its log, as long as it takes; one that stands alone fails.
@@ -25,7 +25,7 @@ START_RETRY_S: Final = 1.0
 
 
 class StateLoader:
-    """Loads the state, and says whether it is there."""
+    """Loads the state, and tells whether it is loaded."""
 
     def __init__(
         self, command_log: CommandLog, *, writer: LogWriter, snapshotter: Snapshotter, peers: Peers, env: Env
@@ -42,11 +42,11 @@ class StateLoader:
 
     @property
     def why_unread(self) -> str:
-        """What this server does while its state cannot be read."""
+        """What this server is waiting for while its state is not loaded."""
         return self.awaits or "still reads its state"
 
     def need_state(self) -> None:
-        """Raises Unavailable while the state is not there yet."""
+        """Raises Unavailable until the state is loaded."""
         if not self.is_restored:
             raise Unavailable(f"this server {self.why_unread}; try again in a moment")
 
@@ -62,12 +62,12 @@ class StateLoader:
             log.info("state restored at index %d, %d commands replayed", self._writer.state.index, count)
 
     async def install(self, state: Snapshot) -> None:
-        """Go on from the state of another server, which is newer."""
+        """Continue from a newer state of another server."""
         await self._writer.install(state)
         self._snapshotter.index = state.index
 
     async def _replay(self) -> int:
-        """Apply the log; where it begins too late, a snapshot of another server comes before it."""
+        """Apply the log; when its start is missing, load another server's snapshot first."""
         while True:
             try:
                 return await self._writer.replay()
@@ -80,7 +80,7 @@ class StateLoader:
             await self._env.sleep(START_RETRY_S)
 
     async def _start_from_peer(self) -> bool:
-        """Begin with the state of another server; whether one gave it."""
+        """Start from another server's state; returns whether one provided it."""
         try:
             self._take(await fetch_snapshot(self._peers, self._log, after=self._writer.state.index))
         except Unavailable as error:
@@ -89,6 +89,6 @@ class StateLoader:
         return True
 
     def _take(self, state: Snapshot) -> None:
-        """Begin with a stored state, before anybody looks at it."""
+        """Start from a stored state, before anyone reads it."""
         self._writer.state = state
         self._snapshotter.index = state.index

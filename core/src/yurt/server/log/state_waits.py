@@ -1,4 +1,4 @@
-"""Waiting for the state to move on."""
+"""Waits for newer states."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StateWaiter:
     async def wait_past(
         self, keys: Iterable[WatchKey], index_of: Callable[[Snapshot], int], *, min_index: int, timeout_s: float
     ) -> Snapshot:
-        """The state once `index_of` it exceeds `min_index`, or as it is when the time is over."""
+        """The state once `index_of` it exceeds `min_index`, or the present one at the time limit."""
         if index_of(self._current()) > min_index:
             return self._current()
         changed = asyncio.Event()
@@ -38,7 +38,7 @@ class StateWaiter:
         return self._current()
 
     async def wait_index(self, index: int, *, timeout_s: float) -> bool:
-        """True once the state has reached `index`; False when the time is over."""
+        """True once the state has reached `index`; False at the time limit."""
         if self._current().index >= index:
             return True
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -53,14 +53,14 @@ class StateWaiter:
         return True
 
     def reached(self, index: int) -> None:
-        """Wake those who wait for `index` or less."""
+        """Wake the waiters for `index` or less."""
         for wanted, future in self._index_waiters:
             if wanted <= index and not future.done():
                 future.set_result(None)
 
 
 async def wait_for(env: Env, event: asyncio.Event, delay_s: float | None) -> None:
-    """Wait for the event, which is also set when `delay_s` is over on the environment's clock (None: never)."""
+    """Wait for the event, which is also set after `delay_s` on the environment's clock (None: never)."""
     if delay_s is None:
         await event.wait()
         return

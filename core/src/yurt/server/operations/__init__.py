@@ -1,4 +1,4 @@
-"""What a caller may change: the operations of each resource, bound to what the request may do."""
+"""Changes on behalf of a caller: the operations of each resource, bound to the request's rights."""
 
 from yurt.server.operations.operations import Operations, Targets
 

@@ -1,4 +1,4 @@
-"""Changes to policies, tokens, roles and login methods. A management token makes them, except for one-time tokens."""
+"""Changes to policies, tokens, roles and login methods. All but one-time tokens need a management token."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class AclTokenOperations:
         self._access = access
 
     async def bootstrap(self, secret: str) -> MadeToken:
-        """The first management token, for anyone who asks first; raises Conflict or Invalid."""
+        """Create the first management token, for the first caller; raises Conflict or Invalid."""
         return await self._tokens.bootstrap(secret)
 
     async def create(self, token: ACLToken, secret: str) -> MadeToken:
-        """A new token; raises Invalid or Conflict."""
+        """Create a token; raises Invalid or Conflict."""
         self._access.require(ANYWHERE)
         return await self._tokens.create(token, secret)
 
     async def update(self, token: ACLToken) -> MadeToken:
-        """Other rights for a token; raises Invalid."""
+        """Change a token's rights; raises Invalid."""
         self._access.require(ANYWHERE)
         return await self._tokens.update(token)
 
@@ -37,16 +37,16 @@ class AclTokenOperations:
         return await self._tokens.delete(accessor_id)
 
     async def make_one_time(self, token: ACLToken, secret: str) -> MadeOneTime:
-        """A one-time token for the caller's own token; raises PermissionDenied."""
+        """Create a one-time token for the caller's own token; raises PermissionDenied."""
         return await self._tokens.make_one_time(token, secret)
 
     async def exchange_one_time(self, once: str) -> MadeToken:
-        """The token behind a one-time token, for whoever knows its secret; raises PermissionDenied."""
+        """The token of a one-time token, for whoever has its secret; raises PermissionDenied."""
         return await self._tokens.exchange_one_time(once)
 
 
 class AclPolicyOperations:
-    """Operations on policies, roles, login methods and binding rules for one caller; each needs what its route says."""
+    """Operations on policies, roles, login methods and binding rules for one caller, with the needs of their routes."""
 
     __slots__ = ("_access", "_policies")
 

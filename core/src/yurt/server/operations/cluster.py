@@ -1,4 +1,4 @@
-"""Changes to nodes, and to namespaces and node pools, which the region that decides about them for all makes."""
+"""Changes to nodes, and to namespaces and node pools, which the authoritative region stores for all regions."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class NamespaceOperations:
         self._region = region
 
     async def upsert(self, namespace: Namespace) -> int:
-        """Store a namespace; the index of the change."""
+        """Store a namespace; returns the index."""
         clean = replace(namespace, create_index=0, modify_index=0)
         return (await self._writer.propose(UpsertNamespaces(namespaces=(clean,)))).index
 
     async def delete(self, name: str) -> int:
-        """Delete an empty namespace; raises Conflict while jobs of it live."""
+        """Delete an empty namespace; raises Conflict while it has live jobs."""
         if any(job.namespace == name and job.status != JOB_DEAD for job in self._writer.state.jobs.values()):
             raise Conflict(f'namespace "{name}" has non-terminal jobs in regions: [{self._region}]')
         return (await self._writer.propose(DeleteNamespaces(names=(name,)))).index
@@ -49,13 +49,13 @@ class NodePoolOperations:
         self._access = access
 
     async def upsert(self, pool: NodePool) -> int:
-        """Store a node pool; the index of the change."""
+        """Store a node pool; returns the index."""
         self._access.require(Scope(node_pool=pool.name))
         clean = replace(pool, create_index=0, modify_index=0)
         return (await self._writer.propose(UpsertNodePools(pools=(clean,)))).index
 
     async def delete(self, name: str) -> int:
-        """Delete an empty node pool; raises Conflict while nodes or live jobs are in it."""
+        """Delete an empty node pool; raises Conflict while it has nodes or live jobs."""
         self._access.require(Scope(node_pool=name))
         state = self._writer.state
         if any(node.node_pool == name for node in state.nodes.values()):
@@ -66,7 +66,7 @@ class NodePoolOperations:
 
 
 class NodeOperations:
-    """Operations on nodes for one caller; each raises NotFound also for one that the caller may not see."""
+    """Operations on nodes for one caller; each raises NotFound also for a node that the caller may not see."""
 
     __slots__ = ("_access", "_nodes")
 
@@ -79,11 +79,11 @@ class NodeOperations:
         return await self._nodes.set_eligibility(node_id, eligibility, check=self._check(node_id))
 
     async def evaluate(self, node_id: str) -> NodeUpdated:
-        """Have the jobs of a node scheduled again."""
+        """Evaluate the jobs of a node."""
         return await self._nodes.evaluate(node_id, check=self._check(node_id))
 
     async def purge(self, node_id: str) -> NodeUpdated:
-        """Forget a node; its jobs are scheduled again."""
+        """Delete a node and evaluate its jobs."""
         return await self._nodes.purge(node_id, check=self._check(node_id))
 
     async def drain(
@@ -95,7 +95,7 @@ class NodeOperations:
         )
 
     def _check(self, node_id: str) -> Check:
-        """Refuses a node in a pool where the caller has no right, in the state that the command is based on."""
+        """Refuse a node in a pool where the caller lacks the right, in the state the command is based on."""
 
         def check(state: Snapshot) -> None:
             node = state.nodes.get(node_id)

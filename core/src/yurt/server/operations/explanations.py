@@ -1,4 +1,4 @@
-"""Explanations: why an allocation is where it is, why a job is not placed, and an evaluation made again.
+"""Explanations: why an allocation is on its node, why a job is unplaced, and replays of evaluations.
 
 An explanation looks at the whole state, as the scheduler does. Whether the caller may ask for it depends on the
 namespace of the allocation, job or evaluation that it is about.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Explanations:
-    """Explanations on one state for one caller; each is worked out in a thread."""
+    """Explanations on one state for one caller; each is computed in a thread."""
 
     __slots__ = ("_access", "_config", "_limits", "_replay", "_state")
 
@@ -59,12 +59,12 @@ class Explanations:
         return await asyncio.to_thread(explain.why, self._state, alloc, seed=seed)
 
     async def admission(self, job: Job) -> Admission:
-        """What is wrong with a job that is not registered."""
+        """The problems of an unregistered job."""
         self._access.require(Scope(namespace=job.namespace))
         return await admitted(self._state, job, self._config)
 
     async def why_not(self, job: Job, *, now: UnixNano, seed: int) -> JobExplanation:
-        """What registering the job, or evaluating it again, would place, and why not the rest; nothing is changed."""
+        """What registering the job, or evaluating it again, would place, and why not the rest; changes nothing."""
         from yurt.scheduler import explain
 
         self._access.require(Scope(namespace=job.namespace))
@@ -72,6 +72,6 @@ class Explanations:
         return replace(await asyncio.to_thread(work, **self._limits), job_id=job.id)
 
     async def replay(self, evaluation: Evaluation) -> Replay:
-        """Make an evaluation's attempts again and compare; raises NotFound or Conflict."""
+        """Repeat an evaluation's attempts and compare; raises NotFound or Conflict."""
         self._access.require(Scope(namespace=evaluation.namespace))
         return await self._replay(evaluation.id)

@@ -1,4 +1,4 @@
-"""Changes to jobs. Each names the job's namespace, which the caller's need must be satisfied in."""
+"""Changes to jobs. Each names the job's namespace, in which the caller needs the capability."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class JobOperations:
         self, job: Job, *, submission: JobSubmission | None, enforce_index: int | None, eval_priority: int, keep: Kept,
         warnings: tuple[str, ...],
     ) -> JobRegistered:  # fmt: skip
-        """Store a job and have it scheduled; `keep` of the running one."""
+        """Register a job and evaluate it; `keep` selects what stays from the running one."""
         self._require(job.namespace)
         return await self._jobs.register(
             job, submission=submission, enforce_index=enforce_index, eval_priority=eval_priority, keep=keep,
@@ -39,19 +39,19 @@ class JobOperations:
         )  # fmt: skip
 
     async def plan(self, job: Job, *, diff: bool) -> JobPlanned:
-        """What registering the job would do; nothing is changed."""
+        """The plan for registering the job; changes nothing."""
         self._require(job.namespace)
         return await self._jobs.plan(job, diff=diff)
 
     async def validate(self, job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Everything that is wrong with the job, and what it should be warned of."""
+        """All errors and warnings of the job."""
         self._require(job.namespace)
         return await self._jobs.validate(job)
 
     async def deregister(
         self, key: JobKey, *, purge: bool, eval_priority: int, no_shutdown_delay: bool
     ) -> JobRegistered:
-        """Stop a job, or delete it when `purge`, which needs more."""
+        """Stop a job, or delete it with `purge`, which needs more rights."""
         access = self._access.narrowed(PURGE) if purge else self._access
         access.require(Scope(namespace=key[0]))
         return await self._jobs.deregister(
@@ -59,7 +59,7 @@ class JobOperations:
         )
 
     async def evaluate(self, key: JobKey, *, force_reschedule: bool) -> JobRegistered:
-        """Have a job scheduled again."""
+        """Evaluate a job again."""
         self._require(key[0])
         return await self._jobs.evaluate(*key, force_reschedule=force_reschedule)
 
@@ -69,33 +69,33 @@ class JobOperations:
         return await self._jobs.force_periodic(*key)
 
     async def dispatch(self, key: JobKey, request: DispatchRequest) -> JobDispatched:
-        """Make a child of a parameterized job."""
+        """Create a child of a parameterized job."""
         self._require(key[0])
         return await self._jobs.dispatch(*key, request)
 
     async def revert(self, key: JobKey, version: int, *, enforce_prior_version: int | None) -> JobRegistered:
-        """Register an earlier version of a job again, as a new version."""
+        """Register an earlier version of a job as a new version."""
         self._require(key[0])
         return await self._jobs.revert(*key, version, enforce_prior_version=enforce_prior_version)
 
     async def set_stability(self, key: JobKey, version: int, *, stable: bool) -> int:
-        """Mark a version as stable or not; the index of the change."""
+        """Set a version's stability; returns the index."""
         self._require(key[0])
         return await self._jobs.set_stability(*key, version, stable=stable)
 
     async def scale(self, key: JobKey, event: ScalingEvent, *, group: str, enforce_index: int | None) -> JobRegistered:
-        """Change a group's count to the event's."""
+        """Set a group's count from the event."""
         self._require(key[0])
         return await self._jobs.scale(*key, event, group=group, enforce_index=enforce_index)
 
     async def tag(self, key: JobKey, name: str, tag: JobVersionTag, *, version: int | None) -> int:
-        """Name a version, the newest one by default; the index of the change."""
+        """Tag a version, the newest one by default; returns the index."""
         self._require(key[0])
         command = SetJobVersionTag(namespace=key[0], job_id=key[1], name=name, version=version, tag=tag)
         return (await self._propose(command)).index
 
     async def untag(self, key: JobKey, name: str) -> int:
-        """Take the name of a version away; the index of the change."""
+        """Remove a version's tag; returns the index."""
         self._require(key[0])
         return (await self._propose(SetJobVersionTag(namespace=key[0], job_id=key[1], name=name))).index
 

@@ -1,4 +1,4 @@
-"""The operations of one request, by resource. Each is a small object that names what it works with.
+"""The operations of one request, by resource. Each is a small object that names its dependencies.
 
 An operation decides itself whether the caller may change the object: a body may name a namespace that the dispatcher
 has not seen. So no handler can forget it.
@@ -35,7 +35,7 @@ from yurt.state import Snapshot
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Targets:
-    """What operations are carried out by; made once for a server."""
+    """The parts that carry operations out; made once per server."""
 
     replica: Replica
     leader: CurrentLeader
@@ -47,7 +47,7 @@ class Targets:
 
 
 class Operations:
-    """Makes the operations of a resource when a handler asks for them."""
+    """Makes the operations of a resource on demand."""
 
     __slots__ = ("_access", "_targets")
 
@@ -101,7 +101,7 @@ class Operations:
         return EvaluationOperations(self._targets.replica.writer)
 
     def explanations(self, state: Snapshot) -> Explanations:
-        """Explanations on a state."""
+        """Explanations of a state."""
         targets, scheduling = self._targets, self._targets.scheduling
         return Explanations(
             state,
@@ -128,7 +128,7 @@ class Operations:
 
     @property
     def snapshots(self) -> SnapshotOperations:
-        """Archives of the whole state."""
+        """Archives of the complete state."""
         return SnapshotOperations(self._targets.replica, self._targets.leader)
 
     @property

@@ -1,4 +1,4 @@
-"""What operators do to a region as a whole. None of it lies in a namespace: the route's need is decided before."""
+"""Region-wide operations of operators, outside of namespaces: the route's need is decided before."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ class SystemOperations:
         self._writer = writer
 
     async def set_scheduler_config(self, configuration: SchedulerConfiguration, *, check_index: int | None) -> int:
-        """Replace the scheduler's configuration; Conflict when its last change is not `check_index`."""
+        """Set the scheduler configuration; raises Conflict when its modify index is not `check_index`."""
         return await self._system.set_scheduler_config(configuration, check_index=check_index)
 
     async def set_autopilot_config(self, configuration: AutopilotConfiguration, *, check_index: int | None) -> int:
-        """Replace the configuration of autopilot; Conflict when its last change is not `check_index`."""
+        """Set the autopilot configuration; raises Conflict when its modify index is not `check_index`."""
         return await self._system.set_autopilot_config(configuration, check_index=check_index)
 
     async def collect_garbage(self) -> int:
-        """Delete all that has ended, however young; the index of the state afterwards."""
+        """Delete everything that has ended, regardless of age; returns the index afterwards."""
         await self._system.collect_garbage()
         return self._writer.state.index
 
 
 class RootKeyOperations:
-    """Rotation and removal of root keys, and their public halves."""
+    """Rotation and removal of root keys, and their public keys."""
 
     __slots__ = ("_root_keys",)
 
@@ -55,7 +55,7 @@ class RootKeyOperations:
         self._root_keys = root_keys
 
     async def rotate(self, *, is_full: bool, publish_time: int) -> RootKeyMeta:
-        """Make a new key: active at once, or from `publish_time` (unix ns) on; raises Invalid."""
+        """Create a key: active at once, or from `publish_time` (unix ns) on; raises Invalid."""
         return await self._root_keys.rotate(is_full=is_full, publish_time=publish_time)
 
     async def remove(self, key_id: str, *, is_forced: bool) -> int:
@@ -63,7 +63,7 @@ class RootKeyOperations:
         return await self._root_keys.remove(key_id, is_forced=is_forced)
 
     async def jwks(self) -> dict[str, Any]:
-        """The public halves of all keys, as a JSON Web Key Set."""
+        """The public keys of all root keys, as a JSON Web Key Set."""
         return await self._root_keys.jwks()
 
 
@@ -89,7 +89,7 @@ class SavedSnapshot(Value):
 
 
 class SnapshotOperations:
-    """Archives of the whole state."""
+    """Archives of the complete state."""
 
     __slots__ = ("_leader", "_replica")
 
@@ -98,11 +98,11 @@ class SnapshotOperations:
         self._leader = leader
 
     async def save(self, out: IO[bytes], *, version: str) -> SavedSnapshot:
-        """Write the newest state to an empty file, which stands at its beginning afterwards."""
+        """Write the newest state to an empty file, rewound to its start."""
         return await asyncio.to_thread(_save, self._replica.state, out, version)
 
     async def restore(self, state: IO[bytes], size: int) -> int:
-        """Replace the state by the one in a checked file; the index, once the leader's duties run on it."""
+        """Replace the state by the one in a checked file; returns the index, once the leader's duties run on it."""
         return await restore(self._replica, self._leader, state, size)
 
 

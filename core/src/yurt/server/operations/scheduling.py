@@ -1,4 +1,4 @@
-"""Changes to allocations, deployments and evaluations. They are found by id; their row says the namespace."""
+"""Changes to allocations, deployments and evaluations, found by id; their row has the namespace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AllocationOperations:
         self._access = access
 
     async def stop(self, alloc_id: str, *, no_shutdown_delay: bool, reschedule: bool) -> AllocStopped:
-        """Stop an allocation; raises NotFound also for one that the caller may not see."""
+        """Stop an allocation; raises NotFound also for one the caller may not see."""
         alloc = self._writer.state.allocs.get(alloc_id)
         if alloc is None or not self._access.allows(Scope(namespace=alloc.namespace)):
             raise NotFound("allocation not found")
@@ -36,7 +36,7 @@ class AllocationOperations:
 
 
 class DeploymentOperations:
-    """Operations on deployments for one caller; each raises NotFound also for one that the caller may not see."""
+    """Operations on deployments for one caller; each raises NotFound also for one the caller may not see."""
 
     __slots__ = ("_access", "_deployments", "_writer")
 
@@ -46,24 +46,24 @@ class DeploymentOperations:
         self._access = access
 
     async def fail(self, deployment_id: str) -> DeploymentChanged:
-        """End a deployment as failed, with the roll-back that its groups ask for."""
+        """Fail a deployment, with the rollback that its groups require."""
         self._require(deployment_id)
         return await self._deployments.fail(deployment_id)
 
     async def pause(self, deployment_id: str, *, pause: bool) -> DeploymentChanged:
-        """Pause a deployment or let it go on."""
+        """Pause or resume a deployment."""
         self._require(deployment_id)
         return await self._deployments.pause(deployment_id, pause=pause)
 
     async def promote(self, deployment_id: str, *, groups: tuple[str, ...]) -> DeploymentChanged:
-        """Promote the canaries of some groups, or of all when none is named."""
+        """Promote the canaries of the named groups, or of all."""
         self._require(deployment_id)
         return await self._deployments.promote(deployment_id, groups=groups)
 
     async def set_alloc_health(
         self, deployment_id: str, *, healthy: tuple[str, ...], unhealthy: tuple[str, ...]
     ) -> DeploymentChanged:
-        """Decide by hand which allocations of a deployment are healthy."""
+        """Set the health of a deployment's allocations manually."""
         self._require(deployment_id)
         return await self._deployments.set_alloc_health(deployment_id, healthy=healthy, unhealthy=unhealthy)
 
@@ -75,7 +75,7 @@ class DeploymentOperations:
 
 
 class EvaluationOperations:
-    """Operations on evaluations; their route needs a management token, whatever the namespace."""
+    """Operations on evaluations; their route needs a management token in any namespace."""
 
     __slots__ = ("_writer",)
 
@@ -83,7 +83,7 @@ class EvaluationOperations:
         self._writer = writer
 
     async def delete(self, eval_ids: Sequence[str], *, is_strict: bool) -> tuple[int, int]:
-        """Delete evaluations that have ended, some at a time: the index of the last change, and how many are gone.
+        """Delete ended evaluations in batches; returns the last index and the number deleted.
 
         With `is_strict` one that has come to life refuses what is left; without it `apply` leaves that one out.
         """

@@ -16,6 +16,6 @@ class ServiceOperations:
         self._access = access
 
     async def delete(self, namespace: str, name: str, service_id: str) -> int:
-        """Forget one instance of a service in that namespace; raises NotFound, also for one of another namespace."""
+        """Delete a service instance in a namespace; raises NotFound, also for one of another namespace."""
         self._access.require(Scope(namespace=namespace))
         return await self._services.delete(namespace, name, service_id)

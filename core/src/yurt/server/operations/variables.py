@@ -1,4 +1,4 @@
-"""Variables in the clear, and changes to them. Each names the namespace and path that the caller's need is about."""
+"""Decrypted variables, and changes to them. Each names the namespace and path of the caller's need."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class VariableOperations:
         self._access = access
 
     def open(self, row: EncryptedVariable) -> Variable:
-        """A variable in the clear; raises Unavailable when its root key is not here."""
+        """A decrypted variable; raises Unavailable when its root key is missing here."""
         self._require(row.namespace, row.path)
         return self._variables.open(row)
 
@@ -36,7 +36,7 @@ class VariableOperations:
         return await self._write(namespace, path, put)
 
     async def delete(self, namespace: str, path: str, *, check_index: int | None) -> int:
-        """Forget a variable; the index at which it is gone. Raises Invalid or VariableConflict."""
+        """Delete a variable; returns the index. Raises Invalid or VariableConflict."""
         self._require(namespace, path)
         try:
             return await self._variables.delete(namespace, path, check_index=check_index)
@@ -46,21 +46,21 @@ class VariableOperations:
     async def acquire(
         self, namespace: str, path: str, lock: VariableLock, items: Mapping[str, str]
     ) -> Variable | VariableMetadata:
-        """Lock a variable, which is made when it is not there; the answer bears the lock's id."""
+        """Lock a variable, created if missing; the answer has the lock's id."""
         return await self._write(namespace, path, partial(self._variables.acquire, namespace, path, lock, items))
 
     async def renew(self, namespace: str, path: str, lock_id: str) -> Variable | VariableMetadata:
-        """Give a lock its whole time again; raises NotFound or VariableConflict."""
+        """Renew a lock for its full duration; raises NotFound or VariableConflict."""
         return await self._write(namespace, path, partial(self._variables.renew, namespace, path, lock_id))
 
     async def release(self, namespace: str, path: str, lock_id: str) -> Variable | VariableMetadata:
-        """End a lock; raises NotFound or VariableConflict."""
+        """Release a lock; raises NotFound or VariableConflict."""
         return await self._write(namespace, path, partial(self._variables.release, namespace, path, lock_id))
 
     async def _write(
         self, namespace: str, path: str, work: Callable[[], Awaitable[Variable | VariableMetadata]]
     ) -> Variable | VariableMetadata:
-        """Carry out a write; its answer and its refusal hold no items for a caller who may only write."""
+        """Write a variable; answer and refusal omit items for a caller with write permission only."""
         self._require(namespace, path)
         try:
             return self._shown(await work())
@@ -68,7 +68,7 @@ class VariableOperations:
             raise self._conflict(error) from None
 
     def _conflict(self, error: VariableConflict) -> VariableConflict:
-        """The same refusal with what the caller may see of the variable."""
+        """The same conflict, restricted to what the caller may see of the variable."""
         held = None if error.held is None else self._shown(error.held)
         return VariableConflict(str(error), held, index=error.index)
 

@@ -1,4 +1,4 @@
-"""Changes to volumes of both types. Each decides about the namespace of the volume."""
+"""Changes to volumes of both types, each checked against the volume's namespace."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ class HostVolumeOperations:
         self._access = access
 
     async def create(self, asked: HostVolume) -> tuple[HostVolume, int]:
-        """Have a node make a volume, or change the one with that id; the volume and the index at which it is stored."""
+        """Create a volume on a node, or change the one with this id; returns the volume and its index."""
         self._access.require(Scope(namespace=asked.namespace))
         return await self._volumes.create(asked)
 
     async def register(self, asked: HostVolume) -> tuple[HostVolume, int]:
-        """Take over a folder that is on a node; the volume and the index at which it is stored."""
+        """Register an existing folder of a node; returns the volume and its index."""
         self._access.require(Scope(namespace=asked.namespace))
         return await self._volumes.register(asked)
 
     async def delete(self, namespace: str, volume_id: str, *, force: bool) -> int:
-        """Remove a volume of that namespace that nobody uses, with what is in it; the index."""
+        """Delete an unused volume of the namespace with its data; returns the index."""
         self._access.require(Scope(namespace=namespace))
         return await self._volumes.delete(namespace, volume_id, force=force)
 
     async def delete_claim(self, namespace: str, claim_id: str) -> int:
-        """Forget a sticky claim of that namespace; raises NotFound."""
+        """Delete a sticky claim of the namespace; raises NotFound."""
         self._access.require(Scope(namespace=namespace))
         return await self._volumes.delete_claim(namespace, claim_id)
 
@@ -49,17 +49,17 @@ class CsiVolumeOperations:
         self._access = access
 
     async def register(self, asked: tuple[CSIVolume, ...]) -> int:
-        """Store volumes that exist in their plugins' storage, or change what is known of them; the index."""
+        """Register or change volumes that exist at their storage providers; returns the index."""
         for volume in asked:
             self._access.require(Scope(namespace=volume.namespace))
         return await self._volumes.register(asked)
 
     async def deregister(self, namespace: str, volume_id: str, *, force: bool) -> int:
-        """Forget a volume that nobody uses, by force any; what is in it stays in the plugin's storage."""
+        """Deregister an unused volume, or by force any; its data stays at the storage provider."""
         self._access.require(Scope(namespace=namespace))
         return await self._volumes.deregister(namespace, volume_id, force=force)
 
     async def detach(self, namespace: str, volume_id: str, node_id: str) -> None:
-        """Make sure that no allocation on a node has the volume any more; raises Conflict while one has."""
+        """Ensure that no allocation on a node uses the volume; raises Conflict while one does."""
         self._access.require(Scope(namespace=namespace))
         self._volumes.detach(namespace, volume_id, node_id)

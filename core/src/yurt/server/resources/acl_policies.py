@@ -1,4 +1,4 @@
-"""Policies, roles, login methods and binding rules: checked, stored, deleted."""
+"""Policies, roles, login methods and binding rules: validation, storage, deletion."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ LONG_RULES: Final = 16 * 1024
 
 
 class AclPolicies:
-    """Operations on what rights are made of; each raises Invalid, NotFound or Conflict."""
+    """Operations on policies, roles, methods and rules; each raises Invalid, NotFound or Conflict."""
 
     def __init__(self, replica: Replica, config: ServerConfig) -> None:
         self._replica = replica
         self._config = config
 
     async def put_policy(self, policy: ACLPolicy) -> int:
-        """Store a policy; the index of the change."""
+        """Store a policy; returns the index."""
         if len(policy.rules) > LONG_RULES:
             await self._replica.env.in_thread(check_policy, policy)
         else:
@@ -48,11 +48,11 @@ class AclPolicies:
         return (await self._replica.propose(UpsertACLPolicies(policies=(_clean(policy),)))).index
 
     async def delete_policy(self, name: str) -> int:
-        """Delete a policy; who names it has its rights no more."""
+        """Delete a policy; tokens and roles that name it lose its rights."""
         return (await self._replica.propose(DeleteACLPolicies(names=(name,)))).index
 
     async def put_role(self, role: ACLRole) -> tuple[ACLRole, int]:
-        """Store a role, a new one when it has no id."""
+        """Store a role; one without an id is new."""
         check_role(role)
         made = replace(_clean(role), id=role.id or self._replica.env.uuid())
         command = UpdateACLRole(role=made) if role.id else CreateACLRole(role=made)
@@ -64,7 +64,7 @@ class AclPolicies:
         return (await self._replica.propose(DeleteACLRoles(role_ids=(role_id,)))).index
 
     async def put_auth_method(self, method: ACLAuthMethod) -> tuple[ACLAuthMethod, int]:
-        """Store a login method; what it leaves out is taken from the stored one."""
+        """Store a login method; missing fields come from the stored one."""
         limits = self._config.acl
         least, most = seconds(limits.token_min_expiration_ttl_s), seconds(limits.token_max_expiration_ttl_s)
 
@@ -83,7 +83,7 @@ class AclPolicies:
         return (await self._replica.propose(DeleteACLAuthMethods(names=(name,)))).index
 
     async def put_binding_rule(self, rule: ACLBindingRule) -> tuple[ACLBindingRule, int]:
-        """Store a binding rule, a new one when it has no id; what it leaves out is taken from the stored one."""
+        """Store a binding rule; one without an id is new, missing fields come from the stored one."""
         made = replace(_clean(rule), id=rule.id or self._replica.env.uuid())
 
         async def decision(state: Snapshot) -> AnyCommand:
@@ -104,12 +104,12 @@ class AclPolicies:
 
 
 def _clean(row: T) -> T:
-    """Indexes are the log's matter."""
+    """Indexes are set by the log."""
     return replace(row, create_index=0, modify_index=0)
 
 
 def _merged(method: ACLAuthMethod, known: ACLAuthMethod | None) -> ACLAuthMethod:
-    """The method with the stored one's fields where it leaves them out: all but `default`, and `config` as a whole."""
+    """The method with missing fields from the stored one: all but `default`, and `config` as a whole."""
     if known is None:
         return replace(method, token_name_format=method.token_name_format or TOKEN_NAME_FORMAT)
     return replace(
@@ -123,7 +123,7 @@ def _merged(method: ACLAuthMethod, known: ACLAuthMethod | None) -> ACLAuthMethod
 
 
 def _with_secrets(config: ACLAuthMethodConfig, known: ACLAuthMethodConfig | None) -> ACLAuthMethodConfig:
-    """The configuration with the stored secrets where it was sent back as it was shown."""
+    """The configuration with the stored secrets in place of masked ones."""
     if known is None:
         return config
     if config.oidc_client_secret == REDACTED:

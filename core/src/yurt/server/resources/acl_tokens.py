@@ -1,4 +1,4 @@
-"""Tokens: made, changed, revoked, exchanged, and forgotten when their time is over.
+"""Tokens: created, changed, revoked, exchanged, and collected after their expiry.
 
 The secret of a token is in memory while a request makes it, and nowhere afterwards.
 """
@@ -42,7 +42,7 @@ _NONCE: Final = b"one-time-key"
 
 
 class MadeToken(NamedTuple):
-    """A token as it is stored, and its secret, which nobody else will see again."""
+    """A stored token and its secret, which is shown only once."""
 
     token: ACLToken
     secret: str
@@ -65,7 +65,7 @@ class AclTokens:
         self._config = config
 
     async def bootstrap(self, secret: str = "") -> MadeToken:
-        """The first management token; raises Conflict when there was one and no file allows another."""
+        """Create the first management token; raises Conflict when one existed and no file permits another."""
         if secret and not UUID.fullmatch(secret):
             raise Invalid("invalid acl token")
         secret = secret or self._replica.env.uuid()
@@ -82,7 +82,7 @@ class AclTokens:
         return MadeToken(committed.state.acl_tokens[token.accessor_id], secret, committed.index)
 
     async def create(self, token: ACLToken, secret: str = "") -> MadeToken:
-        """A new token, under ids that are given or made; raises Invalid or Conflict."""
+        """Create a token, with given or new ids; raises Invalid or Conflict."""
         limits = self._config.acl
         now = self._replica.env.now()
         lasts = UnixNano(now + token.expiration_ttl) if token.expiration_ttl > 0 else UnixNano(0)
@@ -102,18 +102,18 @@ class AclTokens:
         return MadeToken(committed.state.acl_tokens[token.accessor_id], secret, committed.index)
 
     async def update(self, token: ACLToken) -> MadeToken:
-        """Other rights for a token; raises Invalid."""
+        """Change a token's rights; raises Invalid."""
         token = replace(token, roles=_linked(self._replica.state, token.roles))
         check_token(token)
         committed = await self._replica.propose(UpdateACLToken(token=token))
         return MadeToken(committed.state.acl_tokens[token.accessor_id], "", committed.index)
 
     async def delete(self, accessor_id: str) -> int:
-        """Revoke a token; the index from which on it is worth nothing. Raises NotFound."""
+        """Revoke a token; returns the index at which it became invalid. Raises NotFound."""
         return (await self._replica.propose(DeleteACLTokens(accessor_ids=(accessor_id,)))).index
 
     async def make_one_time(self, token: ACLToken, secret: str) -> MadeOneTime:
-        """A one-time token for the holder of a token; raises PermissionDenied when it is gone."""
+        """Create a one-time token for the holder of a token; raises PermissionDenied when that was deleted."""
         once, now = self._replica.env.uuid(), self._replica.env.now()
         made = OneTimeToken(
             secret_hash=hash_of_secret(once),
@@ -125,7 +125,7 @@ class AclTokens:
         return MadeOneTime(committed.state.one_time_tokens[made.secret_hash], once, committed.index)
 
     async def exchange_one_time(self, once: str) -> MadeToken:
-        """The token behind a one-time token, which is used up; raises PermissionDenied."""
+        """The token of a one-time token, which is consumed; raises PermissionDenied."""
         secret_hash = hash_of_secret(once)
         known = self._replica.state.one_time_tokens.get(secret_hash)
         committed = await self._replica.propose(TakeOneTimeToken(secret_hash=secret_hash, now=self._replica.env.now()))
@@ -139,7 +139,7 @@ class AclTokens:
         return MadeToken(token, secret, committed.index)
 
     async def collect(self, *, age_s: float) -> int:
-        """Forget what expired of tokens that are older than `age_s`; how many commands that took."""
+        """Delete expired tokens older than `age_s` and related objects; returns the number of commands."""
         now, count = self._replica.env.now(), 0
         created_before = UnixNano(now - seconds(age_s))
         for command in tuple(expired(self._replica.state, now, created_before)):
@@ -151,7 +151,7 @@ class AclTokens:
 
 
 def _linked(state: Snapshot, links: tuple[ACLTokenRoleLink, ...]) -> tuple[ACLTokenRoleLink, ...]:
-    """The roles by id; those named otherwise are looked up. One that is not there is left to `apply`."""
+    """The roles by id; others are looked up by name. `apply` checks that they exist."""
     found = []
     for link in links:
         if link.id or not link.name:
@@ -165,7 +165,7 @@ def _linked(state: Snapshot, links: tuple[ACLTokenRoleLink, ...]) -> tuple[ACLTo
 
 
 def _reset_index(data_dir: str) -> int | None:
-    """The index that an operator has written to allow another bootstrap; None without one."""
+    """The index with which an operator permits another bootstrap; None without one."""
     if not data_dir:
         return None
     try:

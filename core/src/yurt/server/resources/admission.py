@@ -1,4 +1,4 @@
-"""What a job must meet before it is stored: its own rules, the cluster it is for, and its drivers' options."""
+"""Admission of a job: its own rules, the cluster it targets, and its drivers' options."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ NOBODYS: Final = Job()
 
 
 class Admission(NamedTuple):
-    """Problems that refuse a job, and warnings that do not."""
+    """Checks jobs: errors prevent a registration, warnings do not."""
 
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
 def admit(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
-    """All problems of a job at once; of one that is too large, only that."""
+    """All problems of a job; for one that exceeds the limits, only that."""
     too_large = bound_problems(job)
     return Admission(too_large) if too_large else _of_bounded(state, job, config)
 
 
 def _of_bounded(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
-    """All problems of a job whose lists are bounded."""
+    """All problems of a job within the limits."""
     errors, warnings = validate_job(job)
     offered = offered_providers(state, job)
     problems = [*errors, *provider_problems_of(job, offered), *_cluster_problems(state, job, config)]
@@ -58,7 +58,7 @@ def _of_bounded(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
 
 
 async def admitted(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
-    """The same as `admit`; a large job is looked at in a thread, so that others get the loop meanwhile."""
+    """`admit`, with large jobs checked in a thread so that the event loop stays responsive."""
     if is_costly(job):
         return await asyncio.to_thread(admit, state, job, config)
     return _of_bounded(state, job, config)
@@ -73,7 +73,7 @@ def offered_providers(state: Snapshot, job: Job) -> frozenset[str]:
 
 
 def provider_problems_of(job: Job, offered: frozenset[str]) -> Iterator[str]:
-    """Services whose provider neither Yurt nor a package on some node has."""
+    """Services whose provider is neither built in nor installed on a node."""
     known = offered | {DEFAULT_PROVIDER, NOMAD}
     if any(provider_of(service) not in known for _, service in _services(job)):
         for group in job.task_groups:
@@ -99,7 +99,7 @@ def _services(job: Job) -> Iterator[tuple[str, Service]]:
 
 
 def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """(errors, warnings) of a task's driver options; fine is what any known version of the driver takes."""
+    """(errors, warnings) of a task's driver options; valid if any known version of the driver accepts them."""
     known = tuple(state.schemas.values())
     stored = [row for row in known if row.driver == task.driver]
     if not stored:
@@ -113,7 +113,7 @@ def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple
 
 
 def inherited(job: Job, known: Job | None, keep: Kept) -> Job:
-    """The job with what it takes over from the known one: its descent, and the counts and resources to keep.
+    """The job with what it inherits from the known one: its parent, and the counts and resources to keep.
 
     Raises Invalid for a payload that is not the known one's.
     """
@@ -126,7 +126,7 @@ def inherited(job: Job, known: Job | None, keep: Kept) -> Job:
 
 
 def with_descent_of(job: Job, known: Job | None) -> Job:
-    """The job as a child of whom the known one is, or of nobody's: only a launch or a dispatch makes children.
+    """The job with the parent of the known one, or none: only launches and dispatches create children.
 
     Raises Invalid for a payload that is not the known one's.
     """
@@ -149,14 +149,14 @@ def _descent(job: Job) -> tuple[str, bool, str, bytes]:
 
 
 def with_counts_of(job: Job, known: Job) -> Job:
-    """The job with the counts that the known one's groups have now."""
+    """The job with the present counts of the known one's groups."""
     counts = {group.name: group.count for group in known.task_groups}
     groups = tuple(replace(group, count=counts.get(group.name, group.count)) for group in job.task_groups)
     return replace(job, task_groups=groups)
 
 
 def with_resources_of(job: Job, known: Job) -> Job:
-    """The job with the resources that the known one's tasks have now; groups and tasks go by their names."""
+    """The job with the present resources of the known one's tasks, matched by group and task name."""
     resources = {(group.name, task.name): task.resources for group in known.task_groups for task in group.tasks}
 
     def kept(group: TaskGroup) -> TaskGroup:

@@ -1,4 +1,4 @@
-"""Operations on allocations that servers carry out."""
+"""Operations on allocations that need no client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Allocs:
         self._replica = replica
 
     async def stop(self, alloc_id: str, *, no_shutdown_delay: bool = False, reschedule: bool = False) -> AllocStopped:
-        """Stop an allocation; a service one is replaced, a batch one only when `reschedule`."""
+        """Stop an allocation; a service one is replaced, a batch one only with `reschedule`."""
         mint = self._replica.mint()
         eval_id = mint.new_id()
 

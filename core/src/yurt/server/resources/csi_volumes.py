@@ -1,4 +1,4 @@
-"""CSI volumes: what may be registered, and when one is forgotten."""
+"""CSI volumes: registration, claims and deregistration."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class CsiVolumes:
         self._replica = replica
 
     async def register(self, asked: tuple[CSIVolume, ...]) -> int:
-        """Store volumes that exist in their plugins' storage, or change what is known of them; the index."""
+        """Register or change volumes that exist at their storage providers; returns the index."""
         if not asked:
             raise Invalid("missing volume definition")
         if len(asked) > VOLUMES_MAX:
@@ -39,11 +39,11 @@ class CsiVolumes:
         return (await self._replica.propose(command)).index
 
     async def deregister(self, namespace: str, volume_id: str, *, force: bool = False) -> int:
-        """Forget a volume that nobody uses, by force any; what is in it stays in the plugin's storage."""
+        """Deregister an unused volume, or by force any; its data stays at the storage provider."""
         return (await self._replica.propose(DeleteVolumes(keys=((namespace, volume_id),), is_forced=force))).index
 
     def detach(self, namespace: str, volume_id: str, node_id: str) -> None:
-        """Make sure that no allocation on a node has the volume any more; raises Conflict while one has.
+        """Ensure that no allocation on a node uses the volume; raises Conflict while one does.
 
         An allocation has its volumes until it has ended and they are unmounted, so there is nothing else to undo.
         """
@@ -56,7 +56,7 @@ class CsiVolumes:
             raise Conflict(f"volume in use: {volume_id}, on node {node_id} by allocations {', '.join(sorted(users))}")
 
     def claim(self, query: CSIClaimQuery) -> CSIClaimed:
-        """A volume for an allocation on its node, with all that the plugin is told.
+        """Claim a volume for an allocation on its node; returns what the plugin needs.
 
         Raises Unavailable while earlier allocations that are not over leave no room for it.
         """
@@ -105,20 +105,20 @@ class CsiVolumes:
 
 
 def _is_attached(state: Snapshot, plugin_id: str) -> bool:
-    """Whether the plugin's volumes are attached to a node before they can be mounted there."""
+    """Whether the plugin must attach its volumes to a node before they are mounted."""
     plugin = csi_plugin(state, plugin_id)
     infos = plugin.controllers.values() if plugin is not None else ()
     return any(info.controller_info is not None and info.controller_info.supports_attach_detach for info in infos)
 
 
 def _is_before(state: Snapshot, claim: Claim, alloc: Allocation) -> bool:
-    """Whether another allocation's claim is the older one: of two, the older never waits for the younger."""
+    """Whether another allocation's claim is older: of two, the older never waits for the younger."""
     other = state.allocs[claim.alloc_id]
     return (other.create_index, other.id) < (alloc.create_index, alloc.id)
 
 
 def check(volume: CSIVolume) -> None:
-    """Raises Invalid for a volume that cannot be registered."""
+    """Raises Invalid for an invalid volume."""
     problems = tuple(_problems(volume))
     if problems:
         raise Invalid("; ".join(problems))

@@ -1,4 +1,4 @@
-"""The loop that looks at deployments whose health changed or whose deadline has come."""
+"""Watches deployments whose health changed or whose deadline has passed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ THREAD_COUNT: Final = 500
 
 
 class DeploymentWatcher:
-    """Active deployments, and what of them was told to their jobs."""
+    """The active deployments, and their health at the last evaluation of their jobs."""
 
     def __init__(self, *, env: Env, writer: LogWriter) -> None:
         self._env = env
@@ -107,7 +107,7 @@ class DeploymentWatcher:
             self._touched.add(deployment_id)
 
     async def _decided(self, deployment: Deployment, seen: Seen) -> AnyCommand | None:
-        """What a deployment calls for; a large one is looked at beside the loop.
+        """The command for a deployment; a large one is decided in a thread.
 
         The command is based on the job: a roll-back must not undo what somebody has just stored. Health changes all the
         time, so the deployment's row is no basis; `apply` asks for its status.
@@ -139,7 +139,7 @@ class DeploymentWatcher:
         self._deadlines.pop(deployment.id, None)
 
     def _until_deadline(self) -> float | None:
-        """Seconds until a deadline comes; those that have come are looked at."""
+        """Seconds until the next deadline; overdue deployments are checked."""
         now = self._env.now()
         while self._heap and (self._heap[0][0] <= now or self._is_stale(self._heap[0])):
             entry = heapq.heappop(self._heap)
@@ -155,7 +155,7 @@ class DeploymentWatcher:
 
 
 def _has_other_health(before: Allocation | None, after: Allocation | None) -> bool:
-    """Whether the deployment of an allocation must be looked at: also one that was healthy may fail."""
+    """Whether an allocation's deployment must be checked: a healthy one may fail again."""
     if after is None or not after.deployment_id:
         return False
     if before is None:

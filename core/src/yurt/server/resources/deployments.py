@@ -1,4 +1,4 @@
-"""Operations on deployments: fail, pause, promote, health by hand."""
+"""Operations on deployments: fail, pause, promote, set health manually."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Deployments:
         self._replica = replica
 
     async def fail(self, deployment_id: str) -> DeploymentChanged:
-        """End a deployment as failed, with the roll-back that its groups ask for."""
+        """Fail a deployment, with the rollback that its groups require."""
         mint, eval_id, reverted = self._replica.mint(), self._replica.env.uuid(), None
 
         async def decision(state: Snapshot) -> SetDeploymentStatus:
@@ -47,7 +47,7 @@ class Deployments:
         return replace(changed, reverted_job_version=reverted)
 
     async def pause(self, deployment_id: str, *, pause: bool) -> DeploymentChanged:
-        """Pause a deployment or let it go on."""
+        """Pause or resume a deployment."""
         mint, eval_id = self._replica.mint(), self._replica.env.uuid()
         update = DeploymentUpdate(
             deployment_id=deployment_id,
@@ -65,7 +65,7 @@ class Deployments:
         return _changed(await self._replica.decide(decision), eval_id)
 
     async def promote(self, deployment_id: str, *, groups: tuple[str, ...] = ()) -> DeploymentChanged:
-        """Promote the canaries of some groups, or of all when none is named."""
+        """Promote the canaries of the named groups, or of all."""
         mint, eval_id = self._replica.mint(), self._replica.env.uuid()
 
         async def decision(state: Snapshot) -> PromoteDeployment:
@@ -80,7 +80,7 @@ class Deployments:
     async def set_alloc_health(
         self, deployment_id: str, *, healthy: tuple[str, ...] = (), unhealthy: tuple[str, ...] = ()
     ) -> DeploymentChanged:
-        """Decide by hand which allocations of a deployment are healthy."""
+        """Set the health of a deployment's allocations manually."""
         mint, eval_id = self._replica.mint(), self._replica.env.uuid()
 
         async def decision(state: Snapshot) -> SetDeploymentAllocHealth:
@@ -113,7 +113,7 @@ def _find_active(state: Snapshot, deployment_id: str, refusal: str) -> tuple[Dep
 
 
 def _basis(state: Snapshot, deployment: Deployment) -> tuple[Expectation, ...]:
-    """What a decision on a deployment relies on: its job, which a roll-back replaces. `apply` asks for its status."""
+    """The basis of a decision on a deployment: its job, which a rollback replaces. `apply` checks the status."""
     return (expectation(state, "jobs", (deployment.namespace, deployment.job_id)),)
 
 
@@ -123,7 +123,7 @@ def _evaluation(job: Job, deployment: Deployment, mint: Mint, eval_id: str) -> E
 
 
 def _changed(committed: Committed, eval_id: str) -> DeploymentChanged:
-    """What `apply` made of a command on a deployment, in the words of the API."""
+    """The result of a deployment command in the API's form."""
     is_evaluated = eval_id in committed.state.evals
     return DeploymentChanged(
         eval_id=eval_id if is_evaluated else "",

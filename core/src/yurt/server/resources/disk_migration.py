@@ -1,4 +1,4 @@
-"""Data of allocations between nodes (`ephemeral_disk { migrate }`): from where one ran to where its successor runs."""
+"""Migrates allocations' data (`ephemeral_disk { migrate }`) from a node to the replacement's node."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ WAIT_STEP_S: Final = 30.0
 
 
 class DiskMigration:
-    """Fetches what the predecessors of allocations left on their nodes."""
+    """Fetches the data of allocations' predecessors from their nodes."""
 
     def __init__(self, replica: Replica, find_node: FindNode) -> None:
         self._replica = replica
         self._find_node = find_node
 
     async def fetch(self, node_id: str, alloc_id: str) -> AsyncGenerator[bytes]:
-        """The data that the predecessor of an allocation left; raises NotFound or Unavailable when nobody has it."""
+        """The data of an allocation's predecessor; raises NotFound or Unavailable when it cannot be found."""
         alloc = self._replica.state.allocs.get(alloc_id)
         if alloc is None or not alloc.previous_allocation:
             raise NotFound(f"allocation {alloc_id} has no predecessor")
@@ -39,7 +39,7 @@ class DiskMigration:
                 yield piece
 
     async def _ended(self, alloc_id: str) -> Allocation:
-        """The allocation, once nothing of it runs any more."""
+        """The allocation once all its tasks have ended."""
         env = self._replica.env
         end = env.monotonic() + WAIT_LIMIT_S
         while env.monotonic() < end:

@@ -1,4 +1,4 @@
-"""The loop that looks at draining nodes whose jobs changed or whose deadline has come."""
+"""Watches draining nodes whose jobs changed or whose deadline has passed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ THREAD_COUNT: Final = 5_000
 
 
 class Drainer:
-    """Nodes that drain, with their deadlines."""
+    """The draining nodes with their deadlines."""
 
     def __init__(self, *, env: Env, writer: LogWriter) -> None:
         self._env = env
@@ -35,14 +35,14 @@ class Drainer:
         self._changed = asyncio.Event()
 
     def restore(self, state: Snapshot) -> None:
-        """Go on with every drain."""
+        """Resume every drain."""
         for node in state.nodes.values():
             if node.drain_strategy is not None:
                 self._deadlines[node.id] = node.drain_strategy.force_deadline
         self._changed.set()
 
     def observe(self, changes: Changes) -> None:
-        """Follow drains, and allocations while there is a drain."""
+        """Follow drains, and allocations during a drain."""
         for change in changes:
             if change.table == "nodes":
                 node = change.after
@@ -66,7 +66,7 @@ class Drainer:
             await wait_for(self._env, self._changed, self._until_deadline())
 
     async def _decided(self, node: Node) -> AnyCommand | None:
-        """What the node's drain calls for, based on the node; large jobs are looked at beside the loop."""
+        """The next command of the node's drain, based on the node; large jobs are decided in a thread."""
         state = self._writer.state
         decide = partial(drain, state, node, Mint(self._env.now(), self._env.uuid))
         jobs = {(alloc.namespace, alloc.job_id) for alloc in state.allocs.each_where("node", node.id)}
@@ -75,7 +75,7 @@ class Drainer:
         return None if command is None else replace(command, based_on=(expectation(state, "nodes", node.id),))
 
     async def _propose(self, command: AnyCommand) -> None:
-        """Store a step of a drain; when the node or what is on it changed meanwhile, that has it looked at again."""
+        """Store a step of a drain; a changed basis leads to another check."""
         with suppress(Conflict):
             await self._writer.propose(command)
 

@@ -1,4 +1,4 @@
-"""Dynamic host volumes: where they are made, registered and deleted, and what is refused.
+"""Dynamic host volumes: creation, registration and deletion on nodes.
 
 The volume is stored as pending before its node is asked, so nothing that a node makes is unknown here. It becomes
 ready when the node's registration names it.
@@ -39,7 +39,7 @@ class HostVolumes:
         self._find_node = find_node
 
     async def create(self, asked: HostVolume) -> tuple[HostVolume, int]:
-        """Have a node make a volume, or change the one with that id; the volume and the index at which it is stored."""
+        """Create a volume on a node, or change the one with this id; returns the volume and its index."""
         check(asked)
         if not asked.plugin_id:
             raise Invalid('missing plugin_id: name a plugin of the node, such as "mkdir"')
@@ -48,7 +48,7 @@ class HostVolumes:
         return await self._place(asked, is_registered=False)
 
     async def register(self, asked: HostVolume) -> tuple[HostVolume, int]:
-        """Take over a folder that is on a node; the volume and the index at which it is stored."""
+        """Register an existing folder of a node; returns the volume and its index."""
         check(asked)
         if not asked.node_id:
             raise Invalid("missing node_id: name the node that has the folder")
@@ -87,7 +87,7 @@ class HostVolumes:
             raise Conflict(f"volume {volume.id} was changed by somebody else at the same time; try again") from None
 
     async def _take_back(self, volume_id: str, before: HostVolume | None, stored: Committed) -> None:
-        """Undo what this request has stored, unless somebody has changed the volume since."""
+        """Undo what this request has stored, unless the volume was changed since."""
         basis = (expectation(stored.state, "host_volumes", volume_id),)
         with suppress(Conflict, NotFound):
             if before is None:
@@ -97,7 +97,7 @@ class HostVolumes:
                 await self._put(before, based_on=basis)
 
     async def _note_made(self, volume_id: str, made: HostVolumeMade) -> Committed:
-        """Store what the node says of a volume, in the volume as it is now; raises Conflict when it is gone."""
+        """Store the node's report on a volume in its present row; raises Conflict when the volume was deleted."""
 
         async def decision(state: Snapshot) -> PutHostVolume:
             stored = state.host_volumes.get(volume_id)
@@ -118,7 +118,7 @@ class HostVolumes:
         return known
 
     def _node(self, state: Snapshot, asked: HostVolume, known: HostVolume | None, *, needs_plugin: bool) -> Node:
-        """The node for a volume: the named one, or of those that can have it the one with the fewest."""
+        """The node for a volume: the named one, or the feasible one with the fewest volumes."""
         node_id = known.node_id if known is not None else asked.node_id
         if node_id:
             node = state.nodes.get(node_id)
@@ -149,7 +149,7 @@ class HostVolumes:
         return volume
 
     async def delete(self, namespace: str, volume_id: str, *, force: bool = False) -> int:
-        """Remove a volume that nobody uses, with what is in it; `force` forgets one whose node or plugin fails."""
+        """Delete an unused volume with its data; `force` ignores failures of its node or plugin."""
 
         async def closing(state: Snapshot) -> PutHostVolume:
             volume = self.find(state, namespace, volume_id)
@@ -173,7 +173,7 @@ class HostVolumes:
         return (await self._replica.propose(DeleteHostVolume(namespace=namespace, id=volume_id))).index
 
     async def delete_claim(self, namespace: str, claim_id: str) -> int:
-        """Forget a sticky claim; raises NotFound."""
+        """Delete a sticky claim; raises NotFound."""
         command = DeleteHostVolumeClaim(id=claim_id, namespace=namespace)
         return (await self._replica.propose(command)).index
 
@@ -185,7 +185,7 @@ def _check_unused(state: Snapshot, volume: HostVolume) -> None:
 
 
 def unfit(state: Snapshot, node: Node, volume: HostVolume, *, needs_plugin: bool) -> str:
-    """Why a node cannot have the volume, or nothing."""
+    """Why a node cannot have the volume, or empty."""
     if not is_ready(node):
         return "not ready and eligible"
     if volume.node_pool not in ("", "all", node.node_pool):
@@ -202,7 +202,7 @@ def unfit(state: Snapshot, node: Node, volume: HostVolume, *, needs_plugin: bool
 
 
 def check(volume: HostVolume) -> None:
-    """Raises Invalid for a volume that no node can make."""
+    """Raises Invalid for a volume that no node can create."""
     problems = []
     if not NAME.fullmatch(volume.name):
         problems.append(f'name "{volume.name[:64]}" must be of letters, digits, "_", "." and "-"')

@@ -71,7 +71,7 @@ class Jobs:
         keep: Kept = NOTHING_KEPT,
         warnings: tuple[str, ...] = (),
     ) -> JobRegistered:
-        """Store a job and have it scheduled; `keep` of the running one. Raises Invalid with every problem found."""
+        """Register a job and evaluate it; `keep` selects what stays. Raises Invalid with every problem."""
         if submission is not None and len(submission.source) > self._config.job_max_source_size:
             warnings = (*warnings, "the job's source is too large to be kept with it")
             submission = None
@@ -91,7 +91,7 @@ class Jobs:
         return _registered(await self._replica.decide(decision), job.key, evaluation, (*warnings, *advice))
 
     async def _admit(self, state: Snapshot, job: Job) -> tuple[str, ...]:
-        """The warnings of a job that may be stored; raises Invalid with all problems of one that may not."""
+        """The warnings of an admissible job; raises Invalid with all problems otherwise."""
         admission = await admitted(state, job, self._config)
         if admission.errors:
             raise Invalid(multi_error(admission.errors))
@@ -100,7 +100,7 @@ class Jobs:
     def _registration(
         self, state: Snapshot, job: Job, evaluation: Evaluation, submission: JobSubmission | None
     ) -> RegisterJob:
-        """The command that stores a job which was admitted on a state; it is based on what the admission read."""
+        """The command that registers a job admitted on a state, based on the rows that the admission read."""
         return RegisterJob(
             job=job,
             evaluation=evaluation,
@@ -114,7 +114,7 @@ class Jobs:
         )
 
     async def plan(self, job: Job, *, diff: bool) -> JobPlanned:
-        """What registering the job would do; nothing is changed.
+        """The plan for registering the job; changes nothing.
 
         One that only launches others places nothing by itself: its failures are those that a child would meet now.
         """
@@ -145,7 +145,7 @@ class Jobs:
         )
 
     async def _tried(self, state: Snapshot, job: Job, now: UnixNano) -> scheduler.Attempt:
-        """What registering a job would place on the state."""
+        """A dry run of the job's registration."""
         seed = int(self._replica.env.uuid().replace("-", ""), 16)
         attempt = partial(scheduler.dry_run, state, job, now=now, seed=seed, **self._limits)
         is_large = attempt_size(state, job) > THREAD_COUNT or is_costly(job)
@@ -160,7 +160,7 @@ class Jobs:
         eval_priority: int = 0,
         no_shutdown_delay: bool = False,
     ) -> JobRegistered:
-        """Stop a job, or delete it when `purge`; an unknown job only gets an evaluation."""
+        """Stop a job, or delete it with `purge`; an unknown job only gets an evaluation."""
         key, mint = (namespace, job_id), self._replica.mint()
         evaluation = asked_evaluation(key, status.TRIGGER_JOB_DEREGISTER, mint, priority=eval_priority)
         if no_shutdown_delay:
@@ -177,7 +177,7 @@ class Jobs:
         return _registered(await self._replica.propose(command), key, evaluation)
 
     async def evaluate(self, namespace: str, job_id: str, *, force_reschedule: bool = False) -> JobRegistered:
-        """Have a job scheduled again; `force_reschedule` replaces failed allocations at once."""
+        """Evaluate a job; `force_reschedule` replaces failed allocations at once."""
         key, mint = (namespace, job_id), self._replica.mint()
         evaluation = asked_evaluation(key, status.TRIGGER_JOB_REGISTER, mint)
         if force_reschedule:
@@ -189,7 +189,7 @@ class Jobs:
     async def revert(
         self, namespace: str, job_id: str, version: int, *, enforce_prior_version: int | None = None
     ) -> JobRegistered:
-        """Register an earlier version of a job again, as a new version."""
+        """Register an earlier version of a job as a new version."""
         key, mint = (namespace, job_id), self._replica.mint()
         evaluation = asked_evaluation(key, status.TRIGGER_JOB_REGISTER, mint)
         advice: tuple[str, ...] = ()
@@ -206,7 +206,7 @@ class Jobs:
         return _registered(await self._replica.decide(decision), key, evaluation, advice)
 
     async def set_stability(self, namespace: str, job_id: str, version: int, *, stable: bool) -> int:
-        """Mark a version as stable or not; the index of the change."""
+        """Set a version's stability; returns the index."""
         command = SetJobStability(namespace=namespace, job_id=job_id, version=version, stable=stable)
         return (await self._replica.propose(command)).index
 
@@ -219,7 +219,7 @@ class Jobs:
         group: str,
         enforce_index: int | None = None,
     ) -> JobRegistered:
-        """Change a group's count to the event's; without a count the event is only remembered."""
+        """Set a group's count from the event; an event without a count is only recorded."""
         key, mint = (namespace, job_id), self._replica.mint()
         evaluation = None
         if event.count is not None:
@@ -238,7 +238,7 @@ class Jobs:
         return _registered(await self._replica.propose(command), key, evaluation)
 
     async def dispatch(self, namespace: str, job_id: str, request: DispatchRequest = PLAIN_DISPATCH) -> JobDispatched:
-        """Make a child of a parameterized job; a known idempotency token gives the child that it made before."""
+        """Create a child of a parameterized job; a used idempotency token returns its child."""
         priority_max = self._config.job_max_priority
         if request.priority and not 1 <= request.priority <= priority_max:
             raise Invalid(f"Job priority must be between [1, {priority_max}]")
@@ -273,11 +273,11 @@ class Jobs:
         )
 
     async def force_periodic(self, namespace: str, job_id: str) -> JobRegistered:
-        """Launch a periodic job now, beside its schedule."""
+        """Launch a periodic job now, independently of its schedule."""
         return await self._launch((namespace, job_id), self._replica.env.now())
 
     async def launch(self, parent: Job, at: UnixNano) -> JobRegistered:
-        """The periodic job's child for the time `at` of its schedule.
+        """Launch the periodic job's child for the scheduled time `at`.
 
         `apply` makes none when it is there already, or may not overlap with a live one. Raises Conflict when the parent
         has changed: its new schedule has its own times.
@@ -299,19 +299,19 @@ class Jobs:
         return _registered(await self._replica.propose(command), child_key, evaluation)
 
     async def validate(self, job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """Everything that is wrong with the job, and what it should be warned of."""
+        """All errors and warnings of the job."""
         admission = await admitted(self._replica.state, job, self._config)
         return admission.errors, admission.warnings
 
     async def _mark(self, alloc_ids: Sequence[str], transition: DesiredTransition, mint: Mint) -> None:
-        """Store what is wanted of allocations, in commands of some each."""
+        """Store the desired status of allocations, in commands of limited size."""
         async for part in self._replica.turns.slices(alloc_ids, MARKED_TOGETHER):
             with suppress(NotFound):  # all of them were collected meanwhile
                 command = SetDesiredTransitions(transitions=dict.fromkeys(part, transition), now=mint.now)
                 await self._replica.propose(command)
 
     async def _allocs_of(self, key: JobKey, wanted: Callable[[Allocation], bool]) -> tuple[str, ...]:
-        """The ids of a job's allocations that are wanted; of a job that is gone, none."""
+        """The ids of a job's wanted allocations; none for a deleted job."""
         state, found = self._replica.state, list[str]()
         allocs = state.allocs.each_where("job", key) if key in state.jobs else iter(())
         async for part in self._replica.turns.slices(allocs):
@@ -320,14 +320,14 @@ class Jobs:
 
 
 async def _compared(known: Job | None, job: Job) -> JobDiff:
-    """What differs between two versions of a job."""
+    """The difference between two versions of a job."""
     if is_costly(job) or (known is not None and is_costly(known)):
         return await asyncio.to_thread(job_diff, known, job)
     return job_diff(known, job)
 
 
 def _may_be_rescheduled(alloc: Allocation) -> bool:
-    """The allocation has failed, and nothing replaces it yet or is about to."""
+    """Whether the allocation has failed without a replacement, present or planned."""
     return (
         alloc.client_status == status.CLIENT_FAILED
         and not alloc.next_allocation
@@ -338,7 +338,7 @@ def _may_be_rescheduled(alloc: Allocation) -> bool:
 def _registered(
     committed: Committed, key: JobKey, evaluation: Evaluation | None, warnings: tuple[str, ...] = ()
 ) -> JobRegistered:
-    """What `apply` made of a command on a job, in the words of the API."""
+    """The result of a job command in the API's form."""
     job = committed.state.jobs.get(key)
     stored = committed.state.evals.get(evaluation.id) if evaluation is not None else None
     return JobRegistered(
@@ -362,7 +362,7 @@ def _check_enforced_index(known: Job | None, enforced: int | None) -> None:
 
 
 def _version_to_revert_to(state: Snapshot, key: JobKey, version: int, enforce_prior_version: int | None) -> Job:
-    """The earlier version; raises NotFound, Conflict or Invalid."""
+    """The version to revert to; raises NotFound, Conflict or Invalid."""
     namespace, job_id = key
     job = state.jobs.get(key)
     if job is None:
@@ -378,7 +378,7 @@ def _version_to_revert_to(state: Snapshot, key: JobKey, version: int, enforce_pr
 
 
 def multi_error(errors: tuple[str, ...]) -> str:
-    """Problems as one text, in the form that clients of the API know."""
+    """Problems as one text, in the format known to the API's clients."""
     count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
     lines = "".join(f"\t* {error}\n" for error in errors)
     return f"{count} occurred:\n{lines}\n"

@@ -23,7 +23,7 @@ Check = Callable[[Snapshot], None]
 
 
 def _anybody(state: Snapshot) -> None:
-    """The servers themselves ask."""
+    """The actor for requests of the servers themselves."""
 
 
 class Nodes:
@@ -37,7 +37,7 @@ class Nodes:
         self._replica = replica
 
     async def set_eligibility(self, node_id: str, eligibility: str, *, check: Check = _anybody) -> NodeUpdated:
-        """Allow or forbid new allocations on a node; what becomes eligible is looked at by the jobs that it is for."""
+        """Allow or forbid new allocations on a node; making it eligible evaluates the jobs that it may run."""
         known = status.ELIGIBILITIES.get(eligibility)
         if known is None:
             raise Invalid(f'invalid scheduling eligibility "{eligibility}"')
@@ -54,7 +54,7 @@ class Nodes:
         return _updated(await self._replica.decide(decision), seed, node_id)
 
     async def evaluate(self, node_id: str, *, check: Check = _anybody) -> NodeUpdated:
-        """Have the jobs of a node scheduled again."""
+        """Evaluate the jobs of a node."""
         seed = self._replica.mint().seed()
 
         async def decision(state: Snapshot) -> EvaluateNode:
@@ -64,7 +64,7 @@ class Nodes:
         return _updated(await self._replica.decide(decision), seed, node_id)
 
     async def purge(self, node_id: str, *, check: Check = _anybody) -> NodeUpdated:
-        """Forget a node; its jobs are scheduled again."""
+        """Delete a node and evaluate its jobs."""
         seed = self._replica.mint().seed()
 
         async def decision(state: Snapshot) -> DeleteNodes:
@@ -106,14 +106,14 @@ class Nodes:
 
 
 def _basis(state: Snapshot, node_id: str) -> tuple[Expectation, ...]:
-    """The node's row as it is in a state that a command was decided on."""
+    """A node's row in the state that a command was decided on."""
     return (expectation(state, "nodes", node_id),)
 
 
 def _last_drain(
     node: Node, strategy: DrainStrategy | None, now: UnixNano, meta: Mapping[str, str]
 ) -> DrainMetadata | None:
-    """What the node will tell of its last drain."""
+    """The node's record of its last drain."""
     last = node.last_drain
     if strategy is not None:
         started = last.started_at if last is not None and node.drain_strategy is not None else now
@@ -129,7 +129,7 @@ def _drain_event(is_draining: bool, mint: Mint) -> NodeEvent:
 
 
 def _updated(committed: Committed, seed: EvalSeed, node_id: str) -> NodeUpdated:
-    """What `apply` made of a command on a node, in the words of the API."""
+    """The result of a node command in the API's form."""
     node, eval_ids = committed.state.nodes.get(node_id), triggered_ids(committed.state, seed)
     return NodeUpdated(
         node_modify_index=node.modify_index if node is not None else committed.index,

@@ -1,4 +1,4 @@
-"""Launches the children of periodic jobs at their times.
+"""Launches the children of periodic jobs on schedule.
 
 The next launch is not computed where a job becomes known, in the apply of a command or at the beginning of a term, but
 by the loop, some cron expressions in a turn: no number of jobs or expressions holds up anything else.
@@ -45,13 +45,13 @@ class PeriodicDispatcher:
         self._changed = asyncio.Event()
 
     def restore(self, state: Snapshot) -> None:
-        """Take in every periodic job; of the launches missed since the last recorded one, one is due at once."""
+        """Load every periodic job; if launches were missed since the last recorded one, one is due at once."""
         for job in state.jobs.where("periodic", "periodic"):
             self._unplanned[job.key] = None
         self._changed.set()
 
     def observe(self, changes: Changes) -> None:
-        """Follow jobs that come, change and go."""
+        """Follow added, changed and removed jobs."""
         for change in changes:
             if change.table != "jobs":
                 continue
@@ -106,7 +106,7 @@ class PeriodicDispatcher:
         self._changed.set()
 
     async def _plan_some(self) -> None:
-        """Plan jobs until a slice of expressions has been searched."""
+        """Schedule jobs until a slice of expressions has been searched."""
         lines = 0
         while self._unplanned and lines < LINES_A_SLICE:
             key = next(iter(self._unplanned))

@@ -1,4 +1,4 @@
-"""Copies of what the authoritative region decides for all regions: namespaces and node pools.
+"""Replicates namespaces and node pools from the authoritative region.
 
 The leader of every other region asks for all of them, waits for changes, and makes its own state the same: what is new
 or different is put, what is gone is deleted. What the region itself needs there is not deleted (a namespace with jobs,
@@ -31,7 +31,7 @@ BUILT_IN: Final = frozenset({"default", "all"})
 
 
 class Pulled(NamedTuple, Generic[T]):
-    """All that the authoritative region has, at an index of its own."""
+    """The authoritative region's objects, at its own index."""
 
     at: int
     rows: tuple[T, ...]
@@ -41,7 +41,7 @@ class AuthoritativeRegion(Protocol):
     """The authoritative region; calls raise Unavailable while it cannot be reached."""
 
     async def namespaces(self, *, min_index: int, wait_s: float) -> Pulled[Namespace]:
-        """All namespaces, once they changed after `min_index`, or the wait is over."""
+        """All namespaces, once they changed after `min_index`, or at the time limit."""
         ...
 
     async def node_pools(self, *, min_index: int, wait_s: float) -> Pulled[NodePool]:
@@ -50,14 +50,14 @@ class AuthoritativeRegion(Protocol):
 
 
 class Difference(NamedTuple, Generic[T]):
-    """What makes a copy equal: rows to put, and names to delete."""
+    """The changes that make a copy equal: rows to store, and names to delete."""
 
     put: tuple[T, ...]
     delete: tuple[str, ...]
 
 
 def difference(theirs: Iterable[T], ours: Mapping[str, T], *, fixed: frozenset[str]) -> Difference[T]:
-    """How `ours`, by name, become equal to `theirs`; indexes do not count, `fixed` names are left alone."""
+    """The changes from `ours` to `theirs`, by name; indexes are ignored, `fixed` names are not changed."""
     wanted = {row.name: replace(row, create_index=0, modify_index=0) for row in theirs if row.name not in fixed}
     have = {name: replace(row, create_index=0, modify_index=0) for name, row in ours.items() if name not in fixed}
     put = tuple(row for name, row in sorted(wanted.items()) if have.get(name) != row)
@@ -65,7 +65,7 @@ def difference(theirs: Iterable[T], ours: Mapping[str, T], *, fixed: frozenset[s
 
 
 class Replication:
-    """The copying of one region."""
+    """The replication into one region."""
 
     def __init__(self, replica: Replica, authority: AuthoritativeRegion, metrics: Metrics) -> None:
         self._replica = replica
@@ -73,7 +73,7 @@ class Replication:
         self._metrics = metrics
 
     async def run(self) -> None:
-        """Copy until cancelled."""
+        """Replicate until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._forever("namespaces", self._namespaces))
             group.create_task(self._forever("node pools", self._node_pools))
@@ -116,7 +116,7 @@ class Replication:
         return index
 
     async def _delete(self, names: tuple[str, ...], command: Callable[[str], Any]) -> list[str]:
-        """Delete what can be deleted; the names that could not."""
+        """Delete what can be deleted; returns the names that cannot."""
         kept = []
         for name in names:
             try:

@@ -20,7 +20,7 @@ from yurt.server.resources.variables import Variables
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Resources:
-    """One object for each resource."""
+    """The operations and duties, one object for each resource."""
 
     jobs: Jobs
     allocs: Allocs

@@ -1,4 +1,4 @@
-"""Service registrations: what clients tell of their allocations, and what operators take away."""
+"""Service registrations: clients' reports on their allocations, and deletions by operators."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Services:
         self._replica = replica
 
     async def register(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
-        """Store what runs on a node; the index at which it is stored."""
+        """Register services that run on a node; returns the index."""
         if node_id not in self._replica.state.nodes:
             raise NotFound("node not found")
         if len(services) > SERVICES_MAX:
@@ -29,10 +29,10 @@ class Services:
         return (await self._replica.propose(RegisterServices(services=services))).index
 
     async def deregister(self, node_id: str, ids: tuple[str, ...]) -> int:
-        """Forget what no longer runs on a node; ids of other nodes are left alone."""
+        """Deregister services that no longer run on a node; ids of other nodes are ignored."""
         return (await self._replica.propose(DeregisterServices(ids=ids, node_id=node_id))).index
 
     async def delete(self, namespace: str, name: str, service_id: str) -> int:
-        """Forget one instance of a service; raises NotFound."""
+        """Delete a service instance; raises NotFound."""
         command = DeregisterServices(ids=(service_id,), namespace=namespace, name=name)
         return (await self._replica.propose(command)).index

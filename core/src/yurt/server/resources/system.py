@@ -1,4 +1,4 @@
-"""Operations on the cluster as a whole: garbage collection and the scheduler's configuration."""
+"""Cluster-wide operations: garbage collection and configuration."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEPS_A_SLICE: Final = 500
 
 
 class System:
-    """Operations on the cluster as a whole."""
+    """Cluster-wide operations."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class System:
         self._acl_tokens = acl_tokens
 
     async def collect_garbage(self) -> int:
-        """Forget everything that is over, however young; how many commands that took."""
+        """Delete everything that has ended, regardless of age; returns the number of commands."""
         now = self._replica.env.now()
         count = await self._collect(Cutoffs(eval=now, batch_eval=now, job=now, node=now, deployment=now), now)
         count += await self._root_keys.collect()
@@ -52,14 +52,14 @@ class System:
         return count
 
     async def _release_rows(self) -> None:
-        """Let go of deleted rows also where they could still be asked for: in old events and in a dev agent's log."""
+        """Release deleted rows that old events and a dev agent's log still hold."""
         state = self._replica.state
         self._log.events.forget(state)
         if self._config.dev and not self._history.first:
             await self._log.command_log.trim(state.index, keep=0)
 
     async def run_garbage_collection(self) -> None:
-        """Forget what is over and old enough, each interval, until cancelled."""
+        """Delete objects that ended long enough ago, at each interval, until cancelled."""
         thresholds = self._config.gc
         while True:
             await self._replica.env.sleep(thresholds.interval_s)
@@ -77,7 +77,7 @@ class System:
     async def set_scheduler_config(
         self, configuration: SchedulerConfiguration, *, check_index: int | None = None
     ) -> int:
-        """Replace the scheduler's configuration; Conflict when its last change is not `check_index`."""
+        """Set the scheduler configuration; raises Conflict when its modify index is not `check_index`."""
         if configuration.scheduler_algorithm not in ("binpack", "spread"):
             raise Invalid(f'invalid scheduler algorithm "{configuration.scheduler_algorithm}": write binpack or spread')
         command = SetSchedulerConfiguration(configuration=configuration, check_index=check_index)
@@ -86,12 +86,12 @@ class System:
     async def set_autopilot_config(
         self, configuration: AutopilotConfiguration, *, check_index: int | None = None
     ) -> int:
-        """Replace how servers mind themselves; Conflict when its last change is not `check_index`."""
+        """Set the autopilot configuration; raises Conflict when its modify index is not `check_index`."""
         command = SetAutopilotConfiguration(configuration=configuration, check_index=check_index)
         return (await self._replica.propose(command)).index
 
     async def _collect(self, cutoffs: Cutoffs, now: UnixNano) -> int:
-        """Jobs first: what they leave behind goes when they are gone."""
+        """Collect jobs first: their remains are collectable only after them."""
         count = await self._forget(dead_jobs(self._replica.state, cutoffs, now), Garbage(cutoffs, now))
         count += await self._forget(collect(self._replica.state, cutoffs, now), Garbage(cutoffs, now))
         self._replica.state.release_changes()
@@ -99,7 +99,7 @@ class System:
         return count
 
     async def _forget(self, steps: Iterator[Step], garbage: Garbage) -> int:
-        """Delete what the steps find, a small batch as soon as it is found; how many commands that took."""
+        """Delete what the steps find, in small batches as they are found; returns the number of commands."""
         count = 0
         async for part in self._replica.turns.slices(steps, STEPS_A_SLICE):
             for found in part:

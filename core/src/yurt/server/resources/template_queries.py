@@ -1,4 +1,4 @@
-"""What templates of tasks ask of the cluster, for the node that runs them: services and variables, as they change.
+"""Queries of task templates for services and variables, answered as these change.
 
 A node asks for an allocation that it runs; anybody else is refused. Without ACLs every variable of every namespace may
 be read, as by anyone who reaches the API.
@@ -21,7 +21,7 @@ WAIT_MAX_S = 600.0
 
 
 class TemplateQueries:
-    """Answers to templates."""
+    """Answers templates' queries."""
 
     def __init__(self, replica: Replica, variables: Variables) -> None:
         self._replica = replica
@@ -76,7 +76,7 @@ def _watched(query: TemplateQuery) -> tuple[str, WatchKey]:
 
 
 def _index(state: Snapshot, table: str, asked: int) -> int:
-    """A state that was restored to an earlier index is new too."""
+    """The index for comparison: a state restored to an earlier index counts as new."""
     index = max(state.table(table).index, 1)
     return index if asked <= state.index else asked + 1
 

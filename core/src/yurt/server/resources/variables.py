@@ -1,4 +1,4 @@
-"""Variables: written sealed, opened to answer, and locked by those who ask for it.
+"""Variables: stored encrypted, decrypted for answers, and locked on request.
 
 A refusal because of another version or another's lock is a `VariableConflict`, which carries the variable as it is.
 """
@@ -42,7 +42,7 @@ DELAY_DEFAULT = seconds(15)
 
 
 class VariableConflict(Conflict):
-    """The variable is not what the caller takes it for; `held` is what it is at `index`, or None when there is none."""
+    """The variable differs from the caller's expectation; `held` is its value at `index`, or None without one."""
 
     def __init__(self, message: str, held: Variable | VariableMetadata | None, *, index: int) -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class VariableConflict(Conflict):
 
 
 def check_path(path: str) -> str:
-    """The path when it is one; raises Invalid."""
+    """The path if valid; raises Invalid."""
     if not path:
         raise Invalid("missing variable path")
     if not PATH.fullmatch(path):
@@ -65,7 +65,7 @@ def check_path(path: str) -> str:
 
 
 def check_items(items: Mapping[str, str]) -> None:
-    """Raises Invalid for items that are none, or too many."""
+    """Raises Invalid for invalid or too many items."""
     if not items:
         raise Invalid("variable missing required Items object")
     if any(not key for key in items):
@@ -76,7 +76,7 @@ def check_items(items: Mapping[str, str]) -> None:
 
 
 def metadata_of(variable: EncryptedVariable) -> VariableMetadata:
-    """A variable without its items; a lock's id is its holder's alone."""
+    """A variable without its items; a lock's id is shown to its holder only."""
     return VariableMetadata(
         namespace=variable.namespace,
         path=variable.path,
@@ -97,7 +97,7 @@ def _lock_view(lock: VariableLock | None, *, is_holder: bool) -> LockView | None
 
 
 def checked_lock(ttl: Duration | None, delay: Duration | None) -> VariableLock:
-    """A new lock without an id yet; raises Invalid."""
+    """A new lock, still without an id; raises Invalid."""
     lock = VariableLock(ttl=ttl or TTL_DEFAULT, lock_delay=DELAY_DEFAULT if delay is None else delay)
     if not TTL_MIN <= lock.ttl <= TTL_MAX:
         raise Invalid(f"a lock's TTL must be between 10s and 24h, not {format_duration(lock.ttl)}")
@@ -107,7 +107,7 @@ def checked_lock(ttl: Duration | None, delay: Duration | None) -> VariableLock:
 
 
 class Variables:
-    """Operations on variables, and the leader's clock for their locks."""
+    """Operations on variables, and the leader's timers of their locks."""
 
     def __init__(self, replica: Replica, leader: CurrentLeader, *, root_keys: RootKeys, keyring: Keyring) -> None:
         self._replica = replica
@@ -118,7 +118,7 @@ class Variables:
         self._changed = asyncio.Event()
 
     def open(self, variable: EncryptedVariable, *, is_holder: bool = False) -> Variable:
-        """A variable in the clear; raises Unavailable when its root key is not here."""
+        """A decrypted variable; raises Unavailable when its root key is missing here."""
         return Variable(
             namespace=variable.namespace,
             path=variable.path,
@@ -142,13 +142,13 @@ class Variables:
         return self._written(await self._committed(key, command), key, lock_id=lock_id)
 
     async def delete(self, namespace: str, path: str, *, check_index: int | None = None, lock_id: str = "") -> int:
-        """Forget a variable; the index at which it is gone. Raises Invalid or VariableConflict."""
+        """Delete a variable; returns the index. Raises Invalid or VariableConflict."""
         check_path(path)
         command = DeleteVariable(namespace=namespace, path=path, check_index=check_index, lock_id=lock_id)
         return (await self._committed((namespace, path), command)).index
 
     async def acquire(self, namespace: str, path: str, lock: VariableLock, items: Mapping[str, str]) -> Variable:
-        """Lock a variable, which is made when it is not there; the answer bears the lock's id."""
+        """Lock a variable, created if missing; the answer has the lock's id."""
         check_path(path)
         if items:
             check_items(items)
@@ -166,7 +166,7 @@ class Variables:
         return self._written(committed, key, lock_id=own.id)
 
     async def renew(self, namespace: str, path: str, lock_id: str) -> VariableMetadata:
-        """Give a lock its whole time again; raises NotFound or VariableConflict."""
+        """Renew a lock for its full duration; raises NotFound or VariableConflict."""
         key = (namespace, check_path(path))
         await self._leader.confirm()  # the leader's clock decides, and only one server has it
         state = self._replica.state
@@ -178,7 +178,7 @@ class Variables:
         return replace(metadata_of(known), lock=_lock_view(known.lock, is_holder=True))
 
     async def release(self, namespace: str, path: str, lock_id: str) -> Variable:
-        """End a lock; raises NotFound or VariableConflict."""
+        """Release a lock; raises NotFound or VariableConflict."""
         check_path(path)
         command = ReleaseVariableLock(namespace=namespace, path=path, lock_id=lock_id, now=self._replica.env.now())
         key = (namespace, path)
@@ -189,7 +189,7 @@ class Variables:
         return sealed(self._keyring, key.key_id, namespace=namespace, path=path, items=items)
 
     async def _committed(self, key: VariableKey, command: AnyCommand) -> Committed:
-        """What `apply` made of a command; a conflict tells the variable as it was at the command's position."""
+        """The result of a command; a conflict contains the variable at the command's position."""
         committed = await self._replica.writer.submit(command)
         if not isinstance(committed.result, Rejected):
             return committed
@@ -209,11 +209,11 @@ class Variables:
     # The leader's clock.
 
     def restore(self, state: Snapshot) -> None:
-        """Give every lock its whole time: the last leader's clock is not known."""
+        """Give every lock its full duration, since the last leader's timers are unknown."""
         self._locks.restore(state.variables.where("locked", "locked"), self._replica.env.now())
 
     def observe(self, changes: Changes) -> None:
-        """Follow locks that come and go."""
+        """Follow added and removed locks."""
         for change in changes:
             if change.table == "variables":
                 variable: EncryptedVariable = change.after or change.before
@@ -221,7 +221,7 @@ class Variables:
                 self._changed.set()
 
     async def run(self) -> None:
-        """End locks whose time is over, until cancelled."""
+        """Release expired locks, until cancelled."""
         env = self._replica.env
         while True:
             self._changed.clear()

@@ -1,1 +1,1 @@
-"""Evaluations on their way: queues, workers, the plan applier, replays."""
+"""The path of evaluations: queues, workers, the plan applier, replays."""

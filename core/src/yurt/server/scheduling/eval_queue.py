@@ -1,4 +1,4 @@
-"""The leader's evaluation queues, fed by what the log applies, with the timers and clean-up loops that they need."""
+"""The leader's evaluation queues, fed by applied commands, with their timers and clean-up loops."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ FAILED_FOLLOW_UP_SPREAD_S: Final = 300.0
 
 
 class Writer(Protocol):
-    """Who stores commands."""
+    """Stores commands."""
 
     async def propose(self, command: AnyCommand) -> object:
-        """Durable and applied when it returns."""
+        """Store a command; durable and applied on return."""
         ...
 
 
 class EvalQueue:
-    """Broker and blocked evaluations of one leadership term."""
+    """The broker and the blocked evaluations of one term."""
 
     def __init__(self, *, env: Env, writer: Writer, current: Callable[[], Snapshot], turns: Turns) -> None:
         self.broker = EvalBroker()
@@ -60,7 +60,7 @@ class EvalQueue:
         self._prune_marks: list[int] = []
 
     def restore(self, state: Snapshot) -> None:
-        """Take in every evaluation that is not over."""
+        """Load every evaluation that has not ended."""
         self._is_paused = state.scheduler_config.pause_eval_broker
         now = self._env.now()
         for evaluation in state.evals.where("status", status.EVAL_PENDING):
@@ -70,7 +70,7 @@ class EvalQueue:
         self._changed.set()
 
     def observe(self, changes: Changes, *, index: int) -> None:
-        """Follow what a command changed."""
+        """Follow the changes of a command."""
         now = self._env.now()
         freed: set[str] = set()
         limits: set[str] = set()
@@ -108,7 +108,7 @@ class EvalQueue:
         self._unblock_some(now)
 
     async def dequeue(self, queues: tuple[str, ...]) -> Delivery:
-        """The most urgent evaluation, as soon as there is one."""
+        """The evaluation of highest priority, once there is one."""
         async with self._ready:
             await self._ready.wait_for(lambda: not self._is_paused and self.broker.has_ready(queues))
             delivery = self.broker.dequeue(queues, now=self._env.now(), token=self._env.uuid())
@@ -117,7 +117,7 @@ class EvalQueue:
         return delivery
 
     async def dequeue_above(self, spare: int, queues: tuple[str, ...], *, timeout_s: float) -> Delivery | None:
-        """An evaluation when more than `spare` are ready, now or before the time is over."""
+        """An evaluation when more than `spare` are ready, now or within the time limit."""
         try:
             async with self._env.timeout(timeout_s), self._ready:
                 await self._ready.wait_for(lambda: not self._is_paused and self.broker.ready > spare)
@@ -126,7 +126,7 @@ class EvalQueue:
         return self.dequeue_now(queues)
 
     def dequeue_now(self, queues: tuple[str, ...]) -> Delivery | None:
-        """The most urgent evaluation if there is one: evaluations dequeued together are of different jobs."""
+        """The evaluation of highest priority, if any; those dequeued together belong to different jobs."""
         if self._is_paused:
             return None
         delivery = self.broker.dequeue(queues, now=self._env.now(), token=self._env.uuid())
@@ -134,19 +134,19 @@ class EvalQueue:
         return delivery
 
     def ack(self, delivery: Delivery) -> None:
-        """The worker is done."""
+        """Acknowledge an evaluation."""
         self.broker.ack(delivery.evaluation.id, delivery.token, now=self._env.now())
         self._changed.set()
         if self.broker.has_cancelable:
             self._reapable.set()
 
     def nack(self, delivery: Delivery) -> None:
-        """The worker failed."""
+        """Return an evaluation after a failure."""
         self.broker.nack(delivery.evaluation.id, delivery.token, now=self._env.now())
         self._changed.set()
 
     async def run_timer(self) -> None:
-        """Fire the broker's timers and wake workers; the only timer of the queues."""
+        """Fire the broker's timers and wake workers; the single timer of the queues."""
         while True:
             self._changed.clear()
             self.broker.advance(self._env.now())
@@ -157,7 +157,7 @@ class EvalQueue:
             await wait_for(self._env, self._changed, delay)
 
     async def run_reaper(self) -> None:
-        """Cancel superfluous evaluations when an ack makes some, and each 5 s at the latest."""
+        """Cancel superseded evaluations after acks, and at least every 5 s."""
         while True:
             await wait_for(self._env, self._reapable, REAP_INTERVAL_S)
             self._reapable.clear()
@@ -165,7 +165,7 @@ class EvalQueue:
                 await self._writer.propose(UpsertEvaluations(evaluations=canceled))
 
     async def run_failed_reaper(self) -> None:
-        """End evaluations that were delivered too often, and give each a follow-up."""
+        """Fail evaluations after too many deliveries, and create a follow-up for each."""
         while True:
             delivery = await self.dequeue((FAILED_QUEUE,))
             try:
@@ -176,7 +176,7 @@ class EvalQueue:
             self.ack(delivery)
 
     async def run_news(self) -> None:
-        """Unblock in slices what one look at the news has left."""
+        """Unblock the rest of large sets of evaluations in slices."""
         while True:
             await self._has_news.wait()
             await self._turns.next()
@@ -185,13 +185,13 @@ class EvalQueue:
                 self._has_news.clear()
 
     async def run_unblocker(self) -> None:
-        """Each 60 s try those again that met too many plan conflicts."""
+        """Every 60 s retry evaluations that ended after too many plan conflicts."""
         while True:
             await self._env.sleep(FAILED_UNBLOCK_S)
             self._enqueue(self.blocked.unblock_failed(), self._env.now())
 
     async def run_pruner(self) -> None:
-        """Forget unblocks older than 15 minutes, looking each 5."""
+        """Every 5 minutes drop unblock events older than 15 minutes."""
         while True:
             await self._env.sleep(PRUNE_S)
             self._prune_marks.append(self._current().index)
@@ -246,7 +246,7 @@ class EvalQueue:
             self.blocked.unblock_class(computed_class, index=index)
 
     def _unblock_some(self, now: UnixNano) -> None:
-        """Look at some of those whom news may unblock, which is all but where there are many; `run_news` goes on."""
+        """Check some of the evaluations that events may unblock; `run_news` continues with the rest."""
         if self.blocked.has_news:
             self._enqueue(self.blocked.take_unblocked(ASKED_TOGETHER), now)
             if self.blocked.has_news:
@@ -297,7 +297,7 @@ class EvalQueue:
 
 
 def gave_room(before: Allocation, after: Allocation | None) -> bool:
-    """The allocation no longer holds all that it held."""
+    """Whether an allocation freed resources."""
     if is_client_terminal(before):
         return False
     if after is None or is_client_terminal(after):
@@ -307,7 +307,7 @@ def gave_room(before: Allocation, after: Allocation | None) -> bool:
 
 
 def gained_capacity(before: Node | None, after: Node | None) -> bool:
-    """The node may take allocations that it could not take before.
+    """Whether a node gained capacity.
 
     Not all that a constraint may name is in the computed class: what is unique to a node is not.
     """
@@ -331,12 +331,12 @@ def gained_capacity(before: Node | None, after: Node | None) -> bool:
 
 
 def has_other_controllers(before: Node | None, after: Node | None) -> bool:
-    """CSI controllers came or changed; they serve volumes on all nodes."""
+    """Whether CSI controllers, which serve volumes on all nodes, were added or changed."""
     known = before.csi_controller_plugins if before is not None else {}
     return after is not None and bool(after.csi_controller_plugins) and after.csi_controller_plugins != known
 
 
 def uses_csi(alloc: Allocation) -> bool:
-    """The allocation has a volume that may be used on many nodes, if only by few at a time."""
+    """Whether an allocation uses a CSI volume that several nodes may use, though only few at a time."""
     group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
     return group is not None and bool(csi_requests(group))

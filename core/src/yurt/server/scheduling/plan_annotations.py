@@ -1,4 +1,4 @@
-"""What a planned change does to a job's allocations, written into the job's difference as `job plan` shows it."""
+"""Annotates a job difference with the effect on allocations, as `job plan` shows it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ UPDATE_NAMES: Final = {
 
 
 def annotated(diff: JobDiff, annotations: PlanAnnotations | None) -> JobDiff:
-    """The difference with the counts of each group's updates, and with what each changed task or count leads to."""
+    """The difference with the update counts of each group and the effect of each changed task or count."""
     wanted = annotations.desired_tg_updates if annotations is not None else {}
     return replace(diff, task_groups=tuple(_group(group, wanted.get(group.name)) for group in diff.task_groups))
 

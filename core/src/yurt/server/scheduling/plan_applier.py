@@ -1,4 +1,4 @@
-"""The plan applier: checks plans against the newest state and stores what of them still holds.
+"""The plan applier: checks plans against the newest state and stores what still fits.
 
 It is the only one to store plans. While some are being written it checks the next ones, against the state with the
 plans on their way laid over it: a plan is never checked against a state that lacks an earlier one (invariant B6). What
@@ -64,13 +64,13 @@ class _Submission(NamedTuple):
     answer: asyncio.Future[PlanResult]
 
     def accept(self, result: PlanResult) -> None:
-        """Tell whoever still waits."""
+        """Answer the waiting worker."""
         if not self.answer.done():
             self.answer.set_result(result)
 
 
 class _Checked(NamedTuple):
-    """A plan on its way into the log: what was accepted, its parts, and the future of its commands."""
+    """A checked plan: what was accepted, its parts, and the future of its commands."""
 
     result: PlanResult
     parts: tuple[Plan, ...]
@@ -80,7 +80,7 @@ class _Checked(NamedTuple):
 
 
 class _Landed(NamedTuple):
-    """A plan that `apply` has refused, before its answer."""
+    """A plan rejected by `apply`, before it is answered."""
 
     checked: _Checked
     submission: _Submission
@@ -88,7 +88,7 @@ class _Landed(NamedTuple):
 
 
 class PlanApplier:
-    """The plan queue and the loop that works it off."""
+    """The plan queue and the loop that processes it."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class PlanApplier:
         history: History | None = None,
         rejections: Rejections | None = None,
     ) -> None:
-        """`limits` is what the check is given besides the state: `limits`, or nothing.
+        """`limits` returns the limits for the check, or nothing.
 
         `history` keeps states for replays, where the log does not; `rejections` counts the nodes that refuse plans.
         """
@@ -122,11 +122,11 @@ class PlanApplier:
         return len(self._queue)
 
     async def submit(self, plan: Plan, outcome: Outcome) -> PlanResult:
-        """Store the plan; when all of it was accepted, the outcome of its evaluation is stored with it."""
+        """Store the plan; if all of it is accepted, the outcome of its evaluation is stored with it."""
         return await self.hand_in(plan, outcome)
 
     def hand_in(self, plan: Plan, outcome: Outcome) -> asyncio.Future[PlanResult]:
-        """As `submit`, for a caller that waits later."""
+        """As `submit`, without waiting."""
         if len(self._queue) >= QUEUE_LIMIT:
             raise Unavailable("too many plans wait to be applied")
         submission = _Submission(outcome, asyncio.get_running_loop().create_future())
@@ -137,7 +137,7 @@ class PlanApplier:
         return submission.answer
 
     def foreseen(self) -> Snapshot:
-        """The newest state with the plans on their way into the log laid over it."""
+        """The newest state including the plans in flight."""
         return self._writer.state if self._in_flight is None else self._in_flight.view(self._writer.state)
 
     async def run(self) -> None:
@@ -156,7 +156,7 @@ class PlanApplier:
                 refuse(answer, Unavailable("this server stopped leading"))
 
     async def _work_off(self, group: asyncio.TaskGroup) -> None:
-        """Check what has come, and let each plan find its own way into the log."""
+        """Check queued plans and start storing each."""
         turn = 0
         while len(self._queue) or self._unsettled:
             if self._unsettled:
@@ -180,7 +180,7 @@ class PlanApplier:
                 turn = 0
 
     async def _check(self, plan: Plan, outcome: Outcome) -> _Checked | PlanResult:
-        """Check a plan and hand what was accepted to the log; a result when nothing was."""
+        """Check a plan and propose the accepted part; returns a result when there is none."""
         state, view = self._writer.state, self.foreseen()
         started = self._env.monotonic()
         if size_of(plan) > THREAD_SIZE:
@@ -213,7 +213,7 @@ class PlanApplier:
         return _Checked(result, parts, written, staged)
 
     def _take_out(self, result: PlanResult, rejections: Rejections) -> None:
-        """Have nodes that refuse plan after plan take no more allocations; one that is left out now comes again."""
+        """Make nodes ineligible that repeatedly refuse plans; one skipped now is detected again."""
         now = self._env.now()
         for node_id, reason in result.rejected_nodes.items():
             state = self._writer.state
@@ -235,7 +235,7 @@ class PlanApplier:
             self._writer.enqueue((command,)).add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _land(self, checked: _Checked, submission: _Submission, written: asyncio.Future[tuple[Committed, ...]]) -> None:
-        """Answer for a plan that is stored, or never will be."""
+        """Answer a plan that is stored or has failed."""
         if self._in_flight is not None:
             self._in_flight.remove(checked.parts)
         self._landed.set()
@@ -251,7 +251,7 @@ class PlanApplier:
             self._arrived.set()
 
     async def _settle(self, landed: _Landed) -> None:
-        """Answer for a plan of which a part was refused; what was staged of it is dropped first."""
+        """Answer a partly rejected plan, after dropping its staged parts."""
         checked, answer, results = landed.checked, landed.submission.answer, landed.results
         if checked.staged:
             error = await outcome_of(self._writer.propose(DropStagedPlans(plan_id=checked.staged)))
@@ -271,7 +271,7 @@ class PlanApplier:
 def staged_commands(
     parts: Sequence[Plan], evaluations: tuple[Evaluation, ...], staged: str, *, checked_at: int = 0
 ) -> list[AnyCommand]:
-    """The commands of a plan that appears whole: all parts but the last one are staged under the id `staged`."""
+    """The commands of an atomic plan: all parts but the last are staged under the id `staged`."""
     first: list[AnyCommand] = [
         StagePlan(plan_id=staged, number=number, plan=part) for number, part in enumerate(parts[:-1])
     ]
@@ -287,7 +287,7 @@ def part_commands(
     *,
     checked_at: int = 0,
 ) -> list[AnyCommand]:
-    """The commands of a plan that may appear part after part. Each follows the one before, so that a prefix is applied.
+    """The commands of a plan that may be applied in parts. Each depends on the one before it.
 
     The first one brings the delayed evaluations that allocations of any part may refer to, each one the evaluations of
     the jobs that it preempts, and the last one the end of the plan's evaluation.
@@ -303,7 +303,7 @@ def part_commands(
 
 
 def _stored(result: PlanResult, results: Sequence[Committed]) -> PlanResult:
-    """The result of a plan whose commands were applied."""
+    """The result of an applied plan."""
     index = max((part.index for part in results if _is_applied(part)), default=0)
     return replace(result, alloc_index=index, refresh_index=0 if result.is_full else max(result.refresh_index, index))
 
@@ -313,7 +313,7 @@ def _is_applied(part: Committed) -> bool:
 
 
 def _partial(checked: _Checked, results: Sequence[Committed], reason: str) -> PlanResult:
-    """The result of a plan of which parts were stale: its worker looks again at the state that refused them."""
+    """The result of a plan with stale parts: its worker refreshes to the state that rejected them."""
     plan = checked.result.accepted
     whole = (plan,) if checked.staged else checked.parts
     outcomes = list(zip(whole, results, strict=True))
@@ -334,30 +334,30 @@ def _partial(checked: _Checked, results: Sequence[Committed], reason: str) -> Pl
 
 
 def _joined(plan: Plan, parts: Sequence[Plan]) -> Plan:
-    """One plan with what the parts do to allocations."""
+    """One plan with the changes of all parts."""
     fields = ("placements", "in_place", "attributes", "stops", "preemptions", "deployment_updates")
     return replace(plan, **{name: tuple(chain.from_iterable(getattr(part, name) for part in parts)) for name in fields})
 
 
 def refuse(answer: asyncio.Future[PlanResult], error: Exception) -> None:
-    """Tell whoever still waits."""
+    """Fail the waiting worker."""
     if not answer.done():
         answer.set_exception(error)
 
 
 def outcome_evaluations(outcome: Outcome) -> tuple[Evaluation, ...]:
-    """All that the end of an evaluation stores."""
+    """All evaluations stored with the end of an evaluation."""
     reblock = (outcome.reblock,) if outcome.reblock is not None else (outcome.evaluation,)
     return (*outcome.created, *reblock)
 
 
 def follow_ups(outcome: Outcome) -> tuple[Evaluation, ...]:
-    """Delayed evaluations that accepted parts of a plan may refer to already."""
+    """Delayed evaluations that accepted parts of a plan may already refer to."""
     return tuple(evaluation for evaluation in outcome.created if evaluation.wait_until)
 
 
 def preemption_evals(state: Snapshot, plan: Plan, *, mint: Mint) -> tuple[Evaluation, ...]:
-    """One evaluation for each job that lost an allocation to the plan."""
+    """One evaluation for each job with preempted allocations."""
     allocs = [alloc for stop in plan.preemptions if (alloc := state.allocs.get(stop.id)) is not None]
     jobs = [job for alloc in allocs if (job := state.jobs.get((alloc.namespace, alloc.job_id))) is not None]
     return evaluations_of(jobs, status.TRIGGER_PREEMPTION, mint)

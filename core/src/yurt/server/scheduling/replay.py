@@ -1,4 +1,4 @@
-"""Replays: an evaluation made again from the log, to show that the same state gives the same plan.
+"""Replays: repeat an evaluation from the log, to show that the same state gives the same plan.
 
 The state is rebuilt from a snapshot that is old enough and the commands after it. A dev agent stores no snapshots and
 forgets old commands, so it keeps a few of its recent states for this.
@@ -37,18 +37,18 @@ ATTEMPTS_KEPT: Final = 8
 
 
 class History:
-    """A few recent states."""
+    """Some recent states."""
 
     def __init__(self) -> None:
         self._states: deque[tuple[int, Snapshot]] = deque(maxlen=STATES_KEPT)
 
     def keep(self, state: Snapshot, *, batches: int) -> None:
-        """Remember a state, unless one of so few batches ago is there."""
+        """Retain a state, unless one within a few batches exists."""
         if not self._states or batches - self._states[-1][0] >= BATCHES_APART:
             self._states.append((batches, state))
 
     def forget(self, state: Snapshot) -> None:
-        """Let go of states that no evaluation of this one can be replayed from."""
+        """Release states from which no evaluation of this state can be replayed."""
         if not self._states:
             return
         needed = [record.state_index for row in state.evals.values() for record in row.attempts]
@@ -58,31 +58,31 @@ class History:
             self._states.popleft()
 
     def up_to(self, index: int) -> Snapshot | None:
-        """The newest of them that is not above an index."""
+        """The newest retained state at or below an index."""
         return next((state for _, state in reversed(self._states) if state.index <= index), None)
 
     @property
     def first(self) -> int:
-        """The index of the oldest; 0 when there is none."""
+        """The index of the oldest one; 0 without any."""
         return self._states[0][1].index if self._states else 0
 
 
 class _Wanted(NamedTuple):
-    """An attempt to make again, and those of other evaluations that went before it on the same state."""
+    """An attempt to repeat, and the evaluations before it on the same state."""
 
     record: AttemptRecord
     before: list[tuple[str, AttemptRecord]]
 
 
 class _Found(NamedTuple):
-    """What the log tells of an attempt."""
+    """What the log contains of an attempt."""
 
     states: dict[int, Snapshot]
     plans: list[tuple[int, Plan]]
 
 
 class Replays:
-    """Makes the recorded attempts of evaluations again."""
+    """Repeats the recorded attempts of evaluations."""
 
     def __init__(
         self, replica: Replica, command_log: CommandLog, *, history: History, limits: Mapping[str, LimitsOf]
@@ -93,7 +93,7 @@ class Replays:
         self._limits = limits
 
     async def replay(self, eval_id: str) -> Replay:
-        """Make an evaluation's attempts again and compare; raises NotFound, or Conflict when the log is too short."""
+        """Repeat an evaluation's attempts and compare; raises NotFound, or Conflict when the log is too short."""
         state = self._replica.state
         evaluation = state.evals.get(eval_id)
         if evaluation is None:
@@ -109,7 +109,7 @@ class Replays:
         )
 
     async def _base(self, index: int) -> Snapshot:
-        """A state not above the index."""
+        """A retained state at or below the index."""
         known = self._history.up_to(index)
         if known is not None:
             return known
@@ -119,7 +119,7 @@ class Replays:
         return Snapshot.empty()
 
     async def _read(self, base: Snapshot, evaluation: Evaluation, *, wanted: Sequence[_Wanted]) -> _Found:
-        """The states that the attempts were made on, and the plans of the log after the first of them."""
+        """The states of the attempts, and the plans in the log after the first of them."""
         indexes = {entry.record.state_index for entry in wanted}
         low, high = min(indexes), max(indexes)
         end = max(evaluation.modify_index, *(entry.record.ahead for entry in wanted))
@@ -141,7 +141,7 @@ class Replays:
         return _Found(states, plans)
 
     async def _commands(self, after: int, end: int) -> AsyncIterator[tuple[int, AnyCommand]]:
-        """Commands of the log in (after, end], with turns for others."""
+        """The log's commands in (after, end], yielding to other work."""
         async for entry in self._log.entries(after):
             for index, command in enumerate(entry.commands, entry.first_index):
                 if after < index <= end:
@@ -158,7 +158,7 @@ class Replays:
 
 
 def _before(state: Snapshot, record: AttemptRecord) -> list[tuple[str, AttemptRecord]]:
-    """The evaluations that were scheduled just before, the first one first."""
+    """The evaluations scheduled just before, in order."""
     from yurt.scheduler.replay import CHAIN_MAX
 
     found: list[tuple[str, AttemptRecord]] = []

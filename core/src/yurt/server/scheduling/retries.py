@@ -1,4 +1,4 @@
-"""Makes a worker's call to the leader again while it fails in a way that passes (`yurt.server.failures`)."""
+"""Retries a worker's calls to the leader after transient failures (`yurt.server.failures`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RETRY_LIMIT_S: Final = 60.0
 
 
 async def repeated(call: Callable[[], Awaitable[T]], env: Env, *, while_: Callable[[Exception], bool]) -> T:
-    """Make a worker's call again while it fails in a way that passes, with growing pauses and for a bounded time."""
+    """Retry a call after transient failures, with increasing pauses and for a bounded time."""
     pause_s, end_s = RETRY_FIRST_S, env.monotonic() + RETRY_LIMIT_S
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What schedules on this server, whoever leads: its workers, and replays of what they did."""
+"""Scheduling on this server, as leader or follower: its workers, and replays of their attempts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WORKER_RETRY_S: Final = 1.0
 
 
 class Scheduling:
-    """Makes workers, for the leader's queues here or elsewhere, and the queues of a term."""
+    """Creates workers, for the leader's queues here or elsewhere, and the queues of a term."""
 
     def __init__(
         self, replica: Replica, leader: CurrentLeader, command_log: CommandLog, *, config: ServerConfig,
@@ -42,11 +42,11 @@ class Scheduling:
         self._leader = leader
 
     def worker(self, work: Work) -> Worker:
-        """One that schedules on this server's state."""
+        """A worker on this server's state."""
         return Worker(work, self._replica, metrics=self.metrics, limits=self.limits)
 
     async def run_afar(self) -> None:
-        """Schedule what the leader has to spare, while this server follows; until cancelled."""
+        """Process evaluations delegated by the leader while this server follows; until cancelled."""
         env = self._replica.env
         worker = self.worker(FarWork(self._leader.peer, lambda: self._replica.state, env=env))
 

@@ -1,4 +1,4 @@
-"""Where workers get evaluations and leave what came of them: the leader's own queues, or the leader from afar.
+"""Sources of evaluations and receivers of results: the leader's own queues, or a remote leader.
 
 The leader hands evaluations to the workers of other servers only when more are ready than its own will soon take: what
 several workers plan side by side may have to be planned again. A delivery's token is good until it has its answer, its
@@ -44,7 +44,7 @@ POLL_S: Final = 0.5
 
 
 class View(NamedTuple):
-    """What an attempt looks at, and how a replay gets there."""
+    """The state for an attempt, and how a replay reconstructs it."""
 
     state: Snapshot
     ahead: int
@@ -52,7 +52,7 @@ class View(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What a worker made of a delivery: a plan, perhaps an empty one, and the end of the evaluation."""
+    """A worker's result for a delivery: a plan, possibly empty, and the end of the evaluation."""
 
     delivery: Delivery
     plan: Plan
@@ -60,22 +60,22 @@ class Made(NamedTuple):
 
 
 class Work(Protocol):
-    """What a worker works on."""
+    """A worker's source of evaluations."""
 
     async def take(self) -> list[Delivery]:
-        """Evaluations of different jobs, as soon as there are some."""
+        """Evaluations of different jobs, once there are some."""
         ...
 
     async def ack(self, *deliveries: Delivery) -> None:
-        """The ends of these evaluations are stored."""
+        """Acknowledge evaluations whose ends are stored."""
         ...
 
     async def nack(self, delivery: Delivery) -> None:
-        """The evaluation must be tried again."""
+        """Return an evaluation for a retry."""
         ...
 
     async def carry_out(self, made: Sequence[Made]) -> list[PlanReply | Exception]:
-        """Store each plan, side by side, with the evaluation's end when all of it is accepted; or why that failed."""
+        """Store the plans concurrently, each with its evaluation's end if accepted completely; returns results."""
         ...
 
     async def store(self, delivery: Delivery, evaluations: tuple[Evaluation, ...]) -> None:
@@ -83,7 +83,7 @@ class Work(Protocol):
         ...
 
     def view(self) -> View:
-        """What to look at."""
+        """The state for an attempt."""
         ...
 
 
@@ -91,12 +91,12 @@ _Answer = Awaitable[PlanResult | tuple[Committed, ...]] | Exception
 
 
 class LeaderWork:
-    """The queues of this server, while it leads."""
+    """This server's queues, while it leads."""
 
     def __init__(
         self, *, env: Env, queue: EvalQueue, applier: PlanApplier, writer: LogWriter, spare: int = BATCH
     ) -> None:
-        """When more evaluations than `spare` are ready, some are handed to other servers' workers."""
+        """When more evaluations than `spare` are ready, some are delegated to other servers' workers."""
         self._env = env
         self._queue = queue
         self._applier = applier
@@ -108,28 +108,28 @@ class LeaderWork:
         return self._batch(await self._queue.dequeue(QUEUES))
 
     async def take_spare(self, timeout_s: float) -> list[Delivery]:
-        """A batch for a worker elsewhere; nothing when no more are ready than this server's workers will soon take."""
+        """A batch for a worker elsewhere; empty when this server's workers will soon take all that are ready."""
         first = await self._queue.dequeue_above(self._spare, QUEUES, timeout_s=timeout_s)
         return self._batch(first) if first is not None else []
 
     async def ack(self, *deliveries: Delivery) -> None:
-        """The worker is done."""
+        """Acknowledge an evaluation."""
         for delivery in deliveries:
             self._queue.ack(delivery)
 
     async def nack(self, delivery: Delivery) -> None:
-        """The worker failed."""
+        """Return an evaluation after a failure."""
         self._queue.nack(delivery)
 
     async def submit(self, delivery: Delivery, plan: Plan, outcome: Outcome) -> PlanReply:
-        """Check and store a plan; raises Conflict for a delivery that is no longer the worker's."""
+        """Check and store a plan; raises Conflict when the worker no longer owns the delivery."""
         (reply,) = await self.carry_out((Made(delivery, plan, outcome),))
         if isinstance(reply, Exception):
             raise reply
         return reply
 
     async def store(self, delivery: Delivery, evaluations: tuple[Evaluation, ...]) -> None:
-        """Store the evaluation's end; raises Conflict for a delivery that is no longer the worker's."""
+        """Store the evaluation's end; raises Conflict when the worker no longer owns the delivery."""
         self._hold(delivery)
         try:
             await self._writer.propose(UpsertEvaluations(evaluations=evaluations))
@@ -137,7 +137,7 @@ class LeaderWork:
             self._let_go(delivery)
 
     async def carry_out(self, made: Sequence[Made]) -> list[PlanReply | Exception]:
-        """Check and store the plans; Conflict for a delivery that is no longer the worker's."""
+        """Check and store the plans; Conflict for a delivery that the worker no longer owns."""
         answers = [self._begin(one) for one in made]
         try:
             return [await _reply(answer) for answer in answers]
@@ -146,13 +146,13 @@ class LeaderWork:
                 self._let_go(one.delivery)
 
     def view(self) -> View:
-        """The newest state, with what is on its way laid over it."""
+        """The newest state including the plans in flight."""
         if self._applier.history is not None:
             self._applier.history.keep(self._writer.state, batches=self._writer.batches)
         return View(self._applier.foreseen(), self._writer.last_index)
 
     def _begin(self, made: Made) -> _Answer:
-        """Hand in what was made; the evaluation stays the worker's while that waits for others."""
+        """Submit a result; the evaluation stays with the worker while it waits for others."""
         delivery, plan, outcome = made
         try:
             self._hold(delivery)
@@ -171,7 +171,7 @@ class LeaderWork:
         self._queue.broker.resume_nack(delivery.evaluation.id, delivery.token, now=self._env.now())
 
     def _batch(self, first: Delivery) -> list[Delivery]:
-        """With the first evaluation the others that are ready."""
+        """A batch of ready evaluations around the first one."""
         batch = [first]
         count = evaluation_size(self._writer.state, first.evaluation)
         while len(batch) < BATCH and count < BATCH_COUNT:
@@ -184,7 +184,7 @@ class LeaderWork:
 
 
 class FarWork:
-    """The queues of the leader, seen from a server that follows; raises Unavailable while it cannot be reached.
+    """The leader's queues as seen from a follower; raises Unavailable while it is unreachable.
 
     What a worker has made is handed in again while nobody leads, as far as this server knows: a plan only where it was
     not carried out for certain, the answer to a delivery, which bears being given twice, over lost connections too.
@@ -196,11 +196,11 @@ class FarWork:
         self._env = env
 
     async def take(self) -> list[Delivery]:
-        """What the leader has to spare, perhaps nothing; returns in time. Raises Conflict for another scheduler."""
+        """Evaluations delegated by the leader, possibly none; returns in time. Raises Conflict for another version."""
         return list(await self._leader().take_work(timeout_s=POLL_S, scheduler=SCHEDULER_VERSION))
 
     async def ack(self, *deliveries: Delivery) -> None:
-        """The ends of these evaluations are stored; all are told, before one that could not be told raises."""
+        """Acknowledge evaluations whose ends are stored; tries all before it raises."""
         told = await asyncio.gather(*map(self._ack, deliveries), return_exceptions=True)
         for error in told:
             if error is not None:
@@ -213,7 +213,7 @@ class FarWork:
         await repeated(call, self._env, while_=is_passing)
 
     async def nack(self, delivery: Delivery) -> None:
-        """The evaluation must be tried again."""
+        """Return an evaluation for a retry."""
         await self._leader().finish_work(delivery, is_done=False)
 
     async def carry_out(self, made: Sequence[Made]) -> list[PlanReply | Exception]:
@@ -251,7 +251,7 @@ class FarWork:
 
 
 async def _reply(answer: _Answer) -> PlanReply | Exception:
-    """What became of a plan, or of the end of an evaluation without one."""
+    """The result of a plan, or of the end of an evaluation without one."""
     result = answer if isinstance(answer, Exception) else await outcome_of(answer)
     if isinstance(result, Exception):
         return result
@@ -262,14 +262,14 @@ async def _reply(answer: _Answer) -> PlanReply | Exception:
 
 
 def attempt_size(state: Snapshot, job: Job) -> int:
-    """How many allocations an attempt for a job looks at or places."""
+    """The number of allocations that an attempt for a job reads or places."""
     is_of_every_node = job.type in (status.JOB_SYSTEM, status.JOB_SYSBATCH)
     asked = sum([len(state.nodes) if is_of_every_node else group.count for group in job.task_groups])
     return max(0 if job.stop else asked, state.allocs.count_where("job", (job.namespace, job.id)))
 
 
 def evaluation_size(state: Snapshot, evaluation: Evaluation) -> int:
-    """The same for the job of an evaluation, which may be gone."""
+    """The same for the job of an evaluation; it may be deleted."""
     key = (evaluation.namespace, evaluation.job_id)
     job = state.jobs.get(key)
     return state.allocs.count_where("job", key) if job is None else attempt_size(state, job)

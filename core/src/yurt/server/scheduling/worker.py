@@ -1,4 +1,4 @@
-"""A scheduler worker: has evaluations scheduled on a snapshot, submits the plans, tries again on what was refused.
+"""A scheduler worker: schedules evaluations on a snapshot, submits plans, and retries refused parts.
 
 It takes some ready evaluations at once. The broker never hands out two of one job, so each is scheduled on
 the same snapshot with the plans of those before it laid over, and all plans are on their way into the log together:
@@ -49,7 +49,7 @@ THREAD_COUNT: Final = 500
 
 
 class _Tried(NamedTuple):
-    """A delivery with its first attempt, or why there is none, and when that began."""
+    """A delivery with its first attempt, or why there is none, and the start time."""
 
     delivery: Delivery
     first: scheduler.Attempt | Exception
@@ -57,7 +57,7 @@ class _Tried(NamedTuple):
 
 
 class Worker:
-    """One of the loops that schedule."""
+    """One scheduling loop."""
 
     def __init__(self, work: Work, replica: Replica, *, metrics: Metrics, limits: Mapping[str, LimitsOf]) -> None:
         self._work = work
@@ -69,14 +69,14 @@ class Worker:
         self._retrying = asyncio.Lock()
 
     async def run(self) -> None:
-        """Serve evaluations until cancelled; what schedules is loaded while there is nothing to do yet."""
+        """Process evaluations until cancelled; loads the scheduler while idle."""
         await self._load()
         await self._env.in_thread(self._replica.state.columns_maker())
         while True:
             await self._serve(await self._work.take())
 
     async def run_afar(self, may_take: Callable[[], Awaitable[None]]) -> None:
-        """Serve evaluations of another server until cancelled: whenever `may_take` returns, and it can be reached."""
+        """Process another server's evaluations until cancelled: whenever `may_take` returns and it is reachable."""
         pause_s = TAKE_RETRY_FIRST_S
         while True:
             await may_take()
@@ -101,7 +101,7 @@ class Worker:
             await self._env.in_thread(scheduler.load)
 
     async def _serve(self, batch: list[Delivery]) -> None:
-        """Schedule one after another, and let each finish by itself; returns when all have their answer."""
+        """Attempt each in turn, and let each finish independently; returns when all are answered."""
         unanswered = {delivery.evaluation.id: delivery for delivery in batch}
         index = max(delivery.evaluation.modify_index for delivery in batch)
         try:
@@ -116,7 +116,7 @@ class Worker:
     async def _start_all(
         self, group: asyncio.TaskGroup, batch: list[Delivery], *, unanswered: dict[str, Delivery]
     ) -> None:
-        """Make each one's first attempt on the plans of those before it, and submit some together."""
+        """Make each first attempt on top of the earlier plans, and submit some together."""
         view, seed = self._work.view(), self._seed()
         series = scheduler.Series(view.state, seed=seed, **self._limits)
         company: list[_Tried] = []
@@ -135,7 +135,7 @@ class Worker:
             await asyncio.sleep(0)
 
     async def _finish(self, company: Sequence[_Tried], unanswered: dict[str, Delivery]) -> None:
-        """From the first attempts to the answers; what was refused is tried again alone."""
+        """Finish deliveries from their first attempts; refused plans are retried separately."""
         refused: list[tuple[_Tried, PlanReply]] = []
         ended: list[_Tried] = []
         for tried, reply in await self._carried_out(company):
@@ -154,7 +154,7 @@ class Worker:
                 await self._end((tried,), unanswered)
 
     async def _carried_out(self, company: Sequence[_Tried]) -> list[tuple[_Tried, PlanReply | Exception]]:
-        """What became of each one's plan, where there is one."""
+        """The result of each plan, where there is one."""
         made = [
             Made(each.delivery, first.plan, first.outcome)
             for each in company
@@ -164,7 +164,7 @@ class Worker:
         return [(each, each.first if isinstance(each.first, Exception) else next(replies)) for each in company]
 
     async def _again(self, tried: _Tried, refused: PlanReply) -> None:
-        """Try again alone until the evaluation has its end."""
+        """Retry separately until the evaluation ends."""
         assert not isinstance(tried.first, Exception)
         async with self._retrying:
             await self._try_again(tried.delivery, tried.first, refused)
@@ -189,7 +189,7 @@ class Worker:
             log.debug("the leader does not hear of the end of some evaluations: %s", error)
 
     async def _nack(self, delivery: Delivery) -> None:
-        """Give an evaluation back, also when this worker is being stopped; the leader's timer does it otherwise."""
+        """Return an evaluation, also during cancellation; otherwise the leader's timer expires."""
         try:
             async with self._env.timeout(NACK_LIMIT_S):
                 await self._work.nack(delivery)
@@ -228,7 +228,7 @@ class Worker:
         return _recorded(made, records[-ATTEMPTS_KEPT:])
 
     def _record(self, view: View, seed: int, tries: int = 0) -> AttemptRecord:
-        """What an attempt is made from that begins now."""
+        """The record of the inputs of an attempt that starts now."""
         return AttemptRecord(
             seed=f"{seed:032x}",
             state_index=view.state.index,
@@ -253,7 +253,7 @@ class Worker:
 
 
 def _recorded(made: scheduler.Attempt, records: tuple[AttemptRecord, ...]) -> scheduler.Attempt:
-    """The attempt with what it was made from stored in its evaluation."""
+    """The attempt with its inputs recorded in its evaluation."""
     outcome = made.outcome
     ended = replace(outcome.evaluation, attempts=records)
     reblock = None if outcome.reblock is None else replace(outcome.reblock, attempts=records)

@@ -1,4 +1,4 @@
-"""What a caller may see of the state: a view for one request, and the rows of each kind in it."""
+"""What a caller may see of the state: a view per request, and the rows of each kind."""
 
 from yurt.server.views.rows import InNamespace, Listing, Rows, Stored
 from yurt.server.views.view import View

@@ -1,4 +1,4 @@
-"""What access control stores, as far as a caller may see it: management tokens all of it, others what is their own."""
+"""Access control objects that a caller may see: all for management tokens, otherwise the caller's own."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from yurt.structs.acl import (
 
 
 def is_management(access: Access) -> bool:
-    """Whether the caller may see all of it."""
+    """Whether the caller may see everything."""
     return access.narrowed(needs.MANAGEMENT).allows(ANYWHERE)
 
 
 def _for_own(access: Access) -> Access:
-    """The same caller where only management sees all, whatever the route needs: a kind adds what is the caller's."""
+    """The same caller, restricted regardless of the route's need: each kind adds the caller's own rows."""
     return access.narrowed(needs.each_row(needs.MANAGEMENT))
 
 
@@ -60,11 +60,11 @@ class RoleRows(Rows[str, ACLRole]):
         self._own = frozenset(link.id for link in own.roles) if own is not None else frozenset[str]()
 
     def named(self, name: str) -> ACLRole | None:
-        """The role of a name."""
+        """The role with a name."""
         return next(iter(self.where("name", name)), None)
 
     def name_of(self, role_id: str) -> str:
-        """The name of a role, whoever asks: a token shows the names of its roles; "" for one that is gone."""
+        """The name of a role, for any caller, since a token shows its roles' names; "" for a deleted one."""
         role = self._table.get(role_id)
         return "" if role is None else role.name
 
@@ -83,7 +83,7 @@ class PolicyRows(Rows[str, ACLPolicy]):
         self._own = frozenset(_own_names(state, access))
 
     def own(self) -> tuple[ACLPolicy, ...]:
-        """The policies that the caller's rights follow from, by name."""
+        """The policies from which the caller's rights derive, by name."""
         found = (self._table.get(name) for name in sorted(self._own))
         return tuple(policy for policy in found if policy is not None)
 
@@ -99,12 +99,12 @@ class AuthMethodRows(Rows[str, ACLAuthMethod]):
 
     @staticmethod
     def shown(row: ACLAuthMethod) -> ACLAuthMethod:
-        """A method as callers see it."""
+        """A method in the form for callers."""
         return without_method_secrets(row)
 
 
 class BindingRuleRows(Rows[str, ACLBindingRule]):
-    """Binding rules by id, for management alone."""
+    """Binding rules by id, for management tokens only."""
 
     __slots__ = ()
     name = "acl_binding_rules"

@@ -1,4 +1,4 @@
-"""What jobs run in and on: namespaces, node pools, nodes."""
+"""Namespaces, node pools and nodes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from yurt.structs.node import Node
 
 
 class NamespaceRows(Rows[str, Namespace]):
-    """Namespaces, each of which lies in itself."""
+    """Namespaces; the scope of each is itself."""
 
     __slots__ = ()
     name = "namespaces"
@@ -21,7 +21,7 @@ class NamespaceRows(Rows[str, Namespace]):
 
 
 class NodePoolRows(Rows[str, NodePool]):
-    """Node pools, each of which lies in itself."""
+    """Node pools; the scope of each is itself."""
 
     __slots__ = ()
     name = "node_pools"
@@ -40,5 +40,5 @@ class NodeRows(Rows[str, Node]):
 
     @staticmethod
     def scope_of(row: Node) -> Scope:
-        """The pool of the node, for needs that name one."""
+        """The node's pool, for needs that name one."""
         return Scope(node_pool=row.node_pool)

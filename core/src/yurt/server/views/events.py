@@ -1,4 +1,4 @@
-"""The changes that one reader of the event stream asked for and may see.
+"""The changes that a reader of the event stream requested and may see.
 
 What a topic needs of its reader is declared with the table (`yurt.state.schema.Topic`). Each topic that is asked for
 must be allowed in the namespace that is asked for, for `*` in each namespace that exists; else the subscription is
@@ -40,22 +40,22 @@ NEEDS: Final[Mapping[str, Need]] = {**_WITHOUT_TABLE, **_OF_TABLES}
 
 
 class Wanted(NamedTuple):
-    """What a reader asked for: (topic, key) pairs, and a namespace."""
+    """A reader's request: (topic, key) pairs, and a namespace."""
 
     topics: tuple[tuple[str, str], ...]
     namespace: str
 
     def keys_of(self, topic: str) -> frozenset[str] | None:
-        """The keys of a topic that the reader asked for, `*` for each; None for a topic that it did not ask for."""
+        """The requested keys of a topic, `*` for all; None for a topic that was not requested."""
         return frozenset(key for name, key in self.topics if name in (ALL, topic)) or None
 
     def takes(self, namespace: str) -> bool:
-        """Whether the reader asked for rows of a namespace; those of none are for readers of any."""
+        """Whether the reader requested rows of a namespace; rows without one are for readers of any."""
         return self.namespace == ALL or namespace in ("", self.namespace)
 
 
 class Told(NamedTuple):
-    """A change that a reader is told of."""
+    """A change for a reader."""
 
     topic: Topic[Any]
     type: str
@@ -67,10 +67,10 @@ class Told(NamedTuple):
 
 
 class Subscription:
-    """What a reader is told, from the buffer of one server."""
+    """The changes for one reader, from one server's buffer."""
 
     def __init__(self, events: EventBuffer, access: Access, wanted: Wanted, namespaces: tuple[str, ...]) -> None:
-        """`namespaces` are all that exist now. Raises PermissionDenied where a topic is not allowed."""
+        """`namespaces` are all that exist now. Raises PermissionDenied for a forbidden topic."""
         self._events = events
         self._access = access
         self._wanted = wanted
@@ -79,7 +79,7 @@ class Subscription:
         self.check()
 
     def check(self) -> None:
-        """Raises PermissionDenied unless every topic that was asked for is allowed."""
+        """Raises PermissionDenied unless every requested topic is permitted."""
         for name in dict.fromkeys(name for name, _ in self._wanted.topics):
             access = self._access.narrowed(NEEDS[name])
             if not access.sees_all:
@@ -89,7 +89,7 @@ class Subscription:
     async def told(
         self, from_index: int, turns: Turns, render: Callable[[Event, Told], T]
     ) -> AsyncGenerator[tuple[int, list[T]]]:
-        """What the commands from an index on changed for the reader, with the index of each, as `render` makes it.
+        """The reader's changes from an index on, with the index of each command, as `render` makes them.
 
         Raises Conflict when events are missing, and PermissionDenied once the reader may no longer subscribe.
         """
@@ -103,7 +103,7 @@ class Subscription:
                     yield event.index, found
 
     async def _of_event(self, event: Event, turns: Turns, render: Callable[[Event, Told], T]) -> list[T]:
-        """What one command changed for the reader; slices go on over the bounds of commands."""
+        """The reader's changes of one command; slices may span commands."""
         rows, found = SeenRows(event, self._wanted, self._access), list[T]()
         for change in event.changes:
             if self._looked_at >= CHANGES_A_SLICE:
@@ -117,14 +117,14 @@ class Subscription:
 
 
 class _Asked(NamedTuple):
-    """What a command's rows of one topic are held against."""
+    """The filter for a command's rows of one topic."""
 
     keys: frozenset[str]
     access: Access
 
 
 class SeenRows:
-    """The rows of one command; a topic is looked up once, and decided about once for all of its rows in one place."""
+    """The rows of one command; each topic is looked up once, and each scope decided once."""
 
     __slots__ = ("_access", "_by_topic", "_event", "_wanted")
 
@@ -135,7 +135,7 @@ class SeenRows:
         self._by_topic: dict[str, _Asked | None] = {}
 
     def told(self, change: Change) -> Told | None:
-        """The change as the reader is told of it; None where it did not ask for it or may not see it."""
+        """The change for the reader; None when it was not requested or is not visible."""
         table, is_deleted = TABLES[change.table], change.after is None
         topic, kind = table.topic, self._event.type
         if topic is None or kind is None or (is_deleted and not kind.tells_deletion):

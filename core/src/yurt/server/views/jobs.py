@@ -1,4 +1,4 @@
-"""Jobs and what is stored beside each of them."""
+"""Jobs and the tables beside them."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ class JobRows(InNamespace[JobKey, Job]):
     name = "jobs"
 
     def submission(self, key: VersionKey) -> JobSubmission | None:
-        """The text that a version was submitted as; it lies where its job does."""
+        """The source text of a version; its scope is its job's."""
         is_seen = self._access.sees_all or self._access.allows(Scope(namespace=key[0]))
         return self._state.job_submissions.get(key) if is_seen else None
 
     @property
     def submissions_index(self) -> int:
-        """When a text of a submission changed last."""
+        """When a source text changed last."""
         return self._state.job_submissions.index
 
     @staticmethod
     def watched_submission(key: VersionKey) -> WatchKey:
-        """What wakes a blocking query for the text of a version."""
+        """The watch keys of a version's source text."""
         return ("job_submissions", key)
 
 
 class JobVersionRows(InNamespace[VersionKey, Job]):
-    """The versions of jobs that are kept; indexed by `job`."""
+    """Retained versions of jobs; indexed by `job`."""
 
     __slots__ = ()
     name = "job_versions"
@@ -48,7 +48,7 @@ class JobVersionRows(InNamespace[VersionKey, Job]):
 
 
 class JobSummaryRows(InNamespace[JobKey, JobSummary]):
-    """How many allocations of each group are in which state."""
+    """The number of allocations by group and status."""
 
     __slots__ = ()
     name = "job_summaries"

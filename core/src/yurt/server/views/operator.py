@@ -1,4 +1,4 @@
-"""What operators set for the region, and the root keys."""
+"""Region-wide configuration, and root keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from yurt.structs.variable import RootKeyMeta
 
 
 class SchedulerConfigurationRows(Rows[str, SchedulerConfiguration]):
-    """The scheduler's configuration: one row, once somebody has set it."""
+    """The scheduler configuration: one row, once it was set."""
 
     __slots__ = ()
     name = "scheduler_config"
@@ -20,7 +20,7 @@ class SchedulerConfigurationRows(Rows[str, SchedulerConfiguration]):
 
 
 class AutopilotConfigurationRows(Rows[str, AutopilotConfiguration]):
-    """The configuration of autopilot: one row, once somebody has set it."""
+    """The autopilot configuration: one row, once it was set."""
 
     __slots__ = ()
     name = "autopilot_config"
@@ -32,11 +32,11 @@ class AutopilotConfigurationRows(Rows[str, AutopilotConfiguration]):
 
 
 class RootKeyRows(Rows[str, RootKeyMeta]):
-    """What is known of root keys; the keys themselves are in no state."""
+    """Metadata of root keys; the keys themselves are not in the state."""
 
     __slots__ = ()
     name = "root_keys"
 
     def oldest_first(self) -> list[RootKeyMeta]:
-        """All keys, in the order in which they were made."""
+        """All keys, in the order of their creation."""
         return sorted(self.all(), key=lambda key: (key.create_index, key.key_id))

@@ -18,7 +18,7 @@ from yurt.state.watch import WatchKey
 
 
 class Stored(Protocol):
-    """A row that knows when it changed last."""
+    """A row with a modify index."""
 
     @property
     def modify_index(self) -> int: ...
@@ -38,7 +38,7 @@ L = TypeVar("L")
 
 
 class Listing(Generic[L]):
-    """Rows to look through, and which of them are in the list."""
+    """Rows to iterate over, and a filter for the list."""
 
     __slots__ = ("is_wanted", "rows")
 
@@ -48,7 +48,7 @@ class Listing(Generic[L]):
         """None: all of them."""
 
     def where(self, also: Callable[[L], bool] | None) -> Listing[L]:
-        """Those for which another condition holds too; None is no condition."""
+        """The listing with another condition; None is no condition."""
         first = self.is_wanted
         if also is None:
             return self
@@ -57,16 +57,16 @@ class Listing(Generic[L]):
         return Listing(self.rows, lambda row: first(row) and also(row))
 
     def __iter__(self) -> Iterator[L]:
-        """The rows in the list, at once: for few."""
+        """The listed rows at once, for small listings."""
         return iter(self.among(self.rows))
 
     def among(self, rows: Iterable[L]) -> Iterable[L]:
-        """Which of these are in the list: for a slice of `rows`."""
+        """The listed rows among these, for a slice of `rows`."""
         return rows if self.is_wanted is None else filter(self.is_wanted, rows)
 
 
 class Rows(Generic[K, R]):
-    """Rows of one table, as one caller may see them."""
+    """Rows of one table that a caller may see."""
 
     __slots__ = ("_access", "_state", "_table")
 
@@ -80,17 +80,17 @@ class Rows(Generic[K, R]):
 
     @classmethod
     def watched(cls, key: K | None = None) -> WatchKey:
-        """What wakes a blocking query: a change of the row, or of any row."""
+        """The watch keys of a blocking query: of the row, or of any row."""
         return (cls.name,) if key is None else (cls.name, key)
 
     @classmethod
     def watched_where(cls, column: str, value: object) -> WatchKey:
-        """The same for the rows of one value of an index, for example of a job."""
+        """The watch keys for one index value, for example a job."""
         return (cls.name, column, value)
 
     @staticmethod
     def scope_of(row: R) -> Scope:
-        """Where a row lies; kinds that lie nowhere are seen by whoever passed the dispatcher."""
+        """The scope of a row; kinds without scopes are visible to every caller of the route."""
         return Scope()
 
     @property
@@ -99,38 +99,38 @@ class Rows(Generic[K, R]):
         return self._table.index
 
     def get(self, key: K) -> R | None:
-        """The row; None when it does not exist or is not for the caller."""
+        """The row; None when it does not exist or is not visible."""
         row = self._table.get(key)
         return row if row is None or self._sees(row) else None
 
     def __contains__(self, key: K) -> bool:
-        """Whether `get` finds it."""
+        """Whether `get` finds a row."""
         return self.get(key) is not None
 
     def index_of(self, key: K) -> int:
-        """When the row changed last; without it, when the table did."""
+        """When the row changed last; when the table did, if the row does not exist."""
         row = self.get(key)
         return self._table.index if row is None else row.modify_index
 
     def all(self) -> Listing[R]:
-        """Every row that the caller may see."""
+        """All visible rows."""
         return Listing(self._table.values(), self._seen)
 
     def count(self) -> int:
-        """How many rows there are; looks at each of them for a caller who may not see all."""
+        """The number of visible rows; checks each of them for a restricted caller."""
         return len(self._table) if self._access.sees_all else sum(1 for _ in self.all())
 
     def where(self, column: str, value: object) -> tuple[R, ...]:
-        """Those of one value of an index of the table, in the order of their keys: for few."""
+        """The visible rows with an index value, in key order; for small sets."""
         found = self._table.where(column, value)
         return found if self._access.sees_all else tuple(filter(self._sees, found))
 
     def each_where(self, column: str, value: object) -> Listing[R]:
-        """The same in no particular order: nothing is done for those not asked for."""
+        """The same, unordered and lazily read."""
         return Listing(self._table.each_where(column, value), self._seen)
 
     def count_where(self, column: str, value: object) -> int:
-        """How many of them the caller may see; looks at each of them for a caller who may not see all."""
+        """The number of visible rows with an index value; checks each of them for a restricted caller."""
         if self._access.sees_all:
             return self._table.count_where(column, value)
         return sum(1 for _ in self.each_where(column, value))
@@ -144,7 +144,7 @@ class Rows(Generic[K, R]):
 
 
 class InNamespace(Rows[K, N]):
-    """Rows that lie in a namespace."""
+    """Rows with a namespace."""
 
     __slots__ = ()
 
@@ -154,7 +154,7 @@ class InNamespace(Rows[K, N]):
         return Scope(namespace=row.namespace)
 
     def of_namespace(self, namespace: str) -> Listing[N]:
-        """The rows of a namespace; `*`: of every namespace that the caller may see."""
+        """The rows of a namespace; `*`: of every visible namespace."""
         if namespace == "*":
             return self.all()
         return self.all().where(lambda row: row.namespace == namespace)

@@ -1,4 +1,4 @@
-"""What scheduling a job brings forth: evaluations, allocations, deployments."""
+"""The results of scheduling: evaluations, allocations, deployments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class AllocationRows(InNamespace[str, Allocation]):
     name = "allocs"
 
     def count_of_job(self, key: JobKey) -> int:
-        """How many allocations a job has; they lie in its namespace, so one decision is enough for all."""
+        """A job's number of allocations; they share its namespace, so one decision suffices."""
         return self._table.count_where("job", key) if self._access.allows(Scope(namespace=key[0])) else 0
 
 
@@ -29,7 +29,7 @@ class EvaluationRows(InNamespace[str, Evaluation]):
     name = "evals"
 
     def why_it_stays(self, row: Evaluation) -> str:
-        """Why an evaluation may not be deleted; "" when it may."""
+        """Why an evaluation must not be deleted; "" when it may."""
         return why_evaluation_stays(self._state, row)
 
 

@@ -1,4 +1,4 @@
-"""What a search finds: the objects of each context, as far as the caller may list them."""
+"""Search results: the objects of each context that the caller may list."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NEEDS: Final[Mapping[str, Need]] = {
 
 
 class SearchView:
-    """The objects of all contexts as one caller may find them."""
+    """The objects of all contexts that one caller may find."""
 
     __slots__ = ("_access", "_state")
 
@@ -48,7 +48,7 @@ class SearchView:
         self._access = access
 
     def of_context(self, context: str) -> Listing[Entry]:
-        """The objects of a context; a context without a need of its own is for management."""
+        """The objects of a context; one without a need of its own is for management tokens."""
         access = self._access.narrowed(_NEEDS.get(context, needs.MANAGEMENT))
         if access.sees_all:
             return Listing(self._entries(context))
@@ -62,7 +62,7 @@ class SearchView:
 
 
 def _scope(context: str, entry: Entry) -> Scope:
-    """Where an object lies."""
+    """The scope of an object."""
     namespace, row_id, _ = entry
     match context:
         case "namespaces":

@@ -1,4 +1,4 @@
-"""Variables, sealed as they are stored."""
+"""Variables in encrypted form."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from yurt.structs.variable import EncryptedVariable
 
 
 class VariableRows(InNamespace[tuple[str, str], EncryptedVariable]):
-    """Variables by namespace and path; a policy may grant single paths of a namespace."""
+    """Variables by namespace and path; a policy may grant single paths."""
 
     __slots__ = ()
     name = "variables"

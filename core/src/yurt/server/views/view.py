@@ -1,4 +1,4 @@
-"""The state of one moment as one caller may see it."""
+"""The state at one index, restricted to what one caller may see."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class View:
-    """A snapshot bound to what a request may do. It gives rows by their kind and nothing else."""
+    """A snapshot bound to a request's rights. Gives access to rows by kind only."""
 
     __slots__ = ("_access", "_state")
 
@@ -26,9 +26,9 @@ class View:
         return self._state.index
 
     def narrowed(self, need: Need) -> View:
-        """The same state where one part of an answer needs something else than its route says."""
+        """The same state for a part of an answer with other needs than its route."""
         return View(self._state, self._access.narrowed(need))
 
     def of(self, kind: Callable[[Snapshot, Access], V]) -> V:
-        """The rows of a kind that the caller may see."""
+        """The visible rows of a kind."""
         return kind(self._state, self._access)

@@ -1,4 +1,4 @@
-"""Volumes of both types, with what follows from the allocations that use them and the nodes that run their plugins."""
+"""Volumes of both types, with data derived from their allocations and plugin nodes."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class HostVolumeRows(InNamespace[str, HostVolume]):
     name = "host_volumes"
 
     def listed(self, namespace: str) -> Listing[HostVolume]:
-        """Those of a namespace for the list of both types, whose need alone does not say which type it opens."""
+        """Those of a namespace in the list of both types, whose need does not say which type it permits."""
         return HostVolumeRows(self._state, self._access.narrowed(LIST_HOST_VOLUMES)).of_namespace(namespace)
 
     def allocations(self, volume: HostVolume) -> list[Allocation]:
-        """The allocations that use a volume; they lie in its namespace."""
+        """The allocations that use a volume, which share its namespace."""
         return list({alloc.id: alloc for alloc, _ in users(self._state, volume)}.values())
 
 
@@ -47,7 +47,7 @@ class HostVolumeClaimRows(InNamespace[str, TaskGroupHostVolumeClaim]):
 
 
 class CsiVolumeRows(InNamespace[tuple[str, str], CSIVolume]):
-    """CSI volumes by namespace and id, with their claims and plugins, which are not stored."""
+    """CSI volumes by namespace and id, with derived claims and plugins."""
 
     __slots__ = ("_claims",)
     name = "csi_volumes"
@@ -57,30 +57,30 @@ class CsiVolumeRows(InNamespace[tuple[str, str], CSIVolume]):
         self._claims: dict[str, dict[str, list[Claim]]] = {}
 
     def listed(self, namespace: str) -> Listing[CSIVolume]:
-        """Those of a namespace for the list of both types, whose need alone does not say which type it opens."""
+        """Those of a namespace in the list of both types, whose need does not say which type it permits."""
         return CsiVolumeRows(self._state, self._access.narrowed(LIST_CSI_VOLUMES)).of_namespace(namespace)
 
     def claims(self, volume: CSIVolume) -> list[Claim]:
-        """Who uses a volume; the claims of a namespace are worked out once."""
+        """The claims of a volume; computed once per namespace."""
         namespace = volume.namespace
         if namespace not in self._claims:
             self._claims[namespace] = claims(self._state, namespace)
         return self._claims[namespace].get(volume.id, [])
 
     def allocations(self, found: Sequence[Claim]) -> list[Allocation]:
-        """The allocations of claims, each once; they lie in the namespace of the volume."""
+        """The allocations of claims, each once, which share the volume's namespace."""
         return [self._state.allocs[alloc_id] for alloc_id in dict.fromkeys(claim.alloc_id for claim in found)]
 
     def plugins(self) -> Mapping[str, CSIPlugin]:
-        """All plugins by id; they lie in no namespace."""
+        """All plugins by id; they have no namespace."""
         return csi_plugins(self._state)
 
     def plugin(self, plugin_id: str) -> CSIPlugin | None:
-        """A plugin that a node or a job names."""
+        """A plugin that a node or a job refers to."""
         return csi_plugin(self._state, plugin_id)
 
     def plugin_allocations(self, plugin_id: str) -> list[Allocation]:
-        """The allocations that run a plugin, of the namespaces whose jobs the caller may read."""
+        """The allocations that run a plugin, in the namespaces whose jobs the caller may read."""
         access = self._access.narrowed(READ_JOB)
         return [
             alloc for alloc in plugin_allocs(self._state, plugin_id) if access.allows(Scope(namespace=alloc.namespace))
