@@ -1,4 +1,4 @@
-"""Calls into the driver from the event loop, one at a time, on a thread that the agent never waits for.
+"""Runs calls into the driver serially on a separate thread, for which the agent never waits at its end.
 
 A driver can hang for good when a GPU has failed. A call that takes too long is given up by who waits for it, and
 further calls are refused until it comes back; the thread is a daemon, so that the agent can end meanwhile. As with any
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Hanging(Exception):
-    """The driver does not come back from a call."""
+    """The driver does not return from a call."""
 
 
 class NvmlThread:
@@ -32,7 +32,7 @@ class NvmlThread:
         self._late: Future[Any] | None = None
 
     async def call(self, work: Callable[[], T]) -> T:
-        """Do it on the thread; raises Hanging when it takes too long, or when an earlier call still does."""
+        """Run a call on the thread; raises Hanging at the time limit, or while an earlier call hangs."""
         if self._late is not None and not self._late.done():
             raise Hanging(f"the driver has not come back from a call within {self._limit_s:g} s")
         if self._thread is None:
@@ -60,5 +60,5 @@ class NvmlThread:
                 future.set_result(result)
 
     def close(self) -> None:
-        """Let the thread end after the calls that wait."""
+        """End the thread after the queued calls."""
         self._work.put(None)

@@ -1,4 +1,4 @@
-"""The plugin: it looks at the GPUs, keeps what is known of them, and serves what the client asks.
+"""The device plugin for NVIDIA GPUs: polls them, caches the results, and serves the client.
 
 Two rhythms. A full look finds cards, instances and their facts (`fingerprint_period`); between two of them only the
 conditions of the known cards are asked (`health_period`), and an Xid error is looked at when it comes. A card that was
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class NvidiaDevices:
-    """NVIDIA GPUs of this machine."""
+    """The NVIDIA GPUs of this machine."""
 
     name = "nvidia"
 
@@ -63,7 +63,7 @@ class NvidiaDevices:
     # What there is.
 
     async def fingerprint(self) -> AsyncIterator[DeviceFingerprint]:
-        """The GPUs, and each change of what they are and how they fare."""
+        """The GPUs at once, and after each change, health included."""
         last: DeviceFingerprint | None = None
         while not self._is_closed:
             self._wake.clear()
@@ -74,7 +74,7 @@ class NvidiaDevices:
             await self._rest()
 
     async def _rest(self) -> None:
-        """Wait until it is time to look again."""
+        """Wait for the next poll."""
         try:
             async with asyncio.timeout(self._settings.health_s if self._cards else self._settings.fingerprint_s):
                 await self._wake.wait()
@@ -92,7 +92,7 @@ class NvidiaDevices:
         return self._offer()
 
     async def _look(self) -> None:
-        """Ask the driver, in full when it is time; raises NvmlProblem or Hanging."""
+        """Query the driver, completely when due; raises NvmlProblem or Hanging."""
         now_s = asyncio.get_running_loop().time()
         if self._nvml.is_open and now_s - self._looked_s < self._settings.fingerprint_s:
             self._conditions = {**self._missing(()), **await self._caller.call(self._nvml.conditions)}
@@ -109,19 +109,19 @@ class NvidiaDevices:
         self._conditions = {**self._missing(look.conditions), **look.conditions}
 
     async def _listen_to(self, look: GpuObservation) -> None:
-        """Hear the errors of these cards; those of a new one are heard by listening anew."""
+        """Subscribe to the errors of these cards; a new card requires a new subscription."""
         if self._watcher.is_listening and not {card.uuid for card in look.cards} <= self._cards.keys():
             await self._watcher.stop()
         if not self._watcher.is_listening and not self._is_closed:
             self._watcher.start()
 
     def _missing(self, found: Mapping[str, Condition] | tuple[()]) -> dict[str, Condition]:
-        """How cards fare that the driver does not list: as it said when it lost them, if it said so."""
+        """The condition of cards that the driver no longer lists: the reason it gave when it lost them, if any."""
         gone = [uuid for uuid in self._cards if uuid not in found]
         return {uuid: Condition(lost=self._lost(uuid) or NOT_LISTED) for uuid in gone}
 
     def _lost(self, uuid: str) -> str:
-        """Why a card did not answer when it was last looked at; empty when it did."""
+        """Why a card did not answer at the last poll; empty when it did."""
         known = self._conditions.get(uuid)
         return known.lost if known is not None else ""
 
@@ -144,7 +144,7 @@ class NvidiaDevices:
             )
 
     def _offer(self, everything: str = "", problem: NvmlProblem | None = None) -> DeviceFingerprint:
-        """What is offered now; `everything` is why nothing of it may be given to tasks."""
+        """The present offer; `everything` is why no device is available."""
         reasons = dict.fromkeys(self._cards, everything) if everything else self._reasons()
         options = self._settings.options
         modes = tuple(mode for mode in options.sharing if mode != MPS or self._mps.is_installed())
@@ -185,7 +185,7 @@ class NvidiaDevices:
         return found
 
     def _take_xid(self, xid: Xid) -> None:
-        """An error of a card: note it, and look at once."""
+        """Record an error of a card, and poll at once."""
         log.warning("GPU %s reports Xid %d", xid.uuid or "(unknown)", xid.number)
         if xid.uuid and self._rules.counts(xid.number):
             card = self._cards.get(xid.uuid)
@@ -200,7 +200,7 @@ class NvidiaDevices:
     # What tasks get.
 
     async def reserve(self, claim: DeviceClaim) -> Reservation:
-        """Variables, nodes and names for exactly these devices."""
+        """Variables, device nodes and CDI names for exactly these devices."""
         known = {device for card in self._cards.values() for device, _ in parts_of(card)}
         unknown = [device for device in claim.ids if device not in known]
         if unknown:
@@ -214,7 +214,7 @@ class NvidiaDevices:
         return found
 
     async def _share(self, devices: ClaimedDevices, claim: DeviceClaim) -> Reservation:
-        """What comes with a share of a card."""
+        """The additions for a share of a card."""
         total_mb = devices.memory_mb * len(devices.ids)
         told = Reservation(env={"YURT_GPU_MEMORY_MB": str(total_mb)} if total_mb else {})
         if devices.share != MPS:
@@ -225,7 +225,7 @@ class NvidiaDevices:
         return joined(told, limits(devices, self._mps.pipe_folder(devices.ids[0])))
 
     async def held(self, claims: Sequence[DeviceClaim]) -> None:
-        """Run the MPS daemons of the cards that are shared in that way, and no others."""
+        """Run MPS daemons for exactly the cards shared by MPS."""
         shared = {
             device for claim in claims for devices in claim.devices if devices.share == MPS for device in devices.ids
         }
@@ -234,7 +234,7 @@ class NvidiaDevices:
     # How much is used.
 
     async def stats(self) -> Mapping[str, DeviceUse]:
-        """Use of every device."""
+        """Usage of every device."""
         devices = [device for card in self._cards.values() for device, _ in parts_of(card)]
 
         def measure() -> dict[str, CardUse]:
@@ -251,7 +251,7 @@ class NvidiaDevices:
         return {device: device_use(use, now) for device, use in uses.items()}
 
     async def close(self) -> None:
-        """Let the driver go; daemons of a development run end with it."""
+        """Close the driver's library; the daemons of a dev agent end too."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -272,7 +272,7 @@ def is_lost(look: GpuObservation, uuid: str) -> bool:
 
 
 def wall_clock() -> UnixNano:
-    """The system's clock, where the agent gives none."""
+    """The system's clock; the default where the agent provides none."""
     return UnixNano(round(datetime.now(UTC).timestamp() * NANOSECONDS))
 
 

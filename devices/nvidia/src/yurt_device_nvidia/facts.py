@@ -1,4 +1,4 @@
-"""What is known of GPUs, as values: what they are, where they sit, how they fare. Sizes in MiB unless named."""
+"""Facts about GPUs as values: identity, topology, condition. Sizes in MiB unless named."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ MIB = 1024 * 1024
 
 
 class NvLink(Value):
-    """An NVLink that is up: the place on the bus of what it leads to, a GPU (`gpu`) or an NVSwitch (`switch`)."""
+    """An active NVLink: the bus address of the other end, a GPU (`gpu`) or an NVSwitch (`switch`)."""
 
     to: str
     kind: str
 
 
 class MigFacts(Value):
-    """A MIG instance: `profile` as NVIDIA writes it (1g.10gb), the numbers of its GPU and compute instance."""
+    """A MIG instance: `profile` in NVIDIA's notation (1g.10gb), the numbers of its GPU and compute instance."""
 
     uuid: str
     name: str
@@ -29,7 +29,7 @@ class MigFacts(Value):
 
 
 class CardFacts(Value):
-    """A GPU; None where its driver does not answer. `ancestors` says how each other GPU is reached (PIX ... SYS)."""
+    """A GPU; None where the driver gives no answer. `ancestors` is the path to each other GPU (PIX ... SYS)."""
 
     uuid: str
     name: str
@@ -59,19 +59,19 @@ class CardFacts(Value):
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """The ids that it is offered by: its own, or those of its instances when it is split."""
+        """The ids it is offered under: its own, or its instances' when it is split."""
         return tuple(each.uuid for each in self.migs) if self.mig else (self.uuid,)
 
 
 class SystemFacts(Value):
-    """The machine: versions of the driver and of the newest CUDA that it serves."""
+    """The machine: versions of the driver and of the newest CUDA it supports."""
 
     driver_version: str = ""
     cuda_version: str = ""
 
 
 class Condition(Value):
-    """How a GPU fares now; `lost` says why it does not answer."""
+    """A GPU's present condition; `lost` is why it does not answer."""
 
     lost: str = ""
     uncorrected_errors: int = 0
@@ -80,14 +80,14 @@ class Condition(Value):
 
 
 class ProcessUse(Value):
-    """A process on a GPU and its memory, bytes."""
+    """A process on a GPU and its memory in bytes."""
 
     pid: int
     memory_bytes: int
 
 
 class CardUse(Value):
-    """Use of a GPU or a MIG instance now; None where the driver does not tell."""
+    """Present usage of a GPU or a MIG instance; None where the driver does not report it."""
 
     memory_used_mb: int
     memory_total_mb: int
@@ -106,7 +106,7 @@ class CardUse(Value):
 
 
 class GpuObservation(Value):
-    """All GPUs at one moment, with the conditions by card."""
+    """All GPUs at one time, with the conditions by card."""
 
     system: SystemFacts
     cards: tuple[CardFacts, ...]

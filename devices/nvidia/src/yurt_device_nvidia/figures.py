@@ -1,4 +1,4 @@
-"""Use of a device as figures, by the names of Nomad's plugin. Pure."""
+"""Usage of a device as values with the names of Nomad's plugin. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from yurt_device_nvidia.facts import CardUse
 
 
 def device_use(use: CardUse, at: UnixNano) -> DeviceUse:
-    """All figures of a device; its memory says most."""
+    """All values of a device; memory is the main one."""
     return DeviceUse(
         at=at,
         summary=memory_stat(use),
@@ -21,12 +21,12 @@ def device_use(use: CardUse, at: UnixNano) -> DeviceUse:
 
 
 def memory_stat(use: CardUse) -> Stat:
-    """Memory in use of all."""
+    """Used and total memory."""
     return Stat(value=use.memory_used_mb, of=use.memory_total_mb, unit="MiB", description="UsedMemory / TotalMemory")
 
 
 def figures(use: CardUse) -> Iterator[tuple[str, Stat]]:
-    """Those that the driver tells."""
+    """The values that the driver reports."""
     yield "Memory state", memory_stat(use)
     if use.bar1_used_mb is not None:
         yield (

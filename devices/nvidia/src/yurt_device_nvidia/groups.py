@@ -1,4 +1,4 @@
-"""From facts to what the plugin offers: groups, instances and their attributes, by the names of README.md. Pure."""
+"""Converts facts to offered groups and instances with their attributes, by the names of README.md. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Attributes = dict[str, AttributeValue]
 
 
 class GroupOffer:
-    """What is offered: `reasons` holds why a device (a card or a MIG instance) is unhealthy."""
+    """The offer: `reasons` maps an unhealthy device (a card or a MIG instance) to the reason."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class GroupOffer:
         self._modes = modes
 
     def groups(self) -> tuple[DeviceGroup, ...]:
-        """All groups; the attributes of a group are those of its first card."""
+        """All groups; a group's attributes are those of its first card."""
         found: dict[str, tuple[Attributes, list[DeviceInstance]]] = {}
         peers = nvlink_peers(self._cards)
         for card in sorted(self._cards, key=lambda each: each.index):
@@ -99,7 +99,7 @@ class GroupOffer:
 
 
 def given(attributes: Mapping[str, AttributeValue | None]) -> Attributes:
-    """Those that have a value."""
+    """The items with a value."""
     return {name: value for name, value in attributes.items() if value is not None}
 
 
@@ -114,12 +114,12 @@ def mib(value: int | None) -> Quantity | None:
 
 
 def switched(value: bool | None) -> str | None:
-    """A mode as Nomad's plugin writes it."""
+    """A mode as Nomad's plugin spells it."""
     return None if value is None else "Enabled" if value else "Disabled"
 
 
 def place_attributes(card: CardFacts) -> Attributes:
-    """Where a card is, and which one."""
+    """The location and number of a card."""
     return given(
         {
             "index": card.index,
@@ -144,7 +144,7 @@ def ranges(numbers: Iterable[int]) -> str:
 
 
 def nvlink_counts(cards: Iterable[CardFacts]) -> dict[str, dict[str, int]]:
-    """How many links join each two cards: directly, or over a switch that both reach (then those of the lesser one)."""
+    """How many links join each pair of cards: directly, or over a shared switch (then the lesser number of the two)."""
     known = tuple(cards)
     by_bus = {bus_key(card.pci_bus_id): card.uuid for card in known}
     direct: dict[str, dict[str, int]] = {card.uuid: {} for card in known}
@@ -165,7 +165,7 @@ def nvlink_counts(cards: Iterable[CardFacts]) -> dict[str, dict[str, int]]:
 
 
 def nvlink_peers(cards: Iterable[CardFacts]) -> dict[str, Attributes]:
-    """The attributes that tell which cards NVLink reaches."""
+    """The attributes with the cards reachable by NVLink."""
     return {
         uuid: {
             "nvlink_peers": ",".join(sorted(counts)),
@@ -177,6 +177,6 @@ def nvlink_peers(cards: Iterable[CardFacts]) -> dict[str, Attributes]:
 
 
 def bus_key(bus_id: str) -> str:
-    """A place on the bus in one spelling: NVML's domains have four digits or eight."""
+    """A normalised bus address: NVML writes domains with four or eight digits."""
     domain, separator, rest = bus_id.lower().partition(":")
     return f"{domain[-4:]}{separator}{rest}"

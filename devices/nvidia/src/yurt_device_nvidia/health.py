@@ -1,4 +1,4 @@
-"""Whether a GPU may be given to tasks: pure.
+"""Decides whether a GPU may be assigned to tasks: pure.
 
 Two kinds of evidence. A *condition* holds as long as the driver reports it: a card that does not answer, memory errors
 that were not corrected, rows that wait for a reset to be remapped. An *event* (an Xid error) happened once: it counts
@@ -26,7 +26,7 @@ XID_TEXTS = {
 
 
 class SeenXid(Value):
-    """An error of a card, or of one of its GPU instances; `at` is when."""
+    """An error of a card or of one of its GPU instances; `at` is its time."""
 
     number: int
     at: UnixNano
@@ -34,18 +34,18 @@ class SeenXid(Value):
 
 
 class HealthRules(Value):
-    """What the operator wants: how long a card must be quiet after an error (seconds, 0: for ever), what to ignore."""
+    """The operator's rules: seconds without errors before a card is healthy again (0: never), and ignored errors."""
 
     quiet_s: float = 300.0
     ignored: frozenset[int] = frozenset()
 
     def counts(self, number: int) -> bool:
-        """Whether an error says something about the card."""
+        """Whether an error indicates a problem of the card."""
         return number not in OF_PROGRAMS | TOLD_BY_CONDITIONS | self.ignored
 
 
 def reason_against(condition: Condition, xid: SeenXid | None, *, now: UnixNano, rules: HealthRules) -> str:
-    """Why a card may not be given to tasks; empty when it may."""
+    """Why a card must not be assigned to tasks; empty when it may."""
     if condition.lost:
         return f"it does not answer: {condition.lost}"
     if condition.remap_failed:
@@ -63,5 +63,5 @@ def reason_against(condition: Condition, xid: SeenXid | None, *, now: UnixNano, 
 
 
 def is_over(xid: SeenXid, *, now: UnixNano, rules: HealthRules) -> bool:
-    """Whether the card has been quiet for long enough since."""
+    """Whether the card has been without errors for long enough since."""
     return bool(rules.quiet_s) and now - xid.at >= rules.quiet_s * NANOSECONDS

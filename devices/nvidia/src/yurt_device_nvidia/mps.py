@@ -1,4 +1,4 @@
-"""NVIDIA's Multi-Process Service: one control daemon for each card that is shared in that way.
+"""NVIDIA's Multi-Process Service: one control daemon per shared card.
 
 The daemon lets the programs of several tasks run on one card at the same time, and keeps each within its memory and its
 part of the card's processors. It is started before the first such task of a card and told to quit after the last one.
@@ -30,7 +30,7 @@ SAID_BYTES_MAX = 4096
 
 
 class MpsDaemons:
-    """The daemons below one folder, `<folder>/<end of the card's id>/pipe`: a socket's path must be short."""
+    """The daemons below one folder, `<folder>/<end of the card's id>/pipe`, since a socket's path must be short."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -42,16 +42,16 @@ class MpsDaemons:
         return shutil.which(PROGRAM) is not None
 
     def pipe_folder(self, card: str) -> Path:
-        """Where programs find the daemon of a card."""
+        """The folder in which programs find a card's daemon."""
         return self._folder / card[-SHORT_LENGTH:] / "pipe"
 
     def running(self) -> list[str]:
-        """The cards whose daemons live."""
+        """The cards with a running daemon."""
         live = (file.parent.parent for file in self._folder.glob(f"*/pipe/{PID_FILE}") if is_alive(file))
         return sorted((folder / CARD_FILE).read_text() for folder in live if (folder / CARD_FILE).is_file())
 
     async def ensure(self, card: str) -> None:
-        """Start the daemon of a card, unless it runs; raises DriverError when it cannot be started."""
+        """Start a card's daemon unless it runs; raises DriverError on failure."""
         async with self._locks.setdefault(card, asyncio.Lock()):
             pipes = self.pipe_folder(card)
             if is_alive(pipes / PID_FILE):
@@ -66,7 +66,7 @@ class MpsDaemons:
                 raise RecoverableError(f"the MPS daemon of {card} does not start: {failure}")
 
     async def quit(self, card: str) -> None:
-        """Tell the daemon of a card to end; programs that still use it end it when they do."""
+        """Tell a card's daemon to quit; it ends after the programs that still use it."""
         async with self._locks.setdefault(card, asyncio.Lock()):
             pid_file = self.pipe_folder(card) / PID_FILE
             if is_alive(pid_file) and await self._control(card, given=b"quit\n"):
@@ -74,7 +74,7 @@ class MpsDaemons:
             shutil.rmtree(self.pipe_folder(card).parent, ignore_errors=True)
 
     async def keep(self, cards: Iterable[str], *, startable: frozenset[str]) -> None:
-        """Let these daemons run and no others; those of cards that do not answer are not started."""
+        """Run exactly these daemons; those of unresponsive cards are not started."""
         wanted = set(cards)
         for card in self.running():
             if card not in wanted:
@@ -83,7 +83,7 @@ class MpsDaemons:
             await self.ensure(card)
 
     async def _control(self, card: str, *words: str, given: bytes = b"") -> str:
-        """Run the control program; why it failed, or nothing.
+        """Run the control program; returns why it failed, or nothing.
 
         Files take the place of pipes: the daemon that it leaves behind would hold a pipe open.
         """
@@ -117,7 +117,7 @@ class MpsDaemons:
 
 
 async def ended(process: asyncio.subprocess.Process) -> bool:
-    """Whether a process has ended by itself within the limit; it is killed otherwise."""
+    """Whether a process ended by itself within the limit; it is killed otherwise."""
     try:
         async with asyncio.timeout(ANSWER_LIMIT_S):
             await process.wait()
@@ -129,7 +129,7 @@ async def ended(process: asyncio.subprocess.Process) -> bool:
 
 
 def is_alive(pid_file: Path) -> bool:
-    """Whether the process that a pid file names is an MPS daemon."""
+    """Whether the process in a pid file is an MPS daemon."""
     try:
         name = Path(f"/proc/{int(pid_file.read_text())}/cmdline").read_bytes()
     except (OSError, ValueError):
@@ -138,14 +138,14 @@ def is_alive(pid_file: Path) -> bool:
 
 
 def terminate(pid_file: Path) -> None:
-    """End a daemon that cannot be told to quit."""
+    """End a daemon that does not respond to quit."""
     with contextlib.suppress(OSError, ValueError):
         if is_alive(pid_file):
             os.kill(int(pid_file.read_text()), signal.SIGTERM)
 
 
 def limits(claimed: ClaimedDevices, pipes: Path) -> Reservation:
-    """What lets a task join the daemon of its card, within its share."""
+    """The variables and mounts with which a task joins its card's daemon, within its share."""
     env = {"CUDA_MPS_PIPE_DIRECTORY": str(pipes)}
     if claimed.memory_mb:
         env["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={claimed.memory_mb * len(claimed.ids)}M"

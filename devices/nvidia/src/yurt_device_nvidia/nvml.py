@@ -1,4 +1,4 @@
-"""NVML as values: the only module that speaks to the driver. Everything here blocks; it runs on `caller.NvmlThread`.
+"""NVML as values: the only module that calls the driver. All calls block and run on `caller.NvmlThread`.
 
 `pynvml` is imported when the library is known to be there. A question that this driver or this card does not answer is
 None, so that an old driver or a small card has fewer facts and no failure; what stops everything is an NvmlProblem with
@@ -47,7 +47,7 @@ DISPLAY_CLASS = "0x03"
 
 
 class NvmlProblem(Exception):
-    """No GPU can be used: why, and what the operator can do."""
+    """No GPU can be used: the reason and the remedy."""
 
     def __init__(self, reason: str, fix: str = "") -> None:
         super().__init__(reason)
@@ -56,7 +56,7 @@ class NvmlProblem(Exception):
 
 
 class Xid(NamedTuple):
-    """An error that the driver reported: the card, its number, the GPU instance that it is of (None: the card)."""
+    """An error reported by the driver: the card, its number, and the GPU instance (None: the whole card)."""
 
     uuid: str
     number: int
@@ -96,7 +96,7 @@ class Nvml:
 
     @property
     def is_open(self) -> bool:
-        """Whether the library answers."""
+        """Whether the library is open."""
         return self._nvml is not None
 
     def open(self) -> None:
@@ -110,7 +110,7 @@ class Nvml:
         self._nvml = nvml
 
     def _load(self, nvml: Any) -> None:
-        """Give the bindings a library that they do not find by themselves."""
+        """Give the bindings a library that they would not find."""
         if self._library.startswith(FAKE_PREFIX):
             from yurt_device_nvidia.fake import install
 
@@ -123,13 +123,13 @@ class Nvml:
             nvml.nvmlLib = ctypes.CDLL(self._library)
 
     def close(self) -> None:
-        """Let the driver go."""
+        """Close the library."""
         if self._nvml is not None:
             self._ask(self._nvml.nvmlShutdown)
             self._nvml, self._handles = None, {}
 
     def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
-        """The answer, or None when there is none; raises Lost when the card does not answer at all."""
+        """The answer, or None without one; raises CardLost when the card does not answer at all."""
         nvml = self._nvml
         try:
             return question(*arguments)
@@ -143,7 +143,7 @@ class Nvml:
     # What is there.
 
     def look(self) -> GpuObservation:
-        """All that there is to know of the GPUs; raises NvmlProblem."""
+        """All facts about the GPUs; raises NvmlProblem."""
         nvml = self._nvml
         cuda = self._ask(nvml.nvmlSystemGetCudaDriverVersion_v2)
         system = SystemFacts(
@@ -160,7 +160,7 @@ class Nvml:
         return GpuObservation(system=system, cards=tuple(self._with_ancestors(cards)), conditions=conditions)
 
     def _card(self, index: int) -> tuple[str, CardFacts | None, Condition]:
-        """A card's UUID, what it is and how it fares; one that is lost may still say who it is, or not even that."""
+        """A card's UUID, facts and condition; a lost card may or may not report its UUID."""
         nvml, uuid = self._nvml, ""
         try:
             handle = self._ask(nvml.nvmlDeviceGetHandleByIndex, index)
@@ -211,7 +211,7 @@ class Nvml:
         )
 
     def _memory(self, handle: Any) -> tuple[int, int | None, int]:
-        """Bytes in all, kept by the driver (None when it does not tell them apart), in use; every card answers that."""
+        """Bytes in total, reserved by the driver (None when not reported), and in use; every card answers this."""
         nvml = self._nvml
         found = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
         if found is not None:
@@ -222,7 +222,7 @@ class Nvml:
         return found.total, None, found.used
 
     def _bandwidth(self, handle: Any) -> int | None:
-        """MB/s of the PCIe link at its best."""
+        """The maximal bandwidth of the PCIe link in MB/s."""
         nvml = self._nvml
         generation = self._ask(nvml.nvmlDeviceGetMaxPcieLinkGeneration, handle)
         width = self._ask(nvml.nvmlDeviceGetMaxPcieLinkWidth, handle)
@@ -230,7 +230,7 @@ class Nvml:
         return lane * width if lane and width else None
 
     def _numa_node(self, handle: Any, bus_id: str) -> int | None:
-        """The node that the card is near to: as the driver says, or else as the kernel does."""
+        """The card's NUMA node, from the driver, or else from the kernel."""
         nvml = self._nvml
         words = self._ask(nvml.nvmlDeviceGetMemoryAffinity, handle, 1, nvml.NVML_AFFINITY_SCOPE_NODE)
         nodes = list(bits(words)) if words is not None else []
@@ -273,7 +273,7 @@ class Nvml:
             )
 
     def _with_ancestors(self, cards: list[CardFacts]) -> Iterator[CardFacts]:
-        """The cards, each with how the others are reached."""
+        """The cards with their paths to the others."""
         for card in cards:
             found = {}
             for other in cards:
@@ -293,7 +293,7 @@ class Nvml:
     # How it fares.
 
     def conditions(self) -> dict[str, Condition]:
-        """How every card that was seen fares now."""
+        """The present condition of every known card."""
         return {uuid: self._condition(handle) for uuid, handle in self._handles.items() if uuid.startswith("GPU-")}
 
     def _condition(self, handle: Any) -> Condition:
@@ -313,7 +313,7 @@ class Nvml:
         return Condition(uncorrected_errors=errors or 0, remap_pending=pending, remap_failed=failed)
 
     def use(self, uuid: str) -> CardUse | None:
-        """Use of a card or an instance; None when it does not answer."""
+        """Usage of a card or an instance; None when it does not answer."""
         handle = self._handles.get(uuid)
         try:
             return None if handle is None else self._use(handle)
@@ -354,7 +354,7 @@ class Nvml:
         )
 
     def _processes(self, handle: Any) -> Iterator[ProcessUse]:
-        """Who uses the device; a process that computes and draws counts once, with the larger figure.
+        """The processes on a device; one that computes and renders counts once, with the larger value.
 
         The newest version of each question is asked that the driver knows.
         """
@@ -372,7 +372,7 @@ class Nvml:
     # Events.
 
     def event_set(self) -> Any:
-        """A set that hears of the critical errors of all cards; None when the driver has no events, or is closed."""
+        """A subscription to the critical errors of all cards; None when the driver has no events or is closed."""
         nvml = self._nvml
         events = self._ask(nvml.nvmlEventSetCreate) if nvml is not None else None
         if events is None:
@@ -388,7 +388,7 @@ class Nvml:
         return events
 
     def next_xid(self, events: Any, timeout_ms: int) -> Xid | None:
-        """The next error, or None when none came in time; raises NvmlProblem when no more will come."""
+        """The next error, or None at the time limit; raises NvmlProblem when there will be no more."""
         nvml = self._nvml
         if nvml is None:
             raise NvmlProblem("the driver was closed")
@@ -412,7 +412,7 @@ DOUBLE_BIT_XID = 48
 
 
 class CardLost(Exception):
-    """A card does not answer any more."""
+    """A card no longer answers."""
 
 
 def problem_of(nvml: Any, error: Any) -> NvmlProblem:
@@ -448,7 +448,7 @@ def problem_of(nvml: Any, error: Any) -> NvmlProblem:
 
 
 def text_of(value: Any) -> str:
-    """NVML's texts, which are bytes in its structs."""
+    """A text from NVML, whose structs contain bytes."""
     return value.decode() if isinstance(value, bytes) else str(value)
 
 
@@ -458,18 +458,18 @@ def number_or(value: int | None, default: int) -> int:
 
 
 def flag(value: int | None) -> bool | None:
-    """NVML's on and off."""
+    """A boolean from NVML's on and off."""
     return None if value is None else bool(value)
 
 
 def bits(words: Any) -> Iterator[int]:
-    """The numbers whose bits are set."""
+    """The positions of the set bits."""
     for index, word in enumerate(words):
         yield from (index * 64 + bit for bit in range(64) if word >> bit & 1)
 
 
 def numa_of_slot(bus_id: str, folder: Path = PCI_FOLDER) -> int | None:
-    """The NUMA node of a slot as the kernel says; None on a machine with one."""
+    """The NUMA node of a slot according to the kernel; None on a machine with a single node."""
     domain, _, rest = bus_id.lower().partition(":")
     try:
         node = int((folder / f"{domain[-4:]}:{rest}" / "numa_node").read_text())

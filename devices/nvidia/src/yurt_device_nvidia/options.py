@@ -34,7 +34,7 @@ class PluginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Settings(Value):
-    """The options with their times in seconds."""
+    """The options with times in seconds."""
 
     options: PluginOptions
     fingerprint_s: float
@@ -43,7 +43,7 @@ class Settings(Value):
 
 
 def settings_of(context: PluginContext) -> Settings:
-    """The plugin's settings; raises Invalid with the option that is wrong."""
+    """The plugin's settings; raises Invalid with the invalid option."""
     options = decode_config(PluginOptions, context.config)
     unknown = sorted(set(options.sharing) - {"mps", "slice"})
     if unknown:
@@ -58,7 +58,7 @@ def settings_of(context: PluginContext) -> Settings:
 
 
 def check_fake(library: str) -> None:
-    """Refuse a stand-in that does not exist; a library that does not is found out later."""
+    """Refuse an unknown layout of a fake; a missing library is detected later."""
     name = library.removeprefix(FAKE_PREFIX)
     if name == library or ("/" in name and Path(name).is_file()):
         return

@@ -12,7 +12,7 @@ from yurt_device_nvidia.options import settings_of
 
 @plugin_function
 def yurt_device_plugins(context: PluginContext) -> list[DevicePlugin]:
-    """The GPUs of this machine; one that has a card, but no driver, says so for as long as that lasts."""
+    """The GPUs of this machine; with a card but without a driver the plugin reports that, until it changes."""
     settings = settings_of(context)
     if not settings.options.enabled:
         raise PluginSkipped('it is turned off by enabled = false in plugin "nvidia" of the configuration')

@@ -1,4 +1,4 @@
-"""What a task needs to see its GPUs and no others. Pure but for the lists of files that it is given.
+"""What a task needs to use its assigned GPUs and no others. Pure but for the file lists it is given.
 
 Processes of the machine obey `CUDA_VISIBLE_DEVICES`, containers `NVIDIA_VISIBLE_DEVICES`; both name devices by their
 ids, which mean the same everywhere. Engines are given names of the Container Device Interface when a specification on
@@ -27,7 +27,7 @@ MIG_MINORS = Path("/proc/driver/nvidia-caps/mig-minors")
 
 
 def visible(ids: Iterable[str]) -> dict[str, str]:
-    """The variables that name the devices."""
+    """The variables with the devices' ids."""
     text = ",".join(ids)
     return {"NVIDIA_VISIBLE_DEVICES": text, "CUDA_VISIBLE_DEVICES": text}
 
@@ -35,7 +35,7 @@ def visible(ids: Iterable[str]) -> dict[str, str]:
 def reservation(
     claim: DeviceClaim, cards: Iterable[CardFacts], *, folder: Path, cdi_names: frozenset[str], mig_minors: str
 ) -> Reservation:
-    """Everything for a task that holds these devices; each of them is known."""
+    """The reservation of a task for these known devices."""
     found = {device: (card, mig) for card in cards for device, mig in parts_of(card)}
     chosen = {device: found[device] for device in claim.ids}
     names = [cdi_name(device, *chosen[device], names=cdi_names) for device in chosen]
@@ -48,14 +48,14 @@ def reservation(
 
 
 def parts_of(card: CardFacts) -> Iterable[tuple[str, MigFacts | None]]:
-    """The devices that a card is offered as."""
+    """The devices under which a card is offered."""
     if card.mig:
         return [(each.uuid, each) for each in card.migs]
     return [(card.uuid, None)]
 
 
 def cdi_name(device: str, card: CardFacts, mig: MigFacts | None, *, names: frozenset[str]) -> str:
-    """The name that the specifications have for a device: its id, or its number; empty when they do not have it."""
+    """A device's CDI name: its id or its number; empty when no specification contains it."""
     number = str(card.index) if mig is None else f"{card.index}:{card.migs.index(mig)}"
     return next((name for name in (device, number) if name in names), "")
 
@@ -63,7 +63,7 @@ def cdi_name(device: str, card: CardFacts, mig: MigFacts | None, *, names: froze
 def device_nodes(
     chosen: Iterable[tuple[CardFacts, MigFacts | None]], *, folder: Path, mig_minors: str
 ) -> Iterable[DeviceNode]:
-    """The device files: of the cards, of the driver, and of the capabilities that open MIG instances."""
+    """The device files: of the cards, of the driver, and of the capabilities for MIG instances."""
     minors = parsed_minors(mig_minors)
     wanted: dict[str, None] = {}
     for card, mig in chosen:
@@ -79,13 +79,13 @@ def device_nodes(
 
 
 def parsed_minors(text: str) -> Mapping[str, int]:
-    """Rows such as `gpu0/gi1/access 12`."""
+    """Parses rows such as `gpu0/gi1/access 12`."""
     rows = (line.split() for line in text.splitlines())
     return {row[0]: int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
 
 
 def read_cdi_names(folders: Iterable[Path] = CDI_FOLDERS) -> frozenset[str]:
-    """The devices of kind nvidia.com/gpu that specifications on this machine name, whether in JSON or YAML."""
+    """The devices of kind nvidia.com/gpu in this machine's specifications, in JSON or YAML."""
     found: set[str] = set()
     for folder in folders:
         for file in sorted((*folder.glob("*.json"), *folder.glob("*.yaml"), *folder.glob("*.yml"))):
@@ -99,7 +99,7 @@ def read_cdi_names(folders: Iterable[Path] = CDI_FOLDERS) -> frozenset[str]:
 
 
 def read_mig_minors(file: Path = MIG_MINORS) -> str:
-    """The kernel's list of capability files, or nothing."""
+    """The kernel's list of capability files; empty without one."""
     try:
         return file.read_text()
     except OSError:

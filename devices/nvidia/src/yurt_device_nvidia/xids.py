@@ -1,4 +1,4 @@
-"""Listens for the critical errors that the driver reports, on a thread of its own: the wait blocks."""
+"""Listens for the driver's critical errors on a separate thread, since the wait blocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class XidWatcher:
-    """Hands every error to `on_xid`, on the event loop that started it."""
+    """Passes every error to `on_xid`, on the event loop that started it."""
 
     def __init__(self, nvml: Nvml, on_xid: Callable[[Xid], None]) -> None:
         self._nvml = nvml
@@ -25,11 +25,11 @@ class XidWatcher:
 
     @property
     def is_listening(self) -> bool:
-        """Whether errors will be heard."""
+        """Whether errors are delivered."""
         return self._thread is not None and self._thread.is_alive()
 
     def start(self) -> None:
-        """Listen until stopped; a driver without events is not listened to."""
+        """Listen until stopped; no effect for a driver without events."""
         loop = asyncio.get_running_loop()
         self._stop.clear()
         self._thread = threading.Thread(target=self._run, args=(loop,), name="nvidia-xids", daemon=True)
@@ -47,7 +47,7 @@ class XidWatcher:
                 log.warning("%s", problem.reason)
 
     async def stop(self) -> None:
-        """Listen no more; the thread may take a moment to see it."""
+        """Stop listening; the thread notices it slightly later."""
         self._stop.set()
         if self._thread is not None:
             await asyncio.to_thread(self._thread.join, 2 * WAIT_MS / 1000)

@@ -1,4 +1,4 @@
-"""What is done with single containers of a Docker engine."""
+"""Calls of a Docker engine on single containers."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ REMOVE_ROUNDS, REMOVE_WAIT_S = 20, 0.1
 
 
 class DockerActs:
-    """By the `docker` package, but for questions."""
+    """Makes calls with the `docker` package; queries go directly to the API."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
     async def probe(self) -> None:
-        """Find out soon whether the engine answers."""
+        """Check soon whether the engine answers."""
         await self.engine.ask("/version", is_urgent=True)
 
     async def create(self, name: str, body: Mapping[str, Any]) -> str:
-        """Make one; its id."""
+        """Create a container; returns its id."""
         made = await self.engine.act(lambda client: client.create_container_from_config(body, name), slow=True)
         return str(made["Id"])
 
     async def prepare(self, container_id: str) -> bool:
-        """This engine makes what a container runs in when it starts it, and not before."""
+        """No effect: this engine creates a container's namespaces and mounts only when it starts."""
         return False
 
     async def start(self, container_id: str) -> None:
-        """Let it run."""
+        """Start the container."""
         await self.engine.act(lambda client: client.start(container_id), slow=True)
 
     async def inspect(self, container_id: str) -> dict[str, Any]:
-        """What the engine knows of a container."""
+        """The engine's description of a container."""
         found: dict[str, Any] = await self.engine.ask(f"/containers/{container_id}/json")
         return found
 
@@ -48,7 +48,7 @@ class DockerActs:
         await self.engine.act(lambda client: client.kill(container_id, signal=name))
 
     async def remove(self, container_id: str) -> None:
-        """Kill and remove, with anonymous volumes; waits for a removal that is under way."""
+        """Kill and remove, with anonymous volumes; waits for a removal in progress."""
         for _ in range(REMOVE_ROUNDS):
             try:
                 await self.engine.act(
@@ -62,13 +62,13 @@ class DockerActs:
         raise DriverError(f"container {container_id[:12]} cannot be removed; look at the log of dockerd")
 
     def result_of(self, inspected: Mapping[str, Any]) -> ExitResult | None:
-        """How the container ended; None while it runs."""
+        """The exit result of a container; None while it runs."""
         return reports.exit_result(inspected) if reports.has_ended(inspected) else None
 
     async def prepare_exec(
         self, container_id: str, command: tuple[str, ...], *, tty: bool = False, has_input: bool = False
     ) -> str:
-        """Tell the engine of a command that will run in a container; the id under which it is started."""
+        """Create an exec for a command in a container; returns its id."""
         if not command:
             raise DriverError("there is no command to run; name one")
         try:

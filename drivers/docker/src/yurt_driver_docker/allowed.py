@@ -1,4 +1,4 @@
-"""What a task asks for beyond an ordinary container, against what the operator of the client allows; pure.
+"""Checks privileges that a task requests against the operator's permissions; pure.
 
 Every refusal names the option of the task and the one of the agent that would allow it.
 """
@@ -18,7 +18,7 @@ DEVICE_RIGHTS = "rwm"
 
 
 def check_modes(config: TaskConfig, options: PluginOptions) -> None:
-    """Refuse to share a namespace with the host or another container, unless it is allowed."""
+    """Refuse to share a namespace with the host or another container, unless permitted."""
     allowed = options.allowed_modes
     asked = (
         ("pid", "pid_mode", config.pid_mode, allowed.pid),
@@ -37,7 +37,7 @@ def check_modes(config: TaskConfig, options: PluginOptions) -> None:
 
 
 def checked_devices(config: TaskConfig, plugin: PluginConfig) -> list[dict[str, str]]:
-    """The devices of the host that the container gets."""
+    """The host devices for the container."""
     if config.devices and not (plugin.volumes_enabled or plugin.options.allow_privileged):
         raise DriverError(
             "devices of the host are off on this client; set volumes { enabled = true } or allow_privileged = true"
@@ -47,7 +47,7 @@ def checked_devices(config: TaskConfig, plugin: PluginConfig) -> list[dict[str, 
 
 
 def device(host_path: str, container_path: str, rights: str) -> dict[str, str]:
-    """One device, with its rights checked."""
+    """One device with its permissions checked."""
     if not host_path.startswith("/"):
         raise DriverError(f'devices: host_path = "{host_path}" must be an absolute path, for example /dev/fuse')
     if not rights or set(rights) - set(DEVICE_RIGHTS):
@@ -58,7 +58,7 @@ def device(host_path: str, container_path: str, rights: str) -> dict[str, str]:
 def checked_runtime(
     config: TaskConfig, options: PluginOptions, *, env: Mapping[str, Any], known: tuple[str, ...]
 ) -> str:
-    """The OCI runtime, if not the engine's own choice; a task with GPUs gets the one that knows them."""
+    """The OCI runtime, unless the engine's default; a task with GPUs gets the one that supports them."""
     if config.runtime:
         if config.runtime not in options.allow_runtimes:
             raise DriverError(

@@ -1,4 +1,4 @@
-"""The options of the docker driver: those of a task, and those of the agent. Names and defaults are Nomad's."""
+"""The options of the docker driver for tasks and agents. Names and defaults are Nomad's."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DEFAULT_RUNTIMES = ("runc", "nvidia")
 
 
 class Auth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who pulls an image."""
+    """Registry credentials for an image."""
 
     username: str = ""
     password: str = ""
@@ -26,7 +26,7 @@ class Auth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A device of the host inside the container."""
+    """A host device inside the container."""
 
     host_path: str = ""
     container_path: str = ""
@@ -34,27 +34,27 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class BindOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How mounts made later travel between host and container."""
+    """The propagation of mounts between host and container."""
 
     propagation: str = ""
 
 
 class TmpfsOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Bytes, and the mode bits of the top folder."""
+    """Size in bytes, and mode bits of the top folder."""
 
     size: int = 0
     mode: int = 0
 
 
 class DriverConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The volume driver that makes a volume."""
+    """The volume driver that creates a volume."""
 
     name: str = ""
     options: list[dict[str, str]] = []
 
 
 class VolumeOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a volume is made."""
+    """How a volume is created."""
 
     no_copy: bool = False
     labels: list[dict[str, str]] = []
@@ -74,7 +74,7 @@ class MountOption(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Healthchecks(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whether the image's own health check is off."""
+    """Whether to disable the image's health check."""
 
     disable: bool = False
 
@@ -203,7 +203,7 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent decided; `owner` marks the containers of this client on an engine that others use too."""
+    """The agent's settings; `owner` marks this client's containers on a shared engine."""
 
     endpoint: str
     options: PluginOptions
@@ -216,7 +216,7 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plugin_config(context: PluginContext) -> PluginConfig:
-    """Read the agent's configuration; a dev agent lets tasks mount host paths unless its configuration says no."""
+    """Read the agent's configuration; a dev agent permits host paths unless configured otherwise."""
     options = decode_config(PluginOptions, context.config)
     asked = options.volumes.enabled
     state_dir = context.paths.state_dir
@@ -233,7 +233,7 @@ def plugin_config(context: PluginContext) -> PluginConfig:
 
 
 def durations_of(options: PluginOptions) -> Durations:
-    """Every duration of the agent's configuration; raises Invalid that names the wrong one."""
+    """Every duration of the agent's configuration; raises Invalid that names an invalid one."""
     return Durations(
         image_delay_s=image_delay_s(options.gc),
         pull_s=parse_duration(options.image_pull_timeout, option="image_pull_timeout"),

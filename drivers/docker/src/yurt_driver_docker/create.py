@@ -1,4 +1,4 @@
-"""The step from a task to the body of the engine's "create a container"; pure, so that every option has its test.
+"""Builds the body of the engine's "create a container" from a task; pure, so that every option has its test.
 
 What the world must tell it comes in as a `Site`: the agent's configuration, the image, how links resolve, what a
 seccomp profile says. What a task may not have is refused here, after interpolation and after links are resolved, and
@@ -32,7 +32,7 @@ Body = dict[str, Any]
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known beside the task when its container is made."""
+    """The context of a container other than its task."""
 
     config: PluginConfig
     image_id: str
@@ -46,7 +46,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def create_body(request: TaskRequest, site: Site) -> Body:
-    """Everything that the engine must know of the container; raises DriverError for what the task may not have."""
+    """The complete description of the container; raises DriverError for what the task may not have."""
     config: TaskConfig = request.config
     check_modes(config, site.config.options)
     network = network_parts(request, site.pause_id)
@@ -70,7 +70,7 @@ def create_body(request: TaskRequest, site: Site) -> Body:
 
 
 def process_part(request: TaskRequest) -> Body:
-    """What runs, as whom, where and with which variables."""
+    """The process: command, user, folder and variables."""
     config: TaskConfig = request.config
     part: Body = {
         "Env": sorted(f"{name}={value}" for name, value in request.env.items()),
@@ -107,7 +107,7 @@ def resource_part(resources: TaskResources, config: TaskConfig, core_mhz: float)
 
 
 def memory_part(resources: TaskResources, config: TaskConfig) -> Body:
-    """Memory in bytes without swap: `memory` is the limit, unless a higher hard limit makes it a reservation."""
+    """Memory in bytes without swap: `memory` is the limit, or a reservation below a higher hard limit."""
     hard_mb = config.memory_hard_limit or resources.memory_max_mb
     if hard_mb < 0:
         return {"MemoryReservation": resources.memory_mb * MIB}
@@ -123,7 +123,7 @@ def memory_part(resources: TaskResources, config: TaskConfig) -> Body:
 
 
 def isolation_part(config: TaskConfig, site: Site) -> Body:
-    """Namespaces, limits of the kernel and the root file system."""
+    """Namespaces, kernel limits and the root file system."""
     part: Body = {
         "ReadonlyRootfs": config.readonly_rootfs,
         "PidMode": config.pid_mode,
@@ -156,7 +156,7 @@ def ulimit(name: str, text: str) -> Body:
 
 
 def privilege_part(request: TaskRequest, site: Site) -> Body:
-    """Rights beyond those of an ordinary process, each only as far as the agent allows it."""
+    """Privileges beyond those of an ordinary process, as far as the agent permits."""
     config: TaskConfig = request.config
     options = site.config.options
     check_rights(
@@ -191,7 +191,7 @@ def privilege_part(request: TaskRequest, site: Site) -> Body:
 
 
 def device_part(request: TaskRequest, site: Site) -> Body:
-    """Devices of the task's own options, and those that the servers gave to it, in the first way that the engine can.
+    """Devices from the task's options, and assigned ones in the first form that the engine supports.
 
     An engine without the Container Device Interface gets GPUs by the runtime that knows them, as Nomad does it; one
     that has no such runtime either is asked as by `--gpus`.
@@ -207,7 +207,7 @@ def device_part(request: TaskRequest, site: Site) -> Body:
 
 
 def engine_requests(request: TaskRequest) -> list[Body]:
-    """What `--gpus` sends."""
+    """The device requests that `--gpus` sends."""
     return [
         {"Driver": each.driver, "DeviceIDs": list(each.ids), "Capabilities": [list(each.capabilities)]}
         for each in request.engine_devices
@@ -215,7 +215,7 @@ def engine_requests(request: TaskRequest) -> list[Body]:
 
 
 def security_option(text: str, read_text: Callable[[str], str]) -> str:
-    """A seccomp profile is given to the engine by content, everything else as it is."""
+    """A security option for the engine, with a seccomp profile replaced by its content."""
     name, separator, value = text.replace(":", "=", 1).partition("=") if "=" not in text else text.partition("=")
     if name != "seccomp" or not separator or value in ("unconfined", "builtin") or value.startswith("{"):
         return text
@@ -241,7 +241,7 @@ def log_config(config: TaskConfig, plugin: PluginConfig) -> Body:
 
 
 def labels(request: TaskRequest, plugin: PluginConfig) -> dict[str, str]:
-    """The task's labels, and ours."""
+    """The task's labels, and those of this driver."""
     patterns = plugin.options.extra_labels
     ours = own_labels(request, plugin.owner, lambda name: any(fnmatch.fnmatchcase(name, each) for each in patterns))
     return {**merged(request.config.labels), **ours}

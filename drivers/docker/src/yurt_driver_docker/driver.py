@@ -1,4 +1,4 @@
-"""The docker driver: a task is a container, and the engine is the truth about it."""
+"""The docker driver: a task is a container, whose state is read from the engine."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class DockerDriver:
         self._is_begun = False
 
     def _begin(self) -> None:
-        """Start the work beside the calls, at the first of them."""
+        """Start the background work, with the first call."""
         if self._is_begun:
             return
         self._is_begun = True
@@ -100,7 +100,7 @@ class DockerDriver:
         self._background.start("removal of dangling containers", lambda: self._dangling.run(self._watch))
 
     async def _first_steps(self) -> None:
-        """Clear old mounts away; once the engine works load the `docker` package, and plan the removal of images."""
+        """Remove stale mounts; once the engine works import the `docker` package and schedule the removal of images."""
         await self._holder.open()
         await self._watch.up.wait()
         await self._guard()
@@ -109,22 +109,22 @@ class DockerDriver:
         self._images.shelf.collect_left_over()
 
     async def _guard(self) -> None:
-        """Before the first container of a dev agent is made, see to it that none outlives the agent."""
+        """Before the first container of a dev agent, ensure that none outlives the agent."""
         if self._config.is_dev and self._engine.target.socket_path and self._janitor.process is None:
             await asyncio.to_thread(self._janitor.start)
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:
-        """Whether the engine works, and again after each change."""
+        """Whether the engine works, at once and after each change."""
         self._begin()
         async for found in self._watch.fingerprints():
             yield found
 
     def progress(self, task_id: str) -> AsyncIterator[str]:
-        """How far the task's image is."""
+        """The progress of the task's image."""
         return self._images.telling.follow(task_id)
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
-        """Get the image, make the container, start it."""
+        """Pull the image, create and start the container."""
         self._begin()
         await self._guard()
         config: TaskConfig = request.config
@@ -149,7 +149,7 @@ class DockerDriver:
         return handle_of(task, inspected, NAME, self._clock())
 
     async def _site(self, request: TaskRequest, image_id: str, hold: Hold) -> Site:
-        """What is known beside the task; the engine's runtimes are asked for when the first look has yet to come."""
+        """The task's context; asks for the engine's runtimes before the first health check."""
         if not self._eye.runtimes:
             await self._eye.look()
         return Site(
@@ -165,12 +165,12 @@ class DockerDriver:
         )
 
     def _rotation(self, logs: LogRotation) -> LogRotation:
-        """The task's rotation; the agent may collect nothing at all."""
+        """The task's log rotation; the agent may disable log collection."""
         is_off = logs.disabled or self._config.options.disable_log_collection
         return LogRotation(max_files=logs.max_files, max_bytes=logs.max_bytes, disabled=is_off)
 
     def _take_up(self, task: ContainerTask, inspected: Mapping[str, Any]) -> None:
-        """Know a task from now on: its output, its end."""
+        """Register a task, and collect its output and its end."""
         is_here = bool(self._engine.target.socket_path)
         pid = int((inspected.get("State") or {}).get("Pid") or 0)
         self._tasks.add(task, pid=pid if is_here else 0)
@@ -180,7 +180,7 @@ class DockerDriver:
         self._tasks.on_end(task.container.container_id)
 
     def _collect(self, task: ContainerTask) -> None:
-        """Collect the task's output beside."""
+        """Collect the task's output in the background."""
         container = task.container
         task.output = reader = LogReader(
             self._engine,
@@ -195,11 +195,11 @@ class DockerDriver:
         return os.path.join(self._config.state_dir, "logs", container_id)
 
     async def _is_running(self, container: Container) -> bool:
-        """Whether the engine says that a container has not ended."""
+        """Whether the engine reports a container as running."""
         return not reports.has_ended(await self._acts.inspect(container.container_id))
 
     async def recover_task(self, handle: TaskHandle) -> None:
-        """Find the container again; while the engine is away the task counts as running until it can tell."""
+        """Find the container; while the engine is unreachable the task counts as running."""
         if self._tasks.has(handle.task_id):
             return
         self._begin()
@@ -212,7 +212,7 @@ class DockerDriver:
                 self._take_up(ContainerTask(handle.task_id, container), inspected)
 
     async def _found(self, handle: TaskHandle) -> Container:
-        """The container that was made for a task of which only the id is known; one never started is removed."""
+        """The container of a task of which only the id is known; one never started is removed."""
         listing = await self._eye.listing(self._eye.owned, f"{TASK_LABEL}={handle.task_id}")
         for each in [each for each in listing if each.get("State") == "created"]:
             await self._acts.remove(str(each["Id"]))
@@ -223,7 +223,7 @@ class DockerDriver:
         return container_of(inspected, driver_address(inspected, wants_ipv6=False), self._rotation)
 
     async def wait_task(self, task_id: str) -> ExitResult:
-        """Wait for the end, over any trouble of the engine."""
+        """Wait for the end, through outages of the engine."""
         return await self._tasks.wait(task_id)
 
     async def signal_task(self, task_id: str, signal: str) -> None:
@@ -255,13 +255,13 @@ class DockerDriver:
         return await execute.execute(self._engine, exec_id, command, timeout=timeout)
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> exec_session.EngineExecSession:
-        """Begin a command in the container, to be worked with."""
+        """Start an interactive command in the container."""
         container_id = self._tasks.get(task_id).container.container_id
         exec_id = await self._acts.prepare_exec(container_id, command, tty=tty, has_input=True)
         return await exec_session.begin(self._engine, exec_id, tty=tty)
 
     async def create_network(self, alloc_id: str, *, hostname: str = "") -> str:
-        """Make the namespace of a group's network, kept by a pause container; returns its path."""
+        """Create the namespace of a group's network, kept by a pause container; returns its path."""
         self._begin()
         await self._guard()
         return await self._pauses.create(alloc_id, hostname)
@@ -271,18 +271,18 @@ class DockerDriver:
         await self._pauses.destroy(alloc_id)
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """Containers and mounts of an agent that is gone."""
+        """Containers and mounts of a previous agent."""
         held = await asyncio.to_thread(leftovers.held_leftovers, self._holder.places)
         if not leftovers.has_engine(self._engine.target.socket_path):
             return tuple(held)
         return (*leftovers.container_leftovers(await self._eye.listing(self._eye.owned)), *held)
 
     async def remove_leftover(self, leftover: Leftover) -> None:
-        """Remove one of them."""
+        """Remove one leftover."""
         await leftovers.remove(leftover, self._holder.places, self._acts.remove)
 
     async def close(self) -> None:
-        """End the work beside the calls; containers go on."""
+        """End the background work; containers continue."""
         await asyncio.to_thread(self._janitor.dismiss)
         self._tasks.close()
         await self._background.close()

@@ -1,4 +1,4 @@
-"""The way to a Docker engine: the `docker` package behind the shared `Engine`."""
+"""Connects to a Docker engine: the `docker` package behind the shared `Engine`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class DockerLibrary:
-    """The `docker` package; imported in a thread, at the first act."""
+    """The `docker` package; imported in a thread, on first use."""
 
     def new_client(self, target: EngineAddress, timeout_s: float) -> Any:
-        """A client; it asks the engine for its version."""
+        """A client; it queries the engine's version."""
         docker = import_whole("docker")
         tls: Any = False
         if target.is_secure:
@@ -30,7 +30,7 @@ class DockerLibrary:
             raise OSError(str(error)) from None
 
     def do(self, act: Callable[[Any], T], client: Any) -> T:
-        """Let it act, with its errors translated."""
+        """Call a client and translate its errors."""
         docker, requests = import_whole("docker"), import_whole("requests")
         try:
             return act(client)

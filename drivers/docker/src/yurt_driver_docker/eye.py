@@ -1,4 +1,4 @@
-"""What to ask of a Docker engine to know how it is and what became of its containers."""
+"""Queries a Docker engine about its health and its containers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from yurt_driver_docker.reports import healthy
 
 
 class DockerEye:
-    """The questions; what the last answers told of runtimes is kept for the making of containers."""
+    """The queries; the last answer's runtimes are kept for the creation of containers."""
 
     install = INSTALL
     restart = "look at the log of dockerd, and restart it"
@@ -37,7 +37,7 @@ class DockerEye:
         return f"{OWNER_LABEL}={self.config.owner}"
 
     async def look(self) -> Fingerprint:
-        """How a working engine is."""
+        """The fingerprint of a healthy engine."""
         info: Mapping[str, Any] = await self.engine.ask("/info", is_urgent=True)
         bridge: Mapping[str, Any] = {}
         with suppress(NotFound):
@@ -47,7 +47,7 @@ class DockerEye:
         return healthy(info, bridge, self.config)
 
     def events(self) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """The stream of ends of this client's containers."""
+        """The stream of end events of this client's containers."""
         filters = json.dumps({"type": ["container"], "event": ["die", "destroy"], "label": [self.owned]})
         return self.engine.stream("GET", "/events", query={"filters": filters})
 
@@ -56,13 +56,13 @@ class DockerEye:
         return {str(each["Id"]): str(each.get("State", "")) for each in await self.listing(self.owned)}
 
     async def listing(self, *labels: str) -> list[dict[str, Any]]:
-        """All containers with these labels, as the engine lists them."""
+        """All containers with these labels, as listed by the engine."""
         filters = json.dumps({"label": list(labels)})
         found: list[dict[str, Any]] = await self.engine.ask("/containers/json", {"all": "1", "filters": filters})
         return found
 
     async def made(self) -> dict[str, ContainerOrigin]:
-        """What each container was made for, and when; pause containers are the network's, and left out."""
+        """The task and time for which each container was created; without pause containers."""
         found = {str(each["Id"]): (each, each.get("Labels") or {}) for each in await self.listing(self.owned)}
         return {
             container_id: ContainerOrigin(str(labels.get(TASK_LABEL, "")), float(each.get("Created") or 0))

@@ -1,4 +1,4 @@
-"""Images: found here, pulled, or loaded from an archive; removed some time after the last task that used them.
+"""Images: found locally, pulled, or loaded from an archive; removed some time after their last use.
 
 A pull is a stream on the event loop with two limits: the whole may take `image_pull_timeout`, and the engine must say
 something every `pull_activity_timeout`.
@@ -50,12 +50,12 @@ class ImageName(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """As the engine writes it."""
+        """The name in the engine's form."""
         return f"{self.repository}{'@' if ':' in self.tag else ':'}{self.tag}"
 
     @property
     def registry(self) -> str:
-        """The host that serves it."""
+        """The registry's host."""
         first, slash, _ = self.repository.partition("/")
         is_host = bool(slash) and ("." in first or ":" in first or first == "localhost")
         return first if is_host else DEFAULT_REGISTRY
@@ -73,14 +73,14 @@ def parse_image(text: str) -> ImageName:
 
 
 class PullProgress:
-    """What a pull has done so far, for its messages."""
+    """The progress of a pull, for its messages."""
 
     def __init__(self) -> None:
         self.layers: dict[str, tuple[int, int]] = {}
         self.complete: set[str] = set()
 
     def take(self, message: Mapping[str, Any]) -> None:
-        """One message of the engine."""
+        """Process a message of the engine."""
         layer, status = str(message.get("id") or ""), str(message.get("status") or "")
         detail = message.get("progressDetail") or {}
         if status == "Downloading":
@@ -97,7 +97,7 @@ class PullProgress:
 
 
 class Images:
-    """The images of one engine, as far as tasks of this client need them."""
+    """The images of one engine that tasks of this client need."""
 
     def __init__(self, engine: Engine, config: PluginConfig, background: DriverTasks) -> None:
         self.engine = engine
@@ -114,7 +114,7 @@ class Images:
         )
 
     async def ensure(self, request: TaskRequest) -> str:
-        """The id of the task's image, which is here afterwards."""
+        """Pull or load the task's image if missing; returns its id."""
         config: TaskConfig = request.config
         if config.load:
             return await self._load(request)
@@ -131,21 +131,21 @@ class Images:
             return present
 
     async def ensure_infra(self, image: str, timeout: str) -> str:
-        """The id of the image of pause containers."""
+        """The id of the image of pause containers, pulled if missing."""
         name = parse_image(image)
         return await self._id_of(name.text) or await self._shared_pull(
             name, TaskConfig(image=image, image_pull_timeout=timeout)
         )
 
     async def _id_of(self, name: str) -> str:
-        """The id of a local image; empty when there is none."""
+        """The id of a local image; empty when it is missing."""
         try:
             return str((await self.engine.ask(f"/images/{name}/json"))["Id"])
         except NotFound:
             return ""
 
     async def _shared_pull(self, name: ImageName, config: TaskConfig, *, task_id: str = "") -> str:
-        """Pull, or wait for the pull that is under way, and tell the task how far it is."""
+        """Pull, or wait for a pull in progress, and report the progress to the task."""
         user = config.auth.username if config.auth else ""
         report = PullReport(
             functools.partial(self.telling.tell, task_id), lambda: str(self._progress.get(name.text) or "it begins")
@@ -153,7 +153,7 @@ class Images:
         return await self._pulls.pull(name.text, user, lambda: self._pull_with_auth(name, config), report=report)
 
     async def _pull_with_auth(self, name: ImageName, config: TaskConfig) -> str:
-        """Pull with the credentials that are known, and without them where `auth_soft_fail` allows that."""
+        """Pull with the configured credentials, and retry without them if `auth_soft_fail`."""
         before = await self._id_of(name.text)
         try:
             await self._pull(name, config, await self._auth_header(name, config))
@@ -196,7 +196,7 @@ class Images:
             self._progress.pop(name.text, None)
 
     async def _auth_header(self, name: ImageName, config: TaskConfig) -> dict[str, str]:
-        """The credentials of the task, or those that the agent's configuration leads to."""
+        """The task's credentials, or those from the agent's configuration."""
         if config.auth and (config.auth.username or config.auth.password):
             given = config.auth
             return auth_header(
@@ -214,7 +214,7 @@ class Images:
         return auth_header(found) if found else {}
 
     async def _load(self, request: TaskRequest) -> str:
-        """Load an archive from the task's `local` folder, then find the image by its name."""
+        """Load an archive from the task's `local` folder, then find the image by name."""
         config: TaskConfig = request.config
         archive = await asyncio.to_thread(open_archive, config.load, request.dirs, option="load")
         try:
@@ -241,7 +241,7 @@ class Images:
 
 
 async def messages_to(take: Callable[[Mapping[str, Any]], None], response: aiohttp.ClientResponse) -> None:
-    """Hand on each message of a long answer; one that tells of an error is raised."""
+    """Pass on each message of a long answer; a message with an error is raised."""
     async for message in lines_of(response):
         take(message)
         if "error" in message:
@@ -249,13 +249,13 @@ async def messages_to(take: Callable[[Mapping[str, Any]], None], response: aioht
 
 
 def pull_failure(name: ImageName, reason: str) -> DriverError:
-    """Why a pull failed; what a retry cannot mend is final."""
+    """The error for a failed pull; permanent errors are not recoverable."""
     text = f'image "{name.text}" cannot be pulled: {reason}'
     return DriverError(text) if is_hopeless(reason) else RecoverableError(text)
 
 
 def stored_auth(where: AgentAuth, registry: str) -> dict[str, Any] | None:
-    """In a thread: the credentials for a registry in the agent's docker config file, or from its helper."""
+    """In a thread: a registry's credentials from the agent's docker config file, or from its helper."""
     auth, credentials = import_whole("docker.auth"), import_whole("docker.credentials")
     server = auth.INDEX_URL if registry == DEFAULT_REGISTRY else registry
     if where.helper:

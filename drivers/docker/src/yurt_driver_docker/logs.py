@@ -1,4 +1,4 @@
-"""The output of one container in `<logs_dir>/<task>.<stream>.N`, each byte once, over restarts of agent and engine.
+"""Collects a container's output in `<logs_dir>/<task>.<stream>.N`, each byte once, over restarts of agent and engine.
 
 The engine keeps a container's output with a time for each message. A reader follows it on the event loop and, after
 each batch, notes in a small file how far it came: for each stream the time of the last message and how many messages
@@ -30,7 +30,7 @@ DRAIN_S, DRAIN_ROUNDS = 5.0, 12
 
 
 def unseen(pieces: Iterable[Piece], position: Position, skip: dict[str, int]) -> list[Piece]:
-    """The pieces after `position`; `skip` says which streams still catch up, and is used up."""
+    """The pieces after `position`; `skip` lists streams that still catch up, and is consumed."""
     if not skip:
         return list(pieces)
     fresh = []
@@ -48,7 +48,7 @@ def unseen(pieces: Iterable[Piece], position: Position, skip: dict[str, int]) ->
 
 
 def advance(position: Position, pieces: list[Piece]) -> None:
-    """Move a position behind pieces of one stream."""
+    """Advance a position behind pieces of one stream."""
     last = pieces[-1]
     same = next((count for count, each in enumerate(reversed(pieces)) if each.stamp != last.stamp), len(pieces))
     at, before = position.reached.get(last.stream, (0, 0))
@@ -72,7 +72,7 @@ class LogReader:
         self.done = asyncio.Event()
 
     async def run(self, is_running: Callable[[], Awaitable[bool]]) -> None:
-        """Read to the end; `is_running` asks the engine, and raises EngineDown while that cannot be told."""
+        """Read to the end; `is_running` queries the engine, and raises EngineDown while it is unreachable."""
         try:
             with closing(PositionFile(self.ledger_path)) as self.ledger, closing(self.make_files()) as self.files:
                 self.position = self.ledger.load()
@@ -87,7 +87,7 @@ class LogReader:
             self.done.set()
 
     async def drained(self) -> None:
-        """Wait until all is read; a reader that reads nothing for a while, or reads on and on, is not waited for."""
+        """Wait until all is read, unless the reader makes no progress or does not end."""
         for _ in range(DRAIN_ROUNDS):
             seen = self.batches
             with suppress(TimeoutError):
@@ -97,7 +97,7 @@ class LogReader:
                 return
 
     async def _follow(self, is_running: Callable[[], Awaitable[bool]]) -> None:
-        """Follow, and take up the thread again when the engine was away.
+        """Follow, and reconnect when the engine was unreachable.
 
         A container that has ended is read once more without following: the engine ends a followed stream early when
         its file was rotated shortly before.
@@ -121,7 +121,7 @@ class LogReader:
             wait_s = min(wait_s * 2, RETRY_MAX_S)
 
     async def _read_once(self, *, follows: bool) -> None:
-        """One stream from the present position to its end."""
+        """Read one stream from the present position to its end."""
         query = {"stdout": "1", "stderr": "1", "timestamps": "1", "follow": "1" if follows else "0"}
         if self.position.since:
             query["since"] = since(self.position.since)
@@ -133,7 +133,7 @@ class LogReader:
             self._take(frames.end(), skip)
 
     def _take(self, pieces: list[Piece], skip: dict[str, int]) -> None:
-        """Write what is new, then note the position."""
+        """Write new output, then record the position."""
         fresh = unseen(pieces, self.position, skip)
         if not fresh:
             return

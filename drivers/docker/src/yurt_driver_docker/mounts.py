@@ -1,4 +1,4 @@
-"""Folders of the host, volumes and tmpfs inside a container; pure but for `resolve`, which follows links.
+"""Host folders, volumes and tmpfs of a container; pure but for `resolve`, which follows links.
 
 `hold` gives what lies in the allocation the name by which the engine finds it, whatever becomes of its own.
 """
@@ -32,7 +32,7 @@ def binds(request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Ho
 
 
 def volume(text: str, request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold) -> str:
-    """One `source:target[:mode]` as the engine's bind; a folder that is missing is made, as the engine does it."""
+    """One `source:target[:mode]` as the engine's bind; a missing folder is created, as the engine does."""
     config: TaskConfig = request.config
     source, separator, rest = text.partition(":")
     target, _, mode = rest.partition(":")
@@ -50,7 +50,7 @@ def volume(text: str, request: TaskRequest, plugin: PluginConfig, resolve: Resol
 
 
 def mounts(request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold) -> list[dict[str, Any]]:
-    """The task's `mount` blocks, and the volumes of its group, whose paths the operator has chosen."""
+    """The task's `mount` blocks, and its group's volumes, whose paths the operator has chosen."""
     config: TaskConfig = request.config
     own = [mount(each, request, plugin, resolve, hold) for each in (*config.mount, *config.mounts)]
     return own + [group_volume(each) for each in request.mounts]
@@ -70,7 +70,7 @@ def group_volume(given: HostMount) -> dict[str, Any]:
 def mount(
     given: MountOption, request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold
 ) -> dict[str, Any]:
-    """One mount as the engine wants it."""
+    """One mount in the engine's form."""
     if not given.target.startswith("/"):
         raise DriverError(f'mount: target = "{given.target}" must be an absolute path inside the container')
     made: dict[str, Any] = {"Type": given.type, "Target": given.target, "ReadOnly": given.readonly}
@@ -93,7 +93,7 @@ def mount(
 
 
 def volume_options(given: VolumeOptions, plugin: PluginConfig) -> dict[str, Any]:
-    """How a volume is made; a volume driver can mount anything, so it is gated like a host path."""
+    """How a volume is created; a volume driver can mount anything, so it needs the same permission as a host path."""
     made: dict[str, Any] = {"NoCopy": given.no_copy, "Labels": merged(given.labels)}
     driver = given.driver_config
     if driver and (driver.name or driver.options):

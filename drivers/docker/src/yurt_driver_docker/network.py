@@ -17,14 +17,14 @@ BUILT_IN_MODES = ("", "default", "bridge", "host", "none")
 
 
 class NetworkParts(msgspec.Struct, frozen=True):
-    """What the network adds to the container's body and to its host part."""
+    """The network parts of the container's body and of its host configuration."""
 
     body: dict[str, Any]
     host: dict[str, Any]
 
 
 def network_mode(request: TaskRequest, pause_id: str) -> str:
-    """The task's own mode, or else the namespace of its group, or else the engine's bridge."""
+    """The task's own mode, or else its group's namespace, or else the engine's bridge."""
     config: TaskConfig = request.config
     if config.network_mode:
         return config.network_mode
@@ -32,7 +32,7 @@ def network_mode(request: TaskRequest, pause_id: str) -> str:
 
 
 def network_parts(request: TaskRequest, pause_id: str) -> NetworkParts:
-    """Everything about the network; in a namespace that others own, ports and names are theirs."""
+    """All network options; in a foreign namespace, ports and names belong to its owner."""
     config: TaskConfig = request.config
     mode = network_mode(request, pause_id)
     check_names(
@@ -76,7 +76,7 @@ def network_parts(request: TaskRequest, pause_id: str) -> NetworkParts:
 
 
 def endpoint_config(config: TaskConfig) -> dict[str, Any]:
-    """Names and addresses in a network that a user made."""
+    """Names and addresses in a user-defined network."""
     addresses = {"IPv4Address": config.ipv4_address, "IPv6Address": config.ipv6_address}
     given = {name: address for name, address in addresses.items() if address}
     endpoint: dict[str, Any] = {"IPAMConfig": given} if given else {}
@@ -86,7 +86,7 @@ def endpoint_config(config: TaskConfig) -> dict[str, Any]:
 
 
 def bindings(request: TaskRequest) -> dict[str, list[dict[str, str]]]:
-    """`8080/tcp` in the container to addresses and ports of the host, for `ports` and `port_map`."""
+    """Maps container ports such as `8080/tcp` to host addresses and ports, from `ports` and `port_map`."""
     config: TaskConfig = request.config
     found: dict[str, list[dict[str, str]]] = {}
     for each in published(request.ports, config.ports, config.port_map):
@@ -96,7 +96,7 @@ def bindings(request: TaskRequest) -> dict[str, list[dict[str, str]]]:
 
 
 def driver_address(inspected: Mapping[str, Any], *, wants_ipv6: bool) -> str:
-    """The container's own address, for services that advertise it; empty in a namespace of others."""
+    """The container's own address, for services that advertise it; empty in a foreign namespace."""
     networks = (inspected.get("NetworkSettings") or {}).get("Networks") or {}
     key = "GlobalIPv6Address" if wants_ipv6 else "IPAddress"
     return next((str(each[key]) for each in networks.values() if each.get(key)), "")

@@ -1,4 +1,4 @@
-"""What a container's limits need of this machine's files."""
+"""Files of this machine that a container's limits depend on."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ PROFILE_BYTES_MAX = 1024 * 1024
 
 
 def read_text(path: str) -> str:
-    """A small file, for a seccomp profile."""
+    """The content of a small file, for a seccomp profile."""
     with open(path, encoding="utf-8", opener=opened) as file:
         return file.read(PROFILE_BYTES_MAX)
 
 
 def opened(path: str, flags: int) -> int:
-    """A plain file, opened without waiting for whoever writes into a pipe; raises OSError for anything else."""
+    """A regular file, opened without blocking on a pipe; raises OSError for other kinds."""
     descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor

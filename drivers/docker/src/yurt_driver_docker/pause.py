@@ -1,4 +1,4 @@
-"""Pause containers: each keeps the network namespace of one allocation's group, which its containers join."""
+"""Pause containers: each keeps the network namespace of one allocation, which its tasks join."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ROLE = "pause"
 
 
 def pause_name(alloc_id: str) -> str:
-    """As Nomad names it."""
+    """The container's name, as Nomad's."""
     return f"nomad_init_{alloc_id}"
 
 
 def pause_body(alloc_id: str, hostname: str, image_id: str, config: PluginConfig) -> dict[str, Any]:
-    """A container with a network namespace and nothing in it."""
+    """A container with a network namespace and no workload."""
     return {
         "Image": image_id,
         "Hostname": hostname,
@@ -39,7 +39,7 @@ def pause_body(alloc_id: str, hostname: str, image_id: str, config: PluginConfig
 
 
 class PauseContainers:
-    """Makes and removes them."""
+    """Creates and removes pause containers."""
 
     def __init__(self, engine: Engine, acts: DockerActs, config: PluginConfig, images: Images) -> None:
         self.engine = engine
@@ -48,7 +48,7 @@ class PauseContainers:
         self.images = images
 
     async def id_of(self, alloc_id: str) -> str:
-        """The allocation's pause container; empty when the namespace is not one that this driver made."""
+        """The allocation's pause container; empty when this driver did not create the namespace."""
         wanted = [f"{NOMAD_LABEL}alloc_id={alloc_id}", f"{ROLE_LABEL}={ROLE}"]
         found = await self.engine.ask("/containers/json", {"filters": json.dumps({"label": wanted})})
         if not found:
@@ -59,7 +59,7 @@ class PauseContainers:
         return str(found[0]["Id"])
 
     async def create(self, alloc_id: str, hostname: str) -> str:
-        """Make one, or find the one that is there; the path of its namespace on this machine."""
+        """Create or find the container; returns the path of its namespace on this machine."""
         options = self.config.options
         image_id = await self.images.ensure_infra(options.infra_image, options.infra_image_pull_timeout)
         name = pause_name(alloc_id)
@@ -73,7 +73,7 @@ class PauseContainers:
         return f"/proc/{pid}/ns/net"
 
     async def destroy(self, alloc_id: str) -> None:
-        """Remove it; that it is gone already is no error."""
+        """Remove the container; an absent one is no error."""
         try:
             found = await self.acts.inspect(pause_name(alloc_id))
         except NotFound:

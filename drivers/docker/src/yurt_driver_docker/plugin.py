@@ -1,4 +1,4 @@
-"""The entry point of the docker driver; the `docker` package is imported only once an engine has answered."""
+"""The entry point of the docker driver; the `docker` package is imported once an engine has answered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from yurt_driver_docker.driver import DockerDriver
 
 @plugin_function
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
-    """The driver; where no engine answers it reports so, with the way to install one."""
+    """The driver; without an engine it is undetected, with instructions to install one."""
     return [DockerDriver(plugin_config(context), clock=context.now)]
 
 

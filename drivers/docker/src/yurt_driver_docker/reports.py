@@ -1,4 +1,4 @@
-"""What the engine tells of containers, in the terms of the driver contract; pure."""
+"""Translates the engine's reports on containers to the driver contract; pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from yurt_driver_docker.config import PluginConfig
 
 
 def has_ended(inspected: Mapping[str, Any]) -> bool:
-    """Whether a container ran and has ended."""
+    """Whether a container has run and ended."""
     state = inspected["State"]
     return state["Status"] in ("exited", "dead") and not state.get("Running")
 
 
 def exit_result(inspected: Mapping[str, Any]) -> ExitResult:
-    """How a container ended. The engine folds a killing signal into the exit code, as a shell does: 137 is 128 + 9."""
+    """A container's exit result. The engine encodes a signal in the exit code, as a shell does: 137 is 128 + 9."""
     state = inspected["State"]
     code = int(state.get("ExitCode") or 0)
     return ExitResult(
@@ -32,7 +32,7 @@ def exit_result(inspected: Mapping[str, Any]) -> ExitResult:
 
 
 def task_stats(stats: Mapping[str, Any], at: UnixNano) -> TaskStats:
-    """Use of resources, for cgroups v1 and v2 alike."""
+    """Resource usage, under cgroups v1 and v2."""
     memory = stats.get("memory_stats") or {}
     detail = memory.get("stats") or {}
     cpu = (stats.get("cpu_stats") or {}).get("cpu_usage") or {}
@@ -48,7 +48,7 @@ def task_stats(stats: Mapping[str, Any], at: UnixNano) -> TaskStats:
 
 
 def healthy(info: Mapping[str, Any], bridge: Mapping[str, Any], config: PluginConfig) -> Fingerprint:
-    """The attributes of a working engine, by Nomad's names."""
+    """The attributes of a healthy engine, by Nomad's names."""
     gateways = [each.get("Gateway", "") for each in (bridge.get("IPAM") or {}).get("Config") or []]
     attributes = {
         "driver.docker": "1",

@@ -1,4 +1,4 @@
-"""The options of exec, and the pure step from a task to the isolated process that it becomes."""
+"""The options of exec, and the step from a task to its isolated process. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class TaskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class AllowedModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The namespaces of the host, and exceptions from the filter of system calls, that tasks may ask for."""
+    """Host namespaces and exceptions from the system call filter that tasks may request."""
 
     pid: list[str] = []
     ipc: list[str] = []
@@ -53,7 +53,7 @@ class AllowedModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class UserNamespace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The ids of the host that users and groups of tasks in user namespaces have: 0 is none."""
+    """The host ids for users and groups of tasks in user namespaces: 0 is none."""
 
     first_host_id: int = 0
     count: int = 65536
@@ -75,7 +75,7 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def plugin_config(block: Mapping[str, Any]) -> PluginConfig:
-    """Read the agent's block, and refuse at start-up what no task could use; raises Invalid or DriverError."""
+    """Read the agent's block, and refuse unusable settings at start-up; raises Invalid or DriverError."""
     config = decode_config(PluginConfig, block)
     namespace_mode("", option="default_pid_mode", default=config.default_pid_mode)
     namespace_mode("", option="default_ipc_mode", default=config.default_ipc_mode)
@@ -98,7 +98,7 @@ def user_namespace(asked: TaskConfig, config: PluginConfig) -> IdMap | None:
 
 
 def user_rules(config: PluginConfig, options: Mapping[str, str]) -> UserRules:
-    """As whom this client runs no task of this driver."""
+    """The users that tasks of this driver must not run as."""
     return UserRules(
         names=denied_names(NAME, options),
         uids=parse_ranges(config.denied_host_uids, option="denied_host_uids"),
@@ -114,7 +114,7 @@ def working_folder(config: TaskConfig) -> str:
 
 
 def container_spec(request: TaskRequest, config: PluginConfig, *, host: tuple[Bind, ...]) -> ContainerSpec:
-    """The whole step from a task to its isolated process, within what the agent allows."""
+    """The isolated process of a task, within the agent's permissions."""
     asked: TaskConfig = request.config
     base = ContainerSpec.of_task(request, (asked.command, *asked.args), host=host)
     return replace(

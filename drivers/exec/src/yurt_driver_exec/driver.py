@@ -1,4 +1,4 @@
-"""The exec driver: a command of the host, isolated by namespaces, a file system of its own and cgroups."""
+"""The exec driver: a host command isolated by namespaces, a private file system and cgroups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CAPABILITIES = Capabilities(
 
 
 def fingerprint_of(abilities: Abilities) -> Fingerprint:
-    """A driver that works, and what of its isolation this machine lacks."""
+    """The fingerprint of a working driver, with the isolation this machine lacks."""
     attributes = {
         f"driver.{NAME}": "1",
         f"driver.{NAME}.seccomp": "false" if abilities.filter_problem else "true",
@@ -30,7 +30,7 @@ def fingerprint_of(abilities: Abilities) -> Fingerprint:
 
 
 def exec_driver(context: PluginContext, executor: ContainerExecutor) -> ProcessDriver[ContainerSpec]:
-    """The driver as the agent's configuration wants it."""
+    """The driver for the agent's configuration."""
     config = plugin_config(context.config)
     rules = user_rules(config, context.options)
 

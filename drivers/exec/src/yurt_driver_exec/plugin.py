@@ -13,7 +13,7 @@ from yurt_driver_exec.driver import exec_driver
 
 @plugin_function
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
-    """The driver; where it cannot work it reports itself as unhealthy, with the reason and the fix."""
+    """The driver; where it cannot work it is unhealthy, with the reason and the fix."""
     return [exec_driver(context, ContainerExecutor.from_context(context))]
 
 

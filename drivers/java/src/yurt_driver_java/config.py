@@ -1,4 +1,4 @@
-"""The options of java, and the pure steps from a task to its command line and process."""
+"""The options of java, and the steps from a task to its command line and process. Pure."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TaskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class AllowedModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The namespaces of the host, and exceptions from the filter of system calls, that tasks may ask for."""
+    """Host namespaces and exceptions from the system call filter that tasks may request."""
 
     pid: list[str] = []
     ipc: list[str] = []
@@ -57,7 +57,7 @@ class AllowedModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class UserNamespace(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The ids of the host that users and groups of tasks in user namespaces have: 0 is none."""
+    """The host ids for users and groups of tasks in user namespaces: 0 is none."""
 
     first_host_id: int = 0
     count: int = 65536
@@ -77,7 +77,7 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def plugin_config(block: Mapping[str, Any]) -> PluginConfig:
-    """Read the agent's block, and refuse at start-up what no task could use; raises Invalid or DriverError."""
+    """Read the agent's block, and refuse unusable settings at start-up; raises Invalid or DriverError."""
     config = decode_config(PluginConfig, block)
     namespace_mode("", option="default_pid_mode", default=config.default_pid_mode)
     namespace_mode("", option="default_ipc_mode", default=config.default_ipc_mode)
@@ -100,7 +100,7 @@ def user_namespace(asked: TaskConfig, config: PluginConfig) -> IdMap | None:
 
 
 def version_attributes(text: str) -> dict[str, str]:
-    """Version, runtime and virtual machine from the three lines of `java -version`; empty when there is no version."""
+    """Version, runtime and virtual machine from the lines of `java -version`; empty without a version."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     at = next((index for index, line in enumerate(lines) if VERSION.search(line)), None)
     if at is None:
@@ -137,7 +137,7 @@ def working_folder(config: TaskConfig, default: str) -> str:
 
 
 def process_spec(request: TaskRequest, java: str) -> ProcessSpec:
-    """A task without isolation; what only isolation can give is refused."""
+    """A task without isolation; options that require isolation are refused."""
     config: TaskConfig = request.config
     asked = [
         name
@@ -153,7 +153,7 @@ def process_spec(request: TaskRequest, java: str) -> ProcessSpec:
 def container_spec(
     request: TaskRequest, config: PluginConfig, *, java: str, host: tuple[Bind, ...], java_home: str
 ) -> ContainerSpec:
-    """An isolated task, within what the agent allows; a Java outside of the host's folders is mounted too."""
+    """An isolated task, within the agent's permissions; a Java outside of the host's folders is mounted too."""
     asked: TaskConfig = request.config
     base = ContainerSpec.of_task(request, command_line(asked, java), host=host)
     is_visible = any(is_below(java_home, each.source) and each.source == each.target for each in host)
@@ -176,5 +176,5 @@ def container_spec(
 
 
 def is_below(path: str, folder: str) -> bool:
-    """Whether a path is a folder or lies in it."""
+    """Whether a path is a folder or lies below it."""
     return os.path.commonpath((path, folder)) == folder

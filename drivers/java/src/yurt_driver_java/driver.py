@@ -48,7 +48,7 @@ OR_PLAIN = (
 
 
 def java_driver(context: PluginContext) -> Driver:
-    """The driver: isolated, or plain where this client cannot isolate and its operator allows tasks without."""
+    """The driver: isolated, or plain where isolation is impossible and the operator permits tasks without it."""
     isolating = ContainerExecutor.from_context(context)
     reason, _ = isolating.obstacle()
     is_plain = reason and plugin_config(context.config).allow_unisolated
@@ -56,7 +56,7 @@ def java_driver(context: PluginContext) -> Driver:
 
 
 def isolated_driver(context: PluginContext, executor: ContainerExecutor) -> ProcessDriver[ContainerSpec]:
-    """Tasks in namespaces of their own."""
+    """Tasks in private namespaces."""
     config, rules, program = plugin_config(context.config), user_rules(context), Program(NAME, "-version")
 
     def container_for(request: TaskRequest) -> ContainerSpec:
@@ -85,7 +85,7 @@ def isolated_driver(context: PluginContext, executor: ContainerExecutor) -> Proc
 
 
 def plain_driver(context: PluginContext) -> ProcessDriver[ProcessSpec]:
-    """Tasks as processes of the host, as the operator allows it where the agent is not root or has no runc."""
+    """Tasks as processes of the host, where the agent is not root or has no runc and the operator permits it."""
     plugin_config(context.config)
     rules, program = user_rules(context), Program(NAME, "-version")
 
@@ -106,12 +106,12 @@ def plain_driver(context: PluginContext) -> ProcessDriver[ProcessSpec]:
 
 
 def user_rules(context: PluginContext) -> UserRules:
-    """As whom this client runs no task of this driver."""
+    """The users that tasks of this driver must not run as."""
     return UserRules(names=denied_names(NAME, context.options))
 
 
 async def fingerprint_of(program: Program) -> Fingerprint:
-    """Whether there is a Java, and which."""
+    """Whether Java is installed, and its version."""
     found = await program.look()
     if not found.path:
         return Fingerprint(health=UNDETECTED, description="java is not on PATH", fix=INSTALL)
@@ -123,7 +123,7 @@ async def fingerprint_of(program: Program) -> Fingerprint:
 
 
 def program_and_home(program: Program) -> tuple[str, str]:
-    """The path of java with every link resolved, and the folder that holds its installation."""
+    """The path of java with links resolved, and its installation folder."""
     path = program.find()
     if not path:
         raise DriverError(f"java is not on the PATH of this client; {INSTALL}")

@@ -12,7 +12,7 @@ from yurt_driver_java.driver import java_driver
 
 @plugin_function
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
-    """The driver; without a Java it reports itself as undetected, with the way to install one."""
+    """The driver; without Java it is undetected, with instructions to install it."""
     return [java_driver(context)]
 
 

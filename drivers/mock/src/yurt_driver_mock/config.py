@@ -1,4 +1,4 @@
-"""The options of mock_driver, and the pure step from them to the course of a task."""
+"""The options of mock_driver, and the step from them to a task's course. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENCODED_OUTPUT_BYTES_MAX = 1024 * 1024
 
 
 class CommandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a command goes: for how long it runs, what it writes, how it ends."""
+    """The behaviour of a command: its duration, output and end."""
 
     run_for: str = ""
     exit_code: int = 0
@@ -33,7 +33,7 @@ class CommandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class TaskConfig(CommandConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `config` block of a task: the command, how its start goes, and what `exec` in it does."""
+    """The `config` block of a task: the command, the behaviour of its start, and of `exec` in it."""
 
     start_error: str = ""
     start_error_recoverable: bool = False
@@ -63,7 +63,7 @@ class ScriptedOutput(Value, rename=None):
 
 
 class Course(Value, rename=None):
-    """What a mock task will do, decided before it starts."""
+    """The behaviour of a mock task, decided before its start."""
 
     run_for_s: float = 0.0
     kill_after_s: float = 0.0
@@ -87,7 +87,7 @@ def parse_duration(text: str, *, option: str) -> float:
 
 
 def course_of(config: CommandConfig) -> Course:
-    """The course of a command; raises Invalid for a duration that is none."""
+    """The course of a command; raises Invalid for an invalid duration."""
     task = config if isinstance(config, TaskConfig) else None
     return Course(
         run_for_s=parse_duration(config.run_for, option="run_for"),
@@ -109,13 +109,13 @@ def course_of(config: CommandConfig) -> Course:
 
 
 def command_line(request: TaskRequest) -> tuple[str, ...]:
-    """A mock task runs no command; this is how one would look in a list of processes."""
+    """The command line that a mock task would have; it runs none."""
     config: TaskConfig = request.config
     return ("mock_driver", config.run_for or "0s")
 
 
 def whole_output(output: ScriptedOutput) -> bytes:
-    """Everything that a command writes to one output, up to a limit."""
+    """A command's complete output on one stream, up to a limit."""
     text = output.text.encode()
     if not text:
         return b""
@@ -123,7 +123,7 @@ def whole_output(output: ScriptedOutput) -> bytes:
 
 
 def remaining_s(course: Course, *, started_at: UnixNano, now: UnixNano) -> float:
-    """How long the task still runs, when it is taken up again."""
+    """The remaining duration of a recovered task."""
     return max(0.0, course.run_for_s - (now - started_at) / NANOSECONDS)
 
 

@@ -1,4 +1,4 @@
-"""The mock driver (`mock_driver`): tasks that only pretend, for tests of everything around them.
+"""The mock driver (`mock_driver`): simulated tasks, for tests of everything around them.
 
 A task is a course of timed events on the event loop and no process: it writes what it was told to write, and ends
 when its time is over, when it is stopped or killed. It does not outlive the agent; `recover_task` starts it again for
@@ -49,12 +49,12 @@ SIGKILL = SIGNALS["SIGKILL"]
 
 
 def wall_clock() -> UnixNano:
-    """The system's clock, where the agent gives none."""
+    """The system's clock; the default where the agent provides none."""
     return UnixNano(time.time_ns())  # noqa: TID251 - a driver that is used without an agent
 
 
 class MockTask:
-    """A task that pretends to run."""
+    """A simulated task."""
 
     def __init__(self, course: Course, *, logs: RotatedFiles) -> None:
         loop = asyncio.get_running_loop()
@@ -64,12 +64,12 @@ class MockTask:
         self.timers: set[asyncio.TimerHandle] = set()
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Do something later, unless the task has ended by then."""
+        """Schedule an action, unless the task has ended by then."""
         self.timers = {timer for timer in self.timers if timer.when() > asyncio.get_running_loop().time()}
         self.timers.add(asyncio.get_running_loop().call_later(delay_s, call))
 
     def write(self, name: str, output: ScriptedOutput, *, left: int) -> None:
-        """Write an output's text, and plan the next time."""
+        """Write an output's text, and schedule the next time."""
         if self.ended.done() or not output.text:
             return
         self.logs.write(name, output.text.encode())
@@ -77,7 +77,7 @@ class MockTask:
             self.later(output.every_s, lambda: self.write(name, output, left=left - 1))
 
     def end(self, result: ExitResult) -> None:
-        """The task has ended; what was planned is dropped."""
+        """End the task and drop its scheduled actions."""
         for timer in self.timers:
             timer.cancel()
         self.timers.clear()
@@ -94,7 +94,7 @@ class RotatedFiles:
         self.index: dict[str, int] = {}
 
     def write(self, name: str, data: bytes) -> None:
-        """Append; go on with the next file when this one is full, and remove the oldest."""
+        """Append; start the next file when this one is full, and remove the oldest."""
         if self.rotation.disabled or not self.base:
             return
         index = self.index.get(name, 0)
@@ -108,7 +108,7 @@ class RotatedFiles:
 
 
 class MockDriver:
-    """Pretends to run tasks."""
+    """Simulates tasks."""
 
     name = NAME
     task_config = TaskConfig
@@ -123,7 +123,7 @@ class MockDriver:
         self._closed = asyncio.Event()
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:
-        """Healthy; by turns unhealthy when the agent's configuration asks for that."""
+        """Healthy, or alternating with unhealthy by the agent's configuration."""
         healthy = Fingerprint(health=HEALTHY, description="Healthy", attributes={"driver.mock": "1"})
         sick = Fingerprint(health=UNHEALTHY, description="shut down on purpose", fix="unset shutdown_periodic_after")
         yield healthy
@@ -136,7 +136,7 @@ class MockDriver:
             yield healthy if is_healthy else sick
 
     async def _is_closed_within(self, period_s: float | None) -> bool:
-        """Wait for the end of the driver, for a time."""
+        """Wait up to a time limit until the driver is closed."""
         try:
             async with asyncio.timeout(period_s):
                 await self._closed.wait()
@@ -145,7 +145,7 @@ class MockDriver:
         return True
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
-        """Start to pretend, after `start_block_for`, or fail as told."""
+        """Start the simulation after `start_block_for`, or fail as configured."""
         config: TaskConfig = request.config
         if request.task_id in self._tasks:
             raise DriverError(f"task {request.task_id} runs already; destroy it first")
@@ -165,18 +165,18 @@ class MockDriver:
         return TaskHandle(driver=NAME, task_id=request.task_id, started_at=self._clock(), state=state)
 
     def _run(self, task_id: str, course: Course, logs: RotatedFiles, *, run_for_s: float) -> MockTask:
-        """Let a task run for a time."""
+        """Run a task for a duration."""
         task = MockTask(course, logs=logs)
         self._tasks[task_id] = task
         task.later(run_for_s, lambda: self._end(task, course.end))
         return task
 
     def _end(self, task: MockTask, result: ExitResult) -> None:
-        """A task has ended now."""
+        """End a task now."""
         task.end(msgspec.structs.replace(result, finished_at=self._clock()))
 
     async def recover_task(self, handle: TaskHandle) -> None:
-        """Go on for the time that is left; a task without a course in its handle is gone."""
+        """Continue for the remaining duration; a task without a course in its handle is gone."""
         if "course" not in handle.state:
             raise NotFound(f"task {handle.task_id} cannot be found again: its handle says nothing of what it does")
         if handle.task_id in self._tasks:
@@ -197,7 +197,7 @@ class MockDriver:
         return await asyncio.shield(self._task(task_id).ended)
 
     async def signal_task(self, task_id: str, signal: str) -> None:
-        """Take a signal: SIGKILL ends the task, others it survives, or refuses when told."""
+        """Process a signal: SIGKILL ends the task, others have no effect, or fail as configured."""
         task = self._task(task_id)
         if task.course.signal_error:
             raise DriverError(task.course.signal_error)
@@ -209,7 +209,7 @@ class MockDriver:
             self._end(task, ExitResult(signal=SIGKILL))
 
     async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
-        """End the task after its `kill_after`, or by force when that is longer than `timeout`."""
+        """End the task after its `kill_after`, or by force when that exceeds `timeout`."""
         task = self._task(task_id)
         if task.ended.done():
             return
@@ -224,12 +224,12 @@ class MockDriver:
         del self._tasks[task_id]
 
     async def task_stats(self, task_id: str) -> TaskStats:
-        """Nothing is used."""
+        """No usage."""
         self._task(task_id)
         return TaskStats(at=self._clock())
 
     async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-        """Go the course of the task's `exec_command`."""
+        """Simulate the task's `exec_command`."""
         course = self._task(task_id).course.exec
         if course is None:
             raise DriverError(f"task {task_id} has no `exec_command` block, which says what a command run in it does")
@@ -243,7 +243,7 @@ class MockDriver:
         return ExecResult(exit_code=code, stdout=whole_output(course.stdout), stderr=whole_output(course.stderr))
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> MockExecSession:
-        """Go the course of the task's `exec_command`, piece by piece."""
+        """Simulate the task's `exec_command` as a stream."""
         task = self._task(task_id)
         if task.course.exec is None:
             raise DriverError(f"task {task_id} has no `exec_command` block, which says what a command run in it does")
@@ -254,7 +254,7 @@ class MockDriver:
         return session
 
     async def close(self) -> None:
-        """Stop pretending."""
+        """End the simulation."""
         self._closed.set()
         for task in self._tasks.values():
             for timer in task.timers:

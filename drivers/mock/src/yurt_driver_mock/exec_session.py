@@ -1,4 +1,4 @@
-"""A command that only pretends to run in a task that only pretends."""
+"""A simulated command in a simulated task."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ KILLED_CODE = 137
 
 
 class MockExecSession:
-    """Goes the course of an `exec_command` block: writes its two outputs, and ends when its time is over."""
+    """Simulates an `exec_command` block: writes its outputs, and ends after its duration."""
 
     def __init__(self, course: Course) -> None:
         self._course = course
@@ -25,13 +25,13 @@ class MockExecSession:
         self.end(128 + end.signal if end.signal else end.exit_code)
 
     def end(self, code: int) -> None:
-        """It has ended, if it has not already."""
+        """End the command, unless it has ended."""
         self._over.cancel()
         if not self._code.done():
             self._code.set_result(code)
 
     async def output(self) -> AsyncIterator[ExecOutput]:
-        """Each text at once, and again after its time."""
+        """Each text at once, and again at its interval."""
         for stream, told in ((STDOUT, self._course.stdout), (STDERR, self._course.stderr)):
             left = told.repeat + 1 if told.text else 0
             while left > 0:
@@ -42,18 +42,18 @@ class MockExecSession:
         await self.wait()
 
     async def _is_over_within(self, told: ScriptedOutput) -> bool:
-        """Wait for the next time to write."""
+        """Wait until the next write; returns whether the command ended before."""
         done, _ = await asyncio.wait([self._code], timeout=told.every_s)
         return bool(done)
 
     async def write(self, data: bytes) -> None:
-        """Input is taken and forgotten."""
+        """Discard the input."""
 
     async def close_input(self) -> None:
-        """Nothing waits for its end."""
+        """No effect."""
 
     async def resize(self, size: TerminalSize) -> None:
-        """It draws nothing."""
+        """No effect."""
 
     async def wait(self) -> int:
         """Wait for its end."""

@@ -13,7 +13,7 @@ from yurt_driver_mock.driver import MockDriver
 
 @plugin_function
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
-    """The driver, with the agent's clock."""
+    """The driver, on the agent's clock."""
     return [MockDriver(decode_config(PluginOptions, context.config), clock=context.now)]
 
 

@@ -1,4 +1,4 @@
-"""The options of the podman driver: those of a task, and those of the agent. Names are those of nomad-driver-podman."""
+"""The options of the podman driver for tasks and agents. Names are those of nomad-driver-podman."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEFAULT_NAME = "default"
 
 
 class Auth(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who pulls an image; `tls_verify` false takes any certificate, and registries without TLS."""
+    """Registry credentials for an image; `tls_verify` false accepts any certificate, and registries without TLS."""
 
     username: str = ""
     password: str = ""
@@ -105,7 +105,7 @@ class AllowedModes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Socket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One more engine: that of a user, say. Tasks choose it by `socket`."""
+    """Another engine, for example a user's. Tasks select it by `socket`."""
 
     name: str = DEFAULT_NAME
     socket_path: str = DEFAULT_SOCKET
@@ -141,14 +141,14 @@ class Durations(msgspec.Struct, frozen=True, kw_only=True):
     client_s: float
 
     def limit_s(self, image_pull_timeout: str) -> float:
-        """How long an image may take: the task's own limit, or the agent's."""
+        """The time limit of an image pull: the task's own, or the agent's."""
         if not image_pull_timeout:
             return self.pull_s
         return parse_duration(image_pull_timeout, option="image_pull_timeout")
 
 
 class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent decided; `owner` marks the containers of this client on an engine that others use too."""
+    """The agent's settings; `owner` marks this client's containers on a shared engine."""
 
     sockets: dict[str, str]
     options: PluginOptions
@@ -161,7 +161,7 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plugin_config(context: PluginContext) -> PluginConfig:
-    """Read the agent's configuration; a dev agent lets tasks mount host paths unless its configuration says no."""
+    """Read the agent's configuration; a dev agent permits host paths unless configured otherwise."""
     options = decode_config(PluginOptions, context.config)
     asked = options.volumes.enabled
     return PluginConfig(
@@ -177,7 +177,7 @@ def plugin_config(context: PluginContext) -> PluginConfig:
 
 
 def sockets_of(options: PluginOptions) -> dict[str, str]:
-    """Name and path of each engine; there is always a `default`."""
+    """Name and path of each engine; `default` always exists."""
     if options.socket_path and options.socket:
         raise Invalid("socket_path and socket blocks exclude each other; put the path into a socket block")
     if not options.socket:
@@ -191,7 +191,7 @@ def sockets_of(options: PluginOptions) -> dict[str, str]:
 
 
 def plain_path(path: str) -> str:
-    """The path of a socket, which may be written as a URL."""
+    """The path of a socket, from a path or a URL."""
     plain = path.removeprefix("unix://").removeprefix("unix:")
     if not plain.startswith("/"):
         raise Invalid(f'socket_path = "{path}" must be the absolute path of a socket, for example {DEFAULT_SOCKET}')
@@ -199,7 +199,7 @@ def plain_path(path: str) -> str:
 
 
 def durations_of(options: PluginOptions) -> Durations:
-    """Every duration of the agent's configuration; raises Invalid that names the wrong one."""
+    """Every duration of the agent's configuration; raises Invalid that names an invalid one."""
     return Durations(
         image_delay_s=image_delay_s(options.gc),
         pull_s=parse_duration(options.image_pull_timeout, option="image_pull_timeout"),

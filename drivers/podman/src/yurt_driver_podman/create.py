@@ -1,4 +1,4 @@
-"""The step from a task to the body of podman's "create a container"; pure, so that every option has its test.
+"""Builds the body of podman's "create a container" from a task; pure, so that every option has its test.
 
 What the world must tell it comes in as a `Site`. What a task may not have is refused here, after interpolation and
 after links are resolved, and before the engine hears of it.
@@ -35,7 +35,7 @@ Body = dict[str, Any]
 
 
 class Site(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known beside the task when its container is made."""
+    """The context of a container other than its task."""
 
     config: PluginConfig
     image_id: str
@@ -54,7 +54,7 @@ def size_of(text: str, *, option: str) -> int:
 
 
 def create_body(request: TaskRequest, site: Site) -> Body:
-    """Everything that the engine must know of the container; raises DriverError for what the task may not have."""
+    """The complete description of the container; raises DriverError for what the task may not have."""
     config: TaskConfig = request.config
     body = {
         "image": site.image_id,
@@ -73,7 +73,7 @@ def create_body(request: TaskRequest, site: Site) -> Body:
 
 
 def process_part(request: TaskRequest, plugin: PluginConfig) -> Body:
-    """What runs, as whom, where and with which variables."""
+    """The process: command, user, folder and variables."""
     config: TaskConfig = request.config
     check_init_path(config, plugin)
     part: Body = {
@@ -99,7 +99,7 @@ def process_part(request: TaskRequest, plugin: PluginConfig) -> Body:
 
 
 def check_init_path(config: TaskConfig, plugin: PluginConfig) -> None:
-    """Refuse a program of the host inside the container, unless its files may be there anyway."""
+    """Refuse a host program as init of the container, unless its files may be mounted anyway."""
     if config.init_path and not (plugin.volumes_enabled or plugin.options.allow_privileged):
         raise DriverError(
             f'init_path = "{config.init_path}" is a file of the host, which is off on this client; leave it out and set'
@@ -150,7 +150,7 @@ def memory_part(resources: TaskResources, config: TaskConfig) -> Body:
 
 
 def isolation_part(config: TaskConfig, site: Site) -> Body:
-    """Namespaces, limits of the kernel and the root file system."""
+    """Namespaces, kernel limits and the root file system."""
     allowed = site.config.options.allowed_modes
     part: Body = {
         "read_only_filesystem": config.readonly_rootfs,
@@ -175,13 +175,13 @@ def isolation_part(config: TaskConfig, site: Site) -> Body:
 
 
 def namespace(mode: str) -> Body:
-    """`"container:other"` in two parts."""
+    """`"container:other"` as two parts."""
     name, _, value = mode.partition(":")
     return {"nsmode": {"ns": "path"}.get(name, name), "value": value}
 
 
 def check_mode(option: str, mode: str, modes: list[str], plugin: PluginConfig) -> None:
-    """Refuse to share a namespace with the host or another container, unless it is allowed."""
+    """Refuse to share a namespace with the host or another container, unless permitted."""
     shares = mode == "host" or mode.startswith(("container:", "ns:", "path:"))
     if shares and not plugin.options.allow_privileged and mode not in modes:
         name = {"cgroupns": "cgroup"}.get(option, option.removesuffix("_mode"))
@@ -198,7 +198,7 @@ def ulimit(name: str, text: str) -> Body:
 
 
 def privilege_part(request: TaskRequest, site: Site) -> Body:
-    """Rights beyond those of an ordinary process, each only as far as the agent allows it."""
+    """Privileges beyond those of an ordinary process, as far as the agent permits."""
     config: TaskConfig = request.config
     options = site.config.options
     check_rights(
@@ -226,14 +226,14 @@ def privilege_part(request: TaskRequest, site: Site) -> Body:
 
 
 def security_texts(config: TaskConfig) -> tuple[str, ...]:
-    """Every profile of the task as `security_opt` writes it; paths that are hidden besides only confine it further."""
+    """The task's security profiles in the form of `security_opt`; additional masked paths only restrict it further."""
     own = [f"apparmor={config.apparmor_profile}"] if config.apparmor_profile else []
     labels = [f"label={each}" for each in config.selinux_opts]
     return (*own, *labels, *(each for each in config.security_opt if not each.startswith(("mask=", "mask:"))))
 
 
 def security_part(config: TaskConfig) -> Body:
-    """Profiles of the kernel's security modules, as options of their own or as `security_opt` writes them."""
+    """Profiles of the kernel's security modules, from separate options or `security_opt`."""
     part: Body = {"selinux_opts": list(config.selinux_opts)}
     if config.apparmor_profile:
         part["apparmor_profile"] = config.apparmor_profile
@@ -259,7 +259,7 @@ def security_part(config: TaskConfig) -> Body:
 
 
 def is_collected(config: TaskConfig, plugin: PluginConfig) -> bool:
-    """Whether the client finds the output in a file of the engine."""
+    """Whether the client collects the output from a file of the engine."""
     return log_driver(config, plugin)[0] in OWN_LOG_DRIVERS
 
 
@@ -272,7 +272,7 @@ def log_driver(config: TaskConfig, plugin: PluginConfig) -> tuple[str, dict[str,
 
 
 def log_configuration(config: TaskConfig, plugin: PluginConfig) -> Body:
-    """What the engine does with output. Its file is where podman puts it, so that it goes with the container."""
+    """The engine's handling of output. Its file is at podman's default path, so that it goes with the container."""
     driver, options = log_driver(config, plugin)
     if driver in OWN_LOG_DRIVERS:
         if "path" in options:
@@ -285,7 +285,7 @@ def log_configuration(config: TaskConfig, plugin: PluginConfig) -> Body:
 
 
 def labels(request: TaskRequest, plugin: PluginConfig) -> dict[str, str]:
-    """The task's labels, and ours."""
+    """The task's labels, and those of this driver."""
     patterns = plugin.options.extra_labels
     ours = own_labels(request, plugin.owner, lambda name: any(fnmatch.fnmatchcase(name, each) for each in patterns))
     return {**merged(request.config.labels), **ours}

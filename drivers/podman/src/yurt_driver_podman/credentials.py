@@ -1,4 +1,4 @@
-"""Credentials of registries that the operator keeps: in a containers auth file, or behind a credential helper."""
+"""Registry credentials configured by the operator: a containers auth file, or a credential helper."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ HELPER_S = 10.0
 
 
 def registry_of(image: str) -> str:
-    """The host that serves an image."""
+    """The registry's host of an image."""
     first, slash, _ = image.partition("/")
     is_host = bool(slash) and ("." in first or ":" in first or first == "localhost")
     return first if is_host else DEFAULT_REGISTRY
 
 
 def stored_auth(where: AgentAuth, registry: str) -> dict[str, str] | None:
-    """In a thread: the credentials for a registry; None when there are none."""
+    """In a thread: a registry's credentials; None without any."""
     return from_helper(where.helper, registry) if where.helper else from_file(where.config, registry)
 
 
 def from_file(path: str, registry: str) -> dict[str, str] | None:
-    """Those of an auth file, as `podman login` writes it."""
+    """Credentials from an auth file, as `podman login` writes it."""
     try:
         with open(path, encoding="utf-8") as file:
             auths: dict[str, Any] = json.load(file).get("auths") or {}
@@ -48,7 +48,7 @@ def from_file(path: str, registry: str) -> dict[str, str] | None:
 
 
 def from_helper(helper: str, registry: str) -> dict[str, str] | None:
-    """Those that `docker-credential-<helper> get` tells."""
+    """Credentials from `docker-credential-<helper> get`."""
     program = helper if "/" in helper else f"docker-credential-{helper}"
     try:
         done = subprocess.run(

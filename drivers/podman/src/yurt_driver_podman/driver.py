@@ -1,4 +1,4 @@
-"""The podman driver: a task is a container of one of the podman engines of this machine."""
+"""The podman driver: a task is a container of one of the machine's podman engines."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class PodmanDriver:
         self._services = {name: PodmanService(name, config, clock or wall_clock) for name in config.sockets}
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:
-        """Whether the default engine works, with what is known of the others, and again after each change."""
+        """Whether the default engine works, with facts about the others, at once and after each change."""
         changed = asyncio.Event()
         found: dict[str, Fingerprint] = {}
 
@@ -66,14 +66,14 @@ class PodmanDriver:
                 yield together(found)
 
     def _of(self, task_id: str) -> PodmanService:
-        """The engine that has the task."""
+        """The engine of a task."""
         for service in self._services.values():
             if service.tasks.has(task_id):
                 return service
         raise NotFound(f"the podman driver knows no task {task_id}")
 
     def _named(self, socket: str) -> PodmanService:
-        """The engine that a task chose."""
+        """The engine that a task selected."""
         found = self._services.get(socket or DEFAULT_NAME)
         if found is None:
             raise DriverError(
@@ -83,7 +83,7 @@ class PodmanDriver:
         return found
 
     async def progress(self, task_id: str) -> AsyncIterator[str]:
-        """How far the task's image is, whichever engine pulls it."""
+        """The progress of the task's image, on any engine."""
         texts: asyncio.Queue[str] = asyncio.Queue()
 
         async def follow(service: PodmanService) -> None:
@@ -102,12 +102,12 @@ class PodmanDriver:
                 each.cancel()
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
-        """Get the image, make the container, start it."""
+        """Pull the image, create and start the container."""
         config: TaskConfig = request.config
         return await self._named(config.socket).start_task(request)
 
     async def recover_task(self, handle: TaskHandle) -> None:
-        """Find the container again, by its handle or by the task's id alone."""
+        """Find the container, by its handle or by the task's id alone."""
         if not handle.is_intent:
             await self._named(str(handle.state.get("socket", ""))).recover_task(handle)
             return
@@ -122,7 +122,7 @@ class PodmanDriver:
         raise missing
 
     async def wait_task(self, task_id: str) -> ExitResult:
-        """Wait for the end, over any trouble of the engine."""
+        """Wait for the end, through outages of the engine."""
         return await self._of(task_id).tasks.wait(task_id)
 
     async def signal_task(self, task_id: str, signal: str) -> None:
@@ -146,27 +146,27 @@ class PodmanDriver:
         return await self._of(task_id).exec_task(task_id, command, timeout=timeout)
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> EngineExecSession:
-        """Begin a command in the container, to be worked with."""
+        """Start an interactive command in the container."""
         return await self._of(task_id).exec_stream(task_id, command, tty=tty)
 
     async def leftovers(self) -> tuple[Leftover, ...]:
-        """Containers and mounts of an agent that is gone, on all engines."""
+        """Containers and mounts of a previous agent, on all engines."""
         return tuple([each for service in self._services.values() for each in await service.leftovers()])
 
     async def remove_leftover(self, leftover: Leftover) -> None:
-        """Remove one of them."""
+        """Remove one leftover."""
         for service in self._services.values():
             await service.remove_leftover(leftover)
 
     async def close(self) -> None:
-        """End the work beside the calls; containers go on."""
+        """End the background work; containers continue."""
         await self._background.close()
         for service in self._services.values():
             await service.close()
 
 
 def together(found: dict[str, Fingerprint]) -> Fingerprint:
-    """The default engine's fingerprint, with the attributes of the others that work."""
+    """The default engine's fingerprint, with the attributes of other healthy engines."""
     attributes: dict[str, str] = {}
     for each in found.values():
         if each.health == HEALTHY:

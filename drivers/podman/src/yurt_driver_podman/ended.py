@@ -1,4 +1,4 @@
-"""Commands that have ended in containers, which podman remembers for five minutes more.
+"""Clean-up of ended commands in containers, which podman would retain for five more minutes.
 
 For each command that came by podman's API its monitor (conmon) stays, with a child that sleeps for the
 `exit_command_delay` of containers.conf (300 s) and then becomes the `podman container cleanup` that forgets the
@@ -28,21 +28,21 @@ ID_FLAG: Final = b"-u"
 
 
 class EndedCommands:
-    """Has podman forget commands whose exit codes are known; many at once are looked for together."""
+    """Has podman forget commands whose exit codes are known; a single scan serves many."""
 
     def __init__(self, background: DriverTasks) -> None:
         self._background = background
         self._looks_left: dict[str, int] = {}
 
     def add(self, exec_id: str) -> None:
-        """This command has ended, and nobody will ask for it."""
+        """Add an ended command whose exit code is known."""
         is_idle = not self._looks_left
         self._looks_left[exec_id] = LOOKS
         if is_idle:
             self._background.start("clearing after commands", self._clear)
 
     async def _clear(self) -> None:
-        """Wake the sleepers until none is left, or for as long as is worth it."""
+        """Wake monitors until none is left, or for a limited time."""
         try:
             while self._looks_left:
                 await asyncio.sleep(LOOK_S)
@@ -52,7 +52,7 @@ class EndedCommands:
             self._looks_left.clear()
 
     def _forget(self, asked: Mapping[str, int], there: Collection[str]) -> None:
-        """Look no more for commands without monitors, nor for those looked for often enough."""
+        """Drop commands without monitors, and those searched for often enough."""
         for exec_id, looks_left in asked.items():
             if exec_id in there and looks_left > 1:
                 self._looks_left[exec_id] = looks_left - 1
@@ -61,7 +61,7 @@ class EndedCommands:
 
 
 def wake_sleepers(exec_ids: Collection[str]) -> set[str]:
-    """Wake the sleepers of these commands; those of which there are monitors still."""
+    """Wake the sleeping monitors of these commands; returns the commands that still have one."""
     monitors = {pid: exec_id for pid in pids() if (exec_id := command_of(pid)) in exec_ids}
     for pid, exec_id in monitors.items():
         if monitors.get(parent_of(pid)) == exec_id:
@@ -70,7 +70,7 @@ def wake_sleepers(exec_ids: Collection[str]) -> set[str]:
 
 
 def wake(pid: int, exec_id: str) -> None:
-    """Signal a process, if it still is the sleeper that was found."""
+    """Signal a process, unless its pid was reused."""
     with suppress(OSError):
         process = os.pidfd_open(pid)
         try:
@@ -86,7 +86,7 @@ def pids() -> list[int]:
 
 
 def command_of(pid: int) -> str:
-    """The id of the command that a process is the monitor of; empty when it is none."""
+    """The id of the command that a process monitors; empty when it is no monitor."""
     words = read(pid, "cmdline").split(b"\0")
     if os.path.basename(words[0]) != MONITOR or ID_FLAG not in words[:-1]:
         return ""
@@ -100,7 +100,7 @@ def parent_of(pid: int) -> int:
 
 
 def read(pid: int, name: str) -> bytes:
-    """A file of a process in /proc; nothing when the process is gone."""
+    """A file of a process in /proc; empty when the process is gone."""
     try:
         with open(f"/proc/{pid}/{name}", "rb") as file:
             return file.read()

@@ -1,4 +1,4 @@
-"""The way to a podman engine: the `podman` package behind the shared `Engine`, and what to ask of it."""
+"""Connects to a podman engine: the `podman` package behind the shared `Engine`, and its queries."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ T = TypeVar("T")
 
 
 class PodmanLibrary:
-    """The `podman` package; imported in a thread, at the first act."""
+    """The `podman` package; imported in a thread, on first use."""
 
     def new_client(self, target: EngineAddress, timeout_s: float) -> Any:
-        """The package's client of the API, which adds the version and the prefix to each path."""
+        """The package's API client, which adds the version and the prefix to each path."""
         package = import_whole("podman.api.client")
         return package.APIClient(base_url=f"unix://{target.socket_path}", version=API_VERSION, timeout=timeout_s)
 
     def do(self, act: Callable[[Any], T], client: Any) -> T:
-        """Let it act, with its errors translated."""
+        """Call a client and translate its errors."""
         errors = import_whole("podman.errors")
         try:
             return act(client)
@@ -49,7 +49,7 @@ class PodmanLibrary:
 
 
 def refusal(status: int, message: str) -> Exception:
-    """The engine's refusal; podman answers 500 where a container is not in the state that the call needs."""
+    """The engine's error; podman answers 500 for a container in the wrong state."""
     is_conflict = any(words in message for words in CONFLICTS)
     return failure(NAME, 409 if is_conflict else status, message)
 
@@ -60,7 +60,7 @@ def new_engine(socket_path: str) -> Engine:
 
 
 def post(path: str, body: Any = None, query: Mapping[str, str] | None = None) -> Callable[[Any], Any]:
-    """An act: post, and decode the answer."""
+    """A call: post, and decode the answer."""
 
     def do(client: Any) -> Any:
         data = None if body is None else json.dumps(body)
@@ -72,7 +72,7 @@ def post(path: str, body: Any = None, query: Mapping[str, str] | None = None) ->
 
 
 def delete(path: str, query: Mapping[str, str] | None = None) -> Callable[[Any], None]:
-    """An act: delete."""
+    """A call: delete."""
 
     def do(client: Any) -> None:
         client.delete(path, params=query).raise_for_status()
@@ -81,36 +81,36 @@ def delete(path: str, query: Mapping[str, str] | None = None) -> Callable[[Any],
 
 
 def labelled(*labels: str) -> str:
-    """The filter for things with these labels."""
+    """The filter for objects with these labels."""
     return json.dumps({"label": list(labels)})
 
 
 class PodmanActs:
-    """What is done with single containers."""
+    """Calls on single containers."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
 
     async def probe(self) -> None:
-        """Find out soon whether the engine answers."""
+        """Check soon whether the engine answers."""
         await self.engine.ask("/version", is_urgent=True)
 
     async def create(self, name: str, body: Mapping[str, Any]) -> str:
-        """Make one; its id."""
+        """Create a container; returns its id."""
         made = await self.engine.act(post("/containers/create", {**body, "name": name}), slow=True)
         return str(made["Id"])
 
     async def prepare(self, container_id: str) -> bool:
-        """Make namespaces and mounts, in which nothing of the container runs yet."""
+        """Create its namespaces and mounts, without starting a process."""
         await self.engine.act(post(f"/containers/{container_id}/init"), slow=True)
         return True
 
     async def start(self, container_id: str) -> None:
-        """Let it run."""
+        """Start the container."""
         await self.engine.act(post(f"/containers/{container_id}/start"), slow=True)
 
     async def inspect(self, container_id: str) -> dict[str, Any]:
-        """What the engine knows of a container.
+        """The engine's description of a container.
 
         It reads of the container's process, and answers 500 when that one ends meanwhile: then it is asked again.
         """
@@ -130,7 +130,7 @@ class PodmanActs:
         await self.engine.act(post(f"/containers/{container_id}/kill", query={"signal": name}))
 
     async def remove(self, container_id: str) -> None:
-        """Kill and remove, with anonymous volumes; waits for a removal that is under way.
+        """Kill and remove, with anonymous volumes; waits for a removal in progress.
 
         Containers that share its network must go first. They are given the time to, then they are taken along: without
         that network their tasks are lost, and their restart policies decide.
@@ -147,12 +147,12 @@ class PodmanActs:
         raise DriverError(f"container {container_id[:12]} cannot be removed; try: podman rm -f {container_id[:12]}")
 
     def result_of(self, inspected: Mapping[str, Any]) -> ExitResult | None:
-        """How the container ended."""
+        """The exit result of a container."""
         return reports.result_of(inspected)
 
 
 class PodmanEye:
-    """What to ask of a podman engine."""
+    """Queries a podman engine about its health and its containers."""
 
     install = (
         "apt install podman and start its socket (systemctl enable --now podman.socket, or podman system service),"
@@ -172,12 +172,12 @@ class PodmanEye:
         return f"{OWNER_LABEL}={self.config.owner}"
 
     async def look(self) -> Fingerprint:
-        """How a working engine is."""
+        """The fingerprint of a healthy engine."""
         self.info = await self.engine.ask("/info", is_urgent=True)
         return reports.healthy(self.info, self.config, self.socket)
 
     def events(self) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """The stream of ends of this client's containers."""
+        """The stream of end events of this client's containers."""
         filters = json.dumps({"type": ["container"], "event": EVENTS, "label": [self.owned]})
         return self.engine.stream("GET", "/events", query={"stream": "true", "filters": filters})
 

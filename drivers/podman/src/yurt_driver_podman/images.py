@@ -1,4 +1,4 @@
-"""The image of a task: found here, pulled, or loaded from an archive.
+"""The image of a task: found locally, pulled, or loaded from an archive.
 
 A pull is a stream on the event loop that may take `image_pull_timeout`. Podman tells of each layer once, and of no
 bytes, so there is no limit of silence as there is for Docker.
@@ -40,18 +40,18 @@ ASK_S = 5.0
 
 
 def plain_name(image: str) -> str:
-    """The name without the transport that means a registry."""
+    """The name without the transport prefix of registries."""
     return image.removeprefix("docker://").removeprefix("https://").removeprefix("http://")
 
 
 def is_latest(name: str) -> bool:
-    """Whether the name stands for whatever is newest; such an image is asked for again at each start."""
+    """Whether the name refers to the newest version; such an image is pulled again at each start."""
     last = name.rpartition("/")[2]
     return "@" not in last and (":" not in last or last.endswith(":latest"))
 
 
 class Images:
-    """The images of one engine, as far as tasks of this client need them."""
+    """The images of one engine that tasks of this client need."""
 
     def __init__(self, engine: Engine, config: PluginConfig, background: DriverTasks, *, socket: str) -> None:
         self._engine = engine
@@ -68,7 +68,7 @@ class Images:
         )
 
     async def ensure(self, request: TaskRequest) -> str:
-        """The id of the task's image, which is here afterwards."""
+        """Pull or load the task's image if missing; returns its id."""
         config: TaskConfig = request.config
         if config.image.startswith(ARCHIVES):
             return await self._load(request)
@@ -88,14 +88,14 @@ class Images:
             return present
 
     async def _id_of(self, name: str) -> str:
-        """The id of a local image; empty when there is none."""
+        """The id of a local image; empty when it is missing."""
         try:
             return str((await self._engine.ask(f"/images/{quote(name, safe='')}/json"))["Id"])
         except NotFound:
             return ""
 
     async def _pull_with_auth(self, name: str, config: TaskConfig) -> str:
-        """Pull with the credentials that are known, and without them where `auth_soft_fail` allows that."""
+        """Pull with the configured credentials, and retry without them if `auth_soft_fail`."""
         before = await self._id_of(name)
         try:
             pulled = await self._pull(name, config, await self._auth(name, config))
@@ -108,7 +108,7 @@ class Images:
         return pulled
 
     async def _pull(self, name: str, config: TaskConfig, headers: Mapping[str, str]) -> str:
-        """Stream one pull to its end; the id."""
+        """Stream one pull to its end; returns the id."""
         limit_s = self._config.durations.limit_s(config.image_pull_timeout)
         verifies = config.auth.tls_verify if config.auth else True
         query = {"reference": name, **({} if verifies else {"tlsVerify": "false"})}
@@ -137,7 +137,7 @@ class Images:
         return str(told["id"])
 
     async def _auth(self, name: str, config: TaskConfig) -> dict[str, str]:
-        """The credentials of the task, or those that the agent's configuration leads to."""
+        """The task's credentials, or those from the agent's configuration."""
         given = config.auth
         if given and (given.username or given.password):
             return auth_header({"username": given.username, "password": given.password})
@@ -148,7 +148,7 @@ class Images:
         return auth_header(found) if found else {}
 
     async def _load(self, request: TaskRequest) -> str:
-        """Load an archive from the task's folders, or from the host where the operator allows its paths."""
+        """Load an archive from the task's folders, or from the host where the operator permits its paths."""
         config: TaskConfig = request.config
         archive = await asyncio.to_thread(self._archive, request)
         limit_s = self._config.durations.limit_s(config.image_pull_timeout)
@@ -170,7 +170,7 @@ class Images:
         return loaded
 
     def _archive(self, request: TaskRequest) -> BinaryIO:
-        """The file that the image names."""
+        """The archive file of an image name."""
         image: str = request.config.image
         given = image.partition(":")[2].split(":")[0]
         if self._config.volumes_enabled and os.path.isabs(given) and os.path.isfile(given):
@@ -182,6 +182,6 @@ class Images:
 
 
 def pull_failure(name: str, reason: str) -> DriverError:
-    """Why a pull failed; what a retry cannot mend is final."""
+    """The error for a failed pull; permanent errors are not recoverable."""
     text = f'image "{name}" cannot be pulled: {reason}'
     return DriverError(text) if is_hopeless(reason) else RecoverableError(text)

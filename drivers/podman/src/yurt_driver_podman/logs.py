@@ -1,4 +1,4 @@
-"""The output of one container, from the file that its monitor writes into `<logs_dir>/<task>.<stream>.N`.
+"""Collects a container's output, from its monitor's file into `<logs_dir>/<task>.<stream>.N`.
 
 Each container has a monitor (conmon) of its own, which writes a line `<time> <stream> F|P <text>` for each line of
 output (P: without the end of the line) whether or not podman or this agent runs. Reading that file on this machine
@@ -61,7 +61,7 @@ class LogReader:
             self._done.set()
 
     async def drained(self) -> None:
-        """The container has ended: wait until all is read, for a time."""
+        """The container has ended: wait until all is read, up to a time limit."""
         self._ending.set()
         self._notices.wake(self._path)
         with suppress(TimeoutError):
@@ -69,7 +69,7 @@ class LogReader:
                 await self._done.wait()
 
     async def _follow(self, sink: Sink) -> None:
-        """Read each file that bears the name to its end."""
+        """Read each file with the name to its end."""
         source = self._open(sink.position)
         with self._notices.watch(self._path) as changed:
             while True:
@@ -82,7 +82,7 @@ class LogReader:
             os.close(source)
 
     def _open(self, position: Position) -> int | None:
-        """The file at the noted place, or at its beginning when it is another; None while there is none."""
+        """The file at the recorded position, or at its start when it was replaced; None while it is missing."""
         with suppress(FileNotFoundError):
             source = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             inode, place = position.reached.get(SOURCE, (0, 0))
@@ -97,7 +97,7 @@ class LogReader:
         return None
 
     async def _read_to_end(self, source: int | None, sink: Sink) -> int | None:
-        """Read all that is there, over to a new file when the monitor has begun one."""
+        """Read all available data, and continue with a new file when the monitor has rotated."""
         while True:
             if source is None:
                 source = self._open(sink.position)
@@ -115,14 +115,14 @@ class LogReader:
             sink.position.reached.pop(SOURCE, None)
 
     def _has_new_file(self, source: int) -> bool:
-        """Whether the name belongs to another file by now."""
+        """Whether the name now refers to another file."""
         try:
             return os.stat(self._path).st_ino != os.fstat(source).st_ino
         except FileNotFoundError:
             return False
 
     def _take(self, data: bytes, sink: Sink) -> None:
-        """Write the whole lines among the data, and keep the rest."""
+        """Write the complete lines of the data, and keep the rest."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > LINE_BYTES_MAX:
             raise ValueError("a line has no end")
@@ -131,7 +131,7 @@ class LogReader:
 
 
 async def change_or_time(changed: asyncio.Event) -> None:
-    """Wait for a notice, and look now and then without one."""
+    """Wait for a change notification, with periodic checks without one."""
     with suppress(TimeoutError):
         async with asyncio.timeout(LOOK_EVERY_S):
             await changed.wait()
@@ -139,7 +139,7 @@ async def change_or_time(changed: asyncio.Event) -> None:
 
 
 class Sink:
-    """The task's log files with the note of how far they got."""
+    """The task's log files with the recorded position."""
 
     def __init__(self, files: LogFiles, ledger: PositionFile, position: Position) -> None:
         self.files = files
@@ -147,7 +147,7 @@ class Sink:
         self.position = position
 
     def write(self, lines: list[bytes]) -> None:
-        """Write the text of lines to their streams, then note the place behind them."""
+        """Write lines' text to their streams, then record the position behind them."""
         texts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
         for line in lines:
             _, stream, tag, text = (*line.split(b" ", PARTS - 1), b"", b"", b"")[:PARTS]

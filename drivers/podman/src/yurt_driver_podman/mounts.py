@@ -1,4 +1,4 @@
-"""Folders of the host, volumes, tmpfs and devices inside a container; pure but for `resolve`, which follows links.
+"""Host folders, volumes, tmpfs and devices of a container; pure but for `resolve`, which follows links.
 
 `hold` gives what lies in the allocation the name by which the engine finds it, whatever becomes of its own.
 """
@@ -22,7 +22,7 @@ Mount = dict[str, Any]
 
 
 def mounts(request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: Hold) -> list[Mount]:
-    """/alloc, /local and /secrets, then the task's `volumes` and `tmpfs`, and the volumes of its group."""
+    """/alloc, /local and /secrets, then the task's `volumes` and `tmpfs`, and its group's volumes."""
     config: TaskConfig = request.config
     dirs = request.dirs
     label = plugin.options.volumes.selinuxlabel
@@ -36,7 +36,7 @@ def mounts(request: TaskRequest, plugin: PluginConfig, resolve: Resolve, hold: H
 
 
 def bind(source: str, target: str, options: list[str]) -> Mount:
-    """A folder of the host with everything mounted in it."""
+    """A host folder with all mounts below it."""
     return {"type": "bind", "source": source, "destination": target, "options": ["rbind", *options]}
 
 
@@ -74,7 +74,7 @@ def group_volume(given: HostMount) -> Mount:
 
 
 def devices(request: TaskRequest, plugin: PluginConfig) -> list[dict[str, str]]:
-    """The devices of the host that the container gets: those that the client reserved, and those of `devices`."""
+    """The host devices for the container: those reserved by the client, and those of `devices`."""
     config: TaskConfig = request.config
     if config.devices and not (plugin.volumes_enabled or plugin.options.allow_privileged):
         raise DriverError(

@@ -18,7 +18,7 @@ Part = dict[str, Any]
 
 
 def network_mode(request: TaskRequest, *, is_rootless: bool) -> str:
-    """The task's own mode, or else the namespace of its group, or else what podman does by default."""
+    """The task's own mode, or else its group's namespace, or else podman's default."""
     config: TaskConfig = request.config
     if config.network_mode:
         return config.network_mode
@@ -28,7 +28,7 @@ def network_mode(request: TaskRequest, *, is_rootless: bool) -> str:
 
 
 def network_part(request: TaskRequest, plugin: PluginConfig, *, is_rootless: bool) -> Part:
-    """Everything about the network; in a namespace that others own, ports and names are theirs."""
+    """All network options; in a foreign namespace, ports and names belong to its owner."""
     config: TaskConfig = request.config
     mode = network_mode(request, is_rootless=is_rootless)
     kind, _, value = mode.partition(":")
@@ -49,7 +49,7 @@ def network_part(request: TaskRequest, plugin: PluginConfig, *, is_rootless: boo
 
 
 def namespace_part(kind: str, value: str, request: TaskRequest) -> Part:
-    """The namespace that the container gets or joins."""
+    """The namespace that the container creates or joins."""
     match kind:
         case "task":
             if not value:
@@ -66,7 +66,7 @@ def namespace_part(kind: str, value: str, request: TaskRequest) -> Part:
 
 
 def names_given(config: TaskConfig) -> Part:
-    """The options for names, by their own names."""
+    """The options for names, by option name."""
     return {
         "dns": config.dns,
         "dns_search": config.dns_search,
@@ -77,7 +77,7 @@ def names_given(config: TaskConfig) -> Part:
 
 
 def names_part(config: TaskConfig, plugin: PluginConfig, request: TaskRequest, kind: str) -> Part:
-    """Host name, hosts file and name servers; a container that is joined has its own."""
+    """Host name, hosts file and name servers; a joined container has its own."""
     if kind in ("container", "task"):
         return {}
     part: Part = {"hostadd": [] if shared_file(request, HOSTS) else config.extra_hosts}
@@ -103,7 +103,7 @@ def endpoint_options(config: TaskConfig) -> Part:
 
 
 def driver_address(inspected: Mapping[str, Any]) -> str:
-    """The container's own address, for services that advertise it; empty in a namespace of others."""
+    """The container's own address, for services that advertise it; empty in a foreign namespace."""
     settings = inspected.get("NetworkSettings") or {}
     networks = settings.get("Networks") or {}
     found = next((str(each["IPAddress"]) for each in networks.values() if each.get("IPAddress")), "")

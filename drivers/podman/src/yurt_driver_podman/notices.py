@@ -1,4 +1,4 @@
-"""Tells of changes to files by Linux's inotify: one descriptor for all, and no timer that wakes an idle agent."""
+"""File change notifications by Linux's inotify: one descriptor for all, and no timer that wakes an idle agent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ READ_BYTES = 64 * 1024
 
 
 class Notices:
-    """Events for paths. Where inotify is not to be had, those who wait look by themselves now and then."""
+    """Events for paths. Without inotify, waiters poll."""
 
     def __init__(self) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -34,7 +34,7 @@ class Notices:
 
     @contextmanager
     def watch(self, path: str) -> Iterator[asyncio.Event]:
-        """An event that is set after each change of a file, or of its folder's names."""
+        """An event that is set after each change of a file, or of its folder's entries."""
         self._begin()
         changed = self._by_path[path] = asyncio.Event()
         folder = os.fsencode(os.path.dirname(path))
@@ -48,12 +48,12 @@ class Notices:
             self._drop(number, changed)
 
     def wake(self, path: str) -> None:
-        """Set the event of whoever watches a path."""
+        """Set the event of a path's watchers."""
         if path in self._by_path:
             self._by_path[path].set()
 
     def _drop(self, number: int, changed: asyncio.Event) -> None:
-        """Nobody watches any more, or one less does."""
+        """Remove a watcher; the last one removes the watch."""
         watchers = self._by_watch.get(number, set())
         watchers.discard(changed)
         if number in self._by_watch and not watchers:
@@ -62,7 +62,7 @@ class Notices:
                 self._libc.inotify_rm_watch(self._fd, number)
 
     def _read(self) -> None:
-        """Take the events that wait."""
+        """Read the pending notifications."""
         try:
             data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:

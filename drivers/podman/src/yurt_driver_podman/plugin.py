@@ -1,4 +1,4 @@
-"""The entry point of the podman driver; the `podman` package is imported only once an engine has answered."""
+"""The entry point of the podman driver; the `podman` package is imported once an engine has answered."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ from yurt_driver_podman.driver import PodmanDriver
 
 @plugin_function
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
-    """The driver; where no engine answers it reports so, with the way to start one."""
+    """The driver; without an engine it is undetected, with instructions to start one."""
     return [PodmanDriver(plugin_config(context), clock=context.now)]

@@ -1,4 +1,4 @@
-"""What a podman engine tells of containers, in the terms of the driver contract; pure."""
+"""Translates a podman engine's reports on containers to the driver contract; pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RESTARTED = "the container no longer runs and left no exit code: the machine was
 
 
 def result_of(inspected: Mapping[str, Any]) -> ExitResult | None:
-    """How a container ended; None while it runs. What ran before a start of the machine looks never started."""
+    """A container's exit result; None while it runs. One from before a reboot looks as if it never started."""
     state = inspected["State"]
     status = str(state.get("Status", ""))
     if status in NOT_STARTED:
@@ -36,12 +36,12 @@ def result_of(inspected: Mapping[str, Any]) -> ExitResult | None:
 
 
 def is_restarted(inspected: Mapping[str, Any]) -> bool:
-    """Whether the container ran before the machine was started anew, and does not now."""
+    """Whether the container ran before the machine was rebooted, and does not now."""
     return str(inspected["State"].get("Status", "")) in NOT_STARTED
 
 
 def task_stats(answer: Mapping[str, Any], at: UnixNano) -> TaskStats:
-    """Use of resources, from the engine's report of one container."""
+    """Resource usage, from the engine's report on one container."""
     if answer.get("Error"):
         raise DriverError(f"Podman: {answer['Error']}")
     found = (answer.get("Stats") or [{}])[0]
@@ -56,7 +56,7 @@ def task_stats(answer: Mapping[str, Any], at: UnixNano) -> TaskStats:
 
 
 def healthy(info: Mapping[str, Any], config: PluginConfig, socket: str) -> Fingerprint:
-    """The attributes of a working engine; those of another than the default one bear its name."""
+    """The attributes of a healthy engine; those of non-default engines include its name."""
     host, version = info.get("host") or {}, info.get("version") or {}
     prefix = "driver.podman" if socket == DEFAULT_NAME else f"driver.podman.{socket}"
     security = host.get("security") or {}

@@ -1,4 +1,4 @@
-"""One podman engine with the tasks of this client that run there; a driver has one for each socket."""
+"""One podman engine with its tasks of this client; a driver has one per socket."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ NAME_ATTEMPTS = 5
 
 
 class PodmanService:
-    """What the driver does, on one engine."""
+    """The driver's operations on one engine."""
 
     def __init__(self, socket: str, config: PluginConfig, clock: Callable[[], UnixNano]) -> None:
         self.socket = socket
@@ -70,7 +70,7 @@ class PodmanService:
         self._is_begun = False
 
     def begin(self) -> None:
-        """Start the work beside the calls, at the first of them."""
+        """Start the background work, with the first call."""
         if self._is_begun:
             return
         self._is_begun = True
@@ -79,7 +79,7 @@ class PodmanService:
         self._background.start("removal of dangling containers", lambda: self.dangling.run(self.watch))
 
     async def _first_steps(self) -> None:
-        """Clear old mounts away; once the engine works load the `podman` package, and plan the removal of images."""
+        """Remove stale mounts; once the engine works import the `podman` package and schedule the removal of images."""
         await self._holder.open()
         await self.watch.up.wait()
         await self._guard()
@@ -88,12 +88,12 @@ class PodmanService:
         self._images.shelf.collect_left_over()
 
     async def _guard(self) -> None:
-        """Before the first container of a dev agent is made, see to it that none outlives the agent."""
+        """Before the first container of a dev agent, ensure that none outlives the agent."""
         if self._config.is_dev and self._janitor.process is None:
             await asyncio.to_thread(self._janitor.start)
 
     async def _made(self) -> dict[str, ContainerOrigin]:
-        """What each container of this client was made for, and when."""
+        """The task and time for which each container of this client was created."""
         found = await self._engine.ask("/containers/json", {"all": "true", "filters": labelled(self._eye.owned)})
         return {
             str(each["Id"]): ContainerOrigin(
@@ -104,11 +104,11 @@ class PodmanService:
         }
 
     def progress(self, task_id: str) -> AsyncIterator[str]:
-        """How far the task's image is."""
+        """The progress of the task's image."""
         return self._images.telling.follow(task_id)
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
-        """Get the image, make the container, start it."""
+        """Pull the image, create and start the container."""
         self.begin()
         await self._guard()
         holds = await self._holder.holds(request.dirs.alloc_dir)
@@ -134,7 +134,7 @@ class PodmanService:
         return handle_of(task, inspected, DRIVER, self._clock(), socket=self.socket)
 
     async def _site(self, image_id: str, hold: Hold) -> Site:
-        """What is known beside the task."""
+        """The task's context."""
         async with self._looking:
             if not self._eye.info:
                 await self._eye.look()
@@ -149,19 +149,19 @@ class PodmanService:
         )
 
     def _rotation(self, logs: LogRotation) -> LogRotation:
-        """The task's rotation; the agent may collect nothing at all."""
+        """The task's log rotation; the agent may disable log collection."""
         is_off = logs.disabled or self._config.options.disable_log_collection
         return LogRotation(max_files=logs.max_files, max_bytes=logs.max_bytes, disabled=is_off)
 
     def _take_up(self, task: ContainerTask, inspected: Mapping[str, Any]) -> None:
-        """Know a task from now on: its output, its end."""
+        """Register a task, and collect its output and its end."""
         self.tasks.add(task, pid=int((inspected.get("State") or {}).get("Pid") or 0))
         self._images.shelf.hold(task.container.image_id, task.task_id)
         self._collect(task, inspected)
         self.tasks.on_end(task.container.container_id)
 
     def _collect(self, task: ContainerTask, inspected: Mapping[str, Any]) -> None:
-        """Collect the task's output beside, unless it goes elsewhere."""
+        """Collect the task's output in the background, unless its log driver sends it elsewhere."""
         container = task.container
         where = (inspected.get("HostConfig") or {}).get("LogConfig") or {}
         if container.logs.disabled or task.output or where.get("Type") not in OWN_LOG_DRIVERS or not where.get("Path"):
@@ -179,7 +179,7 @@ class PodmanService:
         return os.path.join(self._config.state_dir, "logs", container_id)
 
     async def recover_task(self, handle: TaskHandle) -> None:
-        """Find the container again; while the engine is away the task counts as running until it can tell."""
+        """Find the container; while the engine is unreachable the task counts as running."""
         if self.tasks.has(handle.task_id):
             return
         self.begin()
@@ -204,7 +204,7 @@ class PodmanService:
             self._background.start("taking up of a container", lambda: self._collect_later(task))
 
     async def _start_again(self, container_id: str, inspected: Mapping[str, Any]) -> None:
-        """Start a container that ended with the machine, on the mounts that it had."""
+        """Restart a container that ended with a reboot, on its previous mounts."""
         holds = await self._holder.again(str((inspected["Config"].get("Labels") or {}).get(HELD_LABEL, "")))
         try:
             await holds.take()
@@ -213,13 +213,13 @@ class PodmanService:
             holds.release()
 
     async def _collect_later(self, task: ContainerTask) -> None:
-        """Its engine was away: find its output when it is back."""
+        """Collect the output of a task whose engine was unreachable, once it returns."""
         await self.watch.up.wait()
         with suppress(NotFound, EngineDown):
             self._collect(task, await self._acts.inspect(task.container.container_id))
 
     async def _found(self, handle: TaskHandle) -> Container:
-        """The container that was made for a task of which only the id is known; one never started is removed."""
+        """The container of a task of which only the id is known; one never started is removed."""
         wanted = labelled(self._eye.owned, f"{TASK_LABEL}={handle.task_id}")
         listing = await self._engine.ask("/containers/json", {"all": "true", "filters": wanted}) or []
         for each in [each for each in listing if each.get("State") in reports.NOT_STARTED]:
@@ -257,12 +257,12 @@ class PodmanService:
             self._ended.add(exec_id)
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> exec_session.EngineExecSession:
-        """Begin a command in the container, to be worked with."""
+        """Start an interactive command in the container."""
         exec_id = await self._prepare_exec(task_id, command, tty=tty, has_input=True)
         return await exec_session.begin(self._engine, exec_id, tty=tty, on_close=self._ended.add)
 
     async def _prepare_exec(self, task_id: str, command: tuple[str, ...], *, tty: bool, has_input: bool) -> str:
-        """Tell the engine of a command; the id under which it is started."""
+        """Create an exec for a command; returns its id."""
         container_id = self.tasks.get(task_id).container.container_id
         if not command:
             raise DriverError("there is no command to run; name one")
@@ -276,7 +276,7 @@ class PodmanService:
         return str(made["Id"])
 
     async def leftovers(self) -> list[Leftover]:
-        """Containers and mounts of an agent that is gone, on this engine."""
+        """Containers and mounts of a previous agent, on this engine."""
         held = await asyncio.to_thread(leftovers.held_leftovers, self._holder.places)
         if not leftovers.has_engine(self._socket_path):
             return held
@@ -284,12 +284,12 @@ class PodmanService:
         return [*leftovers.container_leftovers(found or ()), *held]
 
     async def remove_leftover(self, leftover: Leftover) -> None:
-        """Remove one of them, if it is of this engine."""
+        """Remove one leftover, if it belongs to this engine."""
         if leftover in await self.leftovers():
             await leftovers.remove(leftover, self._holder.places, self._acts.remove)
 
     async def close(self) -> None:
-        """End the work beside the calls; containers go on."""
+        """End the background work; containers continue."""
         await asyncio.to_thread(self._janitor.dismiss)
         await self._background.close()
         await self._holder.close()

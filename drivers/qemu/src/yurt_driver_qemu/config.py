@@ -1,4 +1,4 @@
-"""The options of qemu, and the pure step from a task to the command line of an emulator.
+"""The options of qemu, and the step from a task to an emulator's command line. Pure.
 
 Whoever writes QEMU's command line can read and write the host's files, so everything that comes from a job is checked
 here, after interpolation: names hold no commas (QEMU separates options by them), and `args` holds only flags that the
@@ -58,7 +58,7 @@ class TaskConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class PluginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The `config` block of `plugin "qemu"` in the agent's configuration; lists that are absent are None."""
+    """The `config` block of `plugin "qemu"` in the agent's configuration; absent lists are None."""
 
     image_paths: list[str] = []
     args_allowlist: list[str] | None = None
@@ -66,7 +66,7 @@ class PluginConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Image(msgspec.Struct, frozen=True, kw_only=True):
-    """A disk image that was found and checked: its real path or the place where it is held, its format, its backing."""
+    """A checked disk image: its real or pinned path, its format, and its backing image."""
 
     path: str
     format: str
@@ -75,7 +75,7 @@ class Image(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def chain(self) -> tuple[Image, ...]:
-        """The image, and those that it is laid over."""
+        """The image and its backing images."""
         return (self, *(self.backing.chain if self.backing else ()))
 
 
@@ -85,7 +85,7 @@ def plugin_config(block: Mapping[str, Any]) -> PluginConfig:
 
 
 def emulator_of(config: TaskConfig, plugin: PluginConfig) -> str:
-    """The emulator that a task asks for; raises DriverError when the agent does not allow it."""
+    """The emulator of a task; raises DriverError when the agent does not permit it."""
     asked = config.emulator or DEFAULT_EMULATOR
     allowed = plugin.emulators_allowlist
     if allowed is None:
@@ -101,7 +101,7 @@ def emulator_of(config: TaskConfig, plugin: PluginConfig) -> str:
 
 
 def check_args(args: Sequence[str], allowlist: Sequence[str] | None) -> None:
-    """Refuse flags that the agent does not allow; a word that is neither a flag nor its value would be a disk."""
+    """Refuse flags that the agent does not permit; a word that is no flag or value would be a disk."""
     if allowlist is not None and EVERYTHING in allowlist:
         return
     allowed = HARMLESS_ALONE | HARMLESS_WITH_VALUE if allowlist is None else {one_dash(flag) for flag in allowlist}
@@ -125,12 +125,12 @@ def check_args(args: Sequence[str], allowlist: Sequence[str] | None) -> None:
 
 
 def one_dash(flag: str) -> str:
-    """QEMU reads --smp as -smp."""
+    """A flag with one dash: QEMU reads --smp as -smp."""
     return flag[1:] if flag.startswith("--") else flag
 
 
 def chosen(value: str, default: str, *, option: str, among: Sequence[str]) -> str:
-    """An option with a closed set of values."""
+    """An option with a fixed set of values."""
     given = value or default
     if given not in among:
         raise DriverError(f'{option} = "{given}" is none of {", ".join(among)}')
@@ -138,7 +138,7 @@ def chosen(value: str, default: str, *, option: str, among: Sequence[str]) -> st
 
 
 def machine_of(config: TaskConfig) -> str:
-    """Machine type and accelerator; neither may bring further properties."""
+    """Machine type and accelerator, both without further properties."""
     machine = config.machine_type or DEFAULT_MACHINE
     if not MACHINE_NAME.fullmatch(machine):
         raise DriverError(f'machine_type "{machine}" is no name of a machine; write it as "pc" or "q35"')
@@ -149,7 +149,7 @@ def machine_of(config: TaskConfig) -> str:
 def forwards(
     port_map: Sequence[Mapping[str, int]], ports: Sequence[PortGiven], *, is_namespaced: bool = False
 ) -> tuple[str, ...]:
-    """Rules that lead a port of the host to one of the guest, TCP and UDP, for each label of `port_map`.
+    """Forwarding rules from host ports to guest ports, TCP and UDP, for each label of `port_map`.
 
     In a network of the group's own the port is the one inside, on every address.
     """
@@ -169,12 +169,12 @@ def forwards(
 
 
 def escaped(value: str) -> str:
-    """A value inside a list of options: QEMU reads two commas as one."""
+    """A value in a list of options, with commas doubled as QEMU requires."""
     return value.replace(",", ",,")
 
 
 def drive(image: Image) -> str:
-    """What a drive is made of. Held files are named one by one, so that no header names others when QEMU reads it."""
+    """A drive's options. The pinned files are named explicitly, so that no header can refer to others."""
     if not any(each.is_held for each in image.chain):
         return f"file={escaped(image.path)},format={image.format}"
     try:
@@ -184,7 +184,7 @@ def drive(image: Image) -> str:
 
 
 def block_node(image: Image) -> dict[str, Any]:
-    """An image as QEMU's block layer takes it.
+    """An image in the format of QEMU's block layer.
 
     Without probing for devices, and opened at once for what is done with it, a held file is opened a single time.
     """
@@ -198,7 +198,7 @@ def block_node(image: Image) -> dict[str, Any]:
 
 
 def command_line(request: TaskRequest, *, emulator: str, image: Image, plugin: PluginConfig) -> tuple[str, ...]:
-    """The whole command line, within what the agent allows."""
+    """The complete command line, within the agent's permissions."""
     config: TaskConfig = request.config
     check_args(config.args, plugin.args_allowlist)
     if request.resources.memory_mb < MEMORY_MB_MIN:
@@ -224,7 +224,7 @@ def command_line(request: TaskRequest, *, emulator: str, image: Image, plugin: P
 
 
 def agent_devices() -> tuple[str, ...]:
-    """The channel to the agent in the guest, at `qa.sock` in the task's directory."""
+    """The channel to the guest agent, at `qa.sock` in the task's directory."""
     return (
         *("-chardev", f"socket,path={AGENT_SOCKET},server=on,wait=off,id=qga0"),
         *("-device", "virtio-serial"),

@@ -67,7 +67,7 @@ GUEST_AGENT = "guest_agent"
 
 
 class QemuDriver:
-    """A process driver with a power button."""
+    """A process driver with an ACPI power button."""
 
     def __init__(self, context: PluginContext) -> None:
         plugin = plugin_config(context.config)
@@ -97,7 +97,7 @@ class QemuDriver:
         return TaskConfig
 
     async def _probe(self) -> Fingerprint:
-        """Whether there is an emulator, and which."""
+        """Whether an emulator is installed, and its version."""
         found = await self._program.look()
         if not found.path:
             return Fingerprint(health=UNDETECTED, description=f"{DEFAULT_EMULATOR} is not on PATH", fix=INSTALL)
@@ -109,25 +109,25 @@ class QemuDriver:
         return Fingerprint(health=HEALTHY, description="Healthy", attributes=attributes)
 
     async def fingerprint(self) -> AsyncIterator[Fingerprint]:
-        """Whether there is an emulator, and which; again after each change."""
+        """Whether an emulator is installed, and its version; at once and after each change."""
         await self._begin()
         async for found in self._processes.fingerprint():
             yield found
 
     async def _begin(self) -> None:
-        """Clear away what an earlier agent left mounted, once."""
+        """Once: remove the mounts of an earlier agent."""
         if not self._is_begun:
             self._is_begun = True
             await asyncio.to_thread(self._places.clear)
 
     def _spec(self, request: TaskRequest, plugin: PluginConfig, rules: UserRules) -> ProcessSpec:
-        """The emulator's process. That of a dev agent clears away what is left: no agent comes after."""
+        """The emulator process. That of a dev agent cleans up by itself, since no agent follows."""
         held = self._held[request.task_id]
         spec = process_spec(request, plugin, rules, held.take if held.is_on else None)
         return replace(spec, at_end=held.drop_command if self._is_dev else ())
 
     async def start_task(self, request: TaskRequest) -> TaskHandle:
-        """Start the virtual machine; its disks are held until it has opened them."""
+        """Start the virtual machine; its disks are pinned until it has opened them."""
         if request.task_id in self._held:
             raise DriverError(f"task {request.task_id} starts already; destroy it first")
         held = self._held[request.task_id] = HeldImages(self._places, is_on=self._are_places_seen)
@@ -149,17 +149,17 @@ class QemuDriver:
         return handle
 
     async def _release_when_open(self, held: HeldImages, handle: TaskHandle) -> None:
-        """One that was destroyed has ended too."""
+        """Release the pins once the disks are open; a destroyed machine has ended too."""
         with contextlib.suppress(NotFound):
             await held.release_when_open(handle.pid, lambda wait_s: self._has_ended_within(handle.task_id, wait_s))
 
     async def recover_task(self, handle: TaskHandle) -> None:
-        """Take up a virtual machine that an earlier agent started."""
+        """Recover a virtual machine of an earlier agent."""
         await self._processes.recover_task(handle)
         self._take_up(handle)
 
     def _take_up(self, handle: TaskHandle) -> None:
-        """Know the sockets of a virtual machine from now on."""
+        """Register the sockets of a virtual machine."""
         self._monitors[handle.task_id] = str(handle.state.get(MONITOR, ""))
         if agent := str(handle.state.get(GUEST_AGENT, "")):
             self._agents[handle.task_id] = GuestAgent(agent)
@@ -169,12 +169,12 @@ class QemuDriver:
         return await self._processes.wait_task(task_id)
 
     async def signal_task(self, task_id: str, signal: str) -> None:
-        """A virtual machine takes no signals."""
+        """Refuse: a virtual machine receives no signals."""
         self._check_known(task_id)
         raise DriverError(f"{signal} was not sent: a virtual machine takes no signals; stop or restart the task")
 
     async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
-        """Press the power button where the task asked for that, and wait; then end the emulator."""
+        """Press the power button if the task requests it, and wait; then end the emulator."""
         monitor = self._monitors.get(task_id, "")
         if monitor and not await self._has_ended_within(task_id, 0):
             with contextlib.suppress(DriverError):
@@ -184,7 +184,7 @@ class QemuDriver:
         await self._processes.stop_task(task_id, signal=signal, timeout=timeout)
 
     async def _has_ended_within(self, task_id: str, wait_s: float) -> bool:
-        """Whether the emulator ends within a time."""
+        """Whether the emulator ends within a time limit."""
         try:
             async with asyncio.timeout(wait_s):
                 await self._processes.wait_task(task_id)
@@ -193,21 +193,21 @@ class QemuDriver:
         return True
 
     async def destroy_task(self, task_id: str) -> None:
-        """Kill what is left and forget it."""
+        """Kill remaining processes and forget the task."""
         await self._processes.destroy_task(task_id)
         self._monitors.pop(task_id, None)
         self._agents.pop(task_id, None)
 
     async def task_stats(self, task_id: str) -> TaskStats:
-        """Use of the emulator."""
+        """Resource usage of the emulator."""
         return await self._processes.task_stats(task_id)
 
     async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-        """Run a command by the agent in the guest, where the task has one."""
+        """Run a command through the guest agent, if the task has one."""
         return await self._agent(task_id, command).run(command, timeout=timeout)
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> ExecSession:
-        """Begin a command by the agent in the guest: without input, and with its output at its end."""
+        """Start a command through the guest agent: without input, with the output at its end."""
         agent = self._agent(task_id, command)
         if tty:
             raise DriverError("a guest agent gives commands no terminal; run it without one (-t=false)")
@@ -223,7 +223,7 @@ class QemuDriver:
         return self._agents[task_id]
 
     async def close(self) -> None:
-        """Let the executor go; machines go on, those of a dev agent end."""
+        """Close the executor; machines continue, those of a dev agent end."""
         await settle(self._background)
         await self._background.close()
         await asyncio.to_thread(self._places.close)
@@ -235,7 +235,7 @@ class QemuDriver:
 
 
 def process_spec(request: TaskRequest, plugin: PluginConfig, rules: UserRules, hold: Hold | None = None) -> ProcessSpec:
-    """The step from a task to its emulator, with the files that it names found, checked, and held where that is done.
+    """The emulator process of a task, with its files found, checked, and pinned where supported.
 
     The emulator runs with the rights of the agent unless the task names a user: it gets none of the task's variables
     (LD_PRELOAD among them), and is found by the agent's PATH, never in the task's directory. The guest's memory is

@@ -1,4 +1,4 @@
-"""The protocol of QEMU's guest agent, as far as one needs it to run a command inside a virtual machine.
+"""A client of QEMU's guest agent protocol, with the calls to run a command in a virtual machine.
 
 The agent in the guest (`qemu-ga`) reads JSON from a serial port that the emulator shows here as a socket, to one peer
 at a time. It tells a command's output once the command has ended, so a command is begun, asked for again and again,
@@ -34,7 +34,7 @@ NO_ANSWER = "is qemu-guest-agent installed in the guest, and running?"
 
 
 class GuestReply(msgspec.Struct, frozen=True):
-    """What the agent returns for a command."""
+    """The agent's answer to a command."""
 
 
 class Begun(GuestReply, frozen=True):
@@ -44,7 +44,7 @@ class Begun(GuestReply, frozen=True):
 
 
 class Status(GuestReply, frozen=True, rename="kebab"):
-    """`guest-exec-status`: the output is there once `exited` is true."""
+    """`guest-exec-status`: the output is available once `exited` is true."""
 
     exited: bool
     exitcode: int = 0
@@ -54,7 +54,7 @@ class Status(GuestReply, frozen=True, rename="kebab"):
 
 
 class GuestAgent:
-    """The agent in one virtual machine."""
+    """The guest agent of one virtual machine."""
 
     def __init__(self, socket_path: str) -> None:
         self._socket_path = socket_path
@@ -62,14 +62,14 @@ class GuestAgent:
         self._numbers = itertools.count(1)
 
     async def begin(self, command: tuple[str, ...]) -> GuestCommand:
-        """Begin a command; raises DriverError with the agent's own words when the guest cannot."""
+        """Start a command; raises DriverError with the agent's error when the guest cannot."""
         if not command:
             raise DriverError("there is no command to run; name one")
         arguments = {"path": command[0], "arg": list(command[1:]), "capture-output": True}
         return GuestCommand(self, (await self._ask("guest-exec", arguments, Begun)).pid)
 
     async def run(self, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
-        """Run a command to its end; one that takes too long, or that nobody waits for any more, is killed."""
+        """Run a command to its end; killed at its time limit, or when the caller gives up."""
         running = await self.begin(command)
         try:
             async with asyncio.timeout(timeout / NANOSECONDS):
@@ -82,11 +82,11 @@ class GuestAgent:
         return ExecResult(exit_code=code_of(found), stdout=found.out_data, stderr=found.err_data)
 
     async def status(self, pid: int) -> Status:
-        """How a command fares, with its output once it has ended."""
+        """A command's status, with its output once it has ended."""
         return await self._ask("guest-exec-status", {"pid": pid}, Status)
 
     async def _ask(self, command: str, arguments: Mapping[str, Any], kind: type[T]) -> T:
-        """One command and its answer; raises DriverError with the agent's own words when it refuses."""
+        """One command and its answer; raises DriverError with the agent's error."""
         async with self._turn:
             try:
                 async with asyncio.timeout(ANSWER_LIMIT_S), self._conversation() as (reader, writer):
@@ -98,7 +98,7 @@ class GuestAgent:
 
     @contextlib.asynccontextmanager
     async def _conversation(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-        """A connection on which both sides agree where the next answer begins."""
+        """A synchronised connection: the next answer belongs to the next command."""
         reader, writer = await connect(self._socket_path, limit=ANSWER_BYTES_MAX)
         try:
             number = next(self._numbers)
@@ -113,7 +113,7 @@ class GuestAgent:
 
 
 class GuestCommand:
-    """A command in a guest, as a session without input: the agent takes none once it runs."""
+    """A command in a guest, as a session without input: the agent accepts none for a running command."""
 
     def __init__(self, agent: GuestAgent, pid: int) -> None:
         self._agent = agent
@@ -122,7 +122,7 @@ class GuestCommand:
         self._found: Status | None = None
 
     async def end(self) -> Status:
-        """Wait for its end. The agent tells it once, so it is kept here."""
+        """Wait for its end. The agent reports it only once, so the result is cached."""
         delay = FIRST_LOOK_S
         async with self._looking:
             while self._found is None:
@@ -148,14 +148,14 @@ class GuestCommand:
         """It has none."""
 
     async def resize(self, size: TerminalSize) -> None:
-        """It has no terminal."""
+        """No effect: there is no terminal."""
 
     async def wait(self) -> int:
         """Wait for its end."""
         return code_of(await self.end())
 
     async def close(self) -> None:
-        """Kill it when it still runs, by another command, since the agent has no call for that."""
+        """Kill a running command, by another command, since the agent has no call for that."""
         if self._found is None:
             self._found = Status(exited=True, signal=signal.SIGKILL)
             with contextlib.suppress(DriverError):
@@ -163,7 +163,7 @@ class GuestCommand:
 
 
 def code_of(found: Status) -> int:
-    """The exit code; after a signal 128 and its number."""
+    """The exit code; 128 and the number after a signal."""
     return SIGNAL_BASE + found.signal if found.signal else found.exitcode
 
 
@@ -187,7 +187,7 @@ def send(writer: asyncio.StreamWriter, command: str, arguments: Mapping[str, Any
 
 
 async def answer(reader: asyncio.StreamReader, kind: type[Any]) -> Any:
-    """Read what a command returns; raises DriverError with the reason when it was refused."""
+    """Read a command's answer; raises DriverError with the reason for a failure."""
     message = msgspec.json.decode(await reader.readline(), type=dict[str, msgspec.Raw])
     if "error" in message:
         found = msgspec.json.decode(message["error"], type=dict[str, Any])

@@ -1,4 +1,4 @@
-"""Disk images that are held for an emulator until it has opened them.
+"""Pins disk images for an emulator until it has opened them.
 
 QEMU opens its drives while it starts, each once as `config.block_node` names them. From then on it needs no names, and
 the places go: as soon as the emulator has every held file open, or has ended. A program that runs QEMU as its child is
@@ -21,7 +21,7 @@ FileId = tuple[int, int]
 
 
 class HeldImages:
-    """The images of one start. With `is_on` unset QEMU is told names, and nothing is held."""
+    """The images of one start. With `is_on` unset QEMU gets plain paths, and nothing is pinned."""
 
     def __init__(self, places: Places, *, is_on: bool) -> None:
         self.is_on = is_on
@@ -31,7 +31,7 @@ class HeldImages:
         self._count = 0
 
     def take(self, descriptor: int) -> str:
-        """Hold what a descriptor stands for, which stays the caller's; the place. Blocking; raises OSError."""
+        """Pin an open descriptor, which the caller keeps; returns the path. Blocking; raises OSError."""
         place = self._places.mount(os.dup(descriptor), self._group, self._count)
         self._count += 1
         self._files.add(file_id(os.fstat(descriptor)))
@@ -39,11 +39,11 @@ class HeldImages:
 
     @property
     def drop_command(self) -> tuple[str, ...]:
-        """A command that lets the places go; empty for none."""
+        """The command that releases the pins; empty for none."""
         return self._places.drop_command(self._group) if self._files else ()
 
     async def release_when_open(self, pid: int, has_ended_within: Callable[[float], Awaitable[bool]]) -> None:
-        """Let the places go once a process has opened all of them, or the task has ended (asked with seconds)."""
+        """Release the pins once a process has opened all files, or the task has ended (polled with a time-out)."""
         wait_s = FIRST_LOOK_S
         try:
             while not await asyncio.to_thread(has_open, pid, self._files) and not await has_ended_within(wait_s):
@@ -52,12 +52,12 @@ class HeldImages:
             await asyncio.to_thread(self.release)
 
     def release(self) -> None:
-        """Let the places go. Blocking."""
+        """Release the pins. Blocking."""
         self._places.drop(self._group)
 
 
 def file_id(found: os.stat_result) -> FileId:
-    """Which file it is."""
+    """The file's identity."""
     return found.st_dev, found.st_ino
 
 
@@ -72,6 +72,6 @@ def has_open(pid: int, files: set[FileId]) -> bool:
 
 
 async def settle(background: DriverTasks) -> None:
-    """Give emulators that have just been started a while to open their disks."""
+    """Give newly started emulators time to open their disks."""
     if background.tasks:
         await asyncio.wait(background.tasks, timeout=CLOSE_LIMIT_S)

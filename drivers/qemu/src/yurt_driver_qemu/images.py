@@ -1,4 +1,4 @@
-"""Disk images: which files a task may use, what they lead to, and their format.
+"""Disk images: which files a task may use, their backing files, and their format.
 
 A disk image is input from a stranger. It may be a link out of the task's directory; a qcow2 image may name any file of
 the host as the one it is laid over, and a guest may write such a header onto its raw disk. So links are resolved, the
@@ -45,7 +45,7 @@ Hold = Callable[[int], str]
 
 
 class ImageSite(NamedTuple):
-    """Where images may lie: the allocation's directory and the operator's folders, links followed; whose task it is.
+    """Where images may lie: the allocation's directory and the operator's folders, with links resolved; and the task.
 
     Without `hold` QEMU is told names.
     """
@@ -59,7 +59,7 @@ class ImageSite(NamedTuple):
 def find_image(
     asked: str, *, task_dir: str, alloc_dir: str, image_paths: Sequence[str], hold: Hold | None = None
 ) -> Image:
-    """The image that a task asks for, relative to its directory; raises DriverError when it may not use it."""
+    """The image of a task, relative to its directory; raises DriverError when it is not permitted."""
     if "\0" in asked:
         raise DriverError("image_path contains a NUL character")
     folders = tuple(os.path.realpath(folder) for folder in image_paths)
@@ -80,7 +80,7 @@ def find_image(
 
 
 def real_path(folder: str, name: str) -> str:
-    """A path with its links followed; raises DriverError when another task changes them meanwhile."""
+    """A path with links resolved; raises DriverError when another task changes them meanwhile."""
     try:
         return os.path.realpath(os.path.join(folder, name))
     except OSError as error:
@@ -88,7 +88,7 @@ def real_path(folder: str, name: str) -> str:
 
 
 def look_at(path: str, site: ImageSite, *, asked: str) -> tuple[Image, str]:
-    """An image by itself, and the name of the file that it is laid over."""
+    """An image without its backing chain, and the name of its backing file."""
     is_shared = lies_in(path, site.alloc_dir)
     fd = open_image(path, site, asked=asked)
     try:
@@ -110,7 +110,7 @@ def lies_in(path: str, folder: str) -> bool:
 
 
 def open_image(path: str, site: ImageSite, *, asked: str) -> int:
-    """A descriptor of an image that lies where it may, by a path without links; in the allocation it is a file."""
+    """A descriptor of a permitted image, by a path without links; in the allocation it must be a regular file."""
     is_allowed = any(lies_in(path, folder) for folder in site.folders)
     is_shared = lies_in(path, site.alloc_dir)
     if not is_allowed and not is_shared:
@@ -133,12 +133,12 @@ def open_image(path: str, site: ImageSite, *, asked: str) -> int:
 
 
 def is_disk(mode: int) -> bool:
-    """Whether a file type is one of disks: what the operator allows may be a device."""
+    """Whether a file type is suitable for disks: an operator may permit a device."""
     return stat.S_ISREG(mode) or stat.S_ISBLK(mode)
 
 
 def cannot_be_opened(error: OSError, path: str, *, asked: str) -> DriverError:
-    """Why an image cannot be opened."""
+    """The error for an image that cannot be opened."""
     if error.errno == errno.EINVAL:
         return DriverError(f'image "{asked}" is no file ({path}); give the path of a disk image')
     if error.errno == errno.ELOOP:
@@ -149,7 +149,7 @@ def cannot_be_opened(error: OSError, path: str, *, asked: str) -> DriverError:
 
 
 def backing_file(fd: int, head: bytes, path: str) -> str:
-    """The file that a qcow image is laid over; empty for none. Raises DriverError for what cannot be checked."""
+    """The backing file of a qcow image; empty for none. Raises DriverError for an unsupported header."""
     if not head.startswith(QCOW_MAGIC) or len(head) < 80:
         return ""
     version, offset, size = (int.from_bytes(head[at : at + width]) for at, width in ((4, 4), (8, 8), (16, 4)))
@@ -169,7 +169,7 @@ def backing_file(fd: int, head: bytes, path: str) -> str:
 
 
 def format_of(head: bytes, path: str) -> str:
-    """The format that a header tells; what has none is a raw disk."""
+    """The format in a header; raw without one."""
     for magic, kind in REFUSED.items():
         if head.startswith(magic):
             raise DriverError(f"{path} is a {kind} image; convert it with `qemu-img convert -O qcow2`")

@@ -1,4 +1,4 @@
-"""QEMU's machine protocol (QMP), as far as one needs it to press the power button of a virtual machine."""
+"""A client of QEMU's machine protocol (QMP), with the calls to press a virtual machine's power button."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINE_BYTES_MAX = 64 * 1024
 
 
 async def press_power_button(socket_path: str) -> None:
-    """Ask the guest, by ACPI, to shut down; raises DriverError when the emulator does not answer."""
+    """Request a shutdown of the guest by ACPI; raises DriverError when the emulator does not answer."""
     try:
         async with asyncio.timeout(ANSWER_LIMIT_S):
             await converse(socket_path, ("qmp_capabilities", "system_powerdown"))
@@ -39,7 +39,7 @@ async def connect(
 
 
 async def converse(socket_path: str, commands: tuple[str, ...]) -> None:
-    """Connect, and have each command carried out."""
+    """Connect and execute commands."""
     reader, writer = await connect(socket_path)
     try:
         await answer_with(reader, "QMP")
@@ -52,7 +52,7 @@ async def converse(socket_path: str, commands: tuple[str, ...]) -> None:
 
 
 async def answer_with(reader: asyncio.StreamReader, key: str) -> None:
-    """Read until an answer with this key comes, past events; raises ValueError for an error."""
+    """Read up to an answer with this key, skipping events; raises ValueError for an error."""
     for _ in range(LINES_MAX):
         line = await reader.readline()
         if not line:

@@ -12,7 +12,7 @@ from yurt_driver_qemu.driver import QemuDriver
 
 @plugin_function
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
-    """The driver; without an emulator it reports itself as undetected, with the way to install one."""
+    """The driver; without an emulator it is undetected, with instructions to install one."""
     return [QemuDriver(context)]
 
 

@@ -1,4 +1,4 @@
-"""The options of raw_exec, and the pure step from a task to the process that it becomes."""
+"""The options of raw_exec, and the step from a task to its process. Pure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PluginOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class PluginConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What the agent decided: whether the driver may run tasks, and as whom they never run."""
+    """The agent's settings: whether the driver is enabled, and the denied users."""
 
     enabled: bool
     denied_uids: tuple[range, ...] = ()
@@ -59,7 +59,7 @@ def plugin_config(context: PluginContext) -> PluginConfig:
 
 
 def parse_ranges(text: str, *, option: str) -> tuple[range, ...]:
-    """`"0,10-20"` as ranges of ids, ends included."""
+    """`"0,10-20"` as inclusive ranges of ids."""
     ranges = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         first, _, last = part.partition("-")
@@ -71,12 +71,12 @@ def parse_ranges(text: str, *, option: str) -> tuple[range, ...]:
 
 
 def denied(ids: Iterable[int], ranges: tuple[range, ...]) -> int | None:
-    """The first id that is denied."""
+    """The first denied id."""
     return next((each for each in ids if any(each in span for span in ranges)), None)
 
 
 def command_line(request: TaskRequest) -> tuple[str, ...]:
-    """The command and its arguments, as the kernel gets them: no shell comes between."""
+    """The command and its arguments for the kernel, without a shell."""
     config: TaskConfig = request.config
     return (config.command, *config.args)
 
@@ -90,7 +90,7 @@ def working_folder(request: TaskRequest) -> str:
 
 
 def environment(request: TaskRequest, denied_patterns: tuple[str, ...]) -> dict[str, str]:
-    """The task's variables without those that the agent or the task denies by name or pattern (`AWS_*`)."""
+    """The task's variables without those denied by name or pattern (`AWS_*`) by the agent or the task."""
     config: TaskConfig = request.config
     patterns = (*denied_patterns, *config.denied_envvars)
     return {
@@ -101,7 +101,7 @@ def environment(request: TaskRequest, denied_patterns: tuple[str, ...]) -> dict[
 
 
 def cgroup_spec(request: TaskRequest) -> CgroupSpec:
-    """The limits that the task asks for, or the operator's own cgroups."""
+    """The limits of the task, or the operator's own cgroups."""
     config: TaskConfig = request.config
     if config.cgroup_v2_override or config.cgroup_v1_override:
         if config.cgroup_v2_override and config.cgroup_v1_override:
@@ -112,7 +112,7 @@ def cgroup_spec(request: TaskRequest) -> CgroupSpec:
 
 
 def process_spec(request: TaskRequest, denied_patterns: tuple[str, ...] = ()) -> ProcessSpec:
-    """The whole step from a task to its process."""
+    """The process of a task."""
     config: TaskConfig = request.config
     return replace(
         ProcessSpec.of_task(request, command_line(request)),

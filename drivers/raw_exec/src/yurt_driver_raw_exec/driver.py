@@ -1,4 +1,4 @@
-"""The raw_exec driver: a command as a process of the host, with no isolation at all."""
+"""The raw_exec driver: a command as a process of the host, without isolation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ENABLE = 'set plugin "raw_exec" { config { enabled = true } } in the configurati
 
 
 def raw_exec_driver(config: PluginConfig, executor: ProcessExecutor) -> ProcessDriver[ProcessSpec]:
-    """The driver as the agent's configuration wants it; disabled, it says how to enable it."""
+    """The driver for the agent's configuration; when disabled, it explains how to enable it."""
 
     def process_for(request: TaskRequest) -> ProcessSpec:
         check_user(config, request.user)
@@ -33,7 +33,7 @@ def raw_exec_driver(config: PluginConfig, executor: ProcessExecutor) -> ProcessD
 
 
 def check_user(config: PluginConfig, user: str) -> None:
-    """Refuse a user whose ids the agent's configuration denies; without one, the agent's own user."""
+    """Refuse a user with denied ids; without a user, checks the agent's own."""
     ids = ProcessExecutor.ids_of_user(user)
     uid = denied([ids.uid], config.denied_uids)
     gid = denied([ids.gid, *ids.groups], config.denied_gids)

@@ -13,7 +13,7 @@ from yurt_driver_raw_exec.driver import raw_exec_driver
 
 @plugin_function
 def yurt_task_drivers(context: PluginContext) -> list[Driver]:
-    """The driver; when it is not enabled it reports itself as unhealthy, with the way to enable it."""
+    """The driver; when disabled it is unhealthy, with instructions to enable it."""
     executor = ProcessExecutor.from_context(context)
     return [raw_exec_driver(plugin_config(context), executor)]
 

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs where there are none: a stand-in for `libnvidia-ml.so.1` below the real Python bindings.
+"""Simulated NVIDIA GPUs: a replacement for `libnvidia-ml.so.1` below the real Python bindings.
 
 `library.FakeLibrary` has the functions of NVML as C function pointers, so that `pynvml` marshals its arguments and
 structs as it does for the real library; what they answer stands in a JSON file (`machine.FakeMachine`), which may

@@ -1,4 +1,4 @@
-"""Machines by their published figures, with idle GPUs; each is the content of a fake's JSON file."""
+"""Machines with their published specifications and idle GPUs; each is the content of a fake's JSON file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MIB_OF_1G_10GB, MIB_OF_3G_40GB = 9856, 40448
 
 
 def uuid(kind: str, number: int, machine: int = 1) -> str:
-    """An id in NVIDIA's form, the same in every run."""
+    """An id in NVIDIA's format, the same in every run."""
     return f"{kind}-{machine:08x}-{number:04x}-4a5b-8c6d-{number:012x}"
 
 
@@ -55,7 +55,7 @@ def card(index: int, **changes: Any) -> Json:
 
 
 def machine(gpus: list[Json], **changes: Any) -> Json:
-    """A machine of these GPUs, reached of each other over the sockets unless `topology` says otherwise."""
+    """A machine with these GPUs, connected across the sockets unless `topology` says otherwise."""
     return {
         "driver_version": "550.54.15",
         "cuda_version": "12.4",
@@ -122,7 +122,7 @@ def l40s_pairs() -> Json:
 
 
 def a6000_bridged() -> Json:
-    """Four workstation cards, two and two joined by an NVLink bridge of four links; one NUMA node."""
+    """Four workstation cards in two pairs, each joined by an NVLink bridge of four links; one NUMA node."""
     gpus = [
         card(
             index,
@@ -180,7 +180,7 @@ LAYOUTS: dict[str, Callable[[], Json]] = {
 
 
 def layout(name: str) -> Json:
-    """The machine of that name; KeyError with the known names when there is none."""
+    """The machine with a name; raises KeyError with the known names."""
     if name not in LAYOUTS:
         raise KeyError(f"no machine {name!r}; there are: {', '.join(LAYOUTS)}")
     return LAYOUTS[name]()

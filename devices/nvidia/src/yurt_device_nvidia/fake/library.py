@@ -34,7 +34,7 @@ Handle = object()
 
 
 class FakeFailure(Exception):
-    """A function answers this code."""
+    """A function returns this error code."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -42,7 +42,7 @@ class FakeFailure(Exception):
 
 
 class FakeCall(NamedTuple):
-    """A function of NVML: its name, the C types of its arguments, and what it does."""
+    """A function of NVML: its name, the C types of its arguments, and its implementation."""
 
     name: str
     kinds: tuple[Any, ...]
@@ -50,7 +50,7 @@ class FakeCall(NamedTuple):
 
     @property
     def c_kinds(self) -> tuple[Any, ...]:
-        """The types as C has them."""
+        """The types in C's form."""
         return tuple(c_void_p if kind is Handle else kind for kind in self.kinds)
 
 
@@ -73,13 +73,13 @@ def put(address: int, kind: Any, value: Any) -> None:
 
 
 def put_text(address: int, length: int, text: str) -> None:
-    """Write a text with its zero."""
+    """Write a null-terminated text."""
     data = text.encode()[: length - 1] + b"\0"
     ctypes.memmove(address, data, len(data))
 
 
 class FakeLibrary:
-    """What `ctypes.CDLL("libnvidia-ml.so.1")` would be."""
+    """Replaces `ctypes.CDLL("libnvidia-ml.so.1")`."""
 
     def __init__(self, machine: FakeMachine) -> None:
         self.machine = machine
@@ -118,7 +118,7 @@ class FakeLibrary:
 
     @property
     def gpus(self) -> list[Json]:
-        """The GPUs that the driver lists now."""
+        """The GPUs that the driver currently lists."""
         found: list[Json] = self.machine.content["gpus"]
         for gpu in found:
             if gpu["uuid"] not in self._order:
@@ -126,11 +126,11 @@ class FakeLibrary:
         return [gpu for gpu in found if not gpu.get("gone")]
 
     def handle_of(self, gpu: Json) -> int:
-        """A card's handle, which stays while others come and go."""
+        """A card's handle, stable while other cards come and go."""
         return CARD_HANDLES + self._order.index(gpu["uuid"])
 
     def card(self, handle: int) -> Json:
-        """The card of a handle, also of one of its MIG instances."""
+        """The card of a handle, also for one of its MIG instances."""
         number = (handle - MIG_HANDLES) // 0x100 if handle >= MIG_HANDLES else handle - CARD_HANDLES
         found = [gpu for gpu in self.gpus if self.handle_of(gpu) - CARD_HANDLES == number]
         if not found:
@@ -149,17 +149,17 @@ class FakeLibrary:
         return self.mig(handle) or self.card(handle)
 
     def number(self, value: Any) -> float:
-        """A number at this moment."""
+        """The present value of a number."""
         return self.machine.number(value)
 
     def used_bytes(self, part: Json) -> int:
-        """Memory in use: what is said, or else what the processes use."""
+        """Memory in use: as specified, or else the processes' total."""
         taken = sum(self.number(each["memory_mib"]) for each in part["processes"])
         return int(max(self.number(part.get("used_mib", 0)), taken) * MIB)
 
 
 def install(source: Path | Json | str) -> FakeLibrary:
-    """Let `pynvml` use a fake: a file, a machine, or the name of a layout; raises OSError or ValueError."""
+    """Have `pynvml` use a fake: a file, a machine, or the name of a layout; raises OSError or ValueError."""
     library = FakeLibrary(FakeMachine(layout(source) if isinstance(source, str) else source))
     library.machine.load()
     uninstall()
@@ -168,7 +168,7 @@ def install(source: Path | Json | str) -> FakeLibrary:
 
 
 def uninstall() -> None:
-    """Let `pynvml` look for the real library again."""
+    """Have `pynvml` use the real library again."""
     pynvml.nvmlLib = None
     pynvml._nvmlGetFunctionPointer_cache.clear()
 
@@ -263,7 +263,7 @@ def pci_info(lib: FakeLibrary, handle: int, out: int) -> None:
 
 
 def write_pci(out: int, bus_id: str) -> None:
-    """The place on the bus, in both spellings."""
+    """The bus address, in both formats."""
     info = ctypes.cast(out, POINTER(pynvml.nvmlPciInfo_t)).contents
     domain, bus, rest = bus_id.split(":")
     info.domain, info.bus, info.device = int(domain, 16), int(bus, 16), int(rest.split(".")[0], 16)
@@ -326,7 +326,7 @@ def compute_instance(lib: FakeLibrary, handle: int, out: int) -> None:
 
 
 def switch(function: str, field: str) -> None:
-    """A function that answers whether something is on."""
+    """A function that returns whether a mode is on."""
 
     @nvml(function, Handle, Pointer)
     def is_on(lib: FakeLibrary, handle: int, out: int) -> None:
@@ -361,7 +361,7 @@ def compute_mode(lib: FakeLibrary, handle: int, out: int) -> None:
 
 
 def write_bits(lib: FakeLibrary, out: int, size: int, numbers: list[int]) -> None:
-    """A set of numbers as words of 64 bits."""
+    """Write a set of numbers as a bit mask of 64-bit words."""
     words = ctypes.cast(out, POINTER(c_ulong))
     for word in range(size):
         words[word] = sum(1 << (each % 64) for each in numbers if each // 64 == word)
@@ -391,7 +391,7 @@ def common_ancestor(lib: FakeLibrary, one: int, two: int, out: int) -> None:
 
 
 def link_of(lib: FakeLibrary, handle: int, number: int) -> Json:
-    """A link that is up."""
+    """An active link."""
     links: list[Json] = lib.card(handle)["nvlinks"]
     if number >= len(links) or links[number].get("down"):
         raise FakeFailure("NOT_SUPPORTED")
@@ -467,7 +467,7 @@ def utilization(lib: FakeLibrary, handle: int, out: int) -> None:
 
 
 def coder(function: str, field: str) -> None:
-    """A function that answers how busy an encoder or decoder is, over 200 ms."""
+    """A function that returns the utilisation of an encoder or decoder, over 200 ms."""
 
     @nvml(function, Handle, Pointer, Pointer)
     def busy(lib: FakeLibrary, handle: int, out: int, period: int) -> None:
@@ -545,7 +545,7 @@ def wait_event(lib: FakeLibrary, events: int, out: int, timeout_ms: int) -> None
 
 
 def write_event(lib: FakeLibrary, out: int, event: Json) -> None:
-    """Hand one event out, once."""
+    """Deliver one event."""
     lib._seen = event["seq"]
     data = ctypes.cast(out, POINTER(pynvml.c_nvmlEventData_t)).contents
     gpu = next(each for each in lib.gpus if each["uuid"] == event["gpu"])

@@ -1,4 +1,4 @@
-"""What a fake's GPUs answer: a JSON file, read anew when it has changed.
+"""The data of a fake: a JSON file, read again after a change.
 
 A number may be a series, `{"series": [10, 20, 30], "step_s": 1}`: it moves on with the time since the file was read,
 and stays at its last value, or begins again with `"loop": true`. Events have a number (`seq`) and are given out once,
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 def write(path: Path, machine: Json) -> None:
-    """Write the file whole, so that no reader sees a part."""
+    """Write the file atomically."""
     part = path.with_name(f"{path.name}.part")
     part.write_text(json.dumps(machine, indent=1), encoding="utf-8")
     part.replace(path)
@@ -45,7 +45,7 @@ class FakeMachine:
 
     @property
     def content(self) -> Json:
-        """The machine as it is now; a file that cannot be read leaves what was known."""
+        """The present content; an unreadable file leaves the previous one."""
         if self._path is None:
             return self._content
         with self._lock, contextlib.suppress(OSError, ValueError):
@@ -65,7 +65,7 @@ class FakeMachine:
             self._stamp, self._read_s = stamp, time.monotonic()
 
     def number(self, value: Any) -> float:
-        """A number, or a series at this moment."""
+        """A number, or the present value of a series."""
         if not isinstance(value, dict):
             return float(value)
         series, step_s = value["series"], float(value.get("step_s", 1.0))
