@@ -50,7 +50,9 @@ class SeededIds:
             block.update(f"{kind}{self._count}".encode())
             texts.append(block.hexdigest())
         digits = "".join(texts).encode()
-        return _formed(digits, number)
+        made = _formed(digits, number)
+        assert len(made) == number and (not made or len(made[-1]) == UUID_LENGTH), (len(made), number)
+        return made
 
 
 def _formed(digits: bytes, number: int) -> list[str]:

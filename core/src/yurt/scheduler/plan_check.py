@@ -38,6 +38,8 @@ from yurt.structs.status import (
     NODE_UNRESPONSIVE,
 )
 
+CHECKED_EACH = 64
+"""Of so many states one has a node of the fast path checked exactly as well."""
 MANY = 32
 """From so many placements on nodes with room for all are told apart at once."""
 
@@ -58,6 +60,7 @@ def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> 
     # The fast path accepts; it never refuses. Nodes that it is not sure of are checked exactly, one by one.
     roomy = checker.roomy() if len(plan.placements) >= MANY else frozenset()
     for placement in plan.placements:
+        # All of a node or nothing of it: a node that is not surely roomy has all its placements checked together.
         if placement.node_id not in roomy:
             parts[placement.node_id].placements.append(placement)
     for update in plan.in_place:
@@ -75,6 +78,8 @@ def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> 
     # Limits last: only placements that their nodes accept count against them.
     if limits is not no_limits:
         rejected |= checker.beyond_limits(limits, rejected)
+    if snapshot.index % CHECKED_EACH == 0 and roomy:
+        checker.check_roomy(plan.placements[0].node_id, roomy)
     if not rejected:
         return PlanResult(accepted=plan, alloc_index=snapshot.allocs.index)
     # The worker plans again on a state that is at least as new as this one, which made the nodes refuse.
@@ -82,6 +87,7 @@ def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> 
     # Refusing nodes first, then gangs: what the nodes refused may leave a gang below its minimum.
     accepted = _nothing(plan) if plan.all_at_once else _whole_gangs(_without(plan, rejected))
     assert rejected.keys().isdisjoint([placement.node_id for placement in accepted.placements])
+    assert not (plan.all_at_once and accepted.placements), "all at once means that one refusal drops everything (B6)"
     assert _keeps_gangs(accepted), "a gang is accepted whole or not at all"
     assert set(accepted.stops) <= set(plan.stops), "a check frees no more than the plan does"
     dropped = {each.id for each in plan.placements} - {each.id for each in accepted.placements}
@@ -132,6 +138,15 @@ class _Checker:
         fits &= (offered[:, ALLOCS] == 0) | (used[:, ALLOCS] <= offered[:, ALLOCS])
         ids = columns.nodes.ids
         return frozenset([ids[row] for row in fits.nonzero()[0].tolist()]) - doubtful
+
+    def check_roomy(self, node_id: str, roomy: Container[str]) -> None:
+        """Assert that the exact check takes what the fast path took, on one node."""
+        node = self.snapshot.nodes.get(node_id)
+        if node is None or node_id not in roomy:
+            return
+        placements = [placement for placement in self.plan.placements if placement.node_id == node_id]
+        reason = self._overflow(node, _NodePart(placements, [], [], []))
+        assert not reason, (node_id, reason, "the fast path takes no more than the exact one")
 
     def _by_usage(self) -> list[tuple[Usage, list[Placement]]]:
         """The placements in order, grouped by shared usage."""
@@ -216,6 +231,7 @@ class _Checker:
         coming = [self._usage(placement) for placement in part.placements]
         for usage in coming:
             held = _add(used, held, usage, 1)
+        # The cheap and the common first; what is named is what operators see when plans are refused.
         if 0 < offered[ALLOCS] < used[ALLOCS]:
             return MAX_ALLOCS
         if _is_shared(held, coming, "core"):

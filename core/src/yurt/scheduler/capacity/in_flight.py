@@ -148,6 +148,7 @@ class _InFlightUsage:
                 chunks = np.bincount(rows // CHUNK).nonzero()[0].tolist()
             for number in chunks:
                 self._uses[number] += sign
+                assert self._uses[number] >= 0, (number, "a plan is taken away as often as it was added")
 
     def over(self, state: Snapshot) -> Columns | None:
         """The state's columns plus the sums, or None when the sums are incomplete."""
@@ -191,6 +192,7 @@ def takers_of(snapshot: Snapshot, plan: Plan) -> Takers:
         return found
     resources, group = None, ""
     node_ids: list[str] = []
+    # Placements of a run share their resources object, so they are one usage with many nodes.
     for placement in placements:
         if placement.resources is not resources or placement.task_group != group:
             resources, group, node_ids = placement.resources, placement.task_group, []
@@ -198,6 +200,7 @@ def takers_of(snapshot: Snapshot, plan: Plan) -> Takers:
             usage = usage_of_resources(resources, job.group(group) if job is not None else None)
             found.append((usage, node_ids))
         node_ids.append(placement.node_id)
+    assert sum(len(each) for _, each in found) == len(placements), "each placement takes once"
     return found
 
 

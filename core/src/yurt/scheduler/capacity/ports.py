@@ -64,8 +64,13 @@ class _Offer:
             port = low + self.salt % (high - low + 1)
             if not bits >> port & 1:
                 return port
+        # Random tries keep two plans made side by side from taking the same port; a nearly full range is searched.
         free = ~(bits >> low) & ((1 << (high - low + 1)) - 1)
-        return None if not free else low + (free & -free).bit_length() - 1
+        if not free:
+            return None
+        port = low + (free & -free).bit_length() - 1
+        assert low <= port <= high and not bits >> port & 1, (low, port, high)
+        return port
 
 
 def has_ports(group: TaskGroup) -> bool:
@@ -160,6 +165,7 @@ def _grant_network(offer: _Offer, asked: NetworkResource) -> tuple[NetworkResour
         offer.take(address, value)
         dynamic.append(replace(port, value=value, to=value if port.to == -1 else port.to))
         mappings.append(_mapping(port, value, address))
+    assert len(mappings) == len(fixed) + len(dynamic), "each port is mapped once"
     given = replace(
         asked,
         ip=default_address(offer.node) or "",

@@ -132,7 +132,7 @@ class ClusterView:
 
     def take_rows(self, rows: IntArray, usage: Usage) -> None:
         """Add placements without exclusive resources, one for each occurrence of a row."""
-        assert not usage.is_exclusive
+        assert not usage.is_exclusive, "ports, cores and devices are granted one placement at a time"
         self.generation += 1
         rows, numbers = tally(rows)
         if self._used is None:
@@ -151,6 +151,7 @@ class ClusterView:
         row = self.row(alloc.node_id)
         if row is not None:
             self.take(row, self.usage_of(alloc), sign=sign)
+            assert self.used_on(row)[ALLOCS] >= 0, (alloc.id, "what goes was counted before")
 
 
 def has_memory_max(snapshot: Snapshot, job: Job) -> bool:

@@ -57,6 +57,7 @@ class Booked(NamedTuple):
     def next_number(self) -> str:
         """An unused share number of the device."""
         known = {share.number for share in self.shares}
+        # Of n + 1 numbers at most n are known: there is always one.
         return next(text for number in range(len(known) + 1) if (text := str(number)) not in known)
 
 

@@ -48,6 +48,7 @@ class Distinct:
 
     def count(self, rows: Iterable[int], group: str, sign: int = 1) -> None:
         """Count allocations of the job's `group` on these rows."""
+        assert sign in (1, -1), sign
         is_own = group == self._group
         for row in rows:
             if self._hosts_job or (self._hosts_group and is_own):

@@ -78,6 +78,7 @@ def candidates(rows: NodeColumns, job: Job) -> Candidates:
         wanted = np.array([is_in(name, job.datacenters) for name in names] or [False])
         mask = in_pool & (offered[:, IS_READY] > 0) & wanted[offered[:, DATACENTER]]
         counts = np.bincount(offered[mask, DATACENTER], minlength=len(names))
+        assert counts.sum() == np.count_nonzero(mask), "each candidate is in one datacenter"
         available = {
             name: int(counts[number])
             for number, name in sorted(enumerate(names), key=lambda entry: entry[1])
@@ -119,6 +120,8 @@ def _feasibility(snapshot: Snapshot, checks: tuple[Check, ...], key: Hashable) -
     failing = []
     for check in checks:
         passed = check_mask(snapshot, check)
+        assert len(passed) == len(mask), (check.text, len(passed), len(mask))
+        # Most checks pass everywhere: they cost one look, and neither a mask nor a reason.
         if passed.all():
             continue
         failing.append((check.text, _frozen(~passed)))
@@ -188,6 +191,8 @@ class _Texts:
 def property_codes(snapshot: Snapshot, target: str) -> tuple[IntArray, tuple[str, ...]]:
     """Each row's number of its value of an attribute (-1: no value), and the values."""
     rows = snapshot.columns.nodes
+    # Numbers for good, across changes of nodes, so that answers row by row can be brought forward. They have gaps, and
+    # are made dense below: spreads and distinct rules keep a list entry for each.
     texts: _Texts = rows.lasting.setdefault(("texts", target), _Texts())
 
     def ask(nodes: list[Node]) -> list[int]:
@@ -218,6 +223,7 @@ def checks_of(job: Job, group: TaskGroup) -> tuple[Check, ...]:
         for constraint in dict.fromkeys(constraints)
         if constraint.operand not in (DISTINCT_HOSTS, DISTINCT_PROPERTY)
     ]
+    # Sorted, because the tuple is a part of the key: groups with the same drivers share one answer.
     drivers = tuple(sorted({task.driver for task in group.tasks}))
     checks.append(
         Check(

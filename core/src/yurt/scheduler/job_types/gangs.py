@@ -31,6 +31,7 @@ class Gangs:
         for group in job.task_groups:
             if group.name not in draft.failed or group.name in self.broken:
                 continue
+            # Only groups that failed: a gang of which all wanted members were placed is whole by its own count.
             placed = sum(1 for placement in draft.placements if placement.task_group == group.name)
             members = self._members(group, draft) + placed
             if members < group.least:

@@ -98,6 +98,9 @@ class PlacementRound:
             other.placed_run_elsewhere(rows, name)
         node_ids, node_names = placers.view.rows.ids, placers.names_of(rows)
         ids = self._context.ids.next_many("alloc", len(rows))
+        assert len(ids) == len(rows), (len(ids), len(rows))
+        # One placement is made as a pattern and copied: what they share is then one object for all of them, which the
+        # columns, the plan check and the log recognise by its identity.
         plain = Placement(
             id="",
             name="",

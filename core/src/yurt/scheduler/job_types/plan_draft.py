@@ -102,6 +102,7 @@ class PlanDraft:
         for placement in self.placements:
             withdrawn[placement.task_group] = withdrawn.get(placement.task_group, 0) + 1
         self.withdrawn = withdrawn
+        assert len(self.stops) >= len(self.results.stops), "the reconciler's own stops stay"
         self.placements.clear()
         self.preemptions.clear()
         del self.stops[len(self.results.stops) :]
@@ -116,6 +117,10 @@ class PlanDraft:
         context, results = self._context, self.results
         evaluation, job = context.evaluation, context.job
         assert len(self.stopped_ids()) == len(self.stops), "a plan stops an allocation once"
+        assert self.stopped_ids().isdisjoint([stop.id for stop in self.preemptions]), "what stops is nobody's victim"
+        assert not self.withdrawn or not self.placements, (
+            "a job that is placed whole or not at all is not placed in part"
+        )
         return Plan(
             eval_id=evaluation.id,
             namespace=evaluation.namespace,

@@ -57,6 +57,7 @@ class SystemRollout:
             counts["ignore"] += len(destructive) - canaries
             return [replace(place, is_canary=True) for place in destructive[:canaries]]
         budget = self._budget(group, len(destructive))
+        assert 0 <= budget <= len(destructive), (group.name, budget, len(destructive))
         counts["ignore"] += len(destructive) - budget
         return destructive[:budget]
 
@@ -138,6 +139,7 @@ class SystemRollout:
 
 def canaries_of(percent: int, nodes: int) -> int:
     """The number of canary nodes: a percentage of those to be replaced, rounded up."""
+    assert nodes >= 0, nodes
     return min(nodes, -(-percent * nodes // 100))
 
 

@@ -83,6 +83,7 @@ class Cells:
         self._sorted = SortedRows(spread.cells.numbers, ties, rows, sums=sums, counts=counts)
         self._moved: dict[int, tuple[_CellLine, Entry] | None] = {}
         """Rows of which the arrays tell nothing any more: where they are instead."""
+        assert len(sums) == len(counts) == len(self._cell_of_row), (len(sums), len(counts), len(self._cell_of_row))
         is_many = len(self._codes) >= MANY
         sizes = [part.size for part in spread.parts]
         self._fine = sizes.index(max(sizes)) if is_many else -1
@@ -112,7 +113,8 @@ class Cells:
         return self._top
 
     def _find_top(self) -> list[tuple[int, int]]:
-        # A row of any other group has `kept` better rows before it: the leads of these groups.
+        # A row of any other group has `kept` better rows before it: the leads of these groups. The list is sorted, so
+        # it is a heap already.
         heap = self._leads()
         del heap[self._kept :]
         found: list[tuple[int, int]] = []
@@ -188,6 +190,7 @@ class Cells:
 
     def _line(self, cell: int, count: int) -> _CellLine:
         line = self._lines.get((cell, count))
+        # Lines of a count that no row had are made as rows get there: most combinations never occur.
         if line is None:
             line = self._lines[cell, count] = _CellLine(cell, count)
             if self._fine < 0:

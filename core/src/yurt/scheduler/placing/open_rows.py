@@ -30,6 +30,7 @@ class OpenRows:
 
     def open(self, row: int) -> None:
         """Reopen a closed row after a placement on it: other allocations freed capacity there, perhaps for more."""
+        assert self.mask is not self.feasible or not self.mask[row], "a row that is open is not opened again"
         self.mask = self.mask.copy()
         self.mask[row] = True
 

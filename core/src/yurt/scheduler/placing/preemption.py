@@ -77,6 +77,8 @@ def preempt(
         candidates.remove(victim)
         chosen.append(victim)
         view.release(victim)
+    # The choice is greedy, so an early victim may turn out needless once later ones have ended: each is given its life
+    # back where the rest is enough, the one that helps least first.
     for alloc in sorted(chosen, key=lambda a: (-_distance(whole, view.usage_of(a)), a.id)):
         view.restore(alloc)
         again = _fit(view, ask, row, salt)
@@ -85,6 +87,8 @@ def preempt(
         else:
             grant = again
             chosen.remove(alloc)
+    assert all(view.is_released(alloc.id) for alloc in chosen), "the room of the victims counts as free"
+    assert all(alloc.job is not None and alloc.job.priority < job.priority for alloc in chosen), (job.key, "C5")
     return grant, tuple(chosen)
 
 

@@ -98,6 +98,7 @@ class Ranker:
         So many placements of its own are to come.
         """
         rows, self._own_rows = sorted(self._own_rows), set()
+        # Only the rows that were placed on: the array has a row for each node of the cluster.
         for row in rows:
             self.own[row] = 0
         if self._generation != self.view.generation:
@@ -115,6 +116,7 @@ class Ranker:
         """The best row, or None. `expected` more placements of the same kind will follow."""
         if self._generation != self.view.generation:
             self._score_all()
+        # The node that has the allocation's disk is taken when it has room, however others score.
         if preferred is not None and self._arrays.scores[preferred] != IMPOSSIBLE:
             return preferred
         # Penalties hold for one placement only, so they are laid over a copy and never enter what is kept.
@@ -200,6 +202,7 @@ class Ranker:
         self.exhausted.forget(fits.counts)
         self.tables.clear()
         arrays.refresh(fits, room, has_own=bool(self._own_rows))
+        assert len(arrays.scores) == len(room) == len(self.own), (len(arrays.scores), len(room), len(self.own))
         if self.spread.is_used:
             rows = np.flatnonzero(room)
             self._cells = Cells(self.spread, self.ties, rows, sums=arrays.sums, counts=arrays.counts, kept=SCORES_KEPT)
@@ -208,6 +211,7 @@ class Ranker:
         self.tables.forget(row)
         binpack, has_room = self._fitness.of_row(row)
         if not has_room:
+            # Counted as exhausted once, when it fills up; a row that was closed before is counted already.
             if self._arrays.scores[row] != IMPOSSIBLE:
                 self.exhausted.fill(row)
             self.close(row)

@@ -85,6 +85,7 @@ def place_run(ranker: Ranker, count: int) -> PlacementRun:
         ranker.placed_run(rows)
         # A sample of one row: all rows of a part come out of the same arithmetic.
         assert _is_within_capacity(ranker, part.rows[-1]), (part.rows[-1], len(part.rows))
+    assert len(found.rows) == len(found.tables) <= count, (len(found.rows), len(found.tables), count)
     return found
 
 
@@ -134,6 +135,7 @@ def _part(ranker: Ranker, count: int, depth: int) -> tuple[PlacementRun, int]:
     lowest = np.minimum.accumulate(levels.scores, axis=1)
     flat = lowest.reshape(-1)
     wanted = min(count, int(np.count_nonzero(flat != IMPOSSIBLE)))
+    assert wanted > 0, (count, depth, "each of these rows has room for one more")
     least = nth_highest(flat, wanted)
     # Only scores that reach the least wanted one are sorted; -1e300 keeps the impossible ones (minus infinity) out.
     places = np.flatnonzero(flat >= max(least, -1e300))
@@ -150,6 +152,8 @@ def _part(ranker: Ranker, count: int, depth: int) -> tuple[PlacementRun, int]:
         fresh = np.flatnonzero(ks == 0)
         wide = int(fresh[len(rows) - SCORES_KEPT]) if len(fresh) > len(rows) - SCORES_KEPT else wanted
     end = min(deep, wide)
+    assert 0 < end <= wanted, (deep, wide, wanted, "each look places something, or the run would never end")
+    # Whichever ended the look is widened for the next: a node that takes many is looked at deeper, many nodes flatter.
     if end < wanted:
         depth = depth * DEPTH_GROWTH if deep <= wide else max(DEPTH_MIN, depth // 2)
     ats, ks = ats[:end], ks[:end]
@@ -175,8 +179,10 @@ def _levels(ranker: Ranker, rows: IntArray, count: int, depth: int) -> _Levels:
     for column, _ in DIMENSIONS:
         if asked[column] > 0:
             fits = np.minimum(fits, (offered[:, column] - used[:, column]) // asked[column])
+    # A limit of 0 means none.
     limited = offered[:, ALLOCS] > 0
     fits[limited] = np.minimum(fits, offered[:, ALLOCS] - used[:, ALLOCS])[limited]
+    assert fits.min() > 0, "rows without room are impossible, and these are not"
     depth = min(int(fits.max()), depth, count)
     ks = np.arange(depth)
     binpacks = ranker.terms.binpack.of_rows(used[:, None, :], offered[:, None, :], ks + 1)

@@ -18,6 +18,7 @@ class SortedRows:
         self.sum_of, self.count_of = sums.copy(), counts.copy()
         self.tie_of = ties[np.arange(len(sums))]
         numbers, parts = cells[rows], self.count_of[rows]
+        assert not len(parts) or parts.min() > 0, "the fitness is a part of every row's score"
         self._widest = int(parts.max(initial=0)) + 1
         places = numbers * self._widest + parts
         # One sort of all rows by (place, sum, tie) instead of one for each line: the lines are then slices of it.

@@ -111,6 +111,7 @@ class _Even(_SpreadPart):
             return False
         old = self.levels[code]
         new = self.levels[code] = old + sign
+        assert new >= 0, (code, old, sign, "only what was counted is taken away")
         numbers = self._numbers
         if new > 0:
             numbers[new] = numbers.get(new, 0) + 1

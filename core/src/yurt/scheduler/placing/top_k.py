@@ -29,13 +29,16 @@ def best_rows(scores: npt.NDArray[np.float64], ties: Ties | TieArray, size: int)
         return np.flatnonzero(scores != IMPOSSIBLE), True
     better, equal = (scores > least).nonzero()[0], (scores == least).nonzero()[0]
     wanted = size - len(better)
+    # Among equals the ties decide, or the choice would depend on the order of the rows, which differs between servers.
     if wanted < len(equal):
         equal = equal[_lowest(ties[equal], wanted)]
+    assert len(better) + len(equal) == size, (len(better), len(equal), size)
     return np.concatenate((better, equal)), False
 
 
 def nth_highest(scores: npt.NDArray[np.float64], number: int) -> float:
     """The k-th highest score."""
+    assert 0 < number <= len(scores), (number, len(scores))
     maxima = _over_blocks(np.maximum, scores, number)
     found = scores if maxima is None else scores[scores >= maxima[len(maxima) - number]]
     return float(np.sort(found, kind="stable")[len(found) - number])

@@ -36,12 +36,15 @@ class Window:
         """Set the best rows."""
         rows, is_all = best_rows(scores, ties, size)
         self.entries = sorted(zip((-scores[rows]).tolist(), ties[rows].tolist(), rows.tolist(), strict=True))
+        assert len(self.entries) <= size, (len(self.entries), size)
+        # When the window holds all rows that have room, nothing outside can be better: no row ever has to leave.
         self._bound = NO_BOUND if is_all or not self.entries else self.entries[-1]
 
     def move(self, entry: Entry) -> None:
         """Update a row's score; the window is not empty."""
         entries, row = self.entries, entry[2]
         assert entries, "an empty window knows no bound: it is filled first"
+        # Nearly always the first row was placed on: then nothing has to be searched.
         if entries[0][2] == row:
             del entries[0]
         else:

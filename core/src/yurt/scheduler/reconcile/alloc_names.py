@@ -40,14 +40,19 @@ class NameIndex:
 
     def next(self, number: int) -> list[str]:
         """Free names: unused indexes first, then those beyond the count."""
+        assert number >= 0, number
         taken = self._taken
+        # The gaps first keeps names small: an index beyond the count would be the first to go at the next scale down.
         indexes = list(islice((index for index in count() if index not in taken), number))
+        assert len(indexes) == number, (len(indexes), number, "there is no end of indexes")
         taken.update(indexes)
         job_id, group = self._job_id, self._group
         return [f"{job_id}.{group}[{index}]" for index in indexes]
 
     def next_canaries(self, number: int, replaced: Iterable[Allocation], canaries: Iterable[Allocation]) -> list[str]:
         """Names for canaries: those of the allocations they will replace, then free ones."""
+        assert number >= 0, number
+        # A canary takes the name of what it will replace, so that a promotion leaves each name once (D2).
         own = {index_of(alloc) for alloc in canaries}
         indexes = sorted({index_of(alloc) for alloc in replaced} - own)
         found = [alloc_name(self._job_id, self._group, i) for i in indexes if i < self._count][:number]

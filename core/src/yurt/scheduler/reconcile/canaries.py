@@ -30,6 +30,7 @@ class Canaries:
         self._context = context
         self._rollout = rollout
         self._results = results
+        # The canaries of a failed deployment are strays: nobody will promote them.
         is_over = rollout.state is None or rollout.is_failed
         self.ids = NONE if is_over or rollout.state is None else frozenset(rollout.state.placed_canaries)
 
@@ -84,10 +85,13 @@ class Canaries:
         is_required = bool(destructive or leaving) and len(canaries) < wanted and not promoted
         missing = wanted - len(canaries)
         placed = leaving[:missing] if is_required else []
+        assert not is_required or missing > 0, (wanted, len(canaries))
         if is_required and not (self._rollout.is_paused or self._rollout.is_failed or is_waiting):
+            # Those in place of others first: they carry on their history, new ones begin without any.
             places = [self._canary_for(alloc) for alloc in placed]
             new = names.next_canaries(missing - len(placed), destructive, [*canaries, *placed])
             places.extend(PlacementRequest(self._context.group.name, name, is_canary=True) for name in new)
+            assert len(places) <= missing, (len(places), missing, "no more canaries than the update asks for")
             self._results.of_job.place.extend(places)
             self._results.counts["canary"] += missing
         in_state = self._rollout.state is not None and self._rollout.state.desired_canaries > 0 and not promoted

@@ -70,6 +70,7 @@ def classify(alloc: Allocation, node: Node | None, *, is_batch: bool, now: UnixN
         return EXPIRING
     if node is not None and node.status == NODE_DISCONNECTED:
         return _on_disconnected(alloc)
+    # A drain that is under way moves an allocation even when its node goes down meanwhile: it was asked to leave.
     if alloc.desired_transition.migrate:
         return MIGRATE
     if node is None:

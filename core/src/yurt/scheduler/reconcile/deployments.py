@@ -58,6 +58,9 @@ def new_deployment(
     """The deployment to create when a group starts a roll-out without one."""
     if current is not None or not results.states:
         return None
+    assert all(state.desired_total > 0 for state in results.states.values()), (
+        "a group without allocations rolls nothing"
+    )
     canaries = [name for name, state in results.states.items() if state.desired_canaries]
     description = RUNNING
     if canaries:

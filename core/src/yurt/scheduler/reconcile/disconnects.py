@@ -60,8 +60,11 @@ class Disconnects:
             ]
             keeps, stopped = decide(original, rivals, self._context.job)
             gone = {loser.id for loser in stopped}
+            assert keeps != (original.id in gone), (original.id, "of an original and its replacement one stays (D3)")
+            assert gone <= {original.id, *(rival.id for rival in rivals)}, (original.id, gone)
             for loser in stopped:
                 self._results.stop(loser, why.NOT_NEEDED_RECONNECT)
+            # At once, before the next original is looked at: a replacement that has lost is nobody's rival any more.
             for found in (present.present, present.now, classes.migrate):
                 found[:] = [alloc for alloc in found if alloc.id not in gone]
             present.later[:] = [pair for pair in present.later if pair[0].id not in gone]

@@ -30,6 +30,7 @@ def followups(
     eval_of: dict[str, str] = {}
     begun = 0
     for alloc, at in sorted(due, key=lambda pair: (pair[1], pair[0].id)):
+        # From the first of a window, not from the last: a chain of close times would put the first off without end.
         if made and at - begun <= BATCH_WINDOW:
             if trigger == TRIGGER_MAX_DISCONNECT:
                 made[-1] = replace(made[-1], wait_until=at)
@@ -53,4 +54,5 @@ def followups(
                 )
             )
         eval_of[alloc.id] = made[-1].id
+    assert len(made) <= len(eval_of), (len(made), len(eval_of), "each evaluation comes for an allocation")
     return made, eval_of

@@ -103,6 +103,7 @@ class GroupReconciler:
         placing = 0 if is_waiting else len(present.now) + self._missing(kept, classes, present.now)
         budget = rollout.budget([*kept, *present.now], destructive, classes.migrate, is_canarying=is_canarying)
         budget = max(0, budget - placing)
+        assert not is_canarying or budget == 0 or not destructive, (self.group.name, "canaries first, the rest waits")
         chosen = self._chosen(destructive, budget)
         # A name is free for a replacement as soon as its holder is replaced in this plan; names are given out in the
         # order placements, updates, migrations, and none twice.
@@ -158,6 +159,7 @@ class GroupReconciler:
             self.results.stop(alloc, why.LOST, CLIENT_LOST, self.disconnects.waiting.get(alloc.id, ""))
         held_back = self.canaries.beside(present)
         counted = [alloc for alloc in present if alloc.id not in held_back]
+        # What migrates counts: its replacement takes its place, so it would be one too many after the drain.
         surplus = len(counted) + len(migrate) - self.group.count
         if surplus <= 0:
             return present
@@ -170,9 +172,11 @@ class GroupReconciler:
                 self.results.counts["ignore"] += 1
             else:
                 self.results.stop(alloc, why.NOT_NEEDED)
+            # The name is free again, unless a twin that stays has it too.
             if alloc.name not in staying:
                 names.free(alloc)
             gone.add(alloc.id)
+        assert len(gone) == surplus, (self.group.name, len(gone), surplus, "what is too many goes, and no more")
         migrate[:] = [alloc for alloc in migrate if alloc.id not in gone]
         return [alloc for alloc in present if alloc.id not in gone]
 

@@ -58,9 +58,11 @@ class GroupRollout:
             if alloc.deployment_id != deployment.id:
                 continue
             healthy = alloc.deployment_status.healthy if alloc.deployment_status is not None else None
+            # One that is unhealthy stops the roll-out until it is replaced; one that is not judged yet holds its slot.
             if healthy is False:
                 return 0
             budget -= healthy is None
+        assert budget <= update.max_parallel, (budget, update.max_parallel)
         return max(0, budget)
 
     def permitted(self, requests: Sequence[PlacementRequest], *, is_canarying: bool) -> list[PlacementRequest]:
@@ -74,6 +76,7 @@ class GroupRollout:
             # What was lost or failed is replaced even so; a failed version does not get its own failures back.
             if is_open or (previous is not None and not (request.is_rescheduled and self.is_failed and is_own)):
                 found.append(request)
+        assert not is_open or len(found) == len(requests), "an open deployment holds nothing back"
         return found
 
     def begin(
@@ -91,6 +94,7 @@ class GroupRollout:
         total = updated + placed
         if not total or (not updated and any(is_current(alloc, context.job) for alloc in allocs)):
             return
+        assert context.group.name not in results.states, (context.group.name, "a group begins to roll out once")
         results.states[context.group.name] = replace(
             fresh_state(context.group), desired_total=total, desired_canaries=update.canary if canarying else 0
         )

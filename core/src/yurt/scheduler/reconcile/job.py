@@ -82,7 +82,9 @@ def reconcile(situation: Situation) -> Results:
             ids=situation.ids,
             fits_in_place=situation.fits_in_place,
         )
+        # Every group is reconciled, done or not: `&=` does not stop at the first that is not, as `and` would.
         is_done &= reconcile_group(context, results, allocs)
+    assert results.states.keys() <= wanted.keys(), (results.states.keys(), "only groups of the job roll out")
     results.deployment = new_deployment(job, deployment, results, ids=situation.ids, now=situation.now)
     if is_done and deployment is not None and is_complete(deployment):
         results.deployment_updates.append(

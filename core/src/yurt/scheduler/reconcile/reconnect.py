@@ -29,8 +29,10 @@ def _is_outdated(original: Allocation, job: Job) -> bool:
 
 
 def _is_original_better(original: Allocation, rival: Allocation) -> bool:
+    # What has ended serves nobody, whatever the strategy prefers.
     if rival.client_status in CLIENT_TERMINAL:
         return True
+    # Before the strategy: an original of an older version would have to be replaced by the next evaluation.
     if original.job is not None and rival.job is not None and rival.job.version > original.job.version:
         return False
     match strategy_of(original).reconcile:

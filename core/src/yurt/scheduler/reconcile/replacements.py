@@ -49,6 +49,7 @@ def split(
             found.present.append(alloc)
             continue
         _sort(found, alloc, eval_id=eval_id, now=now, deployment=deployment)
+    assert len(found.later) <= len(found.present), "what is replaced later keeps its place until then"
     return _once_each(found) if is_batch else found
 
 
@@ -65,6 +66,7 @@ def _once_each(found: Replacements) -> Replacements:
         elif alloc.name not in counted:
             kept.append(alloc)
         counted.setdefault(alloc.name, alloc)
+    assert len(kept) + len(again) <= len(present), (len(kept), len(again), len(present))
     return Replacements(
         kept,
         [alloc for alloc in found.now if alloc.name not in done],
@@ -85,6 +87,8 @@ def _sort(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, dep
     is_rolling = (
         deployment is not None and deployment.status in DEPLOYMENT_ACTIVE and alloc.deployment_id == deployment.id
     )
+    # In a deployment whoever watches it marks what may be replaced: a version that fails must fail the deployment
+    # first, and not be tried again behind its back.
     if is_rolling and not (transition.reschedule or transition.force_reschedule):
         found.present.append(alloc)
         return
@@ -94,6 +98,7 @@ def _sort(found: Replacements, alloc: Allocation, *, eval_id: str, now: int, dep
         found.now.append(alloc)
         return
     when = due(alloc)
+    # The follow-up evaluation that was made for this moment counts as its coming, whatever this server's clock says.
     if when.is_eligible and (alloc.followup_eval_id == eval_id or when.at - now <= SOON):
         found.now.append(alloc)
         return

@@ -41,6 +41,7 @@ def policy_of(alloc: Allocation) -> ReschedulePolicy | None:
 def failed_at(alloc: Allocation) -> int:
     """When its last task ended, by its client's clock, bounded by the times the servers know."""
     told = max((state.finished_at for state in alloc.task_states.values()), default=0)
+    # A client's clock may be ahead: a failure in the future would put the replacement off for as long.
     latest = alloc.modify_time or told
     return max(min(told or latest, latest), alloc.create_time)
 
@@ -101,6 +102,7 @@ def tracker_after(alloc: Allocation, now: UnixNano) -> RescheduleTracker:
         kept = tuple(event for event in events if now - event.reschedule_time < interval)
     delay = next_delay(alloc, policy) if policy is not None else Duration(0)
     event = RescheduleEvent(reschedule_time=now, prev_alloc_id=alloc.id, prev_node_id=alloc.node_id, delay=delay)
+    assert policy is None or not policy.unlimited or len(kept) <= EVENTS_KEPT, "an unlimited history stays short"
     return RescheduleTracker(events=(*kept, event), last_reschedule=PLACED)
 
 
