@@ -72,7 +72,7 @@ DELETE /v1/evaluations | Deletes ended ones without live allocations: of `EvalID
 GET /v1/evaluations/count | How many there are.
 GET /v1/evaluation/:id | An evaluation; with `related` those it belongs together with.
 GET /v1/evaluation/:id/allocations | The allocations that it placed.
-GET /v1/event/stream | Changes as they are stored, an object a line; `index` begins in the past, `topic` is `Topic:Key`.
+GET /v1/event/stream | Changes as stored, a line each, from `index` or `X-Yurt-Oldest-Index` on; `topic` is `Topic:Key`.
 GET / | Redirects to `/ui/`.
 GET /ui | The same.
 GET /ui/ | A page for a browser: jobs and nodes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -129,6 +130,27 @@ async def test_a_stream_ends_when_its_reader_loses_the_right() -> None:
 async def test_a_reader_is_told_that_events_are_missing() -> None:
     async with serving() as api, api.client.get("/v1/event/stream?topic=Node&index=999") as response:
         assert await response.content.readline() == b"{}\n"
-        api.server.log.events.break_off()
+        api.server.log.events.break_off(api.server.state.index)
         last = json.loads(await response.content.readline())
     assert last["Error"].startswith("subscription closed by server, client should resubscribe: this server fetched")
+
+
+async def test_a_reader_gets_the_events_of_a_burst_that_is_larger_than_the_buffer() -> None:
+    async with serving(event_buffer_size=10) as api, api.client.get("/v1/event/stream?topic=Job") as response:
+        assert await response.content.readline() == b"{}\n"
+        await asyncio.gather(*(api.register(f"job-{number}") for number in range(60)))
+        keys: set[str] = set()
+        async with asyncio.timeout(30):
+            while len(keys) < 60:
+                line = json.loads(await response.content.readline())
+                assert "Error" not in line, line
+                keys |= {event["Key"] for event in line["Events"]}
+
+
+async def test_a_reader_that_resumes_learns_where_the_stream_begins() -> None:
+    async with serving(event_buffer_size=2) as api:
+        for number in range(5):
+            await api.call("PUT", "/v1/namespace", {"Name": f"team-{number}"})
+        index = api.server.state.index
+        async with api.client.get("/v1/event/stream?index=1") as response:
+            assert response.headers["X-Yurt-Oldest-Index"] == str(index - 1)

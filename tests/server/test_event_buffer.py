@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import pytest
 from yurt.sdk.errors import Conflict
-from yurt.server.log.event_buffer import Event, EventBuffer
+from yurt.server.log.event_buffer import BEHIND_EVENTS_MAX, Event, EventBuffer
 from yurt.state import Changes, Snapshot
 from yurt.state.store import Change
 from yurt.structs.commands.base import EventType
@@ -64,17 +67,78 @@ async def test_what_a_reader_has_not_taken_yet_stays() -> None:
     assert await buffered(buffer, 2) == [Event(1, (), REGISTERED), Event(2, (), REGISTERED)]
 
 
-async def test_a_reader_that_falls_behind_is_told_that_events_are_missing() -> None:
-    buffer, (alloc, _) = EventBuffer(size=2), changes()
-    events = [Event(index, (alloc,), REGISTERED) for index in range(1, 6)]
-    for event in events[:3]:
+def filled(buffer: EventBuffer, indexes: range, *, command_bytes: int = 0) -> list[Event]:
+    """Events of these indexes, added to the buffer."""
+    alloc, _ = changes()
+    events = [Event(index, (alloc,), REGISTERED, command_bytes) for index in indexes]
+    for event in events:
         buffer.add(event)
-    reader = buffer.subscribe(from_index=1)
-    assert [await anext(reader), await anext(reader)] == events[1:3]  # it begins with the oldest that is here
-    for event in events[3:]:
-        buffer.add(event)
-    assert [await anext(reader), await anext(reader)] == events[3:]
-    for index in range(6, 9):
-        buffer.add(Event(index, (alloc,), REGISTERED))
-    with pytest.raises(Conflict, match="the reader fell behind, events up to index 6 are missing"):
+    return events
+
+
+async def test_a_reader_gets_all_that_is_applied_before_its_next_turn() -> None:
+    buffer = EventBuffer(size=2)
+    reader = buffer.subscribe()
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(anext(reader))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        events = filled(buffer, range(1, 1000))
+    assert [first.result(), *[await anext(reader) for _ in events[1:]]] == events
+    await reader.aclose()
+
+
+async def test_what_no_reader_wants_any_more_goes() -> None:
+    buffer = EventBuffer(size=2)
+    filled(buffer, range(1, 3))
+    fast, slow = buffer.subscribe(), buffer.subscribe()
+    await anext(fast)
+    await anext(slow)
+    filled(buffer, range(3, 10))
+    for _ in range(8):
+        await anext(fast)
+    assert buffer.oldest_index == 2
+    await slow.aclose()
+    assert buffer.oldest_index == 8
+    await fast.aclose()
+
+
+@pytest.mark.parametrize(("count", "command_bytes"), [(BEHIND_EVENTS_MAX + 1, 0), (17, 1 << 20)])
+async def test_a_reader_that_falls_behind_a_bound_is_told_that_events_are_missing(
+    count: int, command_bytes: int
+) -> None:
+    buffer = EventBuffer(size=2)
+    filled(buffer, range(1, 4))
+    reader = buffer.subscribe()
+    assert [(await anext(reader)).index, (await anext(reader)).index] == [2, 3]
+    filled(buffer, range(4, 4 + count + 2), command_bytes=command_bytes)
+    assert buffer.oldest_index == 4 + count, "a reader that is cut off holds nothing"
+    with pytest.raises(Conflict, match=r"the reader fell behind, events up to index \d+ are missing"):
         await anext(reader)
+
+
+async def test_a_reader_that_asks_for_an_event_that_is_gone_is_refused() -> None:
+    buffer = EventBuffer(size=2)
+    filled(buffer, range(1, 6))
+    with pytest.raises(Conflict, match="events up to index 3 are missing"):
+        await anext(buffer.subscribe(from_index=3))
+
+
+async def test_a_buffer_of_size_0_keeps_only_what_readers_have_not_taken() -> None:
+    buffer = EventBuffer(size=0)
+    filled(buffer, range(1, 3))
+    assert buffer.oldest_index == 3
+    reader = buffer.subscribe()
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(anext(reader))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        filled(buffer, range(3, 5))
+    assert [first.result().index, (await anext(reader)).index] == [3, 4]
+    await reader.aclose()
+    assert buffer.oldest_index == 5
+
+
+@pytest.mark.parametrize("enter", [EventBuffer.begin_after, EventBuffer.break_off])
+def test_what_led_to_a_loaded_state_is_known_to_be_missing(enter: Callable[[EventBuffer, int], None]) -> None:
+    buffer = EventBuffer()
+    enter(buffer, 500)
+    assert buffer.oldest_index == 501

@@ -65,7 +65,7 @@ class FlappingLog(MemoryLog):
 
 async def test_proposals_that_wait_are_stored_together_in_order() -> None:
     log, env_changes = FailingLog(), []
-    writer = LogWriter(log, on_applied=lambda c, _: env_changes.append(c), on_batch=lambda _: None, on_failed=print)
+    writer = LogWriter(log, on_applied=lambda c, *_: env_changes.append(c), on_batch=lambda _: None, on_failed=print)
     writer.open()
     async with asyncio.TaskGroup() as group:
         run = group.create_task(writer.run())

@@ -135,6 +135,7 @@ class Server:
     async def _serve(self, ready: asyncio.Event) -> None:
         self._heap.start()
         await self.log.loader.load()
+        self.log.events.begin_after(self.state.index)
         self.clients.node_service.start(self.state)
         self._heap.freeze()
         async with asyncio.TaskGroup() as group:
@@ -181,14 +182,14 @@ class Server:
         await log.loader.install(state)
         self.clients.node_service.start(state)
         self.keys.root_keys.look()
-        log.events.break_off()
+        log.events.break_off(state.index)
         log.watches.wake_all()
         log.replica.waiter.reached(state.index)
 
     def _step_down(self) -> None:
         self.roles.step_down()
 
-    def _on_applied(self, command: AnyCommand, changes: Changes) -> None:
+    def _on_applied(self, command: AnyCommand, changes: Changes, size: int) -> None:
         """Notify the parts that follow the state of a command's changes, in this order."""
         index = self.state.index
         self._heap.written += len(changes)
@@ -201,5 +202,5 @@ class Server:
             self.roles.begin_anew()
         else:
             log_life(changes)
-        self.log.events.add(Event(index, changes, command.event_type))
+        self.log.events.add(Event(index, changes, command.event_type, size))
         self.log.replica.waiter.reached(index)

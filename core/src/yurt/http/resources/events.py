@@ -4,6 +4,9 @@ The type of an event comes from the command, its topic from the declaration of t
 comes first and every 30 s. A stream that this server closes, because events are missing or the reader may no longer
 read them, ends with a line `{"Error": "subscription closed by server, client should resubscribe: ..."}`, and without
 the last chunk of the answer.
+
+A stream begins at the asked index, or as in Nomad at the oldest event that this server has where that is later. The
+header `X-Yurt-Oldest-Index` says where that is, so that a reader that resumes knows of the events that it has missed.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from yurt.structs.variable import EncryptedVariable
 
 HEARTBEAT_S = 30.0
 TOPICS_MAX = 64
+OLDEST = "X-Yurt-Oldest-Index"
 RESUBSCRIBE = "subscription closed by server, client should resubscribe"
 BAD_INDEX = "Unable to parse index: it must be a number, 0 or more"
 
@@ -76,14 +80,15 @@ async def stream(call: Call) -> web.StreamResponse:
     """GET /v1/event/stream."""
     wanted = Wanted(parse_topics(call.query.getall("topic", [])), call.options.namespace)
     subscription = call.subscription(wanted)
-    response = web.StreamResponse(headers={"Content-Type": "application/json"})
+    oldest = subscription.oldest_index
+    response = web.StreamResponse(headers={"Content-Type": "application/json", OLDEST: str(oldest)})
     await response.prepare(call.request)
     await response.write(b"{}\n")
     closed: YurtError | None = None
     try:
         async with asyncio.TaskGroup() as group:
             beat = group.create_task(_beat(call, response), name="event stream heartbeat")
-            closed = await _send(call, response, subscription)
+            closed = await _send(call, response, subscription, from_index=max(call.options.index, oldest))
             beat.cancel()
     except* ConnectionError:
         pass
@@ -98,10 +103,10 @@ async def _beat(call: Call, response: web.StreamResponse) -> None:
         await response.write(b"{}\n")
 
 
-async def _send(call: Call, response: web.StreamResponse, subscription: Subscription) -> YurtError:
+async def _send(call: Call, response: web.StreamResponse, subscription: Subscription, *, from_index: int) -> YurtError:
     """Send events until the reader leaves or this server closes the subscription; why it does."""
     try:
-        async with aclosing(subscription.told(call.options.index, call.turns, event_wire)) as found:
+        async with aclosing(subscription.told(from_index, call.turns, event_wire)) as found:
             async for index, events in found:
                 await response.write(encode_builtins({"Events": events, "Index": index}) + b"\n")
     except YurtError as error:

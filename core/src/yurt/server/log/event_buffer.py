@@ -1,10 +1,17 @@
-"""The last applied commands and their changes, for `/v1/event/stream`."""
+"""The last applied commands and their changes, for `/v1/event/stream`.
+
+The buffer keeps the newest `size` events for those who ask for old ones, and beyond them what a live reader has not
+taken yet: commands are applied hundreds at a time, before any reader gets a turn. What is kept for readers is bounded
+by `BEHIND_EVENTS_MAX` and `BEHIND_BYTES_MAX`. The oldest event goes when a bound is reached; a reader that has not
+taken it is cut off, counts no more, and what only it still wanted goes with it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator
+from itertools import chain, islice, takewhile
 from typing import Final, NamedTuple
 
 from yurt.sdk.errors import Conflict
@@ -14,6 +21,13 @@ from yurt.structs.commands.base import EventType
 
 LET_GO: Final = ("allocs", "evals", "job_summaries")
 """Tables of which deleted rows need not be kept for those who ask for old events."""
+BEHIND_EVENTS_MAX: Final = 10_000
+BEHIND_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bounds of what is kept for readers beyond the configured size, all readers together."""
+ROW_BYTES: Final = 1024
+"""What a changed row counts as, besides the bytes of its command: a guess, because most of a row is shared."""
+TAKEN_AT_ONCE: Final = 256
+"""Events that a reader holds in hand: the buffer's bounds do not count them."""
 
 
 class Event(NamedTuple):
@@ -23,6 +37,13 @@ class Event(NamedTuple):
     changes: Changes
     type: EventType | None
     """None: no reader is told, so the changes are not kept. Those of garbage collection would keep deleted rows."""
+    command_bytes: int = 0
+    """How large the command is in the log."""
+
+    @property
+    def weight(self) -> int:
+        """Bytes that the event counts as."""
+        return self.command_bytes + ROW_BYTES * len(self.changes) if self.changes else 0
 
 
 class _Place:
@@ -35,33 +56,57 @@ class _Place:
 
 
 class EventBuffer:
-    """The newest events.
+    """The newest events, and those that live readers have not taken yet.
 
-    A subscriber begins at the oldest one that it asks for and that is still here. One that falls behind later, so that
-    an event which it has not taken is dropped, is told so and has to begin anew: it must not take what it gets for all
-    that happened.
+    A reader from which an event was dropped that it has not taken is told so and has to begin anew: it must not take
+    what it gets for all that happened.
     """
 
     def __init__(self, size: int = 100) -> None:
-        self._events: deque[Event] = deque(maxlen=size)
+        """`size` events are kept whether anybody reads or not; 0 keeps none."""
+        self._size = size
+        self._newest: deque[Event] = deque()
+        self._behind: deque[Event] = deque()
+        """Older than the newest; some live reader has not taken the first of them yet."""
+        self._behind_bytes = 0
         self._arrived: asyncio.Event | None = None
         """Made by the first who waits: where nobody does, a command costs nothing."""
         self._times_broken = 0
         self._dropped_index = 0
         """The index of the newest event that is no longer here."""
         self._places: list[_Place] = []
+        self._wanted_index = 0
+        """No live reader wants an event before this one: places are asked again only when an event reaches it."""
 
-    def break_off(self) -> None:
-        """Record a gap: subscribers are notified and may start again."""
-        self._events.clear()
+    @property
+    def oldest_index(self) -> int:
+        """The index from which on all events are here."""
+        return self._dropped_index + 1
+
+    def begin_after(self, index: int) -> None:
+        """The state of an index was loaded, and no event that led to it is here."""
+        if not self._newest:
+            self._dropped_index = max(self._dropped_index, index)
+
+    def break_off(self, index: int) -> None:
+        """Record a gap up to an index: subscribers are notified and may start again."""
+        self._newest.clear()
+        self._behind.clear()
+        self._behind_bytes = 0
+        self._dropped_index = index
         self._times_broken += 1
         self._wake()
 
     def add(self, event: Event) -> None:
-        """Append an event, dropping the oldest one when full."""
-        if len(self._events) == self._events.maxlen:
-            self._dropped_index = self._events[0].index
-        self._events.append(event if event.type is not None else event._replace(changes=()))
+        """Append an event, dropping old ones that no live reader waits for and those beyond the bounds."""
+        if not self._newest and not self._behind:
+            self._dropped_index = event.index - 1
+        self._newest.append(event if event.type is not None else event._replace(changes=()))
+        if len(self._newest) > self._size:
+            older = self._newest.popleft()
+            self._behind.append(older)
+            self._behind_bytes += older.weight
+            self._trim()
         self._wake()
 
     def forget(self, state: Snapshot) -> None:
@@ -69,13 +114,35 @@ class EventBuffer:
 
         What a subscriber has not taken yet stays.
         """
-        wanted = min((place.next_index for place in self._places), default=None)
-        for position, event in enumerate(self._events):
-            if wanted is not None and event.index >= wanted:
-                break
-            kept = tuple(change for change in event.changes if not _is_deleted(change, state))
-            if len(kept) < len(event.changes):
-                self._events[position] = event._replace(changes=kept)
+        wanted = self._next_wanted()
+        for events in (self._behind, self._newest):
+            for position, event in enumerate(events):
+                if wanted is not None and event.index >= wanted:
+                    return
+                kept = tuple(change for change in event.changes if not _is_deleted(change, state))
+                if len(kept) < len(event.changes):
+                    events[position] = event._replace(changes=kept)
+                    if events is self._behind:
+                        self._behind_bytes -= event.weight - events[position].weight
+
+    def _next_wanted(self) -> int | None:
+        """The oldest event that a live reader has not taken; None without readers."""
+        return min((each.next_index for each in self._places if each.next_index > self._dropped_index), default=None)
+
+    def _trim(self) -> None:
+        """Of the events beyond the size, drop those that no live reader wants, and what is beyond the bounds."""
+        behind = self._behind
+        while behind:
+            oldest = behind[0]
+            is_within = len(behind) <= BEHIND_EVENTS_MAX and self._behind_bytes <= BEHIND_BYTES_MAX
+            if is_within and oldest.index >= self._wanted_index:
+                wanted = self._next_wanted()
+                self._wanted_index = oldest.index + 1 if wanted is None else wanted
+                if wanted is not None and oldest.index >= wanted:
+                    return
+            self._dropped_index = oldest.index
+            self._behind_bytes -= oldest.weight
+            behind.popleft()
 
     def _wake(self) -> None:
         if self._arrived is not None:
@@ -83,20 +150,21 @@ class EventBuffer:
             self._arrived = None
 
     async def subscribe(self, from_index: int = 0) -> AsyncGenerator[Event]:
-        """Buffered events from `from_index` (inclusive) on, then new ones.
+        """Events from `from_index` (inclusive) on, then new ones; 0 starts at the oldest one.
 
-        Raises Conflict when events are missing from here on: this server took over the state of another one and has not
-        seen what happened between, or the subscriber was too slow and the buffer has dropped what it had not taken.
+        Raises Conflict when events are missing: the first one is no longer here, this server took over the state of
+        another one and has not seen what happened between, or the subscriber was too slow.
         """
-        place, times_broken = _Place(max(from_index, self._dropped_index + 1)), self._times_broken
+        place, times_broken = _Place(from_index or self.oldest_index), self._times_broken
         self._places.append(place)
+        self._wanted_index = min(self._wanted_index, place.next_index)
         try:
             while True:
                 if self._times_broken != times_broken:
                     raise Conflict("this server fetched its state from another one, events are missing")
                 if place.next_index <= self._dropped_index:
                     raise Conflict(f"the reader fell behind, events up to index {self._dropped_index} are missing")
-                found = [event for event in self._events if event.index >= place.next_index]
+                found = self._from(place.next_index)
                 for event in found:
                     place.next_index = event.index + 1
                     yield event
@@ -105,6 +173,14 @@ class EventBuffer:
                     await self._arrived.wait()
         finally:
             self._places.remove(place)
+            self._trim()
+
+    def _from(self, index: int) -> list[Event]:
+        """The next events from an index on. Looked for from the newest: another reader may be 10,000 behind."""
+        found = list(
+            takewhile(lambda event: event.index >= index, chain(reversed(self._newest), reversed(self._behind)))
+        )
+        return list(islice(reversed(found), TAKEN_AT_ONCE))
 
 
 def _is_deleted(change: Change, state: Snapshot) -> bool:

@@ -42,7 +42,7 @@ COMMAND_WORK: Final = 512
 LOST_APPEND_S: Final = 5.0
 """How long an append may go on after leadership was lost; then its outcome is unknown, and read from the log."""
 
-OnApplied = Callable[[AnyCommand, Changes], None]
+OnApplied = Callable[[AnyCommand, Changes, int], None]
 
 
 class Stale(Conflict, reason=Reason.STALE):
@@ -248,7 +248,7 @@ class LogWriter:
         assert step.state.index == self.state.index + 1, (step.state.index, self.state.index)
         self.state = step.state
         self._on_their_way = max(0, self._on_their_way - 1)
-        self._on_applied(item.command, step.changes)
+        self._on_applied(item.command, step.changes, item.size)
         if item.proposal is not None:
             item.proposal.add(Committed(step.result, step.state))
         return step.changes

@@ -78,6 +78,11 @@ class Subscription:
         self._asked: tuple[str | None, ...] = namespaces if wanted.namespace == ALL else (wanted.namespace,)
         self.check()
 
+    @property
+    def oldest_index(self) -> int:
+        """The index from which on no event is missing."""
+        return self._events.oldest_index
+
     def check(self) -> None:
         """Raises PermissionDenied unless every requested topic is permitted."""
         for name in dict.fromkeys(name for name, _ in self._wanted.topics):
