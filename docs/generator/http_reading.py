@@ -40,6 +40,8 @@ def reads_of(handler: Callable[..., Any]) -> Reads:
         cls = cls or body_of(tree, function)
     fields = msgspec.structs.fields(cls) if cls is not None else ()
     is_own = cls is not None and cls.__module__.startswith("yurt.http.")
+    if cls is not None and is_own:
+        looked_at |= read_by_methods(cls)
     return Reads(
         parameters=frozenset(names),
         blocks=bool(called & {"changed_state", "changed_view"}),
@@ -47,6 +49,12 @@ def reads_of(handler: Callable[..., Any]) -> Reads:
         body=tuple(field.encode_name for field in fields),
         ignored=frozenset(field.encode_name for field in fields if is_own and field.name not in looked_at),
     )
+
+
+def read_by_methods(cls: type[msgspec.Struct]) -> set[str]:
+    """The fields that a body's own methods look at."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
+    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ends_with(node.value, ("self",))}
 
 
 def functions(function: Callable[..., Any], seen: set[str]) -> Iterator[tuple[Callable[..., Any], ast.AST]]:

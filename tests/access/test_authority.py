@@ -17,9 +17,12 @@ class OnlyNamespace:
         self.namespace = namespace
         self.asked: list[Scope] = []
 
-    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
+    def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         self.asked.append(scope)
-        return Decision(is_allowed=scope.namespace == self.namespace, reason="by its name")
+        return scope.namespace == self.namespace
+
+    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
+        raise AssertionError("nobody shows the reason")
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         return False
@@ -44,3 +47,20 @@ def test_each_place_is_decided_once_for_a_request() -> None:
     answers = [access.allows(Scope(namespace=name)) for name in ("a", "b", "a", "b")]
     assert answers == [True, False, True, False]
     assert authority.asked == [Scope(namespace="a"), Scope(namespace="b")]
+
+
+def test_decisions_about_variables_are_not_kept() -> None:
+    authority = OnlyNamespace("a")
+    access = Access(EVERYBODY, READ, authority)
+    scope = Scope(namespace="a", variable="nomad/jobs")
+    assert access.allows(scope) and access.allows(scope)
+    assert authority.asked == [scope, scope]
+
+
+def test_a_renewed_request_is_decided_anew() -> None:
+    authority = OnlyNamespace("a")
+    access = Access(EVERYBODY, READ, authority)
+    assert access.allows(Scope(namespace="a"))
+    authority.namespace = "b"
+    access.renew()
+    assert not access.allows(Scope(namespace="a"))

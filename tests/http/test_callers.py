@@ -24,9 +24,12 @@ class Recorder:
     def __init__(self) -> None:
         self.origins: list[Origin] = []
 
-    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
+    def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         self.origins.append(actor.origin)
-        return Decision(is_allowed=True, reason="a test")
+        return True
+
+    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
+        return Decision(is_allowed=self.allows(actor, need, scope), reason="a test")
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         return False

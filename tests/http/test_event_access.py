@@ -93,8 +93,11 @@ def test_a_row_elsewhere_is_not_told() -> None:
 class OneNodePool:
     """Everybody may read the nodes of one pool; what else a change needs is not asked."""
 
+    def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
+        return scope.node_pool == "gpu"
+
     def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
-        return Decision(is_allowed=scope.node_pool == "gpu", reason="the pool")
+        return Decision(is_allowed=self.allows(actor, need, scope), reason="the pool")
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         return False

@@ -1,6 +1,7 @@
 """The one place that decides whether an actor may do what a route needs.
 
-An `Authority` answers a pure question: actor, need, scope. Today's `AllowAll` says yes. The scope is where an object
+An `Authority` answers a pure question: actor, need, scope. `AllowAll` says yes where access control is off;
+`yurt.acl.AclAuthority` decides by tokens and policies. The scope is where an object
 lies: a part that is None means "anywhere", which is how the dispatcher asks before a row is known: it lets a caller
 through who may do the thing somewhere, and the view decides again about the row that it finds.
 """
@@ -40,17 +41,25 @@ class Decision(Value):
 class Authority(Protocol):
     """Decides about requests."""
 
-    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
+    def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the actor may do what the need says to objects in the scope."""
         ...
 
+    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
+        """As `allows`, with the reason, which costs several times as much: for those who show it."""
+        ...
+
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
-        """Whether `decide` allows the need in every scope, so that lists need not look at their rows."""
+        """Whether `allows` says yes in every scope, so that lists need not look at their rows."""
         ...
 
 
 class AllowAll:
     """Access control is off: everybody may do everything."""
+
+    def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
+        """Yes."""
+        return True
 
     def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
         """Yes."""
@@ -68,7 +77,8 @@ ALLOW_ALL = AllowAll()
 class Access:
     """What one request may do: an actor, what its route needs, and who decides. Views and operations are bound to it.
 
-    Decisions are kept while the request lasts, because a list asks about the same few namespaces a million times.
+    Decisions are kept while the request lasts, because a list asks about the same few namespaces a million times. Those
+    about a variable are not: each is asked for once, and a list may have a hundred thousand.
     """
 
     __slots__ = ("_authority", "_kept", "actor", "need", "sees_all")
@@ -76,23 +86,29 @@ class Access:
     def __init__(self, actor: Actor = EVERYBODY, need: Need = ANONYMOUS, authority: Authority = ALLOW_ALL) -> None:
         self.actor = actor
         self.need = need
-        self.sees_all = authority.allows_everywhere(actor, need)
-        """Whether no row has to be looked at."""
         self._authority = authority
-        self._kept: dict[Scope, bool] = {}
+        self.renew()
 
     def allows(self, scope: Scope) -> bool:
         """Whether the request may do what it is about in that scope."""
         if self.sees_all:
             return True
+        if scope.variable is not None:
+            return self._authority.allows(self.actor, self.need, scope)
         known = self._kept.get(scope)
         if known is None:
-            known = self._kept[scope] = self._authority.decide(self.actor, self.need, scope).is_allowed
+            known = self._kept[scope] = self._authority.allows(self.actor, self.need, scope)
         return known
 
     def narrowed(self, need: Need) -> Access:
         """The same caller where the request turns out to need something else than its route says."""
         return Access(self.actor, need, self._authority)
+
+    def renew(self) -> None:
+        """Decide anew from here on: after a wait of the request, for what the caller may do can have changed."""
+        self.sees_all = self._authority.allows_everywhere(self.actor, self.need)
+        """Whether no row has to be looked at."""
+        self._kept: dict[Scope, bool] = {}
 
     def require(self, scope: Scope) -> None:
         """Raises PermissionDenied where `allows` says no."""

@@ -23,6 +23,10 @@ class AclAuthority:
         """What the actor may do."""
         return self._resolver.resolve(self._state(), actor.caller, self._now())
 
+    def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
+        """Whether the actor may do what the need says to objects in the scope."""
+        return self.resolve(actor).rights.allows(need, scope)
+
     def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
         """Whether the actor may do what the need says to objects in the scope, and by which rule."""
         resolved = self.resolve(actor)
@@ -32,5 +36,5 @@ class AclAuthority:
         return decision
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
-        """Whether `decide` allows the need in every scope."""
+        """Whether `allows` says yes in every scope."""
         return self.resolve(actor).rights.allows_everywhere(need)

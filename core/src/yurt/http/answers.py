@@ -22,9 +22,17 @@ R = TypeVar("R")
 
 
 async def changed_view(call: Call, keys: Iterable[WatchKey], index_of: Callable[[View], int]) -> tuple[View, int]:
-    """The view to answer from, and its index: at once, or for a blocking query when the index passed the asked one."""
+    """The view to answer from, and its index: at once, or for a blocking query when the index passed the asked one.
+
+    What the caller may do can change during the wait, so it is decided anew; raises PermissionDenied where nothing
+    is left.
+    """
     access = call.access
     state, index = await changed_state(call, keys, lambda state: index_of(View(state, access)))
+    if call.options.index > 0:
+        access.renew()
+        access.require(call.scope)
+        index = index_of(View(state, access))
     return View(state, access), index
 
 

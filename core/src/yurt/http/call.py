@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import msgspec
 from aiohttp import web
 
-from yurt.access import Access, Actor, Authority
+from yurt.access import ANYWHERE, Access, Actor, Authority, Scope
 from yurt.api.decode import check_size, decode_json, decode_value
 from yurt.api.encode import encode_json
 from yurt.http.agent_info import AgentInfo
@@ -71,6 +71,8 @@ class Call:
     options: ReadOptions
     access: Access
     """Who asks, and what the request may do."""
+    scope: Scope = ANYWHERE
+    """What the route's need was held against before the handler began."""
 
     @property
     def actor(self) -> Actor:

@@ -166,9 +166,9 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
     """Let the handler answer, once the authority allows what the route needs."""
     options = read_options(request.query, index_error=route.index_error)
     access = Access(actor_of(request), route.needs, request.app[AUTHORITY])
-    if not access.sees_all:
-        access.require(_scope(route, request, options.namespace))
-    return await route.handler(Call(request, request.app[CONTEXT], options, access))
+    scope = _scope(route, request, options.namespace)
+    access.require(scope)
+    return await route.handler(Call(request, request.app[CONTEXT], options, access, scope))
 
 
 def _scope(route: Route, request: web.Request, namespace: str) -> Scope:

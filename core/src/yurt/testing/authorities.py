@@ -18,6 +18,10 @@ class Grants:
         """False: everything is allowed, while a test makes what it needs."""
 
     def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
+        """As `allows`."""
+        return Decision(is_allowed=self.allows(actor, need, scope), reason="the only grant")
+
+    def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the need is one of the capabilities, in the namespace."""
 
         def holds(leaf: Leaf) -> bool:
@@ -31,7 +35,7 @@ class Grants:
                 return leaf.capability in self.capabilities
             return isinstance(leaf, AnyInNamespace)
 
-        return Decision(is_allowed=satisfied(need, holds, has_row=scope != ANYWHERE), reason="the only grant")
+        return satisfied(need, holds, has_row=scope != ANYWHERE)
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         """Only while it is off."""

@@ -115,15 +115,8 @@ class EventBuffer:
         What a subscriber has not taken yet stays.
         """
         wanted = self._next_wanted()
-        for events in (self._behind, self._newest):
-            for position, event in enumerate(events):
-                if wanted is not None and event.index >= wanted:
-                    return
-                kept = tuple(change for change in event.changes if not _is_deleted(change, state))
-                if len(kept) < len(event.changes):
-                    events[position] = event._replace(changes=kept)
-                    if events is self._behind:
-                        self._behind_bytes -= event.weight - events[position].weight
+        self._behind_bytes -= _forget(self._behind, state, before=wanted)
+        _forget(self._newest, state, before=wanted)
 
     def _next_wanted(self) -> int | None:
         """The oldest event that a live reader has not taken; None without readers."""
@@ -181,6 +174,19 @@ class EventBuffer:
             takewhile(lambda event: event.index >= index, chain(reversed(self._newest), reversed(self._behind)))
         )
         return list(islice(reversed(found), TAKEN_AT_ONCE))
+
+
+def _forget(events: deque[Event], state: Snapshot, *, before: int | None) -> int:
+    """Let go of deleted rows in the events before an index; how much less the events weigh."""
+    saved = 0
+    for position, event in enumerate(events):
+        if before is not None and event.index >= before:
+            break
+        kept = tuple(change for change in event.changes if not _is_deleted(change, state))
+        if len(kept) < len(event.changes):
+            events[position] = event._replace(changes=kept)
+            saved += event.weight - events[position].weight
+    return saved
 
 
 def _is_deleted(change: Change, state: Snapshot) -> bool:
