@@ -54,7 +54,9 @@ def reads_of(handler: Callable[..., Any]) -> Reads:
 def read_by_methods(cls: type[msgspec.Struct]) -> set[str]:
     """The fields that a body's own methods look at."""
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
-    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ends_with(node.value, ("self",))}
+    return {
+        node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and ends_with(node.value, ("self",))
+    }
 
 
 def functions(function: Callable[..., Any], seen: set[str]) -> Iterator[tuple[Callable[..., Any], ast.AST]]:

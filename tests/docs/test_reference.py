@@ -96,3 +96,11 @@ def test_a_missing_word_is_an_error_that_names_it() -> None:
 )
 def test_a_duration_is_written_in_its_largest_unit(nanoseconds: int, text: str) -> None:
     assert markdown.duration(nanoseconds) == text
+
+
+@pytest.mark.parametrize("line", ["PUT, POST` | `/v1/acl/token` |", "PUT, POST` | `/v1/acl/token/:id` |"])
+def test_fields_that_a_body_reads_itself_are_not_called_ignored(line: str) -> None:
+    (row,) = (each for each in http_api.page_text().splitlines() if line in each)
+    body, _, ignored = row.partition("ignored: ")
+    assert "`ExpirationTTL`" in body and "`Roles`" in body
+    assert "`Policies`" not in ignored

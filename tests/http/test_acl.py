@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from yurt.access import Access, Actor, ShownToken, needs
-from yurt.http.call import AUTHORITY
+from yurt.http.app import BLOCKING_MAX
+from yurt.http.call import AUTHORITY, CONTEXT
 from yurt.server.config import AclConfig
 from yurt.server.views import View
 from yurt.server.views.acl import BindingRuleRows, RoleRows, TokenRows
 from yurt.structs.acl import hash_of_secret
-from yurt.testing.http_api import Api, HttpAnswer, serving
+from yurt.testing.http_api import Api, HttpAnswer, job_document, serving
 
 READ_PROD = 'namespace "prod" { policy = "read" }'
 
@@ -443,3 +444,16 @@ async def test_a_wrong_binding_rule_is_refused(acl: Callers, body: dict[str, Any
 
 async def test_an_unknown_acl_route_does_not_exist(acl: Callers) -> None:
     assert (await acl.get("/v1/acl/nothing")).status == 404
+
+
+async def test_a_token_that_is_revoked_during_a_blocking_query_gets_nothing(acl: Callers) -> None:
+    await acl.policy("readers", 'namespace "default" { policy = "read" }')
+    made = await acl.token("readers")
+    waiters = acl.api.client.app[CONTEXT].waiters
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        waiting = group.create_task(acl.get("/v1/jobs?index=1&wait=20s", token=made["SecretID"]))
+        while waiters._value == BLOCKING_MAX:  # noqa: ASYNC110 - the query waits behind HTTP
+            await asyncio.sleep(0.01)
+        assert (await acl.call("DELETE", f"/v1/acl/token/{made['AccessorID']}")).status == 200
+        await acl.put("/v1/jobs", {"Job": job_document("web")})
+    assert (waiting.result().status, waiting.result().text) == (403, "Permission denied")
