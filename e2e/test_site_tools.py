@@ -1,5 +1,5 @@
-"""A package from outside the workspace, e2e/site_tools: its hooks of tasks and allocations and its service provider do
-their work in a real agent, over a kill of it.
+"""A package from outside the workspace, e2e/site_tools: its hooks of tasks and allocations, its service provider and
+its fingerprint do their work in a real agent, over a kill of it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def agent(tmp_path: Path, services: Path, monkeypatch: pytest.MonkeyPatch) -> It
     lay_package(PACKAGE, tmp_path / "site")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), *sys.path]))
     config = {"site": "cellar", "folder": str(services), "licences": {"cad": 1}}
-    extra = {"plugin": {"site-tools": {"config": config}}}
+    (tmp_path / "rack").write_text("row = 7\n")
+    extra = {"plugin": {"site-tools": {"config": config}, "rack": {"config": {"file": str(tmp_path / "rack")}}}}
     with running_agent(tmp_path, data_dir=tmp_path / "data", extra=extra) as started:
         yield started
 
@@ -57,6 +58,16 @@ def test_a_job_runs_with_the_task_hook_and_the_provider(agent: Agent, services: 
 def test_the_list_of_plugins_names_hooks_and_service_providers(agent: Agent) -> None:
     (row,) = [line for line in agent.cli("plugin", "list").stdout.splitlines() if line.startswith("site-tools")]
     assert "task hook facts, allocation hook licences, service provider directory" in row
+
+
+def test_a_task_reads_the_attributes_of_the_fingerprint(agent: Agent) -> None:
+    wanted = job("placed")
+    wanted["Constraints"] = [{"LTarget": "${attr.rack.row}", "Operand": "=", "RTarget": "7"}]
+    wanted["TaskGroups"][0]["Tasks"][0]["Env"] = {"SITE": "${attr.rack.row}"}
+    register(agent, wanted)
+    (alloc,) = agent.running("placed", 1)
+    wait_for("the output", lambda: agent.cli("alloc", "logs", alloc["ID"]).stdout)
+    assert agent.cli("alloc", "logs", alloc["ID"]).stdout == "7\n"
 
 
 def test_what_the_task_hook_refuses_fails_the_task_with_its_name(agent: Agent) -> None:

@@ -63,6 +63,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
         dev: bool = True,
         providers: Mapping[str, TemplateProvider] | None = None,
         added: AddedHooks | None = None,
+        options: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Client]:
         chosen, env = with_driver or driver, env or RealEnv()
         client = Client(
@@ -72,6 +73,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
                 dev=dev,
                 template_providers=providers or {},
                 added=added or AddedHooks(),
+                options=options or {},
             ),
             env,
             Surroundings(

@@ -1,5 +1,5 @@
-"""The package that docs/howto/write-a-hook.md shows: the page quotes it whole, it imports only the SDK, and its hooks
-and its provider pass the conformance suites. e2e/test_site_tools.py runs jobs with it.
+"""The package that docs/howto/write-a-hook.md and its neighbours show: the pages quote it whole, it imports only the
+SDK, and its parts pass the conformance suites. e2e/test_site_tools.py runs jobs with it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ FILES = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACK
 SOURCES = {name: text for name, text in FILES.items() if name.endswith((".toml", ".py"))}
 
 
-def test_the_page_quotes_the_package() -> None:
-    quoted = page_files(ROOT / "docs" / "howto" / "write-a-hook.md")
+def test_the_pages_quote_the_package() -> None:
+    pages = [ROOT / "docs" / "howto" / f"write-a-{what}.md" for what in ("hook", "fingerprint")]
+    quoted = {name: text for page in pages for name, text in page_files(page).items()}
     assert {name: text for name, text in quoted.items() if name.endswith((".toml", ".py"))} == SOURCES
 
 
 def test_the_package_imports_only_the_sdk() -> None:
-    text = SOURCES["src/yurt_site_tools/__init__.py"]
+    text = "".join(text for name, text in SOURCES.items() if name.startswith("src/"))
     imported = set(re.findall(r"^(?:from|import) (yurt\.\S+)", text, re.MULTILINE))
     assert imported and all(name.startswith("yurt.sdk.") for name in imported)
 
@@ -47,9 +48,11 @@ def test_the_suites_of_the_package_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_doctor_names_the_hooks_and_the_provider_of_the_package(tmp_path: Path) -> None:
+def test_the_doctor_names_the_parts_of_the_package(tmp_path: Path) -> None:
     roles = {"server": {"enabled": True}, "client": {"enabled": True}}
-    config = {"data_dir": str(tmp_path / "data"), "bind_addr": "127.0.0.1", "ports": {"http": 0}, **roles}
+    (tmp_path / "rack").write_text("row = 7\n")
+    plugins = {"plugin": {"rack": {"config": {"file": str(tmp_path / "rack")}}}}
+    config = {"data_dir": str(tmp_path / "data"), "bind_addr": "127.0.0.1", "ports": {"http": 0}, **roles, **plugins}
     path = tmp_path / "agent.json"
     path.write_text(json.dumps(config))
 
@@ -60,3 +63,4 @@ def test_the_doctor_names_the_hooks_and_the_provider_of_the_package(tmp_path: Pa
     assert found["task hook facts"] == ("ok", "is called right before configuration")
     assert found["allocation hook licences"] == ("ok", "is called last")
     assert found["service provider directory"] == ("ok", 'registers services with provider = "directory"')
+    assert found["fingerprint rack"] == ("ok", "finds rack.row")

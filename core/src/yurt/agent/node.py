@@ -238,7 +238,10 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
         configs = {label: body for label, body in config.plugins.items() if label not in binaries.labels}
         packages = plugins.load(lambda name: plugin_context(config, data, name, choice.options), configs=configs)
         loaded = binaries.merged(packages, refusal=choice.refusal)
-        for text in (*map(loaded.unused_text, loaded.unused), *choice.warnings(FINGERPRINTS)):
+        for text in (
+            *map(loaded.unused_text, loaded.unused),
+            *choice.warnings(FINGERPRINTS.union(loaded.fingerprints)),
+        ):
             log.warning("%s", text)
         identity = await identified(database, env)
         port: ServerPort
@@ -258,7 +261,12 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
             plugin_attributes=loaded.attributes(),
             learn_servers=servers.learn if servers is not None else ignored,
         )
-        added = AddedHooks(task=loaded.task_hooks, alloc=loaded.alloc_hooks, service_providers=loaded.service_providers)
+        added = AddedHooks(
+            task=loaded.task_hooks,
+            alloc=loaded.alloc_hooks,
+            service_providers=loaded.service_providers,
+            fingerprints=loaded.fingerprints,
+        )
         settings = replace(client_config(config, data), template_providers=loaded.providers, added=added)
         client = Client(settings, env, given)
         if server is not None:

@@ -35,9 +35,10 @@ from yurt.client.drivers.driver_exchange import Drivers
 from yurt.client.drivers.driver_manager import DriverManager
 from yurt.client.drivers.driver_table import DriverTable
 from yurt.client.files.alloc_files import AllocFiles
-from yurt.client.fingerprint.exclusion import without_excluded
+from yurt.client.fingerprint.exclusion import permitted_fingerprints, without_excluded
 from yurt.client.fingerprint.fingerprints import Fingerprints
 from yurt.client.fingerprint.node import build_node
+from yurt.client.fingerprint.package_fingerprints import PackageFingerprints
 from yurt.client.host_usage import HostUsage
 from yurt.client.networks.construction import Construction
 from yurt.client.networks.detection import find_offered
@@ -113,7 +114,13 @@ class Client:
         context = self._context(env, offers, drivers)
         self.csi = context.csi
         self._fingerprints = Fingerprints(
-            drivers=self._drivers, devices=self.devices, offers=offers, host_volumes=context.host_volumes
+            drivers=self._drivers,
+            devices=self.devices,
+            offers=offers,
+            host_volumes=context.host_volumes,
+            added=PackageFingerprints(
+                permitted_fingerprints(config), env, node=node, events=self._node_events, group=group
+            ),
         )
         self.alloc_service = AllocService(self.allocs, context, node_id=node.id, group=group)
         on_lost = self.alloc_service.readiness.lose

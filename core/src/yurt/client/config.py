@@ -9,6 +9,7 @@ from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.options import option
 from yurt.client.templates.settings import TemplateSettings
+from yurt.sdk.fingerprints import NodeFingerprint
 from yurt.sdk.hooks import AllocHook, TaskHook
 from yurt.sdk.services import ServiceProvider
 from yurt.sdk.templates import TemplateProvider
@@ -37,11 +38,12 @@ class Reserved(Value):
 
 
 class AddedHooks(Value):
-    """Hooks and service providers that packages add, by name."""
+    """Hooks, service providers and fingerprints that packages add, by name."""
 
     task: Mapping[str, TaskHook] = no_entries()
     alloc: Mapping[str, AllocHook] = no_entries()
     service_providers: Mapping[str, ServiceProvider] = no_entries()
+    fingerprints: Mapping[str, NodeFingerprint] = no_entries()
 
 
 class ClientConfig(Value):

@@ -1,8 +1,8 @@
 """Loads every installed plugin apart from the others, and says of each how that went.
 
 Each plugin gets a pluggy manager of its own: a plugin that cannot be imported, has a misspelt function or fails when it
-is called becomes a status, and the next one is loaded all the same. The name of a driver has one owner, that of a
-device plugin, of a template provider and of a template's function, of a hook and of a service provider too; who comes
+is called becomes a status, and the next one is loaded all the same. A name has one owner among the parts of its kind
+(drivers, device plugins, template providers and their functions, hooks, service providers, fingerprints); who comes
 second is refused. Plugins are taken in the order of their names, so that the same machine always has the same owner.
 
 A configuration is meant for a plugin when its label is the plugin's name or that of a part that it makes. Which these
@@ -26,6 +26,7 @@ from yurt.sdk import plugin as declarations
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.errors import Invalid
+from yurt.sdk.fingerprints import RESERVED, NodeFingerprint
 from yurt.sdk.hooks import ALLOC_HOOKS, TASK_HOOKS, AllocHook, AllocHookOf, TaskHook, TaskHookOf, order
 from yurt.sdk.services import NODE_ATTRIBUTE, NOMAD, ServiceProvider
 from yurt.sdk.templates import TemplateProvider, by_function, problem_of
@@ -39,8 +40,8 @@ SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
 PLUGIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
-Part = Driver | DevicePlugin | TemplateProvider | TaskHook | AllocHook | ServiceProvider
-PART_TYPES = (Driver, DevicePlugin, TemplateProvider, TaskHookOf, AllocHookOf, ServiceProvider)
+Part = Driver | DevicePlugin | TemplateProvider | TaskHook | AllocHook | ServiceProvider | NodeFingerprint
+PART_TYPES = (Driver, DevicePlugin, TemplateProvider, TaskHookOf, AllocHookOf, ServiceProvider, NodeFingerprint)
 Configs = Mapping[str, Mapping[str, Any]]
 """Configurations by label."""
 
@@ -60,12 +61,14 @@ class PluginStatus(Value):
     task_hooks: tuple[str, ...] = ()
     alloc_hooks: tuple[str, ...] = ()
     service_providers: tuple[str, ...] = ()
+    fingerprints: tuple[str, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels of a configuration that is meant for it."""
         hooks = (*self.task_hooks, *self.alloc_hooks)
-        return (self.name, *self.drivers, *self.devices, *self.providers, *hooks, *self.service_providers)
+        others = (*self.service_providers, *self.fingerprints)
+        return (self.name, *self.drivers, *self.devices, *self.providers, *hooks, *others)
 
     @property
     def fixed(self) -> str:
@@ -75,6 +78,7 @@ class PluginStatus(Value):
             ("template providers", self.providers),
             ("hooks", (*self.task_hooks, *self.alloc_hooks)),
             ("service providers", self.service_providers),
+            ("fingerprints", self.fingerprints),
         )
         return next((kind for kind, names in kinds if names), "")
 
@@ -88,12 +92,13 @@ class MadePlugin(NamedTuple):
     task_hooks: tuple[TaskHook, ...] = ()
     alloc_hooks: tuple[AllocHook, ...] = ()
     service_providers: tuple[ServiceProvider, ...] = ()
+    fingerprints: tuple[NodeFingerprint, ...] = ()
 
     @property
     def all(self) -> tuple[Part, ...]:
         """Every part."""
         parts: tuple[Part, ...] = (*self.drivers, *self.devices, *self.providers)
-        return (*parts, *self.task_hooks, *self.alloc_hooks, *self.service_providers)
+        return (*parts, *self.task_hooks, *self.alloc_hooks, *self.service_providers, *self.fingerprints)
 
     @property
     def names(self) -> dict[str, tuple[str, ...]]:
@@ -110,6 +115,7 @@ class LoadedPlugins(Value):
     task_hooks: Mapping[str, TaskHook] = no_entries()
     alloc_hooks: Mapping[str, AllocHook] = no_entries()
     service_providers: Mapping[str, ServiceProvider] = no_entries()
+    fingerprints: Mapping[str, NodeFingerprint] = no_entries()
     statuses: tuple[PluginStatus, ...] = ()
     unused: tuple[str, ...] = ()
 
@@ -166,6 +172,7 @@ class PluginManager:
         self._task_hooks: dict[str, TaskHook] = {}
         self._alloc_hooks: dict[str, AllocHook] = {}
         self._service_providers: dict[str, ServiceProvider] = {}
+        self._fingerprints: dict[str, NodeFingerprint] = {}
         self._replaced: list[Part] = []
         self._configs: Configs = {}
 
@@ -185,6 +192,7 @@ class PluginManager:
             task_hooks=dict(self._task_hooks),
             alloc_hooks=dict(self._alloc_hooks),
             service_providers=dict(self._service_providers),
+            fingerprints=dict(self._fingerprints),
             statuses=tuple(statuses),
             unused=unused,
         )
@@ -212,6 +220,7 @@ class PluginManager:
                 self._check_providers(made.providers)
                 self._check_hooks(made)
                 self._check_service_providers(made.service_providers)
+                self._check_fingerprints(made.fingerprints)
         except declarations.PluginSkipped as reason:
             return msgspec.structs.replace(status, state=SKIPPED, reason=str(reason))
         except PluginFailed as error:
@@ -222,6 +231,7 @@ class PluginManager:
         self._task_hooks |= {hook.name: hook for hook in made.task_hooks}
         self._alloc_hooks |= {hook.name: hook for hook in made.alloc_hooks}
         self._service_providers |= {provider.name: provider for provider in made.service_providers}
+        self._fingerprints |= {fingerprint.name: fingerprint for fingerprint in made.fingerprints}
         if not made.all:
             return msgspec.structs.replace(status, state=SKIPPED, reason="it offers nothing on this machine")
         return msgspec.structs.replace(status, **made.names)
@@ -338,10 +348,18 @@ class PluginManager:
                 raise TypeError(lacking_text(provider, ServiceProvider, "service provider"))
             _check_name(provider.name, "service provider", (NOMAD, *self._service_providers))
 
+    def _check_fingerprints(self, fingerprints: Sequence[NodeFingerprint]) -> None:
+        """Refuse what is no fingerprint, and a name that has an owner or whose attributes are Yurt's own."""
+        for fingerprint in fingerprints:
+            if not isinstance(fingerprint, NodeFingerprint):
+                raise TypeError(lacking_text(fingerprint, NodeFingerprint, "fingerprint"))
+            _check_name(fingerprint.name, "fingerprint", (*RESERVED, *self._fingerprints))
+
     async def close(self) -> None:
         """Close every part of every plugin, each apart."""
         hooks = (self._task_hooks, self._alloc_hooks)
-        parts = (self._drivers, self._devices, self._providers, *hooks, self._service_providers)
+        others = (self._service_providers, self._fingerprints)
+        parts = (self._drivers, self._devices, self._providers, *hooks, *others)
         for each in (*(part for known in parts for part in known.values()), *self._replaced):
             try:
                 await each.close()
@@ -367,6 +385,7 @@ def make_parts(entry_point: EntryPoint, context: PluginContext) -> MadePlugin:
         task_hooks=parts("yurt_task_hooks"),
         alloc_hooks=parts("yurt_alloc_hooks"),
         service_providers=parts("yurt_service_providers"),
+        fingerprints=parts("yurt_fingerprints"),
     )
 
 

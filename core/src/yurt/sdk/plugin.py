@@ -14,6 +14,7 @@ import pluggy
 
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, PluginContext
+from yurt.sdk.fingerprints import NodeFingerprint
 from yurt.sdk.hooks import AllocHook, TaskHook
 from yurt.sdk.services import ServiceProvider
 from yurt.sdk.templates import TemplateProvider
@@ -62,6 +63,12 @@ def yurt_alloc_hooks(context: PluginContext) -> Sequence[AllocHook]:
 @declared
 def yurt_service_providers(context: PluginContext) -> Sequence[ServiceProvider]:
     """Create the plugin's service providers; raise PluginSkipped with the reason when there are none."""
+    raise NotImplementedError
+
+
+@declared
+def yurt_fingerprints(context: PluginContext) -> Sequence[NodeFingerprint]:
+    """Make the plugin's fingerprints of the node; raise PluginSkipped with the reason when there are none."""
     raise NotImplementedError
 
 

@@ -149,7 +149,7 @@ class BenchAlloc(_Followed):
         self.changes += 1
 
 
-async def _kept(work: Awaitable[T]) -> T | None:
+async def kept(work: Awaitable[T]) -> T | None:
     """What a step gives; an error of Yurt's is an answer too. Fails for one that blocks, hangs or raises another."""
     ticks = [time.monotonic()]
 
@@ -197,7 +197,7 @@ class TaskHookSuite:
         assert hook.name in order(TASK_HOOKS, (hook,))
 
     async def test_what_it_gives_can_be_given(self, hook: TaskHook, task: BenchTask) -> None:
-        given = await _kept(hook.prepare(task)) or Additions()
+        given = await kept(hook.prepare(task)) or Additions()
         assert all(VARIABLE.fullmatch(name) for name in (*given.env, *given.fixed_env)), given
         assert all(mount.host_path.startswith("/") and mount.task_path.startswith("/") for mount in given.mounts)
         hook.finish(task)
@@ -205,27 +205,27 @@ class TaskHookSuite:
     async def test_a_whole_life_with_a_restart_of_the_task(self, hook: TaskHook, task: BenchTask) -> None:
         for run in (0, 1):
             task.run = run
-            await _kept(hook.prepare(task))
-            await _kept(hook.started(task, HANDLE))
+            await kept(hook.prepare(task))
+            await kept(hook.started(task, HANDLE))
             hook.update(task)
-            await _kept(hook.exited(task, ExitResult(exit_code=run)))
+            await kept(hook.exited(task, ExitResult(exit_code=run)))
         hook.finish(task)
         hook.finish(task)
 
     async def test_preparing_twice_gives_the_same(self, hook: TaskHook, task: BenchTask) -> None:
-        first, second = await _kept(hook.prepare(task)), await _kept(hook.prepare(task))
+        first, second = await kept(hook.prepare(task)), await kept(hook.prepare(task))
         assert (first is None) == (second is None)
         if first is not None and second is not None:
             assert set(first.env) == set(second.env) and first.mounts == second.mounts
         hook.finish(task)
 
     async def test_a_run_of_an_earlier_agent_is_taken_up(self, hook: TaskHook, task: BenchTask) -> None:
-        await _kept(hook.recover(task))
-        await _kept(hook.exited(task, ExitResult()))
+        await kept(hook.recover(task))
+        await kept(hook.exited(task, ExitResult()))
         hook.finish(task)
 
     async def test_a_preparation_can_be_cancelled(self, hook: TaskHook, task: BenchTask) -> None:
-        preparing = asyncio.ensure_future(_kept(hook.prepare(task)))
+        preparing = asyncio.ensure_future(kept(hook.prepare(task)))
         await asyncio.sleep(0)
         preparing.cancel()
         await asyncio.wait({preparing}, timeout=STEP_LIMIT_S)
@@ -264,22 +264,22 @@ class AllocHookSuite:
 
     @pytest.mark.parametrize("is_recovered", [False, True])
     async def test_a_whole_life(self, hook: AllocHook, alloc: BenchAlloc, is_recovered: bool) -> None:
-        await _kept(hook.recover(alloc) if is_recovered else hook.prepare(alloc))
+        await kept(hook.recover(alloc) if is_recovered else hook.prepare(alloc))
         for running in ({}, {"main": UnixNano(1)}, {"main": UnixNano(1)}):
             alloc.running = running
             wake_at = hook.update(alloc)
             assert wake_at is None or wake_at >= 0
         work = hook.stopping(alloc)
         if work is not None:
-            await _kept(work)
+            await kept(work)
         alloc.running = {}
         hook.update(alloc)
-        await _kept(hook.exited(alloc))
+        await kept(hook.exited(alloc))
         hook.finish(alloc)
 
     async def test_preparing_and_ending_twice_do_no_harm(self, hook: AllocHook, alloc: BenchAlloc) -> None:
-        await _kept(hook.prepare(alloc))
-        await _kept(hook.prepare(alloc))
+        await kept(hook.prepare(alloc))
+        await kept(hook.prepare(alloc))
         hook.finish(alloc)
         hook.finish(alloc)
 

@@ -18,6 +18,7 @@ from yurt.cli.tree import NOUNS
 if TYPE_CHECKING:
     from yurt.agent.config import AgentConfig
     from yurt.plugins.manager import LoadedPlugins
+    from yurt.sdk.fingerprints import NodeFingerprint
 
 FINE, NOTE, BAD = "ok", "note", "problem"
 PYTHON_MIN = (3, 11)
@@ -232,6 +233,7 @@ async def plugins(config: AgentConfig) -> list[Finding]:
         names = sorted(loaded.drivers)
         found = await asyncio.gather(*(_fingerprint(name, loaded.drivers[name]) for name in names))
         offers = await asyncio.gather(*map(_devices, loaded.devices, loaded.devices.values()), return_exceptions=True)
+        seen = await asyncio.gather(*map(_attributes, loaded.fingerprints, loaded.fingerprints.values()))
         await manager.close()
     if not names:
         findings.append(Finding(BAD, "drivers", "none is installed", "pip install 'yurt[all]'"))
@@ -245,7 +247,7 @@ async def plugins(config: AgentConfig) -> list[Finding]:
         for name, provider in loaded.providers.items()
     ]
     findings += hooks_and_service_providers(loaded)
-    return findings + list(found)
+    return findings + list(seen) + list(found)
 
 
 def hooks_and_service_providers(loaded: LoadedPlugins) -> Iterator[Finding]:
@@ -310,6 +312,26 @@ async def _devices(name: str, plugin: object) -> Finding:
     except TimeoutError:
         return Finding(BAD, f"devices {name}", f"said nothing within {FINGERPRINT_LIMIT_S:.0f} s")
     return Finding(FINE if works else NOTE, f"devices {name}", text)
+
+
+async def _attributes(name: str, fingerprint: NodeFingerprint) -> Finding:
+    """What a fingerprint of a package finds first."""
+    import asyncio
+
+    from yurt.sdk.fingerprints import node_attributes
+
+    async def first() -> Mapping[str, str]:
+        async for found in fingerprint.fingerprint():
+            return node_attributes(name, found)
+        return {}
+
+    try:
+        found = await asyncio.wait_for(first(), FINGERPRINT_LIMIT_S)
+    except TimeoutError:
+        return Finding(BAD, f"fingerprint {name}", f"said nothing within {FINGERPRINT_LIMIT_S:.0f} s")
+    except Exception as error:
+        return Finding(BAD, f"fingerprint {name}", f"failed: {error}")
+    return Finding(FINE, f"fingerprint {name}", f"finds {', '.join(sorted(found)) or 'nothing'}")
 
 
 COMMANDS = (

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 PARTS = {
     "Drivers": "", "Devices": "", "Providers": "", "TaskHooks": "task hook ", "AllocHooks": "allocation hook ",
-    "ServiceProviders": "service provider ",
+    "ServiceProviders": "service provider ", "Fingerprints": "fingerprint ",
 }  # fmt: skip
 """The fields of a plugin that name its parts, and what stands before each name."""
 
@@ -135,7 +135,10 @@ def _words(name: str) -> str:
 
 COMMANDS = (
     CliCommand(
-        "plugin list", "List Yurt's plugins: drivers, device plugins, hooks, providers", list_plugins, JSON_FLAGS
+        "plugin list",
+        "List Yurt's plugins: drivers, device plugins, hooks, providers, fingerprints",
+        list_plugins,
+        JSON_FLAGS,
     ),
     CliCommand(
         "plugin reload",

@@ -11,6 +11,7 @@ from typing import Final
 
 from yurt.client.config import ClientConfig
 from yurt.client.options import FINGERPRINT, NameFilter, choice_of
+from yurt.sdk.fingerprints import NodeFingerprint
 from yurt.sdk.value import replace
 from yurt.structs.node import (
     NETWORK_PROBLEM,
@@ -54,6 +55,12 @@ def without_excluded(node: Node, config: ClientConfig) -> Node:
     attributes = {name: text for name, text in node.attributes.items() if not prefixes or not name.startswith(prefixes)}
     resources = _resources(node.node_resources, config, choice)
     return replace(node, attributes=attributes, node_resources=resources)
+
+
+def permitted_fingerprints(config: ClientConfig) -> Mapping[str, NodeFingerprint]:
+    """The fingerprints of packages that the operator does not exclude."""
+    choice = choice_of(FINGERPRINT, config.options)
+    return {name: each for name, each in config.added.fingerprints.items() if not choice.refusal(name)}
 
 
 def _resources(found: NodeResources, config: ClientConfig, choice: NameFilter) -> NodeResources:

@@ -6,6 +6,7 @@ import asyncio
 
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.drivers.driver_manager import DriverManager
+from yurt.client.fingerprint.package_fingerprints import PackageFingerprints
 from yurt.client.networks.offers import OfferedNetworks
 from yurt.client.volumes.host_volumes import DynamicHostVolumes
 
@@ -20,18 +21,22 @@ class Fingerprints:
         devices: DeviceManager,
         offers: OfferedNetworks,
         host_volumes: DynamicHostVolumes,
+        added: PackageFingerprints,
     ) -> None:
         self._drivers = drivers
         self._devices = devices
         self._offers = offers
         self._host_volumes = host_volumes
+        self._added = added
 
     async def begin(self) -> None:
         """Begin all fingerprints; return when each has answered once, or after a bound."""
         self._drivers.begin()
         self._devices.begin()
+        self._added.begin()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._offers.open(), name="networks")
             await self._host_volumes.open()
             await self._drivers.wait_first()
             await self._devices.wait_first()
+            await self._added.wait_first()
