@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from yurt.sdk.fingerprints import NodeFingerprint
-from yurt.testing.fingerprint_suite import NodeFingerprintSuite
+from yurt.testing.suites.fingerprint_suite import NodeFingerprintSuite
 from yurt_site_tools.rack import Rack
 
 

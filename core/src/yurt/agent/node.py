@@ -261,13 +261,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
             plugin_attributes=loaded.attributes(),
             learn_servers=servers.learn if servers is not None else ignored,
         )
-        added = AddedHooks(
-            task=loaded.task_hooks,
-            alloc=loaded.alloc_hooks,
-            service_providers=loaded.service_providers,
-            fingerprints=loaded.fingerprints,
-        )
-        settings = replace(client_config(config, data), template_providers=loaded.providers, added=added)
+        settings = replace(client_config(config, data), template_providers=loaded.providers, added=added_by(loaded))
         client = Client(settings, env, given)
         if server is not None:
             server.clients.node_ports.attach(identity.node_id, client.calls)
@@ -298,6 +292,16 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
         links=links,
         http=HttpEdge(runner, http_context(tls), http_limits(config)),
         plugins=AgentPlugins(plugins, binaries, failed),
+    )
+
+
+def added_by(loaded: LoadedPlugins) -> AddedHooks:
+    """What packages add to the client besides drivers, device plugins and template providers."""
+    return AddedHooks(
+        task=loaded.task_hooks,
+        alloc=loaded.alloc_hooks,
+        service_providers=loaded.service_providers,
+        fingerprints=loaded.fingerprints,
     )
 
 
