@@ -14,16 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Mapping
-from itertools import pairwise
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
 from yurt.sdk.driver import ExecResult, ExitResult, TaskDirs, TaskHandle
-from yurt.sdk.errors import YurtError
 from yurt.sdk.hooks import (
     ALLOC_HOOKS,
     TASK_HOOKS,
@@ -38,15 +35,10 @@ from yurt.sdk.hooks import (
 )
 from yurt.sdk.services import NOMAD, ServiceInstance, ServiceProvider
 from yurt.sdk.value import Duration, UnixNano
+from yurt.testing.suites.steps import NAME, STEP_LIMIT_S, kept
 
-STEP_LIMIT_S = 30.0
-BLOCKED_LIMIT_S = 1.0
-"""How long a call may keep the loop from everybody else, on a machine that has much else to do."""
-NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 HANDLE = TaskHandle(driver="raw_exec", task_id="a/main/0", pid=1)
-
-T = TypeVar("T")
 
 
 class _Followed:
@@ -147,28 +139,6 @@ class BenchAlloc(_Followed):
     def changed(self) -> None:
         """Count it."""
         self.changes += 1
-
-
-async def kept(work: Awaitable[T]) -> T | None:
-    """What a step gives; an error of Yurt's is an answer too. Fails for one that blocks, hangs or raises another."""
-    ticks = [time.monotonic()]
-
-    async def tick() -> None:
-        while True:
-            await asyncio.sleep(0.01)
-            ticks.append(time.monotonic())
-
-    ticking = asyncio.ensure_future(tick())
-    try:
-        async with asyncio.timeout(STEP_LIMIT_S):
-            return await work
-    except YurtError:
-        return None
-    finally:
-        ticking.cancel()
-        ticks.append(time.monotonic())
-        pause_s = max(later - earlier for earlier, later in pairwise(ticks))
-        assert pause_s < BLOCKED_LIMIT_S, f"the call blocked the event loop for {pause_s:.1f} s"
 
 
 class TaskHookSuite:

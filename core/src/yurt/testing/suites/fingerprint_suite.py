@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from yurt.sdk.fingerprints import RESERVED, NodeFingerprint, node_attributes
-from yurt.testing.hook_suite import NAME, kept
+from yurt.testing.suites.steps import NAME, kept
 
 Answers = AsyncIterator[Mapping[str, str]]
 
