@@ -7,9 +7,9 @@ import platform
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.flags import switch, text, texts
@@ -24,6 +24,7 @@ FINE, NOTE, BAD = "ok", "note", "problem"
 PYTHON_MIN = (3, 11)
 DISK_FREE_MIN = 1024**3
 FINGERPRINT_LIMIT_S = 10.0
+T = TypeVar("T")
 _STYLES = {FINE: "green", NOTE: "yellow", BAD: "red"}
 
 
@@ -267,9 +268,14 @@ def hooks_and_service_providers(loaded: LoadedPlugins) -> Iterator[Finding]:
         yield Finding(FINE, f"service provider {name}", f'registers services with provider = "{name}"')
 
 
-async def _fingerprint(name: str, driver: object) -> Finding:
+async def _in_time(answer: Coroutine[Any, Any, T]) -> T:
+    """The first answer of a part of a plugin; raises TimeoutError when it does not come."""
     import asyncio
 
+    return await asyncio.wait_for(answer, FINGERPRINT_LIMIT_S)
+
+
+async def _fingerprint(name: str, driver: object) -> Finding:
     from yurt.sdk.driver import HEALTHY, Driver, Fingerprint
 
     assert isinstance(driver, Driver)
@@ -280,7 +286,7 @@ async def _fingerprint(name: str, driver: object) -> Finding:
         return None
 
     try:
-        found = await asyncio.wait_for(first(), FINGERPRINT_LIMIT_S)
+        found = await _in_time(first())
     except TimeoutError:
         return Finding(BAD, f"driver {name}", f"said nothing within {FINGERPRINT_LIMIT_S:.0f} s")
     except Exception as error:
@@ -295,8 +301,6 @@ async def _fingerprint(name: str, driver: object) -> Finding:
 
 async def _devices(name: str, plugin: object) -> Finding:
     """What a device plugin offers first."""
-    import asyncio
-
     from yurt.client.devices.manager import summary
     from yurt.sdk.device import DeviceFingerprint, DevicePlugin
 
@@ -308,7 +312,7 @@ async def _devices(name: str, plugin: object) -> Finding:
         return DeviceFingerprint(description="ended without saying what it offers")
 
     try:
-        works, text = summary(await asyncio.wait_for(first(), FINGERPRINT_LIMIT_S))
+        works, text = summary(await _in_time(first()))
     except TimeoutError:
         return Finding(BAD, f"devices {name}", f"said nothing within {FINGERPRINT_LIMIT_S:.0f} s")
     return Finding(FINE if works else NOTE, f"devices {name}", text)
@@ -316,8 +320,6 @@ async def _devices(name: str, plugin: object) -> Finding:
 
 async def _attributes(name: str, fingerprint: NodeFingerprint) -> Finding:
     """What a fingerprint of a package finds first."""
-    import asyncio
-
     from yurt.sdk.fingerprints import node_attributes
 
     async def first() -> Mapping[str, str]:
@@ -326,7 +328,7 @@ async def _attributes(name: str, fingerprint: NodeFingerprint) -> Finding:
         return {}
 
     try:
-        found = await asyncio.wait_for(first(), FINGERPRINT_LIMIT_S)
+        found = await _in_time(first())
     except TimeoutError:
         return Finding(BAD, f"fingerprint {name}", f"said nothing within {FINGERPRINT_LIMIT_S:.0f} s")
     except Exception as error:
