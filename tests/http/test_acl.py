@@ -412,6 +412,13 @@ async def test_there_is_one_default_method(acl: Callers) -> None:
     assert (answer.status, answer.text) == (400, "default method already exists: ci")
 
 
+async def test_a_login_method_whose_public_key_cannot_be_used_is_refused(acl: Callers) -> None:
+    changes = {"Type": "JWT", "Config": {"JWTValidationPubKeys": ["-----BEGIN PUBLIC KEY-----"]}}
+    answer = await acl.put("/v1/acl/auth-method", {**METHOD, **changes})
+    assert answer.status == 400
+    assert "auth method 0 invalid: invalid config: public key 0 cannot be used" in answer.text
+
+
 async def test_a_binding_rule_is_stored_changed_and_deleted(acl: Callers) -> None:
     await acl.put("/v1/acl/auth-method", METHOD)
     body = {"AuthMethod": "ci", "BindType": "policy", "BindName": "ops", "Selector": 'value.team == "a"'}

@@ -7,6 +7,7 @@ from typing import Final, TypeVar
 from yurt.acl.login.templates import TOKEN_NAME_FORMAT
 from yurt.acl.validation import check_auth_method, check_binding_rule, check_policy, check_role
 from yurt.fsm.basis import expectation
+from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value, replace, seconds
 from yurt.server.config import ServerConfig
 from yurt.server.log.replica import Replica
@@ -65,6 +66,7 @@ class AclPolicies:
 
     async def put_auth_method(self, method: ACLAuthMethod) -> tuple[ACLAuthMethod, int]:
         """Store a login method; missing fields come from the stored one."""
+        _check_public_keys(method)
         limits = self._config.acl
         least, most = seconds(limits.token_min_expiration_ttl_s), seconds(limits.token_max_expiration_ttl_s)
 
@@ -101,6 +103,19 @@ class AclPolicies:
     async def delete_binding_rule(self, rule_id: str) -> int:
         """Delete a binding rule."""
         return (await self._replica.propose(DeleteACLBindingRules(rule_ids=(rule_id,)))).index
+
+
+def _check_public_keys(method: ACLAuthMethod) -> None:
+    """The keys of a method can check signatures; raises Invalid."""
+    if method.config is None or not method.config.jwt_validation_pub_keys:
+        return
+    # Certificates take memory that servers without such methods save.
+    from yurt.server.keys.login_keys import keys_of_pem
+
+    try:
+        keys_of_pem(method.config.jwt_validation_pub_keys)
+    except Invalid as error:
+        raise Invalid(f"auth method 0 invalid: invalid config: {error}") from None
 
 
 def _clean(row: T) -> T:
