@@ -24,11 +24,11 @@ from yurt.sdk.driver import (
     UNHEALTHY,
     NameServers,
     NetworkDriver,
+    ProgressDriver,
     TaskDirs,
     TaskHandle,
     TaskRequest,
     TaskResources,
-    TellingDriver,
 )
 from yurt.sdk.errors import DriverError, Invalid, RecoverableError
 from yurt.sdk.exec import STDOUT
@@ -315,7 +315,7 @@ async def test_what_a_plugin_tells_before_a_start_is_heard(
     driver = await connected_driver(
         make_plugin(make_script("teller", f"#!/bin/sh\nexec {sys.executable} {program} {tmp_path}\n"))
     )
-    assert isinstance(driver, TellingDriver)
+    assert isinstance(driver, ProgressDriver)
     bench = DriverBench(lambda _: driver, tmp_path / "bench")
     for number in range(20):  # The stream of events opens beside the first starts.
         request = bench.request({"run_for": "10s"}, name=f"web-{number}")

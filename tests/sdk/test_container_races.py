@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from yurt.sdk.containers.background import DriverTasks
+from yurt.sdk.containers.creation import Maker
 from yurt.sdk.containers.dangling import ContainerOrigin, DanglingRemover, DanglingRules
 from yurt.sdk.containers.images import ImageShelf
 from yurt.sdk.containers.janitor import Janitor
-from yurt.sdk.containers.making import Maker
 from yurt.sdk.containers.starting import Recipe, Starter
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.driver import LogRotation

@@ -22,8 +22,8 @@ from yurt.storage.etcd.keys import Keys, Report
 from yurt.storage.etcd.leading import Candidate, Leading, Term
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.members import list_members, member_status
+from yurt.storage.etcd.quota_usage import QuotaUsage
 from yurt.storage.etcd.reading import Cursor, LogReader
-from yurt.storage.etcd.room import Rooms
 from yurt.storage.etcd.waits import Interrupt
 from yurt.storage.log import LogTrimmed
 from yurt.testing.log_server import LogServer, command, number_of, running, wait_equal, wait_leader
@@ -292,7 +292,7 @@ class Stale:
             self.keys,
             leading=self.leading,
             reader=LogReader(self.client, self.keys, env=RealEnv(), closing=Interrupt()),
-            rooms=Rooms(0, name=f"srv{number}"),
+            quota_usage=QuotaUsage(0, name=f"srv{number}"),
             on_no_space=lambda: None,
         )
         self.believed: Term | None = None

@@ -17,7 +17,7 @@ from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.members import member_status, no_space_alarms
 from yurt.storage.etcd.messages import message
 from yurt.storage.etcd.turns import Turns
-from yurt.storage.log import LogFull, LogRoom
+from yurt.storage.log import DatabaseSize, LogFull
 from yurt.testing.agent import wait_for
 from yurt.testing.log_server import LogServer, running, wait_equal, wait_leader
 from yurt.testing.services.etcd import LocalMember, local_etcd, missing
@@ -106,10 +106,10 @@ async def test_three_servers_store_twice_their_quota_and_never_exhaust_it(tmp_pa
 async def ask_rooms(server: LogServer, servers: list[LogServer]) -> None:
     """What servers tell each other, without the way between them."""
     while True:
-        await server.log.wait_rooms_wanted()
+        await server.log.wait_sizes_due()
         for other in servers:
             if other is not server and other.log.room is not None:
-                server.log.hear_room(other.name, other.log.room)
+                server.log.record_size(other.name, other.log.room)
 
 
 async def watch_alarms(member: LocalMember, alarmed: set[str]) -> None:
@@ -135,11 +135,11 @@ async def test_a_follower_whose_file_is_nearly_full_stops_appends_until_it_is_fo
         async with running(LogServer(member.name, log)) as server:
             await wait_leader([server])
             await server.append([1])
-            log.hear_room("srv2.global", LogRoom(size=LARGE_QUOTA_BYTES, revision=1))
+            log.record_size("srv2.global", DatabaseSize(size=LARGE_QUOTA_BYTES, revision=1))
             with pytest.raises(LogFull, match=r"etcd is nearly full .* at srv2.global.*, nothing was stored"):
                 await server.append([2])
             server.is_ready = True
-            await log.wait_rooms_wanted()  # and it does not answer
+            await log.wait_sizes_due()  # and it does not answer
             await appended_in_the_end(server)
         assert server.level.epoch == 1
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from yurt.sdk.containers.common import parse_duration
-from yurt.sdk.containers.making import container_name
+from yurt.sdk.containers.creation import container_name
 from yurt.sdk.driver import (
     AgentPaths,
     DeviceNode,

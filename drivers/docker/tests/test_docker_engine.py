@@ -168,7 +168,7 @@ async def test_a_start_before_the_first_look_knows_the_runtimes_of_the_engine(
 ) -> None:
     monkeypatch.setattr(Watch, "begin", lambda *_: None)
     await bench.start(shell("true"))
-    assert "runc" in bench.driver._eye.runtimes
+    assert "runc" in bench.driver._queries.runtimes
 
 
 async def test_the_first_container_of_a_dev_agent_is_guarded_before_it_is_made(
@@ -176,13 +176,13 @@ async def test_the_first_container_of_a_dev_agent_is_guarded_before_it_is_made(
 ) -> None:
     monkeypatch.setattr(Watch, "begin", lambda *_: None)
     bench.driver._config = replace(bench.driver._config, is_dev=True)
-    guards, create = [], bench.driver._acts.create
+    guards, create = [], bench.driver._calls.create
 
     async def watched_create(name: str, body: Mapping[str, Any]) -> str:
         guards.append(bench.driver._janitor.process)
         return await create(name, body)
 
-    monkeypatch.setattr(bench.driver._acts, "create", watched_create)
+    monkeypatch.setattr(bench.driver._calls, "create", watched_create)
     await bench.start(shell("true"))
     assert [guard is not None for guard in guards] == [True]
 

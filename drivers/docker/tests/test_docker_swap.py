@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from yurt.sdk import mounting
-from yurt.sdk.containers.held import EngineView
 from yurt.sdk.containers.janitor import Janitor
+from yurt.sdk.containers.mount_sources import EngineView
 from yurt.sdk.errors import RecoverableError
 from yurt.sdk.value import replace, seconds
 from yurt.testing.driver_suite import Config, DriverBench, SwappedMountTests
@@ -55,9 +55,9 @@ class TestSwappedMounts(SwappedMountTests):
         return task()
 
     @pytest.fixture
-    def acts(self, bench: DriverBench) -> Any:
+    def calls(self, bench: DriverBench) -> Any:
         assert isinstance(bench.driver, DockerDriver)
-        return bench.driver._acts
+        return bench.driver._calls
 
 
 async def test_an_engine_that_does_not_see_our_mounts_is_told_the_name_and_looked_at_when_it_has_started(
@@ -68,7 +68,7 @@ async def test_an_engine_that_does_not_see_our_mounts_is_told_the_name_and_looke
     bench.driver._holder._look = lambda: EngineView(is_visible=True)  # type: ignore[method-assign]
     handle = await bench.start(task(command="sleep", args=["1000"]), name="first")
     assert (await bench.driver.exec_task(handle.task_id, ("cat", "/seen/whose"), timeout=seconds(20))).stdout == b"ours"
-    swaps_before(bench.driver._acts, "start", lambda: exchange(mine, link))
+    swaps_before(bench.driver._calls, "start", lambda: exchange(mine, link))
 
     with pytest.raises(RecoverableError, match='the mount at /seen is not "alloc/data/mine" of the allocation'):
         await bench.start(task(command="sleep", args=["1000"]), name="second")

@@ -24,7 +24,7 @@ from yurt.testing.services.engines import PodmanEngine
 from yurt_driver_podman.config import plugin_config
 from yurt_driver_podman.driver import PodmanDriver
 from yurt_driver_podman.ended import pids, read
-from yurt_driver_podman.engine import PodmanActs, new_engine
+from yurt_driver_podman.engine import PodmanCalls, new_engine
 
 LIMIT_S = 60.0
 
@@ -96,7 +96,7 @@ async def test_a_container_whose_process_ends_while_podman_reads_of_it_is_asked_
     runner = web.AppRunner(app)
     await runner.setup()
     await web.UnixSite(runner, str(tmp_path / "podman.sock")).start()
-    acts = PodmanActs(new_engine(str(tmp_path / "podman.sock")))
+    acts = PodmanCalls(new_engine(str(tmp_path / "podman.sock")))
     try:
         if is_known:
             assert await acts.inspect("abc") == {"Id": "abc"}

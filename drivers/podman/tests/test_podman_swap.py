@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from yurt.sdk import mounting
-from yurt.sdk.containers.held import EngineView
+from yurt.sdk.containers.mount_sources import EngineView
 from yurt.sdk.driver import TaskHandle
 from yurt.sdk.errors import RecoverableError
 from yurt.sdk.value import replace, seconds
@@ -52,8 +52,8 @@ class TestSwappedMounts(SwappedMountTests):
         return task()
 
     @pytest.fixture
-    def acts(self, bench: DriverBench) -> Any:
-        return service_of(bench)._acts
+    def calls(self, bench: DriverBench) -> Any:
+        return service_of(bench)._calls
 
 
 async def test_nothing_stays_mounted_here(bench: DriverBench) -> None:
@@ -72,7 +72,7 @@ async def test_where_our_mounts_are_not_seen_a_container_with_other_mounts_never
     handle = await bench.start(task(args=["-c", script, "first"]), name="first")
     assert (await bench.wait(handle.task_id)).is_success
     assert bench.text(name="first") == "ours"
-    swaps_before(service_of(bench)._acts, "prepare", lambda: exchange(mine, link))
+    swaps_before(service_of(bench)._calls, "prepare", lambda: exchange(mine, link))
 
     with pytest.raises(RecoverableError, match='the mount at /seen is not "alloc/data/mine" of the allocation'):
         await bench.start(task(args=["-c", script, "second"]), name="second")

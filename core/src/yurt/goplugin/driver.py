@@ -29,7 +29,7 @@ from yurt.goplugin.plugin import BinaryPlugin
 from yurt.goplugin.stats import UseMeter
 from yurt.goplugin.task_records import TaskRecord, TaskRecords
 from yurt.runtime.env import Env
-from yurt.sdk.containers.telling import Telling
+from yurt.sdk.containers.progress import StartProgress
 from yurt.sdk.driver import (
     UNHEALTHY,
     Capabilities,
@@ -122,7 +122,7 @@ class BinaryDriver:
         self._records = TaskRecords(f"{plugin.spec.folder}/tasks")
         self._tasks: dict[str, PluginTask] = {}
         self._starting: set[str] = set()
-        self._telling = Telling()
+        self._telling = StartProgress()
         plugin.subscribe(self._take_up_all)
         plugin.background.start("task events", self._follow_events)
 

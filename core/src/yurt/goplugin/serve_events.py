@@ -10,7 +10,7 @@ from typing import Final
 from yurt.goplugin import convert
 from yurt.goplugin.messages import Message, driver_message
 from yurt.runtime.env import Env
-from yurt.sdk.driver import Driver, TellingDriver
+from yurt.sdk.driver import Driver, ProgressDriver
 
 EVENTS_MAX: Final = 256
 
@@ -35,7 +35,7 @@ class StartEvents:
     async def follow(self, given: Driver, task: Message) -> None:
         """Pass on what the driver tells of a start; who is too slow to listen misses it."""
         driver: object = given
-        if not isinstance(driver, TellingDriver):
+        if not isinstance(driver, ProgressDriver):
             return
         async for text in driver.progress(task.id):
             event = driver_message(

@@ -288,7 +288,7 @@ class NetworkDriver(Protocol):
 
 
 @runtime_checkable
-class TellingDriver(Protocol):
+class ProgressDriver(Protocol):
     """A driver that reports the progress of a start, such as the download of an image."""
 
     def progress(self, task_id: str) -> AsyncIterator[str]:

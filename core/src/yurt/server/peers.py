@@ -14,7 +14,7 @@ from yurt.broker import Delivery
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import Value
 from yurt.server.ports import NodePort
-from yurt.storage.log import LogRoom
+from yurt.storage.log import DatabaseSize
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Outcome, Plan
 from yurt.structs.rpc import (
@@ -58,7 +58,7 @@ class PeerStatus(Value):
 
     index: int
     is_leader: bool = False
-    room: LogRoom | None = None
+    room: DatabaseSize | None = None
 
 
 class SnapshotPart(Value):

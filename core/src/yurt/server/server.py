@@ -22,7 +22,7 @@ from yurt.server.leadership.term import Term
 from yurt.server.log.catch_up import fetch_snapshot
 from yurt.server.log.event_buffer import Event
 from yurt.server.log.job_log_lines import log_life
-from yurt.server.log.log_quota import tell_rooms
+from yurt.server.log.log_quota import gossip_sizes
 from yurt.server.log.replica import Replica
 from yurt.server.operations import Targets
 from yurt.server.peers import NoPeers, Peers
@@ -146,7 +146,7 @@ class Server:
             for number in range(self.config.num_schedulers):
                 supervised(group, f"scheduler worker {number} for the leader", self.scheduling.run_afar())
             supervised(group, "snapshots", self.log.snapshotter.run())
-            supervised(group, "room of the log", tell_rooms(self.log.command_log, self.leader.peers))
+            supervised(group, "room of the log", gossip_sizes(self.log.command_log, self.leader.peers))
             supervised(group, "garbage collector", self._heap.run())
 
     async def stop(self) -> None:

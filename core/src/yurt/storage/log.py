@@ -56,7 +56,7 @@ class LogFull(Unavailable):
     """The log is out of space; nothing was stored, the term continues, and space is being freed."""
 
 
-class LogRoom(Value):
+class DatabaseSize(Value):
     """The database behind the log at one server: its bytes, those in use, and the log revision at that time.
 
     Revisions are the engine's own: they grow with each entry, and are the same for all servers.
@@ -149,15 +149,15 @@ class CommandLog(Protocol):
         ...
 
     @property
-    def room(self) -> LogRoom | None:
+    def room(self) -> DatabaseSize | None:
         """The database size at this server, which may stop all servers; None without a quota."""
         ...
 
-    async def wait_rooms_wanted(self) -> None:
+    async def wait_sizes_due(self) -> None:
         """Return when the other servers' `room` is due to be queried; never without a quota."""
         ...
 
-    def hear_room(self, server: str, room: LogRoom) -> None:
+    def record_size(self, server: str, room: DatabaseSize) -> None:
         """Record another server's answer. A missing answer blocks nothing."""
         ...
 
@@ -174,13 +174,13 @@ class WithoutQuota:
         await asyncio.Event().wait()
 
     @property
-    def room(self) -> LogRoom | None:
+    def room(self) -> DatabaseSize | None:
         """None: there is no quota."""
         return None
 
-    async def wait_rooms_wanted(self) -> None:
+    async def wait_sizes_due(self) -> None:
         """Wait until cancelled."""
         await asyncio.Event().wait()
 
-    def hear_room(self, server: str, room: LogRoom) -> None:
+    def record_size(self, server: str, room: DatabaseSize) -> None:
         """Ignore the report."""

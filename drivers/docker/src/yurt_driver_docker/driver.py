@@ -13,13 +13,13 @@ import msgspec
 from yurt.sdk.containers import exec_session, execute, leftovers
 from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, wall_clock
+from yurt.sdk.containers.creation import Maker, container_of
 from yurt.sdk.containers.dangling import DanglingRemover
 from yurt.sdk.containers.engine import EngineDown
-from yurt.sdk.containers.held import Hold, Holder
 from yurt.sdk.containers.hosts import share_names
 from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.containers.logfiles import LogFiles
-from yurt.sdk.containers.making import Maker, container_of
+from yurt.sdk.containers.mount_sources import Hold, Holder
 from yurt.sdk.containers.starting import Recipe, Starter, handle_of
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.containers.watch import Watch
@@ -38,16 +38,16 @@ from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.value import Duration, UnixNano
 
 from yurt_driver_docker import reports
-from yurt_driver_docker.acts import DockerActs
+from yurt_driver_docker.calls import DockerCalls
 from yurt_driver_docker.config import PluginConfig, TaskConfig
 from yurt_driver_docker.create import Site, create_body
 from yurt_driver_docker.engine import new_engine
-from yurt_driver_docker.eye import DockerEye
 from yurt_driver_docker.images import Images
 from yurt_driver_docker.logs import LogReader
 from yurt_driver_docker.network import driver_address
 from yurt_driver_docker.node import read_text
 from yurt_driver_docker.pause import PauseContainers
+from yurt_driver_docker.queries import DockerQueries
 
 NAME = "docker"
 
@@ -72,21 +72,21 @@ class DockerDriver:
         self._config = config
         self._clock = clock or wall_clock
         self._engine = new_engine(config.endpoint, config.options.tls)
-        self._acts = DockerActs(self._engine)
-        self._eye = DockerEye(self._engine, config)
+        self._calls = DockerCalls(self._engine)
+        self._queries = DockerQueries(self._engine, config)
         self._background = DriverTasks(NAME)
         self._images = Images(self._engine, config, self._background)
-        self._tasks = ContainerTasks(self._acts, self._background, self._clock)
-        self._maker = Maker(self._acts, self._background, is_running=self._tasks.is_running, command=NAME)
-        self._starter = Starter(self._acts, self._maker, self._images.shelf, self._tasks)
-        self._watch = Watch(self._engine, self._eye, on_end=self._tasks.on_end, on_list=self._tasks.on_list)
-        self._pauses = PauseContainers(self._engine, self._acts, config, self._images)
+        self._tasks = ContainerTasks(self._calls, self._background, self._clock)
+        self._maker = Maker(self._calls, self._background, is_running=self._tasks.is_running, command=NAME)
+        self._starter = Starter(self._calls, self._maker, self._images.shelf, self._tasks)
+        self._watch = Watch(self._engine, self._queries, on_end=self._tasks.on_end, on_list=self._tasks.on_list)
+        self._pauses = PauseContainers(self._engine, self._calls, config, self._images)
         self._dangling = DanglingRemover(
-            config.dangling, self._clock, made=self._eye.made, knows=self._tasks.knows, remove=self._acts.remove
+            config.dangling, self._clock, made=self._queries.made, knows=self._tasks.knows, remove=self._calls.remove
         )
         self._holder = Holder(config.owner, self._engine.target.socket_path, self._background)
         self._janitor = Janitor(
-            self._engine.target.socket_path, "", self._eye.owned, unmount=self._holder.places.clear_command
+            self._engine.target.socket_path, "", self._queries.owned, unmount=self._holder.places.clear_command
         )
         self._is_begun = False
 
@@ -150,8 +150,8 @@ class DockerDriver:
 
     async def _site(self, request: TaskRequest, image_id: str, hold: Hold) -> Site:
         """The task's context; asks for the engine's runtimes before the first health check."""
-        if not self._eye.runtimes:
-            await self._eye.look()
+        if not self._queries.runtimes:
+            await self._queries.look()
         return Site(
             config=self._config,
             image_id=image_id,
@@ -159,8 +159,8 @@ class DockerDriver:
             resolve=os.path.realpath,
             read_text=read_text,
             hold=hold,
-            runtimes=self._eye.runtimes,
-            has_cdi=self._eye.has_cdi,
+            runtimes=self._queries.runtimes,
+            has_cdi=self._queries.has_cdi,
             pause_id=await self._pauses.id_of(request.alloc_id) if request.network_namespace else "",
         )
 
@@ -196,7 +196,7 @@ class DockerDriver:
 
     async def _is_running(self, container: Container) -> bool:
         """Whether the engine reports a container as running."""
-        return not reports.has_ended(await self._acts.inspect(container.container_id))
+        return not reports.has_ended(await self._calls.inspect(container.container_id))
 
     async def recover_task(self, handle: TaskHandle) -> None:
         """Find the container; while the engine is unreachable the task counts as running."""
@@ -207,19 +207,19 @@ class DockerDriver:
             container = await self._found(handle) if handle.is_intent else msgspec.convert(handle.state, Container)
             inspected: dict[str, Any] = {}
             with suppress(EngineDown):
-                inspected = await self._acts.inspect(container.container_id)
+                inspected = await self._calls.inspect(container.container_id)
             if not self._tasks.has(handle.task_id):
                 self._take_up(ContainerTask(handle.task_id, container), inspected)
 
     async def _found(self, handle: TaskHandle) -> Container:
         """The container of a task of which only the id is known; one never started is removed."""
-        listing = await self._eye.listing(self._eye.owned, f"{TASK_LABEL}={handle.task_id}")
+        listing = await self._queries.listing(self._queries.owned, f"{TASK_LABEL}={handle.task_id}")
         for each in [each for each in listing if each.get("State") == "created"]:
-            await self._acts.remove(str(each["Id"]))
+            await self._calls.remove(str(each["Id"]))
         started = [each for each in listing if each.get("State") != "created"]
         if not started:
             raise NotFound(f"no container was started for task {handle.task_id}")
-        inspected = await self._acts.inspect(str(started[0]["Id"]))
+        inspected = await self._calls.inspect(str(started[0]["Id"]))
         return container_of(inspected, driver_address(inspected, wants_ipv6=False), self._rotation)
 
     async def wait_task(self, task_id: str) -> ExitResult:
@@ -251,13 +251,13 @@ class DockerDriver:
     async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
         """Run a command in the container."""
         container_id = self._tasks.get(task_id).container.container_id
-        exec_id = await self._acts.prepare_exec(container_id, command)
+        exec_id = await self._calls.prepare_exec(container_id, command)
         return await execute.execute(self._engine, exec_id, command, timeout=timeout)
 
     async def exec_stream(self, task_id: str, command: tuple[str, ...], *, tty: bool) -> exec_session.EngineExecSession:
         """Start an interactive command in the container."""
         container_id = self._tasks.get(task_id).container.container_id
-        exec_id = await self._acts.prepare_exec(container_id, command, tty=tty, has_input=True)
+        exec_id = await self._calls.prepare_exec(container_id, command, tty=tty, has_input=True)
         return await exec_session.begin(self._engine, exec_id, tty=tty)
 
     async def create_network(self, alloc_id: str, *, hostname: str = "") -> str:
@@ -275,11 +275,11 @@ class DockerDriver:
         held = await asyncio.to_thread(leftovers.held_leftovers, self._holder.places)
         if not leftovers.has_engine(self._engine.target.socket_path):
             return tuple(held)
-        return (*leftovers.container_leftovers(await self._eye.listing(self._eye.owned)), *held)
+        return (*leftovers.container_leftovers(await self._queries.listing(self._queries.owned)), *held)
 
     async def remove_leftover(self, leftover: Leftover) -> None:
         """Remove one leftover."""
-        await leftovers.remove(leftover, self._holder.places, self._acts.remove)
+        await leftovers.remove(leftover, self._holder.places, self._calls.remove)
 
     async def close(self) -> None:
         """End the background work; containers continue."""

@@ -30,7 +30,7 @@ from yurt.sdk.containers.images import (
 )
 from yurt.sdk.containers.options import AgentAuth
 from yurt.sdk.containers.packages import import_whole
-from yurt.sdk.containers.telling import Telling
+from yurt.sdk.containers.progress import StartProgress
 from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 
@@ -101,7 +101,7 @@ class Images:
 
     def __init__(self, engine: Engine, config: PluginConfig, background: DriverTasks) -> None:
         self.engine = engine
-        self.telling = Telling()
+        self.telling = StartProgress()
         self._progress: dict[str, PullProgress] = {}
         self.config = config
         self._pulls = SharedPulls(background)

@@ -10,7 +10,7 @@ from yurt.sdk.containers.common import NOMAD_LABEL, OWNER_LABEL, ROLE_LABEL
 from yurt.sdk.containers.engine import Engine
 from yurt.sdk.errors import Conflict, DriverError, NotFound
 
-from yurt_driver_docker.acts import DockerActs
+from yurt_driver_docker.calls import DockerCalls
 from yurt_driver_docker.config import PluginConfig
 from yurt_driver_docker.images import Images
 
@@ -41,9 +41,9 @@ def pause_body(alloc_id: str, hostname: str, image_id: str, config: PluginConfig
 class PauseContainers:
     """Creates and removes pause containers."""
 
-    def __init__(self, engine: Engine, acts: DockerActs, config: PluginConfig, images: Images) -> None:
+    def __init__(self, engine: Engine, calls: DockerCalls, config: PluginConfig, images: Images) -> None:
         self.engine = engine
-        self.acts = acts
+        self.acts = calls
         self.config = config
         self.images = images
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 from yurt.sdk.containers.common import MIB, capabilities, check_rights, merged, pids_limit, soft_and_hard
-from yurt.sdk.containers.held import Hold, by_name
-from yurt.sdk.containers.making import own_labels
+from yurt.sdk.containers.creation import own_labels
+from yurt.sdk.containers.mount_sources import Hold, by_name
 from yurt.sdk.containers.security import check_security_option
 from yurt.sdk.driver import TaskRequest, TaskResources
 from yurt.sdk.errors import DriverError

@@ -85,7 +85,7 @@ def labelled(*labels: str) -> str:
     return json.dumps({"label": list(labels)})
 
 
-class PodmanActs:
+class PodmanCalls:
     """Calls on single containers."""
 
     def __init__(self, engine: Engine) -> None:
@@ -151,7 +151,7 @@ class PodmanActs:
         return reports.result_of(inspected)
 
 
-class PodmanEye:
+class PodmanQueries:
     """Queries a podman engine about its health and its containers."""
 
     install = (

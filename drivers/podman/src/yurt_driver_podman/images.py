@@ -27,7 +27,7 @@ from yurt.sdk.containers.images import (
     open_archive,
 )
 from yurt.sdk.containers.options import AgentAuth
-from yurt.sdk.containers.telling import Telling
+from yurt.sdk.containers.progress import StartProgress
 from yurt.sdk.driver import TaskRequest
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 
@@ -57,7 +57,7 @@ class Images:
         self._engine = engine
         self._config = config
         self._pulls = SharedPulls(background)
-        self.telling = Telling()
+        self.telling = StartProgress()
         self._steps: dict[str, str] = {}
         self.shelf = ImageShelf(
             background,

@@ -13,14 +13,14 @@ import msgspec
 from yurt.sdk.containers import exec_session, execute, leftovers
 from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.containers.common import TASK_LABEL, core_mhz, parse_stamp
+from yurt.sdk.containers.creation import Maker, container_of
 from yurt.sdk.containers.dangling import ContainerOrigin, DanglingRemover
 from yurt.sdk.containers.engine import EngineDown
-from yurt.sdk.containers.held import LABEL as HELD_LABEL
-from yurt.sdk.containers.held import Hold, Holder
 from yurt.sdk.containers.hosts import share_names
 from yurt.sdk.containers.janitor import Janitor
 from yurt.sdk.containers.logfiles import LogFiles
-from yurt.sdk.containers.making import Maker, container_of
+from yurt.sdk.containers.mount_sources import LABEL as HELD_LABEL
+from yurt.sdk.containers.mount_sources import Hold, Holder
 from yurt.sdk.containers.starting import Recipe, Starter, handle_of
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.containers.watch import Watch
@@ -32,7 +32,7 @@ from yurt_driver_podman import reports
 from yurt_driver_podman.config import PluginConfig
 from yurt_driver_podman.create import OWN_LOG_DRIVERS, Site, create_body
 from yurt_driver_podman.ended import EndedCommands
-from yurt_driver_podman.engine import PREFIX, PodmanActs, PodmanEye, labelled, new_engine, post
+from yurt_driver_podman.engine import PREFIX, PodmanCalls, PodmanQueries, labelled, new_engine, post
 from yurt_driver_podman.images import Images
 from yurt_driver_podman.logs import LogReader
 from yurt_driver_podman.network import driver_address
@@ -51,21 +51,23 @@ class PodmanService:
         self._clock = clock
         self._socket_path = config.sockets[socket]
         self._engine = new_engine(self._socket_path)
-        self._acts = PodmanActs(self._engine)
-        self._eye = PodmanEye(self._engine, config, socket)
+        self._calls = PodmanCalls(self._engine)
+        self._queries = PodmanQueries(self._engine, config, socket)
         self._background = DriverTasks(DRIVER)
         self._images = Images(self._engine, config, self._background, socket=socket)
         self._notices = Notices()
         self._ended = EndedCommands(self._background)
-        self.tasks = ContainerTasks(self._acts, self._background, clock)
-        self._maker = Maker(self._acts, self._background, is_running=self.tasks.is_running, command=DRIVER)
-        self._starter = Starter(self._acts, self._maker, self._images.shelf, self.tasks)
-        self.watch = Watch(self._engine, self._eye, on_end=self.tasks.on_end, on_list=self.tasks.on_list)
+        self.tasks = ContainerTasks(self._calls, self._background, clock)
+        self._maker = Maker(self._calls, self._background, is_running=self.tasks.is_running, command=DRIVER)
+        self._starter = Starter(self._calls, self._maker, self._images.shelf, self.tasks)
+        self.watch = Watch(self._engine, self._queries, on_end=self.tasks.on_end, on_list=self.tasks.on_list)
         self.dangling = DanglingRemover(
-            config.dangling, clock, made=self._made, knows=self.tasks.knows, remove=self._acts.remove
+            config.dangling, clock, made=self._made, knows=self.tasks.knows, remove=self._calls.remove
         )
         self._holder = Holder(f"{config.owner}-{socket}", self._socket_path, self._background)
-        self._janitor = Janitor(self._socket_path, PREFIX, self._eye.owned, unmount=self._holder.places.clear_command)
+        self._janitor = Janitor(
+            self._socket_path, PREFIX, self._queries.owned, unmount=self._holder.places.clear_command
+        )
         self._looking = asyncio.Lock()
         self._is_begun = False
 
@@ -94,7 +96,7 @@ class PodmanService:
 
     async def _made(self) -> dict[str, ContainerOrigin]:
         """The task and time for which each container of this client was created."""
-        found = await self._engine.ask("/containers/json", {"all": "true", "filters": labelled(self._eye.owned)})
+        found = await self._engine.ask("/containers/json", {"all": "true", "filters": labelled(self._queries.owned)})
         return {
             str(each["Id"]): ContainerOrigin(
                 str((each.get("Labels") or {}).get(TASK_LABEL, "")),
@@ -136,9 +138,9 @@ class PodmanService:
     async def _site(self, image_id: str, hold: Hold) -> Site:
         """The task's context."""
         async with self._looking:
-            if not self._eye.info:
-                await self._eye.look()
-        security = (self._eye.info.get("host") or {}).get("security") or {}
+            if not self._queries.info:
+                await self._queries.look()
+        security = (self._queries.info.get("host") or {}).get("security") or {}
         return Site(
             config=self._config,
             image_id=image_id,
@@ -193,7 +195,7 @@ class PodmanService:
             container = msgspec.convert({**handle.state}, Container)
         inspected: dict[str, Any] = {}
         with suppress(EngineDown):
-            inspected = await self._acts.inspect(container.container_id)
+            inspected = await self._calls.inspect(container.container_id)
             if self._config.options.recover_stopped and reports.is_restarted(inspected):
                 await self._start_again(container.container_id, inspected)
         if self.tasks.has(handle.task_id):
@@ -216,18 +218,18 @@ class PodmanService:
         """Collect the output of a task whose engine was unreachable, once it returns."""
         await self.watch.up.wait()
         with suppress(NotFound, EngineDown):
-            self._collect(task, await self._acts.inspect(task.container.container_id))
+            self._collect(task, await self._calls.inspect(task.container.container_id))
 
     async def _found(self, handle: TaskHandle) -> Container:
         """The container of a task of which only the id is known; one never started is removed."""
-        wanted = labelled(self._eye.owned, f"{TASK_LABEL}={handle.task_id}")
+        wanted = labelled(self._queries.owned, f"{TASK_LABEL}={handle.task_id}")
         listing = await self._engine.ask("/containers/json", {"all": "true", "filters": wanted}) or []
         for each in [each for each in listing if each.get("State") in reports.NOT_STARTED]:
-            await self._acts.remove(str(each["Id"]))
+            await self._calls.remove(str(each["Id"]))
         started = [each for each in listing if each.get("State") not in reports.NOT_STARTED]
         if not started:
             raise NotFound(f"no container was started for task {handle.task_id}")
-        inspected = await self._acts.inspect(str(started[0]["Id"]))
+        inspected = await self._calls.inspect(str(started[0]["Id"]))
         return container_of(inspected, driver_address(inspected), self._rotation)
 
     async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
@@ -280,13 +282,13 @@ class PodmanService:
         held = await asyncio.to_thread(leftovers.held_leftovers, self._holder.places)
         if not leftovers.has_engine(self._socket_path):
             return held
-        found = await self._engine.ask("/containers/json", {"all": "true", "filters": labelled(self._eye.owned)})
+        found = await self._engine.ask("/containers/json", {"all": "true", "filters": labelled(self._queries.owned)})
         return [*leftovers.container_leftovers(found or ()), *held]
 
     async def remove_leftover(self, leftover: Leftover) -> None:
         """Remove one leftover, if it belongs to this engine."""
         if leftover in await self.leftovers():
-            await leftovers.remove(leftover, self._holder.places, self._acts.remove)
+            await leftovers.remove(leftover, self._holder.places, self._calls.remove)
 
     async def close(self) -> None:
         """End the background work; containers continue."""

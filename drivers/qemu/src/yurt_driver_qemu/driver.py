@@ -37,7 +37,7 @@ from yurt.sdk.executor import (
     check_task_user,
     denied_names,
 )
-from yurt.sdk.holding import Places
+from yurt.sdk.pinned_paths import Places
 from yurt.sdk.value import NANOSECONDS, Duration, replace
 
 from yurt_driver_qemu.config import (
@@ -52,9 +52,9 @@ from yurt_driver_qemu.config import (
     plugin_config,
 )
 from yurt_driver_qemu.guest_agent import GuestAgent
-from yurt_driver_qemu.held import HeldImages, settle
 from yurt_driver_qemu.images import Hold, find_image
 from yurt_driver_qemu.monitor import press_power_button
+from yurt_driver_qemu.pinned_images import PinnedImages, settle
 
 CAPABILITIES = Capabilities(
     send_signals=False, exec=True, fs_isolation="none", network_modes=("host", "group"), finds_by_id=True
@@ -77,7 +77,7 @@ class QemuDriver:
         self._agents: dict[str, GuestAgent] = {}
         self._background = DriverTasks(NAME)
         self._places = Places(f"{owner_of(context.paths.state_dir)}-{NAME}")
-        self._held: dict[str, HeldImages] = {}
+        self._held: dict[str, PinnedImages] = {}
         self._is_dev = context.dev
         self._is_begun = self._are_places_seen = False
         self._processes: ProcessDriver[ProcessSpec] = ProcessDriver(
@@ -130,7 +130,7 @@ class QemuDriver:
         """Start the virtual machine; its disks are pinned until it has opened them."""
         if request.task_id in self._held:
             raise DriverError(f"task {request.task_id} starts already; destroy it first")
-        held = self._held[request.task_id] = HeldImages(self._places, is_on=self._are_places_seen)
+        held = self._held[request.task_id] = PinnedImages(self._places, is_on=self._are_places_seen)
         try:
             await self._begin()
             held.is_on = self._are_places_seen = self._are_places_seen or await asyncio.to_thread(self._places.are_seen)
@@ -148,7 +148,7 @@ class QemuDriver:
         self._take_up(handle)
         return handle
 
-    async def _release_when_open(self, held: HeldImages, handle: TaskHandle) -> None:
+    async def _release_when_open(self, held: PinnedImages, handle: TaskHandle) -> None:
         """Release the pins once the disks are open; a destroyed machine has ended too."""
         with contextlib.suppress(NotFound):
             await held.release_when_open(handle.pid, lambda wait_s: self._has_ended_within(handle.task_id, wait_s))

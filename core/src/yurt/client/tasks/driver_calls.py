@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from yurt.client.drivers.driver_table import passage, wait_end
 from yurt.client.waiting import wait_or_sleep
 from yurt.runtime.env import Env
-from yurt.sdk.driver import Driver, ExitResult, TaskHandle, TaskRequest, TellingDriver
+from yurt.sdk.driver import Driver, ExitResult, ProgressDriver, TaskHandle, TaskRequest
 from yurt.sdk.errors import NotFound, YurtError
 from yurt.sdk.value import Duration
 
@@ -112,6 +112,6 @@ class DriverCalls:
 
 async def _follow(driver: Driver, task_id: str, on_text: Callable[[str], None]) -> None:
     """Hear what the driver tells of a start."""
-    if isinstance(driver, TellingDriver):
+    if isinstance(driver, ProgressDriver):
         async for text in driver.progress(task_id):
             on_text(text)

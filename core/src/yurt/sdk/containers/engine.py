@@ -6,7 +6,7 @@ Two clients share the work, for a reason each:
   containers (a thread each would be the alternative: 8 MiB of address space and a stack per task), pulls, loads and
   exec output (the packages wait for them without any time limit), and the questions that tell whether the engine is
   alive (they must not queue behind calls that hang).
-* the engine's own Python package (it blocks; it takes long to import, hence late) for acts: create, start, kill,
+* the engine's own Python package (it blocks; it takes long to import, hence late) for calls: create, start, kill,
   remove, exec, credentials. They run in a small pool of threads, each with a time-out at the socket, so that a thread
   comes back even when the engine never answers.
 

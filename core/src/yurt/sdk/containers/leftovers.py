@@ -11,7 +11,7 @@ from yurt.sdk import mounting
 from yurt.sdk.containers.common import ROLE_LABEL, TASK_LABEL
 from yurt.sdk.driver import Leftover
 from yurt.sdk.errors import DriverError
-from yurt.sdk.holding import Places
+from yurt.sdk.pinned_paths import Places
 
 CONTAINER, HELD_MOUNT = "container", "held mount"
 

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import msgspec
 
 from yurt.sdk.containers.common import parse_stamp
-from yurt.sdk.containers.held import Holds
+from yurt.sdk.containers.creation import CreationCalls, Maker
 from yurt.sdk.containers.images import ImageShelf
-from yurt.sdk.containers.making import Maker, MakingActs
+from yurt.sdk.containers.mount_sources import Holds
 from yurt.sdk.containers.tasks import Container, ContainerTask, ContainerTasks
 from yurt.sdk.driver import LogRotation, TaskHandle, TaskRequest
 from yurt.sdk.errors import Conflict, NotFound, RecoverableError
@@ -20,7 +20,7 @@ Inspected = Mapping[str, Any]
 IMAGE_ROUNDS = 5
 
 
-class StartingActs(MakingActs, Protocol):
+class StartCalls(CreationCalls, Protocol):
     """Engine calls from a container's creation to its start."""
 
     async def prepare(self, container_id: str) -> bool:
@@ -51,8 +51,8 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
 class Starter:
     """Starts the tasks of one driver."""
 
-    def __init__(self, acts: StartingActs, maker: Maker, shelf: ImageShelf, tasks: ContainerTasks) -> None:
-        self._acts = acts
+    def __init__(self, calls: StartCalls, maker: Maker, shelf: ImageShelf, tasks: ContainerTasks) -> None:
+        self._calls = calls
         self._maker = maker
         self._shelf = shelf
         self._tasks = tasks
@@ -115,10 +115,10 @@ class Starter:
 
     async def run(self, container_id: str, holds: Holds) -> Inspected:
         """Start a created container and check that it has the mounts that were verified."""
-        if holds.wants_look_before and await self._acts.prepare(container_id):
-            await holds.check(await self._acts.inspect(container_id))
-        await self._acts.start(container_id)
-        inspected = await self._acts.inspect(container_id)
+        if holds.wants_look_before and await self._calls.prepare(container_id):
+            await holds.check(await self._calls.inspect(container_id))
+        await self._calls.start(container_id)
+        inspected = await self._calls.inspect(container_id)
         await holds.check(inspected)
         return inspected
 

@@ -42,7 +42,7 @@ class Container(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
 
 
-class Acts(Protocol):
+class ContainerCalls(Protocol):
     """Calls on single containers; raise NotFound, Conflict or EngineDown accordingly."""
 
     async def probe(self) -> None:
@@ -90,8 +90,8 @@ class ContainerTask:
 class ContainerTasks:
     """The table of tasks and the operations on them."""
 
-    def __init__(self, acts: Acts, background: DriverTasks, clock: Callable[[], UnixNano]) -> None:
-        self._acts = acts
+    def __init__(self, calls: ContainerCalls, background: DriverTasks, clock: Callable[[], UnixNano]) -> None:
+        self._calls = calls
         self._background = background
         self._clock = clock
         self._tasks: dict[str, ContainerTask | None] = {}
@@ -192,7 +192,7 @@ class ContainerTasks:
     async def _result_of(self, task: ContainerTask) -> ExitResult | None:
         """The exit result of a container; None while it runs or the engine is unreachable."""
         try:
-            result = self._acts.result_of(await self._acts.inspect(task.container.container_id))
+            result = self._calls.result_of(await self._calls.inspect(task.container.container_id))
         except EngineDown:
             return None
         except NotFound:
@@ -209,7 +209,7 @@ class ContainerTasks:
         """Send a signal to the container's first process."""
         task, name = self.get(task_id), signal_name(signal)
         try:
-            await self._acts.kill(task.container.container_id, name)
+            await self._calls.kill(task.container.container_id, name)
         except (Conflict, NotFound) as error:
             raise DriverError(f"{name} was not sent to task {task_id}: {error}") from None
 
@@ -229,18 +229,18 @@ class ContainerTasks:
         with suppress(Conflict, NotFound):
             try:
                 await self._require_engine(watch)
-                await self._acts.kill(task.container.container_id, signal)
+                await self._calls.kill(task.container.container_id, signal)
             except EngineDown:
                 if not await watch.wait_up(ENGINE_WAIT_S):
                     raise
-                await self._acts.kill(task.container.container_id, signal)
+                await self._calls.kill(task.container.container_id, signal)
             return
         self.on_end(task.container.container_id)
 
     async def _require_engine(self, watch: Watch) -> None:
         """Check soon whether an unreachable engine is still down, before a thread waits for it."""
         if not watch.up.is_set():
-            await self._acts.probe()
+            await self._calls.probe()
 
     async def destroy(self, task_id: str, watch: Watch, *, removes: bool) -> ContainerTask:
         """Kill the container, remove it if `removes`, and forget it."""
@@ -248,7 +248,7 @@ class ContainerTasks:
         container_id = task.container.container_id
         await self._require_engine(watch)
         if removes:
-            await self._acts.remove(container_id)
+            await self._calls.remove(container_id)
         elif not task.ended.done():
             await self._kill(task, watch, "SIGKILL")
         self._tasks.pop(task_id, None)

@@ -26,7 +26,7 @@ ASK_EVERY_S = 5.0
 LIST_EVERY_ASKS = 6
 
 
-class Eye(Protocol):
+class EngineQueries(Protocol):
     """Queries of one kind of engine; errors are DriverError, NotFound and ValueError."""
 
     install: str
@@ -53,13 +53,13 @@ class Watch:
     def __init__(
         self,
         engine: Engine,
-        eye: Eye,
+        queries: EngineQueries,
         *,
         on_end: Callable[[str], None],
         on_list: Callable[[Mapping[str, str]], None],
     ) -> None:
         self.engine = engine
-        self.eye = eye
+        self.queries = queries
         self.on_end = on_end
         self.on_list = on_list
         self.found: Fingerprint | None = None
@@ -106,7 +106,7 @@ class Watch:
 
     async def _events_once(self) -> None:
         """Read one event stream to its end."""
-        async with self.eye.events() as response:
+        async with self.queries.events() as response:
             await self._look()
             await self.list_all()
             async for event in lines_of(response):
@@ -126,12 +126,12 @@ class Watch:
 
     async def list_all(self) -> None:
         """Report all containers of this client."""
-        self.on_list(await self.eye.states())
+        self.on_list(await self.queries.states())
 
     async def _look(self) -> None:
         """Update the fingerprint from the engine's health."""
         try:
-            found = await self.eye.look()
+            found = await self.queries.look()
         except (DriverError, NotFound, ValueError) as error:
             self._note(self._unwell(error), is_up=False)
             return
@@ -141,8 +141,8 @@ class Watch:
         """Undetected if the engine was never seen, otherwise unhealthy."""
         was_seen = self.found is not None and self.found.health != UNDETECTED
         if self.engine.target.is_absent() and not was_seen:
-            return Fingerprint(health=UNDETECTED, description=str(error), fix=self.eye.install)
-        fix = self.eye.restart if was_seen or isinstance(error, EngineDown) else self.eye.install
+            return Fingerprint(health=UNDETECTED, description=str(error), fix=self.queries.install)
+        fix = self.queries.restart if was_seen or isinstance(error, EngineDown) else self.queries.install
         return Fingerprint(health=UNHEALTHY, description=str(error), fix=fix)
 
     def _note(self, found: Fingerprint, *, is_up: bool) -> None:

@@ -19,21 +19,21 @@ ANSWER_S: Final = 1.0
 """Who has not answered by then is asked again the next time."""
 
 
-async def tell_rooms(command_log: CommandLog, peers: Peers) -> None:
+async def gossip_sizes(command_log: CommandLog, peers: Peers) -> None:
     """Query the other servers' sizes whenever the log requests it, and pass on each answer; until cancelled."""
     while True:
-        await command_log.wait_rooms_wanted()
+        await command_log.wait_sizes_due()
         async with asyncio.TaskGroup() as group:
             for name in peers.names:
-                group.create_task(_tell_room(command_log, peers, name))
+                group.create_task(_query_size(command_log, peers, name))
 
 
-async def _tell_room(command_log: CommandLog, peers: Peers, name: str) -> None:
+async def _query_size(command_log: CommandLog, peers: Peers, name: str) -> None:
     try:
         async with asyncio.timeout(ANSWER_S):
-            room = (await peers.peer(name).status()).room
+            size = (await peers.peer(name).status()).room
     except (YurtError, TimeoutError) as error:
         log.debug("server %s does not say how large its log's file is: %s", name, error)
     else:
-        if room is not None:
-            command_log.hear_room(name, room)
+        if size is not None:
+            command_log.record_size(name, size)

@@ -79,7 +79,7 @@ class EvalQueue:
             if change.table == "evals":
                 self._observe_eval(change, now)
             elif change.table == "allocs":
-                if change.before is not None and gave_room(change.before, change.after):
+                if change.before is not None and freed_resources(change.before, change.after):
                     freed.add(change.before.node_id)
                     is_volume_free = is_volume_free or uses_csi(change.before)
                     limits.add(self._limit_of(change.before.namespace))
@@ -296,7 +296,7 @@ class EvalQueue:
         return (replace(ended, next_eval=follow_up.id), follow_up)
 
 
-def gave_room(before: Allocation, after: Allocation | None) -> bool:
+def freed_resources(before: Allocation, after: Allocation | None) -> bool:
     """Whether an allocation freed resources."""
     if is_client_terminal(before):
         return False

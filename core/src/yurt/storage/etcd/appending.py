@@ -16,8 +16,8 @@ from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.storage.etcd.client import EtcdClient, NoSpace
 from yurt.storage.etcd.keys import Keys, encode_entry, encode_head, get, is_value, put
 from yurt.storage.etcd.leading import CLOSED, NO_LEADER, Leading, Term
+from yurt.storage.etcd.quota_usage import QuotaUsage
 from yurt.storage.etcd.reading import LogReader
-from yurt.storage.etcd.room import Rooms
 from yurt.storage.etcd.waits import Interrupted
 from yurt.storage.log import LogFull
 from yurt.structs.commands import AnyCommand
@@ -36,7 +36,7 @@ class Appender:
         *,
         leading: Leading,
         reader: LogReader,
-        rooms: Rooms,
+        quota_usage: QuotaUsage,
         on_no_space: Callable[[], None],
     ) -> None:
         self.lock = asyncio.Lock()
@@ -44,7 +44,7 @@ class Appender:
         self._keys = keys
         self._leading = leading
         self._reader = reader
-        self._rooms = rooms
+        self._quota_usage = quota_usage
         self._on_no_space = on_no_space
 
     async def append(self, first_index: int, commands: Sequence[AnyCommand | msgspec.Raw]) -> None:
@@ -66,7 +66,7 @@ class Appender:
         them: nothing was stored. Raises Unavailable when the outcome is unknown; the term has ended then.
         """
         value, head = encode_entry(first_index, commands, term.head.digest)
-        self._check_room(len(value))
+        self._check_quota(len(value))
         store = [put(self._keys.entry(first_index), value), put(self._keys.head, encode_head(head))]
         compare = [self._leading.fence(term), is_value(self._keys.head, encode_head(term.head))]
         look = get(self._keys.lead, self._keys.lead_end)
@@ -87,16 +87,16 @@ class Appender:
             self._leading.learn(answer.responses[0].response_range.kvs)
             raise Conflict("another server leads by now, nothing was stored")
         term.head = head
-        self._rooms.appended.add(answer.header.revision, len(value))
+        self._quota_usage.appended.add(answer.header.revision, len(value))
         self._leading.answered()
 
-    def _check_room(self, size: int) -> None:
+    def _check_quota(self, size: int) -> None:
         """Raises LogFull when the quota leaves no space for an entry of this size."""
-        quota, now = self._rooms.quota_bytes, self._leading.env.monotonic()
-        if quota and self._rooms.is_full(size, now):
-            self._rooms.refused(size)
-            taken, server = self._rooms.largest(now)
+        quota, now = self._quota_usage.quota_bytes, self._leading.env.monotonic()
+        if quota and self._quota_usage.is_full(size, now):
+            self._quota_usage.refused(size)
+            taken, server = self._quota_usage.largest(now)
             raise LogFull(
                 f"etcd is nearly full ({taken} bytes of {quota} at {server}, compaction needs "
-                f"{self._rooms.reserve(now)}), nothing was stored; room is being made"
+                f"{self._quota_usage.reserve(now)}), nothing was stored; room is being made"
             )

@@ -9,8 +9,8 @@ from yurt.sdk.errors import Conflict, YurtError
 from yurt.storage.etcd.client import Compacted, EtcdClient
 from yurt.storage.etcd.keys import Keys, remove
 from yurt.storage.etcd.leading import Leading, Term
+from yurt.storage.etcd.quota_usage import QuotaUsage
 from yurt.storage.etcd.reading import LogReader
-from yurt.storage.etcd.room import Rooms
 from yurt.storage.etcd.snapshot_reports import SnapshotReports
 
 log = logging.getLogger(__name__)
@@ -32,14 +32,14 @@ class Compaction:
         reader: LogReader,
         leading: Leading,
         reports: SnapshotReports,
-        rooms: Rooms,
+        quota_usage: QuotaUsage,
     ) -> None:
         self._client = client
         self._keys = keys
         self._reader = reader
         self._leading = leading
         self._reports = reports
-        self._rooms = rooms
+        self._quota_usage = quota_usage
         self._env = leading.env
 
     async def trim(self, below: int, *, keep: int) -> None:
@@ -70,16 +70,16 @@ class Compaction:
 
     async def compact_as_it_grows(self) -> None:
         """While leading, compact etcd step by step as the log grows; until cancelled."""
-        while self._rooms.quota_bytes:
-            revision = self._rooms.next_compaction(self._env.monotonic())
+        while self._quota_usage.quota_bytes:
+            revision = self._quota_usage.next_compaction(self._env.monotonic())
             if revision and self._leading.term is None:
-                self._rooms.compacted(revision, now=self._env.monotonic())  # the leader has it done
+                self._quota_usage.compacted(revision, now=self._env.monotonic())  # the leader has it done
             elif revision:
                 try:
                     await self._compact(revision)
                 except YurtError as error:
                     log.debug("etcd was not compacted: %s", error)
-            await self._env.sleep(self._rooms.look_pause_s(self._env.monotonic()))
+            await self._env.sleep(self._quota_usage.look_pause_s(self._env.monotonic()))
 
     async def _revision(self) -> int:
         return int((await self._client.range(self._keys.format)).header.revision)
@@ -105,4 +105,4 @@ class Compaction:
             await self._client.compact(revision, is_waited_for=is_waited_for)
         except Compacted as error:
             log.debug("%s", error)
-        self._rooms.compacted(revision, now=self._env.monotonic())
+        self._quota_usage.compacted(revision, now=self._env.monotonic())

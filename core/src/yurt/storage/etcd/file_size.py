@@ -18,7 +18,7 @@ from yurt.storage.etcd.handover import Handover
 from yurt.storage.etcd.keys import Keys
 from yurt.storage.etcd.leading import Leading
 from yurt.storage.etcd.members import defragment, member_status
-from yurt.storage.etcd.room import Rooms
+from yurt.storage.etcd.quota_usage import QuotaUsage
 from yurt.storage.etcd.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class FileSize:
         keys: Keys,
         *,
         leading: Leading,
-        rooms: Rooms,
+        quota_usage: QuotaUsage,
         handover: Handover,
         alarm: asyncio.Event,
     ) -> None:
@@ -47,17 +47,17 @@ class FileSize:
         self._client = client
         self._leading = leading
         self._own_endpoint, self._env = leading.own_endpoint, leading.env
-        self._rooms = rooms
+        self._quota_usage = quota_usage
         self._handover = handover
         self._alarm = alarm
-        limit_s = TURN_S + rooms.quota_bytes / TURN_BYTES_PER_S
+        limit_s = TURN_S + quota_usage.quota_bytes / TURN_BYTES_PER_S
         self._turns = Turns(client, keys.turn, name=leading.name, limit_s=limit_s, env=leading.env)
         self._loose_since: float | None = None
 
-    async def watch_room(self) -> None:
+    async def watch_size(self) -> None:
         """Check the size of this server's etcd member and defragment it when worthwhile; until cancelled."""
         was_full = False
-        while self._rooms.quota_bytes:
+        while self._quota_usage.quota_bytes:
             try:
                 await self._look()
                 was_full = self._tell_full(was_full)
@@ -68,20 +68,20 @@ class FileSize:
                 log.debug("etcd does not tell its size: %s", error)
             await self._pause()
 
-    async def wait_rooms_wanted(self) -> None:
+    async def wait_sizes_due(self) -> None:
         """Return when the other servers' sizes are due to be queried; never without a quota."""
-        if not self._rooms.quota_bytes:
+        if not self._quota_usage.quota_bytes:
             await asyncio.Event().wait()
-        while not self._rooms.is_asking_due(self._env.monotonic()):
+        while not self._quota_usage.is_asking_due(self._env.monotonic()):
             await self._pause()
-        self._rooms.asked(self._env.monotonic())
+        self._quota_usage.asked(self._env.monotonic())
 
     async def _pause(self) -> None:
-        await self._env.sleep(self._rooms.look_pause_s(self._env.monotonic()))
+        await self._env.sleep(self._quota_usage.look_pause_s(self._env.monotonic()))
 
     async def _look(self) -> None:
-        self._rooms.look(await member_status(self._client, self._own_endpoint))
-        if self._rooms.is_crowded:
+        self._quota_usage.look(await member_status(self._client, self._own_endpoint))
+        if self._quota_usage.is_crowded:
             self.is_crowded.set()
         else:
             self.is_crowded.clear()
@@ -89,27 +89,27 @@ class FileSize:
     def _tell_full(self, was_full: bool) -> bool:
         """Log once when space runs short; returns whether it does."""
         now = self._env.monotonic()
-        taken, server = self._rooms.largest(now)
-        is_full = self._rooms.is_full(0, now)
+        taken, server = self._quota_usage.largest(now)
+        is_full = self._quota_usage.is_full(0, now)
         if is_full and not was_full:
             log.error(
                 "etcd is nearly full, nothing more is appended until there is room: %d bytes of %d at %s; "
                 "when this comes again, give it more (etcd { quota_bytes = ... })",
                 taken,
-                self._rooms.quota_bytes,
+                self._quota_usage.quota_bytes,
                 server,
             )
         return is_full
 
     async def _rewrite_in_turn(self) -> None:
         """Defragment, one server at a time, and not while this one leads."""
-        if not self._rooms.is_loose:
+        if not self._quota_usage.is_loose:
             self._loose_since = None
             return
         now = self._env.monotonic()
         if self._loose_since is None:
             self._loose_since = now
-        leads_on = self._rooms.is_another_loose(now) and now - self._loose_since < LAST_WAIT_S
+        leads_on = self._quota_usage.is_another_loose(now) and now - self._loose_since < LAST_WAIT_S
         if self._leading.term is not None and leads_on:
             return
         async with self._turns.turn() as is_own:
@@ -119,6 +119,6 @@ class FileSize:
     async def _rewrite(self) -> None:
         if self._leading.term is not None:
             await self._handover.resign()
-        self._rooms.rewrite()
+        self._quota_usage.rewrite()
         await defragment(self._client, self._own_endpoint)
         await self._look()

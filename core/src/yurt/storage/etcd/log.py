@@ -27,7 +27,7 @@ from yurt.storage.etcd.server_folder import ServerFolder
 from yurt.storage.etcd.session import EtcdSession, SessionSettings, start_session
 from yurt.storage.etcd.settings import EtcdSecurity
 from yurt.storage.etcd.waits import Interrupted
-from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogRoom, LogState
+from yurt.storage.log import KEPT_ENTRIES, DatabaseSize, Entry, Leadership, LogState
 from yurt.structs.commands import AnyCommand
 
 log = logging.getLogger(__name__)
@@ -170,19 +170,19 @@ class EtcdLog:
         await self._session.file_size.is_crowded.wait()
 
     @property
-    def room(self) -> LogRoom | None:
+    def room(self) -> DatabaseSize | None:
         """The database size of this server's etcd member; None while unknown."""
-        own = self._session.rooms.own
+        own = self._session.quota_usage.own
         return own if own.size else None
 
-    async def wait_rooms_wanted(self) -> None:
+    async def wait_sizes_due(self) -> None:
         """Return when the other servers' sizes are due to be queried; never where the quota is unknown."""
         self._check_open()
-        await self._session.file_size.wait_rooms_wanted()
+        await self._session.file_size.wait_sizes_due()
 
-    def hear_room(self, server: str, room: LogRoom) -> None:
+    def record_size(self, server: str, room: DatabaseSize) -> None:
         """Record the database size of another server's member."""
-        self._session.rooms.hear(server, room)
+        self._session.quota_usage.hear(server, room)
 
     async def close(self) -> None:
         """Unlock the folder; may be called again."""

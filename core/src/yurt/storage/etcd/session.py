@@ -18,8 +18,8 @@ from yurt.storage.etcd.file_size import FileSize
 from yurt.storage.etcd.handover import Handover
 from yurt.storage.etcd.keys import Keys
 from yurt.storage.etcd.leading import Candidate, Leading
+from yurt.storage.etcd.quota_usage import QuotaUsage
 from yurt.storage.etcd.reading import LogReader
-from yurt.storage.etcd.room import Rooms
 from yurt.storage.etcd.settings import EtcdSecurity
 from yurt.storage.etcd.snapshot_reports import SnapshotReports
 from yurt.storage.etcd.waits import Interrupt
@@ -48,7 +48,7 @@ class EtcdSession:
     reports: SnapshotReports
     compaction: Compaction
     handover: Handover
-    rooms: Rooms
+    quota_usage: QuotaUsage
     file_size: FileSize
     exhausted_quota: ExhaustedQuota
 
@@ -63,7 +63,7 @@ class EtcdSession:
             "compact_as_it_grows": self.compaction.compact_as_it_grows,
             "make_room_when_full": self.exhausted_quota.make_room_when_full,
             "report_snapshots": self.reports.report_snapshots,
-            "watch_room": self.file_size.watch_room,
+            "watch_size": self.file_size.watch_size,
         }
 
     def interrupt(self) -> None:
@@ -77,15 +77,17 @@ def start_session(settings: SessionSettings, keys: Keys, *, env: Env, witness: W
     """Create the parts of a session."""
     client = EtcdClient(settings.endpoints, security=settings.security)
     candidate = settings.candidate
-    rooms = Rooms(settings.quota_bytes if candidate.own_endpoint else 0, name=candidate.name)
+    quota_usage = QuotaUsage(settings.quota_bytes if candidate.own_endpoint else 0, name=candidate.name)
     closing, alarm = Interrupt(), asyncio.Event()
-    reader = LogReader(client, keys, env=env, closing=closing, on_read=rooms.appended.add, on_applied=witness.record)
+    reader = LogReader(
+        client, keys, env=env, closing=closing, on_read=quota_usage.appended.add, on_applied=witness.record
+    )
     leading = Leading(
         client, keys, candidate=candidate, env=env, position=lambda: reader.position, on_no_space=alarm.set
     )
-    appender = Appender(client, keys, leading=leading, reader=reader, rooms=rooms, on_no_space=alarm.set)
+    appender = Appender(client, keys, leading=leading, reader=reader, quota_usage=quota_usage, on_no_space=alarm.set)
     reports = SnapshotReports(client, keys, candidate=candidate, env=env)
-    compaction = Compaction(client, keys, reader=reader, leading=leading, reports=reports, rooms=rooms)
+    compaction = Compaction(client, keys, reader=reader, leading=leading, reports=reports, quota_usage=quota_usage)
     handover = Handover(client, leading=leading, appender=appender, reports=reports)
     return EtcdSession(
         client=client,
@@ -97,7 +99,7 @@ def start_session(settings: SessionSettings, keys: Keys, *, env: Env, witness: W
         reports=reports,
         compaction=compaction,
         handover=handover,
-        rooms=rooms,
-        file_size=FileSize(client, keys, leading=leading, rooms=rooms, handover=handover, alarm=alarm),
+        quota_usage=quota_usage,
+        file_size=FileSize(client, keys, leading=leading, quota_usage=quota_usage, handover=handover, alarm=alarm),
         exhausted_quota=ExhaustedQuota(client, leading=leading, compaction=compaction, alarm=alarm),
     )

@@ -33,15 +33,15 @@ def laid_trap(bench: DriverBench) -> tuple[Path, Path]:
     return data / "mine", data / "link"
 
 
-def swaps_before(acts: Any, name: str, swap: Callable[[], None]) -> None:
-    """Let the swap happen right before a driver asks its engine for something, a method of `acts`."""
-    act = getattr(acts, name)
+def swaps_before(calls: Any, name: str, swap: Callable[[], None]) -> None:
+    """Let the swap happen right before a driver asks its engine for something, a method of `calls`."""
+    act = getattr(calls, name)
 
     async def swapped(*arguments: Any) -> Any:
         swap()
         return await act(*arguments)
 
-    setattr(acts, name, swapped)
+    setattr(calls, name, swapped)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -52,7 +52,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 class SwappedMountTests:
-    """Subclass it, and give `bench`, `whose` and `acts`; the driver of `bench` lets no task mount paths of the host."""
+    """Subclass it with fixtures `bench`, `whose` and `calls`; the driver of `bench` permits no host paths."""
 
     @pytest.fixture
     def whose(self) -> Config:
@@ -60,15 +60,15 @@ class SwappedMountTests:
         pytest.fail("swapped mounts need a fixture `whose`")
 
     @pytest.fixture
-    def acts(self, bench: DriverBench) -> Any:
+    def calls(self, bench: DriverBench) -> Any:
         """What the driver asks its engine with: its `start` starts a container; a subclass overrides this."""
-        pytest.fail("swapped mounts need a fixture `acts`")
+        pytest.fail("swapped mounts need a fixture `calls`")
 
     async def test_what_was_checked_is_mounted_though_its_name_leads_elsewhere_when_the_engine_looks(
-        self, bench: DriverBench, whose: Config, acts: Any
+        self, bench: DriverBench, whose: Config, calls: Any
     ) -> None:
         mine, link = laid_trap(bench)
-        swaps_before(acts, "start", lambda: exchange(mine, link))
+        swaps_before(calls, "start", lambda: exchange(mine, link))
 
         handle = await bench.start(whose)
 

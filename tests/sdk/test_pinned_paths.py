@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 from yurt.sdk import mounting
 from yurt.sdk.containers.background import DriverTasks
-from yurt.sdk.containers.held import EngineView, Holder, Holds
+from yurt.sdk.containers.mount_sources import EngineView, Holder, Holds
 from yurt.sdk.errors import DriverError
-from yurt.sdk.holding import Places
 from yurt.sdk.opening import HOLD_FLAGS
+from yurt.sdk.pinned_paths import Places
 from yurt.testing.rights import may_mount
 
 WAIT_S = 30.0

@@ -3,7 +3,7 @@
 An engine takes the sources of mounts by name, and follows links when it starts the container. The tasks of the
 allocation may write there: between our look at a name and the engine's, one of them can put a link to /etc in place of
 a folder. So the engine gets no such name. What was checked is opened, link by link refused, and mounted by its
-descriptor at a place of ours (`yurt.sdk.holding`); the engine is told that place. Once the container has its own
+descriptor at a place of ours (`yurt.sdk.pinned_paths`); the engine is told that place. Once the container has its own
 mounts, ours go.
 
 That takes root, and an engine of root that sees our mounts: on the same machine, in the same mount namespace or one
@@ -28,8 +28,8 @@ from typing import NamedTuple, Protocol
 
 from yurt.sdk.containers.background import DriverTasks
 from yurt.sdk.errors import DriverError, RecoverableError
-from yurt.sdk.holding import Places
 from yurt.sdk.opening import HOLD_FLAGS, RESOLVE_IN_ROOT, RESOLVE_NO_MAGICLINKS, has_openat2, hold, openat2
+from yurt.sdk.pinned_paths import Places
 from yurt.sdk.search_permission import grant_search
 
 PEER_S = 2.0

@@ -13,14 +13,14 @@ import os
 from collections.abc import Awaitable, Callable
 
 from yurt.sdk.containers.background import DriverTasks
-from yurt.sdk.holding import Places
+from yurt.sdk.pinned_paths import Places
 
 FIRST_LOOK_S, LONGEST_LOOK_S = 0.01, 1.0
 CLOSE_LIMIT_S = 2.0
 FileId = tuple[int, int]
 
 
-class HeldImages:
+class PinnedImages:
     """The images of one start. With `is_on` unset QEMU gets plain paths, and nothing is pinned."""
 
     def __init__(self, places: Places, *, is_on: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.storage.etcd.members import EtcdStatus
-from yurt.storage.etcd.room import (
+from yurt.storage.etcd.quota_usage import (
     ASK_MAX_S,
     ASK_S,
     COMPACT_FULL_S,
@@ -13,9 +13,9 @@ from yurt.storage.etcd.room import (
     SETTLE_S,
     SILENT_S,
     Appended,
-    Rooms,
+    QuotaUsage,
 )
-from yurt.storage.log import LogRoom
+from yurt.storage.log import DatabaseSize
 
 QUOTA = 1_000
 
@@ -34,24 +34,24 @@ def seen(size: int, revision: int, *, in_use: int = 0) -> EtcdStatus:
     )
 
 
-def rooms(size: int = 0) -> Rooms:
+def quota_usage(size: int = 0) -> QuotaUsage:
     """Those of a server whose member's file was looked at twice, at revision 10."""
-    made = Rooms(QUOTA, name="srv1")
+    made = QuotaUsage(QUOTA, name="srv1")
     made.look(seen(size, 10))
     made.look(seen(size, 10))
     return made
 
 
 def test_the_largest_file_counts_whoevers_it_is() -> None:
-    known = rooms(300)
-    known.hear("srv2", LogRoom(size=500, revision=10))
-    known.hear("srv3", LogRoom(size=400, revision=10))
+    known = quota_usage(300)
+    known.hear("srv2", DatabaseSize(size=500, revision=10))
+    known.hear("srv3", DatabaseSize(size=400, revision=10))
     assert known.largest(0.0) == (500, "srv2")
 
 
 def test_what_was_appended_counts_on_top_of_a_file_until_it_is_seen_there() -> None:
-    known = rooms(300)
-    known.hear("srv2", LogRoom(size=310, revision=12))
+    known = quota_usage(300)
+    known.hear("srv2", DatabaseSize(size=310, revision=12))
     known.appended.add(11, 50)
     known.appended.add(13, 20)
     assert known.largest(0.0) == (300 + GROWTH * 70, "srv1")
@@ -62,20 +62,20 @@ def test_what_was_appended_counts_on_top_of_a_file_until_it_is_seen_there() -> N
 
 
 def test_a_server_that_does_not_answer_counts_as_it_was_and_then_no_more() -> None:
-    known = rooms(100)
-    known.hear("srv2", LogRoom(size=800, revision=10))
+    known = quota_usage(100)
+    known.hear("srv2", DatabaseSize(size=800, revision=10))
     known.asked(1.0)
     known.asked(2.0)
     known.appended.add(11, 40)
     assert known.largest(1.0 + SILENT_S / 2)[0] == 800 + GROWTH * 40
     assert known.largest(1.0 + SILENT_S) == (800, "srv2")
     assert known.largest(1.0 + FORGOTTEN_S) == (100 + GROWTH * 40, "srv1")
-    known.hear("srv2", LogRoom(size=700, revision=11))
+    known.hear("srv2", DatabaseSize(size=700, revision=11))
     assert known.largest(1.0 + FORGOTTEN_S) == (700, "srv2")
 
 
 def test_no_entry_is_appended_that_the_next_compaction_leaves_no_room_for() -> None:
-    known = rooms(600)
+    known = quota_usage(600)
     known.appended.add(11, 90)
     known.look(seen(600, 12))
     known.look(seen(600, 12))
@@ -91,7 +91,7 @@ def test_no_entry_is_appended_that_the_next_compaction_leaves_no_room_for() -> N
 
 def test_while_an_entry_has_no_room_etcd_forgets_what_was_deleted_and_the_others_are_asked() -> None:
     """Who deleted entries may have lost its term before it had them forgotten; nothing is appended that would."""
-    known = rooms(400)
+    known = quota_usage(400)
     known.asked(0.0)
     assert known.next_compaction(0.0) == 0
     assert not known.is_asking_due(ASK_MAX_S)
@@ -106,12 +106,12 @@ def test_while_an_entry_has_no_room_etcd_forgets_what_was_deleted_and_the_others
 
 
 def test_a_tenth_of_the_quota_stays_free() -> None:
-    assert not rooms(899).is_full(1, 0.0)
-    assert rooms(900).is_full(1, 0.0)
+    assert not quota_usage(899).is_full(1, 0.0)
+    assert quota_usage(900).is_full(1, 0.0)
 
 
 def test_the_others_are_asked_as_the_log_grows_and_while_a_file_is_large() -> None:
-    known = rooms(100)
+    known = quota_usage(100)
     assert not known.is_asking_due(0.0)
     known.appended.add(11, 10)
     assert known.is_asking_due(0.0)
@@ -125,7 +125,7 @@ def test_the_others_are_asked_as_the_log_grows_and_while_a_file_is_large() -> No
 
 
 def test_a_file_that_is_being_rewritten_grows_from_what_is_in_use() -> None:
-    known = rooms()
+    known = quota_usage()
     known.look(seen(800, 10, in_use=200))
     assert known.is_loose
     known.rewrite()

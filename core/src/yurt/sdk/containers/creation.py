@@ -23,7 +23,7 @@ from yurt.sdk.errors import Conflict, DriverError, NotFound, Reason, Recoverable
 FIRST_RETRY_S = 0.05
 
 
-class MakingActs(Protocol):
+class CreationCalls(Protocol):
     """Engine calls for containers before they become tasks."""
 
     async def create(self, name: str, body: Mapping[str, Any]) -> str:
@@ -43,9 +43,9 @@ class Maker:
     """Creates the containers of one driver; `command` is the engine's command line program, for hints."""
 
     def __init__(
-        self, acts: MakingActs, background: DriverTasks, *, is_running: Callable[[str], bool], command: str
+        self, calls: CreationCalls, background: DriverTasks, *, is_running: Callable[[str], bool], command: str
     ) -> None:
-        self._acts = acts
+        self._calls = calls
         self._background = background
         self._is_running = is_running
         self._command = command
@@ -71,14 +71,14 @@ class Maker:
 
         async def remove() -> None:
             with suppress(DriverError):
-                await self._acts.remove(container_id)
+                await self._calls.remove(container_id)
 
         self._background.start("removal of a container", remove)
 
     async def _create(self, name: str, task_id: str, body: Mapping[str, Any], attempts: int) -> str:
         for attempt in range(max(1, attempts)):
             try:
-                return await self._acts.create(name, body)
+                return await self._calls.create(name, body)
             except NotFound as error:
                 raise RecoverableError(f"the container was not made: {error}") from None
             except (Conflict, DriverError) as error:
@@ -96,14 +96,14 @@ class Maker:
         Its task may still be known: it could not be destroyed while the engine was away.
         """
         try:
-            found = await self._acts.inspect(name)
+            found = await self._calls.inspect(name)
         except NotFound:
             return
         owner = str(((found.get("Config") or {}).get("Labels") or {}).get(TASK_LABEL, ""))
         is_same_task = owner.rpartition("/")[0] == task_id.rpartition("/")[0]
         if not owner or not is_same_task or self._is_running(str(found["Id"])):
             raise DriverError(f'the container name "{name}" is taken; remove it with: {self._command} rm -f {name}')
-        await self._acts.remove(str(found["Id"]))
+        await self._calls.remove(str(found["Id"]))
 
 
 def container_name(request: TaskRequest) -> str:

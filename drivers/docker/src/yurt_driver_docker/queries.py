@@ -19,7 +19,7 @@ from yurt_driver_docker.engine import INSTALL
 from yurt_driver_docker.reports import healthy
 
 
-class DockerEye:
+class DockerQueries:
     """The queries; the last answer's runtimes are kept for the creation of containers."""
 
     install = INSTALL

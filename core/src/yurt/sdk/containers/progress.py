@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 TEXTS_MAX = 32
 
 
-class Telling:
+class StartProgress:
     """Texts by task; each subscriber gets the texts of one start."""
 
     def __init__(self) -> None:

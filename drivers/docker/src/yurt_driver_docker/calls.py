@@ -15,7 +15,7 @@ from yurt_driver_docker import reports
 REMOVE_ROUNDS, REMOVE_WAIT_S = 20, 0.1
 
 
-class DockerActs:
+class DockerCalls:
     """Makes calls with the `docker` package; queries go directly to the API."""
 
     def __init__(self, engine: Engine) -> None:

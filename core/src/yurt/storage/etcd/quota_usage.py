@@ -20,7 +20,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from yurt.storage.etcd.members import EtcdStatus
-from yurt.storage.log import LogRoom
+from yurt.storage.log import DatabaseSize
 
 CROWDED, LARGE, FULL = 0.5, 0.75, 0.9
 """Parts of the quota: from where the log is kept short, a file is rewritten that is not dense, appends are refused."""
@@ -77,10 +77,10 @@ class Appended:
         self._totals = [*self._totals[:-1:2], self._totals[-1]]
 
 
-class Told(NamedTuple):
+class SizeReport(NamedTuple):
     """A server's last report, and since when a later query is unanswered."""
 
-    room: LogRoom
+    room: DatabaseSize
     asked_at: float | None = None
 
     def silent_s(self, now: float) -> float:
@@ -88,15 +88,15 @@ class Told(NamedTuple):
         return 0.0 if self.asked_at is None else now - self.asked_at
 
 
-class Rooms:
+class QuotaUsage:
     """One server's knowledge of all members' database sizes; without a quota, space is never short."""
 
     def __init__(self, quota_bytes: int, *, name: str) -> None:
         self.quota_bytes = quota_bytes
         self.appended = Appended()
-        self.own = LogRoom()
+        self.own = DatabaseSize()
         self._name = name
-        self._others: dict[str, Told] = {}
+        self._others: dict[str, SizeReport] = {}
         self._looked_revision = -1
         self._asked_revision, self._asked_at = 0, float("-inf")
         self._marked = self._compacted = self._settled = self._refused = 0
@@ -116,16 +116,18 @@ class Rooms:
     def look(self, status: EtcdStatus) -> None:
         """Record the status of this server's member."""
         revision = self._looked_revision if self._looked_revision >= 0 else status.revision
-        self.own = LogRoom(size=status.size, size_in_use=status.size_in_use, revision=min(revision, status.revision))
+        self.own = DatabaseSize(
+            size=status.size, size_in_use=status.size_in_use, revision=min(revision, status.revision)
+        )
         self._looked_revision = status.revision
 
     def rewrite(self) -> None:
         """Record that this server's member is being defragmented: its free space is gone, and growth starts there."""
-        self.own = LogRoom(size=self.own.size_in_use, size_in_use=self.own.size_in_use, revision=self.own.revision)
+        self.own = DatabaseSize(size=self.own.size_in_use, size_in_use=self.own.size_in_use, revision=self.own.revision)
 
-    def hear(self, server: str, room: LogRoom) -> None:
+    def hear(self, server: str, room: DatabaseSize) -> None:
         """Record another server's report on its member."""
-        self._others[server] = Told(room)
+        self._others[server] = SizeReport(room)
 
     def is_asking_due(self, now: float) -> bool:
         """Whether the other servers are due to be queried."""
@@ -140,7 +142,7 @@ class Rooms:
         self._asked_revision, self._asked_at = self.appended.newest, now
         for server, told in self._others.items():
             if told.asked_at is None:
-                self._others[server] = Told(told.room, now)
+                self._others[server] = SizeReport(told.room, now)
 
     def largest(self, now: float) -> tuple[int, str]:
         """The largest database's estimated present size in bytes, and its server."""
@@ -195,8 +197,8 @@ class Rooms:
         """Whether another server's member should be defragmented too."""
         return any(self._is_loose(told.room) and told.silent_s(now) < SILENT_S for told in self._others.values())
 
-    def _grown(self, room: LogRoom) -> int:
+    def _grown(self, room: DatabaseSize) -> int:
         return room.size + GROWTH * self.appended.since(room.revision)
 
-    def _is_loose(self, room: LogRoom) -> bool:
+    def _is_loose(self, room: DatabaseSize) -> bool:
         return room.size >= LARGE * self.quota_bytes and room.size_in_use <= DENSE * room.size
