@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Unavailable
-from yurt.storage.etcd import compaction, exhausted_quota, room
+from yurt.storage.etcd import compaction, exhausted_quota, quota_usage
 from yurt.storage.etcd.client import Compacted, EtcdClient
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.members import member_status, no_space_alarms
@@ -127,8 +127,8 @@ async def watch_alarms(member: LocalMember, alarmed: set[str]) -> None:
 async def test_a_follower_whose_file_is_nearly_full_stops_appends_until_it_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "FORGOTTEN_S", 1.0)
-    monkeypatch.setattr(room, "SILENT_S", 0.5)
+    monkeypatch.setattr(quota_usage, "FORGOTTEN_S", 1.0)
+    monkeypatch.setattr(quota_usage, "SILENT_S", 0.5)
     with local_etcd(quota_bytes=LARGE_QUOTA_BYTES) as etcd:
         (member,) = etcd.members
         log = crowded_log(member, tmp_path)
@@ -253,8 +253,8 @@ async def test_forgetting_a_part_of_a_long_log_needs_no_room_for_all_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Old values between entries are taken out as the log grows, not all at once, which would write it all anew."""
-    monkeypatch.setattr(room, "LOOK_S", 0.05)
-    monkeypatch.setattr(room, "LOOK_CROWDED_S", 0.05)
+    monkeypatch.setattr(quota_usage, "LOOK_S", 0.05)
+    monkeypatch.setattr(quota_usage, "LOOK_CROWDED_S", 0.05)
     with local_etcd(quota_bytes=LARGE_QUOTA_BYTES) as etcd:
         (member,) = etcd.members
         log = crowded_log(member, tmp_path)
