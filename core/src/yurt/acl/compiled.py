@@ -78,7 +78,9 @@ def _united(granted: Iterable[Granted]) -> Granted:
     for each in granted:
         for capability, rule in each.items():
             by.setdefault(capability, rule)
-    return {DENY: by[DENY]} if DENY in by else by
+    united = {DENY: by[DENY]} if DENY in by else by
+    assert DENY not in united or len(united) == 1, "what is denied grants nothing beside"
+    return united
 
 
 def _highest(levels: Iterable[AreaLevel]) -> Mapping[Area, AreaLevel]:

@@ -70,6 +70,7 @@ class Bounded(Generic[K, V]):
         self._entries[key] = value
         if len(self._entries) > self._limit:
             self._entries.popitem(last=False)
+        assert len(self._entries) <= self._limit, (len(self._entries), self._limit)
         return value
 
     def __len__(self) -> int:

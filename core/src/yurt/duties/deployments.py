@@ -135,6 +135,7 @@ def failed(state: Snapshot, deployment: Deployment, job: Job, failure: Failure, 
     A job that has a newer version stays as it is: its deployment is about to be cancelled, and going back would undo
     what somebody registered since.
     """
+    assert failure.groups <= deployment.task_groups.keys(), (deployment.id, failure.groups)
     revert, text = None, failure.reason
     if any(deployment.task_groups[name].auto_revert for name in failure.groups):
         is_current = is_of_version(deployment, job)

@@ -60,6 +60,7 @@ def drain(state: Snapshot, node: Node, mint: Mint) -> AnyCommand | None:
     if is_forced:
         return _transition(state, _unmarked(left.all), mint)
     movable = [alloc for group in _groups(left.service) for alloc in _movable(state, group)]
+    # System jobs last: they may serve the others of the node, logs and networks for example.
     if not left.service and not left.batch:
         movable.extend(_unmarked(left.system))
     return _transition(state, movable, mint)
@@ -72,7 +73,9 @@ def left_on(state: Snapshot, node: Node, spec: DrainSpec) -> Left:
         if alloc.job is None or not holds_up_drain(alloc, spec):
             continue
         kinds["system" if _is_plugin(alloc) else KINDS.get(alloc.job.type, "service")].append(alloc)
-    return Left(tuple(kinds["service"]), tuple(kinds["batch"]), tuple(kinds["system"]))
+    left = Left(tuple(kinds["service"]), tuple(kinds["batch"]), tuple(kinds["system"]))
+    assert len(left.all) == sum(map(len, kinds.values())), "each allocation is of one kind"
+    return left
 
 
 def _is_plugin(alloc: Allocation) -> bool:
@@ -100,6 +103,7 @@ def _movable(state: Snapshot, group: list[Allocation]) -> list[Allocation]:
     healthy = sum(1 for alloc in siblings if alloc.task_group == sample.task_group and _counts_as_healthy(alloc))
     budget = healthy - (spec.count - at_once)
     movable = _unmarked(group)[: max(0, budget)]
+    assert len(movable) <= max(0, budget), (len(movable), budget)
     assert not movable or healthy - len(movable) >= spec.count - at_once, "a drain leaves count - max_parallel healthy"
     return movable
 

@@ -123,6 +123,7 @@ class Garbage:
             return False
         kind: type[Found] = Evaluation if isinstance(found, Allocation) else type(found)
         kept = self._found.setdefault(kind, [])
+        assert len(kept) < BATCH, (kind.__name__, "`commands` is asked for before more is added")
         kept.append(found)
         return len(kept) >= BATCH
 
@@ -151,6 +152,7 @@ class Garbage:
             for one in found
             if isinstance(one, Evaluation) and self._may_eval_go(state, one, going=going[one.id])
         ]
+        assert len(allocs) + len(evals) <= BATCH, (len(allocs), len(evals), "a command stays small (A9)")
         if allocs or evals:
             keys = {(one.namespace, one.job_id) for one in found if isinstance(one, Evaluation | Allocation)}
             yield DeleteEvaluations(

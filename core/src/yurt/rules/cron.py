@@ -92,6 +92,7 @@ class Cron(msgspec.Struct, frozen=True):
         for day in self._days_from(after.date()):
             found = self._first_on(day, earliest, zone)
             if found is not None:
+                assert found > after.astimezone(UTC), (found, after, "a launch would come again without end")
                 return found
         return None
 

@@ -234,6 +234,7 @@ class LogWriter:
         try:
             for item in items:
                 work = work_of(item.command, item.size)
+                # Before a command that would make the turn too long, never within one: each is applied as a whole.
                 if turn + work > TURN_BYTES:
                     await self.turns.next()
                     turn = 0
@@ -246,6 +247,7 @@ class LogWriter:
     def _apply_one(self, item: Item) -> Changes:
         step = apply(self.state, item.command, index=self.state.index + 1)
         assert step.state.index == self.state.index + 1, (step.state.index, self.state.index)
+        # Whoever is told of the change, or answered, must find it in the state: so the state comes first.
         self.state = step.state
         self._on_their_way = max(0, self._on_their_way - 1)
         self._on_applied(item.command, step.changes, item.size)

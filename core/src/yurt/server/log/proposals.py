@@ -55,6 +55,7 @@ class Proposal:
 
     def add(self, committed: Committed) -> None:
         """Record an applied command; the last one completes the proposal."""
+        assert not self.results or committed.index > self.results[-1].index, "applied in the order of the proposal"
         self.results.append(committed)
         if len(self.results) == self.count and not self.answer.done():
             self.answer.set_result(tuple(self.results))
@@ -133,10 +134,13 @@ class ProposalQueue:
         """The commands for the next entry; empty when none wait."""
         batch: list[Item] = []
         size = 0
+        # The first goes whatever its size: one that no entry can hold is refused by the log, and others go on.
         while self._items and (not batch or size + self._items[0].size <= ENTRY_BYTES):
             batch.append(self._items.popleft())
             size += batch[-1].size
         self._bytes -= size
+        assert self._bytes >= 0 and (self._items or self._bytes == 0), (self._bytes, len(self._items))
+        assert len(batch) <= 1 or size <= ENTRY_BYTES, (len(batch), size, "no entry exceeds its bound (A9)")
         return batch
 
     def fail(self, error: Callable[[], YurtError]) -> None:

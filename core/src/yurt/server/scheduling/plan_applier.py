@@ -162,6 +162,7 @@ class PlanApplier:
             if self._unsettled:
                 group.create_task(self._settle(self._unsettled.popleft()))
                 continue
+            # A bound on what is laid over the state, which is laid over again each time that the state moves on.
             while self._in_flight is not None and len(self._in_flight) >= ON_THEIR_WAY_MAX:
                 self._landed.clear()
                 await self._landed.wait()
@@ -204,6 +205,7 @@ class PlanApplier:
             commands = staged_commands(parts, (*evaluations, *preempted(accepted)), staged, checked_at=state.index)
         else:
             commands = part_commands(parts, evaluations, follow_ups(outcome), preempted, checked_at=state.index)
+        # No wait between `enqueue` and `add`: a state with the plan stored would be taken for one without it.
         written = self._writer.enqueue(
             await self._env.in_thread(self._writer.prepare, commands) if is_large else commands
         )
@@ -236,6 +238,7 @@ class PlanApplier:
 
     def _land(self, checked: _Checked, submission: _Submission, written: asyncio.Future[tuple[Committed, ...]]) -> None:
         """Answer a plan that is stored or has failed."""
+        # Taken away first, stored or not: the next view counts the plan from the state alone.
         if self._in_flight is not None:
             self._in_flight.remove(checked.parts)
         self._landed.set()
