@@ -461,7 +461,7 @@ def test_the_log_driver(plugin: dict[str, Any], config: dict[str, Any], expected
         ({"runtime": "kata"}, "allow_runtimes"),
         ({"mount": {"type": "npipe", "target": "/x"}}, "bind, volume or tmpfs"),
         ({"mount": {"type": "tmpfs", "target": "x"}}, "absolute"),
-        ({"port_map": {"db": 70000}}, "no port number"),
+        ({"port_map": {"db": 70000}}, "not a valid port number"),
     ],
 )
 def test_what_cannot_be_is_refused_with_the_way_out(config: dict[str, Any], message: str) -> None:

@@ -38,4 +38,4 @@ def decode_welcome(message: bytes) -> Welcome:
     try:
         return _welcome.decode(message)
     except UNREADABLE:
-        raise Unavailable("what answers there is no agent") from None
+        raise Unavailable("the server at that address is not an agent") from None

@@ -143,7 +143,7 @@ class Link:
     def _tell_problem(self, address: str, error: YurtError) -> None:
         self._problem = f"{address}: {error}"
         if self._told_problems.get(address) != str(error):
-            log.warning("server %s cannot be used: %s", address, error)
+            log.warning("server cannot be used: address=%s error=%s", address, error)
         self._told_problems[address] = str(error)
 
     async def _carry(self, wire: SocketWire, address: str, welcome: Welcome) -> None:
@@ -154,7 +154,7 @@ class Link:
             on_open()
         self._problem = "the connection has ended"
         self._told_problems.clear()
-        log.log(self._level, "connected to server %s at %s", welcome.name, address)
+        log.log(self._level, "connected to server: name=%s address=%s", welcome.name, address)
         try:
             async with asyncio.TaskGroup() as group:
                 watching = supervised(group, "watch the connection", self._watch(wire, peer))

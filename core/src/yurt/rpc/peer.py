@@ -105,7 +105,7 @@ class Peer:
             for frame in frames.decode(message):
                 self._take(frame)
         except frames.UNREADABLE as error:
-            self._give_up(f"it sent what is no message: {error}")
+            self._give_up(f"it sent a malformed message: {error}")
         except Abuse as error:
             self._give_up(str(error))
 

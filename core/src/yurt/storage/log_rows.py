@@ -78,7 +78,7 @@ class RowChecker:
     def take(self, row: Row) -> bool:
         """Check a row; returns whether it reaches the expected index, and advances that."""
         if not is_row(row):
-            raise Damaged(self.expected, "a row of the database is none")
+            raise Damaged(self.expected, "a row of the database is malformed")
         first_index, count, data, digest, chain = row
         if first_index + count <= self.expected:
             return False
@@ -138,7 +138,7 @@ def extent(path: Path, mark: int) -> Extent:
     if first is None or last is None:
         return Extent()
     if not all(is_row(row) for row in (first, last, marked) if row is not None):
-        raise sqlite3.DatabaseError("a row of it is no entry of the log")
+        raise sqlite3.DatabaseError("a row of it is not an entry of the log")
     is_end = marked is not None and marked[0] + marked[1] - 1 == mark
     return Extent(first[0], last[0] + last[1] - 1, last[4] or b"", (marked[4] or b"") if is_end else None)
 

@@ -76,5 +76,5 @@ def seconds(name: str, text: str) -> float:
     if text.strip() == "0":
         return 0.0
     if not parts or "".join(number + unit for number, unit in parts) != text.replace(" ", ""):
-        raise Invalid(f'{name} = "{text}" is no duration; write a number and a unit, such as 30s, 1m or 1h30m')
+        raise Invalid(f'{name} = "{text}" is not a valid duration; write a number and a unit, such as 30s, 1m or 1h30m')
     return sum(float(number) * SECONDS[unit] for number, unit in parts)

@@ -82,7 +82,7 @@ def parse_duration(text: str, *, option: str) -> float:
         return float(text)
     parts = DURATION.findall(text)
     if "".join(number + unit for number, unit in parts) != text:
-        raise Invalid(f'{option} = "{text}" is no duration; write it as 250ms, 10s or 1m30s')
+        raise Invalid(f'{option} = "{text}" is not a valid duration; write it as 250ms, 10s or 1m30s')
     return sum(float(number) * UNITS_S[unit] for number, unit in parts)
 
 

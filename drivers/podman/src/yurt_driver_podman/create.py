@@ -49,7 +49,7 @@ def size_of(text: str, *, option: str) -> int:
     """`"100m"` in bytes."""
     found = SIZE.fullmatch(text.strip())
     if not found:
-        raise DriverError(f'{option} = "{text}" is no size; write it as 512k, 100m or 2g')
+        raise DriverError(f'{option} = "{text}" is not a valid size; write it as 512k, 100m or 2g')
     return int(found[1]) * UNITS[found[2].lower()]
 
 

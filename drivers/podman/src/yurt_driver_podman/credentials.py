@@ -35,7 +35,7 @@ def from_file(path: str, registry: str) -> dict[str, str] | None:
     except OSError as error:
         raise DriverError(f'auth.config = "{path}" cannot be read: {error.strerror}; write it or unset it') from None
     except ValueError as error:
-        raise DriverError(f'auth.config = "{path}" is no auth file: {error}') from None
+        raise DriverError(f'auth.config = "{path}" is not a valid auth file: {error}') from None
     names = (registry, f"https://{registry}", *(INDEX_NAMES if registry == DEFAULT_REGISTRY else ()))
     for name in names:
         entry = auths.get(name) or {}

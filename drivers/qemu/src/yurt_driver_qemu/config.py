@@ -141,7 +141,7 @@ def machine_of(config: TaskConfig) -> str:
     """Machine type and accelerator, both without further properties."""
     machine = config.machine_type or DEFAULT_MACHINE
     if not MACHINE_NAME.fullmatch(machine):
-        raise DriverError(f'machine_type "{machine}" is no name of a machine; write it as "pc" or "q35"')
+        raise DriverError(f'machine_type "{machine}" is not a valid machine type; write it as "pc" or "q35"')
     accelerator = chosen(config.accelerator, DEFAULT_ACCELERATOR, option="accelerator", among=ACCELERATORS)
     return f"type={machine},accel={accelerator}"
 
@@ -161,7 +161,7 @@ def forwards(
             known = ", ".join(sorted(given)) or "none"
             raise DriverError(f'port_map names "{label}", which the group\'s network does not have (it has: {known})')
         if not 0 < inside < 65536:
-            raise DriverError(f'port_map leads "{label}" to {inside}, which is no port; use 1 to 65535')
+            raise DriverError(f'port_map leads "{label}" to {inside}, which is not a valid port; use 1 to 65535')
         address = "" if is_namespaced or ":" in port.host_ip else port.host_ip
         outside = port.to if is_namespaced and port.to > 0 else port.host_port
         rules += [f"hostfwd={kind}:{address}:{outside}-:{inside}" for kind in ("tcp", "udp")]

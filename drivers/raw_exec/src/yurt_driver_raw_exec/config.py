@@ -65,7 +65,7 @@ def parse_ranges(text: str, *, option: str) -> tuple[range, ...]:
         first, _, last = part.partition("-")
         last = last or first
         if not first.isdigit() or not last.isdigit() or int(first) > int(last):
-            raise Invalid(f'{option}: "{part}" is no id and no range of ids; write it as "0,10-20"')
+            raise Invalid(f'{option}: "{part}" is not a valid id or range of ids; write it as "0,10-20"')
         ranges.append(range(int(first), int(last) + 1))
     return tuple(ranges)
 

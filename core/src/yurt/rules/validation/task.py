@@ -241,7 +241,7 @@ def _signal_doubts(task: Task) -> Iterator[str]:
     named = (("kill_signal", task.kill_signal), *(("change_signal", each.change_signal) for each in task.templates))
     for field, name in named:
         if name and not is_open(name) and not is_signal(name):
-            yield f'{field} "{name[:64]}" is no signal; write a name such as "SIGTERM"'
+            yield f'{field} "{name[:64]}" is not a valid signal; write a name such as "SIGTERM"'
 
 
 def task_warnings(group: TaskGroup, task: Task) -> Iterator[str]:

@@ -51,7 +51,7 @@ def parse_duration(text: str, *, option: str) -> float:
     """A Go duration ("1m30s", "250ms") in seconds."""
     parts = DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise Invalid(f'{option} = "{text}" is no duration; write it as 250ms, 10s or 1m30s')
+        raise Invalid(f'{option} = "{text}" is not a valid duration; write it as 250ms, 10s or 1m30s')
     return sum(float(number) * UNITS_S[unit] for number, unit in parts)
 
 
@@ -82,7 +82,7 @@ def signal_name(text: str) -> str:
     """The canonical name of a signal that engines accept; raises DriverError for others."""
     name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
     if name not in SIGNALS:
-        raise DriverError(f'"{text}" is no signal; write for example SIGHUP or SIGTERM')
+        raise DriverError(f'"{text}" is not a valid signal; write for example SIGHUP or SIGTERM')
     return name
 
 
@@ -142,7 +142,7 @@ def soft_and_hard(name: str, text: str) -> tuple[int, int]:
     try:
         return int(soft), int(hard or soft)
     except ValueError:
-        raise DriverError(f'ulimit {name} = "{text}" is no limit; write it as "1024" or "1024:2048"') from None
+        raise DriverError(f'ulimit {name} = "{text}" is not a valid limit; write it as "1024" or "1024:2048"') from None
 
 
 def check_rights(*, privileged: bool, oom_score_adj: int, allow_privileged: bool, plugin: str) -> None:

@@ -79,9 +79,9 @@ class DanglingRemover:
                 continue
             dangling.append(container_id)
             if self.rules.dry_run:
-                log.info("container %.12s dangles (dry run: it stays)", container_id)
+                log.info("dangling container found (dry run, not removed): id=%.12s", container_id)
                 continue
-            log.info("container %.12s dangles and is removed", container_id)
+            log.info("dangling container removed: id=%.12s", container_id)
             with suppress(DriverError):
                 await self.remove(container_id)
         return dangling

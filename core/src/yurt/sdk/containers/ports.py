@@ -33,7 +33,7 @@ def published(
         port = port_named(label, known)
         inside = mapped.get(label) or (port.to if port.to > 0 else port.host_port)
         if not 0 < inside <= PORT_MAX:
-            raise DriverError(f'port_map: {inside} of port "{label}" is no port number (1 to {PORT_MAX})')
+            raise DriverError(f'port_map: {inside} of port "{label}" is not a valid port number (1 to {PORT_MAX})')
         found += [Published(inside, protocol, port.host_ip, port.host_port) for protocol in PROTOCOLS]
     return found
 

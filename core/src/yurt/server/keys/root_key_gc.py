@@ -73,7 +73,7 @@ class RootKeyCollector:
         try:
             await self._root_keys.remove(key_id, is_forced=False)
         except (Conflict, NotFound) as error:
-            log.info("root key %s stays: %s", key_id, error)
+            log.info("root key not removed: key=%s error=%s", key_id, error)
             return False
         log.info("root key removed, for nothing needs it any more: key=%s", key_id)
         return True

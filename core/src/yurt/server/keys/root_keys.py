@@ -99,7 +99,7 @@ class RootKeys:
             async with asyncio.timeout(GIVE_LIMIT_S):
                 await self._peers.peer(name).take_root_key(key)
         except (YurtError, TimeoutError) as error:
-            log.warning("server %s did not take a new root key: %s", name, str(error) or "no answer in time")
+            log.warning("root key not accepted: server=%s error=%s", name, str(error) or "no answer in time")
             return False
         return True
 
@@ -238,7 +238,7 @@ class RootKeys:
                     batch.append(sealed_again(self._keyring, variable, active.key_id))
                 except (Unavailable, Conflict) as error:
                     skipped += 1
-                    log.error("variable %s cannot be encrypted again: %s", variable.path, error)
+                    log.error("variable cannot be encrypted again: path=%s error=%s", variable.path, error)
             if batch:
                 await self._replica.propose(RekeyVariables(variables=tuple(batch)))
         if not skipped:

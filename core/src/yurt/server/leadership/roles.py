@@ -118,7 +118,7 @@ class Roles:
             self._turn += 1
             self._turned.set()
         if told.leader and told.leader != before.leader and not told.is_leader:
-            log.info("server %s leads: term=%d", told.leader, told.epoch)
+            log.info("another server leads: server=%s term=%d", told.leader, told.epoch)
         self._announce()
 
     def _announce(self) -> None:

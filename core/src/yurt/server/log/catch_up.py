@@ -70,7 +70,7 @@ async def _fetch_from(name: str, peers: Peers, command_log: CommandLog, *, after
         if state.index != index or index <= after:
             raise Invalid(f"the snapshot is of index {state.index}, not of {index}")
         await command_log.save_snapshot(index, _chunks(file))
-    log.info("snapshot of index %d fetched from server %s", index, name)
+    log.info("snapshot fetched: index=%d server=%s", index, name)
     return state
 
 

@@ -33,7 +33,7 @@ async def _query_size(command_log: CommandLog, peers: Peers, name: str) -> None:
         async with asyncio.timeout(ANSWER_S):
             size = (await peers.peer(name).status()).room
     except (YurtError, TimeoutError) as error:
-        log.debug("server %s does not say how large its log's file is: %s", name, error)
+        log.debug("database size unknown: server=%s error=%s", name, error)
     else:
         if size is not None:
             command_log.record_size(name, size)

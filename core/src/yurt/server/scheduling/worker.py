@@ -172,7 +172,9 @@ class Worker:
     async def _fail(self, delivery: Delivery, error: Exception) -> None:
         self._metrics.count("worker.failed")
         trace = None if isinstance(error, YurtError) else error
-        log.error("evaluation %s failed, it will be tried again: %s", delivery.evaluation.id, error, exc_info=trace)
+        log.error(
+            "evaluation failed, it will be tried again: eval=%s error=%s", delivery.evaluation.id, error, exc_info=trace
+        )
         await self._nack(delivery)
 
     async def _end(self, ended: Sequence[_Tried], unanswered: dict[str, Delivery]) -> None:
@@ -194,7 +196,7 @@ class Worker:
             async with self._env.timeout(NACK_LIMIT_S):
                 await self._work.nack(delivery)
         except (YurtError, TimeoutError) as error:
-            log.debug("evaluation %s cannot be given back: %s", delivery.evaluation.id, error)
+            log.debug("evaluation cannot be returned: eval=%s error=%s", delivery.evaluation.id, error)
 
     async def _try_again(self, delivery: Delivery, made: scheduler.Attempt, refused: PlanReply) -> None:
         evaluation = delivery.evaluation

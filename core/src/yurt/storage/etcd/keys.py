@@ -154,7 +154,7 @@ def decode_entry(first_index: int, value: bytes) -> FoundEntry:
     try:
         stored = _entry_in.decode(value)
     except msgspec.DecodeError as error:
-        raise broken(first_index, f"it is no entry ({error})") from error
+        raise broken(first_index, f"the entry is malformed ({error})") from error
     if stored.digest != digest_of(first_index, stored.commands, stored.before):
         raise broken(first_index, "its content does not fit its digest")
     try:
