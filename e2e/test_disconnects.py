@@ -102,7 +102,7 @@ class Bench:
 
     def allocs(self, job_id: str) -> dict[str, dict[str, Any]]:
         """The job's allocations by id."""
-        return {alloc["ID"]: alloc for alloc in self.server.resources.allocs(job_id)}
+        return {alloc["ID"]: alloc for alloc in self.server.allocs(job_id)}
 
     def node_is(self, *statuses: str) -> bool:
         """The node that goes away has one of these statuses."""
@@ -325,4 +325,4 @@ def drained(server: ServerAgent, node_id: str) -> dict[str, Any] | None:
 
 def where(server: ServerAgent, job_id: str) -> list[str]:
     """The nodes on which a job runs."""
-    return sorted(alloc["NodeName"] for alloc in server.resources.allocs(job_id) if alloc["ClientStatus"] == "running")
+    return sorted(alloc["NodeName"] for alloc in server.allocs(job_id) if alloc["ClientStatus"] == "running")
