@@ -17,6 +17,9 @@ class OnlyNamespace:
         self.namespace = namespace
         self.asked: list[Scope] = []
 
+    def preparation(self, actor: Actor) -> None:
+        return None
+
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         self.asked.append(scope)
         return scope.namespace == self.namespace

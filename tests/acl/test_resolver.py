@@ -232,3 +232,30 @@ def test_a_cache_keeps_what_was_used_last() -> None:
     assert cache.get(1) == "a"
     cache.put(3, "c")
     assert (cache.get(2), cache.get(1), len(cache)) == (None, "a", 2)
+
+
+def test_a_caller_with_too_much_text_in_its_policies_has_no_rights(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt.acl.resolver.CALLER_CHARACTERS_MAX", 50)
+    replica.apply(policy("a"), policy("b"), c.CreateACLToken(token=token(policies=("a",))))
+    assert may(replica, shown())
+    replica.apply(c.CreateACLToken(token=token(2, policies=("a", "b"))))
+    resolver = Resolver()
+    assert resolver.preparation(replica.state, shown(2)) is None
+    assert "characters, 50 are possible" in resolver.resolve(replica.state, shown(2), NOW).problem
+
+
+def test_long_policies_are_read_ahead_once_and_a_broken_one_gives_no_rights(
+    replica: Replica, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("yurt.acl.resolver.LONG_TEXT", 10)
+    replica.apply(policy("good"), policy("bad", "namespace {{{{{{{{{"))
+    for number, names in ((1, ("good",)), (2, ("good", "bad"))):
+        replica.apply(c.CreateACLToken(token=token(number, policies=names)))
+        resolver = Resolver()
+        work = resolver.preparation(replica.state, shown(number))
+        assert work is not None
+        work()()
+        assert resolver.preparation(replica.state, shown(number)) is None
+        assert may(replica, shown(number), resolver) is (number == 1)

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp.test_utils import TestClient, TestServer
 from yurt.access import Access, Actor, ShownToken, needs
-from yurt.http.app import BLOCKING_MAX
+from yurt.acl import parse_policy, resolver
+from yurt.acl.policy import Policy
+from yurt.http.agent_info import AgentInfo
+from yurt.http.app import BLOCKING_MAX, make_app
 from yurt.http.call import AUTHORITY, CONTEXT
-from yurt.server.config import AclConfig
+from yurt.runtime.env import RealEnv
+from yurt.server.config import AclConfig, ServerConfig
+from yurt.server.server import Server
 from yurt.server.views import View
 from yurt.server.views.acl import BindingRuleRows, RoleRows, TokenRows
+from yurt.storage.memory import MemoryLog
 from yurt.structs.acl import hash_of_secret
 from yurt.testing.http_api import Api, HttpAnswer, job_document, serving
 
@@ -464,3 +472,41 @@ async def test_a_token_that_is_revoked_during_a_blocking_query_gets_nothing(acl:
         assert (await acl.call("DELETE", f"/v1/acl/token/{made['AccessorID']}")).status == 200
         await acl.put("/v1/jobs", {"Job": job_document("web")})
     assert (waiting.result().status, waiting.result().text) == (403, "Permission denied")
+
+
+async def test_nothing_is_decided_while_the_state_is_not_there() -> None:
+    settings = ServerConfig(name="test", acl=AclConfig(enabled=True))
+    server = Server(settings, env=RealEnv(), log=MemoryLog())
+    async with TestClient(TestServer(make_app(server, None, AgentInfo(name="test")))) as client:
+        for path in ("/v1/jobs?stale", "/v1/agent/self"):
+            async with client.get(path, headers={"X-Nomad-Token": str(uuid.uuid4())}) as answer:
+                assert (answer.status, await answer.text()) == (
+                    500, "this server still reads its state; try again in a moment",
+                )  # fmt: skip
+
+
+async def test_an_agent_without_a_server_decides_nothing() -> None:
+    async with TestClient(TestServer(make_app(None, None, AgentInfo(name="test", acl_enabled=True)))) as client:
+        for path, status in (("/v1/agent/self", 403), ("/v1/client/stats", 500), ("/v1/jobs", 500)):
+            async with client.get(path) as answer:
+                assert answer.status == status, path
+    open_app = make_app(None, None, AgentInfo(name="test"))
+    async with TestClient(TestServer(open_app)) as client, client.get("/v1/agent/self") as answer:
+        assert answer.status == 200
+
+
+async def test_long_policies_are_read_in_a_thread_and_once(acl: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        rules = "".join(f'namespace "team-{team}" {{ policy = "read" }}\n' for team in range(300))
+        await acl.policy(f"long-{number}", f"# {number}\n{rules}")
+    made = await acl.token("long-0", "long-1", "long-2")
+    threads: list[bool] = []
+
+    def counted(*args: Any, **options: Any) -> Policy:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return parse_policy(*args, **options)
+
+    monkeypatch.setattr(resolver, "parse_policy", counted)
+    asked = [acl.get("/v1/jobs?namespace=team-1", token=made["SecretID"]) for _ in range(4)]
+    assert [answer.status for answer in await asyncio.gather(*asked)] == [200] * 4
+    assert threads == [False] * 3

@@ -24,6 +24,9 @@ class Recorder:
     def __init__(self) -> None:
         self.origins: list[Origin] = []
 
+    def preparation(self, actor: Actor) -> None:
+        return None
+
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         self.origins.append(actor.origin)
         return True

@@ -93,6 +93,9 @@ def test_a_row_elsewhere_is_not_told() -> None:
 class OneNodePool:
     """Everybody may read the nodes of one pool; what else a change needs is not asked."""
 
+    def preparation(self, actor: Actor) -> None:
+        return None
+
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         return scope.node_pool == "gpu"
 

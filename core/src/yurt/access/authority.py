@@ -8,10 +8,11 @@ through who may do the thing somewhere, and the view decides again about the row
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from yurt.access.actor import EVERYBODY, Actor
-from yurt.access.needs import ANONYMOUS, Need
+from yurt.access.needs import ANONYMOUS, Need, satisfied
 from yurt.sdk.errors import PermissionDenied
 from yurt.sdk.value import Value
 
@@ -38,8 +39,16 @@ class Decision(Value):
     reason: str
 
 
+Preparation = Callable[[], Callable[[], None]]
+"""Work for a thread; what it returns keeps the result, and is called by whoever asked for the work."""
+
+
 class Authority(Protocol):
     """Decides about requests."""
+
+    def preparation(self, actor: Actor) -> Preparation | None:
+        """What takes too long for the event loop and comes before a decision about the actor; None mostly."""
+        ...
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the actor may do what the need says to objects in the scope."""
@@ -57,6 +66,10 @@ class Authority(Protocol):
 class AllowAll:
     """Access control is off: everybody may do everything."""
 
+    def preparation(self, actor: Actor) -> Preparation | None:
+        """Nothing."""
+        return None
+
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Yes."""
         return True
@@ -70,8 +83,29 @@ class AllowAll:
         return True
 
 
+class AllowNobody:
+    """Nothing is known of tokens and policies here: only what needs no caller is allowed."""
+
+    def preparation(self, actor: Actor) -> Preparation | None:
+        """Nothing."""
+        return None
+
+    def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
+        """Whether anybody may do it."""
+        return satisfied(need, lambda _: False, has_row=True)
+
+    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
+        """As `allows`."""
+        return Decision(is_allowed=self.allows(actor, need, scope), reason="this agent knows no tokens")
+
+    def allows_everywhere(self, actor: Actor, need: Need) -> bool:
+        """As `allows`."""
+        return self.allows(actor, need, ANYWHERE)
+
+
 ALLOWED = Decision(is_allowed=True, reason="access control is off")
 ALLOW_ALL = AllowAll()
+ALLOW_NOBODY = AllowNobody()
 
 
 class Access:

@@ -23,6 +23,10 @@ class AclAuthority:
         """What the actor may do."""
         return self._resolver.resolve(self._state(), actor.caller, self._now())
 
+    def preparation(self, actor: Actor) -> Callable[[], Callable[[], None]] | None:
+        """Reading long policies, for a thread."""
+        return self._resolver.preparation(self._state(), actor.caller)
+
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the actor may do what the need says to objects in the scope."""
         return self.resolve(actor).rights.allows(need, scope)

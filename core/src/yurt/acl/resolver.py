@@ -9,8 +9,9 @@ texts that they were made of, and the rights of callers for as long as the table
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable
-from typing import Final, Generic, NamedTuple, TypeVar, assert_never
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, assert_never
 
 from yurt.access import Caller, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
 from yurt.acl.assignments import attached_policies, policies_of, token_of
@@ -18,6 +19,7 @@ from yurt.acl.compiled import CompiledPolicies
 from yurt.acl.parsing import parse_policy
 from yurt.acl.policy import Policy, PolicyError
 from yurt.acl.rights import Kind, Rights, Workload
+from yurt.sdk.errors import Invalid
 from yurt.sdk.value import UnixNano
 from yurt.state import Snapshot
 from yurt.structs.acl import ANONYMOUS, MANAGEMENT, ACLPolicy, ACLToken, is_expired
@@ -29,10 +31,27 @@ V = TypeVar("V")
 PARSED_MAX: Final = 16_384
 COMPILED_MAX: Final = 512
 CALLERS_MAX: Final = 4_096
+LONG_TEXT: Final = 16 * 1024
+"""Characters of policies that are read at once; more takes long, and comes as work for a thread (`preparation`)."""
+CALLER_CHARACTERS_MAX: Final = 8 * 1024 * 1024
+"""Characters of all policies of one caller: 64 of the longest. Who has more has no rights."""
 TOKEN_NOT_FOUND: Final = "ACL token not found"
 TOKEN_EXPIRED: Final = "ACL token expired"
 _OF_NODES: Final = 'node { policy = "read" }\nagent { policy = "read" }'
 """What the identity of a node may do as a token of the HTTP API."""
+
+
+Read: TypeAlias = Callable[[Iterable[ACLPolicy]], CompiledPolicies]
+Texts: TypeAlias = tuple[tuple[str, str], ...]
+"""Names and texts of the policies of a caller."""
+
+
+class _TakesLong(Exception):
+    """These policies have to be read, and are too long to be read at once."""
+
+    def __init__(self, texts: Texts) -> None:
+        super().__init__()
+        self.texts = texts
 
 
 class Resolved(NamedTuple):
@@ -82,7 +101,8 @@ class Resolver:
 
     def __init__(self) -> None:
         self._parsed: Bounded[tuple[str, str], Policy] = Bounded(PARSED_MAX)
-        self._compiled: Bounded[tuple[tuple[str, str], ...], CompiledPolicies] = Bounded(COMPILED_MAX)
+        self._compiled: Bounded[Texts, CompiledPolicies | str] = Bounded(COMPILED_MAX)
+        """By their texts, because after a restore an index may stand for another text; a str says what is wrong."""
         self._callers: Bounded[Caller, _Kept] = Bounded(CALLERS_MAX)
         self._of_nodes = CompiledPolicies((parse_policy("node", _OF_NODES),))
 
@@ -101,37 +121,57 @@ class Resolver:
             case _:
                 assert_never(caller)
 
+    def preparation(self, state: Snapshot, caller: Caller) -> Callable[[], Callable[[], None]] | None:
+        """What takes long and should be done in a thread before the caller is resolved; None where nothing does.
+
+        What the work returns is called on the resolver's own thread and keeps the result. Without it `resolve` reads
+        the policies itself.
+        """
+        if not isinstance(caller, NoToken | ShownToken | ShownWorkload) or self._kept(state, caller) is not None:
+            return None
+        try:
+            self._looked_up(state, caller, self._short_policies)
+        except _TakesLong as long:
+            known = {each: found for each in long.texts if (found := self._parsed.get(each)) is not None}
+            return partial(self._prepared, long.texts, known)
+        except Invalid:
+            return None
+        return None
+
     def _still_valid(self, resolved: Resolved, now: UnixNano) -> Resolved:
         """The answer, unless the token's time is over by now."""
         token = resolved.token
         return _nobody(TOKEN_EXPIRED) if token is not None and is_expired(token, now) else resolved
 
     def _by_tables(self, state: Snapshot, caller: NoToken | ShownToken | ShownWorkload) -> Resolved:
-        alloc = state.allocs.get(caller.alloc_id) if isinstance(caller, ShownWorkload) else None
-        tables = (state.acl_tokens, state.acl_roles, state.acl_policies, alloc)
-        kept = self._callers.get(caller)
-        if kept is not None and all(map(_is_same, kept.tables, tables)):
-            return kept.resolved
+        kept = self._kept(state, caller)
+        if kept is not None:
+            return kept
         try:
-            resolved = self._looked_up(state, caller)
-        except PolicyError as error:
+            resolved = self._looked_up(state, caller, self._policies)
+        except Invalid as error:
             resolved = _nobody(str(error))
-        self._callers.put(caller, _Kept(tables, resolved))
+        self._callers.put(caller, _Kept(_tables(state, caller), resolved))
         return resolved
 
-    def _looked_up(self, state: Snapshot, caller: NoToken | ShownToken | ShownWorkload) -> Resolved:
+    def _kept(self, state: Snapshot, caller: NoToken | ShownToken | ShownWorkload) -> Resolved | None:
+        kept = self._callers.get(caller)
+        is_current = kept is not None and all(map(_is_same, kept.tables, _tables(state, caller)))
+        return kept.resolved if kept is not None and is_current else None
+
+    def _looked_up(self, state: Snapshot, caller: NoToken | ShownToken | ShownWorkload, read: Read) -> Resolved:
         if isinstance(caller, NoToken):
-            return Resolved(Rights(Kind.ANONYMOUS, self._policies(_present(state, (ANONYMOUS,)))))
+            return Resolved(Rights(Kind.ANONYMOUS, read(_present(state, (ANONYMOUS,)))))
         if isinstance(caller, ShownWorkload):
-            return self._workload(state, caller)
+            return self._workload(state, caller, read)
         token = token_of(state, caller.secret_hash)
         if token is None:
             return _nobody(TOKEN_NOT_FOUND)
         if token.type == MANAGEMENT:
             return Resolved(Rights(Kind.MANAGEMENT), token)
-        return Resolved(Rights(Kind.KNOWN, self._policies(_present(state, policies_of(state, token)))), token)
+        return Resolved(Rights(Kind.KNOWN, read(_present(state, policies_of(state, token)))), token)
 
-    def _workload(self, state: Snapshot, caller: ShownWorkload) -> Resolved:
+    def _workload(self, state: Snapshot, caller: ShownWorkload, read: Read) -> Resolved:
         alloc = state.allocs.get(caller.alloc_id)
         if alloc is None or alloc.job is None or alloc.namespace != caller.namespace:
             return _nobody("allocation does not exist")
@@ -144,28 +184,70 @@ class Resolver:
             task=caller.task,
             alloc_id=caller.alloc_id,
         )
-        policies = self._policies(attached_policies(state, workload))
+        policies = read(attached_policies(state, workload))
         return Resolved(Rights(Kind.KNOWN, policies, workload=workload))
 
-    def _policies(self, policies: Iterable[ACLPolicy]) -> CompiledPolicies:
-        """The policies as one; by their texts, because after a restore an index may stand for another text."""
-        key = tuple(sorted((policy.name, policy.rules) for policy in policies))
-        known = self._compiled.get(key)
-        if known is not None:
-            return known
-        return self._compiled.put(key, CompiledPolicies([self._policy(*each) for each in key]))
+    def _short_policies(self, policies: Iterable[ACLPolicy]) -> CompiledPolicies:
+        """The policies as one; raises _TakesLong where that takes long."""
+        texts = _texts(policies)
+        if self._compiled.get(texts) is None and LONG_TEXT < _characters(texts) <= CALLER_CHARACTERS_MAX:
+            raise _TakesLong(texts)
+        return self._of_texts(texts)
 
-    def _policy(self, name: str, rules: str) -> Policy:
-        known = self._parsed.get((name, rules))
-        if known is not None:
-            return known
-        return self._parsed.put((name, rules), parse_policy(name, rules, filename=name, is_strict=False))
+    def _policies(self, policies: Iterable[ACLPolicy]) -> CompiledPolicies:
+        """The policies as one; raises Invalid where they cannot be read."""
+        return self._of_texts(_texts(policies))
+
+    def _of_texts(self, texts: Texts) -> CompiledPolicies:
+        found = self._compiled.get(texts)
+        if found is None:
+            if (characters := _characters(texts)) > CALLER_CHARACTERS_MAX:
+                found = f"the policies of the caller hold {characters} characters, {CALLER_CHARACTERS_MAX} are possible"
+                raise Invalid(found)
+            known = {each: policy for each in texts if (policy := self._parsed.get(each)) is not None}
+            self._prepared(texts, known)()
+            found = self._compiled.get(texts)
+        if not isinstance(found, CompiledPolicies):
+            raise Invalid(found or "the policies cannot be read")
+        return found
+
+    def _prepared(self, texts: Texts, known: Mapping[tuple[str, str], Policy]) -> Callable[[], None]:
+        """Read policies, in any thread; what is returned keeps the result."""
+        parsed: list[Policy] = []
+        try:
+            for name, rules in texts:
+                found = known.get((name, rules))
+                parsed.append(found or parse_policy(name, rules, filename=name, is_strict=False))
+            compiled: CompiledPolicies | str = CompiledPolicies(parsed)
+        except PolicyError as error:
+            compiled = str(error)
+
+        def keep() -> None:
+            for each, policy in zip(texts, parsed, strict=False):
+                self._parsed.put(each, policy)
+            self._compiled.put(texts, compiled)
+
+        return keep
 
 
 def _present(state: Snapshot, names: Iterable[str]) -> tuple[ACLPolicy, ...]:
     """The policies that exist: a deleted one gives nothing to tokens that still name it."""
     found = (state.acl_policies.get(name) for name in names)
     return tuple(policy for policy in found if policy is not None)
+
+
+def _texts(policies: Iterable[ACLPolicy]) -> Texts:
+    return tuple(sorted((policy.name, policy.rules) for policy in policies))
+
+
+def _characters(texts: Texts) -> int:
+    return sum(len(rules) for _, rules in texts)
+
+
+def _tables(state: Snapshot, caller: NoToken | ShownToken | ShownWorkload) -> tuple[object, ...]:
+    """What the rights of a caller follow from."""
+    alloc = state.allocs.get(caller.alloc_id) if isinstance(caller, ShownWorkload) else None
+    return (state.acl_tokens, state.acl_roles, state.acl_policies, alloc)
 
 
 def _nobody(problem: str) -> Resolved:

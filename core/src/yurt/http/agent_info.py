@@ -20,6 +20,8 @@ class AgentInfo(Value):
     serf_addr: str = "127.0.0.1:4648"
     dev: bool = False
     enable_debug: bool = False
+    acl_enabled: bool = False
+    """Access control is on. A server decides by its own settings; this is for an agent without one."""
     config: Mapping[str, Any] = no_entries()
     prometheus_metrics: bool = False
     ui_enabled: bool = True

@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
+from yurt.access import ANYWHERE, needs
 from yurt.api.page import Key, Pager, by_index
-from yurt.http.call import Call, changed_state, object_missing, read_answer
+from yurt.http.call import AUTHORITY, Call, changed_state, object_missing, prepare_rights, read_answer
 from yurt.http.lists import Write, page_answer
+from yurt.http.query import flag
 from yurt.server.views import Listing, Rows, View
 from yurt.state.watch import WatchKey
 
@@ -30,10 +32,20 @@ async def changed_view(call: Call, keys: Iterable[WatchKey], index_of: Callable[
     access = call.access
     state, index = await changed_state(call, keys, lambda state: index_of(View(state, access)))
     if call.options.index > 0:
+        await prepare_rights(call.context, call.request.app[AUTHORITY], call.actor)
         access.renew()
         access.require(call.scope)
         index = index_of(View(state, access))
     return View(state, access), index
+
+
+def need_complete(call: Call) -> None:
+    """Raises PermissionDenied where the caller asks for a complete list and may not see all of its rows.
+
+    For those who copy a list: what they do not find there they delete.
+    """
+    if flag(call.query, "complete"):
+        call.access.narrowed(needs.MANAGEMENT).require(ANYWHERE)
 
 
 async def list_rows(

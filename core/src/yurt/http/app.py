@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import hdrs, web
 
-from yurt.access.authority import ALLOW_ALL, Authority
+from yurt.access.authority import ALLOW_ALL, ALLOW_NOBODY, Authority
 from yurt.http.agent_info import AgentInfo
 from yurt.http.call import AUTHORITY, CONTEXT, Context
 from yurt.http.cluster import CLUSTER, LoneServer
@@ -84,12 +84,13 @@ def make_app(
         parsers=asyncio.Semaphore(PARSERS_MAX),
         waiters=asyncio.Semaphore(BLOCKING_MAX),
         restores=asyncio.Lock(),
+        policy_reads=asyncio.Lock(),
         servers=servers,
     )
     if server is not None:
         app[PLACES] = Places(server, others)
         app[CLUSTER] = LoneServer(agent)
-    app[AUTHORITY] = authority_of(server)
+    app[AUTHORITY] = authority_of(server, agent)
     app[POLICY] = policy_of(agent)
     app[STRANGERS] = Strangers(server.metrics if server is not None else None)
     add_all_routes(app)
@@ -97,9 +98,15 @@ def make_app(
     return app
 
 
-def authority_of(server: Server | None) -> Authority:
-    """Who decides about requests: tokens and policies where access control is on."""
-    if server is None or not server.config.acl.enabled:
+def authority_of(server: Server | None, agent: AgentInfo) -> Authority:
+    """Who decides about requests: tokens and policies where access control is on.
+
+    An agent without a server has neither. With access control on it allows nobody anything: what a server can answer
+    is passed on to one, which decides, and what is about this agent alone is refused.
+    """
+    if server is None:
+        return ALLOW_NOBODY if agent.acl_enabled else ALLOW_ALL
+    if not server.config.acl.enabled:
         return ALLOW_ALL
     from yurt.acl import AclAuthority
 

@@ -53,6 +53,8 @@ class Context:
     waiters: asyncio.Semaphore
     restores: asyncio.Lock
     """Held while a snapshot is restored."""
+    policy_reads: asyncio.Lock
+    """Held while long policies are read in a thread, so that one thread is enough for many requests of a caller."""
     servers: ApiPort | None = None
     """How an agent without a server reaches those that have one."""
 
@@ -200,6 +202,17 @@ class Call:
         """The state for a consistent read; raises as `need_state` does."""
         self.need_state()
         return self.server.state
+
+
+async def prepare_rights(context: Context, authority: Authority, actor: Actor) -> None:
+    """Let the authority read what it needs to decide about the actor, beside the event loop where that takes long."""
+    if authority.preparation(actor) is None:
+        return
+    async with context.policy_reads:
+        work = authority.preparation(actor)  # another request may have done it meanwhile
+        if work is not None:
+            keep = await asyncio.to_thread(work)
+            keep()
 
 
 def json_answer(call: Call, value: Any, *, index: int | None = None, status: int = 200) -> web.Response:

@@ -17,10 +17,10 @@ from typing import Final, NamedTuple, Protocol
 from aiohttp import web
 
 from yurt.access import ANYWHERE, Access, Scope
-from yurt.access.needs import OnVariable
-from yurt.http.call import AUTHORITY, CONTEXT, Call
+from yurt.access.needs import ANONYMOUS, OnVariable
+from yurt.http.call import AUTHORITY, CONTEXT, Call, prepare_rights
 from yurt.http.callers import actor_of
-from yurt.http.errors import Refused
+from yurt.http.errors import NoServer, Refused
 from yurt.http.query import read_options
 from yurt.http.routes import QUERY, AnsweredBy, Route
 
@@ -165,10 +165,17 @@ def has_cors(request: web.Request) -> bool:
 async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
     """Let the handler answer, once the authority allows what the route needs."""
     options = read_options(request.query, index_error=route.index_error)
-    access = Access(actor_of(request), route.needs, request.app[AUTHORITY])
+    context, authority, actor = request.app[CONTEXT], request.app[AUTHORITY], actor_of(request)
+    if context.server is not None and context.server.config.acl.enabled and route.needs != ANONYMOUS:
+        # Half of a log knows tokens that its other half revokes.
+        context.server.log.loader.need_state()
+    await prepare_rights(context, authority, actor)
+    access = Access(actor, route.needs, authority)
     scope = _scope(route, request, options.namespace)
+    if context.server is None and route.answered_by is not AnsweredBy.AGENT and not access.allows(scope):
+        raise NoServer("No known servers: this agent runs no server, and cannot decide who may ask")
     access.require(scope)
-    return await route.handler(Call(request, request.app[CONTEXT], options, access, scope))
+    return await route.handler(Call(request, context, options, access, scope))
 
 
 def _scope(route: Route, request: web.Request, namespace: str) -> Scope:

@@ -21,6 +21,9 @@ class Grants:
         """As `allows`."""
         return Decision(is_allowed=self.allows(actor, need, scope), reason="the only grant")
 
+    def preparation(self, actor: Actor) -> None:
+        """Nothing takes long."""
+
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the need is one of the capabilities, in the namespace."""
 
