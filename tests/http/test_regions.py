@@ -6,10 +6,12 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
+from yurt.access import AllowAll
 from yurt.http.api_port import ApiPart, ApiPort, ApiRequest
 from yurt.http.marks import FROM_REGION
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import NotFound
+from yurt.server.config import AclConfig
 from yurt.testing.http_api import Api, job_document, serving
 
 NO_PATH = (500, "No path to region")
@@ -89,7 +91,7 @@ async def test_what_all_regions_share_is_changed_where_it_is_decided(
 
 async def test_the_region_that_a_change_of_the_shared_names_does_not_matter(west: Api, far: Far) -> None:
     assert (await west.put("/v1/namespace?region=global", {"Name": "web"})).text == '"east"'
-    assert [each[1] for each in far.asked] == ["/v1/namespace?region=global"]
+    assert [each[1] for each in far.asked] == ["/v1/namespace?region=east"]
     async with serving(regions=Far(), authoritative_region="global") as authority:
         for headers in ({}, {FROM_REGION: "1"}):
             answer = await authority.call("PUT", "/v1/namespace?region=east", {"Name": "web"}, headers=headers)
@@ -118,3 +120,28 @@ async def test_a_request_from_another_region_goes_no_further(west: Api, far: Far
         answer = await west.call(method, path, headers=headers)
         assert (answer.status, answer.text) == NO_PATH
     assert far.asked == []
+
+
+async def test_a_change_that_only_the_authority_makes_names_its_region(far: Far) -> None:
+    settings = AclConfig(enabled=True)
+    async with serving(regions=far, authoritative_region="east", acl=settings, authority=AllowAll()) as api:
+        body = {"Type": "client", "Policies": ["x"], "Global": True}
+        for path in ("/v1/acl/token?region=global", "/v1/acl/token?a=%26b&region=global&c"):
+            assert (await api.put(path, body)).text == '"east"'
+        assert (await api.put("/v1/acl/token?region=global", {**body, "Global": False})).status == 200
+    assert [path for _, path, _ in far.asked] == ["/v1/acl/token?region=east", "/v1/acl/token?a=%26b&region=east&c"]
+
+
+@pytest.mark.parametrize("path", ["/v1/acl/policy/x", "/v1/acl/role", "/v1/acl/auth-method", "/v1/acl/bootstrap"])
+async def test_the_authority_makes_shared_changes_whatever_region_they_name(far: Far, path: str) -> None:
+    async with serving(regions=far, authoritative_region="global", acl=AclConfig(enabled=True)) as api:
+        answer = await api.call("PUT", f"{path}?region=east", {}, headers={FROM_REGION: "1"})
+    assert answer.status in (200, 403) and far.asked == []
+
+
+async def test_a_complete_list_is_refused_to_whoever_may_not_see_all_of_it() -> None:
+    async with serving(acl=AclConfig(enabled=True)) as api:
+        made = (await api.call("POST", "/v1/acl/bootstrap")).json
+        for path in ("/v1/namespaces?complete=true", "/v1/node/pools?complete=true"):
+            assert (await api.get(path)).status == 403
+            assert (await api.get(path, headers={"X-Nomad-Token": made["SecretID"]})).json

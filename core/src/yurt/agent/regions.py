@@ -94,9 +94,11 @@ class RegionLinks:
 class FarAuthority:
     """What the authoritative region decides, asked over its API."""
 
-    def __init__(self, links: RegionLinks, region: str) -> None:
+    def __init__(self, links: RegionLinks, region: str, *, token: str = "") -> None:
+        """`token` is the secret of a management token, where the authoritative region has access control."""
         self._links = links
         self._region = region
+        self._token = token
 
     async def namespaces(self, *, min_index: int, wait_s: float) -> Pulled[Namespace]:
         """All namespaces, once they changed after `min_index`."""
@@ -107,8 +109,9 @@ class FarAuthority:
         return await self._pull("/v1/node/pools", NodePool, min_index, wait_s)
 
     async def _pull(self, path: str, kind: type[T], min_index: int, wait_s: float) -> Pulled[T]:
-        query = f"index={min_index}&wait={wait_s:g}s&region={self._region}"
-        request = ApiRequest(method="GET", path=f"{path}?{query}", headers={FORWARDED: BY_REGION})
+        query = f"index={min_index}&wait={wait_s:g}s&region={self._region}&complete=true"
+        headers = {FORWARDED: BY_REGION} | ({"X-Nomad-Token": self._token} if self._token else {})
+        request = ApiRequest(method="GET", path=f"{path}?{query}", headers=headers)
         try:
             async with aclosing(self._links.api(self._region).ask(request, _no_body())) as parts:
                 head, body = await _whole(parts)

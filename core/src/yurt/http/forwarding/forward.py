@@ -10,6 +10,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
+from urllib.parse import quote
 
 import aiohttp
 from aiohttp import hdrs, web
@@ -132,14 +133,17 @@ class NodeApi:
                 yield part
 
 
-async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT) -> web.StreamResponse:
-    """Answer as another agent does; raises Unavailable when it cannot be reached or the request came too far."""
+async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT, region: str = "") -> web.StreamResponse:
+    """Answer as another agent does; raises Unavailable when it cannot be reached or the request came too far.
+
+    A `region` that is given replaces the one that the request names.
+    """
     if by != BY_REGION and request.headers.get(FORWARDED) in (by, BY_SERVER):
         raise NotLed(NO_SERVERS, reason=Reason.UNAVAILABLE) if by == BY_CLIENT else NotLed(NO_LEADER)
     headers = _passed(dict(request.headers)) | {FORWARDED: by} | ({FROM_REGION: "1"} if by == BY_REGION else {})
     asked = ApiRequest(
         method=request.method,
-        path=request.raw_path,
+        path=_for_region(request.raw_path, region) if region else request.raw_path,
         headers=headers,
         has_body=request.body_exists,
         origin=origin_of(request),
@@ -167,6 +171,14 @@ async def _begin(request: web.Request, first: ApiPart) -> web.StreamResponse:
     response = web.StreamResponse(status=first.status, headers=first.headers)
     await response.prepare(request)
     return response
+
+
+def _for_region(path: str, region: str) -> str:
+    """The path with a region that its query names replaced; else the far end would pass the request on to that one."""
+    plain, mark, query = path.partition("?")
+    parts = query.split("&")
+    named = [f"region={quote(region, safe='')}" if part.partition("=")[0] == "region" else part for part in parts]
+    return f"{plain}{mark}{'&'.join(named)}"
 
 
 def is_kept(request: web.Request) -> bool:

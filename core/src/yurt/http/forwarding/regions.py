@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
 LOCAL = ("/v1/agent/", "/v1/metrics", "/v1/regions", "/ui")
 """Beginnings of the paths that are about the agent itself, whatever region is named."""
-SHARED = ("/v1/namespace", "/v1/node/pool")
-"""Beginnings of the paths of what every region has alike."""
+SHARED = (
+    "/v1/namespace", "/v1/node/pool", "/v1/acl/policy", "/v1/acl/role", "/v1/acl/auth-method", "/v1/acl/binding-rule",
+    "/v1/acl/bootstrap",
+)  # fmt: skip
+"""Beginnings of the paths of what every region has alike. Tokens are not among them: most are of one region."""
 NO_PATH = "No path to region"
 
 
@@ -60,13 +63,13 @@ def wanted_region(request: web.Request, authority: str) -> str:
 
 
 async def answer_from(request: web.Request, region: str) -> web.StreamResponse:
-    """Answer as a region does; raises Refused with Nomad's words when there is no way to it."""
+    """Answer as a region does, whichever one is named; raises Refused with Nomad's words when there is no way to it."""
     from yurt.http.forwarding.forward import forward
 
     if REGIONS not in request.app or FROM_REGION in request.headers:
         raise OtherRegion(region)
     try:
-        return await forward(request, request.app[REGIONS].api(region), by=BY_REGION)
+        return await forward(request, request.app[REGIONS].api(region), by=BY_REGION, region=region)
     except NotFound:
         raise OtherRegion(region) from None
     except ConnectionLost as error:

@@ -7,7 +7,7 @@ from aiohttp import web
 from yurt.access import needs
 from yurt.api.encode import to_wire
 from yurt.http import routes
-from yurt.http.answers import list_rows, one_row
+from yurt.http.answers import list_rows, need_complete, one_row
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.forwarding.regions import need_authority
@@ -21,6 +21,7 @@ DESCRIPTION_MAX = 256
 
 async def list_namespaces(call: Call) -> web.Response:
     """GET /v1/namespaces."""
+    need_complete(call)
     prefix = call.options.prefix
     return await list_rows(
         call, (NamespaceRows,),

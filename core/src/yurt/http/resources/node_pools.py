@@ -13,7 +13,7 @@ from yurt.api.encode import to_wire
 from yurt.api.page import by_name
 from yurt.api.stubs import job_stub
 from yurt.http import routes
-from yurt.http.answers import list_rows, one_row
+from yurt.http.answers import list_rows, need_complete, one_row
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.forwarding.regions import need_authority
@@ -32,6 +32,7 @@ BUILT_IN = ("all", "default")
 
 async def list_pools(call: Call) -> web.Response:
     """GET /v1/node/pools."""
+    need_complete(call)
     prefix = call.options.prefix
     return await list_rows(
         call, (NodePoolRows,), lambda view: view.of(NodePoolRows).all().where(lambda row: row.name.startswith(prefix)),
