@@ -211,7 +211,7 @@ async def prepare_rights(context: Context, authority: Authority, actor: Actor) -
     async with context.policy_reads:
         work = authority.preparation(actor)  # another request may have done it meanwhile
         if work is not None:
-            keep = await asyncio.to_thread(work)
+            keep = await context.env.in_thread(work)
             keep()
 
 
