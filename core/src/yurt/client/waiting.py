@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Coroutine
-from typing import Any, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from yurt.runtime.env import Env
+from yurt.runtime.supervise import contained
+
+GIVE_UP_LIMIT_S: Final = 10.0
+"""How long the end of cancelled work is awaited: code of a package may swallow its cancellation."""
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -55,50 +62,54 @@ class LightEvent(asyncio.Event):
 
 async def value_unless(event: asyncio.Event, work: Coroutine[Any, Any, T]) -> T | None:
     """The result of `work`; None when the event comes first and cancels it."""
-    working = asyncio.ensure_future(work)  # noqa: TID251 - awaited or cancelled below
-    waiting = asyncio.ensure_future(event.wait())  # noqa: TID251 - cancelled below
-    try:
-        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        return working.result() if working.done() else None
-    finally:
-        waiting.cancel()
-        await _give_up(working)
+    working = await _race(work, event.wait())
+    return working.result() if working is not None else None
 
 
 async def finish_unless(event: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
     """Run `work`, unless the event comes first and cancels it; whether it has finished."""
-    working = asyncio.ensure_future(work)  # noqa: TID251 - awaited or cancelled below
-    waiting = asyncio.ensure_future(event.wait())  # noqa: TID251 - cancelled below
-    try:
-        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        waiting.cancel()
-        await _give_up(working)
-    return not working.cancelled() and working.result() is None
+    working = await _race(work, event.wait())
+    return working is not None and working.result() is None
 
 
 async def finish_within(env: Env, work: Coroutine[Any, Any, None], seconds: float) -> bool:
     """Do `work` to its end, at most `seconds`, then cancel it; whether it was done. Its failure is raised."""
-    working = asyncio.ensure_future(work)  # noqa: TID251 - awaited or cancelled below
-    sleeping = asyncio.ensure_future(env.sleep(seconds))  # noqa: TID251 - cancelled below
+    working = await _race(work, env.sleep(seconds))
+    return working is not None and working.result() is None
+
+
+async def _race(work: Coroutine[Any, Any, T], other: Coroutine[Any, Any, object]) -> asyncio.Task[T] | None:
+    """The task of `work`, which is done; None when the other comes first and cancels it."""
+    working = asyncio.ensure_future(contained(work))  # noqa: TID251 - awaited or cancelled below
+    working.add_done_callback(lambda _: work.close())  # cancelled before its first turn, it would never be awaited
+    waiting = asyncio.ensure_future(other)  # noqa: TID251 - cancelled below
+    is_first = False
     try:
-        await asyncio.wait({working, sleeping}, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait({working, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        is_first = working.done()
     finally:
-        sleeping.cancel()
-        await _give_up(working)
-    return not working.cancelled() and working.result() is None
+        waiting.cancel()
+        if not is_first:
+            await _give_up(working)
+    return working if is_first else None
 
 
-async def _give_up(work: asyncio.Future[Any]) -> None:
-    """Cancel unfinished work and wait for its end; a cancellation of the caller passes through.
+async def _give_up(work: asyncio.Task[Any]) -> None:
+    """Cancel unfinished work and wait for its end, within a bound; a cancellation of the caller passes through.
 
     To await the work itself would mix up both: its end by our cancellation and that of the waiting.
     """
-    if not work.done():
-        work.cancel()
-        await asyncio.wait({work})
-        if not work.cancelled():
-            work.exception()  # what it failed with on its way out is nobody's any more
+    work.add_done_callback(_forget)
+    work.cancel()
+    done, _ = await asyncio.wait({work}, timeout=GIVE_UP_LIMIT_S)
+    if not done:
+        log.error("cancelled work goes on, nobody waits for it any longer: limit_s=%g work=%r", GIVE_UP_LIMIT_S, work)
+
+
+def _forget(work: asyncio.Task[Any]) -> None:
+    """What given up work failed with on its way out is nobody's any more."""
+    if not work.cancelled():
+        work.exception()
 
 
 async def wait_or_sleep(env: Env, event: asyncio.Event, seconds: float) -> bool:

@@ -70,6 +70,13 @@ class _Owned(NamedTuple):
     running: Mapping[str, str]
 
     @property
+    def id(self) -> str:
+        """The service's id at its provider."""
+        owner = self.task or f"group-{self.alloc.task_group}"
+        name, port = self.filled(self.service.name), self.service.port_label
+        return f"{registration_prefix(self.alloc.id)}{owner}-{name}-{port}"
+
+    @property
     def address_of_driver(self) -> str:
         """The address that the driver reported for the service's task; empty without one."""
         return self.running.get(self.task or self.service.task_name, "")
@@ -108,16 +115,8 @@ def plan(
 
     A service at an address that is known only when its task runs is left out without a word until then.
     """
-    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
-    assert group is not None, alloc.id
-    owned = [_Owned(service, "", alloc, place, fill, running) for service in group.services]
-    owned += [
-        _Owned(service, task.name, alloc, place, fill, running) for task in group.tasks for service in task.services
-    ]
     planned, problems = [], []
-    for each in owned:
-        if provider_of(each.service) not in providers:
-            continue
+    for each in _owned(alloc, place, fill, running=running, providers=providers):
         try:
             planned.append(_planned(each))
         except _TooEarlyError:
@@ -125,6 +124,31 @@ def plan(
         except _NoAddressError as error:
             problems.append(f"Service {each.service.name!r} is not registered: {error}")
     return ServicePlan(tuple(planned), tuple(problems))
+
+
+def ids(
+    alloc: Allocation, place: Place, fill: Fill, *, providers: Collection[str] = (NOMAD,)
+) -> Mapping[str, tuple[str, ...]]:
+    """The ids of all services that the allocation may have registered, by provider."""
+    found: dict[str, tuple[str, ...]] = {}
+    for each in _owned(alloc, place, fill, running={}, providers=providers):
+        provider = provider_of(each.service)
+        found[provider] = (*found.get(provider, ()), each.id)
+    return found
+
+
+def _owned(
+    alloc: Allocation, place: Place, fill: Fill, *, running: Mapping[str, str], providers: Collection[str]
+) -> tuple[_Owned, ...]:
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    assert group is not None, alloc.id
+    services = [("", service) for service in group.services]
+    services += [(task.name, service) for task in group.tasks for service in task.services]
+    return tuple(
+        _Owned(service, task, alloc, place, fill, running)
+        for task, service in services
+        if provider_of(service) in providers
+    )
 
 
 def due(planned: ServicePlan, running: Collection[str]) -> tuple[Planned, ...]:
@@ -145,10 +169,9 @@ def _planned(owned: _Owned) -> Planned:
     is_canary = alloc.deployment_status is not None and alloc.deployment_status.canary
     tags = service.canary_tags if is_canary and service.canary_tags else service.tags
     meta = {**service.meta, **service.canary_meta} if is_canary else service.meta
-    name = owned.filled(service.name)
     registration = ServiceInstance(
-        id=f"{registration_prefix(alloc.id)}{owned.task or f'group-{alloc.task_group}'}-{name}-{service.port_label}",
-        name=name,
+        id=owned.id,
+        name=owned.filled(service.name),
         namespace=alloc.namespace,
         node_id=owned.place.node_id,
         datacenter=owned.place.datacenter,

@@ -46,10 +46,29 @@ def _handle(name: str, error: Exception, on_error: Callable[[Exception], None] |
         log.exception("%s failed, and so did the handling of its failure", name)
 
 
+class WorkCancelledError(Exception):
+    """Work ended by a cancellation that was not meant for the task which awaits it."""
+
+
+async def contained(work: Awaitable[T]) -> T:
+    """The result of the work; a cancellation from within it is raised as WorkCancelledError, an ordinary failure.
+
+    Code of a package may await a task of its own that is cancelled. Its CancelledError would end the task of the agent
+    that called it, silently and as if the agent had cancelled that. A task that was cancelled itself counts that.
+    """
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        raise WorkCancelledError("what it waited for was cancelled") from error
+
+
 async def outcome_of(work: Awaitable[T]) -> T | Exception:
     """What the work comes to, or what it failed with: for one of several whose failure is not that of the others."""
     try:
-        return await work
+        return await contained(work)
     except Exception as error:
         return error
 

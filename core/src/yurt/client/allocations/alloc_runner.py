@@ -20,6 +20,7 @@ from yurt.client.context import ClientContext
 from yurt.client.files import alloc_dir
 from yurt.client.files.link_owners import TaskUser, task_users
 from yurt.client.files.secrets_dir import unmount_secrets
+from yurt.client.hooks.alloc_hooks import AllocHooks
 from yurt.client.hooks.client_hooks import ClientHooks
 from yurt.client.tasks.task_recovery import rebuild, restore
 from yurt.client.tasks.task_runner import TaskRunner
@@ -128,10 +129,7 @@ class AllocRunner:
                 for runner in self.tasks.values():
                     group.create_task(rebuild(runner, self.context.env))
         self.hooked.is_predecessor_over = await _are_over(after, self.alloc.previous_allocation)
-        if self.hooked.has_begun:
-            await self._hooks.alloc.recover(self.hooked)
-        elif (failure := await self._hooks.alloc.prepare(self.hooked)) is not None:
-            self.stop(allocation.Stop(reason=failure, is_failure=True))
+        await _make_ready(self, self._hooks.alloc)
         await self._follow()
         folder = alloc_dir.alloc_path(self.context.config.alloc_dir, self.id)
         await asyncio.to_thread(unmount_secrets, str(folder))
@@ -275,17 +273,18 @@ class AllocRunner:
         self.hooked.hurry()
         self._stop.is_due.set()
         self.stop()
+        self._saver.changed.set()  # an earlier order may be waiting out its delay
 
     def stop(self, stop: allocation.Stop | None = None) -> None:
         """End the allocation, by the order of its tasks; hooks and the group's shutdown delay come first."""
         if self._stop.order is not None:
             return
         self.hooked.stopping.set()
-        is_dead = all(runner.machine.phase == machine.DEAD for runner in self.tasks.values())
-        is_hurried = self.alloc.desired_transition.no_shutdown_delay or self.is_over or is_dead
+        runs_nothing = self.is_over or self.hooked.is_dead or not self.hooked.has_begun
+        is_hurried = self.alloc.desired_transition.no_shutdown_delay or runs_nothing
         delay_s = 0.0 if is_hurried else self.task_group.shutdown_delay / NANOSECONDS
+        self._stop.give(stop or allocation.Stop())  # first: a hook that ends the allocation now adds no order
         first = self._hooks.alloc.stopping(self.hooked)
-        self._stop.give(stop or allocation.Stop())
         if first is None and delay_s <= 0:
             self._stop.is_due.set()
         else:
@@ -302,6 +301,17 @@ class AllocRunner:
     def check_statuses(self) -> tuple[AllocCheckStatus, ...]:
         """What the checks said last."""
         return self._checks if self.is_over else self._hooks.services.statuses(self.id)
+
+
+async def _make_ready(runner: AllocRunner, hooks: AllocHooks) -> None:
+    """Have hooks take up what has begun, or prepare what is to begin; what ends without a beginning needs neither."""
+    if runner.hooked.has_begun:
+        await hooks.recover(runner.hooked)
+    elif runner.is_live and not runner.hooked.is_dead:
+        runner.reported.set()  # it is pending, as the servers know: however long hooks take, the node may become ready
+        failure = await hooks.prepare(runner.hooked)
+        if failure is not None:
+            runner.stop(allocation.Stop(reason=failure, is_failure=True))
 
 
 async def _expire(runner: AllocRunner) -> None:

@@ -119,6 +119,11 @@ class ClientAlloc:
         """One of its tasks has been started, by this agent or an earlier one."""
         return any(task.machine.run or task.machine.state.started_at for task in self.tasks.values())
 
+    @property
+    def is_dead(self) -> bool:
+        """All of its tasks have ended for good."""
+        return all(task.machine.phase == machine.DEAD for task in self.tasks.values())
+
     # What changes it.
 
     def take_over(self, alloc: Allocation) -> None:

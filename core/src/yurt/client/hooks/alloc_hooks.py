@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from yurt.client.allocations.client_alloc import ClientAlloc
-from yurt.client.hooks.task_hooks import failure_text, overriding
+from yurt.client.hooks.task_hooks import called, failure_text, overriding
 from yurt.client.waiting import finish_unless, finish_within
 from yurt.lifecycle import events
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of, outcome_of_call
+from yurt.sdk.errors import Invalid, RecoverableError
 from yurt.sdk.hooks import ALLOC_HOOKS, AllocHookOf
-from yurt.sdk.value import UnixNano
+from yurt.sdk.value import NANOSECONDS, UnixNano
 from yurt.structs.alloc import TaskEvent
 
 LIMIT_S: Final = 10.0
-"""How long the end of an allocation is kept back for one step of a package's hook."""
+"""How long the recovery or the end of an allocation is kept back for one step of a package's hook."""
+UPDATE_PAUSE_S: Final = 0.5
+"""How soon a package's hook is asked again at the earliest, when nothing has changed: each time is a write to disk."""
 
 log = logging.getLogger(__name__)
 
@@ -39,24 +42,38 @@ class AllocHooks:
     async def prepare(self, alloc: ClientAlloc) -> TaskEvent | None:
         """Have every hook prepare the allocation; what stands in its way, if anything does."""
         for hook in self._preparing:
-            work = hook.prepare(alloc)
+            work = called(hook.prepare, alloc)
             error = await outcome_of(work if _is_own(hook) else finish_unless(alloc.stopping, work))
             if isinstance(error, Exception):
                 return events.setup_failure(failure_text(hook.name, error))
         return None
 
     async def recover(self, alloc: ClientAlloc) -> None:
-        """Have every hook take up an allocation that an earlier agent has begun."""
+        """Have every hook take up an allocation that an earlier agent has begun.
+
+        The node becomes ready only after that, so one of a package is given up after a while, or when the allocation
+        is to end.
+        """
         for hook in self._recovering:
-            error = await outcome_of(hook.recover(alloc))
-            if error is not None:
+            work = called(hook.recover, alloc)
+            error = await outcome_of(work if _is_own(hook) else self._within_limit(alloc, work))
+            if isinstance(error, Exception):
                 alloc.note(events.hook_failed(failure_text(hook.name, error)))
+
+    async def _within_limit(self, alloc: ClientAlloc, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work, unless the allocation is to end; raises RecoverableError when that takes too long."""
+
+        async def until_the_end() -> None:
+            await finish_unless(alloc.stopping, work)
+
+        if not await finish_within(self._env, until_the_end(), LIMIT_S):
+            raise RecoverableError(f"not done within {LIMIT_S:g} s")
 
     def update(self, alloc: ClientAlloc) -> UnixNano:
         """Have every hook look at the allocation; when to ask again, 0 for never."""
         wakes: list[UnixNano] = []
         for hook in self._updating:
-            outcome = outcome_of_call(partial(hook.update, alloc))
+            outcome = outcome_of_call(partial(hook.update, alloc) if _is_own(hook) else partial(self._ask, hook, alloc))
             if not isinstance(outcome, Exception):
                 alloc.failing.discard(hook.name)
                 wakes += [outcome] if outcome else []
@@ -64,6 +81,18 @@ class AllocHooks:
                 alloc.failing.add(hook.name)
                 alloc.note(events.hook_failed(failure_text(hook.name, outcome)))
         return min(wakes, default=UnixNano(0))
+
+    def _ask(self, hook: AllocHookOf[ClientAlloc], alloc: ClientAlloc) -> UnixNano | None:
+        """When a package's hook wants to be asked again, at the earliest after a pause; raises Invalid."""
+        answer: object = hook.update(alloc)
+        if isinstance(answer, Coroutine):
+            answer.close()
+        if answer is None:
+            return None
+        if not isinstance(answer, int) or isinstance(answer, bool):
+            raise Invalid(f"update gives a {type(answer).__name__}; it must give a time in nanoseconds or None")
+        earliest = self._env.now() + round(UPDATE_PAUSE_S * NANOSECONDS)
+        return UnixNano(max(answer, earliest)) if answer else None
 
     def stopping(self, alloc: ClientAlloc) -> Awaitable[None] | None:
         """What hooks want done before the tasks are killed; None for nothing."""
@@ -82,10 +111,12 @@ class AllocHooks:
     async def exited(self, alloc: ClientAlloc) -> None:
         """Tell every hook that all tasks have ended; the servers hear of it when this returns."""
         for hook in self._exiting:
-            work = hook.exited(alloc)
+            work = called(hook.exited, alloc)
             error = await outcome_of(work if _is_own(hook) else finish_within(self._env, work, LIMIT_S))
             if isinstance(error, Exception):
                 log.warning("%s: allocation=%s", failure_text(hook.name, error), alloc.id)
+            elif error is False:
+                log.warning('hook "%s" was not done within %g s: allocation=%s', hook.name, LIMIT_S, alloc.id)
 
     def finish(self, alloc: ClientAlloc) -> None:
         """Tell every hook that the allocation is over."""

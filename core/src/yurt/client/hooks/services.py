@@ -26,6 +26,12 @@ class ServicesHook(AllocHookOf[ClientAlloc]):
         self.providers = providers
         self._allocs: dict[str, AllocServices] = {}
 
+    async def recover(self, alloc: ClientAlloc) -> None:
+        """Deregister what an earlier agent registered and does not run any more, as after a restart of the host."""
+        if alloc.id not in self._allocs and has_services(alloc.group, self.providers):
+            known = self._allocs[alloc.id] = self._new(alloc)
+            known.doubt(alloc.alloc)
+
     def update(self, alloc: ClientAlloc) -> None:
         """Register what runs now, and check it."""
         known = self._allocs.get(alloc.id)

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
 from yurt.client.waiting import finish_unless, finish_within, value_unless
@@ -17,15 +17,20 @@ from yurt.lifecycle import events
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of, outcome_of_call
 from yurt.sdk.driver import ExitResult, TaskHandle
-from yurt.sdk.errors import RecoverableError, YurtError
+from yurt.sdk.errors import Invalid, RecoverableError, YurtError
 from yurt.sdk.hooks import TASK_HOOKS, Additions, TaskHookOf
+from yurt.structs.alloc import Allocation
 
 EXITED_LIMIT_S: Final = 10.0
 """How long the end of a run is kept back for the hooks that free what it held."""
+RECOVER_LIMIT_S: Final = 10.0
+"""How long the hook of a package may take to take up a run, before the next hook's turn."""
 
 log = logging.getLogger(__name__)
 
 H = TypeVar("H")
+T = TypeVar("T")
+P = ParamSpec("P")
 
 
 def overriding(hooks: Sequence[H], step: str, base: type) -> tuple[H, ...]:
@@ -41,6 +46,11 @@ def failure_text(name: str, error: Exception) -> str:
     return f'hook "{name}" failed unexpectedly: {type(error).__name__}: {error}'
 
 
+async def called(step: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Call a step and await it: a step that is no coroutine function fails here too, as all its failures do."""
+    return await step(*args, **kwargs)
+
+
 class TaskHooks:
     """All hooks of the tasks of a node."""
 
@@ -52,6 +62,7 @@ class TaskHooks:
         self._recovering = overriding(hooks, "recover", TaskHookOf)
         self._updating = overriding(hooks, "update", TaskHookOf)
         self._finishing = overriding(hooks, "finish", TaskHookOf)
+        self._in_finish: set[tuple[str, str]] = set()
 
     async def prepare(self, task: ClientTask) -> None:
         """Have every hook prepare the next run; raises SetupProblem.
@@ -62,7 +73,9 @@ class TaskHooks:
             is_added = hook.name not in TASK_HOOKS
             if is_added and task.killed.is_set():
                 continue
-            work = value_unless(task.killed, hook.prepare(task)) if is_added else hook.prepare(task)
+            work = (
+                value_unless(task.killed, additions_of(called(hook.prepare, task))) if is_added else hook.prepare(task)
+            )
             outcome = await outcome_of(work)
             if isinstance(outcome, SetupProblem):
                 raise outcome
@@ -81,7 +94,9 @@ class TaskHooks:
         """Tell every hook that the run has started, unless it ends before they are done."""
 
         async def tell() -> None:
-            await asyncio.gather(*(_noted(task, hook.name, hook.started(task, handle)) for hook in self._starting))
+            await asyncio.gather(
+                *(_noted(task, hook.name, called(hook.started, task, handle)) for hook in self._starting)
+            )
 
         await finish_unless(ended, tell())
 
@@ -92,31 +107,69 @@ class TaskHooks:
 
     async def _exit(self, task: ClientTask, result: ExitResult) -> None:
         for hook in self._exiting:
-            await _noted(task, hook.name, hook.exited(task, result))
+            await _noted(task, hook.name, called(hook.exited, task, result))
 
     async def recover(self, task: ClientTask) -> None:
-        """Have every hook take up a run that an earlier agent started."""
-        for hook in self._recovering:
-            outcome = await outcome_of(hook.recover(task))
+        """Have every hook take up a run that an earlier agent started.
+
+        Those of packages come first, each within a bound: Yurt's own wait for the servers, as long as it takes, and
+        templates need the variables that packages give.
+        """
+        for hook in sorted(self._recovering, key=lambda each: each.name in TASK_HOOKS):
+            work = self._recover_added(hook, task) if hook.name not in TASK_HOOKS else hook.recover(task)
+            outcome = await outcome_of(work)
             if isinstance(outcome, Additions):
                 task.give(outcome)
             elif outcome is not None:
                 task.note(events.hook_failed(failure_text(hook.name, outcome)))
 
-    def update(self, task: ClientTask) -> None:
-        """Tell every hook that the job was changed in place."""
+    async def _recover_added(self, hook: TaskHookOf[ClientTask], task: ClientTask) -> Additions | None:
+        given: list[Additions | None] = []
+
+        async def recover() -> None:
+            given.append(await additions_of(called(hook.recover, task)))
+
+        if not await finish_within(self._env, recover(), RECOVER_LIMIT_S):
+            raise RecoverableError(f"not done within {RECOVER_LIMIT_S:g} s")
+        return given[0]
+
+    def update(self, task: ClientTask, alloc: Allocation) -> None:
+        """Show the allocation as it is now, and tell every hook if its job was changed in place."""
+        known = task.spec
+        if known.alloc is alloc:
+            return
+        task.change(alloc)
+        if known.job is task.spec.job or known.job == task.spec.job:
+            return
         for hook in self._updating:
             error = outcome_of_call(partial(hook.update, task))
             if error is not None:
                 task.note(events.hook_failed(failure_text(hook.name, error)))
 
     def finish(self, task: ClientTask) -> None:
-        """Tell every hook that the task is killed, or has ended for good."""
+        """Tell every hook that the task is killed, or has ended for good; what they ask of it meanwhile is ignored."""
+        if self.is_finishing(task):
+            return
+        self._in_finish.add(task.key)
         task.stop_following()
         for hook in self._finishing:
             error = outcome_of_call(partial(hook.finish, task))
             if error is not None:
                 log.warning("%s: task=%s", failure_text(hook.name, error), "/".join(task.key))
+        task.stop_following()  # and what a hook has begun in spite of that
+        self._in_finish.discard(task.key)
+
+    def is_finishing(self, task: ClientTask) -> bool:
+        """Its hooks are being told of its end: an answer to that would have them told again, without an end."""
+        return task.key in self._in_finish
+
+
+async def additions_of(work: Awaitable[Additions | None]) -> Additions | None:
+    """What a hook of a package gives to a run; raises Invalid when it is something else."""
+    given = await work
+    if given is not None and not isinstance(given, Additions):
+        raise Invalid(f"gives a {type(given).__name__}; it must give Additions or None")
+    return given
 
 
 async def _noted(task: ClientTask, name: str, work: Awaitable[None]) -> None:

@@ -38,10 +38,11 @@ class VolumesHook(TaskHookOf[ClientTask]):
             )
         except Invalid as error:
             raise SetupProblem(events.failed_validation(str(error))) from None
-        await self._check((*mounts, *task.given.mounts))
+        await self._check(mounts, task.given.mounts)
         return Additions(mounts=mounts) if mounts else None
 
-    async def _check(self, mounts: tuple[Mount, ...]) -> None:
+    async def _check(self, of_volumes: tuple[Mount, ...], of_hooks: tuple[Mount, ...]) -> None:
+        mounts = (*of_volumes, *of_hooks)
         if not mounts:
             return
         paths = tuple(mount.host_path for mount in mounts)
@@ -51,5 +52,7 @@ class VolumesHook(TaskHookOf[ClientTask]):
             raise SetupProblem(events.setup_failure(str(error)), is_recoverable=True) from None
         absent = await asyncio.to_thread(absent_paths, mounts)
         if absent:
-            text = f"the folder {absent[0]} of a host volume is not on this node; make it, or mount what holds it"
+            path, given = absent[0], {mount.host_path for mount in of_hooks}
+            owner = "that a hook gives the task" if path in given else "of a host volume"
+            text = f"the folder {path} {owner} is not on this node; make it, or mount what holds it"
             raise SetupProblem(events.setup_failure(text), is_recoverable=True)

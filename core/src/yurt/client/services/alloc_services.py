@@ -57,6 +57,13 @@ class AllocServices:
         self._want(starts)
         return problems
 
+    def doubt(self, alloc: Allocation) -> None:
+        """An earlier agent ran the allocation: what it may have registered and does not run now is deregistered."""
+        place, fill = _place(self._context.node()), self._fill(alloc)
+        ids = services.ids(alloc, place, fill, providers=self._registrations.keys())
+        for name, registrations in self._registrations.items():
+            registrations.doubt(ids.get(name, ()))
+
     def _want(self, starts: Mapping[str, int]) -> None:
         due = services.due(self._plan, starts)
         for name, registrations in self._registrations.items():

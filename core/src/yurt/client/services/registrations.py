@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection, Coroutine
+from typing import Any, Final
 
-from yurt.client.waiting import wait_or_sleep
+from yurt.client.waiting import finish_within, wait_or_sleep
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of, supervised
-from yurt.sdk.errors import YurtError
+from yurt.sdk.errors import Unavailable, YurtError
 from yurt.sdk.services import ServiceInstance, ServiceProvider
 
 RETRY_S = 1.0
+CALL_LIMIT_S: Final = 10.0
+"""How long one answer of a provider is awaited before the call is cancelled and made again."""
 
 log = logging.getLogger(__name__)
 
@@ -36,23 +40,31 @@ class Registrations:
 
     def want(self, wanted: Wanted) -> None:
         """These are to be known, and no others."""
-        if wanted != self._wanted:
-            self._wanted = wanted
+        has_changed, self._wanted = wanted != self._wanted, wanted
+        if has_changed or (self._is_idle and not self._known.keys() <= wanted.keys()):
             self._wake()
+
+    def doubt(self, ids: Collection[str]) -> None:
+        """An earlier agent may have registered these: those that are not wanted next are deregistered."""
+        self._known = dict.fromkeys(ids) | self._known
 
     def resend(self) -> None:
         """The provider may have forgotten what it was told."""
-        self._known.clear()
+        self._known = dict.fromkeys(self._known)  # forgetting one would lose its deregistration if that is due
         self._wake()
 
     async def wait_settled(self, limit_s: float) -> None:
         """Wait until the provider knows exactly what is wanted, but not for long."""
         await wait_or_sleep(self._env, self._settled, limit_s)
 
+    @property
+    def _is_idle(self) -> bool:
+        return self._worker is None or self._worker.done()
+
     def _wake(self) -> None:
         self._settled.clear()
         self._changed.set()
-        if self._worker is None or self._worker.done():
+        if self._is_idle:
             self._worker = supervised(self._group, "registration of services", self._keep())
 
     async def _keep(self) -> None:
@@ -62,7 +74,8 @@ class Registrations:
             error = await outcome_of(self._bring_up_to_date())
             if error is not None:
                 trace = None if isinstance(error, YurtError) else error
-                log.warning("services are not up to date with the servers, trying again: %s", error, exc_info=trace)
+                name = self._provider.name
+                log.warning("registering services failed, trying again: provider=%s: %s", name, error, exc_info=trace)
                 await wait_or_sleep(self._env, self._changed, RETRY_S)
             elif not self._changed.is_set():
                 self._settled.set()
@@ -72,11 +85,16 @@ class Registrations:
         wanted = self._wanted
         gone = tuple(service_id for service_id in self._known if service_id not in wanted)
         if gone:
-            await self._provider.deregister(gone)
+            await self._answer(self._provider.deregister(gone))
             for service_id in gone:
                 self._known.pop(service_id, None)
         new = tuple(service for service in wanted.values() if self._known.get(service.id) != service)
         if new:
             self._known |= dict.fromkeys((service.id for service in new), None)
-            await self._provider.register(new)
+            await self._answer(self._provider.register(new))
             self._known |= {service.id: service for service in new if service.id in self._known}
+
+    async def _answer(self, call: Coroutine[Any, Any, None]) -> None:
+        """Await a call of the provider; raises Unavailable when it hangs, so that later changes are not kept back."""
+        if not await finish_within(self._env, call, CALL_LIMIT_S):
+            raise Unavailable(f"no answer within {CALL_LIMIT_S:g} s")

@@ -150,8 +150,11 @@ class ClientTask:
         self._given, self._env = Additions(), None
 
     def change(self, alloc: Allocation) -> None:
-        """The servers have changed the allocation in place."""
+        """The servers have changed the allocation in place; the network that the run has joined stays known."""
+        joined = self.spec.alloc.network_status
         self.spec = task_spec(alloc, self.name)
+        if alloc.network_status is None and joined is not None:
+            self.spec = replace(self.spec, alloc=replace(alloc, network_status=joined))
 
     def see_network(self, status: AllocNetworkStatus) -> None:
         """The allocation has joined its network."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from yurt.client.drivers.driver_table import passage, wait_end
 from yurt.client.waiting import wait_or_sleep
 from yurt.runtime.env import Env
+from yurt.runtime.supervise import outcome_of
 from yurt.sdk.driver import Driver, ExitResult, ProgressDriver, TaskHandle, TaskRequest
 from yurt.sdk.errors import NotFound, YurtError
 from yurt.sdk.value import Duration
@@ -16,6 +18,8 @@ from yurt.sdk.value import Duration
 KILL_RETRY_FIRST_S = 5.0
 KILL_RETRY_MAX_S = 120.0
 KILL_ATTEMPTS = 5
+
+log = logging.getLogger(__name__)
 
 
 class DriverCalls:
@@ -69,11 +73,15 @@ class DriverCalls:
                 await asyncio.gather(telling, return_exceptions=True)
 
     async def wait(self, task_id: str) -> ExitResult:
-        """Wait for the end of a run."""
-        try:
-            return await wait_end(self._drivers, self.name, task_id)
-        except YurtError as error:
-            return ExitResult(error=str(error))
+        """Wait for the end of a run; that of a run which the driver fails to watch is not known."""
+        outcome = await outcome_of(wait_end(self._drivers, self.name, task_id))
+        if isinstance(outcome, YurtError):
+            return ExitResult(error=str(outcome))
+        if isinstance(outcome, Exception):
+            log.error("watching a task failed: driver=%s task=%s", self.name, task_id, exc_info=outcome)
+            failure = f"failed unexpectedly: {type(outcome).__name__}: {outcome}"
+            return ExitResult(error=f"driver {self.name!r} watching the task {failure}")
+        return outcome
 
     async def stop(self, task_id: str, *, signal: str, timeout: Duration, ended: asyncio.Event) -> str:
         """Stop a run, again and again while the driver fails and it has not `ended` by itself; the failure, or ""."""

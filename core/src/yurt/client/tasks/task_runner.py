@@ -16,6 +16,7 @@ from yurt.client.context import ClientContext
 from yurt.client.task_env import replace_references
 from yurt.client.tasks.client_task import ClientTask, SetupProblem, TaskSpec, run_id, task_spec
 from yurt.client.tasks.driver_calls import DriverCalls
+from yurt.client.tasks.run_end import RunEnd
 from yurt.client.tasks.task_setup import TaskSetup
 from yurt.client.waiting import LightEvent, wait_or_sleep
 from yurt.lifecycle import events
@@ -74,7 +75,7 @@ class TaskRunner:
         self._hooks = setup.hooks
         self._owner = owner
         self._group = group
-        self._ended = LightEvent()
+        self._run = RunEnd()
         self._wake = LightEvent()
 
     @property
@@ -120,9 +121,8 @@ class TaskRunner:
         self.alloc = alloc
         policy = policy_of(task_spec(alloc, self.name), self._context.config.max_kill_timeout_s)
         self.machine = replace(self.machine, policy=policy)
-        if self.machine.phase == machine.RUNNING:
-            self.hooked.change(alloc)
-            self._hooks.update(self.hooked)
+        if self.machine.phase == machine.RUNNING:  # one that is made ready is shown as it was at its beginning
+            self._hooks.update(self.hooked, alloc)
 
     def take_up(self, record: TaskRecord) -> None:
         """Continue from what an earlier agent has written down."""
@@ -143,6 +143,8 @@ class TaskRunner:
     def post(self, event: machine.AnyTaskEvent) -> None:
         """Tell the machine what happened and begin what it wants done."""
         env, hooked = self._context.env, self.hooked
+        if self._hooks.is_finishing(hooked):
+            return
         step = machine.advance(self.machine, event, now=env.now(), chance=env.random())
         has_changed = step.machine is not self.machine
         self.machine = step.machine
@@ -168,10 +170,10 @@ class TaskRunner:
             case machine.StartTask():
                 self.spawn("start", self._start(), broke)
             case machine.WatchTask(run=run):
-                self._ended.clear()
-                self.spawn("watch", self._watch(run), broke)
+                self._run = RunEnd()
+                self.spawn("watch", self._watch(run, self._run), broke)
             case machine.StopTask(run=run):
-                self.spawn("stop", self._stop(run), broke)
+                self.spawn("stop", self._stop(run, self._run), broke)
             case machine.DestroyTask(run=run):
                 cleaning = self.spawn("destroy", self._destroy(run))
                 self.cleaning.add(cleaning)
@@ -209,8 +211,10 @@ class TaskRunner:
             self.post(machine.StartFailed(reason=str(error), is_recoverable=is_recoverable))
             return
         self.post(machine.Started())
+        if self.machine.phase == machine.RUNNING:
+            self._hooks.update(self.hooked, self.alloc)
         if self._hooks.has_started:
-            self.spawn("hooks of the start", self._hooks.started(self.hooked, self.handle, ended=self._ended))
+            self.spawn("hooks of the start", self._hooks.started(self.hooked, self.handle, ended=self._run.ended))
 
     async def _keep_started(self, handle: TaskHandle) -> None:
         """Remember a run that started while the agent ended."""
@@ -218,18 +222,22 @@ class TaskRunner:
         self.handle, self.machine = handle, started.machine
         await self._owner.save()
 
-    async def _watch(self, run: int) -> None:
+    async def _watch(self, run: int, end: RunEnd) -> None:
         result = await self.calls.wait(self.task_id(run))
-        self._ended.set()
-        await self._hooks.exited(self.hooked, result)
+        await end.tell(lambda: self._hooks.exited(self.hooked, result))
         self.post(machine.Exited(run=run, result=result))
 
-    async def _stop(self, run: int) -> None:
-        """Wait the shutdown delay, unless the task ends by itself, then stop it."""
+    async def _stop(self, run: int, end: RunEnd) -> None:
+        """Wait the shutdown delay, unless the task ends by itself, then stop it.
+
+        A run that cannot be stopped is given up: hooks are told now, because the next run may be prepared then.
+        """
         task, timeout = self.task, self.machine.policy.kill_timeout
         if not self.alloc.desired_transition.no_shutdown_delay and task.shutdown_delay > 0:
-            await wait_or_sleep(self._context.env, self._ended, task.shutdown_delay / NANOSECONDS)
-        failure = await self.calls.stop(self.task_id(run), signal=task.kill_signal, timeout=timeout, ended=self._ended)
+            await wait_or_sleep(self._context.env, end.ended, task.shutdown_delay / NANOSECONDS)
+        failure = await self.calls.stop(self.task_id(run), signal=task.kill_signal, timeout=timeout, ended=end.ended)
+        if failure:
+            await end.tell(lambda: self._hooks.exited(self.hooked, ExitResult(error=failure)))
         self.post(machine.Stopped(run=run, error=failure))
 
     async def _destroy(self, run: int) -> None:

@@ -1,0 +1,27 @@
+"""The end of one run of a task, which hooks are told once: by the watch of the run, or by a stop that gave it up.
+
+Each run has its own. A run that could not be stopped may end much later, beside the next one, and that end must not
+be taken for the end of the next run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from yurt.client.waiting import LightEvent
+
+
+class RunEnd:
+    """Whether a run has ended for its hooks, and whether they know."""
+
+    def __init__(self) -> None:
+        self.ended = LightEvent()
+        self._telling = asyncio.Lock()
+
+    async def tell(self, hooks: Callable[[], Awaitable[None]]) -> None:
+        """Tell the hooks, unless that was done; returns when they are done."""
+        async with self._telling:
+            if not self.ended.is_set():
+                self.ended.set()
+                await hooks()
