@@ -304,7 +304,7 @@ def hooks(
     name: str = "mesh",
     *,
     provider: str = "directory",
-    after: tuple[str, ...] = (),
+    after: tuple[str, ...] | str = (),
     before: tuple[str, ...] = (),
     made: str = "Mesh()",
 ) -> str:
@@ -334,6 +334,10 @@ def test_hooks_and_service_providers_are_loaded(plugins: Path) -> None:
         (hooks("two", provider="other", made="Mesh"), "is no task hook"),
         (hooks("two", provider="x", after=("templates",), before=("devices",)), "they stand in the opposite order"),
         (hooks("two", provider="x").replace("deregister", "forget"), "lacks deregister"),
+        (hooks("two", provider="x", made="Mesh(), Mesh()"), 'the task hook name "two" is taken'),
+        (hooks("two", provider="x").replace("[Quota()]", "[Quota(), Quota()]"), '"two-quota" is taken'),
+        (hooks("two", provider="x").replace("[Directory()]", "[Directory(), Directory()]"), '"x" is taken'),
+        (hooks("two", provider="x", after="templates"), 'after of the hook "two" must be a tuple of names'),
     ],
 )
 def test_hooks_that_cannot_be_used_are_refused_alone(plugins: Path, source: str, reason: str) -> None:

@@ -27,7 +27,7 @@ from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.errors import Invalid
 from yurt.sdk.fingerprints import RESERVED, NodeFingerprint
-from yurt.sdk.hooks import ALLOC_HOOKS, TASK_HOOKS, AllocHook, AllocHookOf, TaskHook, TaskHookOf, order
+from yurt.sdk.hooks import ALLOC_HOOKS, TASK_HOOKS, AllocHook, AllocHookOf, Step, TaskHook, TaskHookOf, order
 from yurt.sdk.services import NODE_ATTRIBUTE, NOMAD, ServiceProvider
 from yurt.sdk.templates import TemplateProvider, by_function, problem_of
 from yurt.sdk.value import Value, no_entries, replace
@@ -327,14 +327,19 @@ class PluginManager:
 
     def _check_hooks(self, made: MadePlugin) -> None:
         """Refuse what is no hook, names that have an owner, and hooks whose place in the order does not exist."""
+        task_names, alloc_names = {*TASK_HOOKS, *self._task_hooks}, {*ALLOC_HOOKS, *self._alloc_hooks}
         for hook in made.task_hooks:
             if not isinstance(hook, TaskHookOf):
                 raise TypeError(f"{hook!r} is no task hook: make an object of a class derived from TaskHook")
-            _check_name(hook.name, "task hook", (*TASK_HOOKS, *self._task_hooks))
+            _check_name(hook.name, "task hook", task_names)
+            _check_places(hook)
+            task_names.add(hook.name)
         for alloc_hook in made.alloc_hooks:
             if not isinstance(alloc_hook, AllocHookOf):
                 raise TypeError(f"{alloc_hook!r} is no allocation hook: make one of a class derived from AllocHook")
-            _check_name(alloc_hook.name, "allocation hook", (*ALLOC_HOOKS, *self._alloc_hooks))
+            _check_name(alloc_hook.name, "allocation hook", alloc_names)
+            _check_places(alloc_hook)
+            alloc_names.add(alloc_hook.name)
         try:
             order(TASK_HOOKS, (*self._task_hooks.values(), *made.task_hooks))
             order(ALLOC_HOOKS, (*self._alloc_hooks.values(), *made.alloc_hooks))
@@ -343,17 +348,21 @@ class PluginManager:
 
     def _check_service_providers(self, providers: Sequence[ServiceProvider]) -> None:
         """Refuse what is no service provider, and a name that has an owner."""
+        names = {NOMAD, *self._service_providers}
         for provider in providers:
             if not isinstance(provider, ServiceProvider):
                 raise TypeError(lacking_text(provider, ServiceProvider, "service provider"))
-            _check_name(provider.name, "service provider", (NOMAD, *self._service_providers))
+            _check_name(provider.name, "service provider", names)
+            names.add(provider.name)
 
     def _check_fingerprints(self, fingerprints: Sequence[NodeFingerprint]) -> None:
         """Refuse what is no fingerprint, and a name that has an owner or whose attributes are Yurt's own."""
+        names = {*RESERVED, *self._fingerprints}
         for fingerprint in fingerprints:
             if not isinstance(fingerprint, NodeFingerprint):
                 raise TypeError(lacking_text(fingerprint, NodeFingerprint, "fingerprint"))
-            _check_name(fingerprint.name, "fingerprint", (*RESERVED, *self._fingerprints))
+            _check_name(fingerprint.name, "fingerprint", names)
+            names.add(fingerprint.name)
 
     async def close(self) -> None:
         """Close every part of every plugin, each apart."""
@@ -417,6 +426,14 @@ def describe(error: BaseException) -> str:
         return f"cannot be imported: {error}; install what it needs"
     text = " ".join(str(error).split()) or type(error).__name__
     return text if isinstance(error, ValueError | TypeError) else f"{type(error).__name__}: {text}"
+
+
+def _check_places(hook: Step) -> None:
+    """Refuse an order that is not given as names: a string would be read letter by letter."""
+    given: tuple[tuple[str, object], ...] = (("after", hook.after), ("before", hook.before))
+    for field, names in given:
+        if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+            raise TypeError(f'{field} of the hook "{hook.name}" must be a tuple of names, for example ("templates",)')
 
 
 def _check_name(name: str, kind: str, taken: Collection[str]) -> None:

@@ -22,6 +22,14 @@ What a call may raise, and what follows:
   hooks behind it are not called. The event `Setup Failure` names the hook and the reason.
 - `started`, `exited`, `recover`, `update`: the error becomes the event `Task hook failed` of the task, which goes on.
 - `prepare` of an allocation: the allocation fails, before any of its tasks has begun.
+- `recover`, `update`, `stopping` of an allocation: the error becomes the event `Task hook failed` of its tasks.
+- `exited` of an allocation, and `finish` of both: the error is logged; the end goes on. What `finish` of a task asks of
+  the task (`note`, `restart`, `fail_task`) is ignored.
+
+A call that returns the wrong type, or awaits work that somebody cancels, has failed like one that raises. A call that
+takes longer than its limit is cancelled, and counts as failed: `recover`, `stopping` and `exited` have 10 s each
+(`exited` of a task: 10 s for all hooks). `prepare` may take as long as it needs; a kill or stop cancels it. Work that
+does not end within 10 s of its cancellation goes on alone; nobody waits for it.
 
 A call may be cancelled: `prepare` when the task is killed or the allocation is to end, `started` when the run ends, any
 when the agent ends.
@@ -147,7 +155,11 @@ class HookedTask(Protocol):
         ...
 
     def follow(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` alongside the task, across its runs, until it is killed or has ended for good."""
+        """Run `work` alongside the task, across its runs, until it is killed or has ended for good.
+
+        `prepare` is called for each run: a hook that follows from there does so only where `run` is 0, or ends the
+        earlier work itself.
+        """
         ...
 
 
@@ -217,11 +229,18 @@ class TaskHookOf(Generic[T_contra]):
         """The run has ended: free its resources. The end is reported once all hooks have returned, or after 10 s."""
 
     async def recover(self, task: T_contra) -> Additions | None:
-        """Recover a run of an earlier agent; returns what `prepare` returned, as far as it is known."""
+        """Recover a run of an earlier agent; returns what `prepare` returned, as far as it is known.
+
+        Called before Yurt's own hooks recover the run, because these may wait for the servers: `env` may lack what they
+        add, such as tokens.
+        """
         return None
 
     def update(self, task: T_contra) -> None:
-        """The job was updated in place, and `task` shows it; called only while the task runs."""
+        """The job was updated in place, and `task` shows it; called only while the task runs.
+
+        An update during the preparation or start of a run is reported when the run has started.
+        """
 
     def finish(self, task: T_contra) -> None:
         """Forget the task; called at least once, for a killed task already before its last run ends."""
@@ -245,7 +264,10 @@ class AllocHookOf(Generic[T_contra]):
         """Called instead of `prepare` for an allocation whose tasks an earlier agent has started."""
 
     def update(self, alloc: T_contra) -> UnixNano | None:
-        """A task's state changed, or the job was updated in place. Returns the time of the next call."""
+        """A task's state changed, or the job was updated in place. Returns the time of the next call, or None.
+
+        The time is in nanoseconds since 1970. Without a change, the next call comes after 0.5 s at the earliest.
+        """
         return None
 
     def stopping(self, alloc: T_contra) -> Awaitable[None] | None:
@@ -256,7 +278,7 @@ class AllocHookOf(Generic[T_contra]):
         return None
 
     async def exited(self, alloc: T_contra) -> None:
-        """Every task has ended; the servers are informed when all hooks have returned."""
+        """Every task has ended; the servers are informed when all hooks have returned, each within 10 s."""
 
     def finish(self, alloc: T_contra) -> None:
         """Forget the allocation: it is over."""
