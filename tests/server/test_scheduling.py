@@ -152,7 +152,7 @@ async def test_a_big_plan_is_stored_in_parts(bench: Any, with_count: Any) -> Non
         await bench.add_node()
     await bench.server.resources.jobs.register(with_count(factories.job("big"), 390))
     await eventually(lambda: len(bench.live("big")) == 390)
-    types = [event.type for event in bench.server.log.events._events]
+    types = [event.type for event in bench.server.log.events._newest]
     assert types.count(ApplyPlan.event_type) >= 2
 
 

@@ -136,7 +136,7 @@ def _words(name: str) -> str:
 COMMANDS = (
     CliCommand(
         "plugin list",
-        "List Yurt's plugins: drivers, device plugins, hooks, providers, fingerprints",
+        "List Yurt's plugins: drivers, devices, hooks, providers, fingerprints",
         list_plugins,
         JSON_FLAGS,
     ),
