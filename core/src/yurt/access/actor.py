@@ -62,7 +62,7 @@ class ShownNode(Value, tag=True):
 
 
 class InvalidToken(Value, tag=True):
-    """The caller showed what is no token; why stands in `problem`."""
+    """The caller showed an invalid token; `problem` says why it is invalid."""
 
     problem: str
 

@@ -40,7 +40,7 @@ class Decision(Value):
 
 
 Preparation = Callable[[], Callable[[], None]]
-"""Work for a thread; what it returns keeps the result, and is called by whoever asked for the work."""
+"""A function to run in a thread; it returns a second one, which stores the result on the event loop."""
 
 
 class Authority(Protocol):
@@ -139,7 +139,7 @@ class Access:
         return Access(self.actor, need, self._authority)
 
     def renew(self) -> None:
-        """Decide anew from here on: after a wait of the request, for what the caller may do can have changed."""
+        """Forget earlier decisions: while the request waited, the rights of the caller may have changed."""
         self.sees_all = self._authority.allows_everywhere(self.actor, self.need)
         """Whether no row has to be looked at."""
         self._kept: dict[Scope, bool] = {}

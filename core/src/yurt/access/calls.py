@@ -55,7 +55,7 @@ ANY_NODE: Final = (CallerKind.NEW_NODE, CallerKind.NODE)
 
 def allowed(*callers: CallerKind, nodes: Names = _none, allocs: Names = _none) -> Callable[[F], F]:
     """Declare what a method of a port needs."""
-    assert callers, "a call that nobody may make is no call"
+    assert callers, "a call needs at least one allowed caller"
     assert nodes is not _none or not set(callers) <= set(ANY_NODE), "a call of nodes names the node that it is about"
     need = CallNeed(frozenset(callers), nodes, allocs)
 

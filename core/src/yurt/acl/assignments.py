@@ -12,7 +12,7 @@ from yurt.structs.acl import ACLPolicy, ACLToken
 def token_of(state: Snapshot, secret_hash: str) -> ACLToken | None:
     """The token with this hash of its secret."""
     for token in state.acl_tokens.where("secret", secret_hash):
-        # The index compares as dictionaries do; what is decided by is compared in constant time.
+        # The index finds the row as a dictionary does; the decision compares in constant time.
         if hmac.compare_digest(token.secret_hash.encode(), secret_hash.encode()):
             return token
     return None

@@ -39,7 +39,7 @@ class CompiledPolicies:
     __slots__ = ("areas", "host_volumes", "is_empty", "namespaces", "node_pools", "operator", "variables")
 
     def __init__(self, policies: Iterable[Policy]) -> None:
-        # The order decides which of several policies is named as the reason, never what is decided.
+        # The order only chooses which of several policies is named as the reason.
         policies = sorted(policies, key=lambda policy: policy.name)
         self.namespaces = _labels((each.label, each.granted, each.rule) for all in policies for each in all.namespaces)
         self.node_pools = _labels((each.label, each.granted, each.rule) for all in policies for each in all.node_pools)
