@@ -20,8 +20,8 @@ from yurt.http.callers import UUID, token_text
 from yurt.http.errors import Refused
 from yurt.http.forwarding.regions import need_authority
 from yurt.http.lists import check_prefix, check_uuid
-from yurt.http.resources.acl_policies import OWN
-from yurt.http.resources.acl_wire import (
+from yurt.http.resources.acl.policies import OWN
+from yurt.http.resources.acl.wire import (
     ANONYMOUS_TOKEN,
     duration_of,
     refused,

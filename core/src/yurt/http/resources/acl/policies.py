@@ -11,7 +11,7 @@ from yurt.http.answers import changed_view, list_rows, one_row
 from yurt.http.call import Call, empty_answer, json_answer, object_missing, read_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.forwarding.regions import need_authority
-from yurt.http.resources.acl_wire import refused
+from yurt.http.resources.acl.wire import refused
 from yurt.sdk.value import replace
 from yurt.server.views.acl import PolicyRows, RoleRows
 from yurt.structs.acl import ACLPolicy, ACLRole

@@ -14,7 +14,7 @@ from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.forwarding.regions import need_authority
-from yurt.http.resources.acl_wire import duration_of, method_wire, refused
+from yurt.http.resources.acl.wire import duration_of, method_wire, refused
 from yurt.sdk.value import Value, replace
 from yurt.server.views.acl import AuthMethodRows, BindingRuleRows
 from yurt.structs.acl import ACLAuthMethod, ACLAuthMethodConfig, ACLBindingRule

@@ -1,0 +1,1 @@
+"""Routes of access control: tokens, policies, roles, auth methods, binding rules."""
