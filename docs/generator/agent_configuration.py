@@ -139,6 +139,7 @@ def trials(found: Found) -> tuple[Any, ...]:
         "log_level": ("WARN",), "bind_addr": ("127.0.0.2",), "scheduler_algorithm": ("spread",),
         "bridge_network_subnet": ("10.9.0.0/16",), "bridge_network_subnet_ipv6": ("fd00:9::/64",),
         "preferred_address_family": ("ipv6",), "max_dynamic_port": (31_777,),
+        "replication_token": ("77777777-7777-7777-7777-777777777777",),
         "job_default_priority": (77,), "job_max_source_size": ("77KB",),
     }  # fmt: skip
     by_type: dict[str, tuple[Any, ...]] = {

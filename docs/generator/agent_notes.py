@@ -151,8 +151,8 @@ server.deployment_gc_threshold  How long an ended deployment is remembered.
 server.root_key_gc_interval  How often the server looks for root keys that nothing needs any more.
 server.root_key_gc_threshold  How long a root key must have been inactive; no less than the identity of a node lasts.
 server.root_key_rotation_threshold  How old the active root key may become before another one takes its place.
-server.authoritative_region  The region that decides about the namespaces and node pools of all regions; this one
-                          when it is not set.
+server.authoritative_region  The region that decides about the namespaces, node pools, policies, roles and global
+                          tokens of all regions; this one when it is not set.
 server.client_introduction.enforcement  What happens to a new node without a valid token: `none`, `warn` or `strict`.
 server.client_introduction.default_identity_ttl  How long a token counts that was asked for without a time.
 server.client_introduction.max_identity_ttl  The longest time that may be asked for.
@@ -202,6 +202,16 @@ tls.rpc_upgrade_mode      While TLS is turned on: agents that do not speak TLS y
 tls.tls_min_version       `tls12` or `tls13`, for HTTPS.
 plugin.name.config        The plugin's own options, see [drivers](drivers.md). `name` is the plugin's name or that
                   of its driver; another one is told at the start.
+acl.enabled               Access control: requests need a token. Make the first one with `yurt acl bootstrap`. All
+                          agents of a cluster have the same value.
+acl.token_ttl             How long an agent without a server uses what a server told it of a token: a revocation counts
+                          there after this time at the latest.
+acl.policy_ttl            The same for policies.
+acl.role_ttl              The same for roles.
+acl.replication_token     The Secret ID of a management token of the authoritative region, for servers of other regions.
+acl.token_min_expiration_ttl  The shortest lifetime of a token that expires.
+acl.token_max_expiration_ttl  The longest lifetime of a token that expires.
+server.acl_token_gc_threshold  How old an expired token must be before it is removed.
 limits.https_handshake_timeout  How long a handshake of TLS may take at the HTTP API; 0: without limit.
 limits.http_max_conns_per_client  Connections of one address to the HTTP API; a further one
                           is answered with 429. 0: without limit.

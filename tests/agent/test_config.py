@@ -15,6 +15,7 @@ from yurt.agent.config_keys import ABSENT, ROOT, ConfigBlock, Entry, Key
 from yurt.agent.data_dir import open_data_dir
 from yurt.agent.parts import (
     SECRETS,
+    acl_config,
     artifact_limits,
     bytes_of,
     client_config,
@@ -24,8 +25,9 @@ from yurt.agent.parts import (
 )
 from yurt.api.redaction import is_secret_name
 from yurt.sdk.errors import Conflict, Invalid
-from yurt.server.config import RejectionConfig, ServerConfig
+from yurt.server.config import AclConfig, RejectionConfig, ServerConfig
 
+TOKEN = "11111111-2222-3333-4444-555555555555"
 SERVER = {"server": {"enabled": True}, "client": {"enabled": True}, "data_dir": "/tmp/x"}
 
 
@@ -68,7 +70,6 @@ def test_nothing_is_a_negative_number_or_time() -> None:
 @pytest.mark.parametrize(
     "data",
     [
-        {"acl": {"enabled": True}},
         {"tls": [{"tls_cipher_suites": "x"}]},
         {"vault": {"enabled": True}},
         {"consul": {"address": "127.0.0.1:8500"}},
@@ -89,7 +90,7 @@ def test_a_setting_that_is_not_built_stops_the_start(data: dict[str, Any]) -> No
 @pytest.mark.parametrize(
     "data",
     [
-        {"acl": {"enabled": False}, "tls": {"http": False}, "vault": {"enabled": False}, "audit": {"enabled": False}},
+        {"acl": {"enabled": True}, "tls": {"http": False}, "vault": {"enabled": False}, "audit": {"enabled": False}},
         {"consul": {}, "disable_update_check": True, "telemetry": {"prometheus_metrics": True}},
         {"client": {"options": {"driver.raw_exec.enable": "1"}, "disable_remote_exec": True}},
         {"limits": {"http_max_conns_per_client": 100}, "server": {"raft_multiplier": 5}},
@@ -201,6 +202,35 @@ def test_limits_of_jobs_reach_the_server(tmp_path: Path) -> None:
     assert (made.job_max_source_size, made.job_max_priority, made.job_default_priority) == (2000, 32_766, 200)
 
 
+def test_the_acl_block_reaches_the_server(tmp_path: Path) -> None:
+    data = open_data_dir(str(tmp_path))
+    data.close()
+    block = {"enabled": True, "token_ttl": "5s", "policy_ttl": "6s", "role_ttl": "7s", "replication_token": TOKEN,
+             "token_min_expiration_ttl": "2m", "token_max_expiration_ttl": "8h"}  # fmt: skip
+    made = server_config(config_of({**SERVER, "data_dir": str(tmp_path), "acl": block}), data)
+
+    assert made.acl == AclConfig(
+        enabled=True, token_ttl_s=5.0, policy_ttl_s=6.0, role_ttl_s=7.0, replication_token=TOKEN,
+        token_min_expiration_ttl_s=120.0, token_max_expiration_ttl_s=28_800.0,
+    )  # fmt: skip
+    assert settings_of(tmp_path, acl_token_gc_threshold="2h").gc.acl_token_s == 7200.0
+    assert not settings_of(tmp_path).acl.enabled
+
+
+@pytest.mark.parametrize(
+    ("block", "text"),
+    [
+        ({"token_min_expiration_ttl": "25h"}, "token_min_expiration_ttl must be above 0 and at most"),
+        ({"token_min_expiration_ttl": "0s"}, "token_min_expiration_ttl must be above 0 and at most"),
+        ({"replication_token": "secret"}, "replication_token must be the Secret ID of a management token"),
+    ],
+)
+def test_settings_of_access_control_that_cannot_work_are_refused(block: dict[str, Any], text: str) -> None:
+    with pytest.raises(Invalid, match=text) as refusal:
+        acl_config(block)
+    assert "secret" not in str(refusal.value)
+
+
 def test_a_server_may_leave_scheduling_to_the_others(tmp_path: Path) -> None:
     assert settings_of(tmp_path, num_schedulers=0).num_schedulers == 0
     assert settings_of(tmp_path).num_schedulers == 1
@@ -228,9 +258,10 @@ def test_limits_that_no_job_can_have_are_refused(tmp_path: Path, server: dict[st
 
 
 def test_the_shown_configuration_hides_secrets() -> None:
-    config = config_of({**SERVER, "acl": {"replication_token": ""}, "http_api_response_headers": {"X-A": "b"}})
+    config = config_of({**SERVER, "acl": {"replication_token": TOKEN}, "http_api_response_headers": {"X-A": "b"}})
     shown = shown_config(config)
 
+    assert TOKEN not in str(shown)
     assert shown["HTTPAPIResponseHeaders"] == {"X-A": "b"}
     assert shown["Client"]["Enabled"] is True
 

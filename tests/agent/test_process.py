@@ -8,11 +8,13 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 import pytest
-from yurt.testing.agent import YURT, Agent, running_agent, wait_for
+from yurt.testing.agent import YURT, Agent, ApiFailure, dev_token, running_agent, wait_for
 
 
 def start_and_fail(folder: Path, *arguments: str, python: tuple[str, ...] = ()) -> str:
@@ -40,6 +42,50 @@ def test_the_first_screen_says_what_runs_and_what_to_type(tmp_path: Path) -> Non
     assert len(text.splitlines()) < 30
     assert follow.returncode == 0 and "raw_exec" in follow.stdout
     assert root is not None and not Path(root[1]).exists()
+
+
+@contextmanager
+def dev_acl_agent(folder: Path, *more: str) -> Iterator[Agent]:
+    agent = Agent(folder, data_dir=None)
+    agent.flags = ("-acl", *more)
+    agent.log.unlink(missing_ok=True)
+    agent.spawn()
+    try:
+        agent.token = dev_token(agent)
+        yield agent
+    finally:
+        assert agent.interrupt() == 0
+
+
+def test_a_dev_agent_with_access_control_shows_a_token_that_works(tmp_path: Path) -> None:
+    with dev_acl_agent(tmp_path) as agent:
+        own = agent.get("/v1/acl/token/self")
+        listed = agent.cli("node", "status")
+        by_flag = agent.cli("acl", "token", "self", "-token", agent.token)
+        with pytest.raises(ApiFailure, match="403: Permission denied"):
+            agent.get("/v1/jobs", token="")
+        again = agent.cli("acl", "bootstrap")
+
+    assert (own["Type"], own["SecretID"]) == ("management", agent.token)
+    assert f"Accessor ID: {own['AccessorID']}\n" in agent.log.read_text()
+    assert listed.returncode == 0 and "ready" in listed.stdout
+    assert by_flag.returncode == 0 and agent.token in by_flag.stdout
+    assert again.returncode == 1 and "ACL bootstrap already done" in again.stderr
+
+
+def test_a_dev_agent_with_a_data_directory_keeps_its_token(tmp_path: Path) -> None:
+    kept = tmp_path / "data" / "server" / "dev-management-token"
+    flags = ("-data-dir", str(tmp_path / "data"))
+    with dev_acl_agent(tmp_path, *flags) as agent:
+        first = agent.token
+        assert (kept.read_text(), kept.stat().st_mode & 0o777) == (f"{first}\n", 0o600)
+    with dev_acl_agent(tmp_path, *flags) as agent:
+        assert agent.token == first
+        assert agent.get("/v1/acl/token/self")["Type"] == "management"
+
+    kept.write_text("root\n")
+    said = start_and_fail(tmp_path, "-dev", "-acl", "-config", str(agent.config), *flags)
+    assert f"{kept} holds no Secret ID of a token; remove it to get a new management token" in said
 
 
 def test_the_clients_state_lies_where_state_dir_says(tmp_path: Path) -> None:
@@ -89,7 +135,9 @@ def test_a_data_directory_of_another_format_is_refused(tmp_path: Path) -> None:
     ("arguments", "complaint"),
     [
         ((), "Must specify either server, client or dev mode for the agent."),
-        (("-dev", "-acl-enabled"), '"acl.enabled" is not available in this version'),
+        (("-acl",), "-acl is for dev agents. Switch access control on with -acl-enabled"),
+        (("-dev", "-acl", "-acl-enabled=false"), "-acl and -acl-enabled=false contradict each other"),
+        (("-dev", "-acl-replication-token=x"), "replication_token must be the Secret ID of a management token"),
         (("-dev", "-dev-connect"), "-dev-connect is not available in this version"),
         (("-dev", "-config", "missing.hcl"), "missing.hcl: there is no such file"),
         (("-dev", "-bind", "192.0.2.77"), 'This machine has no address "192.0.2.77"'),

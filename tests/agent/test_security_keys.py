@@ -21,6 +21,14 @@ PROTECTIVE = re.compile(
 """Names in the reference that are looked at."""
 
 ENFORCED = {
+    "acl.enabled": "tests/agent/test_process.py",
+    "acl.policy_ttl": "tests/agent/test_config.py",
+    "acl.replication_token": "tests/agent/test_config.py",
+    "acl.role_ttl": "tests/agent/test_config.py",
+    "acl.token_max_expiration_ttl": "tests/http/test_acl.py",
+    "acl.token_min_expiration_ttl": "tests/http/test_acl.py",
+    "acl.token_ttl": "tests/agent/test_config.py",
+    "server.acl_token_gc_threshold": "tests/server",
     "client.disable_remote_exec": "tests/client/test_client.py",
     "client.host_volumes_dir": "tests/client/test_host_volumes.py",
     "client.host_volume_plugin_dir": "tests/client/test_host_volumes.py",
@@ -52,8 +60,6 @@ ENFORCED = {
 }
 """Where tests of its effect are."""
 REFUSED: dict[str, Any] = {
-    "acl.enabled": True,
-    "acl.replication_token": "x",
     "audit.enabled": True,
     "sentinel.additional_enabled_modules": ["x"],
     "sentinel.import": {"x": {"path": "/x"}},
@@ -71,11 +77,6 @@ REFUSED: dict[str, Any] = {
 }
 """A value that asks for protection which there is not."""
 MEANINGLESS = {
-    "acl.policy_ttl": "there are no policies",
-    "acl.role_ttl": "there are no roles",
-    "acl.token_ttl": "there are no tokens",
-    "acl.token_min_expiration_ttl": "there are no tokens",
-    "acl.token_max_expiration_ttl": "there are no tokens",
     "audit.sink": "audit is refused",
     "audit.filter": "audit is refused",
     "client.cpu_disable_dmidecode": "dmidecode is never run",
@@ -85,7 +86,6 @@ MEANINGLESS = {
     "disable_anonymous_signature": "nothing is sent",
     "disable_update_check": "nothing is sent",
     "reporting.disable_product_usage_reporting": "nothing is sent",
-    "server.acl_token_gc_threshold": "there are no tokens",
     "server.authoritative_region": "says which region decides",
     "server.deploy_query_rate_limit": "bounds nothing that others can ask for",
     "server.raft_logstore.disable_log_cache": "storage",

@@ -5,12 +5,16 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from yurt.agent.addresses import bracketed, host_of, is_loopback, with_port
 from yurt.agent.cluster.settings import OWN_ETCD
 from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings
 from yurt.sdk.value import Value
+
+if TYPE_CHECKING:
+    from yurt.agent.first_token import FirstToken
 
 _WIDTH = 18
 
@@ -101,6 +105,18 @@ def device_lines(plugins: Mapping[str, tuple[bool, str]]) -> list[str]:
         f"      {name.ljust(width)}  {text if works else f'none: {text}'}" for name, (works, text) in plugins.items()
     ]
     return ["==> Devices:", *rows] if rows else []
+
+
+def token_lines(token: FirstToken) -> list[str]:
+    """The management token of a dev agent, and how to use it."""
+    kept = f"kept in {token.kept_at} for the next start" if token.kept_at else "gone when the agent stops"
+    return [
+        f"==> Access control is on. The management token, {kept}:",
+        f"      Accessor ID: {token.accessor_id}",
+        f"      Secret ID:   {token.secret_id}",
+        "    Requests without a token are refused. In another terminal, before other commands:",
+        f"      export NOMAD_TOKEN={token.secret_id}",
+    ]
 
 
 def next_lines(address: str, command: str, missing: Sequence[str] = ()) -> list[str]:

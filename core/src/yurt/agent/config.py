@@ -54,6 +54,8 @@ class AgentConfig(Value):
     datacenter: str = "dc1"
     data_dir: str = ""
     is_dev: bool = False
+    makes_token: bool = False
+    """A dev agent bootstraps access control itself and shows the management token."""
     is_server: bool = False
     is_client: bool = False
     log_level: str = "INFO"
@@ -102,7 +104,12 @@ def seconds_of(text: str | None, default: float) -> float:
 
 
 def make_config(
-    from_files: Mapping[str, Any], from_flags: Mapping[str, Any], *, is_dev: bool, files: tuple[str, ...] = ()
+    from_files: Mapping[str, Any],
+    from_flags: Mapping[str, Any],
+    *,
+    is_dev: bool,
+    makes_token: bool = False,
+    files: tuple[str, ...] = (),
 ) -> AgentConfig:
     """Lay dev mode, files and flags over one another; raises Invalid with every problem found."""
     raw = merge(merge(DEV if is_dev else {}, from_files), from_flags)
@@ -117,6 +124,7 @@ def make_config(
         datacenter=raw.get("datacenter", "dc1"),
         data_dir=_absolute(raw.get("data_dir", "")),
         is_dev=is_dev,
+        makes_token=is_dev and makes_token,
         is_server=bool(server.get("enabled")),
         is_client=bool(client.get("enabled")),
         log_level=str(raw.get("log_level", "INFO")).upper(),

@@ -351,7 +351,7 @@ def _own_server(config: AgentConfig, data: AgentDataDir, env: Env, tls: TlsSetti
     links = ServerLinks(config, directory=cluster, env=env, tls=tls, run_id=cluster.run_id)
     regions = RegionLinks(config, directory=cluster, env=env, tls=tls, run_id=cluster.run_id)
     decides_itself = settings.authoritative_region in ("", config.region)
-    token = config.raw.get("acl", {}).get("replication_token", "")
+    token = settings.acl.replication_token
     authority = None if decides_itself else FarAuthority(regions, settings.authoritative_region, token=token)
     server = Server(settings, env=env, log=log, peers=links, authority=authority)
     cluster.follow(server)

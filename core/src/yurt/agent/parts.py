@@ -22,13 +22,14 @@ from yurt.client.templates.settings import TemplateSettings
 from yurt.http.agent_info import AgentInfo
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Duration
-from yurt.server.config import GcThresholds, IntroductionConfig, RejectionConfig, ServerConfig
+from yurt.server.config import AclConfig, GcThresholds, IntroductionConfig, RejectionConfig, ServerConfig
 from yurt.structs.cluster import AutopilotConfiguration, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
 
 SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ?([kmgt])?(i)?b?$", re.IGNORECASE)
 PRIORITY_USUAL, PRIORITY_LIMIT = 100, 32_766
 """The greatest priority of a job: where nothing is said, and at most."""
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 ENFORCEMENTS = ("none", "warn", "strict")
 SECRETS = frozenset({
     "token", "intro_token", "encrypt", "replication_token", "auth", "license_path", "circonus_api_token",
@@ -52,6 +53,7 @@ def server_config(config: AgentConfig, data: AgentDataDir) -> ServerConfig:
         "job_gc_interval": "interval_s", "eval_gc_threshold": "eval_s", "batch_eval_gc_threshold": "batch_eval_s",
         "job_gc_threshold": "job_s", "node_gc_threshold": "node_s", "deployment_gc_threshold": "deployment_s",
         "root_key_gc_interval": "root_key_interval_s", "root_key_gc_threshold": "root_key_s",
+        "acl_token_gc_threshold": "acl_token_s",
     }  # fmt: skip
     settings: dict[str, Any] = {name: given[name] for name in numbers if given.get(name)}
     if "num_schedulers" in given:
@@ -72,6 +74,7 @@ def server_config(config: AgentConfig, data: AgentDataDir) -> ServerConfig:
             rpc_addr=config.advertise_rpc,
             data_dir="" if config.is_dev else str(data.server),
             gc=GcThresholds(**{ours: seconds_of(given[theirs], 0) for theirs, ours in gc.items() if theirs in given}),
+            acl=acl_config(config.raw.get("acl", {})),
             introduction=introduction_config(given.get("client_introduction", {})),
             rejections=rejection_config(given.get("plan_rejection_tracker", {})),
             scheduler_config=scheduler_config(given.get("default_scheduler_config", {})),
@@ -102,6 +105,25 @@ def introduction_config(given: Mapping[str, Any]) -> IntroductionConfig:
         raise Invalid(f'server client_introduction enforcement: "{made.enforcement}" must be none, warn or strict')
     if not 0 < made.default_ttl_s <= made.max_ttl_s:
         raise Invalid("server client_introduction: default_identity_ttl must be above 0 and at most max_identity_ttl")
+    return made
+
+
+def acl_config(given: Mapping[str, Any]) -> AclConfig:
+    """The `acl` block; raises Invalid for times that do not fit, and for a replication token that is none."""
+    usual = AclConfig()
+    times = ("token_ttl", "policy_ttl", "role_ttl", "token_min_expiration_ttl", "token_max_expiration_ttl")
+    made = AclConfig(
+        enabled=given.get("enabled", usual.enabled),
+        replication_token=given.get("replication_token", ""),
+        **{f"{name}_s": seconds_of(given[name], 0) for name in times if name in given},
+    )
+    if not 0 < made.token_min_expiration_ttl_s <= made.token_max_expiration_ttl_s:
+        raise Invalid("acl: token_min_expiration_ttl must be above 0 and at most token_max_expiration_ttl")
+    if made.replication_token and not UUID.fullmatch(made.replication_token):
+        raise Invalid(
+            "acl: replication_token must be the Secret ID of a management token of the authoritative region, such as "
+            "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
+        )
     return made
 
 

@@ -15,7 +15,7 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,7 +193,7 @@ class _Agent:
             await parts.start(group, self.sockets)
             await self._until_ready(parts, group)
             if not self.stop_asked.is_set():
-                self._print_first_screen(parts)
+                self._print_first_screen(parts, await self._token_lines(parts))
             self.held.release()
             supervised(group, "load the scheduler", asyncio.to_thread(_after_start))
             giving_back = supervised(group, "return free memory", keep_giving_back())
@@ -215,7 +215,15 @@ class _Agent:
         ready.cancel()
         stopped.cancel()
 
-    def _print_first_screen(self, parts: Parts) -> None:
+    async def _token_lines(self, parts: Parts) -> list[str]:
+        """The management token of a dev agent with access control; no line otherwise."""
+        if not self.config.makes_token or parts.server is None:
+            return []
+        from yurt.agent.first_token import bootstrap_dev
+
+        return banner.token_lines(await bootstrap_dev(parts.server, self.data, self.env))
+
+    def _print_first_screen(self, parts: Parts, token: Sequence[str]) -> None:
         config = self.config
         lines = banner.configuration_lines(
             config, version=__version__, data_dir=str(self.data.root), node_id=parts.node_id
@@ -226,6 +234,7 @@ class _Agent:
             lines += banner.device_lines(parts.device_lines())
         command = banner.command_name(Path.cwd(), os.environ)
         scheme = "http" if parts.http.tls is None else "https"
+        lines += token
         lines += banner.next_lines(f"{scheme}://{config.advertise_http}", command, parts.missing())
         say("\n".join(lines))
 

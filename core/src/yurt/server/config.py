@@ -42,6 +42,12 @@ class AclConfig(Value):
     """Access control."""
 
     enabled: bool = False
+    token_ttl_s: float = 30.0
+    """How long an agent without a server may use what a server told it of a token."""
+    policy_ttl_s: float = 30.0
+    role_ttl_s: float = 30.0
+    replication_token: str = ""
+    """The secret of a management token of the authoritative region; never shown or logged."""
     token_min_expiration_ttl_s: float = 60.0
     token_max_expiration_ttl_s: float = 24 * HOUR_S
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -68,6 +69,10 @@ class Agent:
         self.config.write_text(json.dumps(config))
         self.log = folder / "agent.log"
         self.process: subprocess.Popen[bytes] | None = None
+        self.flags: tuple[str, ...] = ()
+        """Further flags of `yurt agent`."""
+        self.token = ""
+        """The secret that requests and commands show."""
 
     @property
     def address(self) -> str:
@@ -81,7 +86,14 @@ class Agent:
 
     def spawn(self) -> None:
         """Start it."""
-        arguments = [*self.command, "agent", "-config", str(self.config), *([] if self.data_dir else ["-dev"])]
+        arguments = [
+            *self.command,
+            "agent",
+            "-config",
+            str(self.config),
+            *([] if self.data_dir else ["-dev"]),
+            *self.flags,
+        ]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 arguments, stdout=log, stderr=subprocess.STDOUT, cwd=self.folder, user=self.user, env=self.environment()
@@ -110,11 +122,13 @@ class Agent:
             self.process.send_signal(signal.SIGINT)
         return self.process.wait(timeout=timeout_s)
 
-    def call(self, method: str, path: str, body: Any = None) -> Any:
-        """One request; the decoded answer, or ApiFailure."""
+    def call(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> Any:
+        """One request; the decoded answer, or ApiFailure. `token` is shown instead of the agent's."""
+        shown = self.token if token is None else token
+        headers = {"X-Nomad-Token": shown} if shown else {}
         connection = http.client.HTTPConnection(self.host, self.port, timeout=WAIT_LIMIT_S)
         try:
-            connection.request(method, path, body=None if body is None else json.dumps(body))
+            connection.request(method, path, body=None if body is None else json.dumps(body), headers=headers)
             answer = connection.getresponse()
             data = answer.read()
         finally:
@@ -123,9 +137,9 @@ class Agent:
             raise ApiFailure(answer.status, data.decode())
         return json.loads(data) if data else None
 
-    def get(self, path: str) -> Any:
+    def get(self, path: str, *, token: str | None = None) -> Any:
         """A read."""
-        return self.call("GET", path)
+        return self.call("GET", path, token=token)
 
     def cli(self, *arguments: str, timeout_s: float = WAIT_LIMIT_S) -> subprocess.CompletedProcess[str]:
         """Run a command against this agent."""
@@ -142,7 +156,8 @@ class Agent:
 
     def environment(self) -> dict[str, str]:
         """The environment of the agent and of commands: this agent's address, no colours, a home that exists."""
-        return {**os.environ, "NOMAD_ADDR": self.address, "NOMAD_CLI_NO_COLOR": "1", "HOME": str(self.folder)}
+        own = {"NOMAD_ADDR": self.address, "NOMAD_CLI_NO_COLOR": "1", "HOME": str(self.folder)}
+        return {**os.environ, **own, **({"NOMAD_TOKEN": self.token} if self.token else {})}
 
     def allocs(self, job_id: str) -> list[dict[str, Any]]:
         """The job's allocations."""
@@ -193,6 +208,16 @@ def stop_jobs(agent: Agent) -> None:
         return all(alloc["ClientStatus"] not in ("running", "pending") for alloc in agent.get("/v1/allocations"))
 
     wait_for("all tasks stopped", is_quiet)
+
+
+def dev_token(agent: Agent) -> str:
+    """Wait for the management token on the first screen of `-dev -acl`; its secret."""
+
+    def shown() -> str:
+        found = re.search(r"export NOMAD_TOKEN=(\S+)", agent.log.read_text())
+        return found[1] if found else ""
+
+    return wait_for("the management token", shown)
 
 
 def raw_exec_job(

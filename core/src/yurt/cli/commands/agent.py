@@ -32,7 +32,7 @@ _TEXT_FLAGS: dict[str, tuple[str, str]] = {
     "preferred-address-family": ("client.preferred_address_family", "ipv4 or ipv6."),
     "retry-interval": ("server.retry_interval", "The longest pause between two attempts of -retry-join."),
     "encrypt": ("server.encrypt", "The gossip key."),
-    "acl-replication-token": ("acl.replication_token", "The token to replicate policies with."),
+    "acl-replication-token": ("acl.replication_token", "The management token of the authoritative region."),
     "vault-address": ("vault.address", "The address of Vault."),
     "consul-address": ("consul.address", "The address of Consul."),
     "consul-token": ("consul.token", "The token for Consul."),
@@ -60,6 +60,7 @@ _DEV_VARIANTS = ("dev-connect", "dev-consul", "dev-vault")
 
 FLAGS: tuple[Flag, ...] = (
     switch("dev", "Run a server and a client in one process, with state in memory; Ctrl-C stops every task."),
+    switch("acl", "With -dev: enforce access control, and print a management token."),
     *(switch(name, "Dev mode together with another product.") for name in _DEV_VARIANTS),
     texts("config", "A configuration file or a folder of them; may be repeated, later ones win."),
     texts("meta", "key=value for the node's metadata; may be repeated."),
@@ -94,13 +95,20 @@ def run(call: Invocation) -> int:
     from yurt.agent.run import run_agent
     from yurt.sdk.errors import YurtError
 
+    if flags.is_on("acl") and not flags.is_on("dev"):
+        raise CliError(
+            "-acl is for dev agents. Switch access control on with -acl-enabled, or acl { enabled = true } in the "
+            "configuration, and make the first token with: yurt acl bootstrap"
+        )
     from_flags, problems = check(flag_data(call), ROOT)
     if problems:
         raise CliError("\n".join(f"command line: {problem.text}" for problem in problems))
 
     def read() -> AgentConfig:
         from_files, files = read_files(flags.texts("config"))
-        return make_config(from_files, from_flags, is_dev=flags.is_on("dev"), files=files)
+        return make_config(
+            from_files, from_flags, is_dev=flags.is_on("dev"), makes_token=flags.is_on("acl"), files=files
+        )
 
     try:
         return run_agent(read(), reload=read)
@@ -125,6 +133,10 @@ def flag_data(call: Invocation) -> dict[str, Any]:
     for name, (path, _) in _LISTS.items():
         if flags.is_given(name):
             _put(data, path, flags.texts(name))
+    if flags.is_on("acl"):
+        if flags.is_given("acl-enabled") and not flags.choice("acl-enabled"):
+            raise CliError("-acl and -acl-enabled=false contradict each other; leave one of them away")
+        _put(data, "acl.enabled", True)
     if flags.is_given("servers"):
         _put(data, "client.servers", [part for part in flags.text("servers").split(",") if part])
     if flags.is_given("meta"):
@@ -157,7 +169,8 @@ COMMANDS = (
 A server holds the state of the cluster; a client runs tasks.
 
 `yurt agent -dev` is all that is needed to try Yurt on one machine: state is kept in memory, and Ctrl-C stops
-every task and leaves nothing behind.
+every task and leaves nothing behind. `yurt agent -dev -acl` does the same with access control, and prints a
+management token.
 
 `yurt agent -config FILE` runs with a data directory: tasks outlive the agent, and the next start finds them again.
 """,
