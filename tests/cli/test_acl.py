@@ -13,6 +13,7 @@ import pytest
 from yurt.cli.commands.acl.answers import go_time
 from yurt.cli.main import main
 from yurt.server.config import AclConfig
+from yurt.server.keys.method_secrets import opened_secrets
 from yurt.testing.http_api import Api, serving
 
 READ_PROD = 'namespace "prod" {\n  policy = "read"\n}\n'
@@ -350,8 +351,8 @@ async def test_a_login_method_is_shown_and_listed(method: Shell) -> None:
 async def test_an_update_of_a_login_method_keeps_its_secret_and_what_no_flag_names(method: Shell) -> None:
     changed = await method.facts("auth-method", "update", "-max-token-ttl=2h", "ci")
     assert (changed["Max Token TTL"], changed["Default"], changed["OIDC Client ID"]) == ("2h0m0s", "true", "c")
-    config = method.api.server.state.acl_auth_methods["ci"].config
-    assert config is not None and config.oidc_client_secret == "hush"
+    stored = method.api.server.state.acl_auth_methods["ci"]
+    assert opened_secrets(method.api.server.keys.keyring, stored).client_secret == "hush"
     assert (await method.facts("auth-method", "update", "-default=false", "ci"))["Default"] == "false"
     assert await method.refusal("auth-method", "update", "-default", "none") == "Error: ACL auth-method not found"
 

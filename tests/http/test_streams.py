@@ -249,7 +249,8 @@ def test_each_command_has_an_event_or_is_known_to_have_none() -> None:
     silent = {
         "DeleteDeployments", "DeleteEvaluations", "DeleteHostVolumeClaim", "DeleteNamespaces", "DeleteRootKeys",
         "DropStagedPlans", "FinishRestore", "KeepAlive", "PutRootKey", "RecordPeriodicLaunch", "RecordScalingEvent",
-        "PutOneTimeToken", "RekeyVariables", "SetAutopilotConfiguration", "SetJobStability", "SetJobVersionTag",
+        "PutOneTimeToken", "RekeyACLAuthMethods", "RekeyVariables", "SetAutopilotConfiguration", "SetJobStability",
+        "SetJobVersionTag",
         "SetSchedulerConfiguration", "StagePlan", "StageRestore", "StoreSchema", "TakeOneTimeToken", "UpsertNamespaces",
     }  # fmt: skip
     assert silent == {command.__name__ for command in get_args(AnyCommand) if command.event_type is None}

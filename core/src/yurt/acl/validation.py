@@ -6,7 +6,9 @@ Each function raises Invalid with all that is wrong.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from ipaddress import ip_address
 from typing import Final
+from urllib.parse import urlsplit
 
 from yurt.acl.login.selectors import compile_selector
 from yurt.acl.login.templates import METHOD_NAME, METHOD_TYPE, VALUE, interpolated, variables
@@ -35,6 +37,7 @@ SIGNING_ALGORITHMS: Final = (
 )  # fmt: skip
 """What tokens of login methods may be signed with: public keys only. With HMAC anybody who may check could also sign,
 and `none` signs nothing."""
+URL_MAX: Final = 2048
 LINKS_MAX: Final = 1024
 """Policies or roles of one token or role."""
 
@@ -56,7 +59,7 @@ def check_policy(policy: ACLPolicy) -> None:
             found.append("job ID must be set to set group")
         if job.task and not job.group:
             found.append("group must be set to set task")
-    _raise("policy", found)
+    raise_problems("policy", found)
 
 
 def check_role(role: ACLRole) -> None:
@@ -66,7 +69,7 @@ def check_role(role: ACLRole) -> None:
         found.append("at least one policy should be specified")
     if len(role.policies) > LINKS_MAX:
         found.append(f"more than {LINKS_MAX} policies")
-    _raise("role", found)
+    raise_problems("role", found)
 
 
 def check_token(token: ACLToken) -> None:
@@ -84,7 +87,7 @@ def check_token(token: ACLToken) -> None:
             found.append("management token cannot be associated with policies or roles")
     else:
         found.append("token type must be client or management")
-    _raise("token", found)
+    raise_problems("token", found)
 
 
 def check_token_times(token: ACLToken, *, min_ttl: Duration, max_ttl: Duration) -> None:
@@ -100,7 +103,7 @@ def check_token_times(token: ACLToken, *, min_ttl: Duration, max_ttl: Duration) 
             found.append(f"expiration time cannot be more than {_go(max_ttl)} in the future (was {_go(lasts)})")
         elif lasts < min_ttl:
             found.append(f"expiration time cannot be less than {_go(min_ttl)} in the future (was {_go(lasts)})")
-    _raise("token", found)
+    raise_problems("token", found)
 
 
 def check_auth_method(method: ACLAuthMethod, *, min_ttl: Duration, max_ttl: Duration) -> None:
@@ -118,7 +121,7 @@ def check_auth_method(method: ACLAuthMethod, *, min_ttl: Duration, max_ttl: Dura
     if not min_ttl <= method.max_token_ttl <= max_ttl:
         text = f"(should be between {_go(min_ttl)} and {_go(max_ttl)})"
         found.append(f"invalid MaxTokenTTL value '{_go(method.max_token_ttl)}' {text}")
-    _raise("auth method", found)
+    raise_problems("auth method", found)
 
 
 def check_binding_rule(rule: ACLBindingRule) -> None:
@@ -143,7 +146,7 @@ def check_binding_rule(rule: ACLBindingRule) -> None:
         compile_selector(rule.selector)
     except Invalid as error:
         found.append(f"selector is invalid: {error}")
-    _raise("binding rule", found)
+    raise_problems("binding rule", found)
 
 
 def _config_problems(method: ACLAuthMethod) -> Iterable[str]:
@@ -158,12 +161,47 @@ def _config_problems(method: ACLAuthMethod) -> Iterable[str]:
     elif not (config.oidc_discovery_url or config.jwks_url or config.jwt_validation_pub_keys):
         yield "JWT auth method requires either OIDCDiscoveryURL, or JWKS URL, or JWTValidationPubKeys set"
     if config is not None:
+        for name, url in (("OIDCDiscoveryURL", config.oidc_discovery_url), ("JWKSURL", config.jwks_url)):
+            why = url_problem(url) if url else ""
+            if why:
+                yield f"{name} {why}"
+        if config.oidc_client_assertion is not None:
+            from yurt.acl.login.assertion import assertion_problems
+
+            problems = assertion_problems(config, config.oidc_client_assertion)
+            yield from (f"invalid OIDCClientAssertion: {text}" for text in problems)
         for algorithm in config.signing_algs:
             if algorithm not in SIGNING_ALGORITHMS:
                 known = ", ".join(SIGNING_ALGORITHMS)
                 yield f'unsupported signing algorithm "{algorithm[:64]}", expected one of {known}'
         for mappings in (config.claim_mappings, config.list_claim_mappings):
             yield from _mapping_problems(mappings)
+
+
+def url_problem(url: str) -> str:
+    """Why an address cannot be asked for keys, or ""; plain HTTP only to this host, as keys that come over it could be
+    anybody's.
+    """
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # Raises for what is not a port.
+    except ValueError:
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname or len(url) > URL_MAX:
+        return f'is not an address such as https://id.example.com: "{url[:140]}"'
+    if parts.username is not None or parts.password is not None or parts.fragment:
+        return "must not hold a user, a password or a fragment"
+    if parts.scheme == "http" and not is_loopback(parts.hostname):
+        return f'must begin with https:// ("{url[:140]}"): over plain HTTP anybody on the way could replace the keys'
+    return ""
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host's name stands for this host itself."""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _mapping_problems(mappings: Mapping[str, str]) -> Iterable[str]:
@@ -208,7 +246,8 @@ def _name_and_description(name: str, description: str) -> list[str]:
     return found
 
 
-def _raise(kind: str, found: list[str]) -> None:
+def raise_problems(kind: str, found: list[str]) -> None:
+    """Raises Invalid with all of them, if there are any."""
     if found:
         count = f"{len(found)} error{'s' if len(found) > 1 else ''} occurred:\n"
         raise Invalid(f"{kind} 0 invalid: {count}" + "".join(f"\t* {text}\n" for text in found) + "\n")

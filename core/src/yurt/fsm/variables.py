@@ -6,12 +6,14 @@ was made for another version; 0 wants that there is none yet.
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import conflict, invalid, not_found, stale
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Tables
+from yurt.state.tables import AnyTable
+from yurt.structs.acl import ACLAuthMethod
 from yurt.structs.commands import (
     DeleteRootKeys,
     DeleteVariable,
@@ -19,11 +21,15 @@ from yurt.structs.commands import (
     PutRootKey,
     PutVariable,
     Rejected,
+    RekeyACLAuthMethods,
     RekeyVariables,
     ReleaseVariableLock,
     VariableCommand,
 )
 from yurt.structs.variable import KEY_ACTIVE, KEY_INACTIVE, KEY_REKEYING, EncryptedVariable, RootKeyMeta
+
+SEALED: Final[tuple[AnyTable, ...]] = (Tables.variables, Tables.acl_auth_methods)
+"""Tables whose rows root keys open."""
 
 
 def apply_variable(edit: Edit, command: VariableCommand) -> Rejected | None:
@@ -39,6 +45,8 @@ def apply_variable(edit: Edit, command: VariableCommand) -> Rejected | None:
             return _release(edit, command)
         case RekeyVariables():
             return _rekey(edit, command)
+        case RekeyACLAuthMethods():
+            return _rekey_methods(edit, command)
         case PutRootKey():
             return _put_key(edit, command)
         case DeleteRootKeys():
@@ -136,6 +144,17 @@ def _rekey(edit: Edit, command: RekeyVariables) -> Rejected | None:
     return None
 
 
+def _rekey_methods(edit: Edit, command: RekeyACLAuthMethods) -> Rejected | None:
+    """The same for the secrets of login methods."""
+    for method in command.methods:
+        known: ACLAuthMethod | None = edit.tx.get(Tables.acl_auth_methods, method.name)
+        is_same = known is not None and known.modify_index == method.modify_index
+        if known is not None and is_same and edit.tx.get(Tables.root_keys, method.key_id) is not None:
+            sealed = replace(known, key_id=method.key_id, sealed_secrets=method.sealed_secrets)
+            edit.tx.put(Tables.acl_auth_methods, method.name, sealed)
+    return None
+
+
 def _put_key(edit: Edit, command: PutRootKey) -> Rejected | None:
     """Store a key; a new active key replaces the previous one."""
     key = command.key
@@ -159,7 +178,8 @@ def _delete_keys(edit: Edit, command: DeleteRootKeys) -> Rejected | None:
             return not_found("root key not found")
         if known.state == KEY_ACTIVE:
             return invalid("active root key cannot be deleted - call rotate first")
-        if edit.tx.count_where(Tables.variables, "root_key", key_id) and not command.is_forced:
+        is_used = any(edit.tx.count_where(table, "root_key", key_id) for table in SEALED)
+        if is_used and not command.is_forced:
             return conflict("root key in use, cannot delete")
         edit.tx.delete(Tables.root_keys, key_id)
     return None

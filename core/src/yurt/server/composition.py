@@ -134,7 +134,7 @@ def make_resources(
         host_volumes=HostVolumes(replica, node_ports.find),
         csi_volumes=CsiVolumes(replica),
         acl_tokens=acl_tokens,
-        acl_policies=AclPolicies(replica, config),
+        acl_policies=AclPolicies(replica, config, root_keys=keys.root_keys, keyring=keys.keyring),
         system=system,
         replication=None if authority is None else Replication(replica, authority, base.metrics),
     )

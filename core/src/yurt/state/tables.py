@@ -400,7 +400,10 @@ class Tables(TableSet):
         PlainRows(list[tuple[str, ACLAuthMethod]]),
         key_of=lambda method: method.name,
         namespace_of=None,
-        indexes={"default": lambda method: "default" if method.default else None},
+        indexes={
+            "default": lambda method: "default" if method.default else None,
+            "root_key": lambda method: method.key_id or None,
+        },
         topic=Topic(
             "ACLAuthMethod",
             key=lambda method: method.name,

@@ -185,7 +185,7 @@ class ACLAuthMethodConfig(Value, rename=_CONFIG_SPELLING):
 
 
 class ACLAuthMethod(Value):
-    """A way to log in."""
+    """A way to log in; where it has secrets, they are in `sealed_secrets` alone, and `config` says `redacted`."""
 
     name: str = ""
     type: str = ""
@@ -194,6 +194,9 @@ class ACLAuthMethod(Value):
     max_token_ttl: Duration = Duration(0)
     default: bool = False
     config: ACLAuthMethodConfig | None = None
+    key_id: Annotated[str, INTERNAL] = ""
+    """The root key that opens `sealed_secrets`."""
+    sealed_secrets: Annotated[bytes, INTERNAL] = b""
     create_time: Timestamp = 0
     modify_time: Timestamp = 0
     create_index: int = 0
@@ -215,19 +218,31 @@ class ACLBindingRule(Value):
     modify_index: int = 0
 
 
+REDACTED: Final = "redacted"
+"""What stands in the place of a secret of a login method, as in Nomad."""
+
+
 def without_method_secrets(method: ACLAuthMethod) -> ACLAuthMethod:
     """The method as others than its own login may see it."""
     config = method.config
     if config is None:
+        return replace(method, key_id="", sealed_secrets=b"")
+    key = None if config.oidc_client_assertion is None else config.oidc_client_assertion.private_key
+    masked = with_method_secrets(
+        method,
+        REDACTED if config.oidc_client_secret else "",
+        REDACTED if key is not None and key.pem_key else "",
+    )
+    return replace(masked, key_id="", sealed_secrets=b"")
+
+
+def with_method_secrets(method: ACLAuthMethod, client_secret: str, pem_key: str) -> ACLAuthMethod:
+    """The method with these texts in the fields of its secrets, as far as it has the fields."""
+    config = method.config
+    if config is None:
         return method
     assertion = config.oidc_client_assertion
-    if assertion is not None and assertion.private_key is not None and assertion.private_key.pem_key:
-        key = replace(assertion.private_key, pem_key=REDACTED)
+    if assertion is not None and assertion.private_key is not None:
+        key = replace(assertion.private_key, pem_key=pem_key)
         config = replace(config, oidc_client_assertion=replace(assertion, private_key=key))
-    if config.oidc_client_secret:
-        config = replace(config, oidc_client_secret=REDACTED)
-    return replace(method, config=config)
-
-
-REDACTED: Final = "redacted"
-"""What stands in the place of a secret of a login method, as in Nomad."""
+    return replace(method, config=replace(config, oidc_client_secret=client_secret))

@@ -1,9 +1,9 @@
 """Garbage collection of inactive root keys that nothing can need any more.
 
-A key is needed while a variable is encrypted with it, while an allocation lives that was there before the key became
-inactive (what signs its tokens is not known, and some never expire), and, unless garbage collection is forced, while
-a node's identity may be valid that it signed. The leader counts from when it first saw a key inactive, so another
-leader counts anew: that keeps a key longer, never shorter.
+A key is needed while a variable or the secret of a login method is encrypted with it, while an allocation lives that
+was there before the key became inactive (what signs its tokens is not known, and some never expire), and, unless
+garbage collection is forced, while a node's identity may be valid that it signed. The leader counts from when it first
+saw a key inactive, so another leader counts anew: that keeps a key longer, never shorter.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ class RootKeyCollector:
         return sum([await self._remove(key_id) for key_id in unused])
 
     def _is_sealing(self, key: RootKeyMeta) -> bool:
-        return self._replica.state.variables.count_where("root_key", key.key_id) > 0
+        state = self._replica.state
+        return any(table.count_where("root_key", key.key_id) for table in (state.variables, state.acl_auth_methods))
 
     async def _oldest_alive(self) -> int:
         """The index of the oldest allocation that has not ended on its client; the next index without one."""

@@ -27,7 +27,7 @@ from yurt.server.log.replica import Replica
 from yurt.server.log.state_waits import wait_for
 from yurt.server.peers import Peers, RootKey
 from yurt.state import Changes
-from yurt.structs.commands import DeleteRootKeys, Expectation, PutRootKey, RekeyVariables
+from yurt.structs.commands import DeleteRootKeys, Expectation, PutRootKey, RekeyACLAuthMethods, RekeyVariables
 from yurt.structs.variable import KEY_ACTIVE, KEY_INACTIVE, KEY_PREPUBLISHED, KEY_REKEYING, KeyState, RootKeyMeta
 
 log = logging.getLogger(__name__)
@@ -225,8 +225,35 @@ class RootKeys:
             await self._replica.propose(PutRootKey(key=replace(key, state=state), based_on=basis))
 
     async def _rekey(self, old: RootKeyMeta) -> None:
-        """Reencrypt all variables of the old key with the active key."""
+        """Reencrypt all variables and secrets of login methods of the old key with the active key."""
         active = await self.active()
+        skipped = await self._rekey_methods(old, active)
+        skipped += await self._rekey_variables(old, active)
+        if not skipped:
+            known = self._replica.state.root_keys.get(old.key_id)
+            if known is not None and known.state == KEY_REKEYING:
+                await self._set_state(known, KEY_INACTIVE)
+
+    async def _rekey_methods(self, old: RootKeyMeta, active: RootKeyMeta) -> int:
+        """Returns the number of login methods whose secrets cannot be opened."""
+        waiting = self._replica.state.acl_auth_methods.where("root_key", old.key_id)
+        if not waiting:
+            return 0
+        from yurt.server.keys.method_secrets import sealed_method_again
+
+        skipped, again = 0, []
+        for method in waiting:
+            try:
+                again.append(sealed_method_again(self._keyring, method, active.key_id))
+            except (Unavailable, Conflict) as error:
+                skipped += 1
+                log.error("secrets of a login method cannot be encrypted again: method=%s error=%s", method.name, error)
+        for at in range(0, len(again), REKEY_BATCH):
+            await self._replica.propose(RekeyACLAuthMethods(methods=tuple(again[at : at + REKEY_BATCH])))
+        return skipped
+
+    async def _rekey_variables(self, old: RootKeyMeta, active: RootKeyMeta) -> int:
+        """Returns the number of variables that cannot be opened."""
         skipped = 0
         while True:
             waiting = self._replica.state.variables.where("root_key", old.key_id)[skipped:]
@@ -241,7 +268,4 @@ class RootKeys:
                     log.error("variable cannot be encrypted again: path=%s error=%s", variable.path, error)
             if batch:
                 await self._replica.propose(RekeyVariables(variables=tuple(batch)))
-        if not skipped:
-            known = self._replica.state.root_keys.get(old.key_id)
-            if known is not None and known.state == KEY_REKEYING:
-                await self._set_state(known, KEY_INACTIVE)
+        return skipped

@@ -7,12 +7,13 @@ from typing import Final, TypeVar
 from yurt.acl.login.templates import TOKEN_NAME_FORMAT
 from yurt.acl.validation import check_auth_method, check_binding_rule, check_policy, check_role
 from yurt.fsm.basis import expectation
-from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value, replace, seconds
 from yurt.server.config import ServerConfig
+from yurt.server.keys.keyring import Keyring
+from yurt.server.keys.root_keys import RootKeys
 from yurt.server.log.replica import Replica
 from yurt.state import Snapshot
-from yurt.structs.acl import REDACTED, ACLAuthMethod, ACLAuthMethodConfig, ACLBindingRule, ACLPolicy, ACLRole
+from yurt.structs.acl import ACLAuthMethod, ACLBindingRule, ACLPolicy, ACLRole
 from yurt.structs.commands import (
     AnyCommand,
     CreateACLBindingRule,
@@ -36,9 +37,11 @@ LONG_RULES: Final = 16 * 1024
 class AclPolicies:
     """Operations on policies, roles, methods and rules; each raises Invalid, NotFound or Conflict."""
 
-    def __init__(self, replica: Replica, config: ServerConfig) -> None:
+    def __init__(self, replica: Replica, config: ServerConfig, *, root_keys: RootKeys, keyring: Keyring) -> None:
         self._replica = replica
         self._config = config
+        self._root_keys = root_keys
+        self._keyring = keyring
 
     async def put_policy(self, policy: ACLPolicy) -> int:
         """Store a policy; returns the index."""
@@ -65,20 +68,32 @@ class AclPolicies:
         return (await self._replica.propose(DeleteACLRoles(role_ids=(role_id,)))).index
 
     async def put_auth_method(self, method: ACLAuthMethod) -> tuple[ACLAuthMethod, int]:
-        """Store a login method; missing fields come from the stored one."""
-        _check_public_keys(method)
+        """Store a login method, its secrets sealed; missing fields come from the stored one."""
+        # Certificates and ciphers take memory that servers without login methods save.
+        from yurt.server.keys.login_config import check_method_keys
+        from yurt.server.keys.method_secrets import with_stored_secrets
+
+        check_method_keys(method)
         limits = self._config.acl
         least, most = seconds(limits.token_min_expiration_ttl_s), seconds(limits.token_max_expiration_ttl_s)
 
         async def decision(state: Snapshot) -> AnyCommand:
-            merged = _merged(method, state.acl_auth_methods.get(method.name))
+            known = state.acl_auth_methods.get(method.name)
+            merged = with_stored_secrets(self._keyring, _merged(method, known), known)
             check_auth_method(merged, min_ttl=least, max_ttl=most)
             basis = (expectation(state, "acl_auth_methods", method.name),)
-            changed = replace(_clean(merged), modify_time=self._replica.env.now())
+            changed = replace(_clean(await self._sealed(merged)), modify_time=self._replica.env.now())
             return UpsertACLAuthMethod(method=changed, based_on=basis)
 
         committed = await self._replica.decide(decision)
         return committed.state.acl_auth_methods[method.name], committed.index
+
+    async def _sealed(self, method: ACLAuthMethod) -> ACLAuthMethod:
+        from yurt.server.keys.method_secrets import sealed_method, secrets_of
+
+        # A cluster without a secret to seal needs no root key yet.
+        key_id = (await self._root_keys.active()).key_id if any(secrets_of(method)) else ""
+        return sealed_method(self._keyring, key_id, method)
 
     async def delete_auth_method(self, name: str) -> int:
         """Delete a login method."""
@@ -105,19 +120,6 @@ class AclPolicies:
         return (await self._replica.propose(DeleteACLBindingRules(rule_ids=(rule_id,)))).index
 
 
-def _check_public_keys(method: ACLAuthMethod) -> None:
-    """The keys of a method can check signatures; raises Invalid."""
-    if method.config is None or not method.config.jwt_validation_pub_keys:
-        return
-    # Certificates take memory that servers without such methods save.
-    from yurt.server.keys.login_keys import keys_of_pem
-
-    try:
-        keys_of_pem(method.config.jwt_validation_pub_keys)
-    except Invalid as error:
-        raise Invalid(f"auth method 0 invalid: invalid config: {error}") from None
-
-
 def _clean(row: T) -> T:
     """Indexes are set by the log."""
     return replace(row, create_index=0, modify_index=0)
@@ -133,23 +135,8 @@ def _merged(method: ACLAuthMethod, known: ACLAuthMethod | None) -> ACLAuthMethod
         token_locality=method.token_locality or known.token_locality,
         token_name_format=method.token_name_format or known.token_name_format or TOKEN_NAME_FORMAT,
         max_token_ttl=method.max_token_ttl or known.max_token_ttl,
-        config=known.config if method.config is None else _with_secrets(method.config, known.config),
+        config=known.config if method.config is None else method.config,
     )
-
-
-def _with_secrets(config: ACLAuthMethodConfig, known: ACLAuthMethodConfig | None) -> ACLAuthMethodConfig:
-    """The configuration with the stored secrets in place of masked ones."""
-    if known is None:
-        return config
-    if config.oidc_client_secret == REDACTED:
-        config = replace(config, oidc_client_secret=known.oidc_client_secret)
-    ours, theirs = config.oidc_client_assertion, known.oidc_client_assertion
-    if ours is None or theirs is None or ours.private_key is None or theirs.private_key is None:
-        return config
-    if ours.private_key.pem_key == REDACTED:
-        key = replace(ours.private_key, pem_key=theirs.private_key.pem_key)
-        config = replace(config, oidc_client_assertion=replace(ours, private_key=key))
-    return config
 
 
 def _merged_rule(rule: ACLBindingRule, known: ACLBindingRule) -> ACLBindingRule:

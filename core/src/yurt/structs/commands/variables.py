@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from yurt.sdk.value import UnixNano
+from yurt.structs.acl import ACLAuthMethod
 from yurt.structs.commands.base import Command, EventType
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta
 
@@ -56,6 +57,12 @@ class RekeyVariables(Command, tag=True):
     variables: tuple[EncryptedVariable, ...]
 
 
+class RekeyACLAuthMethods(Command, tag=True):
+    """The same login methods with their secrets under another root key, as far as they have not changed since."""
+
+    methods: tuple[ACLAuthMethod, ...]
+
+
 class PutRootKey(Command, tag=True):
     """A root key or its new state; `is_full` has all variables of the one that was active encrypted again."""
 
@@ -71,5 +78,12 @@ class DeleteRootKeys(Command, tag=True):
 
 
 VariableCommand = (
-    PutVariable | DeleteVariable | LockVariable | ReleaseVariableLock | RekeyVariables | PutRootKey | DeleteRootKeys
+    PutVariable
+    | DeleteVariable
+    | LockVariable
+    | ReleaseVariableLock
+    | RekeyVariables
+    | RekeyACLAuthMethods
+    | PutRootKey
+    | DeleteRootKeys
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import TypeVar
 
-from yurt.sdk.value import UnixNano
+from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
 from yurt.structs import acl
 from yurt.structs import commands as c
@@ -119,6 +119,8 @@ class AclMaker:
 
     def _method(self, state: Snapshot) -> c.UpsertACLAuthMethod:
         method = acl.ACLAuthMethod(name=self._pick(NAMES), type="JWT", default=self._random.randrange(3) == 0)
+        if self._random.randrange(2):
+            method = replace(method, key_id=self._known(state, "root_keys", "gone"), sealed_secrets=b"sealed")
         return c.UpsertACLAuthMethod(method=method)
 
     def _delete_methods(self, state: Snapshot) -> c.DeleteACLAuthMethods:

@@ -106,7 +106,7 @@ class CommandMaker:
             self._deployment_status, self._deployment_health, self._promote, self._promote, self._delete_deployments,
             self._namespaces, self._delete_namespaces, self._pools, self._delete_pools, self._scheduler,
             self._variable, self._variable, self._lock, self._unlock, self._drop_variable, self._root_key,
-            self._drop_root_keys, self._rekey,
+            self._drop_root_keys, self._rekey, self._rekey_methods,
             self._autopilot, self._volumes, self._delete_volumes, self._host_volume, self._host_volume,
             self._drop_host_volume, self._drop_claim, self._launch, self._schema, self._restore,
             lambda state: c.KeepAlive(), *(self._access_control,) * 4,
@@ -183,6 +183,12 @@ class CommandMaker:
         key_id = self._any(state, "root_keys")
         some = self._some(sorted(state.variables.values(), key=lambda each: each.key))
         return c.RekeyVariables(variables=tuple(replace(each, key_id=key_id, data=b"again") for each in some))
+
+    def _rekey_methods(self, state: Snapshot) -> c.RekeyACLAuthMethods:
+        key_id = self._any(state, "root_keys")
+        some = self._some(sorted(state.acl_auth_methods.values(), key=lambda each: each.name))
+        again = tuple(replace(each, key_id=key_id, sealed_secrets=b"again") for each in some)
+        return c.RekeyACLAuthMethods(methods=again)
 
     def _job(self) -> Job:
         job_type = self._pick((status.JOB_SERVICE, status.JOB_SERVICE, status.JOB_BATCH, status.JOB_SYSTEM))
