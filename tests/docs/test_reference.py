@@ -78,12 +78,12 @@ def test_every_variable_of_a_task_is_told() -> None:
 
 
 def test_a_field_that_no_handler_looks_at_is_told_as_ignored() -> None:
-    plan = next(line for line in http_api.lines() if http_api.key(line) == "PUT /v1/job/:job_id/plan")
+    scale = next(line for line in http_api.lines() if http_api.key(line) == "PUT /v1/job/:job_id/scale")
 
-    reads = http_api.reads_of(plan.handler)
+    reads = http_api.reads_of(scale.handler)
 
     assert reads.ignored == {"PolicyOverride"}
-    assert {"Job", "Diff"} <= set(reads.body)
+    assert {"Target", "Count"} <= set(reads.body)
 
 
 def test_a_missing_word_is_an_error_that_names_it() -> None:

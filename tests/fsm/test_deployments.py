@@ -6,6 +6,7 @@ import pytest
 from yurt.sdk.value import UnixNano, replace
 from yurt.structs import status
 from yurt.structs.alloc import AllocDeploymentStatus
+from yurt.structs.cluster import Namespace, NamespaceCapabilities
 from yurt.structs.commands import (
     ApplyPlan,
     DeleteDeployments,
@@ -14,6 +15,7 @@ from yurt.structs.commands import (
     RegisterNode,
     SetDeploymentAllocHealth,
     SetDeploymentStatus,
+    UpsertNamespaces,
 )
 from yurt.structs.deployment import Deployment, DeploymentState
 from yurt.structs.job import Job
@@ -144,3 +146,15 @@ def test_garbage_collection_takes_ended_deployments_only(replica: Replica, rollo
     assert rollout.id in replica.state.deployments
     replica.apply(rollout.end(status.DEPLOYMENT_CANCELLED), DeleteDeployments(deployment_ids=(rollout.id,)))
     assert rollout.id not in replica.state.deployments
+
+
+def test_a_deployment_fails_without_a_roll_back_to_what_its_namespace_forbids(
+    replica: Replica, rollout: Rollout
+) -> None:
+    capabilities = NamespaceCapabilities(disabled_task_drivers=("mock_driver",))
+    replica.apply(UpsertNamespaces(namespaces=(Namespace(name="default", capabilities=capabilities),)))
+    before = rollout.job
+    replica.apply(rollout.end(status.DEPLOYMENT_FAILED, job=replace(before, priority=70)))
+    assert rollout.deployment.status == status.DEPLOYMENT_FAILED
+    assert rollout.deployment.status_description.startswith("told, which its namespace forbids: used task drivers")
+    assert rollout.job.version == before.version

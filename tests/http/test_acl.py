@@ -25,47 +25,15 @@ from yurt.server.views import View
 from yurt.server.views.acl import BindingRuleRows, RoleRows, TokenRows
 from yurt.storage.memory import MemoryLog
 from yurt.structs.acl import hash_of_secret
-from yurt.testing.http_api import Api, HttpAnswer, job_document, serving
-
-READ_PROD = 'namespace "prod" { policy = "read" }'
-
-
-class Callers:
-    """Requests with the token of somebody."""
-
-    def __init__(self, api: Api, root: dict[str, Any]) -> None:
-        self.api = api
-        self.root = root
-
-    async def call(self, method: str, path: str, body: Any = None, *, token: str | None = None) -> HttpAnswer:
-        secret = self.root["SecretID"] if token is None else token
-        headers = {"X-Nomad-Token": secret} if secret else {}
-        return await self.api.call(method, path, body, headers=headers)
-
-    async def get(self, path: str, *, token: str | None = None) -> HttpAnswer:
-        return await self.call("GET", path, token=token)
-
-    async def put(self, path: str, body: Any = None, *, token: str | None = None) -> HttpAnswer:
-        return await self.call("PUT", path, body, token=token)
-
-    async def policy(self, name: str, rules: str = READ_PROD, **others: Any) -> None:
-        answer = await self.put(f"/v1/acl/policy/{name}", {"Name": name, "Rules": rules, **others})
-        assert answer.status == 200, answer.text
-
-    async def token(self, *policies: str, **others: Any) -> dict[str, Any]:
-        answer = await self.put("/v1/acl/token", {"Type": "client", "Policies": list(policies), **others})
-        assert answer.status == 200, answer.text
-        made: dict[str, Any] = answer.json
-        return made
+from yurt.testing.access import READ_PROD, Callers, bootstrapped
+from yurt.testing.http_api import job_document, serving
 
 
 @pytest.fixture
 async def acl(tmp_path: Path) -> AsyncIterator[Callers]:
     """An API with access control, bootstrapped."""
-    async with serving(acl=AclConfig(enabled=True), data_dir=str(tmp_path)) as api:
-        answer = await api.call("POST", "/v1/acl/bootstrap")
-        assert answer.status == 200, answer.text
-        yield Callers(api, answer.json)
+    async with bootstrapped(data_dir=str(tmp_path)) as callers:
+        yield callers
 
 
 # Bootstrap.

@@ -47,7 +47,9 @@ async def test_each_registration_answers_with_its_own_index(bench: Any) -> None:
 async def test_one_of_several_reverts_over_a_version_wins(bench: Any) -> None:
     for priority in (50, 60):
         await bench.server.resources.jobs.register(factories.job(priority=priority))
-    calls = (bench.server.resources.jobs.revert("default", "web", 0, enforce_prior_version=1) for _ in range(TOGETHER))
+    calls = (
+        bench.server.resources.jobs.revert(("default", "web"), 0, enforce_prior_version=1) for _ in range(TOGETHER)
+    )
     done, failed = await outcomes(calls)
     assert len(done) == 1 and all(isinstance(error, Conflict | Invalid) for error in failed)
     assert bench.server.state.jobs["default", "web"].version == 2

@@ -15,8 +15,8 @@ from yurt.server.requests import DispatchRequest, Kept
 from yurt.state import Snapshot
 from yurt.storage.memory import MemoryLog
 from yurt.structs.alloc import AllocDeploymentStatus
-from yurt.structs.cluster import SchedulerConfiguration
-from yurt.structs.commands import AllocUpdate, RegisterNode, StoreSchema
+from yurt.structs.cluster import Namespace, NamespaceCapabilities, SchedulerConfiguration
+from yurt.structs.commands import AllocUpdate, RegisterNode, StoreSchema, UpsertNamespaces
 from yurt.structs.job import Job, ParameterizedJobConfig, PeriodicConfig, ScalingEvent
 from yurt.structs.node import DrainSpec
 from yurt.structs.resources import Resources
@@ -103,10 +103,10 @@ async def test_reverting_makes_a_new_version_of_the_old_specification(bench: Any
     await jobs.register(factories.job(meta={"v": "0"}))
     await jobs.register(factories.job(meta={"v": "1"}))
     with pytest.raises(Invalid, match="can't revert to current version"):
-        await jobs.revert("default", "web", 1)
+        await jobs.revert(("default", "web"), 1)
     with pytest.raises(Conflict, match="Current job has version 1; enforcing version 0"):
-        await jobs.revert("default", "web", 0, enforce_prior_version=0)
-    await jobs.revert("default", "web", 0)
+        await jobs.revert(("default", "web"), 0, enforce_prior_version=0)
+    await jobs.revert(("default", "web"), 0)
     job = bench.server.state.jobs["default", "web"]
     assert (job.version, dict(job.meta)) == (2, {"v": "0"})
 
@@ -405,3 +405,17 @@ async def test_a_plan_says_what_each_change_leads_to(bench: Any) -> None:
     in_place = await bench.server.resources.jobs.plan(factories.job(task_groups=(gentle,)), diff=True)
     assert in_place.diff.task_groups[0].tasks[0].annotations == ("forces in-place update",)
     assert dict(in_place.diff.task_groups[0].updates) == {"in-place update": 1}
+
+
+async def test_a_launch_that_the_namespace_forbids_is_tried_again_at_the_next_time(bench: Any) -> None:
+    periodic = PeriodicConfig(spec="* * * * *", time_zone="UTC")
+    await bench.server.resources.jobs.register(batch("tick", periodic=periodic))
+    propose = bench.server.replica.propose
+    strict = NamespaceCapabilities(disabled_task_drivers=("mock_driver",))
+    await propose(UpsertNamespaces(namespaces=(Namespace(name="default", capabilities=strict),)))
+    await bench.env.advance(61)
+    await bench.idle()
+    assert bench.server.state.jobs.where("parent", ("default", "tick")) == ()
+    await propose(UpsertNamespaces(namespaces=(Namespace(name="default"),)))
+    await bench.env.advance(60)
+    await bench.until(lambda: len(bench.server.state.jobs.where("parent", ("default", "tick"))) == 1)

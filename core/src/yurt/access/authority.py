@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from yurt.access.actor import EVERYBODY, Actor
-from yurt.access.needs import ANONYMOUS, Need, satisfied
+from yurt.access.needs import ANONYMOUS, MANAGEMENT, Need, satisfied
 from yurt.sdk.errors import PermissionDenied
 from yurt.sdk.value import Value
 
@@ -133,6 +133,12 @@ class Access:
         if known is None:
             known = self._kept[scope] = self._authority.allows(self.actor, self.need, scope)
         return known
+
+    @property
+    def is_management(self) -> bool:
+        """Whether the caller showed a management token; nobody does while access control is off."""
+        is_controlled = not isinstance(self._authority, AllowAll)
+        return is_controlled and self._authority.allows(self.actor, MANAGEMENT, ANYWHERE)
 
     def narrowed(self, need: Need) -> Access:
         """The same caller where the request turns out to need something else than its route says."""

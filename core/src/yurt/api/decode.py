@@ -121,15 +121,18 @@ def decode_value(data: Any, cls: type[T], *, name: str) -> tuple[T, tuple[str, .
     return _convert(walk.struct(data, _info(cls), name), cls, name), tuple(walk.warnings)
 
 
-def decode_job(data: Any) -> tuple[Job, tuple[str, ...]]:
-    """An API job with every default filled in, and warnings; raises Invalid with the path of what is wrong."""
+def decode_job(data: Any, *, node_pool: str = DEFAULT_NODE_POOL) -> tuple[Job, tuple[str, ...]]:
+    """An API job with every default filled in, and warnings; raises Invalid with the path of what is wrong.
+
+    `node_pool` is that of a job that names none.
+    """
     if not isinstance(data, Mapping):
         raise Invalid(f"Job: expected object, got {_type_word(data)}")
     walk = _Walk()
     spelled = walk.struct(data, _info(Job), "Job")
     _convert(spelled, Job, "Job")
     canonical = fill_in(spelled)
-    canonical["NodePool"] = canonical.get("NodePool") or DEFAULT_NODE_POOL
+    canonical["NodePool"] = canonical.get("NodePool") or node_pool
     return _job_of(canonical), tuple(walk.warnings)
 
 

@@ -35,7 +35,7 @@ def dispatch_job(edit: Edit, command: DispatchJob) -> Rejected | None:
         return None
     child = dispatched_child(parent, command.child_id, payload=command.payload, meta=command.meta, token=token)
     child = replace(child, priority=command.priority or parent.priority, submit_time=command.now)
-    return registration_denied(edit) or _register_child(edit, child, command)
+    return registration_denied(edit, is_management=command.is_management) or _register_child(edit, child, command)
 
 
 def launch_periodic_job(edit: Edit, command: LaunchPeriodicJob) -> Rejected | None:
@@ -48,7 +48,8 @@ def launch_periodic_job(edit: Edit, command: LaunchPeriodicJob) -> Rejected | No
     is_forced = command.specification_index == 0
     if not is_forced and (parent.stop or parent.job_modify_index != command.specification_index):
         return conflict(f'job "{parent.id}" changed before its launch')
-    if is_forced and (rejected := registration_denied(edit)) is not None:
+    rejected = registration_denied(edit, is_management=command.is_management) if is_forced else None
+    if rejected is not None:
         return rejected
     if parent.periodic.prohibit_overlap and _has_live_child(edit, parent):
         return None

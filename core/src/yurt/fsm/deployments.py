@@ -11,7 +11,7 @@ from typing import assert_never
 from yurt.fsm.allocs import with_health
 from yurt.fsm.edit import Edit
 from yurt.fsm.evals import put_evaluations
-from yurt.fsm.jobs import store_job, update_deployment
+from yurt.fsm.jobs import forbidden_use, store_job, update_deployment
 from yurt.fsm.reject import conflict, invalid, not_found, stale
 from yurt.sdk.value import replace
 from yurt.structs import status
@@ -30,6 +30,8 @@ STATUSES = frozenset(
     {status.DEPLOYMENT_FAILED, status.DEPLOYMENT_SUCCESSFUL, status.DEPLOYMENT_CANCELLED, *status.DEPLOYMENT_ACTIVE}
 )
 DESCRIPTION_RUNNING = "Deployment is running"
+NOT_ALLOWED = ", which its namespace forbids"
+"""What follows the description of a roll-back that is not made."""
 
 
 def apply_deployment(edit: Edit, command: DeploymentCommand) -> Rejected | None:
@@ -64,8 +66,12 @@ def _set_status(edit: Edit, command: SetDeploymentStatus) -> Rejected | None:
         return found
     if command.update.status not in STATUSES:
         return invalid(f'unknown deployment status "{command.update.status}"')
-    update_deployment(edit, command.update, now=command.now)
-    rejected = None if command.job is None else store_job(edit, command.job)
+    update, job = command.update, command.job
+    if job is not None and (problem := forbidden_use(edit, job)):
+        # The deployment has failed all the same: only its job stays as it is.
+        update, job = replace(update, status_description=f"{update.status_description}{NOT_ALLOWED}: {problem}"), None
+    update_deployment(edit, update, now=command.now)
+    rejected = None if job is None else store_job(edit, job)
     return rejected or put_evaluations(edit, (command.evaluation,))
 
 

@@ -13,12 +13,13 @@ from yurt.fsm.edit import Edit
 from yurt.fsm.evals import evaluation_for, put_evaluations, put_job_evaluation
 from yurt.fsm.host_volumes import drop_claims
 from yurt.fsm.reject import conflict, denied, invalid, not_found
+from yurt.rules.namespaces import namespace_problems
 from yurt.sdk.errors import Reason
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Tables
 from yurt.state.tables import JobKey, VersionKey
 from yurt.structs import status
-from yurt.structs.cluster import SchedulerConfiguration
+from yurt.structs.cluster import Namespace, SchedulerConfiguration
 from yurt.structs.commands import (
     DeleteJobs,
     DeregisterJob,
@@ -84,8 +85,10 @@ def delete_dead_jobs(edit: Edit, command: DeleteJobs) -> None:
             _delete(edit, job)
 
 
-def registration_denied(edit: Edit) -> Rejected | None:
-    """The rejection of job registrations while the scheduler configuration forbids them."""
+def registration_denied(edit: Edit, *, is_management: bool) -> Rejected | None:
+    """The rejection of job registrations while the scheduler configuration forbids them to all but management."""
+    if is_management:
+        return None
     configuration: SchedulerConfiguration | None = edit.tx.get(Tables.scheduler_configurations, "")
     if configuration is not None and configuration.reject_job_registration:
         return denied(REGISTRATION_DISABLED, Reason.REGISTRATION_DISABLED)
@@ -119,6 +122,8 @@ def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) 
     existing = edit.job(job.key)
     if existing is not None and has_same_specification(existing, job):
         return None
+    if not job.stop and (problem := forbidden_use(edit, job)):
+        return invalid(problem)
     stored = replace(
         job,
         status=status.JOB_PENDING if existing is None else existing.status,
@@ -139,6 +144,12 @@ def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) 
     if submission is not None:
         edit.tx.put(Tables.job_submissions, (stored.namespace, stored.id, stored.version), submission)
     return None
+
+
+def forbidden_use(edit: Edit, job: Job) -> str:
+    """What the job uses although the rules of its namespace forbid it now; "" for nothing."""
+    namespace: Namespace | None = edit.tx.get(Tables.namespaces, job.namespace)
+    return "" if namespace is None else next(namespace_problems(namespace, job), "")
 
 
 def update_deployment(edit: Edit, update: DeploymentUpdate, *, now: UnixNano) -> bool:

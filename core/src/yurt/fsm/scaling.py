@@ -28,7 +28,7 @@ def scale_job(edit: Edit, command: ScaleJob) -> Rejected | None:
     problem = enforced_index_conflict(job, command.enforce_index)
     if problem:
         return conflict(problem, Reason.JOB_CHANGED)
-    rejected = registration_denied(edit) or _refusal(edit, job, command)
+    rejected = registration_denied(edit, is_management=command.is_management) or _refusal(edit, job, command)
     if rejected is not None:
         return rejected
     event, group = command.event, job.group(command.group)

@@ -17,6 +17,16 @@ class NamespaceCapabilities(Value):
     disabled_network_modes: tuple[str, ...] = ()
 
 
+class NamespaceNodePoolConfiguration(Value):
+    """The node pools of a namespace's jobs; names may hold `*`."""
+
+    default: str = ""
+    """The pool of jobs that name none."""
+    allowed: tuple[str, ...] | None = None
+    """None: all; empty: only the default."""
+    denied: tuple[str, ...] | None = None
+
+
 class Namespace(Value):
     """A scope for job names and permissions."""
 
@@ -24,7 +34,7 @@ class Namespace(Value):
     description: str = ""
     quota: str = ""
     capabilities: NamespaceCapabilities | None = None
-    node_pool_configuration: Mapping[str, Any] | None = None
+    node_pool_configuration: NamespaceNodePoolConfiguration | None = None
     vault_configuration: Mapping[str, Any] | None = None
     consul_configuration: Mapping[str, Any] | None = None
     meta: Mapping[str, str] = no_entries()

@@ -130,7 +130,8 @@ async def plan(call: Call) -> web.Response:
         raise Refused(400, "Job must have a valid ID")
     job, warnings = await read_job(call, body.job)
     _check_job_id(job.id, call, "Job ID does not match")
-    planned = await failed_call(call.operations.jobs.plan(job, diff=body.diff))
+    plans = call.operations.jobs.plan(job, diff=body.diff, overrides_policies=body.policy_override)
+    planned = await failed_call(plans)
     view = call.view()
     answer = {
         "Annotations": _annotations(view, planned.annotations),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
@@ -112,7 +113,9 @@ async def read_job(call: Call, document: Any) -> tuple[Job, tuple[str, ...]]:
         _set(fields, folded, "Priority", call.settings.job_default_priority)
     try:
         is_large = call.has_large_body
-        job, warnings = await asyncio.to_thread(decode_job, fields) if is_large else decode_job(fields)
+        # The namespace has a pool for jobs that name none, which the operation looks up.
+        decoded = partial(decode_job, fields, node_pool="")
+        job, warnings = await asyncio.to_thread(decoded) if is_large else decoded()
     except Invalid as error:
         raise Refused(400, f"Failed to decode body: {error}") from None
     if job.region != call.agent.region:
@@ -176,7 +179,7 @@ async def register_job(call: Call, *, job_id: str | None) -> web.Response:
             enforce_index=body.job_modify_index if body.enforce_index else None,
             eval_priority=body.eval_priority,
             keep=Kept(counts=body.preserve_counts, resources=body.preserve_resources),
-            warnings=warnings,
+            overrides_policies=body.policy_override,
         )
     )
     return json_answer(call, registered_wire(call, done, warnings), index=done.index)

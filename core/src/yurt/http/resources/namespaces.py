@@ -12,6 +12,8 @@ from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.forwarding.regions import need_authority
 from yurt.http.routes import ROW
+from yurt.rules.namespaces import configuration_problems
+from yurt.rules.problems import multi_error
 from yurt.rules.validation.job import NAMESPACE as NAME
 from yurt.server.views.cluster import NamespaceRows
 from yurt.structs.cluster import Namespace
@@ -49,6 +51,8 @@ async def upsert(call: Call) -> web.Response:
         raise Refused(500, f'invalid name "{namespace.name[:64]}". Must match regex ^[a-zA-Z0-9-]{{1,128}}$')
     if len(namespace.description) > DESCRIPTION_MAX:
         raise Refused(500, f"description longer than {DESCRIPTION_MAX}")
+    if problems := tuple(configuration_problems(namespace)):
+        raise Refused(400, f'namespace "{namespace.name}" is invalid: {multi_error(problems)}')
     return empty_answer(index=await failed_call(call.operations.namespaces.upsert(namespace)))
 
 

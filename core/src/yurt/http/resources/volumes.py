@@ -76,24 +76,29 @@ async def read(call: Call) -> web.Response:
 
 async def create(call: Call) -> web.Response:
     """PUT /v1/volume/host/create."""
-    stored, index = await failed_call(call.operations.host_volumes.create(await _asked(call)))
+    asked, overrides = await _asked(call)
+    done = call.operations.host_volumes.create(asked, overrides_policies=overrides)
+    stored, index = await failed_call(done)
     return json_answer(call, HostVolumeAnswer(volume=stored), index=index)
 
 
 async def register(call: Call) -> web.Response:
     """PUT /v1/volume/host/register."""
-    stored, index = await failed_call(call.operations.host_volumes.register(await _asked(call)))
+    asked, overrides = await _asked(call)
+    done = call.operations.host_volumes.register(asked, overrides_policies=overrides)
+    stored, index = await failed_call(done)
     return json_answer(call, HostVolumeAnswer(volume=stored), index=index)
 
 
-async def _asked(call: Call) -> HostVolume:
+async def _asked(call: Call) -> tuple[HostVolume, bool]:
+    """The volume of the body, and whether it is to override policies."""
     body = await call.body(HostVolumeBody)
     if body.volume is None:
         raise Refused(400, "volume definition is required")
     namespace = body.volume.namespace
     if call.query.get("namespace") and not call.options.is_all_namespaces and namespace == "default":
         namespace = call.options.namespace
-    return replace(body.volume, namespace=namespace or "default")
+    return replace(body.volume, namespace=namespace or "default"), body.policy_override
 
 
 async def delete(call: Call) -> web.Response:

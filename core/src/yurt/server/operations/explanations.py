@@ -15,7 +15,7 @@ from yurt.access import Access, Scope
 from yurt.rules.child_jobs import instance_of
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.config import ServerConfig
-from yurt.server.resources.admission import Admission, admitted
+from yurt.server.resources.admission import Admission, admitted, in_pool
 from yurt.state import Snapshot
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
@@ -61,14 +61,14 @@ class Explanations:
     async def admission(self, job: Job) -> Admission:
         """The problems of an unregistered job."""
         self._access.require(Scope(namespace=job.namespace))
-        return await admitted(self._state, job, self._config)
+        return await admitted(self._state, in_pool(self._state, job), self._config)
 
     async def why_not(self, job: Job, *, now: UnixNano, seed: int) -> JobExplanation:
         """What registering the job, or evaluating it again, would place, and why not the rest; changes nothing."""
         from yurt.scheduler import explain
 
         self._access.require(Scope(namespace=job.namespace))
-        work = partial(explain.why_not, self._state, instance_of(job), now=now, seed=seed)
+        work = partial(explain.why_not, self._state, instance_of(in_pool(self._state, job)), now=now, seed=seed)
         return replace(await asyncio.to_thread(work, **self._limits), job_id=job.id)
 
     async def replay(self, evaluation: Evaluation) -> Replay:

@@ -7,6 +7,7 @@ from typing import Final
 
 from yurt.access import Access, Capability, Scope, needs
 from yurt.server.log.log_writer import Committed
+from yurt.server.operations.job_rights import require_contents, require_override
 from yurt.server.requests import DispatchRequest, Kept
 from yurt.server.resources.jobs import Jobs
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
@@ -29,18 +30,24 @@ class JobOperations:
 
     async def register(
         self, job: Job, *, submission: JobSubmission | None, enforce_index: int | None, eval_priority: int, keep: Kept,
-        warnings: tuple[str, ...],
+        overrides_policies: bool = False,
     ) -> JobRegistered:  # fmt: skip
-        """Register a job and evaluate it; `keep` selects what stays from the running one."""
+        """Register a job and evaluate it; `keep` selects what stays from the running one.
+
+        Its volumes and plugins need rights of their own (`job_rights`).
+        """
         self._require(job.namespace)
+        require_contents(self._access, job)
+        require_override(self._access, job.namespace, is_asked=overrides_policies)
         return await self._jobs.register(
             job, submission=submission, enforce_index=enforce_index, eval_priority=eval_priority, keep=keep,
-            warnings=warnings,
+            is_management=self._access.is_management,
         )  # fmt: skip
 
-    async def plan(self, job: Job, *, diff: bool) -> JobPlanned:
-        """The plan for registering the job; changes nothing."""
+    async def plan(self, job: Job, *, diff: bool, overrides_policies: bool = False) -> JobPlanned:
+        """The plan for registering the job; changes nothing, so its volumes and plugins need no rights."""
         self._require(job.namespace)
+        require_override(self._access, job.namespace, is_asked=overrides_policies)
         return await self._jobs.plan(job, diff=diff)
 
     async def validate(self, job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -66,17 +73,24 @@ class JobOperations:
     async def force_periodic(self, key: JobKey) -> JobRegistered:
         """Launch a periodic job now."""
         self._require(key[0])
-        return await self._jobs.force_periodic(*key)
+        return await self._jobs.force_periodic(*key, is_management=self._access.is_management)
 
     async def dispatch(self, key: JobKey, request: DispatchRequest) -> JobDispatched:
         """Create a child of a parameterized job."""
         self._require(key[0])
-        return await self._jobs.dispatch(*key, request)
+        return await self._jobs.dispatch(*key, request, is_management=self._access.is_management)
 
     async def revert(self, key: JobKey, version: int, *, enforce_prior_version: int | None) -> JobRegistered:
         """Register an earlier version of a job as a new version."""
         self._require(key[0])
-        return await self._jobs.revert(*key, version, enforce_prior_version=enforce_prior_version)
+        return await self._jobs.revert(
+            key,
+            version,
+            enforce_prior_version=enforce_prior_version,
+            is_management=self._access.is_management,
+            # The caller may have no right to read the version, so the refusal does not say what is in it.
+            check=lambda job: require_contents(self._access, job, is_told=False),
+        )
 
     async def set_stability(self, key: JobKey, version: int, *, stable: bool) -> int:
         """Set a version's stability; returns the index."""
@@ -86,7 +100,9 @@ class JobOperations:
     async def scale(self, key: JobKey, event: ScalingEvent, *, group: str, enforce_index: int | None) -> JobRegistered:
         """Set a group's count from the event."""
         self._require(key[0])
-        return await self._jobs.scale(*key, event, group=group, enforce_index=enforce_index)
+        return await self._jobs.scale(
+            *key, event, group=group, enforce_index=enforce_index, is_management=self._access.is_management
+        )
 
     async def tag(self, key: JobKey, name: str, tag: JobVersionTag, *, version: int | None) -> int:
         """Tag a version, the newest one by default; returns the index."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from yurt.access import Access, Scope
+from yurt.server.operations.job_rights import require_override
 from yurt.server.resources.csi_volumes import CsiVolumes
 from yurt.server.resources.host_volumes import HostVolumes
 from yurt.structs.volumes.csi import CSIVolume
@@ -18,14 +19,16 @@ class HostVolumeOperations:
         self._volumes = volumes
         self._access = access
 
-    async def create(self, asked: HostVolume) -> tuple[HostVolume, int]:
+    async def create(self, asked: HostVolume, *, overrides_policies: bool = False) -> tuple[HostVolume, int]:
         """Create a volume on a node, or change the one with this id; returns the volume and its index."""
         self._access.require(Scope(namespace=asked.namespace))
+        require_override(self._access, asked.namespace, is_asked=overrides_policies)
         return await self._volumes.create(asked)
 
-    async def register(self, asked: HostVolume) -> tuple[HostVolume, int]:
+    async def register(self, asked: HostVolume, *, overrides_policies: bool = False) -> tuple[HostVolume, int]:
         """Register an existing folder of a node; returns the volume and its index."""
         self._access.require(Scope(namespace=asked.namespace))
+        require_override(self._access, asked.namespace, is_asked=overrides_policies)
         return await self._volumes.register(asked)
 
     async def delete(self, namespace: str, volume_id: str, *, force: bool) -> int:
@@ -48,10 +51,11 @@ class CsiVolumeOperations:
         self._volumes = volumes
         self._access = access
 
-    async def register(self, asked: tuple[CSIVolume, ...]) -> int:
+    async def register(self, asked: tuple[CSIVolume, ...], *, overrides_policies: bool = False) -> int:
         """Register or change volumes that exist at their storage providers; returns the index."""
         for volume in asked:
             self._access.require(Scope(namespace=volume.namespace))
+            require_override(self._access, volume.namespace, is_asked=overrides_policies)
         return await self._volumes.register(asked)
 
     async def deregister(self, namespace: str, volume_id: str, *, force: bool) -> int:

@@ -11,6 +11,7 @@ import msgspec
 
 from yurt.lifecycle.services import provider_of
 from yurt.rules.bounds import bound_problems, is_costly
+from yurt.rules.namespaces import default_pool, namespace_problems
 from yurt.rules.no_effect import unregistered
 from yurt.rules.problems import nested
 from yurt.rules.validation.job import validate_job
@@ -22,7 +23,6 @@ from yurt.sdk.value import replace
 from yurt.server.config import ServerConfig
 from yurt.server.requests import Kept
 from yurt.state import Snapshot
-from yurt.structs.cluster import Namespace
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.questions import total_count_problem
 from yurt.structs.service import Service
@@ -125,6 +125,11 @@ def inherited(job: Job, known: Job | None, keep: Kept) -> Job:
     return job
 
 
+def in_pool(state: Snapshot, job: Job) -> Job:
+    """The job in the default node pool of its namespace, where it names none."""
+    return job if job.node_pool else replace(job, node_pool=default_pool(state.namespaces.get(job.namespace)))
+
+
 def with_descent_of(job: Job, known: Job | None) -> Job:
     """The job with the parent of the known one, or none: only launches and dispatches create children.
 
@@ -179,29 +184,10 @@ def _cluster_problems(state: Snapshot, job: Job, config: ServerConfig) -> Iterat
     if namespace is None:
         yield f'job "{job.id}" is in nonexistent namespace "{job.namespace}"'
     else:
-        yield from _capability_problems(namespace, job)
+        yield from namespace_problems(namespace, job)
     if job.node_pool not in state.node_pools:
         yield f'job "{job.id}" is in nonexistent node pool "{job.node_pool}"'
     if not 1 <= job.priority <= config.job_max_priority:
         yield f"Job priority must be between [1, {config.job_max_priority}]"
     if too_many := total_count_problem(job, config.job_max_count):
         yield too_many
-
-
-def _capability_problems(namespace: Namespace, job: Job) -> Iterator[str]:
-    capabilities = namespace.capabilities
-    if capabilities is None:
-        return
-    drivers = {task.driver for _, task in _tasks(job)}
-    refused = _refused(drivers, capabilities.enabled_task_drivers, capabilities.disabled_task_drivers)
-    if refused:
-        yield f'used task drivers {refused} are not allowed in namespace "{namespace.name}"'
-    modes = {network.mode or "host" for group in job.task_groups for network in group.networks}
-    refused = _refused(modes, capabilities.enabled_network_modes, capabilities.disabled_network_modes)
-    if refused:
-        yield f'used group network modes {refused} are not allowed in namespace "{namespace.name}"'
-
-
-def _refused(used: set[str], enabled: tuple[str, ...], disabled: tuple[str, ...]) -> str:
-    bad = sorted(word for word in used if word in disabled or (enabled and word not in enabled))
-    return "[" + " ".join(f'"{word}"' for word in bad) + "]" if bad else ""

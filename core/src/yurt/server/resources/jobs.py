@@ -22,7 +22,7 @@ from yurt.server.config import ServerConfig
 from yurt.server.log.log_writer import Committed
 from yurt.server.log.replica import Replica
 from yurt.server.requests import NOTHING_KEPT, PLAIN_DISPATCH, DispatchRequest, Kept
-from yurt.server.resources.admission import admitted, inherited, with_descent_of
+from yurt.server.resources.admission import admitted, in_pool, inherited, with_descent_of
 from yurt.server.results import JobDispatched, JobPlanned, JobRegistered
 from yurt.server.scheduling.plan_annotations import annotated
 from yurt.server.scheduling.work_sources import attempt_size
@@ -53,6 +53,10 @@ MARKED_TOGETHER: Final = 200
 """Allocations that one command marks."""
 
 
+def allow_any(job: Job) -> None:
+    """The check of who registers without a caller: anything may be in the job."""
+
+
 class Jobs:
     """Operations on jobs."""
 
@@ -69,11 +73,15 @@ class Jobs:
         enforce_index: int | None = None,
         eval_priority: int = 0,
         keep: Kept = NOTHING_KEPT,
-        warnings: tuple[str, ...] = (),
+        is_management: bool = False,
     ) -> JobRegistered:
-        """Register a job and evaluate it; `keep` selects what stays. Raises Invalid with every problem."""
+        """Register a job and evaluate it; `keep` selects what stays. Raises Invalid with every problem.
+
+        `is_management`: a management token asks, which may do so while registrations are disabled.
+        """
+        warnings: tuple[str, ...] = ()
         if submission is not None and len(submission.source) > self._config.job_max_source_size:
-            warnings = (*warnings, "the job's source is too large to be kept with it")
+            warnings = ("the job's source is too large to be kept with it",)
             submission = None
         mint = self._replica.mint()
         evaluation = asked_evaluation(job.key, status.TRIGGER_JOB_REGISTER, mint, priority=eval_priority)
@@ -82,9 +90,9 @@ class Jobs:
         async def decision(state: Snapshot) -> RegisterJob:
             nonlocal advice
             known = state.jobs.get(job.key)
-            _check_enabled(state)
+            _check_enabled(state, is_management=is_management)
             _check_enforced_index(known, enforce_index)
-            ready = inherited(job, known, keep)
+            ready = inherited(in_pool(state, job), known, keep)
             advice = await self._admit(state, ready)
             return self._registration(state, replace(ready, submit_time=mint.now), evaluation, submission)
 
@@ -120,7 +128,7 @@ class Jobs:
         """
         state = self._replica.state
         known = state.jobs.get(job.key)
-        job = with_descent_of(job, known)
+        job = with_descent_of(in_pool(state, job), known)
         warnings = await self._admit(state, job)
         mint = self._replica.mint()
         job = replace(job, submit_time=mint.now)
@@ -187,18 +195,28 @@ class Jobs:
         return _registered(await self._replica.propose(command), key, evaluation)
 
     async def revert(
-        self, namespace: str, job_id: str, version: int, *, enforce_prior_version: int | None = None
+        self,
+        key: JobKey,
+        version: int,
+        *,
+        enforce_prior_version: int | None = None,
+        is_management: bool = False,
+        check: Callable[[Job], None] = allow_any,
     ) -> JobRegistered:
-        """Register an earlier version of a job as a new version."""
-        key, mint = (namespace, job_id), self._replica.mint()
+        """Register an earlier version of a job as a new version.
+
+        `check` raises PermissionDenied where the caller may not register what the version contains.
+        """
+        mint = self._replica.mint()
         evaluation = asked_evaluation(key, status.TRIGGER_JOB_REGISTER, mint)
         advice: tuple[str, ...] = ()
 
         async def decision(state: Snapshot) -> RegisterJob:
             nonlocal advice
-            _check_enabled(state)
+            _check_enabled(state, is_management=is_management)
             old = _version_to_revert_to(state, key, version, enforce_prior_version)
             job = with_descent_of(replace(old, stop=False, submit_time=mint.now), state.jobs.get(key))
+            check(job)
             advice = await self._admit(state, job)
             command = self._registration(state, job, evaluation, state.job_submissions.get((*key, version)))
             return replace(command, based_on=(*command.based_on, expectation(state, "job_versions", (*key, version))))
@@ -218,6 +236,7 @@ class Jobs:
         *,
         group: str,
         enforce_index: int | None = None,
+        is_management: bool = False,
     ) -> JobRegistered:
         """Set a group's count from the event; an event without a count is only recorded."""
         key, mint = (namespace, job_id), self._replica.mint()
@@ -234,10 +253,18 @@ class Jobs:
             evaluation=evaluation,
             count_max=self._config.job_max_count,
             tracked_versions=self._config.job_tracked_versions,
+            is_management=is_management,
         )
         return _registered(await self._replica.propose(command), key, evaluation)
 
-    async def dispatch(self, namespace: str, job_id: str, request: DispatchRequest = PLAIN_DISPATCH) -> JobDispatched:
+    async def dispatch(
+        self,
+        namespace: str,
+        job_id: str,
+        request: DispatchRequest = PLAIN_DISPATCH,
+        *,
+        is_management: bool = False,
+    ) -> JobDispatched:
         """Create a child of a parameterized job; a used idempotency token returns its child."""
         priority_max = self._config.job_max_priority
         if request.priority and not 1 <= request.priority <= priority_max:
@@ -255,6 +282,7 @@ class Jobs:
             priority=request.priority,
             evaluation=evaluation,
             now=mint.now,
+            is_management=is_management,
         )
         committed = await self._replica.propose(command)
         child = committed.state.jobs.get((namespace, child_id))
@@ -272,9 +300,9 @@ class Jobs:
             index=committed.index,
         )
 
-    async def force_periodic(self, namespace: str, job_id: str) -> JobRegistered:
+    async def force_periodic(self, namespace: str, job_id: str, *, is_management: bool = False) -> JobRegistered:
         """Launch a periodic job now, independently of its schedule."""
-        return await self._launch((namespace, job_id), self._replica.env.now())
+        return await self._launch((namespace, job_id), self._replica.env.now(), is_management=is_management)
 
     async def launch(self, parent: Job, at: UnixNano) -> JobRegistered:
         """Launch the periodic job's child for the scheduled time `at`.
@@ -284,7 +312,9 @@ class Jobs:
         """
         return await self._launch(parent.key, at, specification_index=parent.job_modify_index)
 
-    async def _launch(self, key: JobKey, at: UnixNano, *, specification_index: int = 0) -> JobRegistered:
+    async def _launch(
+        self, key: JobKey, at: UnixNano, *, specification_index: int = 0, is_management: bool = False
+    ) -> JobRegistered:
         namespace, job_id = key
         child_key, mint = (namespace, periodic_child_id(job_id, at)), self._replica.mint()
         evaluation = asked_evaluation(child_key, status.TRIGGER_PERIODIC, mint)
@@ -295,12 +325,14 @@ class Jobs:
             specification_index=specification_index,
             evaluation=evaluation,
             now=mint.now,
+            is_management=is_management,
         )
         return _registered(await self._replica.propose(command), child_key, evaluation)
 
     async def validate(self, job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """All errors and warnings of the job."""
-        admission = await admitted(self._replica.state, job, self._config)
+        state = self._replica.state
+        admission = await admitted(state, in_pool(state, job), self._config)
         return admission.errors, admission.warnings
 
     async def _mark(self, alloc_ids: Sequence[str], transition: DesiredTransition, mint: Mint) -> None:
@@ -350,8 +382,8 @@ def _registered(
     )
 
 
-def _check_enabled(state: Snapshot) -> None:
-    if state.scheduler_config.reject_job_registration:
+def _check_enabled(state: Snapshot, *, is_management: bool) -> None:
+    if state.scheduler_config.reject_job_registration and not is_management:
         raise PermissionDenied(REGISTRATION_DISABLED, reason=Reason.REGISTRATION_DISABLED)
 
 

@@ -85,6 +85,9 @@ class PeriodicDispatcher:
             await self._launch(job, at)
         except (Conflict, NotFound):
             return  # the job changed before its launch; its change planned the next one
+        except Invalid as error:
+            # The rules of the namespace forbid the child. They may change, so later times are tried.
+            log.warning("launch refused: namespace=%s job=%s reason=%s", job.namespace, job.id, error)
         except Exception:
             if key not in self._unplanned:
                 self._set(key, at)

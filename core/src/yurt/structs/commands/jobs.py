@@ -56,6 +56,8 @@ class ScaleJob(Command, tag=True):
     evaluation: Evaluation | None = None
     count_max: int = 0
     tracked_versions: int = 6
+    is_management: bool = False
+    """A management token asks, which may do so while job registrations are disabled."""
 
 
 class DispatchJob(Command, tag=True):
@@ -72,6 +74,8 @@ class DispatchJob(Command, tag=True):
     priority: int = 0
     evaluation: Evaluation | None = None
     now: UnixNano = UnixNano(0)
+    is_management: bool = False
+    """A management token asks, which may do so while job registrations are disabled."""
 
 
 class LaunchPeriodicJob(Command, tag=True):
@@ -89,6 +93,8 @@ class LaunchPeriodicJob(Command, tag=True):
     specification_index: int = 0
     evaluation: Evaluation | None = None
     now: UnixNano = UnixNano(0)
+    is_management: bool = False
+    """A management token asks, which may do so while job registrations are disabled."""
 
 
 class EvaluateJob(Command, tag=True):

@@ -1,0 +1,87 @@
+"""What a job's contents need of the caller who registers it, beside the right to register jobs in the namespace.
+
+A job that mounts a host volume reaches files of nodes; one that mounts a CSI volume reaches data of others; one that
+runs a CSI plugin serves volumes to the whole cluster. So each of these needs its own right, whoever may register jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from yurt.access import Access, Capability, Need, Scope, needs
+from yurt.access.authority import DENIED
+from yurt.access.needs import HostVolumeCapability
+from yurt.sdk.errors import PermissionDenied
+from yurt.structs.job import Job, TaskGroup
+
+SENTINEL_OVERRIDE: Final = needs.namespace(Capability.SENTINEL_OVERRIDE)
+REGISTER_CSI_PLUGIN: Final = needs.namespace(Capability.CSI_REGISTER_PLUGIN)
+MOUNT_CSI_VOLUME: Final = needs.all_of(needs.PLUGIN_READ, needs.namespace(Capability.CSI_MOUNT_VOLUME))
+MOUNT_WRITABLE: Final = needs.host_volume(HostVolumeCapability.MOUNT_READWRITE)
+MOUNT_READONLY: Final = needs.host_volume(HostVolumeCapability.MOUNT_READONLY, HostVolumeCapability.MOUNT_READWRITE)
+BIDIRECTIONAL: Final = "bidirectional"
+
+
+class ContentNeed(NamedTuple):
+    """What a part of a job needs, and the part in words."""
+
+    need: Need
+    scope: Scope
+    what: str
+
+
+def content_needs(job: Job) -> Iterator[ContentNeed]:
+    """What the volumes and plugins of a job need of the caller."""
+    namespace = Scope(namespace=job.namespace)
+    for group in job.task_groups:
+        yield from _of_volumes(group, namespace)
+        yield from _of_mounts(group)
+        for task in group.tasks:
+            if task.csi_plugin_config is not None:
+                what = f'task "{task.name}" of group "{group.name}" is a CSI plugin'
+                yield ContentNeed(REGISTER_CSI_PLUGIN, namespace, what)
+
+
+def require_contents(access: Access, job: Job, *, is_told: bool = True) -> None:
+    """Raises PermissionDenied unless the caller may register a job of these contents.
+
+    `is_told`: the error names the part, because the caller has just sent the job.
+    """
+    if access.narrowed(needs.MANAGEMENT).sees_all:
+        return
+    for each in content_needs(job):
+        if not access.narrowed(each.need).allows(each.scope):
+            raise PermissionDenied(
+                f"{DENIED}: {each.what}, which needs {needs.describe(each.need)}" if is_told else DENIED
+            )
+
+
+def require_override(access: Access, namespace: str, *, is_asked: bool) -> None:
+    """Raises PermissionDenied for a caller who asks to override policies without the right to do so."""
+    if is_asked:
+        access.narrowed(SENTINEL_OVERRIDE).require(Scope(namespace=namespace))
+
+
+def _of_volumes(group: TaskGroup, namespace: Scope) -> Iterator[ContentNeed]:
+    for name, volume in group.volumes.items():
+        what = f'group "{group.name}" mounts the {volume.type} volume "{volume.source}" ("{name}")'
+        match volume.type:
+            case "csi":
+                yield ContentNeed(MOUNT_CSI_VOLUME, namespace, what)
+            case "host":
+                need = MOUNT_READONLY if volume.read_only else MOUNT_WRITABLE
+                yield ContentNeed(need, Scope(host_volume=volume.source), what)
+            case _:
+                # No policy grants a type that does not exist (yet).
+                yield ContentNeed(needs.MANAGEMENT, namespace, what)
+
+
+def _of_mounts(group: TaskGroup) -> Iterator[ContentNeed]:
+    """What mounts need that carry what a task mounts inside them back to the node."""
+    for task in group.tasks:
+        for mount in task.volume_mounts:
+            volume = group.volumes.get(mount.volume)
+            if volume is not None and mount.propagation_mode == BIDIRECTIONAL:
+                what = f'task "{task.name}" of group "{group.name}" mounts "{volume.source}" bidirectionally'
+                yield ContentNeed(MOUNT_WRITABLE, Scope(host_volume=volume.source), what)
