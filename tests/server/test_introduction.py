@@ -66,7 +66,11 @@ async def test_a_token_expires(bench: Any, monkeypatch: pytest.MonkeyPatch) -> N
 async def test_what_no_key_of_the_region_has_signed_is_no_token(bench: Any, spoil: str) -> None:
     introductions = enforce(bench, "strict")
     head, body, signature = (await introductions.make(node_name="one")).split(".")
-    wider = base64.urlsafe_b64encode(json.dumps({"sub": "global:node-introduction"}).encode()).decode().rstrip("=")
+    wider = (
+        base64.urlsafe_b64encode(json.dumps({"sub": "node-introduction:global:default::default"}).encode())
+        .decode()
+        .rstrip("=")
+    )
     none = base64.urlsafe_b64encode(json.dumps({"alg": "none", "kid": "x"}).encode()).decode().rstrip("=")
     spoilt = {
         "cut": f"{head}.{body}.{signature[:-8]}", "claims": f"{head}.{wider}.{signature}", "none": f"{none}.{body}.",
@@ -93,6 +97,19 @@ async def test_without_enforcement_a_node_registers_and_a_warning_says_what_is_m
     caplog.clear()
     await register(bench, "", name="quiet-one")
     assert "quiet-one" not in caplog.text
+
+
+async def test_a_token_that_does_not_count_is_refused_where_none_is_demanded(bench: Any) -> None:
+    introductions = enforce(bench, "warn")
+    token = await introductions.make(node_name="one")
+    with pytest.raises(PermissionDenied, match="for the node 'one'"):
+        await register(bench, token, name="two")
+    with pytest.raises(PermissionDenied, match="for the node pool 'default'"):
+        await register(bench, token, name="one", node_pool="gpu")
+    with pytest.raises(PermissionDenied, match="does not count"):
+        await register(bench, "noise", name="one")
+    enforce(bench, "none")
+    await register(bench, "noise", name="two")
 
 
 async def test_a_node_that_is_known_needs_its_secret_only(bench: Any) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from yurt.sdk.value import Value
+from yurt.sdk.value import UnixNano, Value
 
 
 class Through(StrEnum):
@@ -53,12 +53,21 @@ class ShownWorkload(Value, tag=True):
     job: str
     """The parent's for dispatched and periodic children."""
     task: str = ""
+    """"" for the identity of a service."""
+    key_id: str = ""
+    """The root key that signed it; "" where a server speaks for the task and no token was shown."""
+    valid_until: UnixNano = UnixNano(0)
+    """The end of its validity; 0 for none."""
 
 
 class ShownNode(Value, tag=True):
     """The caller showed the identity or the secret of a node."""
 
     node_id: str
+    key_id: str = ""
+    """The root key that signed its identity; "" for a secret."""
+    valid_until: UnixNano = UnixNano(0)
+    """The end of its validity; 0 for none."""
 
 
 class InvalidToken(Value, tag=True):

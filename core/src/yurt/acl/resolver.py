@@ -37,6 +37,7 @@ CALLER_CHARACTERS_MAX: Final = 8 * 1024 * 1024
 """Characters of all policies of one caller: 64 of the longest. Who has more has no rights."""
 TOKEN_NOT_FOUND: Final = "ACL token not found"
 TOKEN_EXPIRED: Final = "ACL token expired"
+IDENTITY_EXPIRED: Final = "the identity has expired"
 _OF_NODES: Final = 'node { policy = "read" }\nagent { policy = "read" }'
 """What the identity of a node may do as a token of the HTTP API."""
 
@@ -111,10 +112,13 @@ class Resolver:
         match caller:
             case NoToken() | ShownToken():
                 return self._still_valid(self._by_tables(state, caller), now)
-            case ShownWorkload():
-                return self._by_tables(state, caller)
-            case ShownNode(node_id=node_id):
-                is_known = node_id in state.nodes
+            case ShownWorkload() | ShownNode():
+                problem = _problem_of_identity(state, caller, now)
+                if problem:
+                    return _nobody(problem)
+                if isinstance(caller, ShownWorkload):
+                    return self._by_tables(state, caller)
+                is_known = caller.node_id in state.nodes
                 return Resolved(Rights(Kind.KNOWN, self._of_nodes)) if is_known else _nobody("node does not exist")
             case InvalidToken(problem=problem):
                 return _nobody(problem)
@@ -228,6 +232,15 @@ class Resolver:
             self._compiled.put(texts, compiled)
 
         return keep
+
+
+def _problem_of_identity(state: Snapshot, caller: ShownWorkload | ShownNode, now: UnixNano) -> str:
+    """Why a signed identity no longer counts; "" when it does. Its root key may be removed while a stream is open."""
+    if caller.valid_until and caller.valid_until <= now:
+        return IDENTITY_EXPIRED
+    if caller.key_id and caller.key_id not in state.root_keys:
+        return "the root key that signed the identity was removed"
+    return ""
 
 
 def _present(state: Snapshot, names: Iterable[str]) -> tuple[ACLPolicy, ...]:

@@ -106,11 +106,7 @@ def authority_of(server: Server | None, agent: AgentInfo) -> Authority:
     """
     if server is None:
         return ALLOW_NOBODY if agent.acl_enabled else ALLOW_ALL
-    if not server.config.acl.enabled:
-        return ALLOW_ALL
-    from yurt.acl import AclAuthority
-
-    return AclAuthority(lambda: server.state, server.replica.env.now)
+    return server.authority
 
 
 @web.middleware

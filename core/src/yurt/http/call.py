@@ -14,6 +14,7 @@ from yurt.access import ANYWHERE, Access, Actor, Authority, Scope
 from yurt.api.decode import check_size, decode_json, decode_value
 from yurt.api.encode import encode_json
 from yurt.http.agent_info import AgentInfo
+from yurt.http.callers import actor_of, origin_of, token_text
 from yurt.http.cluster import CLUSTER, Cluster
 from yurt.http.errors import NoServer, Refused
 from yurt.http.query import ReadOptions
@@ -202,6 +203,14 @@ class Call:
         """The state for a consistent read; raises as `need_state` does."""
         self.need_state()
         return self.server.state
+
+
+async def identified(context: Context, request: web.Request) -> Actor:
+    """The actor of a request, by a server that knows keys and nodes; elsewhere by what the request itself shows."""
+    callers = context.server.keys.callers if context.server is not None else None
+    if callers is None:
+        return actor_of(request)
+    return Actor(caller=await callers.shown(token_text(request)), origin=origin_of(request))
 
 
 async def prepare_rights(context: Context, authority: Authority, actor: Actor) -> None:

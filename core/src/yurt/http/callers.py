@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import base64
 import hmac
-import re
 import secrets
 from typing import Final
 
@@ -21,9 +20,8 @@ from aiohttp import web
 from yurt.access import Actor, Caller, InvalidToken, NoToken, Origin, ShownToken, Through
 from yurt.http.marks import ORIGIN
 from yurt.sdk.value import replace
-from yurt.structs.acl import hash_of_secret
+from yurt.structs.acl import SECRET, hash_of_secret
 
-UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 NO_TOKEN: Final = "the token is no secret of an ACL token"
 
 _SEAL: Final = secrets.token_urlsafe(32)
@@ -51,7 +49,7 @@ def caller_of(text: str) -> Caller:
     """What a caller shows by this text; what is no token leaves it without rights, also without those of anybody."""
     if not text:
         return NoToken()
-    return ShownToken(secret_hash=hash_of_secret(text)) if UUID.fullmatch(text) else InvalidToken(problem=NO_TOKEN)
+    return ShownToken(secret_hash=hash_of_secret(text)) if SECRET.fullmatch(text) else InvalidToken(problem=NO_TOKEN)
 
 
 def origin_of(request: web.Request) -> Origin:

@@ -18,8 +18,7 @@ from aiohttp import web
 
 from yurt.access import ANYWHERE, Access, Scope
 from yurt.access.needs import ANONYMOUS, OnVariable
-from yurt.http.call import AUTHORITY, CONTEXT, Call, prepare_rights
-from yurt.http.callers import actor_of
+from yurt.http.call import AUTHORITY, CONTEXT, Call, identified, prepare_rights
 from yurt.http.errors import NoServer, Refused
 from yurt.http.query import read_options
 from yurt.http.routes import QUERY, AnsweredBy, Route
@@ -165,10 +164,11 @@ def has_cors(request: web.Request) -> bool:
 async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
     """Let the handler answer, once the authority allows what the route needs."""
     options = read_options(request.query, index_error=route.index_error)
-    context, authority, actor = request.app[CONTEXT], request.app[AUTHORITY], actor_of(request)
+    context, authority = request.app[CONTEXT], request.app[AUTHORITY]
     if context.server is not None and context.server.config.acl.enabled and route.needs != ANONYMOUS:
         # Half of a log knows tokens that its other half revokes.
         context.server.log.loader.need_state()
+    actor = await identified(context, request)
     await prepare_rights(context, authority, actor)
     access = Access(actor, route.needs, authority)
     scope = _scope(route, request, options.namespace)

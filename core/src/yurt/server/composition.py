@@ -9,7 +9,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from yurt.access.authority import ALLOW_ALL, Authority
 from yurt.runtime.env import Env
 from yurt.server.clients.agent_processes import AgentProcesses
 from yurt.server.clients.client_calls import ClientCalls
@@ -56,6 +58,9 @@ from yurt.server.scheduling.scheduling import Scheduling
 from yurt.state.watch import Watches
 from yurt.storage.log import CommandLog
 
+if TYPE_CHECKING:
+    from yurt.server.keys.callers import Callers
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Foundation:
@@ -66,6 +71,8 @@ class Foundation:
     log: ServerLog
     leader: CurrentLeader
     peers: Peers
+    authority: Authority
+    """Who decides what callers may do."""
 
     @property
     def replica(self) -> Replica:
@@ -96,7 +103,16 @@ def make_foundation(
         loader=StateLoader(command_log, writer=writer, snapshotter=snapshotter, peers=peers, env=env),
     )
     leader = CurrentLeader(config.name, command_log=command_log, writer=writer, peers=peers, env=env)
-    return Foundation(config, Metrics(), log, leader, peers)
+    return Foundation(config, Metrics(), log, leader, peers, _authority(config, log.replica))
+
+
+def _authority(config: ServerConfig, replica: Replica) -> Authority:
+    """Tokens and policies where access control is on; imported only there."""
+    if not config.acl.enabled:
+        return ALLOW_ALL
+    from yurt.acl import AclAuthority
+
+    return AclAuthority(lambda: replica.state, replica.env.now)
 
 
 def make_keys(base: Foundation) -> Keys:
@@ -109,7 +125,16 @@ def make_keys(base: Foundation) -> Keys:
         root_keys=root_keys,
         collector=RootKeyCollector(replica, config.gc, root_keys),
         identities=Identities(replica, config.region, root_keys=root_keys, keyring=keyring),
+        callers=_callers(base, keyring),
     )
+
+
+def _callers(base: Foundation, keyring: Keyring) -> Callers | None:
+    if not base.config.acl.enabled:
+        return None
+    from yurt.server.keys.callers import Callers
+
+    return Callers(base.replica, base.leader, keyring)
 
 
 def make_resources(
@@ -165,7 +190,7 @@ def make_clients(base: Foundation, keys: Keys, resources: Resources, node_ports:
         LeaderCalls(leader, peers, local_calls),
         node_service,
         identities=keys.identities,
-        template_queries=TemplateQueries(replica, resources.variables),
+        template_queries=TemplateQueries(replica, resources.variables, base.authority),
         disk_migration=DiskMigration(replica, node_ports.find),
     )
     authenticator = NodeAuthenticator(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from yurt.access import Authority
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.server.clients.node_ports import NodePorts
@@ -24,6 +25,7 @@ from yurt.server.log.event_buffer import Event
 from yurt.server.log.job_log_lines import log_life
 from yurt.server.log.log_quota import gossip_sizes
 from yurt.server.log.replica import Replica
+from yurt.server.metrics import Metrics
 from yurt.server.operations import Targets
 from yurt.server.peers import NoPeers, Peers
 from yurt.server.python_collector import HeapKeeper
@@ -58,8 +60,8 @@ class Server:
             on_applied=self._on_applied,
             on_failed=self._step_down,
         )
+        self._base = base
         self.config = config
-        self.metrics = base.metrics
         self.log = base.log
         self.leader = base.leader
         self.keys = make_keys(base)
@@ -99,6 +101,16 @@ class Server:
     def replica(self) -> Replica:
         """The replica: the state, and how to change it."""
         return self.log.replica
+
+    @property
+    def metrics(self) -> Metrics:
+        """What the server counts and measures."""
+        return self._base.metrics
+
+    @property
+    def authority(self) -> Authority:
+        """Who decides what callers may do."""
+        return self._base.authority
 
     @property
     def state(self) -> Snapshot:

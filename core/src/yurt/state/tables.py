@@ -23,6 +23,7 @@ from yurt.structs.acl import (
     ACLRole,
     ACLToken,
     OneTimeToken,
+    hash_of_secret,
     without_method_secrets,
 )
 from yurt.structs.cluster import (
@@ -141,10 +142,11 @@ class Tables(TableSet):
             place=lambda node: Scope(node_pool=node.node_pool),
             shown=lambda node: replace(node, secret_id=""),
         ),
+        indexes={"secret": lambda node: hash_of_secret(node.secret_id) if node.secret_id else None},
         search=SearchContext("nodes", lambda node: ("", node.id, node.name), has_uuids=True, is_shown_by_name=True),
         columns_work=8,
     )
-    """Nodes by id."""
+    """Nodes by id; `secret` finds one by the hash of its secret."""
 
     evals = TableSchema(
         PlainRows(list[tuple[str, Evaluation]]),

@@ -7,6 +7,7 @@ by trying. A token is found by this hash.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from typing import Annotated, Final
 
@@ -20,6 +21,10 @@ LOCAL: Final = "local"
 GLOBAL: Final = "global"
 ROLE: Final = "role"
 POLICY: Final = "policy"
+
+
+SECRET: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+"""The form of secrets of tokens and nodes: a UUID."""
 
 
 def hash_of_secret(secret: str) -> str:

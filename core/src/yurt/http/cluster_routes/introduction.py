@@ -11,7 +11,7 @@ from yurt.sdk.value import NANOSECONDS, Duration, Value
 
 
 class IntroductionBody(Value):
-    """For which node and pool (any when empty), and for how long (as configured when 0)."""
+    """For which node (any when empty) and pool (`default` when empty), and for how long (as configured when 0)."""
 
     ttl: Duration = Duration(0)
     node_name: str = ""

@@ -1,8 +1,9 @@
-"""Introductions of clients: short-lived tokens (JWT, RS256) with which an operator lets a new node register.
+"""Introductions of clients: short-lived tokens (JWT) with which an operator lets a new node register.
 
 `server { client_introduction { enforcement } }` says what happens to a node that no server knows yet and that brings
-no valid token: nothing (`none`), a warning (`warn`), or a refusal (`strict`). A token may be bound to a node's name
-and to a node pool. Nodes that are known show their secret instead, always.
+no token: nothing (`none`), a warning (`warn`), or a refusal (`strict`). A token that does not count, or is for another
+node, is refused by `warn` too. A token is bound to a node pool, and may be bound to a node's name. Nodes that are known
+show their secret instead, always.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import msgspec
 
 from yurt.sdk.errors import Invalid, PermissionDenied
 from yurt.sdk.value import NANOSECONDS
+from yurt.server.clients.node_identities import DEFAULT_POOL
 from yurt.server.config import ServerConfig
 from yurt.server.keys.keyring import Keyring
 from yurt.server.keys.root_keys import RootKeys
-from yurt.server.keys.tokens import AUDIENCE, checked_token, signed_token
+from yurt.server.keys.tokens import AUDIENCE, INTRODUCTION_KIND, checked_token, signed_token
 from yurt.server.log.replica import Replica
 from yurt.server.metrics import Metrics
 from yurt.structs.node import Node
@@ -25,7 +27,6 @@ from yurt.structs.node import Node
 log = logging.getLogger(__name__)
 
 NONE, WARN, STRICT = "none", "warn", "strict"
-KIND = "node-introduction"
 TTL_MIN_S = 1.0
 HOW = "make one with `yurt node intro create` and start the client with -client-intro-token"
 
@@ -37,7 +38,7 @@ class _Claims(msgspec.Struct):
     aud: str
     exp: int
     nomad_node_name: str = ""
-    nomad_node_pool: str = ""
+    nomad_node_pool: str = DEFAULT_POOL
 
 
 class Introductions:
@@ -53,7 +54,7 @@ class Introductions:
         self._metrics = metrics
 
     async def make(self, *, node_name: str = "", node_pool: str = "", ttl_s: float = 0.0) -> str:
-        """A token for a node (any when empty) of a pool (any when empty); raises Invalid or Unavailable."""
+        """A token for a node (any when empty) of a pool (`default` when empty); raises Invalid or Unavailable."""
         settings = self._config.introduction
         lasts_s = ttl_s or settings.default_ttl_s
         if not TTL_MIN_S <= lasts_s <= settings.max_ttl_s:
@@ -61,11 +62,13 @@ class Introductions:
                 f"TTL {lasts_s:g}s is not between {TTL_MIN_S:g}s and {settings.max_ttl_s:g}s "
                 "(server.client_introduction.max_identity_ttl)"
             )
+        pool = node_pool or DEFAULT_POOL
         env, key = self._replica.env, await self._root_keys.active()
         now = env.now() // NANOSECONDS
         claims = {
             "aud": AUDIENCE, "exp": now + round(lasts_s), "iat": now, "jti": env.uuid(), "nbf": now,
-            "nomad_node_name": node_name, "nomad_node_pool": node_pool, "sub": self._subject(),
+            "nomad_node_name": node_name, "nomad_node_pool": pool,
+            "sub": f"{self._subject()}{pool}:{node_name}:default",
         }  # fmt: skip
         return await asyncio.to_thread(signed_token, self._keyring, key.key_id, claims)
 
@@ -81,12 +84,13 @@ class Introductions:
         except PermissionDenied as error:
             self._metrics.count("client.introduction.violation")
             text = f"node {node.name} ({node.id}) is not introduced: {error}"
-            if enforcement == STRICT:
+            if token or enforcement == STRICT:
                 raise PermissionDenied(f"{text}; {HOW}") from None
             log.warning("%s; it may register, for client_introduction.enforcement is %r", text, enforcement)
 
     def _subject(self) -> str:
-        return f"{self._config.region}:{KIND}"
+        """How the subject of this region's tokens begins."""
+        return f"{INTRODUCTION_KIND}:{self._config.region}:"
 
     def _claims(self, token: str) -> _Claims:
         """The claims of a token; raises PermissionDenied unless a key of this region signed it and it is valid now."""
@@ -94,7 +98,7 @@ class Introductions:
             claims = checked_token(self._keyring, token, self._replica.state.root_keys, _Claims)
         except PermissionDenied as error:
             raise PermissionDenied(f"its introduction token does not count: {error}") from None
-        if claims.aud != AUDIENCE or claims.sub != self._subject():
+        if claims.aud != AUDIENCE or not claims.sub.startswith(self._subject()):
             raise PermissionDenied("its token is not one for introductions to this region")
         if claims.exp * NANOSECONDS <= self._replica.env.now():
             raise PermissionDenied("its introduction token has expired")
@@ -104,5 +108,5 @@ class Introductions:
 def _hold_against(claims: _Claims, node: Node) -> None:
     if claims.nomad_node_name and claims.nomad_node_name != node.name:
         raise PermissionDenied(f"its introduction token is for the node {claims.nomad_node_name!r}")
-    if claims.nomad_node_pool and claims.nomad_node_pool != (node.node_pool or "default"):
+    if claims.nomad_node_pool != (node.node_pool or DEFAULT_POOL):
         raise PermissionDenied(f"its introduction token is for the node pool {claims.nomad_node_pool!r}")

@@ -1,8 +1,9 @@
 """The root keys of a cluster on one server: each encrypts variables and signs workload identities.
 
-A root key has two halves, 32 bytes for AES-256-GCM and an RSA key for RS256. It lies in a file of its own in the
-folder `keystore` of the server's data, readable by its owner only; without data on disk it lives in memory. What the
-cluster knows of keys (which is active) is in the state; here is only what must never be there.
+A root key has two halves, 32 bytes for AES-256-GCM and an RSA key for RS256. One without an RSA key, as clusters had
+before Nomad 1.7, signs by EdDSA: its 32 bytes are the seed of an Ed25519 key too. A key lies in a file of its own in
+the folder `keystore` of the server's data, readable by its owner only; without data on disk it lives in memory. What
+the cluster knows of keys (which is active) is in the state; here is only what must never be there.
 
 Ids of keys come from other servers, from the log and from restored snapshots, and name files here: only a UUID ever
 becomes a part of a path.
@@ -16,12 +17,13 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
@@ -35,8 +37,13 @@ SECRET_BYTES: Final = 32
 NONCE_BYTES: Final = 12
 SUFFIX: Final = ".key.json"
 KEY_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+RS256: Final = "RS256"
+EDDSA: Final = "EdDSA"
 SHOWN_MAX: Final = 64
 """Characters of a malformed id that a message shows."""
+
+
+SigningKey: TypeAlias = rsa.RSAPrivateKey | Ed25519PrivateKey
 
 
 class Keyring:
@@ -45,7 +52,7 @@ class Keyring:
     def __init__(self, data_dir: Path | None) -> None:
         self._folder = data_dir / "keystore" if data_dir is not None else None
         self._keys: dict[str, RootKey] = {}
-        self._signers: dict[str, rsa.RSAPrivateKey] = {}
+        self._signers: dict[str, SigningKey] = {}
         self._damaged: dict[str, str] = {}
         self._is_loaded = data_dir is None
 
@@ -99,14 +106,11 @@ class Keyring:
         except (InvalidTag, ValueError):
             raise Conflict(f"what root key {key_id} sealed cannot be opened: it has been changed") from None
 
-    def signer(self, key_id: str) -> rsa.RSAPrivateKey:
-        """The private signing key of a root key."""
+    def signer(self, key_id: str) -> SigningKey:
+        """The private signing key of a root key; its type decides the algorithm."""
         signer = self._signers.get(key_id)
         if signer is None:
-            loaded = serialization.load_pem_private_key(self.get(key_id).pem, password=None)
-            if not isinstance(loaded, rsa.RSAPrivateKey):
-                raise Invalid(f"root key {key_id} holds no RSA key; restore its file")
-            signer = self._signers[key_id] = loaded
+            signer = self._signers[key_id] = _signing_key(self.get(key_id))
         return signer
 
     def jwks(self, key_ids: Iterable[str]) -> dict[str, Any]:
@@ -114,15 +118,12 @@ class Keyring:
         return {"keys": [self._public(key_id) for key_id in key_ids if key_id in self]}
 
     def _public(self, key_id: str) -> dict[str, str]:
-        numbers = self.signer(key_id).public_key().public_numbers()
-        return {
-            "use": "sig",
-            "kty": "RSA",
-            "alg": "RS256",
-            "kid": key_id,
-            "n": _base64url(numbers.n),
-            "e": _base64url(numbers.e),
-        }
+        signer = self.signer(key_id)
+        common = {"use": "sig", "kid": key_id, "alg": algorithm_of(signer)}
+        if isinstance(signer, Ed25519PrivateKey):
+            return common | {"kty": "OKP", "crv": "Ed25519", "x": _base64url(signer.public_key().public_bytes_raw())}
+        numbers = signer.public_key().public_numbers()
+        return common | {"kty": "RSA", "n": _base64url(_magnitude(numbers.n)), "e": _base64url(_magnitude(numbers.e))}
 
     def _load(self) -> None:
         if self._is_loaded or self._folder is None:
@@ -151,6 +152,21 @@ def check_key_id(key_id: str) -> None:
         raise Invalid(
             f"root key id {key_id[:SHOWN_MAX]!r} is not a UUID; `yurt operator root keyring list` shows the ids"
         )
+
+
+def algorithm_of(signer: SigningKey) -> str:
+    """The one algorithm with which a key signs."""
+    return EDDSA if isinstance(signer, Ed25519PrivateKey) else RS256
+
+
+def _signing_key(key: RootKey) -> SigningKey:
+    """Raises Invalid for a file whose key is neither."""
+    if not key.pem:
+        return Ed25519PrivateKey.from_private_bytes(key.secret)
+    loaded = serialization.load_pem_private_key(key.pem, password=None)
+    if not isinstance(loaded, rsa.RSAPrivateKey):
+        raise Invalid(f"root key {key.key_id} holds no RSA key; restore its file")
+    return loaded
 
 
 def _stored_key(path: Path, key_id: str) -> RootKey:
@@ -182,6 +198,9 @@ def _write_private(path: Path, data: bytes) -> None:
     temporary.replace(path)
 
 
-def _base64url(number: int) -> str:
-    size = (number.bit_length() + 7) // 8
-    return base64.urlsafe_b64encode(number.to_bytes(size, "big")).rstrip(b"=").decode()
+def _magnitude(number: int) -> bytes:
+    return number.to_bytes((number.bit_length() + 7) // 8, "big")
+
+
+def _base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from yurt.server.keys.identities import Identities
 from yurt.server.keys.keyring import Keyring
 from yurt.server.keys.root_key_gc import RootKeyCollector
 from yurt.server.keys.root_keys import RootKeys
+
+if TYPE_CHECKING:
+    from yurt.server.keys.callers import Callers
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -18,3 +22,5 @@ class Keys:
     root_keys: RootKeys
     collector: RootKeyCollector
     identities: Identities
+    callers: Callers | None
+    """Tells what callers show; None while access control is off."""

@@ -1,4 +1,8 @@
-"""Signed tokens (JWT, RS256): signed with a root key of the cluster, and verified against all of them."""
+"""Signed tokens (JWT): signed with a root key of the cluster, and verified against all of them.
+
+The type of the root key decides the algorithm (RS256 or EdDSA), never the token: one that names another is refused, so
+`none` and HMAC with a public key are. Nothing else of a token's header is looked at but `kid`, which names a root key.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +15,23 @@ import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from yurt.sdk.errors import PermissionDenied, Unavailable
-from yurt.server.keys.keyring import Keyring
+from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
+from yurt.sdk.value import NANOSECONDS, UnixNano
+from yurt.server.keys.keyring import Keyring, algorithm_of
 from yurt.state.table import Table
 from yurt.structs.variable import RootKeyMeta
 
 AUDIENCE: Final = "nomadproject.io"
+INTRODUCTION_KIND: Final = "node-introduction"
+"""How the subject of a token begins that introduces a client."""
 NODE_IDENTITY_TTL_S: Final = 24 * 3600
 """How long the identity of a node lasts where its pool does not say."""
 TOKEN_MAX: Final = 8_192
 """Characters of a token that is looked at."""
+LEEWAY_S: Final = 60
+"""How far clocks may differ where `exp`, `nbf` and `iat` are checked."""
 
 T = TypeVar("T")
 
@@ -31,28 +41,83 @@ class _Header(msgspec.Struct):
     kid: str
 
 
+class Times(msgspec.Struct):
+    """The claims of a token that limit when it counts, in seconds."""
+
+    exp: float | None = None
+    nbf: float | None = None
+    iat: float | None = None
+
+
+_UNREADABLE: Final = (msgspec.DecodeError, binascii.Error, RecursionError, UnicodeError)
+
+
 def signed_token(keyring: Keyring, key_id: str, claims: Mapping[str, Any]) -> str:
     """A token with the claims `claims`; may block. Raises Unavailable without the key."""
-    header = {"alg": "RS256", "kid": key_id, "typ": "JWT"}
+    signer = keyring.signer(key_id)
+    header = {"alg": algorithm_of(signer), "kid": key_id, "typ": "JWT"}
     body = b".".join(_encoded(msgspec.json.encode(part)) for part in (header, claims))
-    signature = keyring.signer(key_id).sign(body, padding.PKCS1v15(), hashes.SHA256())
+    if isinstance(signer, Ed25519PrivateKey):
+        signature = signer.sign(body)
+    else:
+        signature = signer.sign(body, padding.PKCS1v15(), hashes.SHA256())
     return (body + b"." + _encoded(signature)).decode()
+
+
+def key_id_of(token: str) -> str:
+    """The id of the root key that a token names, unverified; "" for what is no token."""
+    try:
+        return _header(token.partition(".")[0].encode()).kid
+    except _UNREADABLE:
+        return ""
 
 
 def checked_token(keyring: Keyring, token: str, keys: Table[str, RootKeyMeta], kind: type[T]) -> T:
     """The claims of a token; may block. Raises PermissionDenied unless a root key signed it and its kind is `kind`."""
     try:
-        signed, _, signature = token[:TOKEN_MAX].encode().rpartition(b".")
-        first, _, second = signed.partition(b".")
-        header = msgspec.json.decode(_decoded(first), type=_Header)
-        claims = msgspec.json.decode(_decoded(second), type=kind)
-        if header.alg != "RS256" or header.kid not in keys:
+        if len(token) > TOKEN_MAX:
             raise InvalidSignature
-        public = keyring.signer(header.kid).public_key()
-        public.verify(_decoded(signature), signed, padding.PKCS1v15(), hashes.SHA256())
-    except (msgspec.DecodeError, binascii.Error, RecursionError, InvalidSignature, Unavailable, UnicodeError):
+        signed, _, signature = token.encode().rpartition(b".")
+        first, _, second = signed.partition(b".")
+        header = _header(first)
+        if header.kid not in keys:
+            raise InvalidSignature
+        _verify(keyring, header, _decoded(signature), signed)
+        return msgspec.json.decode(_decoded(second), type=kind)
+    except (*_UNREADABLE, InvalidSignature, Unavailable, Invalid):
         raise PermissionDenied("it is not signed by a key of this region") from None
-    return claims
+
+
+def problem_of_times(claims: Times, now: UnixNano) -> str:
+    """Why a token does not count at this time; "" when it does."""
+    now_s = now / NANOSECONDS
+    if claims.exp is not None and claims.exp + LEEWAY_S <= now_s:
+        return "it has expired"
+    if claims.nbf is not None and claims.nbf - LEEWAY_S > now_s:
+        return "it is not valid yet"
+    if claims.iat is not None and claims.iat - LEEWAY_S > now_s:
+        return "it was issued in the future"
+    return ""
+
+
+def end_of(claims: Times) -> UnixNano:
+    """From when on a token does not count any more; 0 for never."""
+    return UnixNano(0 if claims.exp is None else round((claims.exp + LEEWAY_S) * NANOSECONDS))
+
+
+def _header(part: bytes) -> _Header:
+    return msgspec.json.decode(_decoded(part), type=_Header)
+
+
+def _verify(keyring: Keyring, header: _Header, signature: bytes, signed: bytes) -> None:
+    """Raises InvalidSignature, or Unavailable or Invalid without the key."""
+    signer = keyring.signer(header.kid)
+    if header.alg != algorithm_of(signer):
+        raise InvalidSignature
+    if isinstance(signer, Ed25519PrivateKey):
+        signer.public_key().verify(signature, signed)
+    else:
+        signer.public_key().verify(signature, signed, padding.PKCS1v15(), hashes.SHA256())
 
 
 def _encoded(data: bytes) -> bytes:

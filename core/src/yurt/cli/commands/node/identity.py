@@ -87,7 +87,7 @@ COMMANDS = (
         (
             text("ttl", "How long the token counts; the servers set the default and the most."),
             text("node-name", "Only the node of this name may use it."),
-            text("node-pool", "Only a node of this pool may use it."),
+            text("node-pool", "Only a node of this pool may use it; `default` if it is not given."),
             *JSON_FLAGS,
         ),
         details="Give it to the agent as -client-intro-token.",

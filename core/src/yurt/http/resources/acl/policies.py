@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from yurt.access import needs
+from yurt.access import ShownNode, needs
+from yurt.access.authority import DENIED
 from yurt.api.encode import to_wire
 from yurt.http import routes
 from yurt.http.answers import changed_view, list_rows, one_row
@@ -38,8 +39,10 @@ async def list_policies(call: Call) -> web.Response:
 
 
 async def own_policies(call: Call) -> web.Response:
-    """GET /v1/acl/policy/self: the policies that the caller's rights follow from."""
+    """GET /v1/acl/policy/self: the policies that the caller's rights follow from; a node has none."""
     call.need_acl()
+    if isinstance(call.actor.caller, ShownNode):
+        raise Refused(403, DENIED)
     view, index = await changed_view(call, [PolicyRows.watched()], lambda view: view.of(PolicyRows).index)
     return read_answer(call, view.of(PolicyRows).own() or None, index)
 
@@ -49,7 +52,7 @@ async def read_policy(call: Call) -> web.Response:
     call.need_acl()
     name = call.part("name")
     if name not in call.view().of(PolicyRows) and not _is_management(call):
-        raise Refused(403, "Permission denied")
+        raise Refused(403, DENIED)
     return await one_row(call, PolicyRows, name, render=lambda row, _: row, missing=POLICY_MISSING)
 
 
@@ -106,7 +109,7 @@ async def _role(call: Call, role_id: str) -> web.Response:
     if role is not None:
         return read_answer(call, role, index)
     if not _is_management(call):
-        raise Refused(403, "Permission denied")
+        raise Refused(403, DENIED)
     return object_missing(call, ROLE_MISSING, index)
 
 

@@ -16,7 +16,7 @@ from yurt.api.encode import to_wire
 from yurt.http import routes
 from yurt.http.answers import changed_view, list_rows
 from yurt.http.call import Call, empty_answer, json_answer, object_missing, read_answer
-from yurt.http.callers import UUID, token_text
+from yurt.http.callers import token_text
 from yurt.http.errors import Refused
 from yurt.http.forwarding.regions import need_authority
 from yurt.http.lists import check_prefix, check_uuid
@@ -34,7 +34,7 @@ from yurt.sdk.value import Value, spelled
 from yurt.server.resources.acl_tokens import MadeToken
 from yurt.server.views import View
 from yurt.server.views.acl import RoleRows, TokenRows, is_management
-from yurt.structs.acl import CLIENT, ACLToken, ACLTokenRoleLink
+from yurt.structs.acl import CLIENT, SECRET, ACLToken, ACLTokenRoleLink
 
 MISSING = "ACL token not found"
 DENIED = "Permission denied"
@@ -153,7 +153,7 @@ async def create_token(call: Call) -> web.Response:
 
 async def _upload(call: Call, token: ACLToken, secret: str) -> web.Response:
     """A token under ids that the caller brings."""
-    if not UUID.fullmatch(token.accessor_id) or not UUID.fullmatch(secret) or token.type != CLIENT:
+    if not SECRET.fullmatch(token.accessor_id) or not SECRET.fullmatch(secret) or token.type != CLIENT:
         raise Refused(400, f"cannot find token {token.accessor_id}")
     return _made(call, await refused(call.operations.acl_tokens.create(token, secret)))
 

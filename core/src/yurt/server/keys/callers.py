@@ -1,0 +1,121 @@
+"""What a caller shows by a token: the secret of a token or of a node, or an identity (JWT) that a root key signed.
+
+`aud` and `iss` of an identity are not looked at, as in Nomad: any identity of an allocation may be shown. Whether the
+allocation or the node still exists is looked up for each decision (`yurt.acl.resolver`). Signatures that were right are
+remembered by the hash of their token, because checking one takes some 50 µs; what was wrong is checked each time, so
+that strangers cannot push out what is remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Final
+
+from yurt.access import Caller, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
+from yurt.acl.resolver import Bounded
+from yurt.sdk.errors import PermissionDenied
+from yurt.server.keys.keyring import Keyring, is_key_id
+from yurt.server.keys.tokens import INTRODUCTION_KIND, Times, checked_token, end_of, key_id_of, problem_of_times
+from yurt.server.log.current_leader import CurrentLeader
+from yurt.server.log.replica import Replica
+from yurt.state import Snapshot
+from yurt.structs.acl import SECRET, hash_of_secret
+
+KNOWN_MAX: Final = 4_096
+"""Tokens whose signature is remembered."""
+KEY_WAIT_S: Final = 1.0
+"""How long a server that follows waits for a root key that it does not know yet."""
+NO_ID: Final = "its claims name neither an allocation nor a node"
+INTRODUCTION: Final = "an introduction token counts only where its node registers"
+
+
+class _Claims(Times):
+    """What is read of an identity's claims."""
+
+    sub: str = ""
+    nomad_allocation_id: str = ""
+    nomad_namespace: str = ""
+    nomad_job_id: str = ""
+    nomad_task: str = ""
+    nomad_node_id: str = ""
+
+
+class _Signed(Times):
+    """A caller whose token a root key signed, with its times."""
+
+    caller: ShownWorkload | ShownNode | InvalidToken = InvalidToken(problem=NO_ID)
+
+
+class Callers:
+    """Tells what callers show."""
+
+    def __init__(self, replica: Replica, leader: CurrentLeader, keyring: Keyring) -> None:
+        self._replica = replica
+        self._leader = leader
+        self._keyring = keyring
+        self._known: Bounded[bytes, _Signed] = Bounded(KNOWN_MAX)
+
+    async def shown(self, token: str) -> Caller:
+        """What the caller shows by this text; what is no token leaves it without rights, also without those of anybody.
+
+        A server that follows may learn of a new root key later than the caller got its identity, and waits a moment.
+        """
+        if not token:
+            return NoToken()
+        if SECRET.fullmatch(token):
+            return shown_secret(self._replica.state, token)
+        key_id = key_id_of(token)
+        if not is_key_id(key_id):
+            return InvalidToken(problem="the token is neither a secret nor a signed identity")
+        await self._wait_key(key_id)
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        signed = self._known.get(digest)
+        if signed is None:
+            try:
+                signed = await self._checked(token, key_id)
+            except PermissionDenied as error:
+                return InvalidToken(problem=str(error))
+            self._known.put(digest, signed)
+        problem = problem_of_times(signed, self._replica.env.now())
+        return InvalidToken(problem=f"the identity does not count: {problem}") if problem else signed.caller
+
+    async def _wait_key(self, key_id: str) -> None:
+        if self._leader.is_local or key_id in self._replica.state.root_keys:
+            return
+        await self._replica.wait_past(
+            [("root_keys", key_id)], lambda state: key_id in state.root_keys, min_index=0, timeout_s=KEY_WAIT_S
+        )
+
+    async def _checked(self, token: str, key_id: str) -> _Signed:
+        """Check the signature in a thread, because the keyring may have to be read from disk."""
+        keys = self._replica.state.root_keys
+        claims = await asyncio.to_thread(checked_token, self._keyring, token, keys, _Claims)
+        return _Signed(exp=claims.exp, nbf=claims.nbf, iat=claims.iat, caller=_caller(claims, key_id))
+
+
+def shown_secret(state: Snapshot, secret: str) -> ShownToken | ShownNode:
+    """A secret of a node where it is one, else of a token."""
+    digest = hash_of_secret(secret)
+    if not state.acl_tokens.count_where("secret", digest):
+        for node_id in state.nodes.keys_where("secret", digest):
+            return ShownNode(node_id=node_id)
+    return ShownToken(secret_hash=digest)
+
+
+def _caller(claims: _Claims, key_id: str) -> ShownWorkload | ShownNode | InvalidToken:
+    """By what the claims name: only identities of workloads name an allocation."""
+    until = end_of(claims)
+    if claims.nomad_allocation_id:
+        return ShownWorkload(
+            alloc_id=claims.nomad_allocation_id,
+            namespace=claims.nomad_namespace,
+            job=claims.nomad_job_id,
+            task=claims.nomad_task,
+            key_id=key_id,
+            valid_until=until,
+        )
+    if claims.nomad_node_id:
+        return ShownNode(node_id=claims.nomad_node_id, key_id=key_id, valid_until=until)
+    is_introduction = claims.sub.startswith(f"{INTRODUCTION_KIND}:")
+    return InvalidToken(problem=INTRODUCTION if is_introduction else NO_ID)
