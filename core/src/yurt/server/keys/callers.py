@@ -8,8 +8,8 @@ that strangers cannot push out what is remembered.
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+from functools import partial
 from typing import Final
 
 from yurt.access import Caller, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
@@ -90,7 +90,7 @@ class Callers:
     async def _checked(self, token: str, key_id: str) -> _Signed:
         """Check the signature in a thread, because the keyring may have to be read from disk."""
         keys = self._replica.state.root_keys
-        claims = await asyncio.to_thread(checked_token, self._keyring, token, keys, _Claims)
+        claims = await self._replica.env.in_thread(partial(checked_token, self._keyring, token, keys, _Claims))
         return _Signed(exp=claims.exp, nbf=claims.nbf, iat=claims.iat, caller=_caller(claims, key_id))
 
 
