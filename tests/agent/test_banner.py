@@ -44,6 +44,20 @@ def test_the_log_level_is_the_one_of_the_terminal() -> None:
         assert f"Log Level: {shown}" in "\n".join(lines)
 
 
+@pytest.mark.parametrize(
+    ("acl", "tls", "danger"),
+    [
+        ({}, TlsSettings(), "Anyone who can reach these ports can run jobs"),
+        ({"enabled": True, "allow_rpc_without_tls": True}, TlsSettings(), "can act as a server or a node; anyone on"),
+        ({"enabled": True, "allow_rpc_without_tls": True}, TlsSettings(rpc=True),
+         "    Anyone on the network path can read or alter traffic, tokens included.\n"),
+    ],
+)  # fmt: skip
+def test_the_danger_of_open_ports_is_the_one_that_is_left(acl: dict[str, Any], tls: TlsSettings, danger: str) -> None:
+    config = make_config({}, SERVER | {"acl": acl}, is_dev=False)
+    assert danger in "\n".join(exposure_lines(config, tls))
+
+
 SERVER = {"server": {"enabled": True, "bootstrap_expect": 1}, "data_dir": "/d", "bind_addr": "10.0.0.5"}
 
 

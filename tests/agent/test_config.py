@@ -207,7 +207,7 @@ def test_the_acl_block_reaches_the_server(tmp_path: Path) -> None:
     data.close()
     block = {"enabled": True, "token_ttl": "5s", "policy_ttl": "6s", "role_ttl": "7s", "replication_token": TOKEN,
              "token_min_expiration_ttl": "2m", "token_max_expiration_ttl": "8h"}  # fmt: skip
-    made = server_config(config_of({**SERVER, "data_dir": str(tmp_path), "acl": block}), data)
+    made = server_config(config_of({**SERVER, "bind_addr": "::1", "data_dir": str(tmp_path), "acl": block}), data)
 
     assert made.acl == AclConfig(
         enabled=True, token_ttl_s=5.0, policy_ttl_s=6.0, role_ttl_s=7.0, replication_token=TOKEN,
@@ -215,6 +215,44 @@ def test_the_acl_block_reaches_the_server(tmp_path: Path) -> None:
     )  # fmt: skip
     assert settings_of(tmp_path, acl_token_gc_threshold="2h").gc.acl_token_s == 7200.0
     assert not settings_of(tmp_path).acl.enabled
+
+
+OPEN = {**SERVER, "bind_addr": "10.0.0.5", "acl": {"enabled": True}}
+
+
+@pytest.mark.parametrize(
+    ("more", "ports"),
+    [
+        ({}, "RPC 10.0.0.5:4647 and Serf 10.0.0.5:4648, and tls.rpc is off"),
+        ({"bind_addr": "::1", "addresses": {"serf": "0.0.0.0"}}, "reach Serf 0.0.0.0:4648, and tls.rpc is off"),
+        ({"bind_addr": "127.0.0.1", "addresses": {"rpc": "yurt.internal"}}, "reach RPC yurt.internal:4647, and"),
+        ({"tls": {"rpc": True, "rpc_upgrade_mode": True}}, "and tls.rpc_upgrade_mode lets agents in without TLS"),
+        ({"tls": {"http": True}}, "and tls.rpc is off"),
+    ],
+)
+def test_with_access_control_no_server_port_is_open_without_tls(more: dict[str, Any], ports: str) -> None:
+    with pytest.raises(Invalid) as refusal:
+        config_of({**OPEN, **more})
+    assert ports in str(refusal.value)
+    assert "acl { allow_rpc_without_tls = true }" in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"acl": {"enabled": False}},
+        {"acl": {"enabled": True, "allow_rpc_without_tls": True}},
+        {"bind_addr": "127.0.0.1", "addresses": {"http": "0.0.0.0", "serf": "::1"}},
+        {"tls": {"rpc": True}},
+        {"server": {"enabled": False}, "client": {"enabled": True, "servers": ["10.0.0.1"]}},
+    ],
+)
+def test_a_server_port_that_is_safe_or_allowed_starts(more: dict[str, Any]) -> None:
+    assert config_of({**OPEN, **more}).http_port == 4646
+
+
+def test_a_dev_agent_has_no_server_port() -> None:
+    assert config_of({"bind_addr": "0.0.0.0", "acl": {"enabled": True}}, is_dev=True).has_acl
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,24 @@ def test_a_dev_agent_with_a_data_directory_keeps_its_token(tmp_path: Path) -> No
     assert f"{kept} holds no Secret ID of a token; remove it to get a new management token" in said
 
 
+def test_a_file_in_the_data_directory_permits_another_bootstrap(tmp_path: Path) -> None:
+    agent = Agent(tmp_path, data_dir=tmp_path / "data", extra={"acl": {"enabled": True}})
+    agent.spawn()
+    try:
+        wait_for("a leader", lambda: "reset index" in agent.cli("acl", "bootstrap").stderr)
+        index = re.search(r"reset index: (\d+)", agent.cli("acl", "bootstrap").stderr)
+        assert index is not None
+        (tmp_path / "data" / "server" / "acl-bootstrap-reset").write_text(f"{index[1]}\n")
+        again = agent.cli("acl", "bootstrap", "-t", "{{.SecretID}}")
+        assert again.returncode == 0
+        agent.token = again.stdout.strip()
+        assert len(agent.get("/v1/acl/tokens")) == 2
+        refused = agent.cli("acl", "bootstrap")
+    finally:
+        assert agent.interrupt() == 0
+    assert f"Invalid bootstrap reset index (specified {index[1]}, reset index: " in refused.stderr
+
+
 def test_the_clients_state_lies_where_state_dir_says(tmp_path: Path) -> None:
     state = tmp_path / "elsewhere" / "state"
     extra = {

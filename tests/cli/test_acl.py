@@ -133,6 +133,15 @@ async def test_a_denial_says_whether_a_token_was_given(ops: Shell) -> None:
     assert await ops.refusal("role", "create", "-name=r", "-policy=ops", token=made["Secret ID"]) == weak
 
 
+async def test_other_commands_say_that_no_token_was_given(acl: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await asyncio.to_thread(main, ["node", "status"]) == 1
+    denied, hint = capsys.readouterr().err.splitlines()
+    assert denied == "Error: Permission denied" and hint.startswith("No token was given; where access control is on")
+
+    assert await asyncio.to_thread(main, ["node", "status", f"-token={uuid.uuid4()}"]) == 1
+    assert capsys.readouterr().err == "Error: Permission denied\n"
+
+
 async def test_json_and_a_template_together_are_refused(acl: Shell) -> None:
     said = await acl.refusal("policy", "list", "-json", "-t", "{{.}}")
     assert said == "Both json and template formatting are not allowed"

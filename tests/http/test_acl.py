@@ -60,16 +60,22 @@ async def test_bootstrap_takes_a_secret_that_is_a_uuid() -> None:
 
 
 async def test_a_file_allows_another_bootstrap_once(acl: Callers, tmp_path: Path) -> None:
-    folder = tmp_path / "server"
-    folder.mkdir(exist_ok=True)
+    permission = tmp_path / "acl-bootstrap-reset"
     index = acl.root["ModifyIndex"]
-    (folder / "acl-bootstrap-reset").write_text(f"{index + 1}\n")
+    permission.write_text(f"{index + 1}\n")
     wrong = await acl.call("POST", "/v1/acl/bootstrap", token="")
     assert wrong.text == f"Invalid bootstrap reset index (specified {index + 1}, reset index: {index})"
-    (folder / "acl-bootstrap-reset").write_text(f"{index}\n")
+    permission.write_text(f"{index}\n")
     assert (await acl.call("POST", "/v1/acl/bootstrap", token="")).status == 200
     assert (await acl.call("POST", "/v1/acl/bootstrap", token="")).status == 400
     assert (await acl.get("/v1/acl/token/self")).status == 200
+
+
+@pytest.mark.parametrize("held", [b"", b"yes\n", b"\xff\n", b"-3\n", b"9" * 5_000])
+async def test_a_file_that_holds_no_index_allows_nothing(acl: Callers, tmp_path: Path, held: bytes) -> None:
+    (tmp_path / "acl-bootstrap-reset").write_bytes(held)
+    refused = await acl.call("POST", "/v1/acl/bootstrap", token="")
+    assert refused.status == 400 and "acl-bootstrap-reset in the server's data directory must hold" in refused.text
 
 
 # Policies.

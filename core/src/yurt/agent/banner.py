@@ -77,11 +77,21 @@ def exposure_lines(config: AgentConfig, tls: TlsSettings) -> list[str]:
     return [
         "==> WARNING: other hosts can reach this agent, and it speaks to them without TLS:",
         f"      {', '.join(f'{name} {bracketed(address)}:{port}' for _, name, address, port in found)}",
-        "    Anyone who can reach these ports can run jobs; anyone on the network path can read or alter traffic.",
+        f"    {_danger(config, switches)}",
         f"    Make certificates (`yurt tls ca create`, `yurt tls cert create`) and set tls {{ {switches} }},",
         '    or let nobody reach it: bind_addr = "127.0.0.1".',
         "",
     ]
+
+
+def _danger(config: AgentConfig, switches: str) -> str:
+    """What may be done by whoever reaches the ports, or the path to them."""
+    on_the_path = "anyone on the network path can read or alter traffic"
+    if not config.has_acl:
+        return f"Anyone who can reach these ports can run jobs; {on_the_path}."
+    if "rpc" in switches:
+        return f"Anyone who can reach the RPC port can act as a server or a node; {on_the_path}, tokens included."
+    return f"{on_the_path.capitalize()}, tokens included."
 
 
 def driver_lines(drivers: Iterable[DriverLine]) -> list[str]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from yurt.agent.addresses import bracketed
+from yurt.agent.addresses import bracketed, is_loopback
 from yurt.agent.cluster.settings import OWN_ETCD, SERF_PORT, ClusterSettings, cluster_problems, cluster_settings
 from yurt.agent.config_check import NOT_AVAILABLE, merge
 from yurt.api.times import parse_duration
@@ -56,6 +56,10 @@ class AgentConfig(Value):
     is_dev: bool = False
     makes_token: bool = False
     """A dev agent bootstraps access control itself and shows the management token."""
+    has_acl: bool = False
+    """Access control is on."""
+    allows_rpc_without_tls: bool = False
+    """With access control the server port may be open to other hosts without TLS."""
     is_server: bool = False
     is_client: bool = False
     log_level: str = "INFO"
@@ -114,7 +118,7 @@ def make_config(
     """Lay dev mode, files and flags over one another; raises Invalid with every problem found."""
     raw = merge(merge(DEV if is_dev else {}, from_files), from_flags)
     client, server = raw.get("client", {}), raw.get("server", {})
-    ports = raw.get("ports", {})
+    ports, acl = raw.get("ports", {}), raw.get("acl", {})
     bind = raw.get("bind_addr", "0.0.0.0")
     addresses = raw.get("addresses", {})
     http = tuple((addresses.get("http") or bind).split())
@@ -125,6 +129,8 @@ def make_config(
         data_dir=_absolute(raw.get("data_dir", "")),
         is_dev=is_dev,
         makes_token=is_dev and makes_token,
+        has_acl=bool(acl.get("enabled")),
+        allows_rpc_without_tls=bool(acl.get("allow_rpc_without_tls")),
         is_server=bool(server.get("enabled")),
         is_client=bool(client.get("enabled")),
         log_level=str(raw.get("log_level", "INFO")).upper(),
@@ -191,6 +197,7 @@ def _problems(config: AgentConfig) -> list[str]:
             found.append(f"ports.{key} is {port}; a port is a number from 1 to 65535.")
     if config.is_server and not config.is_dev:
         found += _clash_problems(config, ports)
+        found += _plain_text_problems(config)
     found += _advertise_problems(config)
     low = config.client.get("min_dynamic_port") or PORTS.min_dynamic_port
     high = config.client.get("max_dynamic_port") or PORTS.max_dynamic_port
@@ -235,6 +242,25 @@ def _clash_problems(config: AgentConfig, ports: Mapping[str, int]) -> list[str]:
                     f"give one of them another port: ports {{ {key} = ... }}."
                 )
     return found
+
+
+def _plain_text_problems(config: AgentConfig) -> list[str]:
+    """Access control means nothing where any host may speak to the server port as a server or a node."""
+    tls = config.raw.get("tls", {})
+    has_tls = tls.get("rpc") and not tls.get("rpc_upgrade_mode")
+    if not config.has_acl or has_tls or config.allows_rpc_without_tls:
+        return []
+    ports = (("RPC", config.rpc_address, config.rpc_port), ("Serf", config.serf_address, config.serf_port))
+    open_ports = [f"{name} {bracketed(host)}:{port}" for name, host, port in ports if not is_loopback(host)]
+    if not open_ports:
+        return []
+    plain = "tls.rpc_upgrade_mode lets agents in without TLS" if tls.get("rpc") else "tls.rpc is off"
+    return [
+        f"acl.enabled: other hosts can reach {' and '.join(open_ports)}, and {plain}: anyone there could act as a "
+        "server or a node, whatever the policies say. Make certificates (`yurt tls ca create`, `yurt tls cert "
+        'create`) and set tls { rpc = true }; or let nobody reach these ports: bind_addr = "127.0.0.1"; or accept the '
+        "risk in a trusted network: acl { allow_rpc_without_tls = true }."
+    ]
 
 
 def _advertise_problems(config: AgentConfig) -> list[str]:

@@ -220,7 +220,7 @@ ROOT = block(
     )),
     acl=block(
         enabled="bool", token_ttl="duration", policy_ttl="duration", role_ttl="duration", replication_token="string",
-        token_min_expiration_ttl="duration", token_max_expiration_ttl="duration",
+        token_min_expiration_ttl="duration", token_max_expiration_ttl="duration", allow_rpc_without_tls="bool",
     ),
     leave_on_interrupt="bool", leave_on_terminate="bool", enable_syslog="bool !", syslog_facility="string -",
     disable_update_check="bool -", disable_anonymous_signature="bool -",

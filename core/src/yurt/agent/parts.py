@@ -304,7 +304,7 @@ def agent_info(config: AgentConfig, plugins: tuple[Mapping[str, Any], ...]) -> A
         serf_addr=f"{host}:{config.serf_port}",
         dev=config.is_dev,
         enable_debug=bool(config.raw.get("enable_debug")),
-        acl_enabled=bool(config.raw.get("acl", {}).get("enabled")),
+        acl_enabled=config.has_acl,
         config=shown_config(config),
         prometheus_metrics=bool(config.raw.get("telemetry", {}).get("prometheus_metrics")),
         ui_enabled=bool(config.raw.get("ui", {}).get("enabled", True)),

@@ -25,6 +25,7 @@ VERSION = frozenset({"-v", "-version", "--version"})
 EXIT_INTERRUPTED = 130
 EXIT_NOT_A_COMMAND = 127
 NO_LEADER_HINT = "A majority of the servers must reach each other; which ones there are shows: yurt server members"
+NO_TOKEN_HINT = "No token was given; where access control is on, requests need one: see -token and NOMAD_TOKEN"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,6 +98,8 @@ def _run(command: CliCommand, words: list[str]) -> int:
         print(f"Error: {error}", file=sys.stderr)
         if error.reason is Reason.NO_LEADER:
             print(NO_LEADER_HINT, file=sys.stderr)
+        if error.reason is Reason.PERMISSION_DENIED and call is not None and not call.api.connection.token:
+            print(NO_TOKEN_HINT, file=sys.stderr)
         return command.failure_code
     except BrokenPipeError:
         raise

@@ -35,8 +35,10 @@ from yurt.structs.commands import (
 
 ONE_TIME_S: Final = 600.0
 """How long a one-time token may be exchanged."""
-RESET_FILE: Final = "server/acl-bootstrap-reset"
+RESET_FILE: Final = "acl-bootstrap-reset"
+"""In the server's folder of the data directory: holds the reset index that permits another bootstrap."""
 UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
+INDEX_DIGITS_MAX: Final = 19
 _NONCE: Final = b"one-time-key"
 """A fixed nonce: each one-time secret gives a key of its own, which seals one text."""
 
@@ -165,14 +167,19 @@ def _linked(state: Snapshot, links: tuple[ACLTokenRoleLink, ...]) -> tuple[ACLTo
 
 
 def _reset_index(data_dir: str) -> int | None:
-    """The index with which an operator permits another bootstrap; None without one."""
+    """The index with which an operator permits another bootstrap; None without a file. Raises Invalid."""
     if not data_dir:
         return None
     try:
-        text = (Path(data_dir) / RESET_FILE).read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError):
+        with (Path(data_dir) / RESET_FILE).open("rb") as file:
+            text = file.read(INDEX_DIGITS_MAX + 2).strip()
+    except FileNotFoundError:
         return None
-    return int(text) if text.strip().isdecimal() else None
+    except OSError as error:
+        raise Invalid(f"{RESET_FILE} in the server's data directory cannot be read: {error.strerror}") from None
+    if not text.isdigit() or len(text) > INDEX_DIGITS_MAX:
+        raise Invalid(f"{RESET_FILE} in the server's data directory must hold the reset index, a number")
+    return int(text)
 
 
 def _cipher(once: str) -> AESGCM:

@@ -206,7 +206,11 @@ COMMANDS = (
         (0, 1),
         "[<path>]",
         "at most one argument: [<path>]",
-        details="The file holds the secret to give it, a UUID; - reads it from standard input. This works once.",
+        details="""
+The file holds the secret to give it, a UUID; - reads it from standard input. This works once. If the token is lost:
+write the reset index to the file acl-bootstrap-reset in the server folder of the leader's data directory, and
+bootstrap again.
+""",
     ),
     CliCommand(
         "acl token create",
