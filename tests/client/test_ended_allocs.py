@@ -161,7 +161,7 @@ async def test_a_record_answers_as_the_runner_did(
             await client.calls.signal_alloc(alloc.id, task="web", signal="SIGHUP")
         with pytest.raises(NotFound, match="Could not find task 'api'"):
             await client.calls.signal_alloc(alloc.id, task="api", signal="SIGHUP")
-        request = ExecRequest(alloc_id=alloc.id, task="web", command=("true",))
+        request = ExecRequest(alloc_id=alloc.id, task="web", command=("true",), is_node_exec_allowed=True)
         async with aclosing(client.calls.exec_task(request, no_inputs())) as frames:
             with pytest.raises(Invalid, match='Task "web" is not running: it is dead'):
                 await anext(frames)

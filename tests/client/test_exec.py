@@ -6,13 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
+import pytest
 from yurt.client.tasks.exec_sessions import STARTS_MAX, ExecSessions
 from yurt.sdk.driver import Capabilities, Driver
-from yurt.sdk.errors import DriverError, RecoverableError
+from yurt.sdk.errors import DriverError, PermissionDenied, RecoverableError
 from yurt.sdk.exec import ExecOutput
+from yurt.sdk.value import replace
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 
-REQUEST = ExecRequest(alloc_id="a", task="t", command=("true",))
+REQUEST = ExecRequest(alloc_id="a", task="t", command=("true",), is_node_exec_allowed=True)
 LIMIT_S = 60.0
 
 
@@ -82,3 +84,17 @@ async def test_commands_that_are_started_at_once_wait_their_turn() -> None:
     assert driver.most == STARTS_MAX
     assert sum(isinstance(each, list) and each[-1].exit_code == 0 for each in found) == 80
     assert sum(isinstance(each, DriverError) for each in found) == 20
+
+
+async def test_a_command_beside_the_node_needs_the_right_to_it() -> None:
+    driver = Slow()
+    driver.gate.set()
+    sessions = ExecSessions(lambda name, work: asyncio.ensure_future(work))
+    refused = replace(REQUEST, is_node_exec_allowed=False)
+    with pytest.raises(PermissionDenied, match="alloc-node-exec"):
+        await anext(sessions.run(cast("Driver", driver), "t", refused, no_input()))
+    assert driver.count == 0, "the command was not started"
+    assert (await one(sessions, driver))[0] == ExecFrame(is_node_exec=True)
+    driver.capabilities = Capabilities(exec=True, fs_isolation="chroot")
+    isolated = [frame async for frame in sessions.run(cast("Driver", driver), "t", refused, no_input())]
+    assert isolated[0] == ExecFrame()

@@ -57,7 +57,7 @@ async def command(client: Client, alloc: Allocation) -> None:
         await asyncio.Event().wait()
         yield
 
-    request = ExecRequest(alloc_id=alloc.id, task="web", command=("true",))
+    request = ExecRequest(alloc_id=alloc.id, task="web", command=("true",), is_node_exec_allowed=True)
     async for _ in client.calls.exec_task(request, no_input()):
         pass
 

@@ -123,6 +123,11 @@ class Access:
         self._authority = authority
         self.renew()
 
+    @property
+    def is_unconditional(self) -> bool:
+        """Access control is off: nothing that changes can take these rights away."""
+        return self._authority is ALLOW_ALL
+
     def allows(self, scope: Scope) -> bool:
         """Whether the request may do what it is about in that scope."""
         if self.sees_all:

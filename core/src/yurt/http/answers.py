@@ -13,7 +13,7 @@ from aiohttp import web
 
 from yurt.access import ANYWHERE, needs
 from yurt.api.page import Key, Pager, by_index
-from yurt.http.call import AUTHORITY, Call, changed_state, object_missing, prepare_rights, read_answer
+from yurt.http.call import Call, changed_state, object_missing, prepare_rights, read_answer
 from yurt.http.lists import Write, page_answer
 from yurt.http.query import flag
 from yurt.server.views import Listing, Rows, View
@@ -32,7 +32,7 @@ async def changed_view(call: Call, keys: Iterable[WatchKey], index_of: Callable[
     access = call.access
     state, index = await changed_state(call, keys, lambda state: index_of(View(state, access)))
     if call.options.index > 0:
-        await prepare_rights(call.context, call.request.app[AUTHORITY], call.actor)
+        await prepare_rights(call.request.app, call.actor)
         access.renew()
         access.require(call.scope)
         index = index_of(View(state, access))

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
 from aiohttp import web
 
-from yurt.access import ANYWHERE, Access, Actor, Authority, Scope
+from yurt.access import Access, Actor, Authority, Scope
 from yurt.api.decode import check_size, decode_json, decode_value
 from yurt.api.encode import encode_json
 from yurt.http.agent_info import AgentInfo
 from yurt.http.callers import actor_of, origin_of, token_text
 from yurt.http.cluster import CLUSTER, Cluster
 from yurt.http.errors import NoServer, Refused
+from yurt.http.leases import Lease
 from yurt.http.query import ReadOptions
 from yurt.runtime.env import Env
 from yurt.runtime.turns import Turns
@@ -65,6 +66,21 @@ AUTHORITY: web.AppKey[Authority] = web.AppKey("yurt_authority")
 """Who decides about requests."""
 
 
+class RightsSource(Protocol):
+    """Where an agent that has no state learns what its callers may do."""
+
+    async def learn(self, actor: Actor, *, is_refused: bool = False) -> None:
+        """Make the authority know the actor's rights; raises a YurtError where no server tells them.
+
+        `is_refused`: what is known would refuse the actor, and may be old.
+        """
+        ...
+
+
+RIGHTS: web.AppKey[RightsSource] = web.AppKey("yurt_rights_source")
+"""Set on agents without a server, with access control."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Call:
     """One request with its read options."""
@@ -74,8 +90,10 @@ class Call:
     options: ReadOptions
     access: Access
     """Who asks, and what the request may do."""
-    scope: Scope = ANYWHERE
+    scope: Scope
     """What the route's need was held against before the handler began."""
+    lease: Lease
+    """What the request may stay open for; a handler adds the row that it is about."""
 
     @property
     def actor(self) -> Actor:
@@ -213,8 +231,14 @@ async def identified(context: Context, request: web.Request) -> Actor:
     return Actor(caller=await callers.shown(token_text(request)), origin=origin_of(request))
 
 
-async def prepare_rights(context: Context, authority: Authority, actor: Actor) -> None:
-    """Let the authority read what it needs to decide about the actor, beside the event loop where that takes long."""
+async def prepare_rights(app: web.Application, actor: Actor) -> None:
+    """Let the authority read what it needs to decide about the actor, beside the event loop where that takes long.
+
+    Raises a YurtError where another agent knows it and does not answer.
+    """
+    context, authority, source = app[CONTEXT], app[AUTHORITY], app.get(RIGHTS)
+    if source is not None:
+        await source.learn(actor)
     if authority.preparation(actor) is None:
         return
     async with context.policy_reads:
@@ -267,7 +291,9 @@ async def changed_state(
             raise Refused(429, "Too many blocking queries wait already: try again later, or ask without an index")
         timeout_s = options.wait_s * (1 + call.context.env.random() / 16)
         async with waiters:
+            call.lease.suspend()
             state = await call.server.replica.wait_past(keys, index_of, min_index=options.index, timeout_s=timeout_s)
+            call.lease.resume()
     return state, index_of(state)
 
 

@@ -10,21 +10,26 @@ connection carries it, whether its GET has an effect.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from aiohttp import web
 
 from yurt.access import ANYWHERE, Access, Scope
 from yurt.access.needs import ANONYMOUS, OnVariable
-from yurt.http.call import AUTHORITY, CONTEXT, Call, identified, prepare_rights
+from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS, Call, Context, identified, prepare_rights
+from yurt.http.edge.browsers import READS
 from yurt.http.errors import NoServer, Refused
+from yurt.http.leases import Lease
 from yurt.http.query import read_options
-from yurt.http.routes import QUERY, AnsweredBy, Route
+from yurt.http.routes import QUERY, AnsweredBy, Handler, Route
 
 JOB: Final = "/v1/job/{job_id}"
 """How the paths of one job begin."""
+DECIDED_BY_SERVER: Final = "No known servers: this agent runs no server, and cannot decide who may ask"
 
 
 class Endpoint(Protocol):
@@ -164,18 +169,62 @@ def has_cors(request: web.Request) -> bool:
 async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
     """Let the handler answer, once the authority allows what the route needs."""
     options = read_options(request.query, index_error=route.index_error)
-    context, authority = request.app[CONTEXT], request.app[AUTHORITY]
+    app = request.app
+    context, authority = app[CONTEXT], app[AUTHORITY]
     if context.server is not None and context.server.config.acl.enabled and route.needs != ANONYMOUS:
         # Half of a log knows tokens that its other half revokes.
         context.server.log.loader.need_state()
+    if context.server is None and _is_decided_by_server(route, context):
+        raise NoServer(DECIDED_BY_SERVER)
     actor = await identified(context, request)
-    await prepare_rights(context, authority, actor)
+    if context.server is not None or route.needs != ANONYMOUS:
+        await prepare_rights(app, actor)
     access = Access(actor, route.needs, authority)
     scope = _scope(route, request, options.namespace)
-    if context.server is None and route.answered_by is not AnsweredBy.AGENT and not access.allows(scope):
-        raise NoServer("No known servers: this agent runs no server, and cannot decide who may ask")
+    if context.server is None:
+        await _need_newest_rights(route, access, scope, app)
     access.require(scope)
-    return await route.handler(Call(request, context, options, access, scope))
+    lease = Lease(access, context.env, partial(prepare_rights, app, actor))
+    call = Call(request, context, options, access, scope, lease)
+    if access.is_unconditional or request.method not in READS or route.has_effect_on_get:
+        return await route.handler(call)
+    return await _under_lease(route.handler, call)
+
+
+def _is_decided_by_server(route: Route, context: Context) -> bool:
+    """Whether an agent without a server leaves a request to a server before it looks at who asks."""
+    return context.agent.acl_enabled and route.answered_by is AnsweredBy.LEADER and route.needs != ANONYMOUS
+
+
+async def _need_newest_rights(route: Route, access: Access, scope: Scope, app: web.Application) -> None:
+    """Refuse on an agent without a server only by rights that are not old; raises NoServer where a server can answer.
+
+    So a right that was just granted counts at once, while what was granted before is taken from the cache.
+    """
+    if access.allows(scope):
+        return
+    if route.answered_by is not AnsweredBy.AGENT:
+        raise NoServer(DECIDED_BY_SERVER)
+    source = app.get(RIGHTS)
+    if source is not None:
+        await source.learn(access.actor, is_refused=True)
+        access.renew()
+
+
+async def _under_lease(handler: Handler, call: Call) -> web.StreamResponse:
+    """Let the handler answer as long as the caller's rights last; raises why they have ended."""
+    lease = call.lease
+    lease.begin(call.scope)
+    try:
+        return await handler(call)
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if lease.refusal is None or task is None:
+            raise
+        task.uncancel()
+        raise lease.refusal from None
+    finally:
+        await lease.close()
 
 
 def _scope(route: Route, request: web.Request, namespace: str) -> Scope:

@@ -18,6 +18,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+class Timer(Protocol):
+    """A function that is to be called."""
+
+    def cancel(self) -> object:
+        """Do not call it; no effect once it was called."""
+        ...
+
+
 class Env(Protocol):
     """Clock, randomness and ids of one process."""
 
@@ -43,6 +51,10 @@ class Env(Protocol):
 
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
         """As `asyncio.timeout`, on this clock: the block raises TimeoutError after so many seconds, never for None."""
+        ...
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> Timer:
+        """Call a function after so many seconds on this clock, unless the timer is cancelled before."""
         ...
 
     async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -97,6 +109,10 @@ class RealEnv:
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
         """As `asyncio.timeout`."""
         return asyncio.timeout(seconds)
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> Timer:
+        """As the loop's own."""
+        return asyncio.get_running_loop().call_later(seconds, function)
 
     async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in a thread."""

@@ -19,6 +19,8 @@ class ExecRequest(Value):
     tty: bool = False
     is_action: bool = False
     """The job declares the command: `${...}` in it are replaced as in the task's configuration."""
+    is_node_exec_allowed: bool = False
+    """The caller may also run commands in tasks whose driver does not isolate them from the node."""
 
 
 class ExecInput(Value):
@@ -30,9 +32,13 @@ class ExecInput(Value):
 
 
 class ExecFrame(Value):
-    """Something from the command: bytes of a stream, the end of a stream, or its exit code."""
+    """Something from the command: bytes of a stream, the end of a stream, or its exit code.
+
+    `is_node_exec` is set in the first frame of a command that nothing isolates from the node.
+    """
 
     stream: str = ""
     data: bytes = b""
     is_last: bool = False
     exit_code: int | None = None
+    is_node_exec: bool = False

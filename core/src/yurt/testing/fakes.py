@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 
+from yurt.runtime.env import Timer
 from yurt.sdk.driver import (
     HEALTHY,
     Capabilities,
@@ -104,6 +105,13 @@ class FakeEnv:
         due.add_done_callback(expire)
         heapq.heappush(self._sleepers, (self._now_s + seconds, next(self._order), due))
         return limit
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> Timer:
+        """Call a function when the test has moved the clock this far."""
+        due: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        due.add_done_callback(lambda found: None if found.cancelled() else function())
+        heapq.heappush(self._sleepers, (self._now_s + seconds, next(self._order), due))
+        return due
 
     async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the function in the next turn of the loop: in a test, threads would make two runs differ."""

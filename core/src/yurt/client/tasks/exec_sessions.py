@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from yurt.sdk.driver import Driver
-from yurt.sdk.errors import DriverError, Unavailable
+from yurt.sdk.errors import DriverError, PermissionDenied, Unavailable
 from yurt.sdk.exec import STDERR, STDOUT, ExecOutput, ExecSession, StreamsExec, TerminalSize
 from yurt.sdk.value import seconds
 from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
@@ -26,6 +26,11 @@ STARTS_MAX = 8
 and a hundred at once would keep each other from starting in time.
 """
 WHOLE_LIMIT = seconds(3600)
+NO_ISOLATION = "none"
+NEEDS_NODE_EXEC = (
+    "Permission denied: the driver of this task does not isolate it from the node; a command in it also needs "
+    "alloc-node-exec in its namespace"
+)
 
 Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
 
@@ -42,6 +47,9 @@ class ExecSessions:
         self, driver: Driver, task_id: str, request: ExecRequest, inputs: AsyncIterator[ExecInput]
     ) -> AsyncGenerator[ExecFrame]:
         """Run a command; frames as `yurt.structs.exec` says."""
+        is_node_exec = driver.capabilities.fs_isolation == NO_ISOLATION
+        if is_node_exec and not request.is_node_exec_allowed:
+            raise PermissionDenied(NEEDS_NODE_EXEC)
         if self._count >= SESSIONS_MAX:
             raise Unavailable(f"{SESSIONS_MAX} exec sessions run on this node already: end one, or try again later")
         self._count += 1
@@ -51,6 +59,7 @@ class ExecSessions:
             log.info("exec: alloc=%s task=%s command=%s", request.alloc_id, request.task, request.command[:1])
             feeding = self._spawn(f"input of a command in {request.alloc_id[:8]}", feed(session, inputs))
             try:
+                yield ExecFrame(is_node_exec=is_node_exec)
                 async for frame in frames_of(session, is_terminal=request.tty):
                     yield frame
             finally:
@@ -84,8 +93,7 @@ async def feed(session: ExecSession, inputs: AsyncIterator[ExecInput]) -> None:
 
 
 async def frames_of(session: ExecSession, *, is_terminal: bool) -> AsyncIterator[ExecFrame]:
-    """What a session gives, as frames."""
-    yield ExecFrame()
+    """What a session gives, as frames, behind the first one."""
     async for piece in session.output():
         yield ExecFrame(stream=piece.stream, data=piece.data)
     code = await session.wait()

@@ -14,7 +14,7 @@ from yurt.http import routes
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.exec_sockets import converse
-from yurt.http.forwarding.targets import node_of_alloc
+from yurt.http.forwarding.targets import find_alloc
 from yurt.http.query import flag
 from yurt.http.routes import NODE, ROW
 from yurt.structs.exec import ExecRequest
@@ -27,8 +27,8 @@ ARGUMENTS_MAX = 4096
 
 async def exec_in_task(call: Call) -> web.StreamResponse:
     """GET /v1/client/allocation/:id/exec."""
-    alloc_id, node = node_of_alloc(call, call.part("id"))
-    return await converse(call, node, read_request(call.query, alloc_id))
+    found = find_alloc(call, call.part("id"))
+    return await converse(call, found.node, read_request(call.query, found.alloc_id), found.scope)
 
 
 def read_request(query: Mapping[str, str], alloc_id: str) -> ExecRequest:

@@ -6,7 +6,7 @@ instead.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.access import Scope
 from yurt.http.call import Call
@@ -26,19 +26,43 @@ def job_key(call: Call) -> tuple[str, str]:
     return (call.options.namespace, call.part("job_id"))
 
 
+class AllocTarget(NamedTuple):
+    """An allocation and the node that runs it."""
+
+    alloc_id: str
+    node: NodePort
+    scope: Scope
+    """Where the allocation lies."""
+
+
 def node_of_alloc(call: Call, alloc_id: str) -> tuple[str, NodePort]:
-    """The allocation's id and the node that runs it; 404 when it is unknown or its node is not connected."""
+    """The allocation's id and the node that runs it; raises as `find_alloc` does."""
+    found = find_alloc(call, alloc_id)
+    return found.alloc_id, found.node
+
+
+def find_alloc(call: Call, alloc_id: str) -> AllocTarget:
+    """An allocation that the caller may do this with, for as long as that is so.
+
+    Raises Refused (404) when it is unknown or its node is not connected, and NoServer on an agent without a server
+    that cannot tell.
+    """
     alloc_id = check_uuid(alloc_id, "alloc")
     unknown = Refused(404, f'Unknown allocation "{alloc_id}"', reason=Reason.UNKNOWN_ALLOCATION)
     if call.client is not None and (namespace := call.client.alloc_namespace(alloc_id)) is not None:
         # The client knows where its allocations lie, also those that the servers have forgotten.
-        if not call.access.allows(Scope(namespace=namespace)):
+        scope = Scope(namespace=namespace)
+        if not call.access.allows(scope):
+            call.need_server()
             raise unknown
-        return alloc_id, call.client.calls
-    alloc = call.known_view().of(AllocationRows).get(alloc_id)
-    if alloc is None:
-        raise unknown
-    return alloc_id, _connected(call, alloc.node_id)
+        node: NodePort = call.client.calls
+    else:
+        alloc = call.known_view().of(AllocationRows).get(alloc_id)
+        if alloc is None:
+            raise unknown
+        scope, node = Scope(namespace=alloc.namespace), _connected(call, alloc.node_id)
+    call.lease.also_needs(scope)
+    return AllocTarget(alloc_id, node, scope)
 
 
 def node_of_query(call: Call) -> NodePort:

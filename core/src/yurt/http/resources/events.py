@@ -12,7 +12,7 @@ header `X-Yurt-Oldest-Index` says where that is, so that a reader that resumes k
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import Any
 
 from aiohttp import web
@@ -24,6 +24,7 @@ from yurt.api.stubs import node_wire
 from yurt.http import routes
 from yurt.http.call import Call
 from yurt.http.errors import Refused
+from yurt.http.leases import Lease
 from yurt.http.routes import ROW
 from yurt.sdk.errors import YurtError
 from yurt.server.log.event_buffer import Event
@@ -33,6 +34,7 @@ from yurt.structs.node import Node
 from yurt.structs.variable import EncryptedVariable
 
 HEARTBEAT_S = 30.0
+LAST_LINE_S = 2.0
 TOPICS_MAX = 64
 OLDEST = "X-Yurt-Oldest-Index"
 RESUBSCRIBE = "subscription closed by server, client should resubscribe"
@@ -84,15 +86,23 @@ async def stream(call: Call) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "application/json", OLDEST: str(oldest)})
     await response.prepare(call.request)
     await response.write(b"{}\n")
+    call.lease.also(subscription.check)
     closed: YurtError | None = None
     try:
         async with asyncio.TaskGroup() as group:
             beat = group.create_task(_beat(call, response), name="event stream heartbeat")
-            closed = await _send(call, response, subscription, from_index=max(call.options.index, oldest))
-            beat.cancel()
+            work = [
+                group.create_task(_send(call, response, subscription, from_index=max(call.options.index, oldest))),
+                group.create_task(_without_rights(call.lease), name="rights of an event stream"),
+            ]
+            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            for task in (beat, *work):
+                task.cancel()
+            closed = done.pop().result()
     except* ConnectionError:
         pass
     if closed is not None:
+        await _tell_end(call, response, closed)
         raise closed
     return response
 
@@ -110,9 +120,23 @@ async def _send(call: Call, response: web.StreamResponse, subscription: Subscrip
             async for index, events in found:
                 await response.write(encode_builtins({"Events": events, "Index": index}) + b"\n")
     except YurtError as error:
-        await response.write(encode_builtins({"Error": f"{RESUBSCRIBE}: {error}"}) + b"\n")
         return error
     raise AssertionError("a subscription ends with an error only")
+
+
+async def _without_rights(lease: Lease) -> YurtError:
+    """Wait until the reader's rights end, also while nothing happens; why they have."""
+    try:
+        await lease.lost()
+    except YurtError as error:
+        return error
+
+
+async def _tell_end(call: Call, response: web.StreamResponse, error: YurtError) -> None:
+    """The last line; a reader that takes nothing does not keep the stream open."""
+    with suppress(TimeoutError, ConnectionError):
+        async with call.context.env.timeout(LAST_LINE_S):
+            await response.write(encode_builtins({"Error": f"{RESUBSCRIBE}: {error}"}) + b"\n")
 
 
 STREAM = needs.each_row(

@@ -14,7 +14,7 @@ from aiohttp import web
 from yurt.http.call import Call
 from yurt.http.errors import Refused
 from yurt.http.exec_sockets import converse
-from yurt.http.forwarding.targets import job_key, node_of_alloc
+from yurt.http.forwarding.targets import find_alloc, job_key
 from yurt.http.lists import check_uuid
 from yurt.http.query import flag
 from yurt.server.views.jobs import JobRows
@@ -37,15 +37,15 @@ async def run_action(call: Call) -> web.StreamResponse:
         raise Refused(400, "missing parameter: action")
     alloc = _allocation(call)
     task, action = _declared(alloc, name, call.query.get("task", ""))
-    alloc_id, node = node_of_alloc(call, alloc.id)
+    found = find_alloc(call, alloc.id)
     request = ExecRequest(
-        alloc_id=alloc_id,
+        alloc_id=found.alloc_id,
         task=task,
         command=(action.command, *action.args),
         tty=flag(call.query, "tty"),
         is_action=True,
     )
-    return await converse(call, node, request)
+    return await converse(call, found.node, request, found.scope)
 
 
 def _allocation(call: Call) -> Allocation:

@@ -27,6 +27,7 @@ from yurt.duties.nodes import (
 )
 from yurt.fsm import apply
 from yurt.fsm.eval_triggers import Mint, evaluation_of
+from yurt.runtime.env import Timer
 from yurt.runtime.turns import Turns
 from yurt.scheduler.plan_check import check_plan
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
@@ -98,6 +99,10 @@ class ManualClock:
     def timeout(self, seconds: float | None) -> asyncio.Timeout:
         """A bound for what is there at once or not at all, on the real clock."""
         return asyncio.timeout(seconds)
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> Timer:
+        """Nothing here waits by itself."""
+        raise AssertionError(f"a timer of {seconds} s in a world without loops")
 
     async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call the function: there are no threads here."""

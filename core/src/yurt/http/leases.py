@@ -1,0 +1,135 @@
+"""The lease of an open request: the rights on which it was let in, decided anew while it stays open.
+
+A request is decided about once, before its handler begins. One that stays open, such as a log that is followed, a
+command in a task or the event stream, may outlive the token, the policy or the role that it was let in with. So its
+rights are decided anew each `CHECK_S`, from the same values: what the route needs where the request is, and what the
+handler has added (`also_needs`), such as the namespace of the allocation that it found. Once they do not suffice, or
+nobody can tell whether they do, the lease ends, and the request with it:
+
+- a handler that waits for the end (`lost`) ends in its own way: a websocket with a close code and the reason, the event
+  stream with a last line;
+- any other handler is cancelled. An answer that has not begun is the refusal; one that has begun breaks off without its
+  last chunk, so it does not look like a whole one.
+
+Two kinds of requests have no lease to lose. One that changes something ends with `apply`'s answer, because to cancel it
+would leave its caller without the outcome. A blocking query shows nothing while it waits, and decides anew when it
+wakes (`yurt.http.answers.changed_view`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, NoReturn
+
+from yurt.access import Access, Need, Scope
+from yurt.runtime.env import Env, Timer
+from yurt.sdk.errors import PermissionDenied, YurtError
+
+log = logging.getLogger(__name__)
+
+CHECK_S: Final = 1.0
+"""Seconds between two decisions about an open request."""
+ENDED: Final = "Permission denied: the rights of this request have ended"
+
+Learn = Callable[[], Awaitable[None]]
+"""Brings what the authority has to know of the caller up to date; raises a YurtError where nobody can tell."""
+
+
+class Lease:
+    """What one open request is allowed to stay open for."""
+
+    __slots__ = ("_access", "_checks", "_end", "_env", "_is_closed", "_learn", "_refusal", "_task", "_timer", "_watch")
+
+    def __init__(self, access: Access, env: Env, learn: Learn) -> None:
+        self._access = access
+        self._env = env
+        self._learn = learn
+        self._checks: list[Callable[[], None]] = []
+        self._refusal: YurtError | None = None
+        self._end: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[object] | None = None
+        self._timer: Timer | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._is_closed = False
+
+    @property
+    def refusal(self) -> YurtError | None:
+        """Why the lease has ended; None while it lasts."""
+        return self._refusal
+
+    def also_needs(self, scope: Scope, need: Need | None = None) -> None:
+        """The request stays open as long as it may do what it is about, or `need`, in the scope."""
+        access = self._access if need is None else self._access.narrowed(need)
+
+        def check() -> None:
+            access.renew()
+            access.require(scope)
+
+        self._checks.append(check)
+
+    def also(self, check: Callable[[], None]) -> None:
+        """The request stays open as long as the check raises no YurtError."""
+        self._checks.append(check)
+
+    async def lost(self) -> NoReturn:
+        """Wait until the lease has ended, and raise why. Who waits ends the request: it is not cancelled then."""
+        if self._end is None:
+            self._end = asyncio.get_running_loop().create_future()
+        await self._end
+        assert self._refusal is not None, "a lease ends with a reason"
+        raise self._refusal
+
+    def begin(self, scope: Scope) -> None:
+        """Watch over the request of the current task from now on."""
+        self.also_needs(scope)
+        self._task = asyncio.current_task()
+        self.resume()
+
+    def suspend(self) -> None:
+        """The request shows nothing for a while, and decides itself before it does."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def resume(self) -> None:
+        """Watch over the request again."""
+        if self._task is not None and self._watch is None:
+            self._timer = self._env.call_later(CHECK_S, self._begin_watch)
+
+    async def close(self) -> None:
+        """The request has ended."""
+        self._is_closed = True
+        self.suspend()
+        if self._watch is not None:
+            self._watch.cancel()
+            await asyncio.wait((self._watch,))
+
+    def _begin_watch(self) -> None:
+        # Few requests last so long, therefore only those cost a task.
+        self._watch = asyncio.ensure_future(self._keep_checking())  # noqa: TID251 - `close` ends it
+
+    async def _keep_checking(self) -> None:
+        try:
+            while True:
+                await self._learn()
+                for check in self._checks:
+                    check()
+                await self._env.sleep(CHECK_S)
+        except PermissionDenied:
+            self._refuse(PermissionDenied(ENDED))
+        except YurtError as error:
+            self._refuse(error)
+        except Exception:
+            log.exception("rights of an open request cannot be decided: the request ends")
+            self._refuse(PermissionDenied(ENDED))
+
+    def _refuse(self, error: YurtError) -> None:
+        if self._is_closed:
+            return
+        self._refusal = error
+        if self._end is not None:
+            if not self._end.done():
+                self._end.set_result(None)
+        elif self._task is not None:
+            self._task.cancel()
