@@ -222,6 +222,21 @@ limits.http_max_conns_per_client  Connections of one address to the HTTP API; a 
 limits.rpc_handshake_timeout  How long another agent may take to say who it is, the handshake of
                           TLS included; 0: without limit.
 limits.rpc_max_conns_per_client  Connections of agents from one address; a further one is closed. 0: without limit.
+audit.enabled             Write an [audit log](audit-log.md) of the requests that this agent decides about.
+audit.sink.name.type      `file`.
+audit.sink.name.format    `json`: one object a line.
+audit.sink.name.delivery_guarantee  `enforced`: a request fails, before it changes anything, when its line cannot be
+                          written. `best-effort`: lines that cannot be written are counted (`audit.failed`).
+audit.sink.name.path      The file. Two sinks do not share one.
+audit.sink.name.mode      The file's permissions, in octal.
+audit.sink.name.rotate_bytes  Exchange the file before it would grow beyond this; 0: never for its size.
+audit.sink.name.rotate_duration  Exchange the file when its first line is older than this; `"0s"`: never for its age.
+audit.sink.name.rotate_max_files  Older files that are kept; 0: all.
+audit.filter.name.type    `HTTPEvent`.
+audit.filter.name.endpoints  Lines of these paths are left out, where stage and operation match too; `*` stands for any
+                          characters.
+audit.filter.name.stages  `OperationReceived`, `OperationComplete` or `*`.
+audit.filter.name.operations  HTTP methods, or `*`.
 """)
 COMPUTED: dict[tuple[str, ...], str] = {
     ("name",): "the host's name",
@@ -254,6 +269,16 @@ COMPUTED: dict[tuple[str, ...], str] = {
     ("plugin_dir",): "`data_dir`/plugins",
     ("server", "enabled"): "`false`",
     ("server", "bootstrap_expect"): "`1`",
+    ("audit", "enabled"): "`false`",
+    ("audit", "sink", "name", "type"): '`"file"`',
+    ("audit", "sink", "name", "format"): '`"json"`',
+    ("audit", "sink", "name", "delivery_guarantee"): '`"enforced"`',
+    ("audit", "sink", "name", "path"): "`data_dir`/audit/audit.log",
+    ("audit", "sink", "name", "mode"): '`"0600"`',
+    ("audit", "sink", "name", "rotate_bytes"): "`0`",
+    ("audit", "sink", "name", "rotate_duration"): '`"24h"`',
+    ("audit", "sink", "name", "rotate_max_files"): "`0`",
+    ("audit", "filter", "name", "type"): '`"HTTPEvent"`',
 }
 """Defaults that are worked out at the start; `-dev` changes some of them."""
 WHY_ACCEPTED = notes("""

@@ -43,6 +43,8 @@ rpc.refuse_conn           Connections that were too many.
 rpc.fail_conn             Connections of what is no agent, or has no right to connect.
 rpc.bad_message           Connections that were closed because the agent at the other end sent what no agent sends.
 client.introduction.violation  New nodes without a valid introduction token.
+audit.lines               Lines of the audit log that were written, counted for each sink.
+audit.failed              Lines of the audit log that could not be written.
 replication.pulled        Answers of the authoritative region, changed or not.
 replication.failed        Failures to get one, or to copy it.
 """)

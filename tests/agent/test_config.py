@@ -75,7 +75,6 @@ def test_nothing_is_a_negative_number_or_time() -> None:
         {"consul": {"address": "127.0.0.1:8500"}},
         {"server": {"encrypt": "key"}},
         {"client": {"drain_on_shutdown": {"deadline": "1m"}}},
-        {"audit": {"enabled": True}},
         {"sentinel": {"import": {"x": {"path": "/p"}}}},
         {"enable_syslog": True},
     ],

@@ -57,10 +57,12 @@ ENFORCED = {
     "limits.rpc_handshake_timeout": "tests/rpc",
     "limits.rpc_max_conns_per_client": "tests/rpc",
     "http_api_response_headers": "tests/http",
+    "audit.enabled": "tests/agent/test_audit_config.py",
+    "audit.sink": "tests/audit",
+    "audit.filter": "tests/audit",
 }
 """Where tests of its effect are."""
 REFUSED: dict[str, Any] = {
-    "audit.enabled": True,
     "sentinel.additional_enabled_modules": ["x"],
     "sentinel.import": {"x": {"path": "/x"}},
     "server.encrypt": "cg8StVXbQJ0gPvMd9o7yrg==",
@@ -77,8 +79,6 @@ REFUSED: dict[str, Any] = {
 }
 """A value that asks for protection which there is not."""
 MEANINGLESS = {
-    "audit.sink": "audit is refused",
-    "audit.filter": "audit is refused",
     "client.cpu_disable_dmidecode": "dmidecode is never run",
     "client.users": "no driver makes users",
     "client.users.dynamic_user_min": "no driver makes users",

@@ -19,7 +19,18 @@ from yurt.access.actor import (
     ShownWorkload,
     Through,
 )
-from yurt.access.authority import ANYWHERE, Access, AllowAll, Authority, Decision, Scope
+from yurt.access.authority import (
+    ANYWHERE,
+    Access,
+    AllowAll,
+    Authority,
+    Decision,
+    Identity,
+    MadeDecision,
+    ObjectName,
+    Scope,
+    Trace,
+)
 from yurt.access.needs import Capability, Need
 
 __all__ = [
@@ -32,13 +43,17 @@ __all__ = [
     "Caller",
     "Capability",
     "Decision",
+    "Identity",
     "InvalidToken",
+    "MadeDecision",
     "Need",
     "NoToken",
+    "ObjectName",
     "Origin",
     "Scope",
     "ShownNode",
     "ShownToken",
     "ShownWorkload",
     "Through",
+    "Trace",
 ]

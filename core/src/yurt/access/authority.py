@@ -9,14 +9,16 @@ through who may do the thing somewhere, and the view decides again about the row
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from yurt.access.actor import EVERYBODY, Actor
+from yurt.access.actor import EVERYBODY, Actor, NoToken
 from yurt.access.needs import ANONYMOUS, MANAGEMENT, Need, satisfied
 from yurt.sdk.errors import PermissionDenied
 from yurt.sdk.value import Value
 
 DENIED = "Permission denied"
+DECISIONS_MAX: Final = 32
+"""Decisions of one request that are kept for its record; further ones are counted."""
 
 
 class Scope(NamedTuple):
@@ -37,6 +39,22 @@ class Decision(Value):
 
     is_allowed: bool
     reason: str
+
+
+class Identity(Value):
+    """Who a caller turned out to be, in words for people and records; it decides nothing."""
+
+    resolved_by: str
+    """What the caller showed, or why nothing was looked at: `token`, `workload identity`, `access control is off`."""
+    accessor_id: str = ""
+    name: str = ""
+    type: str = ""
+    """`client` or `management` for a token."""
+    is_global: bool = False
+    policies: tuple[str, ...] = ()
+    """The policies that its rights follow from."""
+    problem: str = ""
+    """Why the caller has no rights."""
 
 
 Preparation = Callable[[], Callable[[], None]]
@@ -62,6 +80,14 @@ class Authority(Protocol):
         """Whether `allows` says yes in every scope, so that lists need not look at their rows."""
         ...
 
+    def identify(self, actor: Actor) -> Identity:
+        """Who the actor is; for records."""
+        ...
+
+    def is_secret(self, text: str) -> bool:
+        """Whether a text is the secret of a token or node that is known here, so that no record may hold it."""
+        ...
+
 
 class AllowAll:
     """Access control is off: everybody may do everything."""
@@ -81,6 +107,14 @@ class AllowAll:
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         """Yes."""
         return True
+
+    def identify(self, actor: Actor) -> Identity:
+        """Nobody in particular: no token is looked at."""
+        return Identity(resolved_by="access control is off")
+
+    def is_secret(self, text: str) -> bool:
+        """No: there are no tokens."""
+        return False
 
 
 class AllowNobody:
@@ -102,10 +136,58 @@ class AllowNobody:
         """As `allows`."""
         return self.allows(actor, need, ANYWHERE)
 
+    def identify(self, actor: Actor) -> Identity:
+        """What the caller showed, unresolved."""
+        shown = "no token" if isinstance(actor.caller, NoToken) else "token"
+        return Identity(resolved_by=shown, problem="this agent knows no tokens")
+
+    def is_secret(self, text: str) -> bool:
+        """Not known here."""
+        return False
+
 
 ALLOWED = Decision(is_allowed=True, reason="access control is off")
 ALLOW_ALL = AllowAll()
 ALLOW_NOBODY = AllowNobody()
+
+
+class MadeDecision(NamedTuple):
+    """What was decided: a need, where, and the answer."""
+
+    need: Need
+    scope: Scope
+    is_allowed: bool
+
+
+class ObjectName(NamedTuple):
+    """The object that a request is about: its kind, as `job` or `acl/token`, and its name or id."""
+
+    kind: str = ""
+    id: str = ""
+
+
+class Trace:
+    """The decisions of one request in their order, and the object that it turned out to be about: for its record.
+
+    It keeps a few: a list decides about each of its rows, and its record need not be as long as the list.
+    """
+
+    __slots__ = ("decisions", "object", "omitted")
+
+    def __init__(self) -> None:
+        self.decisions: list[MadeDecision] = []
+        self.omitted = 0
+        """Decisions beyond DECISIONS_MAX."""
+        self.object = ObjectName()
+
+    def add(self, need: Need, scope: Scope, *, is_allowed: bool) -> None:
+        """Keep a decision once."""
+        if len(self.decisions) >= DECISIONS_MAX:
+            self.omitted += 1
+            return
+        made = MadeDecision(need, scope, is_allowed)
+        if made not in self.decisions:
+            self.decisions.append(made)
 
 
 class Access:
@@ -115,12 +197,20 @@ class Access:
     about a variable are not: each is asked for once, and a list may have a hundred thousand.
     """
 
-    __slots__ = ("_authority", "_kept", "actor", "need", "sees_all")
+    __slots__ = ("_authority", "_kept", "_trace", "actor", "need", "sees_all")
 
-    def __init__(self, actor: Actor = EVERYBODY, need: Need = ANONYMOUS, authority: Authority = ALLOW_ALL) -> None:
+    def __init__(
+        self,
+        actor: Actor = EVERYBODY,
+        need: Need = ANONYMOUS,
+        authority: Authority = ALLOW_ALL,
+        trace: Trace | None = None,
+    ) -> None:
         self.actor = actor
         self.need = need
         self._authority = authority
+        self._trace = trace
+        """Where decisions are noted for a record of the request."""
         self.renew()
 
     @property
@@ -131,12 +221,14 @@ class Access:
     def allows(self, scope: Scope) -> bool:
         """Whether the request may do what it is about in that scope."""
         if self.sees_all:
+            if self._trace is not None:
+                self._trace.add(self.need, scope, is_allowed=True)
             return True
         if scope.variable is not None:
-            return self._authority.allows(self.actor, self.need, scope)
+            return self._noted(scope, self._authority.allows(self.actor, self.need, scope))
         known = self._kept.get(scope)
         if known is None:
-            known = self._kept[scope] = self._authority.allows(self.actor, self.need, scope)
+            known = self._kept[scope] = self._noted(scope, self._authority.allows(self.actor, self.need, scope))
         return known
 
     @property
@@ -145,9 +237,19 @@ class Access:
         is_controlled = not isinstance(self._authority, AllowAll)
         return is_controlled and self._authority.allows(self.actor, MANAGEMENT, ANYWHERE)
 
+    def _noted(self, scope: Scope, is_allowed: bool) -> bool:
+        if self._trace is not None:
+            self._trace.add(self.need, scope, is_allowed=is_allowed)
+        return is_allowed
+
+    def name_object(self, kind: str, id: str) -> None:
+        """Note for a record of the request which object it is about, where its path does not say so."""
+        if self._trace is not None:
+            self._trace.object = ObjectName(kind, id)
+
     def narrowed(self, need: Need) -> Access:
         """The same caller where the request turns out to need something else than its route says."""
-        return Access(self.actor, need, self._authority)
+        return Access(self.actor, need, self._authority, self._trace)
 
     def renew(self) -> None:
         """Forget earlier decisions: while the request waited, the rights of the caller may have changed."""

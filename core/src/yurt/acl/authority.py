@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from yurt.access import Actor, Decision, Need, Scope
+from yurt.access import Actor, Decision, Identity, Need, Scope
+from yurt.acl.assignments import token_of
 from yurt.acl.decisions import decide
+from yurt.acl.identities import identity_of
 from yurt.acl.resolver import Resolved, Resolver
 from yurt.sdk.value import UnixNano
 from yurt.state import Snapshot
+from yurt.structs.acl import hash_of_secret
 
 
 class AclAuthority:
@@ -38,6 +41,16 @@ class AclAuthority:
         if resolved.problem and not decision.is_allowed:
             return Decision(is_allowed=False, reason=resolved.problem)
         return decision
+
+    def identify(self, actor: Actor) -> Identity:
+        """Who the actor is: the token, workload or node that was shown, also where it gives no rights any more."""
+        return identity_of(self._state(), actor.caller, self.resolve(actor))
+
+    def is_secret(self, text: str) -> bool:
+        """Whether the text is the secret of a stored token, an expired one included, or of a node."""
+        state, secret_hash = self._state(), hash_of_secret(text)
+        is_node = any(True for _ in state.nodes.where("secret", secret_hash))
+        return is_node or token_of(state, secret_hash) is not None
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         """Whether `allows` says yes in every scope."""

@@ -222,6 +222,10 @@ def _problems(config: AgentConfig) -> list[str]:
         for host in config.allowed_hosts
         if not is_host(host)
     ]
+    if audit := config.raw.get("audit"):
+        from yurt.agent.audit_config import audit_problems
+
+        found += audit_problems(audit)
     if set(config.raw.get("keyring", {})) - {"aead"}:
         found.append(f'keyring blocks other than "aead" are {NOT_AVAILABLE}.')
     return found

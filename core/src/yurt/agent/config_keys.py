@@ -197,11 +197,12 @@ TLS = block(
 )  # fmt: skip
 
 AUDIT = block(
-    enabled="bool !",
-    sink=block(True, **accepted(
-        "delivery_guarantee", "type", "format", "path", "rotate_duration", "rotate_bytes", "rotate_max_files", "mode"
-    )),
-    filter=block(True, **accepted("type", "endpoints", "stages", "operations")),
+    enabled="bool",
+    sink=block(
+        True, type="string", format="string", delivery_guarantee="string", path="string", mode="string",
+        rotate_bytes="int", rotate_duration="duration", rotate_max_files="int",
+    ),
+    filter=block(True, type="string", endpoints="list", stages="list", operations="list"),
 )  # fmt: skip
 
 ROOT = block(

@@ -35,7 +35,8 @@ from yurt.client.options import DriverChoice
 from yurt.client.ports import ServerPort
 from yurt.client.servers.node_token import identified
 from yurt.http.agent_routes.plugins import PLUGINS
-from yurt.http.app import make_app
+from yurt.http.app import add_audit, make_app
+from yurt.http.call import CONTEXT
 from yurt.http.cluster import CLUSTER
 from yurt.http.edge.connections import Connections, ServedAddress
 from yurt.http.edge.strangers import STRANGERS
@@ -52,10 +53,12 @@ if TYPE_CHECKING:
     from yurt.agent.far import FarClients, FarServers
     from yurt.agent.peers import ServerLinks
     from yurt.agent.regions import RegionLinks
+    from yurt.audit.trail import AuditTrail
 
 log = logging.getLogger(__name__)
 
 HTTP_CLOSE_LIMIT_S = 0.5
+AUDIT_CLOSE_LIMIT_S = 5.0
 
 
 def ignored(_: tuple[str, ...]) -> None:
@@ -80,6 +83,7 @@ class HttpEdge:
     runner: web.AppRunner
     tls: ssl.SSLContext | None
     limits: HttpLimits
+    audit: AuditTrail | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,7 @@ class Parts:
         self._tasks: list[asyncio.Task[None]] = []
         self._server_task: asyncio.Task[None] | None = None
         self._cluster_task: asyncio.Task[None] | None = None
+        self._audit_task: asyncio.Task[None] | None = None
         self._opened_log = False
 
     @property
@@ -116,6 +121,8 @@ class Parts:
 
     async def start(self, group: asyncio.TaskGroup, sockets: Sequence[socket.socket]) -> None:
         """Begin to serve; HTTP answers at once, server and client follow."""
+        if self.http.audit is not None:
+            self._audit_task = group.create_task(self.http.audit.run(), name="audit log")
         await self.http.runner.setup()
         own_sockets = self.links.clients.own_sockets if self.links.clients is not None else None
         connections = Connections(
@@ -194,6 +201,7 @@ class Parts:
             task.cancel()
             await asyncio.wait({task})
         await self.http.runner.cleanup()
+        await self._stop_audit()
         if self.links.clients is not None:
             await self.links.clients.stop()
         if self.server is not None and self._opened_log:
@@ -206,6 +214,16 @@ class Parts:
             await self.links.cluster.stop(leaves=leaves)
         await self.plugins.manager.close()
         await self.plugins.binaries.close()
+
+    async def _stop_audit(self) -> None:
+        """End the audit log with its last line."""
+        if self.http.audit is None or self._audit_task is None:
+            return
+        self.http.audit.stop()
+        _, late = await asyncio.wait({self._audit_task}, timeout=AUDIT_CLOSE_LIMIT_S)
+        for task in late:
+            log.error("audit log: the last lines are not written within %d s", AUDIT_CLOSE_LIMIT_S)
+            task.cancel()
 
     def device_lines(self) -> dict[str, tuple[bool, str]]:
         """For each device plugin whether it offers something, and what, or why not."""
@@ -270,6 +288,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
     info = agent_info(config, tuple(plugin_facts(status) for status in loaded.statuses))
     api = servers.api if servers is not None else None
     app = make_app(server, client, info, env=env, servers=api, others=peers)
+    trail = _audit(config, data, app, server)
     if cluster is not None and regions is not None:
         app[CLUSTER], app[REGIONS] = cluster, regions
     if client is not None:
@@ -290,9 +309,23 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
         server=server,
         client=client,
         links=links,
-        http=HttpEdge(runner, http_context(tls), http_limits(config)),
+        http=HttpEdge(runner, http_context(tls), http_limits(config), trail),
         plugins=AgentPlugins(plugins, binaries, failed),
     )
+
+
+def _audit(config: AgentConfig, data: AgentDataDir, app: web.Application, server: Server | None) -> AuditTrail | None:
+    """The audit log of the application's requests, where there is one; raises Invalid."""
+    given = config.raw.get("audit")
+    if not given:
+        return None
+    from yurt.agent.audit_config import audit_trail
+
+    counts = None if server is None else server.metrics
+    trail = audit_trail(given, data.root, app[CONTEXT].env, counts)
+    if trail is not None:
+        add_audit(app, trail)
+    return trail
 
 
 def added_by(loaded: LoadedPlugins) -> AddedHooks:

@@ -37,6 +37,7 @@ from yurt.sdk.value import replace
 
 if TYPE_CHECKING:
     from yurt.agent.node import Parts
+    from yurt.audit.trail import AuditTrail
 
 log = logging.getLogger(__name__)
 
@@ -177,6 +178,7 @@ class _Agent:
         self.stopping_since = 0.0
         self.task: asyncio.Task[Any] | None = None
         self.http_tls: ssl.SSLContext | None = None
+        self.audit: AuditTrail | None = None
 
     async def main(self) -> int:
         """Start, wait for a signal, stop."""
@@ -187,6 +189,7 @@ class _Agent:
 
         parts = await make_parts(self.config, self.data, env=self.env)
         self.http_tls = parts.http.tls
+        self.audit = parts.http.audit
         if not self.config.is_server:
             _collect_again()
         async with asyncio.TaskGroup() as group:
@@ -269,6 +272,8 @@ class _Agent:
         self.stop_asked.set()
 
     def _on_reload(self) -> None:
+        if self.audit is not None:
+            self.audit.reopen()  # Whatever the configuration says now: the file may have got another name.
         if self.reload is None:
             return
         try:

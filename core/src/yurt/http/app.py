@@ -36,6 +36,7 @@ from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.errors import ERROR_HEADER, NO_ERROR, Reason, YurtError, reason_of_status
 
 if TYPE_CHECKING:
+    from yurt.audit.trail import AuditTrail
     from yurt.client.client import Client
     from yurt.http.api_port import ApiPort
     from yurt.server.server import Server
@@ -96,6 +97,15 @@ def make_app(
     add_all_routes(app)
     app.on_response_prepare.append(_add_headers)
     return app
+
+
+def add_audit(app: web.Application, trail: AuditTrail) -> None:
+    """Record requests, refused ones included; whoever made the trail runs it."""
+    from yurt.http.audit import AUDIT, audited, note_answer
+
+    app[AUDIT] = trail
+    app.middlewares.insert(app.middlewares.index(_gate), audited)
+    app.on_response_prepare.append(note_answer)
 
 
 def authority_of(server: Server | None, agent: AgentInfo) -> Authority:

@@ -63,6 +63,7 @@ class Facts(TypedDict, total=False):
     answered_by: AnsweredBy
     from_nodes: bool
     has_effect_on_get: bool
+    is_stream: bool
     wrong_method: int
     cors: bool
     index_error: str
@@ -82,6 +83,9 @@ class Route:
     """The connection of a node carries it, for users of that agent's API (`yurt.http.node_routes`)."""
     has_effect_on_get: bool = False
     """GET changes something, as Nomad's SDKs expect it; browsers are refused (`yurt.http.edge.browsers`)."""
+    is_stream: bool = False
+    """The answer to GET is a websocket, or is written as long as its reader stays: the audit log has a line when it
+    begins too."""
     wrong_method: int = WRONG_METHOD
     """The status for a method that no route of the path takes."""
     cors: bool = False

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, Protocol
 
 from aiohttp import web
 
-from yurt.access import ANYWHERE, Access, Scope
+from yurt.access import ANYWHERE, Access, Actor, Authority, Scope, Trace
 from yurt.access.needs import ANONYMOUS, OnVariable
 from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS, Call, Context, identified, prepare_rights
 from yurt.http.edge.browsers import READS
@@ -45,6 +45,22 @@ class Endpoint(Protocol):
         ...
 
 
+class Record(Protocol):
+    """What is kept of a request for the audit log (`yurt.http.audit`)."""
+
+    trace: Trace
+
+    def decide(self, route: Route, actor: Actor, authority: Authority, namespace: str) -> None:
+        """This agent decides about the request."""
+        ...
+
+    async def begin(self) -> None:
+        """The request is carried out now; raises Unavailable where this has to be written before and cannot be."""
+        ...
+
+
+RECORD: web.RequestKey[Record] = web.RequestKey("yurt_record")
+"""There where requests are recorded."""
 ENDPOINTS: web.AppKey[dict[web.AbstractResource, Endpoint]] = web.AppKey("yurt_endpoints", dict)
 
 
@@ -179,11 +195,16 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
     actor = await identified(context, request)
     if context.server is not None or route.needs != ANONYMOUS:
         await prepare_rights(app, actor)
-    access = Access(actor, route.needs, authority)
+    record = request.get(RECORD)
+    access = Access(actor, route.needs, authority, None if record is None else record.trace)
     scope = _scope(route, request, options.namespace)
     if context.server is None:
         await _need_newest_rights(route, access, scope, app)
+    if record is not None:
+        record.decide(route, actor, authority, options.namespace)
     access.require(scope)
+    if record is not None:
+        await record.begin()
     lease = Lease(access, context.env, partial(prepare_rights, app, actor))
     call = Call(request, context, options, access, scope, lease)
     if access.is_unconditional or request.method not in READS or route.has_effect_on_get:

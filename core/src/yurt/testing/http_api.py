@@ -14,9 +14,11 @@ import aiohttp
 from aiohttp.test_utils import TestClient, TestServer
 
 from yurt.access.authority import Authority
+from yurt.audit.settings import AuditSettings
+from yurt.audit.trail import AuditTrail
 from yurt.client.client import Client
 from yurt.http.agent_info import AgentInfo
-from yurt.http.app import make_app
+from yurt.http.app import add_audit, make_app
 from yurt.http.call import AUTHORITY
 from yurt.http.cluster import CLUSTER, Cluster
 from yurt.http.forwarding.regions import REGIONS, RegionApis
@@ -120,8 +122,10 @@ async def serving(
     """The application over a leading server without nodes, with these settings, among these servers and regions.
 
     `facts`: fields of its `AgentInfo`. `client`: the one in the same agent.
-    `authority`: who decides about requests, in the place of the server's own.
+    `authority`: who decides about requests, in the place of the server's own. `settings` may name an `audit` log
+    besides.
     """
+    audit: AuditSettings | None = settings.pop("audit", None)
     server = Server(ServerConfig(name="test", **settings), env=RealEnv(), log=log or MemoryLog())
     ready = asyncio.Event()
     plugins = ({"name": "raw_exec", "status": "ok"},)
@@ -130,7 +134,13 @@ async def serving(
         running = group.create_task(server.run(ready=ready))
         async with asyncio.timeout(START_LIMIT_S):
             await ready.wait()
+        trail = None if audit is None else AuditTrail(audit, server.replica.env, server.metrics)
+        if trail is not None:
+            trail.open()
+            group.create_task(trail.run())
         app = make_app(server, client, agent)
+        if trail is not None:
+            add_audit(app, trail)
         if authority is not None:
             app[AUTHORITY] = authority
         if cluster is not None:
@@ -139,6 +149,8 @@ async def serving(
             app[REGIONS] = regions
         async with TestClient(TestServer(app), timeout=aiohttp.ClientTimeout(30)) as requests:
             yield Api(requests, server)
+        if trail is not None:
+            trail.stop()
         await server.stop()
         running.cancel()
 

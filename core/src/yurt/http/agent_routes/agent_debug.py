@@ -110,5 +110,7 @@ def _since_s(call: Call) -> int:
 ROUTES = (
     routes.get("/v1/agent/host", host, needs=needs.AGENT_READ, answered_by=AGENT, from_nodes=True),
     routes.get("/v1/agent/pprof/{name:.*}", profile, needs=needs.AGENT_WRITE, answered_by=AGENT, from_nodes=True),
-    routes.get("/v1/agent/monitor/export", export, needs=needs.AGENT_READ, answered_by=AGENT, from_nodes=True),
+    routes.get(
+        "/v1/agent/monitor/export", export, needs=needs.AGENT_READ, answered_by=AGENT, from_nodes=True, is_stream=True
+    ),
 )

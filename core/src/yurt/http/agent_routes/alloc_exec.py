@@ -56,5 +56,6 @@ ROUTES = (
         answered_by=NODE,
         from_nodes=True,
         cors=True,
+        is_stream=True,
     ),
 )

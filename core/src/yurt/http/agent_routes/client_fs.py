@@ -124,7 +124,10 @@ READ_LOGS = needs.namespace(Capability.READ_LOGS, Capability.READ_FS)
 
 def _route(path: str, handler: Handler) -> routes.Route:
     need = READ_LOGS if handler is logs else READ_FS
-    return routes.get(path, handler, needs=need, scope=ROW, answered_by=NODE, from_nodes=True, cors=True)
+    return routes.get(
+        path, handler, needs=need, scope=ROW, answered_by=NODE, from_nodes=True, cors=True,
+        is_stream=handler not in (list_files, stat),
+    )  # fmt: skip
 
 
 ROUTES = (

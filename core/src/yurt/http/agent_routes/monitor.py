@@ -53,4 +53,8 @@ def _piece(text: str, *, plain: bool) -> bytes:
     return data if plain else encode_builtins({"Data": base64.b64encode(data).decode()} if data else {}) + b"\n"
 
 
-ROUTES = (routes.get("/v1/agent/monitor", monitor, needs=needs.AGENT_READ, answered_by=AGENT, from_nodes=True),)
+ROUTES = (
+    routes.get(
+        "/v1/agent/monitor", monitor, needs=needs.AGENT_READ, answered_by=AGENT, from_nodes=True, is_stream=True
+    ),
+)

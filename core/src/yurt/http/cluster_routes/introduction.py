@@ -21,6 +21,7 @@ class IntroductionBody(Value):
 async def make(call: Call) -> web.Response:
     """POST /v1/acl/identity/client-introduction-token."""
     body = await call.body(IntroductionBody, optional=True)
+    call.access.name_object("node", body.node_name)
     token = await call.operations.introductions.make_token(
         node_name=body.node_name, node_pool=body.node_pool, ttl_s=body.ttl / NANOSECONDS
     )

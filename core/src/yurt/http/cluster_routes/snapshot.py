@@ -77,6 +77,6 @@ def _scratch(call: Call) -> IO[bytes]:
 SAVE_SNAPSHOT = needs.operator(OperatorCapability.SNAPSHOT_SAVE)
 
 ROUTES = (
-    routes.get("/v1/operator/snapshot", save, needs=SAVE_SNAPSHOT),
+    routes.get("/v1/operator/snapshot", save, needs=SAVE_SNAPSHOT, is_stream=True),
     routes.write("/v1/operator/snapshot", load, needs=needs.MANAGEMENT),
 )

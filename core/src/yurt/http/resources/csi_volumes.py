@@ -112,6 +112,7 @@ async def register(call: Call) -> web.Response:
     if named and any(volume.id != named for volume in body.volumes):
         raise Refused(400, f'the volumes of the body must have the id "{named}" of the path')
     wanted = tuple(_placed(call, volume) for volume in body.volumes)
+    call.access.name_object("volume", ",".join(volume.id for volume in wanted))
     index = await failed_call(call.operations.csi_volumes.register(wanted, overrides_policies=body.policy_override))
     return json_answer(call, {}, index=index)
 

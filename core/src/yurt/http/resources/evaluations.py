@@ -95,6 +95,7 @@ async def delete(call: Call) -> web.Response:
     if len(body.eval_ids) > DELETE_IDS_MAX:
         raise Refused(400, f"request includes {len(body.eval_ids)} evaluation IDs, must be {DELETE_IDS_MAX} or fewer")
     if body.eval_ids:
+        call.access.name_object("evaluation", ",".join(body.eval_ids))
         return await _delete_ids(call, list(dict.fromkeys(check_uuid(text, "eval") for text in body.eval_ids)))
     rows = call.view().of(EvaluationRows)
     deletable = rows.of_namespace(call.options.namespace).where(lambda row: not rows.why_it_stays(row))

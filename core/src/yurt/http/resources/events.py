@@ -150,4 +150,8 @@ STREAM = needs.each_row(
 )
 """What the topics need between them; what each needs is decided when the stream begins (`yurt.server.views.events`)."""
 
-ROUTES = (routes.get("/v1/event/stream", stream, needs=STREAM, scope=ROW, from_nodes=True, index_error=BAD_INDEX),)
+ROUTES = (
+    routes.get(
+        "/v1/event/stream", stream, needs=STREAM, scope=ROW, from_nodes=True, index_error=BAD_INDEX, is_stream=True
+    ),
+)

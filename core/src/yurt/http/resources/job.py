@@ -271,7 +271,9 @@ ROUTES = (
         scope=QUERY,
         from_nodes=True,
     ),
-    routes.get("/v1/job/{job_id}/action", job_exec.run_action, needs=ALLOC_EXEC, scope=QUERY, from_nodes=True),
+    routes.get(
+        "/v1/job/{job_id}/action", job_exec.run_action, needs=ALLOC_EXEC, scope=QUERY, from_nodes=True, is_stream=True
+    ),
     routes.get("/v1/job/{job_id}/actions", actions, needs=READ_JOB, scope=QUERY, from_nodes=True),
     routes.get("/v1/job/{job_id}/allocations", allocations, needs=READ_JOB, scope=QUERY, from_nodes=True),
     routes.get("/v1/job/{job_id}/deployment", deployment, needs=READ_JOB, scope=QUERY, from_nodes=True),

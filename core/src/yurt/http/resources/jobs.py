@@ -118,6 +118,7 @@ async def read_job(call: Call, document: Any) -> tuple[Job, tuple[str, ...]]:
         job, warnings = await asyncio.to_thread(decoded) if is_large else decoded()
     except Invalid as error:
         raise Refused(400, f"Failed to decode body: {error}") from None
+    call.access.name_object("job", job.id)
     if job.region != call.agent.region:
         raise OtherRegion(job.region)
     if job.namespace == "*":

@@ -42,6 +42,7 @@ async def upsert(call: Call) -> web.Response:
     """PUT /v1/namespace and /v1/namespace/:name."""
     need_authority(call)
     namespace = await call.body(Namespace)
+    call.access.name_object("namespace", namespace.name)
     in_path = call.request.match_info.get("name", namespace.name)
     if not namespace.name:
         raise Refused(400, "Missing Namespace Name")

@@ -50,6 +50,7 @@ async def upsert(call: Call) -> web.Response:
     """PUT /v1/node/pools and /v1/node/pool/:name."""
     need_authority(call)
     pool = await call.body(NodePool)
+    call.access.name_object("node/pool", pool.name)
     if pool.name != call.request.match_info.get("name", pool.name):
         raise Refused(400, "Node pool name does not match request path")
     if pool.name in BUILT_IN:

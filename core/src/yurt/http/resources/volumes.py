@@ -79,6 +79,7 @@ async def create(call: Call) -> web.Response:
     asked, overrides = await _asked(call)
     done = call.operations.host_volumes.create(asked, overrides_policies=overrides)
     stored, index = await failed_call(done)
+    call.access.name_object("volume", stored.id)
     return json_answer(call, HostVolumeAnswer(volume=stored), index=index)
 
 
@@ -87,6 +88,7 @@ async def register(call: Call) -> web.Response:
     asked, overrides = await _asked(call)
     done = call.operations.host_volumes.register(asked, overrides_policies=overrides)
     stored, index = await failed_call(done)
+    call.access.name_object("volume", stored.id)
     return json_answer(call, HostVolumeAnswer(volume=stored), index=index)
 
 
@@ -95,6 +97,7 @@ async def _asked(call: Call) -> tuple[HostVolume, bool]:
     body = await call.body(HostVolumeBody)
     if body.volume is None:
         raise Refused(400, "volume definition is required")
+    call.access.name_object("volume", body.volume.name)
     namespace = body.volume.namespace
     if call.query.get("namespace") and not call.options.is_all_namespaces and namespace == "default":
         namespace = call.options.namespace

@@ -101,6 +101,7 @@ async def update_auth_method(call: Call) -> web.Response:
 
 async def _put_method(call: Call, method: ACLAuthMethod) -> web.Response:
     stored, index = await refused(call.operations.acl_policies.put_auth_method(method))
+    call.access.name_object("acl/auth-method", stored.name)
     return json_answer(call, method_wire(AuthMethodRows.shown(stored)), index=index)
 
 
@@ -171,6 +172,7 @@ async def _put_rule(call: Call, body: ACLBindingRuleBody) -> web.Response:
         bind_type=body.bind_type, bind_name=body.bind_name,
     )  # fmt: skip
     stored, index = await refused(call.operations.acl_policies.put_binding_rule(rule))
+    call.access.name_object("acl/binding-rule", stored.id)
     return json_answer(call, to_wire(stored), index=index)
 
 

@@ -133,6 +133,7 @@ async def update_role(call: Call) -> web.Response:
 async def _put_role(call: Call, role: ACLRole) -> web.Response:
     links = tuple(dict.fromkeys(role.policies))
     stored, index = await refused(call.operations.acl_policies.put_role(replace(role, policies=links)))
+    call.access.name_object("acl/role", stored.id)
     return json_answer(call, stored, index=index)
 
 

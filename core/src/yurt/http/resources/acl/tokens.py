@@ -89,6 +89,7 @@ async def bootstrap(call: Call) -> web.Response:
 
 def _made(call: Call, made: MadeToken) -> web.Response:
     """A token with its secret: the only time that it is told to somebody else than its holder."""
+    call.access.name_object("acl/token", made.token.accessor_id)
     wire = token_wire(made.token, call.view().of(RoleRows), secret=made.secret)
     return json_answer(call, wire, index=made.log_index)
 
@@ -189,6 +190,7 @@ async def make_one_time(call: Call) -> web.Response:
     if token is None:
         raise Refused(403, DENIED)
     made = await call.operations.acl_tokens.make_one_time(token, token_text(call.request))
+    call.access.name_object("acl/token", token.accessor_id)
     wire = {**to_wire(made.token), "OneTimeSecretID": made.secret}
     return json_answer(call, {"OneTimeToken": wire}, index=made.log_index)
 
@@ -198,6 +200,7 @@ async def exchange_one_time(call: Call) -> web.Response:
     call.need_acl()
     body = await call.body(ExchangeBody)
     made = await call.operations.acl_tokens.exchange_one_time(body.one_time_secret_id)
+    call.access.name_object("acl/token", made.token.accessor_id)
     wire = token_wire(made.token, call.view().of(RoleRows), secret=made.secret)
     return json_answer(call, {"Token": wire}, index=made.log_index)
 

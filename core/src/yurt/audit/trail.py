@@ -1,0 +1,207 @@
+"""Delivers lines to the sinks: lines that come together are written together, in a thread, in their order.
+
+A caller of an enforced sink waits until its line is written. A best-effort sink takes the line and keeps nobody
+waiting: what it cannot write is counted, and told once in the agent's log until it works again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from yurt.audit.files import AuditFile
+from yurt.audit.filters import Filters
+from yurt.audit.settings import AuditSettings, SinkSettings
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Invalid, Unavailable
+
+log = logging.getLogger(__name__)
+
+WAITING_MAX: Final = 10_000
+"""Lines that wait for one sink."""
+NOT_WRITTEN: Final = "the audit log cannot be written, and its delivery is enforced"
+
+
+class Counts(Protocol):
+    """Counters of the agent."""
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Increase a counter."""
+        ...
+
+
+class NoCounts:
+    """For an agent without counters."""
+
+    def count(self, name: str, by: int = 1) -> None:
+        """Ignore it."""
+
+
+class _Line:
+    __slots__ = ("data", "written")
+
+    def __init__(self, data: bytes, written: asyncio.Future[bool] | None) -> None:
+        self.data = data
+        self.written = written
+        """Set to whether the line is in the file; None where nobody waits."""
+
+
+class Sink:
+    """One file and the lines that wait for it."""
+
+    def __init__(self, settings: SinkSettings, env: Env, metrics: Counts) -> None:
+        self.settings = settings
+        self._env = env
+        self._metrics = metrics
+        self._file = AuditFile(settings)
+        self._waiting: list[_Line] = []
+        self._news = asyncio.Event()
+        self._reopens = False
+        self._stops = False
+        self._is_failing = False
+
+    def open(self) -> None:
+        """Open the file; raises Invalid."""
+        try:
+            self._file.open(self._env.now())
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise Invalid(
+                f'audit sink "{self.settings.name}": cannot open {self.settings.path}: {why}; '
+                "choose another path, or make it writable for the agent"
+            ) from None
+
+    def reopen(self) -> None:
+        """Open the file anew before the next line: its name may stand for another file now."""
+        self._reopens = True
+        self._news.set()
+
+    async def write(self, data: bytes) -> None:
+        """Write a line; raises Unavailable when it is not written and delivery is enforced."""
+        if not self.settings.is_enforced:
+            self.post(data)
+            return
+        if len(self._waiting) >= WAITING_MAX:
+            self._tell("too many lines wait", 1)
+            raise Unavailable(NOT_WRITTEN)
+        written = asyncio.get_running_loop().create_future()
+        self._waiting.append(_Line(data, written))
+        self._news.set()
+        if not await written:
+            raise Unavailable(NOT_WRITTEN)
+
+    def post(self, data: bytes) -> None:
+        """Hand in a line without waiting for it."""
+        if len(self._waiting) >= WAITING_MAX:
+            self._tell("too many lines wait", 1)
+            return
+        self._waiting.append(_Line(data, None))
+        self._news.set()
+
+    def stop(self) -> None:
+        """Let `run` end once it has written what waits."""
+        self._stops = True
+        self._news.set()
+
+    async def run(self) -> None:
+        """Write what waits, until it is stopped."""
+        while not self._stops or self._waiting:
+            await self._news.wait()
+            self._news.clear()
+            await self._flush()
+        self._file.close()
+
+    async def _flush(self) -> None:
+        """Write what waits by now; what cannot be written is told to those who wait for it."""
+        lines, self._waiting = self._waiting, []
+        reopens, self._reopens = self._reopens, False
+        if not lines and not reopens:
+            return
+        error: str = "the agent is stopping"
+        try:
+            error = await self._env.in_thread(self._write, b"".join(line.data for line in lines), reopens)
+        finally:
+            for line in lines:
+                if line.written is not None and not line.written.done():
+                    line.written.set_result(not error)
+            self._tell(error, len(lines))
+
+    def _write(self, data: bytes, reopens: bool) -> str:
+        """Write in a thread; what went wrong, or ""."""
+        now_ns = self._env.now()
+        if reopens:
+            try:
+                self._file.open(now_ns)
+            except OSError as error:
+                log.error("audit log cannot be opened anew: path=%s error=%s", self.settings.path, error)
+        try:
+            if data:
+                self._file.write(data, now_ns)
+        except OSError as error:
+            return error.strerror or str(error)
+        return ""
+
+    def _tell(self, error: str, lines: int) -> None:
+        if error:
+            self._metrics.count("audit.failed", lines)
+            if not self._is_failing:
+                log.error("audit log cannot be written: sink=%s error=%s", self.settings.name, error)
+        else:
+            self._metrics.count("audit.lines", lines)
+            if self._is_failing:
+                log.info("audit log is written again: sink=%s", self.settings.name)
+        self._is_failing = bool(error)
+
+
+class AuditTrail:
+    """All sinks of an agent behind one filter."""
+
+    def __init__(self, settings: AuditSettings, env: Env, metrics: Counts) -> None:
+        self.env = env
+        self.omits = Filters(settings.filters).omits
+        self.sinks: Sequence[Sink] = tuple(Sink(each, env, metrics) for each in settings.sinks)
+
+    def open(self) -> None:
+        """Open every file; raises Invalid with each one that cannot be opened."""
+        problems = []
+        for sink in self.sinks:
+            try:
+                sink.open()
+            except Invalid as error:
+                problems.append(str(error))
+        if problems:
+            raise Invalid("\n".join(problems))
+
+    async def write(self, data: bytes) -> None:
+        """Write a line to every sink; raises Unavailable when one whose delivery is enforced does not take it."""
+        failed = False
+        for sink in self.sinks:
+            try:
+                await sink.write(data)
+            except Unavailable:
+                failed = True
+        if failed:
+            raise Unavailable(NOT_WRITTEN)
+
+    def post(self, data: bytes) -> None:
+        """Hand in a line of a request that is over already."""
+        for sink in self.sinks:
+            sink.post(data)
+
+    def reopen(self) -> None:
+        """Open the files anew, for those who rename them."""
+        for sink in self.sinks:
+            sink.reopen()
+
+    async def run(self) -> None:
+        """Write lines until it is stopped."""
+        async with asyncio.TaskGroup() as group:
+            for sink in self.sinks:
+                group.create_task(sink.run(), name=f"audit sink {sink.settings.name}")
+
+    def stop(self) -> None:
+        """Let `run` end once it has written what waits."""
+        for sink in self.sinks:
+            sink.stop()
