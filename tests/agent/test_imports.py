@@ -41,6 +41,7 @@ UNNEEDED = (
     "yurt.rpc.certificates",
     "yurt.rpc.link",
     "yurt.scheduler.explain",
+    "yurt.server.login",
     "yurt.storage.etcd.log",
     "yurt.storage.sqlite",
     "yurt.testing",

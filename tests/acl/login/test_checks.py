@@ -207,3 +207,12 @@ def test_redirects_are_exact_but_for_the_port_of_a_loopback_host(uri: str, is_al
 
 def test_without_a_list_of_redirects_any_is_allowed() -> None:
     assert is_redirect_allowed(ACLAuthMethodConfig(), "https://anything.example")
+
+
+def test_discovered_keys_are_for_the_issuer_that_led_to_them() -> None:
+    found = jwt(oidc_discovery_url=ISSUER)
+    assert checked_jwt(found, {"iss": ISSUER, "iat": 1, "exp": 4_000_000_000}, NOW)
+    with pytest.raises(PermissionDenied, match="invalid JWT issuer: https://other"):
+        checked_jwt(found, {"iss": "https://other", "iat": 1, "exp": 4_000_000_000}, NOW)
+    listed = jwt(oidc_discovery_url=ISSUER, bound_issuer=("https://other",))
+    assert checked_jwt(listed, {"iss": "https://other", "iat": 1, "exp": 4_000_000_000}, NOW)

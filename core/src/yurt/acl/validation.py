@@ -10,8 +10,6 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from yurt.acl.login.selectors import compile_selector
-from yurt.acl.login.templates import METHOD_NAME, METHOD_TYPE, VALUE, interpolated, variables
 from yurt.acl.names import NAME
 from yurt.acl.policy import PolicyError
 from yurt.sdk.errors import Invalid
@@ -142,6 +140,9 @@ def check_binding_rule(rule: ACLBindingRule) -> None:
     else:
         found.append(f'unsupported bind type: "{rule.bind_type[:64]}"')
     found.extend(_bind_name_problems(rule.bind_name))
+    # What only logins need is imported with the first binding rule or login method.
+    from yurt.acl.login.selectors import compile_selector
+
     try:
         compile_selector(rule.selector)
     except Invalid as error:
@@ -214,6 +215,8 @@ def _mapping_problems(mappings: Mapping[str, str]) -> Iterable[str]:
 
 
 def _token_name_problems(method: ACLAuthMethod) -> Iterable[str]:
+    from yurt.acl.login.templates import METHOD_NAME, METHOD_TYPE, VALUE, variables
+
     mapped = () if method.config is None else method.config.claim_mappings.values()
     known = {METHOD_TYPE, METHOD_NAME, *(f"{VALUE}{name}" for name in mapped)}
     try:
@@ -226,6 +229,8 @@ def _token_name_problems(method: ACLAuthMethod) -> Iterable[str]:
 
 def _bind_name_problems(bind_name: str) -> Iterable[str]:
     """Which names a method maps may change; what can never become a name is a mistake now."""
+    from yurt.acl.login.templates import VALUE, interpolated, variables
+
     try:
         used = variables(bind_name)
     except Invalid as error:

@@ -26,12 +26,12 @@ from yurt.http.resources import (
     variables,
     volumes,
 )
-from yurt.http.resources.acl import auth_methods, policies, tokens
+from yurt.http.resources.acl import auth_methods, login, policies, tokens
 from yurt.http.routes import Route
 from yurt.http.routing import add_routes
 
 _MODULES = (
-    auth_methods, policies, tokens, job, agent, agent_debug, alloc_exec, allocations, autopilot, client_fs,
+    auth_methods, login, policies, tokens, job, agent, agent_debug, alloc_exec, allocations, autopilot, client_fs,
     client_node, csi_volumes, deployments, evaluations, events, explain, fixed, introduction, jobs, keyring, metrics,
     monitor, namespaces, node_pools, nodes, operator, plugins, raft, scaling, search, services, snapshot,
     status_routes, ui, variables, volumes,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,7 @@ from yurt.storage.log import CommandLog
 
 if TYPE_CHECKING:
     from yurt.server.keys.callers import Callers
+    from yurt.server.login.service import Logins
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -163,6 +165,18 @@ def make_resources(
         system=system,
         replication=None if authority is None else Replication(replica, authority, base.metrics),
     )
+
+
+def lazy_logins(base: Foundation, keys: Keys) -> Callable[[], Logins]:
+    """Makes the logins when the first caller logs in: most servers never need what they import."""
+
+    @cache
+    def logins() -> Logins:
+        from yurt.server.login.service import Logins
+
+        return Logins(base.replica, keys)
+
+    return logins
 
 
 def make_clients(base: Foundation, keys: Keys, resources: Resources, node_ports: NodePorts) -> Clients:

@@ -14,7 +14,7 @@ from yurt.access import Authority
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.server.clients.node_ports import NodePorts
-from yurt.server.composition import make_clients, make_foundation, make_keys, make_resources
+from yurt.server.composition import lazy_logins, make_clients, make_foundation, make_keys, make_resources
 from yurt.server.config import ServerConfig
 from yurt.server.facts import ServerFacts
 from yurt.server.leadership.peer_calls import PeerCalls
@@ -91,6 +91,7 @@ class Server:
             resources=self.resources,
             root_keys=self.keys.root_keys,
             introductions=self.clients.introductions,
+            logins=lazy_logins(base, self.keys),
         )
         self._heap = HeapKeeper(env=env, metrics=base.metrics, rows=lambda: sum(map(len, self.state.tables())))
         self._stopping = asyncio.Event()

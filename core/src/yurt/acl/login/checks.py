@@ -37,9 +37,12 @@ class CheckedClaims(NamedTuple):
 def checked_jwt(method: ACLAuthMethod, claims: Claims, now: UnixNano) -> CheckedClaims:
     """The claims of a JWT with a good signature; raises PermissionDenied."""
     config = _config(method, "JWT")
-    if config.bound_issuer:
+    is_discovered = bool(config.oidc_discovery_url) and not (config.jwt_validation_pub_keys or config.jwks_url)
+    # Issuers may share their keys: without a list only the one whose document led to them is meant.
+    accepted = config.bound_issuer or ((config.oidc_discovery_url,) if is_discovered else ())
+    if accepted:
         issuer = claims.get("iss")
-        if issuer not in config.bound_issuer:
+        if issuer not in accepted:
             raise not_accepted(f"invalid JWT issuer: {str(issuer or '')[:256]}")
     if config.bound_audiences and not set(_audiences(claims)) & set(config.bound_audiences):
         raise not_accepted("invalid JWT audience: none of the method's bound audiences")

@@ -13,7 +13,7 @@ from yurt.fsm.acl.login import (
 )
 from yurt.fsm.acl.one_time import put_one_time, take_one_time
 from yurt.fsm.acl.roles import create_role, delete_policies, delete_roles, put_policies, update_role
-from yurt.fsm.acl.tokens import bootstrap, collect, create_token, delete_tokens, update_token
+from yurt.fsm.acl.tokens import bootstrap, collect, create_login_token, create_token, delete_tokens, update_token
 from yurt.fsm.edit import Edit
 from yurt.structs.commands import Rejected
 from yurt.structs.commands.acl import (
@@ -21,6 +21,7 @@ from yurt.structs.commands.acl import (
     BootstrapACL,
     CollectACL,
     CreateACLBindingRule,
+    CreateACLLoginToken,
     CreateACLRole,
     CreateACLToken,
     DeleteACLAuthMethods,
@@ -38,7 +39,14 @@ from yurt.structs.commands.acl import (
 )
 
 TokenCommand = (
-    BootstrapACL | CreateACLToken | UpdateACLToken | DeleteACLTokens | CollectACL | PutOneTimeToken | TakeOneTimeToken
+    BootstrapACL
+    | CreateACLToken
+    | CreateACLLoginToken
+    | UpdateACLToken
+    | DeleteACLTokens
+    | CollectACL
+    | PutOneTimeToken
+    | TakeOneTimeToken
 )
 
 
@@ -77,6 +85,8 @@ def _apply_token(edit: Edit, command: TokenCommand) -> Rejected | None:
             return bootstrap(edit, command)
         case CreateACLToken():
             return create_token(edit, command)
+        case CreateACLLoginToken():
+            return create_login_token(edit, command)
         case UpdateACLToken():
             return update_token(edit, command)
         case DeleteACLTokens():

@@ -17,7 +17,14 @@ from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot, Tables
 from yurt.structs.acl import MANAGEMENT, ACLBootstrap, ACLRevocation, ACLToken, ACLTokenRoleLink, is_expired
 from yurt.structs.commands import Rejected
-from yurt.structs.commands.acl import BootstrapACL, CollectACL, CreateACLToken, DeleteACLTokens, UpdateACLToken
+from yurt.structs.commands.acl import (
+    BootstrapACL,
+    CollectACL,
+    CreateACLLoginToken,
+    CreateACLToken,
+    DeleteACLTokens,
+    UpdateACLToken,
+)
 
 REVOCATIONS_MAX: Final = 100_000
 """Revocations that are kept; a quarter of them goes at once."""
@@ -48,6 +55,15 @@ def bootstrap(edit: Edit, command: BootstrapACL) -> Rejected | None:
 
 def create_token(edit: Edit, command: CreateACLToken) -> Rejected | None:
     """Create a token under unused ids."""
+    return _put_new(edit, command.token)
+
+
+def create_login_token(edit: Edit, command: CreateACLLoginToken) -> Rejected | None:
+    """Create the token of a login: the same login gives no second one, not even when the first was revoked."""
+    accessor_id = command.token.accessor_id
+    is_revoked = edit.tx.get(Tables.acl_revocations, accessor_id) is not None
+    if is_revoked or edit.tx.get(Tables.acl_tokens, accessor_id) is not None:
+        return conflict("this login has been used")
     return _put_new(edit, command.token)
 
 

@@ -7,6 +7,8 @@ has not seen. So no handler can forget it.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from yurt.access import Access
 from yurt.server.clients.introduction import Introductions
@@ -32,6 +34,9 @@ from yurt.server.resources.resources import Resources
 from yurt.server.scheduling.scheduling import Scheduling
 from yurt.state import Snapshot
 
+if TYPE_CHECKING:
+    from yurt.server.login.service import Logins
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Targets:
@@ -44,6 +49,8 @@ class Targets:
     resources: Resources
     root_keys: RootKeys
     introductions: Introductions
+    logins: Callable[[], Logins]
+    """Made when it is first asked for."""
 
 
 class Operations:
@@ -145,6 +152,11 @@ class Operations:
     def acl_tokens(self) -> AclTokenOperations:
         """Tokens."""
         return AclTokenOperations(self._targets.resources.acl_tokens, self._access)
+
+    @property
+    def logins(self) -> Logins:
+        """Logins, for anybody."""
+        return self._targets.logins()
 
     @property
     def acl_policies(self) -> AclPolicyOperations:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Final, TypeVar
 
-from yurt.acl.login.templates import TOKEN_NAME_FORMAT
 from yurt.acl.validation import check_auth_method, check_binding_rule, check_policy, check_role
 from yurt.fsm.basis import expectation
 from yurt.sdk.value import Value, replace, seconds
@@ -127,6 +126,8 @@ def _clean(row: T) -> T:
 
 def _merged(method: ACLAuthMethod, known: ACLAuthMethod | None) -> ACLAuthMethod:
     """The method with missing fields from the stored one: all but `default`, and `config` as a whole."""
+    from yurt.acl.login.templates import TOKEN_NAME_FORMAT
+
     if known is None:
         return replace(method, token_name_format=method.token_name_format or TOKEN_NAME_FORMAT)
     return replace(

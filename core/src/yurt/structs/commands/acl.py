@@ -40,6 +40,14 @@ class CreateACLToken(Command, tag=True):
     token: ACLToken
 
 
+class CreateACLLoginToken(Command, tag=True):
+    """Store the token of a login under ids that no token ever had, revoked ones included: a login is used once."""
+
+    event_type = EventType("ACLTokenUpserted")
+
+    token: ACLToken
+
+
 class UpdateACLToken(Command, tag=True):
     """Change name, type, policies and roles of a token; its secret, its times and where it is valid stay."""
 
@@ -151,6 +159,7 @@ AclCommand = (
     | UpsertACLPolicies
     | DeleteACLPolicies
     | CreateACLToken
+    | CreateACLLoginToken
     | UpdateACLToken
     | DeleteACLTokens
     | CollectACL

@@ -27,9 +27,9 @@ class AclMaker:
         self._now = factories.NOW
         self._makers: tuple[Callable[[Snapshot], c.AclCommand], ...] = (
             self._bootstrap, self._policies, self._policies, self._delete_policies, self._create_token,
-            self._create_token, self._create_token, self._update_token, self._delete_tokens, self._collect,
-            self._one_time, self._one_time, self._one_time, self._take, self._create_role, self._create_role,
-            self._update_role, self._delete_roles, self._method, self._method, self._delete_methods,
+            self._create_token, self._create_token, self._login_token, self._update_token, self._delete_tokens,
+            self._collect, self._one_time, self._one_time, self._one_time, self._take, self._create_role,
+            self._create_role, self._update_role, self._delete_roles, self._method, self._method, self._delete_methods,
             self._create_rule, self._create_rule, self._update_rule, self._delete_rules,
         )  # fmt: skip
 
@@ -74,6 +74,9 @@ class AclMaker:
 
     def _create_token(self, state: Snapshot) -> c.CreateACLToken:
         return c.CreateACLToken(token=self._token(state))
+
+    def _login_token(self, state: Snapshot) -> c.CreateACLLoginToken:
+        return c.CreateACLLoginToken(token=self._token(state))
 
     def _update_token(self, state: Snapshot) -> c.UpdateACLToken:
         return c.UpdateACLToken(token=self._token(state))

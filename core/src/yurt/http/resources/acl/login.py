@@ -1,0 +1,124 @@
+"""Logins: a JWT, or a way through a browser, becomes a token. Anybody may try."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiohttp import web
+
+from yurt.access import needs
+from yurt.http import routes
+from yurt.http.call import Call, json_answer
+from yurt.http.errors import Refused
+from yurt.http.forwarding.regions import need_authority
+from yurt.http.resources.acl.wire import token_wire
+from yurt.sdk.errors import Invalid
+from yurt.sdk.value import Value, spelled
+from yurt.server.resources.acl_tokens import MadeToken
+from yurt.server.views.acl import AuthMethodRows, RoleRows
+from yurt.structs.acl import GLOBAL
+
+TEXT_MAX = 4096
+"""Characters of a name, nonce, address, state or code of a request."""
+
+
+class LoginBody(Value):
+    """A login by JWT."""
+
+    auth_method_name: str = ""
+    login_token: str = ""
+
+
+class AuthURLBody(Value, rename=spelled(redirect_uri="RedirectURI")):
+    """The beginning of a login by OIDC."""
+
+    auth_method_name: str = ""
+    redirect_uri: str = ""
+    client_nonce: str = ""
+
+
+class CompleteAuthBody(Value, rename=spelled(redirect_uri="RedirectURI")):
+    """What the provider's callback brought."""
+
+    auth_method_name: str = ""
+    client_nonce: str = ""
+    state: str = ""
+    code: str = ""
+    redirect_uri: str = ""
+    iss: str = ""
+
+
+async def log_in(call: Call) -> web.Response:
+    """PUT /v1/acl/login: a token for a JWT."""
+    call.need_acl()
+    body = await call.body(LoginBody)
+    _need("login", {"auth method name": body.auth_method_name, "login token": body.login_token}, bounded=False)
+    _need_home(call, body.auth_method_name)
+    return _made(call, await call.operations.logins.by_jwt(body.auth_method_name, body.login_token))
+
+
+async def auth_url(call: Call) -> web.Response:
+    """PUT /v1/acl/oidc/auth-url: where the browser goes."""
+    from yurt.server.login.requests import Parties
+
+    call.need_acl()
+    body = await call.body(AuthURLBody)
+    fields = {
+        "auth method name": body.auth_method_name,
+        "client nonce": body.client_nonce,
+        "redirect URI": body.redirect_uri,
+    }
+    _need("OIDC auth-url", fields)
+    _need_home(call, body.auth_method_name)
+    parties = Parties(body.auth_method_name, body.client_nonce, body.redirect_uri)
+    return json_answer(call, {"AuthURL": await call.operations.logins.auth_url(parties)})
+
+
+async def complete_auth(call: Call) -> web.Response:
+    """PUT /v1/acl/oidc/complete-auth: a token for the callback's code."""
+    from yurt.server.login.requests import Parties
+    from yurt.server.login.service import CompleteAuth
+
+    call.need_acl()
+    body = await call.body(CompleteAuthBody)
+    fields = {
+        "auth method name": body.auth_method_name,
+        "client nonce": body.client_nonce,
+        "state": body.state,
+        "code": body.code,
+        "redirect URI": body.redirect_uri,
+    }
+    _need("OIDC complete-auth", fields)
+    _need_home(call, body.auth_method_name)
+    parties = Parties(body.auth_method_name, body.client_nonce, body.redirect_uri)
+    complete = CompleteAuth(parties, body.state, body.code, body.iss)
+    return _made(call, await call.operations.logins.by_oidc(complete))
+
+
+def _need(request: str, fields: Mapping[str, str], *, bounded: bool = True) -> None:
+    """Raises Invalid with all that is missing or too long."""
+    found = [f"missing {name}" for name, text in fields.items() if not text]
+    found += [f"{name} too long" for name, text in fields.items() if bounded and len(text) > TEXT_MAX]
+    if found:
+        raise Invalid(f"invalid {request} request: {', '.join(found)}")
+
+
+def _need_home(call: Call, name: str) -> None:
+    """Leave a login to the authoritative region where its token is valid in all of them."""
+    method = call.view().of(AuthMethodRows).get(name)
+    if method is None:
+        raise Refused(400, f'auth-method "{name[:140]}" not found')
+    if method.token_locality == GLOBAL:
+        need_authority(call)
+
+
+def _made(call: Call, made: MadeToken) -> web.Response:
+    wire = token_wire(made.token, call.view().of(RoleRows), secret=made.secret)
+    return json_answer(call, wire, index=made.log_index)
+
+
+ROUTES = (
+    routes.write("/v1/acl/login", log_in, needs=needs.ANONYMOUS, from_nodes=True),
+    routes.write("/v1/acl/oidc/auth-url", auth_url, needs=needs.ANONYMOUS, from_nodes=True),
+    routes.write("/v1/acl/oidc/complete-auth", complete_auth, needs=needs.ANONYMOUS, from_nodes=True),
+)
