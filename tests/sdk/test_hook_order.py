@@ -31,7 +31,7 @@ def test_a_hook_stands_behind_those_that_it_names() -> None:
 
 
 def test_a_hook_stands_before_those_that_it_names() -> None:
-    assert neighbours("x", hook("x", before=("templates", "network"))) == ("identities", "network")
+    assert neighbours("x", hook("x", before=("templates", "network"))) == ("task_api", "network")
 
 
 def test_hooks_at_one_place_stand_in_the_order_of_their_names() -> None:

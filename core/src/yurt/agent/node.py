@@ -40,6 +40,7 @@ from yurt.http.call import CONTEXT
 from yurt.http.cluster import CLUSTER
 from yurt.http.edge.connections import Connections, ServedAddress
 from yurt.http.edge.strangers import STRANGERS
+from yurt.http.edge.task_sockets import TaskSockets
 from yurt.http.forwarding.regions import REGIONS
 from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginStatus
 from yurt.runtime.env import Env
@@ -83,6 +84,7 @@ class HttpEdge:
     runner: web.AppRunner
     tls: ssl.SSLContext | None
     limits: HttpLimits
+    task_sockets: TaskSockets
     audit: AuditTrail | None = None
 
 
@@ -130,6 +132,9 @@ class Parts:
             own_sockets,
             strangers=self.http.runner.app[STRANGERS],
             options=HTTP_OPTIONS,
+        )
+        self.http.task_sockets.begin(
+            self.http.runner, self.http.limits.per_address_max, self.http.runner.app[STRANGERS], HTTP_OPTIONS
         )
         handshake_s = self.http.limits.handshake_s
         for listener in sockets:
@@ -200,6 +205,7 @@ class Parts:
         for task in reversed(self._tasks):
             task.cancel()
             await asyncio.wait({task})
+        self.http.task_sockets.close()
         await self.http.runner.cleanup()
         await self._stop_audit()
         if self.links.clients is not None:
@@ -249,7 +255,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
     servers: FarServers | None = None
     choice = DriverChoice(config.client.get("options", {}))
     plugins, loaded, binaries = PluginManager(refusal=choice.refusal), LoadedPlugins(), binary_plugins.Binaries()
-    client = None
+    client, task_sockets = None, TaskSockets()
     if config.is_client:
         database = ClientDatabase(None if config.is_dev else client_folder(config, data) / "client.db")
         binaries = await binary_plugins.load(config, data, env)
@@ -278,6 +284,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
             devices=loaded.devices,
             plugin_attributes=loaded.attributes(),
             learn_servers=servers.learn if servers is not None else ignored,
+            task_api=task_sockets.serve,
         )
         settings = replace(client_config(config, data), template_providers=loaded.providers, added=added_by(loaded))
         client = Client(settings, env, given)
@@ -309,7 +316,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
         server=server,
         client=client,
         links=links,
-        http=HttpEdge(runner, http_context(tls), http_limits(config), trail),
+        http=HttpEdge(runner, http_context(tls), http_limits(config), task_sockets, trail),
         plugins=AgentPlugins(plugins, binaries, failed),
     )
 

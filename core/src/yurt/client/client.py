@@ -50,7 +50,7 @@ from yurt.client.node.local_node import LocalNode
 from yurt.client.node.metadata import Metadata
 from yurt.client.node.node_events import NodeEvents
 from yurt.client.node_calls import NodeCalls
-from yurt.client.ports import ServerPort
+from yurt.client.ports import ServerPort, ServeTask
 from yurt.client.servers.addresses import Addresses, ServerAddresses
 from yurt.client.servers.connection import ServerConnection
 from yurt.client.servers.node_token import NodeToken
@@ -89,6 +89,7 @@ class Surroundings:
     learn_servers: Callable[[Addresses], None] = lambda _: None
     """Called with the addresses of the servers whenever they are named anew."""
     find_networks: Finder = find_offered
+    task_api: ServeTask | None = None
 
 
 class Client:
@@ -162,6 +163,7 @@ class Client:
                 node=node.current,
                 server=given.server,
             ),
+            task_api=given.task_api,
         )
 
     def _calls(self, context: ClientContext, token: NodeToken) -> NodeCalls:

@@ -9,7 +9,7 @@ from yurt.client.config import ClientConfig
 from yurt.client.csi.manager import Csi
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.networks.manager import Networks
-from yurt.client.ports import ServerPort
+from yurt.client.ports import ServerPort, ServeTask
 from yurt.client.templates.context import TemplateContext
 from yurt.client.volumes.host_volumes import DynamicHostVolumes
 from yurt.runtime.env import Env
@@ -34,3 +34,5 @@ class ClientContext:
     csi: Csi
     host_volumes: DynamicHostVolumes
     templates: TemplateContext
+    task_api: ServeTask | None
+    """Serves the agent's API at the sockets of tasks; None where there is none."""

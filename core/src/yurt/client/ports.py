@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import socket
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Protocol
 
 from yurt.access.calls import CallerKind, allowed
@@ -22,6 +23,8 @@ from yurt.structs.rpc import (
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
+ServeTask = Callable[[socket.socket], Awaitable[Callable[[], None]]]
+"""Serves the agent's HTTP API at a bound Unix socket; what it returns closes the socket and its connections."""
 NEW_NODE, NODE = CallerKind.NEW_NODE, CallerKind.NODE
 
 

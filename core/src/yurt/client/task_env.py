@@ -140,6 +140,7 @@ def nomad_variables(inputs: EnvInputs) -> dict[str, str]:
         "NOMAD_ALLOC_DIR": inputs.alloc_dir,
         "NOMAD_TASK_DIR": inputs.task_dir,
         "NOMAD_SECRETS_DIR": inputs.secrets_dir,
+        "NOMAD_UNIX_ADDR": f"unix://{inputs.secrets_dir}/api.sock",
         "NOMAD_ALLOC_ID": alloc.id,
         "NOMAD_SHORT_ALLOC_ID": alloc.id[:8],
         "NOMAD_ALLOC_NAME": alloc.name,

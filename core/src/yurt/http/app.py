@@ -24,6 +24,7 @@ from yurt.http.edge.hosts import Policy
 from yurt.http.edge.inert import make_inert
 from yurt.http.edge.protocol import ApiProtocol, HalfSent
 from yurt.http.edge.strangers import STRANGERS, Strangers
+from yurt.http.edge.task_sockets import is_task_api
 from yurt.http.errors import NoServer, NotLed, headers_of, told_error
 from yurt.http.forwarding.at_leader import PLACES, Places, ServerApis
 from yurt.http.forwarding.regions import OtherRegion, answer_from, wanted_region
@@ -76,7 +77,7 @@ def make_app(
 
     A server with `others` passes on what only the leader answers.
     """
-    app = web.Application(client_max_size=BODY_MAX, middlewares=[_paced, _compression, _gate, _errors])
+    app = web.Application(client_max_size=BODY_MAX, middlewares=[_paced, _compression, _gate, _of_tasks, _errors])
     app[CONTEXT] = Context(
         server=server,
         client=client,
@@ -135,7 +136,10 @@ async def _paced(request: web.Request, handler: _Handler) -> web.StreamResponse:
 @web.middleware
 async def _gate(request: web.Request, handler: _Handler) -> web.StreamResponse:
     """Refuse requests of foreign sites and compressed request bodies."""
-    why = refusal(request, request.app[POLICY], has_effect=has_effect_on_get(request))
+    if is_task_api(request):  # no browser reaches it, and any host name will do
+        why = ""
+    else:
+        why = refusal(request, request.app[POLICY], has_effect=has_effect_on_get(request))
     if why:
         request.app[STRANGERS].refuse_page(request.remote or "", why)
         return web.Response(status=403, text=why)
@@ -145,6 +149,16 @@ async def _gate(request: web.Request, handler: _Handler) -> web.StreamResponse:
             request.app[STRANGERS].refuse_request(request.remote or "", f"its body has {name} {coding}")
             return web.Response(status=400, text=f"{name} may only be {plain}: send the body as it is")
     return await handler(request)
+
+
+@web.middleware
+async def _of_tasks(request: web.Request, handler: _Handler) -> web.StreamResponse:
+    """Authenticate what comes over the socket of a task; imported with the first request there."""
+    if not is_task_api(request):
+        return await handler(request)
+    from yurt.http.task_api import refusal_of_task
+
+    return await refusal_of_task(request) or await handler(request)
 
 
 @web.middleware

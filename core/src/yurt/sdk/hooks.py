@@ -58,7 +58,7 @@ from yurt.sdk.value import Duration, UnixNano, Value, no_entries
 CONFIGURATION: Final = "configuration"
 """The step that decodes the `config` block: behind it stand the hooks that need the whole environment of the task."""
 TASK_HOOKS: Final = (
-    "devices", "identities", "network", "csi_plugin", "csi_volumes", "logs", CONFIGURATION,
+    "devices", "identities", "task_api", "network", "csi_plugin", "csi_volumes", "logs", CONFIGURATION,
     "volumes", "artifacts", "templates",
 )  # fmt: skip
 """Yurt's own hooks of a task, in their order."""

@@ -19,6 +19,7 @@ from yurt.client.hooks.identities import IdentitiesHook
 from yurt.client.hooks.logs import LogsHook
 from yurt.client.hooks.network import AllocNetworkHook, TaskNetworkHook
 from yurt.client.hooks.services import ServicesHook
+from yurt.client.hooks.task_api import TaskApiHook
 from yurt.client.hooks.task_hooks import TaskHooks
 from yurt.client.hooks.templates import TemplatesHook
 from yurt.client.hooks.volumes import VolumesHook
@@ -40,6 +41,7 @@ class ClientHooks:
         of_tasks: list[TaskHookOf[ClientTask]] = [
             DevicesHook(context.devices),
             IdentitiesHook(context),
+            TaskApiHook(context),
             TaskNetworkHook(context.networks),
             CsiPluginHook(context.csi.places),
             TaskCsiVolumesHook(context.csi.volumes),

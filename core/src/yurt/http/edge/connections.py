@@ -58,9 +58,13 @@ class Connections:
 
     def __init__(
         self, per_address_max: int = 0, own: OwnSockets | None = None, *, pace: Pace | None = None,
-        strangers: Strangers | None = None, options: Mapping[str, Any] | None = None,
+        strangers: Strangers | None = None, options: Mapping[str, Any] | None = None, is_task_api: bool = False,
     ) -> None:  # fmt: skip
-        """`per_address_max` 0: without limit. `options`: those of aiohttp's RequestHandler."""
+        """`per_address_max` 0: without limit. `options`: those of aiohttp's RequestHandler.
+
+        `is_task_api`: they come over the Unix socket of one task, which counts as one address.
+        """
+        self.is_task_api = is_task_api
         self.pace = pace or Pace()
         self.strangers = strangers or Strangers()
         self.refused = 0
@@ -104,6 +108,11 @@ class Connections:
     def is_watched(self, protocol: ApiProtocol) -> bool:
         """Whether it is a stranger's: agents that pass requests on wait for those who sent them."""
         return protocol in self._places.get(protocol.peer, ())
+
+    def end_all(self) -> None:
+        """End every connection at once."""
+        for protocol in [each for found in self._places.values() for each in found]:
+            protocol.end()
 
     def put_last(self, protocol: ApiProtocol) -> None:
         """A connection begins a request: it is the youngest of those that have."""

@@ -47,6 +47,8 @@ class Places(Protocol):
 
     pace: Pace
     strangers: Strangers
+    is_task_api: bool
+    """They come over the Unix socket of a task."""
 
     def enter(self, protocol: ApiProtocol, transport: asyncio.Transport) -> bool:
         """Count a connection; whether its pace is watched."""
@@ -71,6 +73,7 @@ class ApiProtocol(web.RequestHandler):
     def __init__(self, server: web.Server, connections: Places, **options: Any) -> None:
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self.peer = ""
+        self.is_task_api = connections.is_task_api
         self._connections = connections
         self._pace = connections.pace
         self._is_at_work = False

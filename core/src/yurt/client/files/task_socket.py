@@ -1,0 +1,67 @@
+"""Makes the Unix socket of a task in its secrets directory. Blocking.
+
+The directory belongs to the task's user, who may put links and other files into it at any time, and an earlier run may
+have left some. So the socket is bound and made accessible in a folder that only the agent's user may enter, by
+descriptor, and moved to its name in one step, which replaces whatever lies there and follows nothing. Paths by
+descriptor are short too: the name of a socket has 107 bytes, and the directories of allocations may be deeper.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+import stat
+from typing import Final
+
+from yurt.client.files.users import ids_of
+from yurt.sdk.driver import TaskDirs
+from yurt.sdk.opening import hold
+
+SOCKET: Final = "api.sock"
+MODE: Final = 0o666
+"""Whoever can enter the directory may connect: it is the task's user alone, and each request shows a token."""
+FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def bind_socket(dirs: TaskDirs, *, user: str = "") -> socket.socket:
+    """A socket bound in the task's secrets directory, owned by the task's user; raises OSError or Invalid."""
+    owner = ids_of(user)
+    task_dir = os.path.relpath(dirs.secrets_dir, dirs.alloc_dir)
+    held = hold(dirs.alloc_dir, task_dir)
+    name = f".api-{secrets.token_hex(8)}"
+    try:
+        os.mkdir(name, 0o700, dir_fd=held)
+        try:
+            return _bound(held, name, owner)
+        finally:
+            with contextlib.suppress(OSError):
+                os.rmdir(name, dir_fd=held)
+    finally:
+        os.close(held)
+
+
+def _bound(held: int, name: str, owner: tuple[int, int] | None) -> socket.socket:
+    """Bind in the folder `name`, which nobody else may enter, and move the socket to where the task looks for it."""
+    folder = os.open(name, FOLDER_FLAGS, dir_fd=held)
+    try:
+        found = os.fstat(folder)
+        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
+            raise OSError(f"{name} was replaced while the socket was made")
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            listening.setblocking(False)
+            listening.bind(f"/proc/self/fd/{folder}/{SOCKET}")
+            os.chmod(SOCKET, MODE, dir_fd=folder)
+            if owner is not None:
+                os.chown(SOCKET, *owner, dir_fd=folder, follow_symlinks=False)
+            os.rename(SOCKET, SOCKET, src_dir_fd=folder, dst_dir_fd=held)
+        except BaseException:
+            listening.close()
+            with contextlib.suppress(OSError):
+                os.unlink(SOCKET, dir_fd=folder)
+            raise
+        return listening
+    finally:
+        os.close(folder)
