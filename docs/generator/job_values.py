@@ -51,6 +51,9 @@ VARIABLES = notes("""
 NOMAD_ALLOC_DIR          The folder that all tasks of the allocation share.
 NOMAD_TASK_DIR           The task's own `local` folder.
 NOMAD_SECRETS_DIR        The task's folder for secrets.
+NOMAD_UNIX_ADDR          The task's socket to the HTTP API of its agent: `unix://` and a path in the folder for secrets.
+NOMAD_TOKEN              With `identity { env = true }`: the default identity, a token for the API.
+NOMAD_TOKEN_<name>       The same of the identity `name`.
 NOMAD_ALLOC_ID           The allocation's id.
 NOMAD_SHORT_ALLOC_ID     Its first eight characters.
 NOMAD_ALLOC_NAME         `<job>.<group>[<index>]`.

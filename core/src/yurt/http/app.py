@@ -77,7 +77,7 @@ def make_app(
 
     A server with `others` passes on what only the leader answers.
     """
-    app = web.Application(client_max_size=BODY_MAX, middlewares=[_paced, _compression, _gate, _of_tasks, _errors])
+    app = web.Application(client_max_size=BODY_MAX, middlewares=[_paced, _compression, _gate, _errors])
     app[CONTEXT] = Context(
         server=server,
         client=client,
@@ -152,19 +152,11 @@ async def _gate(request: web.Request, handler: _Handler) -> web.StreamResponse:
 
 
 @web.middleware
-async def _of_tasks(request: web.Request, handler: _Handler) -> web.StreamResponse:
-    """Authenticate what comes over the socket of a task; imported with the first request there."""
-    if not is_task_api(request):
-        return await handler(request)
-    from yurt.http.task_api import refusal_of_task
-
-    return await refusal_of_task(request) or await handler(request)
-
-
-@web.middleware
 async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse:
     BEGUN.set([])
     try:
+        if is_task_api(request) and (refused := await _refused_task(request)) is not None:
+            return refused
         return await _where_it_belongs(request, handler)
     except YurtError as error:
         headers = headers_of(error) | ({NOT_LEADING: "true"} if isinstance(error, NotLed) else {})
@@ -188,6 +180,13 @@ async def _errors(request: web.Request, handler: _Handler) -> web.StreamResponse
         told = told_error(error) or YurtError(INTERNAL, reason=Reason.INTERNAL)
         answer = web.Response(status=told.status, text=str(told), headers=headers_of(told))
         return _broken_off(request, error) or answer
+
+
+async def _refused_task(request: web.Request) -> web.Response | None:
+    """The answer to a task that shows no valid token; imported with the first request over a task's socket."""
+    from yurt.http.task_api import refusal_of_task
+
+    return await refusal_of_task(request)
 
 
 def _unread_body(request: web.Request, error: web.RequestPayloadError) -> web.Response:
