@@ -6,6 +6,7 @@ import inspect
 import re
 
 from yurt.client import task_env
+from yurt.client.tasks.identities import variable_of
 from yurt.rules.validation import policies
 from yurt.scheduler.constraints import operators, targets
 from yurt.structs.alloc import (
@@ -20,6 +21,7 @@ from yurt.structs.alloc import (
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.network import PortMapping
 from yurt.structs.node import Node
+from yurt.structs.service import WorkloadIdentity
 from yurt.structs.task import Task
 
 from docs.generator.markdown import code, notes, require, table
@@ -154,7 +156,8 @@ def sample_environment() -> set[str]:
         task_dir="/local",
         secrets_dir="/secrets",
     )
-    names = {re.sub(r"_x$", "_<label>", name) for name in task_env.build_env(inputs)}
+    identities = {variable_of(WorkloadIdentity(name=name)) for name in ("", "<name>")}
+    names = identities | {re.sub(r"_x$", "_<label>", name) for name in task_env.build_env(inputs)}
     return {re.sub(r"_META_[mM]$", "_META_<name>", name) for name in names}
 
 

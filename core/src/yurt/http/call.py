@@ -150,7 +150,7 @@ class Call:
                 return None
             raise Refused(400, "Request body is empty")
         check_size(raw)
-        return await asyncio.to_thread(decode_json, raw) if len(raw) > LARGE_BODY else decode_json(raw)
+        return await self.context.env.in_thread(decode_json, raw) if len(raw) > LARGE_BODY else decode_json(raw)
 
     @property
     def has_large_body(self) -> bool:
