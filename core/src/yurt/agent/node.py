@@ -262,11 +262,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
         configs = {label: body for label, body in config.plugins.items() if label not in binaries.labels}
         packages = plugins.load(lambda name: plugin_context(config, data, name, choice.options), configs=configs)
         loaded = binaries.merged(packages, refusal=choice.refusal)
-        for text in (
-            *map(loaded.unused_text, loaded.unused),
-            *choice.warnings(FINGERPRINTS.union(loaded.fingerprints)),
-        ):
-            log.warning("%s", text)
+        _warn_of_unused(loaded, choice)
         identity = await identified(database, env)
         port: ServerPort
         if server is not None:
@@ -333,6 +329,12 @@ def _audit(config: AgentConfig, data: AgentDataDir, app: web.Application, server
     if trail is not None:
         add_audit(app, trail)
     return trail
+
+
+def _warn_of_unused(loaded: LoadedPlugins, choice: DriverChoice) -> None:
+    """Log the plugins and options of the configuration that have no effect."""
+    for text in (*map(loaded.unused_text, loaded.unused), *choice.warnings(FINGERPRINTS.union(loaded.fingerprints))):
+        log.warning("%s", text)
 
 
 def added_by(loaded: LoadedPlugins) -> AddedHooks:
