@@ -1,0 +1,167 @@
+"""Clients that others wrote, against access control: HashiCorp's Go package (e2e/go_api), and python-nomad."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import nomad
+import pytest
+from yurt.testing.agent import Agent, ApiFailure, raw_exec_job, wait_for
+
+pytestmark = pytest.mark.timeout(900)
+
+SOURCES = Path(__file__).parent / "go_api"
+OLDEST_GO = (1, 24)
+BUILD_LIMIT_S, RUN_LIMIT_S = 600, 200
+DENIED = "Unexpected response code: 403 (Permission denied)"
+EXPECTED = {
+    "list without a token": DENIED,
+    "register elsewhere": DENIED,
+    "register by a reader": DENIED,
+    "stop by a reader": DENIED,
+    "nodes by a developer": DENIED,
+    "token list by a reader": DENIED,
+    "logs by a reader": DENIED,
+    "files by a reader": DENIED,
+    "stop of an allocation by a reader": DENIED,
+    "event stream of nodes": DENIED,
+    "one-time exchange again": DENIED,
+    "list with a revoked token": DENIED,
+}
+"""What the Go package is told in the steps that access control refuses."""
+BEGINNINGS = {
+    "bootstrap again": "Unexpected response code: 400 (ACL bootstrap already done (reset index: ",
+    "wrong policy": "Unexpected response code: 400 (policy 0 invalid: 1 error occurred:\n\t* failed to parse rules: ",
+    "token without rights": "Unexpected response code: 400 (token 0 invalid: 1 error occurred:\n\t* client token ",
+    "exec without alloc-node-exec": "Unexpected response code: 403 (Permission denied: ",
+}
+"""How the other refusals begin."""
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[Agent]:
+    """A dev agent with access control that nobody has bootstrapped."""
+    made = Agent(tmp_path, data_dir=None)
+    made.flags = ("-acl-enabled",)
+    made.spawn()
+    try:
+        wait_for("the first screen", lambda: "will stream in below" in made.log.read_text())
+        yield made
+    finally:
+        made.interrupt()
+
+
+def run_go(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A command of the Go toolchain that is installed, without another toolchain."""
+    env = {**os.environ, "GOTOOLCHAIN": "local", "GOFLAGS": "-mod=mod", "CGO_ENABLED": "0"}
+    return subprocess.run(
+        ["go", *words], cwd=folder, env=env, capture_output=True, text=True, timeout=BUILD_LIMIT_S, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def go_client(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program of e2e/go_api; skips where it cannot be built."""
+    if shutil.which("go") is None:
+        pytest.skip("go is not installed")
+    version = run_go(SOURCES, "env", "GOVERSION").stdout.strip()
+    if tuple(map(int, version.removeprefix("go").split(".")[:2])) < OLDEST_GO:
+        pytest.skip(f"{version} is too old for nomad/api")
+    folder = tmp_path_factory.mktemp("go")
+    source = shutil.copytree(SOURCES, folder / "source")
+    if (fetched := run_go(source, "mod", "download")).returncode:
+        pytest.skip(f"the Go package cannot be fetched: {fetched.stderr.strip().splitlines()[-1]}")
+    built = run_go(source, "build", "-o", str(folder / "client"), ".")
+    assert built.returncode == 0, built.stderr
+    return folder / "client"
+
+
+def test_the_go_package_bootstraps_grants_and_is_refused(agent: Agent, go_client: Path) -> None:
+    done = subprocess.run(
+        [str(go_client), agent.address], capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, str] = json.loads(done.stdout)
+
+    assert {step: text for step, text in told.items() if step in EXPECTED} == EXPECTED
+    for step, beginning in BEGINNINGS.items():
+        assert told[step].startswith(beginning), (step, told[step])
+    rest = {step: text for step, text in told.items() if step not in EXPECTED and step not in BEGINNINGS}
+    assert len(rest) > 20 and set(rest.values()) == {"ok"}, rest
+
+
+def client_of(agent: Agent, token: str | None, **more: Any) -> Any:
+    return nomad.Nomad(host="127.0.0.1", port=agent.port, timeout=120, token=token, **more)
+
+
+def test_python_nomad_bootstraps_grants_and_is_refused(agent: Agent) -> None:
+    exceptions = nomad.api.exceptions
+    anonymous = client_of(agent, None)
+    with pytest.raises(exceptions.URLNotAuthorizedNomadException):
+        anonymous.jobs.get_jobs()
+    first = anonymous.acl.generate_bootstrap()
+    with pytest.raises(exceptions.BadRequestNomadException, match="ACL bootstrap already done"):
+        anonymous.acl.generate_bootstrap()
+
+    root = client_of(agent, first["SecretID"])
+    root.namespace.create_namespace({"Name": "team"})
+    root.acl.create_policy(id_="dev", policy={"Name": "dev", "Rules": 'namespace "team" { policy = "write" }'})
+    made = root.acl.create_token({"Name": "dev", "Type": "client", "Policies": ["dev"]})
+    developer = client_of(agent, made["SecretID"], namespace="team")
+    assert developer.acl.get_self_token()["AccessorID"] == made["AccessorID"]
+    assert [policy["Name"] for policy in root.acl.get_policies()] == ["dev"]
+    assert root.acl.get_policy("dev")["Rules"] == 'namespace "team" { policy = "write" }'
+
+    job = {**raw_exec_job("theirs", "/bin/sleep", "1000"), "Namespace": "team"}
+    assert developer.job.register_job("theirs", {"Job": job})["EvalID"]
+    assert developer.job.get_job("theirs")["ID"] == "theirs"
+    with pytest.raises(exceptions.URLNotAuthorizedNomadException):
+        developer.job.register_job("theirs", {"Job": {**job, "Namespace": "default"}})
+    for refused in (developer.nodes.get_nodes, developer.acl.get_tokens, developer.agent.get_agent):
+        with pytest.raises(exceptions.URLNotAuthorizedNomadException):
+            refused()
+    root.acl.delete_token(made["AccessorID"])
+    with pytest.raises(exceptions.URLNotAuthorizedNomadException):
+        developer.job.get_job("theirs")
+
+
+def test_the_command_line_bootstraps_and_shows_tokens_as_recorded(agent: Agent) -> None:
+    """The keys and sentences are those of Nomad's commands."""
+    first = facts(agent, "acl", "bootstrap")
+    agent.token = first["Secret ID"]
+    assert list(first) == [
+        "Accessor ID", "Secret ID", "Name", "Type", "Global", "Create Time", "Expiry Time", "Create Index",
+        "Modify Index", "Policies", "Roles",
+    ]  # fmt: skip
+    assert (first["Name"], first["Type"], first["Expiry Time"], first["Policies"]) == (
+        "Bootstrap Token", "management", "<none>", "n/a",
+    )  # fmt: skip
+    (agent.folder / "dev.hcl").write_text('namespace "default" { policy = "write" }\n')
+    applied = agent.cli("acl", "policy", "apply", "-description=Developers", "dev", "dev.hcl")
+    assert applied.stdout == 'Successfully wrote "dev" ACL policy!\n'
+    listed = agent.cli("acl", "policy", "list").stdout.splitlines()
+    assert [line.split() for line in listed] == [["Name", "Description"], ["dev", "Developers"]]
+    made = facts(agent, "acl", "token", "create", "-name=anna", "-policy=dev", "-ttl=1h")
+    assert (made["Type"], made["Policies"], made["Global"]) == ("client", "[dev]", "false")
+    assert made["Expiry Time"] != "<none>"
+    tokens = agent.cli("acl", "token", "list").stdout.splitlines()
+    assert tokens[0].split() == ["Name", "Type", "Global", "Accessor", "ID", "Expired"] and len(tokens) == 3
+    deleted = agent.cli("acl", "token", "delete", made["Accessor ID"])
+    assert deleted.stdout == f"Token {made['Accessor ID']} successfully deleted\n"
+    with pytest.raises(ApiFailure, match="Permission denied"):
+        agent.get("/v1/jobs", token=made["Secret ID"])
+    assert agent.cli("acl", "policy", "delete", "dev").stdout == "Successfully deleted dev policy!\n"
+
+
+def facts(agent: Agent, *words: str) -> dict[str, str]:
+    """The `key = value` lines of a command."""
+    done = agent.cli(*words)
+    assert done.returncode == 0, done.stderr
+    pairs = (line.split("=", 1) for line in done.stdout.splitlines() if " = " in line)
+    return {key.strip(): value.strip() for key, value in pairs}
