@@ -41,6 +41,14 @@ async def test_a_login_gives_a_token_with_the_rights_of_the_rules_and_an_end(sit
     assert (jobs.status, refused.status) == (200, 403)
 
 
+@pytest.mark.parametrize("shown", ["5b4d9f0c-0000-4000-8000-000000000000", "not a token", "a.b.c"])
+async def test_a_token_that_nobody_knows_keeps_nobody_from_logging_in(site: Site, shown: str) -> None:
+    await site.jwt_method()
+    await site.rule("ci")
+    answer = await site.put("/v1/acl/login", {"AuthMethodName": "ci", "LoginToken": jwt()}, token=shown)
+    assert answer.status == 200, answer.text
+
+
 async def test_rules_bind_roles_by_interpolation_and_management_alone(site: Site) -> None:
     await site.jwt_method(ListClaimMappings={"groups": "groups"})
     await site.manage("/v1/acl/role", {"Name": "team-web", "Policies": [{"Name": "deploy"}]})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 ABSENT = frozenset({
-    "alloc pause", "deployment unblock", "keygen", "keyring", "license", "login",
+    "alloc pause", "deployment unblock", "keygen", "keyring", "license",
     "operator gossip", "operator keygen", "operator keyring",
     "operator raft migrate-backend", "operator snapshot agent", "operator snapshot redact",
     "operator utilization", "quota", "recommendation", "secret", "sentinel", "setup",

@@ -27,6 +27,7 @@ NOUNS = {
     "eval": "Show, repeat and delete evaluations",
     "fmt": "Format job files: indentation and aligned equals signs",
     "job": "Run jobs, show them and change them",
+    "login": "Log in by a JWT or in the browser, and print the token",
     "monitor": "Follow the log of the agent",
     "namespace": "Show namespaces and change them",
     "node": "Show client nodes and act on them",

@@ -22,7 +22,7 @@ def bootstrap(call: Invocation) -> int:
     is_data = wants_data(call)
     body = {"BootstrapSecret": _secret(call.args[0])} if call.args else None
     token: Json = call.api.put("/v1/acl/bootstrap", body)
-    return show_data(call, token) if is_data else _show(call, token)
+    return show_data(call, token) if is_data else show(call, token)
 
 
 def _secret(path: str) -> str:
@@ -51,7 +51,7 @@ def create_token(call: Invocation) -> int:
         token["ExpirationTTL"] = duration_flag("ttl", flags.text("ttl"))
     _warn_of_missing_policies(call, flags.texts("policy"))
     made: Json = call.api.put("/v1/acl/token", token)
-    return show_data(call, made) if is_data else _show(call, made)
+    return show_data(call, made) if is_data else show(call, made)
 
 
 def _brought_ids(call: Invocation) -> Json:
@@ -94,7 +94,7 @@ def update_token(call: Invocation) -> int:
     if flags.is_given("role-name") or flags.is_given("role-id"):
         token["Roles"] = _roles(call)
     changed: Json = call.api.put(api_path("acl", "token", accessor), token)
-    return show_data(call, changed) if is_data else _show(call, changed)
+    return show_data(call, changed) if is_data else show(call, changed)
 
 
 def _accessor(call: Invocation) -> str:
@@ -115,7 +115,7 @@ def show_token(call: Invocation) -> int:
     """One token, with its secret where it is the caller's own."""
     is_data = wants_data(call)
     token: Json = call.api.get(api_path("acl", "token", _accessor(call)))
-    return show_data(call, token) if is_data else _show(call, token)
+    return show_data(call, token) if is_data else show(call, token)
 
 
 @explained
@@ -130,7 +130,7 @@ def show_own_token(call: Invocation) -> int:
         if error.reason is not Reason.NOT_FOUND:
             raise
         return _show_workload(call)
-    return show_data(call, token) if is_data else _show(call, token)
+    return show_data(call, token) if is_data else show(call, token)
 
 
 def _show_workload(call: Invocation) -> int:
@@ -163,7 +163,7 @@ def list_tokens(call: Invocation) -> int:
     return 0
 
 
-def _show(call: Invocation, token: Json) -> int:
+def show(call: Invocation, token: Json) -> int:
     """A token as a block of facts, then its policies and roles."""
     facts = [
         ("Accessor ID", token["AccessorID"]),

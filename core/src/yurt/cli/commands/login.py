@@ -1,0 +1,133 @@
+"""`yurt login`: a token for a JWT or for a login in the browser. The token is printed, and kept nowhere."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qs, urlsplit
+
+from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
+from yurt.cli.commands.acl.answers import explained
+from yurt.cli.errors import ApiError, CliError
+from yurt.cli.flags import text
+from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.tree import NOUNS
+
+Json = dict[str, Any]
+BROWSER_S: Final = 300.0
+"""How long the user may take in the browser: the servers wait no longer either."""
+LOGIN_S: Final = 75.0
+"""How long a login may take: the servers ask providers for 60 s at most."""
+
+
+class Method(NamedTuple):
+    """A login method, as everybody sees it."""
+
+    name: str
+    type: str
+
+
+@explained
+def run(call: Invocation) -> int:
+    """Log in."""
+    is_data = wants_data(call)
+    # A token that has expired is no reason not to log in.
+    call.api.connection = call.api.connection._replace(token="", timeout_s=LOGIN_S)
+    method = _method(call)
+    if call.flags.text("type"):
+        print("Warning: -type has no effect: the login method has its own type", file=sys.stderr)
+    try:
+        token = _by_jwt(call, method) if method.type == "JWT" else _by_oidc(call, method)
+    except ApiError as error:
+        raise CliError(f"Error performing login: {error}") from None
+    if is_data:
+        return show_data(call, token)
+    from yurt.cli.commands.acl.token import show
+
+    call.screen.line(f"Successfully logged in via {method.type} and {method.name}\n")
+    return show(call, token)
+
+
+def _method(call: Invocation) -> Method:
+    """The method that was named, or the default one."""
+    methods: list[Json] = call.api.get("/v1/acl/auth-methods") or []
+    wanted = call.flags.text("method")
+    for each in methods:
+        if each["Name"] == wanted or (not wanted and each["Default"]):
+            return Method(each["Name"], each["Type"])
+    if wanted:
+        names = ", ".join(each["Name"] for each in methods) or "none"
+        raise CliError(f"Error: method {wanted} not found in the state store. Login methods: {names}")
+    raise CliError("Must specify an auth method name, no default found")
+
+
+def _by_jwt(call: Invocation, method: Method) -> Json:
+    given = call.flags.text("login-token")
+    if not given:
+        raise CliError("You need to provide a login token.")
+    body = {"AuthMethodName": method.name, "LoginToken": _login_token(given)}
+    token: Json = call.api.put("/v1/acl/login", body)
+    return token
+
+
+def _login_token(given: str) -> str:
+    """The token itself, or the text of a file after `@`, or of standard input for `-`: no other process sees that."""
+    if given != "-" and not given.startswith("@"):
+        return given
+    from yurt.cli.files.source import read_text
+
+    return read_text(given.removeprefix("@")).strip()
+
+
+def _by_oidc(call: Invocation, method: Method) -> Json:
+    import secrets
+
+    from yurt.cli.files.callback import CallbackServer
+
+    with CallbackServer(call.flags.text("oidc-callback-addr")) as server:
+        nonce = secrets.token_urlsafe(24)
+        parties = {"AuthMethodName": method.name, "ClientNonce": nonce, "RedirectURI": server.redirect_uri}
+        url: str = call.api.put("/v1/acl/oidc/auth-url", parties)["AuthURL"]
+        server.expect(parse_qs(urlsplit(url).query).get("state", [""])[0])
+        _show_address(url)
+        back = server.wait(BROWSER_S)
+    if back.error:
+        raise CliError(f"Error performing login: the provider refused: {back.error}")
+    token: Json = call.api.put(
+        "/v1/acl/oidc/complete-auth", {**parties, "State": back.state, "Code": back.code, "Iss": back.issuer}
+    )
+    return token
+
+
+def _show_address(url: str) -> None:
+    """Open the browser; the address is printed too, beside the answer, as the browser may be on another machine."""
+    from yurt.cli.commands.ui import opened
+
+    if not url.startswith(("https://", "http://")):
+        raise CliError("Error performing login: the server gave an address that is not one of the web")
+    print(f"Log in at this address in a browser on this machine:\n\n    {url}\n", file=sys.stderr, flush=True)
+    opened(url)
+
+
+COMMANDS = (
+    CliCommand(
+        "login",
+        NOUNS["login"],
+        run,
+        (
+            text("method", "The login method; without it, the default one."),
+            text("type", "Has no effect: the login method has its own type."),
+            text("login-token", "The JWT of a JWT method; @FILE reads it from a file, - from standard input."),
+            text(
+                "oidc-callback-addr",
+                "Where the browser comes back to on this machine.",
+                default="localhost:4649",
+            ),
+            *JSON_FLAGS,
+        ),
+        details="""
+The token of the login is printed, and kept nowhere: put its secret into NOMAD_TOKEN. It is valid for the time that the
+login method allows, with the rights that the method's binding rules give.
+""",
+    ),
+)
