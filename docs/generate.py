@@ -14,6 +14,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from docs.generator import (  # noqa: E402
+    access,
     agent_configuration,
     command_line,
     drivers,
@@ -25,6 +26,7 @@ from docs.generator import (  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "reference"
 PAGES: dict[str, Callable[[], str]] = {
+    "access.md": access.page_text,
     "agent-configuration.md": agent_configuration.page_text,
     "command-line.md": command_line.page_text,
     "drivers.md": drivers.page_text,

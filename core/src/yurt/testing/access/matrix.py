@@ -1,0 +1,171 @@
+"""The access matrix: what every caller gets from every route, as a real server with access control answers.
+
+Three outcomes are told apart. *Allowed*: the request was carried out, or failed for another reason than rights.
+*Hidden*: the caller may ask, and is answered as if the object did not exist (404, or a list without it). *Refused*:
+everything else, by 403.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any, Final
+
+from yurt.access.needs import describe
+from yurt.http.routes import Route
+from yurt.http.table import ROUTES
+from yurt.testing.access.callers import Callers, bootstrapped
+from yurt.testing.access.probes import Probe, probes_of
+from yurt.testing.access.world import ANY_CLAIM, World, build
+
+EMPTY: Final = frozenset(("", "[]", "null", "{}", '{"Count":0}'))
+NEVER_EMPTY: Final = ("/v1/acl/policy/self",)
+"""Answers that are empty also for those who may see everything."""
+LONG_TEXT: Final = 1_000
+UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
+"""An id in a text, which differs for an object that does not exist."""
+UNNAMED: Final[Mapping[str, str]] = defaultdict(str)
+"""No ids: the names of rows do not depend on them."""
+ALL_BUT: Final = "all but"
+STREAMS: Final = ("/v1/event/stream", "/v1/agent/monitor")
+"""Answers that do not end."""
+
+
+class Outcome(StrEnum):
+    """What a caller gets."""
+
+    ALLOWED = "allowed"
+    HIDDEN = "hidden"
+    REFUSED = "refused"
+
+
+LISTED: Final = (Outcome.ALLOWED, Outcome.HIDDEN)
+"""Outcomes whose callers are named; to the rest the request is refused."""
+
+
+class Answered:
+    """The status and the text of an answer; no text of one that does not end."""
+
+    __slots__ = ("status", "text")
+
+    def __init__(self, status: int, text: str) -> None:
+        self.status = status
+        self.text = text
+
+
+class Matrix:
+    """Asks a server as each caller."""
+
+    def __init__(self, callers: Callers, world: World) -> None:
+        self._callers = callers
+        self._world = world
+
+    async def row(self, probe: Probe) -> dict[str, list[str]]:
+        """The callers that are allowed, and those from whom the object is hidden."""
+        unknown = probe if probe.hidden is None else replace(probe, path=probe.hidden[0], body=probe.hidden[1])
+        hidden = None if probe.hidden is None else await self._ask(unknown, "management")
+        found: dict[str, list[str]] = {Outcome.ALLOWED: [], Outcome.HIDDEN: []}
+        for caller in self._world.headers:
+            outcome = outcome_of(probe, await self._ask(probe, caller), hidden)
+            if outcome is not Outcome.REFUSED:
+                found[outcome].append(caller)
+        return found
+
+    async def _ask(self, probe: Probe, caller: str) -> Answered:
+        client = self._callers.api.client
+        headers = {**self._world.headers[caller], "Content-Type": "application/json"}
+        async with client.request(
+            probe.method, self._present(probe.path), data=probe.body, headers=headers, allow_redirects=False
+        ) as answer:
+            is_endless = answer.status == 200 and answer.url.path in STREAMS
+            text = "" if is_endless else await answer.text(errors="replace")
+            return Answered(answer.status, text if len(text) > LONG_TEXT else UUID.sub("an id", text))
+
+    def _present(self, path: str) -> str:
+        """The path with the id of a claim that no caller has deleted yet."""
+        if ANY_CLAIM not in path:
+            return path
+        return path.replace(ANY_CLAIM, next(iter(self._callers.api.server.state.host_volume_claims.keys())))
+
+
+def outcome_of(probe: Probe, answer: Answered, hidden: Answered | None) -> Outcome:
+    """What an answer means; `hidden` is the answer about an object that does not exist."""
+    if answer.status == 403:
+        return Outcome.REFUSED
+    if hidden is not None and (answer.status, answer.text) == (hidden.status, hidden.text):
+        return Outcome.HIDDEN
+    if answer.status == 404 and probe.marker:
+        return Outcome.HIDDEN
+    if answer.status == 200 and not _is_endless(probe) and not _shows(probe, answer.text):
+        return Outcome.HIDDEN
+    return Outcome.ALLOWED
+
+
+def _is_endless(probe: Probe) -> bool:
+    return probe.path.partition("?")[0] in STREAMS
+
+
+def _shows(probe: Probe, text: str) -> bool:
+    """Whether an answer shows the object that was asked for."""
+    if probe.marker:
+        return probe.marker in text
+    is_list = probe.method == "GET" and not probe.path.startswith(NEVER_EMPTY)
+    return not is_list or text.strip() not in EMPTY
+
+
+async def measure(routes: tuple[Route, ...] = ROUTES, *, wanted: Iterable[str] | None = None) -> dict[str, Any]:
+    """The matrix of a new server: the callers, and a row for each probe."""
+    async with bootstrapped() as callers:
+        world = await build(callers)
+        matrix = Matrix(callers, world)
+        probes = probes_of(routes, world.ids)
+        names = set(wanted) if wanted is not None else {probe.name for probe in probes}
+        needed = {f"{method} {route.path}": describe(route.needs) for route in routes for method in route.methods}
+        rows = {}
+        for probe in probes:
+            if probe.name in names:
+                rows[probe.name] = {"needs": needed[_plain(probe.name)], **await matrix.row(probe)}
+        return {"callers": list(world.headers), "rows": rows}
+
+
+def names_of_rows(routes: tuple[Route, ...] = ROUTES) -> tuple[str, ...]:
+    """The rows that a matrix of the routes has."""
+    return tuple(probe.name for probe in probes_of(routes, UNNAMED))
+
+
+def _plain(name: str) -> str:
+    """The route of a row, without the variant."""
+    return name.partition(" (")[0]
+
+
+def text_of(matrix: Mapping[str, Any]) -> str:
+    """The matrix as a file: a line for each row, sorted, so that a change is one line of a diff."""
+    callers = matrix["callers"]
+    lines = []
+    for name, row in sorted(matrix["rows"].items()):
+        short = row | {outcome: _packed(row[outcome], callers) for outcome in LISTED}
+        lines.append(f"{json.dumps(name)}: {json.dumps(short)}")
+    return f'{{"callers": {json.dumps(matrix["callers"])},\n"rows": {{\n' + ",\n".join(lines) + "\n}}\n"
+
+
+def read_matrix(text: str) -> dict[str, Any]:
+    """The matrix of a file."""
+    matrix: dict[str, Any] = json.loads(text)
+    callers = matrix["callers"]
+    for row in matrix["rows"].values():
+        for outcome in LISTED:
+            first, *others = row[outcome] or [""]
+            if first == ALL_BUT:
+                row[outcome] = [caller for caller in callers if caller not in others]
+    return matrix
+
+
+def _packed(named: list[str], callers: list[str]) -> list[str]:
+    """Callers, by those that are missing where these are fewer."""
+    if len(named) * 2 <= len(callers):
+        return named
+    return [ALL_BUT, *(caller for caller in callers if caller not in named)]

@@ -1,0 +1,37 @@
+"""Measures the access matrix on a real server and writes docs/reference/access.json and the page that shows it.
+
+`python -m docs.access_matrix`, or `make access`. With `--missing` only rows that are missing, and without what is gone.
+Read the diff: each line is a route, and each word in it a caller who may use it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Any
+
+from yurt.testing.access.matrix import measure, names_of_rows, read_matrix, text_of
+
+from docs import generate
+
+MATRIX = generate.REFERENCE / "access.json"
+
+
+def main(arguments: list[str]) -> int:
+    """Measure and write; the exit code."""
+    MATRIX.write_text(text_of(_with_missing() if "--missing" in arguments else asyncio.run(measure())))
+    return generate.main([])
+
+
+def _with_missing() -> dict[str, Any]:
+    """The matrix of the file with the rows that it lacks, without those of routes that are gone."""
+    known, names = read_matrix(MATRIX.read_text()), names_of_rows()
+    found = asyncio.run(measure(wanted=[name for name in names if name not in known["rows"]]))
+    if found["callers"] != known["callers"]:
+        return asyncio.run(measure())
+    rows = known["rows"] | found["rows"]
+    return {"callers": found["callers"], "rows": {name: rows[name] for name in names}}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,121 @@
+"""docs/reference/access.md: who may use each route, from the measured matrix in access.json.
+
+The matrix is measured by `python -m docs.access_matrix`; `tests/access/test_matrix.py` measures it again. What agents
+call of each other is read off the declarations, which `tests/server/test_call_needs.py` holds against connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from yurt.access import Capability
+from yurt.access.calls import CallerKind
+from yurt.agent.cluster.members_port import MembersPort
+from yurt.client.ports import ServerPort
+from yurt.http.api_port import ApiPort
+from yurt.http.table import ROUTES
+from yurt.rpc.contract import contract_of
+from yurt.server.peers import LeaderPort, PeerPort
+from yurt.server.ports import NodePort
+from yurt.testing.access.matrix import read_matrix
+
+from docs.generator.markdown import code, table
+
+MATRIX: Final = Path(__file__).resolve().parent.parent / "reference" / "access.json"
+PORTS: Final = (ServerPort, LeaderPort, PeerPort, NodePort, ApiPort, MembersPort)
+MANAGEMENT: Final = "management"
+MANY: Final = 20
+"""Callers in a cell that are named one by one; of more, those that are left out are named."""
+
+INTRO: Final = """\
+# Who may use what
+
+This page is generated from [access.json](access.json): a real server with access control was asked for
+every method of every route, every event topic and every context of a search, as every caller. It holds
+{rows} rows of {callers} callers each, so {decisions} decisions through the handlers, and {calls} calls
+between agents of {kinds} kinds of callers each. `tests/access/test_matrix.py` asks again and fails when an
+answer differs, or when a route has no row; `make access` writes the file anew.
+
+*Allowed* names who gets an answer: beside the kinds of callers below, each right is a token with this
+right alone, in the namespace of the object. A management token is allowed everywhere and not named.
+*Hidden from* names who may ask and is answered as if the object did not exist: 404, or a list without it.
+Everybody else gets 403. Two rights joined by `+` are one token.
+
+| Caller | What it is |
+|---|---|
+| no token | a request without a token, while no policy `anonymous` exists |
+| expired token | a management token whose time is over |
+| unknown token | a secret that was never given out, or revoked |
+| wrong namespace | a token with every capability in another namespace |
+| workload, workload elsewhere | the identity of a running task in the namespace of the object, and in another one |
+| node | the identity of a client node |
+| client certificate | no token, over a connection with the TLS certificate of a client |
+| namespace:read, :write, :scale | a token with this short-hand in the namespace |
+"""
+CALLS_INTRO: Final = """
+## Calls between agents
+
+A node speaks for itself and its own allocations alone. A connection without a certificate of the cluster
+makes no call where TLS is on.
+"""
+
+
+def load() -> Mapping[str, Any]:
+    """The measured matrix; raises ValueError for one that lacks a route, or has one that is gone."""
+    matrix = read_matrix(MATRIX.read_text())
+    known = {name.partition(" (")[0] for name in matrix["rows"]}
+    declared = {f"{method} {route.path}" for route in ROUTES for method in route.methods}
+    if wrong := sorted(known ^ declared):
+        raise ValueError(f"access.json does not fit the routes {wrong}: run `python -m docs.access_matrix --missing`")
+    return matrix
+
+
+def page_text() -> str:
+    """The page."""
+    matrix = load()
+    callers, rows = matrix["callers"], matrix["rows"]
+    calls = list(_calls())
+    intro = INTRO.format(
+        rows=len(rows), callers=len(callers), decisions=f"{len(rows) * len(callers):,}", calls=len(calls),
+        kinds=len(CallerKind),
+    )  # fmt: skip
+    lines = [
+        (code(name), row["needs"], _named(row["allowed"], callers), _named(row["hidden"], callers))
+        for name, row in rows.items()
+    ]
+    by_path = sorted(lines, key=lambda line: line[0].partition(" ")[2])
+    shown = table(("Request", "Declared need", "Allowed", "Hidden from"), by_path)
+    asked = table(("Call", "For"), calls)
+    return f"{intro}\n## HTTP API\n\n{shown}\n{CALLS_INTRO}\n{asked}\n"
+
+
+def _calls() -> Iterator[tuple[str, str]]:
+    for port in PORTS:
+        for name, call in contract_of(port).items():
+            allowed = ", ".join(kind.value for kind in CallerKind if kind in call.needs.callers)
+            yield code(f"{port.__name__}.{name}"), allowed
+
+
+def _named(found: list[str], callers: list[str]) -> str:
+    """Callers in words; many of them by those who are missing."""
+    if len(found) == len(callers):
+        return "everybody"
+    others = [name for name in found if name != MANAGEMENT and not _follows(name, found)]
+    if len(others) <= MANY:
+        return ", ".join(others)
+    if set(Capability) <= set(found) and not {"node:read", "agent:read"} & set(found):
+        return ", ".join(["any capability in the namespace", *(name for name in others if _is_other(name))])
+    missing = [name for name in callers if name not in found]
+    return f"everybody but {', '.join(missing)}"
+
+
+def _follows(name: str, found: list[str]) -> bool:
+    """Whether a combination of rights says nothing new, because one of them is enough."""
+    return any(part != name and part in found for part in name.split(" + "))
+
+
+def _is_other(name: str) -> bool:
+    """Whether a caller's name is not a capability, and not a combination with one."""
+    return name not in list(Capability) and "+" not in name and not name.startswith("namespace:")
