@@ -23,7 +23,8 @@ TITLES = {
     "job": "Jobs", "jobs": "Jobs", "validate": "Jobs", "allocation": "Allocations", "allocations": "Allocations",
     "client": "Clients", "deployment": "Deployments", "deployments": "Deployments", "evaluation": "Evaluations",
     "evaluations": "Evaluations", "node": "Nodes", "nodes": "Nodes", "namespace": "Namespaces",
-    "namespaces": "Namespaces", "agent": "The agent", "event": "Events", "metrics": "Metrics", "search": "Search",
+    "namespaces": "Namespaces", "quota": "Quotas", "quotas": "Quotas",
+    "quota-usages": "Quotas", "agent": "The agent", "event": "Events", "metrics": "Metrics", "search": "Search",
     "status": "The cluster", "regions": "The cluster", "operator": "Operators", "system": "Operators",
     "service": "Services", "services": "Services", "scaling": "Jobs",
 }  # fmt: skip

@@ -97,6 +97,13 @@ GET /v1/namespace/:name | A namespace.
 PUT /v1/namespace/:name | Makes or changes it.
 DELETE /v1/namespace/:name | Deletes it; not while it has jobs that are not dead.
 PUT /v1/acl/bootstrap | Makes the first management token; `BootstrapSecret` (a UUID) chooses its secret. Works once.
+GET /v1/quotas | All quotas.
+GET /v1/quota-usages | What is used of each quota in this region, and by which namespaces that the caller may see.
+PUT /v1/quota | Makes or changes one; unknown fields, and limits that could not be enforced, are errors.
+GET /v1/quota/:name | A quota.
+PUT /v1/quota/:name | Makes or changes it.
+DELETE /v1/quota/:name | Deletes it; not while a namespace names it.
+GET /v1/quota/usage/:name | What is used of it in this region, by the hash of its limit.
 GET /v1/acl/policies | The caller's policies without their rules; all of them for a management token.
 GET /v1/acl/policy/self | The policies that the caller's rights follow from; null for a management token.
 GET /v1/acl/policy/:name | A policy: of the caller, `anonymous`, or any one for a management token.

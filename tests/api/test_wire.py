@@ -30,13 +30,14 @@ FIELDS: dict[str, list[str]] = json.loads(Path(__file__).with_name("api_fields.j
 """Wire fields by type, of the public `api` package of Nomad 2.0."""
 MODULES = (
     "alloc", "cluster", "constraint", "deployment", "evaluation", "explain.diff", "explain.metrics", "job", "network",
-    "node", "policies", "resources", "rpc", "service", "summary", "task", "volumes.request",
+    "node", "policies", "quota", "resources", "rpc", "service", "summary", "task", "volumes.request",
 )  # fmt: skip
 OWN = {
     "AllocatedDeviceResource": {"Compute", "MemoryMB", "Share"},
     "AllocationMetric": {"Gang"},
     "CSIInfo": {"Provider", "ProviderVersion"},
     "Evaluation": {"Attempts"},
+    "QuotaUsage": {"Namespaces"},
     "RequestedDevice": {"AllOfNode", "Compute", "FirstAvailable", "MemoryMB", "Share", "Topology"},
     "TaskGroup": {"Gang"},
     "NodeDevice": {"Attributes"},

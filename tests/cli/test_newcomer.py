@@ -89,7 +89,7 @@ def test_make_dev_passes_flags_on() -> None:
 @pytest.mark.parametrize(
     "words",
     ["volume snapshot create", "sentinel list",
-     "volume snapshot list", "quota list"],
+     "volume snapshot list"],
 )  # fmt: skip
 def test_what_yurt_lacks_is_no_typing_mistake(run: Any, words: str) -> None:
     code, _, said = run(*words.split())

@@ -51,7 +51,7 @@ def test_what_belongs_to_the_closed_set_stays_what_it_is() -> None:
     ("GET", "/v1/jobs?index=x", 400, "invalid"),
     ("GET", "/v1/client/fs/ls/11111111-2222-3333-4444-555555555555", 404, "unknown-allocation"),
     ("GET", "/v1/client/stats?node_id=11111111-2222-3333-4444-555555555555", 404, "unknown-node"),
-    ("GET", "/v1/quotas", 501, "not-offered"),
+    ("GET", "/v1/sentinel/policies", 501, "not-offered"),
 ])  # fmt: skip
 async def test_every_refusal_names_its_reason(api: Api, method: str, path: str, status: int, reason: str) -> None:
     answer = await api.call(method, path)

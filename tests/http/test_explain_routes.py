@@ -9,7 +9,7 @@ from yurt.structs.cluster import Namespace
 from yurt.structs.commands import UpsertNamespaces
 from yurt.testing.authorities import Grants
 from yurt.testing.http_api import UNKNOWN_ID, Api, add_ready_node, job_document, serving
-from yurt.testing.limits import quotas
+from yurt.testing.quotas import bound
 
 
 def _asking(memory_mb: int, **changes: Any) -> dict[str, Any]:
@@ -66,10 +66,10 @@ async def test_of_a_job_that_only_launches_others_a_child_is_explained(api: Api)
 
 async def test_a_quota_is_explained(api: Api) -> None:
     await add_ready_node(api)
-    await api.server.replica.propose(UpsertNamespaces(namespaces=(Namespace(name="default", quota="small"),)))
-    api.server.scheduling.limits = {"limits": quotas}
+    for command in bound():
+        await api.server.replica.propose(command)
     (group,) = (await api.put("/v1/yurt/job/why-not", {"Job": _asking(1200)})).json["Groups"]
-    text = "quota small: memory exhausted (1200 needed, 1000 left)"
+    text = "quota small: memory exhausted (1200 MB needed, 1000 of 1000 MB left)"
     assert group["Blockers"] == [{"Kind": "quota", "Text": text, "Nodes": 1, "Alone": 1}]
 
 

@@ -86,7 +86,7 @@ async def test_a_large_answer_is_compressed_for_a_client_that_accepts_it(api: Ap
     assert "Content-Encoding" not in (await api.get("/v1/job/web", headers={"Accept-Encoding": "identity"})).headers
 
 
-@pytest.mark.parametrize("path", ["/v1/quotas", "/v1/sentinel/policies", "/v1/operator/license", "/v1/recommendations"])
+@pytest.mark.parametrize("path", ["/v1/sentinel/policies", "/v1/operator/license", "/v1/recommendations"])
 async def test_an_enterprise_route_is_501(api: Api, path: str) -> None:
     answer = await api.get(path)
     assert (answer.status, answer.text) == (501, "Nomad Enterprise only endpoint")

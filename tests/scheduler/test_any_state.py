@@ -18,6 +18,7 @@ from yurt.scheduler.plan_check import check_plan
 from yurt.sdk.value import UnixNano
 from yurt.state import Snapshot
 from yurt.state.columns import ALLOCS, Columns
+from yurt.state.namespace_usage import summed
 from yurt.structs.commands import Applied, ApplyPlan
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Plan
@@ -63,6 +64,13 @@ def _plans(state: Snapshot) -> list[Plan]:
 @given(histories)
 def test_columns_kept_incrementally_equal_columns_rebuilt(state: Snapshot) -> None:
     assert state.columns.content() == Columns.rebuild(state.nodes.values(), state.allocs.values()).content()
+
+
+@settings(max_examples=CASES, deadline=None)
+@given(histories)
+def test_the_usage_of_namespaces_kept_incrementally_is_the_sum_of_their_allocations(state: Snapshot) -> None:
+    kept = {namespace: dict(pools) for namespace, pools in state.columns.by_namespace.items()}
+    assert kept == summed(state.allocs.values())
 
 
 @settings(max_examples=CASES, deadline=None)

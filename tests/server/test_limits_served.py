@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from yurt.structs.cluster import Namespace
-from yurt.structs.commands import UpsertNamespaces
 from yurt.structs.job import Job
 from yurt.structs.resources import Resources
 from yurt.testing import factories
-from yurt.testing.limits import quotas
+from yurt.testing.quotas import bound
 
 
 def _job(name: str, count: int, **changes: Any) -> Job:
@@ -18,11 +16,15 @@ def _job(name: str, count: int, **changes: Any) -> Job:
     return factories.job(name, task_groups=(factories.group(count=count, tasks=(task,), update=None),), **changes)
 
 
+async def _bind(bench: Any) -> None:
+    for command in bound():
+        await bench.server.replica.propose(command)
+
+
 async def test_a_server_with_limits_places_the_rest_when_an_allocation_ends(run_server: Any) -> None:
-    async with run_server(limits=quotas) as bench:
+    async with run_server() as bench:
         await bench.add_node()
-        bound = Namespace(name="default", quota="small")
-        await bench.server.replica.propose(UpsertNamespaces(namespaces=(bound,)))
+        await _bind(bench)
         await bench.server.resources.jobs.register(_job("one", 3))
         await bench.until(lambda: len(bench.live("one")) == 3)
         await bench.server.resources.jobs.register(_job("two", 1))
@@ -35,9 +37,9 @@ async def test_a_server_with_limits_places_the_rest_when_an_allocation_ends(run_
 
 
 async def test_jobs_that_are_planned_together_stay_within_their_limit(run_server: Any) -> None:
-    async with run_server(limits=quotas) as bench:
+    async with run_server() as bench:
         await bench.add_node()
-        await bench.server.replica.propose(UpsertNamespaces(namespaces=(Namespace(name="default", quota="small"),)))
+        await _bind(bench)
         names = [f"job-{number}" for number in range(8)]
         async with asyncio.TaskGroup() as group:
             for name in names:
@@ -47,9 +49,9 @@ async def test_jobs_that_are_planned_together_stay_within_their_limit(run_server
 
 
 async def test_a_plan_tells_of_the_limit_that_a_registration_would_meet(run_server: Any) -> None:
-    async with run_server(limits=quotas) as bench:
+    async with run_server() as bench:
         await bench.add_node()
-        await bench.server.replica.propose(UpsertNamespaces(namespaces=(Namespace(name="default", quota="small"),)))
+        await _bind(bench)
         planned = await bench.server.resources.jobs.plan(_job("web", 4), diff=False)
         (failed,) = planned.failed_tg_allocs.values()
-        assert failed.quota_exhausted == ("memory exhausted (300 needed, 100 left)",)
+        assert failed.quota_exhausted == ("memory exhausted (300 MB needed, 100 of 1000 MB left)",)

@@ -10,15 +10,12 @@ from yurt.fsm import apply
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c
-from yurt.structs.cluster import Namespace
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.policies import Gang
 from yurt.structs.resources import Resources
 from yurt.testing import factories
-from yurt.testing.limits import quotas
-
-BOUND = Namespace(name="default", quota="small")
+from yurt.testing.quotas import QUOTAS, bound, quota
 
 
 def _job(name: str, count: int, memory_mb: int, **changes: Any) -> Job:
@@ -34,13 +31,13 @@ def _with(state: Snapshot, *made: c.AnyCommand) -> Snapshot:
 
 def _state(*jobs: Job, nodes: int = 2) -> Snapshot:
     made: list[c.AnyCommand] = [c.RegisterNode(node=factories.node()) for _ in range(nodes)]
-    made += [c.UpsertNamespaces(namespaces=(BOUND,)), *(c.RegisterJob(job=job) for job in jobs)]
+    made += [*bound(), *(c.RegisterJob(job=job) for job in jobs)]
     return _with(Snapshot.empty(), *made)
 
 
 def _attempt(state: Snapshot, job: Job) -> scheduler.Attempt:
     evaluation = Evaluation(id=f"eval-{job.id}", job_id=job.id, type=job.type, triggered_by="job-register")
-    return scheduler.attempt(state, evaluation, now=factories.NOW, seed=1, limits=quotas)
+    return scheduler.attempt(state, evaluation, now=factories.NOW, seed=1, limits=QUOTAS)
 
 
 def test_a_limit_stops_placing_and_the_evaluation_waits_under_its_name() -> None:
@@ -48,7 +45,7 @@ def test_a_limit_stops_placing_and_the_evaluation_waits_under_its_name() -> None
     made = _attempt(_state(job), job)
     ended = made.outcome.evaluation
     assert len(made.plan.placements) == 3 and ended.quota_limit_reached == "small"
-    assert ended.failed_tg_allocs["web"].quota_exhausted == ("memory exhausted (300 needed, 100 left)",)
+    assert ended.failed_tg_allocs["web"].quota_exhausted == ("memory exhausted (300 MB needed, 100 of 1000 MB left)",)
     assert [blocked.quota_limit_reached for blocked in made.outcome.created] == ["small"]
     assert len(scheduler.attempt(_state(job), Evaluation(id="e", job_id="web", triggered_by="job-register"),
                                  now=factories.NOW, seed=1).plan.placements) == 4  # fmt: skip
@@ -74,9 +71,9 @@ def test_the_applier_refuses_what_two_plans_take_together() -> None:
     state = _state(one, two)
     first, second = _attempt(state, one).plan, _attempt(state, two).plan
     after = _with(state, c.ApplyPlan(plan=first))
-    result = scheduler.check_plan(after, second, quotas)
+    result = scheduler.check_plan(after, second, QUOTAS)
     assert len(result.accepted.placements) <= 1 and not result.is_full
-    assert set(result.rejected_nodes.values()) == {"quota small: memory exhausted (300 needed, 100 left)"}
+    assert set(result.rejected_nodes.values()) == {"quota small: memory exhausted (300 MB needed, 100 of 1000 MB left)"}
     assert scheduler.check_plan(after, second).is_full
 
 
@@ -87,10 +84,9 @@ def test_what_plans_on_their_way_take_counts() -> None:
     writing = scheduler.InFlightPlans()
     writing.add(state, (first,))
     views = [writing.view(state), scheduler.with_plans(state, (first,))]
-    late = [scheduler.check_plan(view, second, quotas) for view in views]
-    assert all(
-        set(each.rejected_nodes.values()) == {"quota small: memory exhausted (300 needed, 100 left)"} for each in late
-    )
+    late = [scheduler.check_plan(view, second, QUOTAS) for view in views]
+    reason = "quota small: memory exhausted (300 MB needed, 100 of 1000 MB left)"
+    assert all(set(each.rejected_nodes.values()) == {reason} for each in late)
     assert [len(_attempt(view, two).plan.placements) for view in views] == [1, 1]
     stored = _with(state, c.ApplyPlan(plan=first))
     assert len(_attempt(writing.view(stored), two).plan.placements) == 1, "a stored plan counts once"
@@ -98,8 +94,8 @@ def test_what_plans_on_their_way_take_counts() -> None:
 
 def test_plans_on_their_way_under_another_limit_do_not_count() -> None:
     one, two = _job("one", 3, 300, namespace="other"), _job("two", 3, 300)
-    elsewhere = c.UpsertNamespaces(namespaces=(Namespace(name="other", quota="large"),))
-    state = _with(_state(two), elsewhere, c.RegisterJob(job=one))
+    elsewhere = bound("other", spec=quota("large"))
+    state = _with(_state(two), *elsewhere, c.RegisterJob(job=one))
     ahead = replace(
         _attempt(_with(_state(), c.RegisterJob(job=_job("one", 3, 300))), _job("one", 3, 300)).plan, namespace="other"
     )

@@ -11,7 +11,7 @@ from yurt.scheduler.explain import why, why_not
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c
-from yurt.structs.cluster import Namespace, PreemptionConfig, SchedulerConfiguration
+from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
 from yurt.structs.constraint import Constraint
 from yurt.structs.explain.explanation import GroupExplanation
 from yurt.structs.job import Job
@@ -28,7 +28,7 @@ from yurt.structs.policies import Gang
 from yurt.structs.resources import RequestedDevice, Resources
 from yurt.structs.volumes.request import VolumeRequest
 from yurt.testing import factories
-from yurt.testing.limits import quotas
+from yurt.testing.quotas import QUOTAS, bound
 from yurt.testing.simulation.pending_jobs import node as _node
 from yurt.testing.simulation.pending_jobs import placed_with
 from yurt.testing.simulation.pending_jobs import run as _run
@@ -196,16 +196,16 @@ def test_a_system_job_that_no_node_can_take_tells_why(kind: str) -> None:
 
 
 def test_a_quota_is_a_blocker_on_every_node_and_no_change_of_nodes_is_suggested() -> None:
-    bound = Namespace(name="default", quota="small")
     state = _state(_node(1), _node(2), _node(3, datacenter="dc2"))
-    state = apply(state, c.UpsertNamespaces(namespaces=(bound,)), index=state.index + 1).state
+    for command in bound():
+        state = apply(state, command, index=state.index + 1).state
     job = _job(4, Resources(cpu=10, memory_mb=300))
-    found = why_not(state, job, now=factories.NOW, seed=1, limits=quotas).groups[0]
-    text = "quota small: memory exhausted (300 needed, 100 left)"
+    found = why_not(state, job, now=factories.NOW, seed=1, limits=QUOTAS).groups[0]
+    text = "quota small: memory exhausted (300 MB needed, 100 of 1000 MB left)"
     assert (found.placed, found.unplaced, found.near_misses, found.smallest_change) == (3, 1, (), None)
     blockers = [(blocker.text, blocker.nodes, blocker.alone) for blocker in found.blockers]
     assert blockers == [(text, 2, 2), ("not in datacenter dc1", 1, 0)]
-    system = why_not(state, replace(job, type="system"), now=factories.NOW, seed=1, limits=quotas).groups[0]
+    system = why_not(state, replace(job, type="system"), now=factories.NOW, seed=1, limits=QUOTAS).groups[0]
     assert (system.placed, system.unplaced) == (2, 0)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from functools import partial
 
 import pytest
-from yurt.scheduler.capacity.limits import Limit, LimitCheck
+from yurt.fsm import apply
+from yurt.scheduler.capacity.limits import LimitCheck
 from yurt.scheduler.ids import SeededIds
 from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.gangs import Gangs
@@ -13,15 +14,18 @@ from yurt.scheduler.job_types.plan_draft import PlanDraft
 from yurt.scheduler.job_types.system_rollout import canaries_of
 from yurt.scheduler.reconcile.results import Results
 from yurt.state import Snapshot
-from yurt.state.usage import Usage
+from yurt.state.namespace_usage import NamespaceUsage, counted
+from yurt.state.usage import usage_of
+from yurt.structs import commands as c
 from yurt.structs.alloc import AllocatedResources
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, Placement
 from yurt.structs.policies import Gang
+from yurt.structs.resources import Resources
 from yurt.testing import factories
-from yurt.testing.limits import MemoryQuota
+from yurt.testing.quotas import QUOTAS, bound, quota
 
 
 def _context(job: Job) -> AttemptContext:
@@ -73,15 +77,19 @@ def test_a_gang_breaks_when_fewer_than_its_minimum_are_placed(placed: int, break
 
 
 def test_a_limit_is_asked_as_if_what_is_replaced_were_given_back() -> None:
-    def limits() -> Sequence[Limit]:
-        return (MemoryQuota("small", 100),)
-
-    check = LimitCheck(limits)
-    check.take(Usage(memory=80))
-    assert check.refuses(Usage(memory=50)) and check.reached == "small"
-    assert not check.refuses(Usage(memory=50), Usage(memory=80))
+    job = factories.job(task_groups=(factories.group(tasks=(factories.task(resources=Resources(memory_mb=80)),)),))
+    state = Snapshot.empty()
+    for command in (*bound(spec=quota(memory_mb=100)), c.RegisterJob(job=job)):
+        state = apply(state, command, index=state.index + 1).state
+    replaced = factories.alloc(job, on=factories.node())
+    check = LimitCheck(partial(QUOTAS, state, job), job)
+    check.take(counted(usage_of(replaced)))
+    asked = NamespaceUsage(memory=50)
+    assert check.refuses(asked) == ("memory exhausted (50 MB needed, 20 of 100 MB left)",) and check.reached == "small"
+    assert not check.refuses(asked, replaced)
+    assert check.fitting(NamespaceUsage(memory=7), 9) == 2
     check.restart()
-    assert not check.refuses(Usage(memory=100))
+    assert not check.refuses(NamespaceUsage(memory=100))
 
 
 def test_the_share_of_canary_nodes_is_rounded_up() -> None:

@@ -23,8 +23,8 @@ from yurt.structs.plan import Plan
 from yurt.structs.policies import Gang
 from yurt.structs.resources import Resources
 from yurt.testing import factories
-from yurt.testing.limits import quotas
 from yurt.testing.nightly import cases
+from yurt.testing.quotas import QUOTAS, bound, quota
 
 CASES = cases(120)
 SEED = 5
@@ -142,7 +142,7 @@ def test_limits_are_counted_in_a_series_as_alone() -> None:
     random = Random(9)
     for _ in range(10):
         jobs = [_job(random, number) for number in range(6)]
-        _check(_registered(_cluster(random), jobs), jobs, limits=quotas)
+        _check(_registered(_after(_cluster(random), *bound(spec=quota(cpu=4000))), jobs), jobs, limits=QUOTAS)
 
 
 def test_a_job_of_the_same_kind_goes_on_with_the_ranking_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:

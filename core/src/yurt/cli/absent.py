@@ -8,7 +8,7 @@ ABSENT = frozenset({
     "alloc pause", "deployment unblock", "keygen", "keyring", "license",
     "operator gossip", "operator keygen", "operator keyring",
     "operator raft migrate-backend", "operator snapshot agent", "operator snapshot redact",
-    "operator utilization", "quota", "recommendation", "secret", "sentinel", "setup",
+    "operator utilization", "recommendation", "secret", "sentinel", "setup",
     "volume snapshot",
 })  # fmt: skip
 """Commands and whole groups; a group stands for all that is in it."""

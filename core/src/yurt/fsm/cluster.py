@@ -23,6 +23,7 @@ from yurt.structs.commands import (
     ClusterCommand,
     DeleteNamespaces,
     DeleteNodePools,
+    DeleteQuotas,
     DeleteVolumes,
     KeepAlive,
     RecordPeriodicLaunch,
@@ -32,6 +33,7 @@ from yurt.structs.commands import (
     StoreSchema,
     UpsertNamespaces,
     UpsertNodePools,
+    UpsertQuotas,
     UpsertVolumes,
 )
 
@@ -47,6 +49,10 @@ def apply_cluster(edit: Edit, command: ClusterCommand) -> Rejected | None:
             return _put_node_pools(edit, command)
         case DeleteNodePools():
             return _delete_node_pools(edit, command)
+        case UpsertQuotas() | DeleteQuotas():
+            from yurt.fsm.quotas.specs import apply_quota
+
+            return apply_quota(edit, command)
         case UpsertVolumes():
             return put_volumes(edit, command)
         case DeleteVolumes():
@@ -69,6 +75,8 @@ def _put_namespaces(edit: Edit, command: UpsertNamespaces) -> Rejected | None:
     for namespace in command.namespaces:
         if not namespace.name:
             return invalid("a namespace without a name")
+        if namespace.quota and edit.tx.get(Tables.quotas, namespace.quota) is None:
+            return not_found(f'namespace "{namespace.name}" names quota "{namespace.quota}", which does not exist')
         existing: Namespace | None = edit.tx.get(Tables.namespaces, namespace.name)
         created = edit.index if existing is None else existing.create_index
         stored = replace(namespace, create_index=created, modify_index=edit.index)

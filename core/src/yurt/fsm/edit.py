@@ -18,10 +18,12 @@ from yurt.state import Changes, Snapshot, Tables
 from yurt.state.tables import JobKey
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
+from yurt.structs.cluster import Namespace
 from yurt.structs.deployment import Deployment
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.questions import is_client_terminal, is_deployment_active
+from yurt.structs.quota import QuotaSpec
 
 COUNTED_BY: Final = attrgetter("job", "task_group", "client_status", "deployment_id")
 """New allocations that follow each other and agree in these are counted together."""
@@ -59,6 +61,11 @@ class Edit:
         """A deployment."""
         found: Deployment | None = self.tx.get(Tables.deployments, deployment_id)
         return found
+
+    def quota_of(self, namespace: str) -> QuotaSpec | None:
+        """The quota of a namespace."""
+        row: Namespace | None = self.tx.get(Tables.namespaces, namespace)
+        return self.tx.get(Tables.quotas, row.quota) if row is not None and row.quota else None
 
     # Writes.
 

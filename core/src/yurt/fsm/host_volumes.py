@@ -61,6 +61,9 @@ def _put(edit: Edit, command: PutHostVolume) -> Rejected | None:
     same_name = edit.tx.base.host_volumes.where("name", volume.name)
     if any(other.node_id == volume.node_id and other.id != volume.id for other in same_name):
         return conflict(f'node "{volume.node_id}" has a host volume "{volume.name}" already')
+    refused = _over_quota(edit, volume, known, command.region)
+    if refused is not None:
+        return refused
     stored = replace(
         volume,
         create_index=edit.index if known is None else known.create_index,
@@ -72,6 +75,14 @@ def _put(edit: Edit, command: PutHostVolume) -> Rejected | None:
         Tables.host_volumes, volume.id, stored if command.keeps_state else replace(stored, state=_state(node, stored))
     )
     return None
+
+
+def _over_quota(edit: Edit, volume: HostVolume, known: HostVolume | None, region: str) -> Rejected | None:
+    if edit.quota_of(volume.namespace) is None:
+        return None
+    from yurt.fsm.quotas.storage import host_volume_refusal
+
+    return host_volume_refusal(edit, volume, known, region)
 
 
 def _state(node: Node | None, volume: HostVolume) -> str:

@@ -82,6 +82,16 @@ def _refused(known: EncryptedVariable | None, check_index: int | None, lock_id: 
     return None
 
 
+def _over_quota(
+    edit: Edit, variable: EncryptedVariable, known: EncryptedVariable | None, region: str
+) -> Rejected | None:
+    if edit.quota_of(variable.namespace) is None:
+        return None
+    from yurt.fsm.quotas.storage import variable_refusal
+
+    return variable_refusal(edit, variable, known, region)
+
+
 def _put(edit: Edit, command: PutVariable) -> Rejected | None:
     variable = command.variable
     if not variable.path or edit.tx.get(Tables.root_keys, variable.key_id) is None:
@@ -90,6 +100,7 @@ def _put(edit: Edit, command: PutVariable) -> Rejected | None:
         return not_found(f'nonexistent namespace "{variable.namespace}"')
     known = _stored(edit, variable.key)
     refused = _refused(known, command.check_index, command.lock_id)
+    refused = refused or _over_quota(edit, variable, known, command.region)
     if refused is None:
         _write(edit, replace(variable, lock=None if known is None else known.lock), known, command.now)
     return refused
@@ -120,8 +131,10 @@ def _lock(edit: Edit, command: LockVariable) -> Rejected | None:
         variable = replace(variable, data=known.data, key_id=known.key_id)
     if edit.tx.get(Tables.root_keys, variable.key_id) is None:
         return invalid("a variable needs a root key that exists")
-    _write(edit, variable, known, command.now)
-    return None
+    refused = _over_quota(edit, variable, known, command.region)
+    if refused is None:
+        _write(edit, variable, known, command.now)
+    return refused
 
 
 def _release(edit: Edit, command: ReleaseVariableLock) -> Rejected | None:

@@ -20,6 +20,7 @@ from yurt.http.resources import (
     namespaces,
     node_pools,
     nodes,
+    quotas,
     scaling,
     search,
     services,
@@ -33,7 +34,7 @@ from yurt.http.routing import add_routes
 _MODULES = (
     auth_methods, login, policies, tokens, job, agent, agent_debug, alloc_exec, allocations, autopilot, client_fs,
     client_node, csi_volumes, deployments, evaluations, events, explain, fixed, introduction, jobs, keyring, metrics,
-    monitor, namespaces, node_pools, nodes, operator, plugins, raft, scaling, search, services, snapshot,
+    monitor, namespaces, node_pools, nodes, operator, plugins, quotas, raft, scaling, search, services, snapshot,
     status_routes, ui, variables, volumes,
 )  # fmt: skip
 

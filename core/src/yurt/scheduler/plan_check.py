@@ -7,13 +7,13 @@ Evictions always hold. With `all_at_once` one refusal drops everything.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from yurt.scheduler.capacity.ask import CLAIMED
-from yurt.scheduler.capacity.limits import LimitsOf, exceeded, limits_now, no_limits, take
+from yurt.scheduler.capacity.limits import LimitsOf, no_limits
 from yurt.scheduler.capacity.ports import reserved_bits
 from yurt.scheduler.capacity.view import DIMENSIONS, MAX_ALLOCS
 from yurt.scheduler.devices.bookings import overbooked
@@ -26,7 +26,7 @@ from yurt.state.usage import PortKey, Usage, is_using, usage_of, usage_of_resour
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import Node
-from yurt.structs.plan import QUOTA_REFUSAL, AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan, PlanResult
+from yurt.structs.plan import AllocStop, AttributeUpdate, InPlaceUpdate, Placement, Plan, PlanResult
 from yurt.structs.questions import is_ready
 from yurt.structs.status import (
     CLIENT_LOST,
@@ -75,17 +75,16 @@ def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> 
             reason = checker.refusal(node_id, part)
             if reason:
                 rejected[node_id] = reason
-    # Limits last: only placements that their nodes accept count against them.
-    if limits is not no_limits:
-        rejected |= checker.beyond_limits(limits, rejected)
+    # Limits last: only placements that their nodes accept count against them, and only their stops give back.
+    accepted = _accepted(plan, rejected)
+    if _is_limited(snapshot, plan, limits):
+        accepted = _within_limits(checker, accepted, limits, rejected)
     if snapshot.index % CHECKED_EACH == 0 and roomy:
         checker.check_roomy(plan.placements[0].node_id, roomy)
     if not rejected:
         return PlanResult(accepted=plan, alloc_index=snapshot.allocs.index)
     # The worker plans again on a state that is at least as new as this one, which made the nodes refuse.
     refresh = max(snapshot.nodes.index, snapshot.allocs.index, 1)
-    # Refusing nodes first, then gangs: what the nodes refused may leave a gang below its minimum.
-    accepted = _nothing(plan) if plan.all_at_once else _whole_gangs(_without(plan, rejected))
     assert rejected.keys().isdisjoint([placement.node_id for placement in accepted.placements])
     assert not (plan.all_at_once and accepted.placements), "all at once means that one refusal drops everything (B6)"
     assert _keeps_gangs(accepted), "a gang is accepted whole or not at all"
@@ -98,6 +97,32 @@ def check_plan(snapshot: Snapshot, plan: Plan, limits: LimitsOf = no_limits) -> 
         alloc_index=snapshot.allocs.index,
         rejected_nodes=dict(sorted(rejected.items())),
     )
+
+
+def _accepted(plan: Plan, rejected: Mapping[str, str]) -> Plan:
+    """The plan without what some nodes reject."""
+    if not rejected:
+        return plan
+    # Refusing nodes first, then gangs: what the nodes refused may leave a gang below its minimum.
+    return _nothing(plan) if plan.all_at_once else _whole_gangs(_without(plan, rejected))
+
+
+def _is_limited(snapshot: Snapshot, plan: Plan, limits: LimitsOf) -> bool:
+    """Whether the plan's job has limits at all."""
+    job = snapshot.jobs.get((plan.namespace, plan.job_id)) if limits is not no_limits else None
+    return job is not None and bool(limits(snapshot, job))
+
+
+def _within_limits(checker: _Checker, accepted: Plan, limits: LimitsOf, rejected: dict[str, str]) -> Plan:
+    """The accepted plan without the nodes that exceed a limit, which are added to those rejected."""
+    from yurt.scheduler.capacity.plan_limits import PlanLimits
+
+    beyond = PlanLimits(checker.snapshot, accepted, limits, usage_of=checker.usage).refusals()
+    while beyond:
+        rejected |= beyond
+        accepted = _accepted(checker.plan, rejected)
+        beyond = PlanLimits(checker.snapshot, accepted, limits, usage_of=checker.usage).refusals(is_final=True)
+    return accepted
 
 
 class _Checker:
@@ -160,7 +185,7 @@ class _Checker:
                 or placement.job_version != last.job_version
             ):
                 last = placement
-                found.append((self._usage(placement), []))
+                found.append((self.usage(placement), []))
             found[-1][1].append(placement)
         return found
 
@@ -228,7 +253,7 @@ class _Checker:
             alloc = self.snapshot.allocs.get(stop.id)
             if alloc is not None and alloc.node_id == node.id and is_using(alloc):
                 held = _add(used, held, usage_of(alloc), -1)
-        coming = [self._usage(placement) for placement in part.placements]
+        coming = [self.usage(placement) for placement in part.placements]
         for usage in coming:
             held = _add(used, held, usage, 1)
         # The cheap and the common first; what is named is what operators see when plans are refused.
@@ -250,32 +275,8 @@ class _Checker:
             return CLAIMED
         return ""
 
-    def beyond_limits(self, limits: LimitsOf, rejected: Container[str]) -> dict[str, str]:
-        """Nodes whose placements exceed the job's present limits."""
-        plan = self.plan
-        job = self.snapshot.jobs.get((plan.namespace, plan.job_id))
-        asked = () if job is None else limits_now(limits, self.snapshot, job)
-        for stop in (*plan.stops, *plan.preemptions) if asked else ():
-            alloc = self.snapshot.allocs.get(stop.id)
-            if (
-                alloc is not None
-                and is_using(alloc)
-                and (alloc.namespace, alloc.job_id) == (plan.namespace, plan.job_id)
-            ):
-                take(asked, usage_of(alloc), -1)
-        found: dict[str, str] = {}
-        for placement in plan.placements if asked else ():
-            usage = self._usage(placement)
-            if placement.node_id in rejected or placement.node_id in found:
-                continue
-            over = exceeded(asked, usage)
-            if over is None:
-                take(asked, usage)
-            else:
-                found[placement.node_id] = f"{QUOTA_REFUSAL}{over[0]}: {', '.join(over[1])}"
-        return found
-
-    def _usage(self, placement: Placement) -> Usage:
+    def usage(self, placement: Placement) -> Usage:
+        """The usage of a placement; cached for equal resources."""
         key = (id(placement.resources), placement.job_version, placement.task_group)
         known = self._usages.get(key)
         if known is None:
@@ -333,7 +334,7 @@ def _nothing(plan: Plan) -> Plan:
     )
 
 
-def _without(plan: Plan, rejected: dict[str, str]) -> Plan:
+def _without(plan: Plan, rejected: Mapping[str, str]) -> Plan:
     """The plan without the refusing nodes; canaries that are not placed are not counted.
 
     What a refusing node goes on running is not replaced elsewhere, and nothing is evicted for what is not placed.

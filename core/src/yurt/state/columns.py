@@ -25,6 +25,7 @@ import numpy as np
 
 from yurt.state.arrays import IntArray, TieArray, distinct, numbered, tally
 from yurt.state.held import NOTHING_HELD, Held, held_content, with_usage
+from yurt.state.namespace_usage import NamespaceKey, NamespaceUsages, namespace_key, with_usages
 from yurt.state.row_history import RowHistory
 from yurt.state.usage import AMOUNT_MAX, Usage, is_using, usage_of
 from yurt.structs.alloc import Allocation
@@ -43,7 +44,7 @@ MANY_ROWS = 48
 IS_NODE, IS_READY, SHAPE, DATACENTER, POOL, NODE_CLASS = range(USED_WIDTH, USED_WIDTH + 6)
 OFFERED_WIDTH = USED_WIDTH + 6
 
-USED_BY: Final = attrgetter("allocated_resources", "job", "task_group", "client_status")
+USED_BY: Final = attrgetter("namespace", "allocated_resources", "job", "task_group", "client_status")
 """Allocations that agree in these use the same."""
 
 
@@ -154,6 +155,13 @@ class NodeColumns:
         return dict(zip(numbers[firsts].tolist(), rows[firsts].tolist(), strict=True))
 
 
+class RowNumbers(NamedTuple):
+    """The row of each node, and the rows of none."""
+
+    taken: immutables.Map[str, int] = immutables.Map()
+    free: tuple[int, ...] = ()
+
+
 class _Known(NamedTuple):
     """The joined usage of an earlier view, and the chunks changed since."""
 
@@ -164,22 +172,25 @@ class _Known(NamedTuple):
 class Columns:
     """Derived columns; immutable."""
 
-    __slots__ = ("_chunks", "_free", "_known", "_used", "held", "nodes", "rows")
+    __slots__ = ("_chunks", "_free", "_known", "_used", "by_namespace", "held", "nodes", "rows")
 
     def __init__(
         self,
         nodes: NodeColumns,
         chunks: tuple[Chunk, ...],
         *,
-        rows: immutables.Map[str, int],
-        free: tuple[int, ...],
+        rows: RowNumbers,
         held: immutables.Map[str, Held],
+        by_namespace: NamespaceUsages,
         known: _Known | None = None,
     ) -> None:
-        assert len(rows) + len(free) == len(chunks) * CHUNK, (len(rows), len(free), "a row is a node's, or free")
+        taken, free = rows
+        assert len(taken) + len(free) == len(chunks) * CHUNK, (len(taken), len(free), "a row is a node's, or free")
         self.nodes = nodes
-        self.rows = rows
+        self.rows = taken
         self.held = held
+        self.by_namespace = by_namespace
+        """What the allocations of each namespace and node pool use together; plans in flight are not counted."""
         self._chunks = chunks
         self._free = free
         self._known = known
@@ -188,7 +199,7 @@ class Columns:
     @classmethod
     def empty(cls) -> Columns:
         """No nodes."""
-        return cls(NodeColumns(()), (), rows=immutables.Map(), free=(), held=immutables.Map())
+        return cls(NodeColumns(()), (), rows=RowNumbers(), held=immutables.Map(), by_namespace=immutables.Map())
 
     @classmethod
     def rebuild(cls, nodes: Iterable[Node], allocs: Iterable[Allocation]) -> Columns:
@@ -260,7 +271,14 @@ class Columns:
             used.flags.writeable = False
             chunks[number] = chunks[number].with_used(used)
         known = self.known_used(numbers)
-        return Columns(self.nodes, tuple(chunks), rows=self.rows, free=self._free, held=self.held, known=known)
+        return Columns(
+            self.nodes,
+            tuple(chunks),
+            rows=RowNumbers(self.rows, self._free),
+            held=self.held,
+            by_namespace=self.by_namespace,
+            known=known,
+        )
 
     def taking(self, takers: Iterable[tuple[Usage, Sequence[str]]]) -> Columns:
         """The columns plus usages, each on some nodes by id; unknown nodes are ignored."""
@@ -326,6 +344,8 @@ class _Editor:
         self._coming: dict[Usage, list[int]] = {}
         self._usages: dict[tuple[int, int, str], tuple[Usage, Allocation]] = {}
         """By identity; the allocation keeps alive what the key names."""
+        self._of_namespaces: dict[NamespaceKey, dict[Usage, int]] = {}
+        """How often each usage comes (or goes) in a namespace and node pool."""
         self._changed: set[int] = set()
         """The rows of nodes that change."""
 
@@ -333,14 +353,22 @@ class _Editor:
         """Add or subtract an allocation's usage."""
         assert sign in (1, -1), sign
         if is_using(alloc):
-            self.take(alloc.node_id, self._usage(alloc), sign)
+            usage = self._usage(alloc)
+            self.take(alloc.node_id, usage, sign)
+            self._count_in_namespace(alloc, usage, sign)
 
     def count_new(self, allocs: Iterable[Allocation]) -> None:
         """Add new allocations' usage; consecutive equal usages are added together."""
         for _, group in groupby(allocs, key=USED_BY):
             alike = list(group)
             if alike[0].client_status not in CLIENT_TERMINAL:
-                self.take_all(self._usage(alike[0]), [alloc.node_id for alloc in alike if alloc.node_id])
+                usage, node_ids = self._usage(alike[0]), [alloc.node_id for alloc in alike if alloc.node_id]
+                self.take_all(usage, node_ids)
+                self._count_in_namespace(alike[0], usage, len(node_ids))
+
+    def _count_in_namespace(self, alloc: Allocation, usage: Usage, number: int) -> None:
+        numbers = self._of_namespaces.setdefault(namespace_key(alloc), {})
+        numbers[usage] = numbers.get(usage, 0) + number
 
     def _usage(self, alloc: Allocation) -> Usage:
         """The usage of an allocation; cached for equal resources."""
@@ -411,9 +439,9 @@ class _Editor:
         return Columns(
             nodes,
             chunks,
-            rows=self._rows.finish() if self._changed else self._base.rows,
-            free=tuple(self._free),
+            rows=RowNumbers(self._rows.finish() if self._changed else self._base.rows, tuple(self._free)),
             held=self._held.finish(),
+            by_namespace=with_usages(self._base.by_namespace, self._of_namespaces),
             known=self._base.known_used(self._fresh_used),
         )
 

@@ -41,6 +41,7 @@ from yurt.structs.job import JobScalingEvents, JobSubmission
 from yurt.structs.node import Node
 from yurt.structs.plan import StagedPlan
 from yurt.structs.questions import asks_csi, is_eval_terminal, is_terminal, runs_csi_plugin
+from yurt.structs.quota import QuotaSpec
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.summary import JobSummary
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta
@@ -234,6 +235,7 @@ class Tables(TableSet):
         indexes={
             "root_key": lambda variable: variable.key_id,
             "locked": lambda variable: "locked" if variable.lock is not None else None,
+            "namespace": attrgetter("namespace"),
         },
         topic=Topic(
             "Variable",
@@ -259,10 +261,11 @@ class Tables(TableSet):
         PlainRows(list[tuple[str, Namespace]]),
         key_of=lambda namespace: namespace.name,
         namespace_of=lambda _, namespace: namespace.name,
+        indexes={"quota": attrgetter("quota")},
         search=SearchContext("namespaces", lambda namespace: ("", namespace.name, namespace.name)),
         built_in=((DEFAULT_NAMESPACE, _built_in_namespace()),),
     )
-    """Namespaces by name; `default` always exists."""
+    """Namespaces by name; `default` always exists. `quota` finds those that name a quota."""
 
     node_pools = TableSchema(
         PlainRows(list[tuple[str, NodePool]]),
@@ -453,6 +456,14 @@ class Tables(TableSet):
         on_restore=OnRestore.MERGE,
     )
     """Revoked tokens by accessor id; "" stands for those that were forgotten."""
+
+    quotas = TableSchema(
+        PlainRows(list[tuple[str, QuotaSpec]]),
+        key_of=lambda spec: spec.name,
+        namespace_of=None,
+        search=SearchContext("quotas", lambda spec: ("", spec.name, spec.name)),
+    )
+    """Quotas by name."""
 
 
 AnyTable: TypeAlias = TableSchema[Any, Any]

@@ -40,6 +40,9 @@ class Usage(NamedTuple):
     """Host volumes that it writes alone."""
     tolerant: tuple[PortKey, ...] = ()
     """Those of the ports that it takes though another holds them (`ignore_collision`)."""
+    memory_max: int = 0
+    """The hard limits on memory; nodes do not count them, quotas do."""
+    secrets: int = 0
 
     @property
     def amounts(self) -> tuple[int, int, int, int, int]:
@@ -80,6 +83,7 @@ def _computed(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
     sums = _task_sums(resources, group)
     disk = _bounded(resources.shared.disk_mb)
     assert min(*sums, disk) >= 0, (sums, disk, "no allocation gives a node more than it has")
+    secrets = 0 if group is None else sum(_bounded(task.resources.secrets_mb) for task in group.tasks)
     return Usage(
         cpu=sums[0],
         memory=sums[1],
@@ -96,6 +100,8 @@ def _computed(resources: AllocatedResources, group: TaskGroup | None) -> Usage:
         ),
         volumes=single_writer_volumes(group) if group is not None else (),
         tolerant=tuple(_tolerant(resources)),
+        memory_max=sums[2],
+        secrets=secrets,
     )
 
 
@@ -118,8 +124,9 @@ def single_writer_volumes(group: TaskGroup) -> tuple[str, ...]:
     )
 
 
-def _task_sums(resources: AllocatedResources, group: TaskGroup | None) -> tuple[int, int]:
-    sidecar, prestart, main, poststop = [0, 0], [0, 0], [0, 0], [0, 0]
+def _task_sums(resources: AllocatedResources, group: TaskGroup | None) -> tuple[int, int, int]:
+    """MHz, MiB of memory and MiB of its hard limits."""
+    sidecar, prestart, main, poststop = [0, 0, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]
     for name, given in resources.tasks.items():
         task = group.task(name) if group is not None else None
         lifecycle = task.lifecycle if task is not None else None
@@ -131,10 +138,11 @@ def _task_sums(resources: AllocatedResources, group: TaskGroup | None) -> tuple[
             sums = sidecar if lifecycle.sidecar else prestart
         sums[0] += _bounded(given.cpu.cpu_shares)
         sums[1] += _bounded(given.memory.memory_mb)
-    return (
-        sidecar[0] + max(prestart[0], main[0], poststop[0]),
-        sidecar[1] + max(prestart[1], main[1], poststop[1]),
+        sums[2] += _bounded(max(given.memory.memory_mb, given.memory.memory_max_mb))
+    cpu, memory, memory_max = (
+        alone + max(parts) for alone, *parts in zip(sidecar, prestart, main, poststop, strict=True)
     )
+    return cpu, memory, memory_max
 
 
 def _bounded(amount: int) -> int:

@@ -24,6 +24,7 @@ _CAPABILITIES = {
     "enabled_network_modes": "EnabledNetworkModes",
     "disabled_network_modes": "DisabledNetworkModes",
 }
+HTTP_FORBIDDEN, HTTP_NOT_FOUND = 403, 404
 _NODE_POOLS = {"default": "Default", "allowed": "Allowed", "denied": "Denied"}
 
 
@@ -150,6 +151,7 @@ def show_namespace(call: Invocation) -> int:
     if space.get("Meta"):
         call.screen.title("Metadata")
         call.screen.pairs(sorted(space["Meta"].items()))
+    _show_quota(call, space.get("Quota") or "")
     pools = space.get("NodePoolConfiguration") or {}
     if pools:
         call.screen.title("Node Pool Configuration")
@@ -157,6 +159,23 @@ def show_namespace(call: Invocation) -> int:
             [(key, ", ".join(value) if isinstance(value, list) else value) for key, value in pools.items()]
         )
     return 0
+
+
+def _show_quota(call: Invocation, name: str) -> None:
+    """The limits of the namespace's quota, for those who may read quotas."""
+    from yurt.cli.commands.quota import show_limits, usages_of
+    from yurt.cli.errors import ApiError
+
+    if not name:
+        return
+    try:
+        spec: Json = call.api.get(api_path("quota", name))
+    except ApiError as error:
+        # The namespace is what was asked for: who may read it need not be allowed to read quotas.
+        if error.status not in (HTTP_FORBIDDEN, HTTP_NOT_FOUND):
+            raise
+        return
+    show_limits(call, spec.get("Limits") or [], usages_of(call, spec)[0])
 
 
 COMMANDS = (

@@ -10,9 +10,8 @@ from yurt.http.call import Call
 from yurt.http.errors import Refused
 
 ENTERPRISE = (
-    "/v1/sentinel/policies", "/v1/sentinel/policy/{name}", "/v1/quotas", "/v1/quota-usages", "/v1/quota",
-    "/v1/quota/{name}",
-    "/v1/quota/usage/{name}", "/v1/recommendations", "/v1/recommendation", "/v1/recommendation/{id}",
+    "/v1/sentinel/policies", "/v1/sentinel/policy/{name}", "/v1/recommendations", "/v1/recommendation",
+    "/v1/recommendation/{id}",
     "/v1/recommendations/apply", "/v1/operator/license", "/v1/operator/utilization", "/v1/deployment/unblock/{id}",
 )  # fmt: skip
 

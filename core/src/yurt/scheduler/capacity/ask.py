@@ -9,6 +9,7 @@ from yurt.scheduler.devices.offers import grant_devices, near_cores, wants_topol
 from yurt.scheduler.devices.topology import REQUIRE
 from yurt.sdk.value import replace
 from yurt.state.held import Held
+from yurt.state.namespace_usage import MILLI, NamespaceUsage, counted
 from yurt.state.usage import Usage, single_writer_volumes, usage_of_resources
 from yurt.structs.alloc import (
     AllocatedCpuResources,
@@ -70,6 +71,17 @@ class GroupAsk:
     def is_exclusive(self) -> bool:
         """Whether particular ports, cores or devices must be assigned on a node."""
         return self.has_ports or self.cores > 0 or bool(self.devices or self.volumes)
+
+    def least_amounts(self) -> NamespaceUsage:
+        """What an allocation uses at least on any node: quotas refuse by it before a node is looked at.
+
+        Which devices a node would give, and how many MHz its cores have, is counted once it grants them.
+        """
+        devices: dict[str, int] = {}
+        for _, request in self.devices:
+            if not (request.first_available or request.all_of_node or request.share):
+                devices[request.name] = devices.get(request.name, 0) + request.count * MILLI
+        return counted(self.plain.usage)._replace(cores=self.cores, devices=tuple(sorted(devices.items())))
 
     def grant(self, node: Node, held: Held, *, salt: int) -> NodeGrant | str:
         """The node's grant, or the exhausted dimension."""

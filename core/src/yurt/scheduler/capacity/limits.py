@@ -1,36 +1,56 @@
 """Limits beside the nodes: quotas on allocations that apply whatever the nodes' capacity.
 
-A quota of a namespace, or licences, are such limits. The scheduler asks for the limits of a job once for an attempt,
-and each of them before every placement; the plan applier asks again on the newest state. Limits are pure: they are made
-from the state alone, and what plans take that are on their way into the log is counted here, by the names of the
-limits. No limit is built in; whoever starts a server may give it some.
+The scheduler asks for the limits of a job once for an attempt, and each of them before a placement or a run of equal
+ones; the plan applier asks again on the newest state. Limits are pure: they are made from the state alone, and what
+plans take that are on their way into the log is counted here. Quotas (`scheduler.capacity.quotas`) are the limits that
+servers have; the protocol leaves room for others, such as licences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from yurt.scheduler.capacity.in_flight import takers_of
+from yurt.state.namespace_usage import NamespaceKey, NamespaceUsage, counted, namespace_key
 from yurt.state.store import Snapshot
-from yurt.state.usage import Usage
+from yurt.state.usage import Usage, is_using, usage_of
+from yurt.structs.alloc import Allocation
 from yurt.structs.job import Job
+from yurt.structs.plan import QUOTA_REFUSAL, Plan
+from yurt.structs.questions import is_server_terminal
+
+
+class LimitChange(NamedTuple):
+    """`times` allocations of a namespace and node pool that come, or with a negative number go."""
+
+    key: NamespaceKey
+    amounts: NamespaceUsage
+    times: int = 1
 
 
 class Limit(Protocol):
-    """The rest of one limit during planning."""
+    """One limit during planning."""
 
     @property
     def name(self) -> str:
         """The quota's name, which identifies it; evaluations blocked on it retry when some of it is freed."""
         ...
 
-    def lacking(self, usage: Usage) -> Sequence[str]:
-        """How one more allocation would exceed it: "memory exhausted (512 needed, 300 left)"; empty when it fits."""
+    def lacking(self, changes: Iterable[LimitChange]) -> Sequence[str]:
+        """How changes together would exceed it: "memory exhausted (512 MB needed, 300 of 1000 MB left)".
+
+        Empty when they fit. What they do not make larger is never lacking, so that a limit that was lowered below its
+        use refuses what is new and nothing else.
+        """
         ...
 
-    def take(self, usage: Usage, sign: int = 1) -> None:
-        """Count a placement, or with `sign` -1 remove it."""
+    def fitting(self, change: LimitChange, most: int) -> int:
+        """How many times the change fits, up to `most`."""
+        ...
+
+    def count(self, change: LimitChange) -> None:
+        """Count a change; one of a namespace that is not under the limit changes nothing."""
         ...
 
 
@@ -38,7 +58,7 @@ LimitsOf = Callable[[Snapshot, Job], Sequence[Limit]]
 
 
 def no_limits(snapshot: Snapshot, job: Job) -> Sequence[Limit]:
-    """The default: no limits on any job."""
+    """No limits on any job."""
     return ()
 
 
@@ -46,35 +66,51 @@ def limits_now(limits: LimitsOf, snapshot: Snapshot, job: Job) -> Sequence[Limit
     """The limits of a job, reduced by plans in flight."""
     asked = tuple(limits(snapshot, job))
     for plan in snapshot.ahead if asked else ():
-        other = snapshot.jobs.get((plan.namespace, plan.job_id))
-        names = {limit.name for limit in limits(snapshot, other)} if other is not None else set()
-        shared = [limit for limit in asked if limit.name in names]
-        for usage, node_ids in takers_of(snapshot, plan) if shared else ():
-            for _ in node_ids:
-                take(shared, usage)
+        for change in _taken_by(snapshot, plan):
+            count(asked, change)
     return asked
 
 
-def exceeded(limits: Iterable[Limit], usage: Usage) -> tuple[str, tuple[str, ...]] | None:
-    """The first limit that one more allocation would exceed, and by which dimension."""
+def _taken_by(snapshot: Snapshot, plan: Plan) -> Iterable[LimitChange]:
+    """What a plan in flight takes. What it stops is not given back before its clients have ended it."""
+    job = snapshot.jobs.get((plan.namespace, plan.job_id))
+    key = (plan.namespace, "" if job is None else job.node_pool)
+    for usage, node_ids in takers_of(snapshot, plan):
+        yield LimitChange(key, counted(usage), len(node_ids))
+
+
+def exceeded(limits: Iterable[Limit], changes: Sequence[LimitChange]) -> tuple[str, tuple[str, ...]] | None:
+    """The first limit that changes would exceed together, and by which dimensions."""
     for limit in limits:
-        dimensions = tuple(limit.lacking(usage))
+        dimensions = tuple(limit.lacking(changes))
         if dimensions:
             return limit.name, dimensions
     return None
 
 
-def take(limits: Iterable[Limit], usage: Usage, sign: int = 1) -> None:
-    """Count an allocation against all limits."""
+def count(limits: Iterable[Limit], change: LimitChange) -> None:
+    """Count a change against all limits."""
     for limit in limits:
-        limit.take(usage, sign)
+        limit.count(change)
+
+
+def ended(alloc: Allocation) -> tuple[LimitChange, ...]:
+    """What a plan gives back that stops the allocation.
+
+    Nothing when its client has ended it before, and nothing when another plan has stopped it before: that plan gave it
+    back already, and it counts until its client confirms the end.
+    """
+    if not is_using(alloc) or is_server_terminal(alloc):
+        return ()
+    return (LimitChange(namespace_key(alloc), counted(usage_of(alloc)), -1),)
 
 
 class LimitCheck:
     """Checks the placements of one attempt against its job's limits; `current` is what is left."""
 
-    def __init__(self, make: Callable[[], Sequence[Limit]]) -> None:
+    def __init__(self, make: Callable[[], Sequence[Limit]], job: Job | None) -> None:
         self._make = make
+        self._key = ("", "") if job is None else (job.namespace, job.node_pool)
         self.current: Sequence[Limit] = make()
         self.reached = ""
         """The name of the limit that refused a placement last; empty for none."""
@@ -83,18 +119,57 @@ class LimitCheck:
         """Start again without placements."""
         self.current = self._make()
 
-    def refuses(self, usage: Usage, given_back: Usage | None = None) -> tuple[str, ...]:
-        """How one more usage would exceed a limit after another one is freed; empty when it fits."""
-        if given_back is not None:
-            take(self.current, given_back, -1)
-        found = exceeded(self.current, usage)
-        if given_back is not None:
-            take(self.current, given_back)
+    def refuses(self, amounts: NamespaceUsage, replaced: Allocation | None = None) -> tuple[str, ...]:
+        """How one more allocation would exceed a limit after another one is stopped; empty when it fits."""
+        found = self.excess(amounts, replaced)
         if found is None:
             return ()
         self.reached = found[0]
         return found[1]
 
-    def take(self, usage: Usage, sign: int = 1) -> None:
-        """Count a placement, or with `sign` -1 the usage it replaces."""
-        take(self.current, usage, sign)
+    def excess(self, amounts: NamespaceUsage, replaced: Allocation | None) -> tuple[str, tuple[str, ...]] | None:
+        """As `refuses`, with the name of the limit; a refusal is not noted."""
+        back = ended(replaced) if replaced is not None else ()
+        return exceeded(self.current, (LimitChange(self._key, amounts), *back))
+
+    def fitting(self, amounts: NamespaceUsage, most: int) -> int:
+        """How many more equal allocations fit, up to `most`."""
+        change = LimitChange(self._key, amounts)
+        return min((limit.fitting(change, most) for limit in self.current), default=most)
+
+    def take(self, amounts: NamespaceUsage, times: int = 1) -> None:
+        """Count placements."""
+        count(self.current, LimitChange(self._key, amounts, times))
+
+    def give_back(self, alloc: Allocation) -> None:
+        """Count an allocation that the plan stops or preempts."""
+        for change in ended(alloc):
+            count(self.current, change)
+
+
+class LimitedGrants:
+    """Refuses what a node would grant when that exceeds a limit, though the group's request alone does not.
+
+    Which devices a node has, and how many MHz its cores, is known once it grants them. Another node may give less of
+    what is limited, so a refusal closes one node only.
+    """
+
+    def __init__(self, check: LimitCheck, replaced: Allocation | None) -> None:
+        self._check = check
+        self._replaced = replaced
+        self._refused: tuple[str, tuple[str, ...]] | None = None
+
+    def refuses(self, usage: Usage) -> str:
+        """The exhausted dimensions; empty when the grant fits."""
+        found = self._check.excess(counted(usage), self._replaced)
+        if found is None:
+            return ""
+        self._refused = found
+        return f"{QUOTA_REFUSAL}{found[0]}: {', '.join(found[1])}"
+
+    def reached(self) -> tuple[str, ...]:
+        """How the last refused grant would exceed its limit, which the check then names; empty when none was."""
+        if self._refused is None:
+            return ()
+        self._check.reached = self._refused[0]
+        return self._refused[1]

@@ -46,7 +46,7 @@ class GenericAttempt:
         """All placements that the reconciler asks for, those first that replace others."""
         self._placers = GroupPlacers(context, warm_start)
         self._gangs = Gangs(context)
-        self._limits = LimitCheck(context.limits)
+        self._limits = LimitCheck(context.limits, context.job)
 
     @property
     def view(self) -> ClusterView:
@@ -142,6 +142,8 @@ class GenericAttempt:
         self.draft.queued = {} if job is None else {group.name: 0 for group in job.task_groups}
         for stop in results.stops:
             self.view.release(stop.alloc)
+            if self._limits.current:
+                self._limits.give_back(stop.alloc)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 

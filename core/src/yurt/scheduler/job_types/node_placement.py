@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from yurt.scheduler.capacity.limits import LimitCheck
+from yurt.scheduler.capacity.limits import LimitCheck, LimitedGrants
 from yurt.scheduler.capacity.view import ClusterView
 from yurt.scheduler.job_types.plan_draft import PlanDraft
-from yurt.scheduler.placing.group_placer import GroupPlacer
+from yurt.scheduler.placing.group_placer import GroupPlacer, PlacedAlloc
 from yurt.scheduler.reconcile.results import PlacementRequest
 from yurt.sdk.value import replace
+from yurt.state.namespace_usage import counted
+from yurt.structs.alloc import Allocation
 from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.resources import Resources
 
@@ -53,8 +55,7 @@ class NodePlacement:
         replaced = request.previous if request.stops else None
         if replaced is not None:
             view.release(replaced)
-        refused = self._refused(placer) if self._limits.current else None
-        found = placer.place_on(row) if refused is None else refused
+        found = self._placed(placer, row, replaced)
         if isinstance(found, AllocationMetric):
             if replaced is not None:
                 draft.replacing.setdefault(request.group, []).append(replaced)
@@ -62,16 +63,22 @@ class NodePlacement:
             self._fail(request.group, view.rows.ids[row], found)
             return
         if self._limits.current:
-            self._limits.take(found.grant.usage)
+            self._limits.take(counted(found.grant.usage))
+            for alloc in (*(() if replaced is None else (replaced,)), *found.preempted):
+                self._limits.give_back(alloc)
         counts["preemptions"] += len(found.preempted)
         draft.add(request, found, view.node(row), version=placer.job.version, deployment=draft.deployment)
 
-    def _refused(self, placer: GroupPlacer) -> AllocationMetric | None:
-        """Why a limit refuses one more allocation; None when it fits."""
-        dimensions = self._limits.refuses(placer.ask.plain.usage)
-        if not dimensions:
-            return None
-        return AllocationMetric(nodes_evaluated=1, node_pool=placer.job.node_pool, quota_exhausted=dimensions)
+    def _placed(self, placer: GroupPlacer, row: int, replaced: Allocation | None) -> PlacedAlloc | AllocationMetric:
+        """The placement on a node, or why it is refused by a limit or by the node."""
+        if not self._limits.current:
+            return placer.place_on(row)
+        dimensions = self._limits.refuses(placer.ask.least_amounts(), replaced)
+        if dimensions:
+            return AllocationMetric(nodes_evaluated=1, node_pool=placer.job.node_pool, quota_exhausted=dimensions)
+        placer.limits = LimitedGrants(self._limits, replaced)
+        found = placer.place_on(row)
+        return replace(found, quota_exhausted=placer.limits.reached()) if isinstance(found, AllocationMetric) else found
 
     def _fail(self, group: str, node_id: str, metric: AllocationMetric) -> None:
         draft = self._draft

@@ -13,17 +13,17 @@ from collections.abc import Sequence
 from itertools import islice
 from operator import attrgetter
 
-from yurt.scheduler.capacity.limits import LimitCheck
+from yurt.scheduler.capacity.limits import LimitCheck, LimitedGrants
 from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.group_placers import GroupPlacers
 from yurt.scheduler.job_types.plan_draft import PlanDraft
-from yurt.scheduler.placing.group_placer import GroupPlacer, PlacedAlloc
+from yurt.scheduler.placing.group_placer import PlacedAlloc
 from yurt.scheduler.reconcile.classify import is_unplaced
 from yurt.scheduler.reconcile.reschedule_policy import tracker_after, unplaced
 from yurt.scheduler.reconcile.results import PlacementRequest
 from yurt.sdk.value import replace
-from yurt.state.usage import is_using
-from yurt.structs.alloc import Allocation, AllocDeploymentStatus, RescheduleTracker
+from yurt.state.namespace_usage import counted
+from yurt.structs.alloc import AllocDeploymentStatus, RescheduleTracker
 from yurt.structs.job import Job
 from yurt.structs.plan import AllocStop, Placement
 from yurt.structs.questions import alloc_index, is_terminal
@@ -60,7 +60,7 @@ class PlacementRound:
                 if placed == length:
                     continue
                 # The run ended early: no node has capacity. Preemption works one placement at a time, so the rest of
-                # the group does too.
+                # the group does too. (A run never ends early for a limit, which bounds its length.)
                 self._singly.add(request.group)
                 request = wanted[at]
             self._place_next(request, left)
@@ -74,17 +74,18 @@ class PlacementRound:
     def _run_length(self, wanted: Sequence[PlacementRequest], at: int) -> int:
         """The number of equal consecutive requests that can be placed as one run."""
         first = wanted[at]
-        # A limit is asked before each placement, and a replacement frees capacity of its own: neither is a run.
-        if self._limits.current or first.previous is not None or first.group in self._singly:
+        # A replacement frees capacity of its own: it is no run.
+        if first.previous is not None or first.group in self._singly:
             return 0
-        if not self._placers.of(self._job, first.group, self._draft).can_run:
+        placer = self._placers.of(self._job, first.group, self._draft)
+        if not placer.can_run:
             return 0
         length = 0
         for request in islice(wanted, at, None):
             if request.previous is not None or request.group != first.group:
                 break
             length += 1
-        return length
+        return self._limits.fitting(counted(placer.ask.plain.usage), length) if self._limits.current else length
 
     def _place_run(self, requests: Sequence[PlacementRequest]) -> int:
         """Place equal requests; returns how many were placed."""
@@ -125,6 +126,8 @@ class PlacementRound:
             ]
         )
         draft.queued[name] -= len(rows)
+        if self._limits.current:
+            self._limits.take(counted(placer.ask.plain.usage), len(rows))
         return len(rows)
 
     def _place_next(self, request: PlacementRequest, left: dict[str, int]) -> None:
@@ -151,7 +154,8 @@ class PlacementRound:
             if not is_terminal(replaced):
                 placer.count(replaced, -1)
                 placer.recount()
-        refused = self._refused(placer, replaced) if self._limits.current else ()
+        refused = self._limits.refuses(placer.ask.least_amounts(), replaced) if self._limits.current else ()
+        placer.limits = LimitedGrants(self._limits, replaced) if self._limits.current else None
         found = None
         if not refused:
             found = placer.place(
@@ -163,6 +167,7 @@ class PlacementRound:
         if found is not None:
             self._note_placed(request, found, older)
             return True
+        refused = refused or (placer.limits.reached() if placer.limits is not None else ())
         draft.failed[request.group] = replace(placer.failure(), quota_exhausted=refused)
         draft.missing.update(placer.volumes.missing(alloc_index(request.name)))
         if replaced is not None:
@@ -176,9 +181,10 @@ class PlacementRound:
     def _note_placed(self, request: PlacementRequest, found: PlacedAlloc, older: Job | None) -> None:
         draft, view, group = self._draft, self._placers.view, request.group
         if self._limits.current:
-            self._limits.take(found.grant.usage)
-            if request.stops and request.previous is not None and is_using(request.previous):
-                self._limits.take(view.usage_of(request.previous), -1)
+            self._limits.take(counted(found.grant.usage))
+            stopped = (request.previous,) if request.stops and request.previous is not None else ()
+            for alloc in (*stopped, *found.preempted):
+                self._limits.give_back(alloc)
         for name, other in self._placers.by_group.items():
             if name != group or older is not None:
                 other.placed_elsewhere(found.row, group)
@@ -190,11 +196,6 @@ class PlacementRound:
             deployment=draft.deployment if older is None else None,
             tracker=self._tracker(request),
         )
-
-    def _refused(self, placer: GroupPlacer, replaced: Allocation | None) -> tuple[str, ...]:
-        """How one more allocation would exceed a limit, after the resources of what it replaces are freed."""
-        back = self._placers.view.usage_of(replaced) if replaced is not None and is_using(replaced) else None
-        return self._limits.refuses(placer.ask.plain.usage, back)
 
     def _is_known(self, job: Job) -> bool:
         """Whether the state still has this job version."""

@@ -43,7 +43,7 @@ class SystemAttempt:
         """By group the nodes on which a sysbatch job has ended."""
         self.failed_nodes: Mapping[str, set[str]] = {}
         """By node the groups that found no capacity on it."""
-        self._limits = LimitCheck(context.limits)
+        self._limits = LimitCheck(context.limits, context.job)
         self._version_deployment_id = context.evaluation.deployment_id
         """The deployment of the job's version, also one that has ended: the evaluation names it."""
 
@@ -97,7 +97,12 @@ class SystemAttempt:
                 )
             )
         if is_blocked_again:
-            reblocked = replace(evaluation, snapshot_index=context.snapshot.index, modify_time=context.now)
+            reblocked = replace(
+                evaluation,
+                quota_limit_reached=self.limit_reached,
+                snapshot_index=context.snapshot.index,
+                modify_time=context.now,
+            )
             return Outcome(evaluation=reblocked, created=tuple(created), reblock=reblocked)
         deployment = draft.deployment
         ended = completed(

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from yurt.scheduler.capacity.ask import GroupAsk, NodeGrant
+from yurt.scheduler.capacity.limits import LimitedGrants
 from yurt.scheduler.capacity.view import ClusterView, has_memory_max, is_spread_algorithm
 from yurt.scheduler.devices.offers import has_topology
 from yurt.scheduler.feasibility.distinct import Distinct
@@ -73,6 +74,8 @@ class GroupPlacer:
             mask=self.mask,
             options=RankOptions(is_spread_algorithm(view.snapshot, job), salt),
         )
+        self.limits: LimitedGrants | None = None
+        """Limits beside the nodes, such as a quota, which the next grant must not exceed; None: there are none."""
         self._salt = salt
         self.metrics = PlacementMetrics(
             view, job, group, ask=self.ask, candidates=self.candidates, feasible=self.feasible
@@ -196,7 +199,7 @@ class GroupPlacer:
         for other in refused.values():
             mask = mask & ~other
         found = self._preemption.best(mask, self._salt)
-        if found is None:
+        if found is None or self._exceeds(found.grant):
             return None
         exhausted = self.ranker.exhausted
         metrics, _ = self.metrics.ruled_out(refused, exhausted.masks(), within=found.impossible)
@@ -213,7 +216,7 @@ class GroupPlacer:
         if isinstance(grant, str):
             reasons.extend([grant] if grant else [])
             found = self._preemption.on_row(row, self._salt) if self._preemption.is_allowed else None
-            if found is None:
+            if found is None or self._exceeds(found[0]):
                 return self.metrics.of_refusal(row, reasons)
             grant, victims = found
         self._salt += 1
@@ -239,7 +242,12 @@ class GroupPlacer:
             lacking = self.view.exhausted(row, grant.usage)
             if lacking:
                 return lacking[0]
+            return self._exceeds(grant) or grant
         return grant
+
+    def _exceeds(self, grant: NodeGrant) -> str:
+        """How a grant would exceed a limit beside the nodes; empty when it does not."""
+        return "" if self.limits is None else self.limits.refuses(grant.usage)
 
     def _refused_otherwise(self) -> dict[str, BoolArray]:
         """Rows refused because of other allocations, of this job or as users of a volume."""

@@ -1,4 +1,4 @@
-"""Changes to nodes, and to namespaces and node pools, which the authoritative region stores for all regions."""
+"""Changes to nodes, and to namespaces, quotas and node pools, which the authoritative region stores for all regions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ from yurt.server.resources.nodes import Check, Nodes
 from yurt.server.results import NodeUpdated
 from yurt.state import Snapshot
 from yurt.structs.cluster import Namespace, NodePool
-from yurt.structs.commands import DeleteNamespaces, DeleteNodePools, UpsertNamespaces, UpsertNodePools
+from yurt.structs.commands import (
+    DeleteNamespaces,
+    DeleteNodePools,
+    DeleteQuotas,
+    UpsertNamespaces,
+    UpsertNodePools,
+    UpsertQuotas,
+)
 from yurt.structs.node import DrainSpec
+from yurt.structs.quota import QuotaSpec, with_hashes
 from yurt.structs.status import JOB_DEAD
 
 
@@ -36,6 +44,24 @@ class NamespaceOperations:
         if any(job.namespace == name and job.status != JOB_DEAD for job in self._writer.state.jobs.values()):
             raise Conflict(f'namespace "{name}" has non-terminal jobs in regions: [{self._region}]')
         return (await self._writer.propose(DeleteNamespaces(names=(name,)))).index
+
+
+class QuotaOperations:
+    """Operations on quotas; their routes need `quota:write`, which holds for all of them."""
+
+    __slots__ = ("_writer",)
+
+    def __init__(self, writer: LogWriter) -> None:
+        self._writer = writer
+
+    async def upsert(self, spec: QuotaSpec) -> int:
+        """Store a quota; returns the index."""
+        clean = with_hashes(replace(spec, create_index=0, modify_index=0))
+        return (await self._writer.propose(UpsertQuotas(quotas=(clean,)))).index
+
+    async def delete(self, name: str) -> int:
+        """Delete a quota; raises NotFound, or Conflict while a namespace names it."""
+        return (await self._writer.propose(DeleteQuotas(names=(name,)))).index
 
 
 class NodePoolOperations:

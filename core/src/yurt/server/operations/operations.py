@@ -17,7 +17,7 @@ from yurt.server.keys.root_keys import RootKeys
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
 from yurt.server.operations.acl import AclPolicyOperations, AclTokenOperations
-from yurt.server.operations.cluster import NamespaceOperations, NodeOperations, NodePoolOperations
+from yurt.server.operations.cluster import NamespaceOperations, NodeOperations, NodePoolOperations, QuotaOperations
 from yurt.server.operations.explanations import Explanations
 from yurt.server.operations.jobs import JobOperations
 from yurt.server.operations.operator import (
@@ -142,6 +142,11 @@ class Operations:
     def namespaces(self) -> NamespaceOperations:
         """Namespaces."""
         return NamespaceOperations(self._targets.replica.writer, self._targets.config.region)
+
+    @property
+    def quotas(self) -> QuotaOperations:
+        """Quotas."""
+        return QuotaOperations(self._targets.replica.writer)
 
     @property
     def node_pools(self) -> NodePoolOperations:

@@ -34,8 +34,9 @@ PARAMETERS_MAX = 256
 class HostVolumes:
     """Operations on dynamic host volumes."""
 
-    def __init__(self, replica: Replica, find_node: FindNode) -> None:
+    def __init__(self, replica: Replica, find_node: FindNode, *, region: str) -> None:
         self._replica = replica
+        self._region = region
         self._find_node = find_node
 
     async def create(self, asked: HostVolume) -> tuple[HostVolume, int]:
@@ -70,7 +71,8 @@ class HostVolumes:
             state=modes.PENDING if known is None else known.state,
         )
         port = self._find_node(node.id)
-        pending = await self._put(volume, based_on=(expectation(state, "host_volumes", volume.id),))
+        basis = (expectation(state, "host_volumes", volume.id),)
+        pending = await self._put(volume, based_on=basis, region=self._region)
         try:
             made = await (port.register_host_volume(volume) if is_registered else port.create_host_volume(volume))
         except YurtError:
@@ -79,10 +81,11 @@ class HostVolumes:
         committed = await self._note_made(volume.id, made)
         return committed.state.host_volumes[volume.id], committed.index
 
-    async def _put(self, volume: HostVolume, *, based_on: tuple[Expectation, ...]) -> Committed:
+    async def _put(self, volume: HostVolume, *, based_on: tuple[Expectation, ...], region: str = "") -> Committed:
+        """Store a volume; with a region under the quota of its namespace there."""
         now = self._replica.env.now()
         try:
-            return await self._replica.propose(PutHostVolume(volume=volume, now=now, based_on=based_on))
+            return await self._replica.propose(PutHostVolume(volume=volume, now=now, region=region, based_on=based_on))
         except Stale:
             raise Conflict(f"volume {volume.id} was changed by somebody else at the same time; try again") from None
 

@@ -109,8 +109,11 @@ def checked_lock(ttl: Duration | None, delay: Duration | None) -> VariableLock:
 class Variables:
     """Operations on variables, and the leader's timers of their locks."""
 
-    def __init__(self, replica: Replica, leader: CurrentLeader, *, root_keys: RootKeys, keyring: Keyring) -> None:
+    def __init__(
+        self, replica: Replica, leader: CurrentLeader, *, region: str, root_keys: RootKeys, keyring: Keyring
+    ) -> None:
         self._replica = replica
+        self._region = region
         self._leader = leader
         self._root_keys = root_keys
         self._keyring = keyring
@@ -137,7 +140,13 @@ class Variables:
         check_path(path)
         check_items(items)
         variable = await self._sealed(namespace, path, items)
-        command = PutVariable(variable=variable, check_index=check_index, lock_id=lock_id, now=self._replica.env.now())
+        command = PutVariable(
+            variable=variable,
+            check_index=check_index,
+            lock_id=lock_id,
+            now=self._replica.env.now(),
+            region=self._region,
+        )
         key = (namespace, path)
         return self._written(await self._committed(key, command), key, lock_id=lock_id)
 
@@ -160,7 +169,8 @@ class Variables:
             if not holds and self._locks.is_delayed(key, self._replica.env.now()):
                 raise self._conflict(state, key, "variable is locked, or its lock has ended a moment ago")
             variable = replace(await self._sealed(namespace, path, items), lock=own)
-            return LockVariable(variable=variable, keeps_items=not items, now=self._replica.env.now())
+            now = self._replica.env.now()
+            return LockVariable(variable=variable, keeps_items=not items, now=now, region=self._region)
 
         committed = await self._replica.decide(decision, propose=partial(self._committed, key))
         return self._written(committed, key, lock_id=own.id)

@@ -87,8 +87,8 @@ class EvalQueue:
                 if gained_capacity(change.before, change.after):
                     freed.add(change.after.id)
                 is_volume_free = is_volume_free or has_other_controllers(change.before, change.after)
-            elif change.table == "namespaces":
-                limits.update(row.quota for row in (change.before, change.after) if row is not None)
+            elif change.table in ("namespaces", "quotas"):
+                limits.update(_quotas_of(change))
             elif change.table == "csi_volumes" and change.after is not None:
                 self.blocked.unblock_missing(change.after.id, index=index)
             elif change.table == "host_volumes" and change.after is not None:
@@ -106,6 +106,13 @@ class EvalQueue:
         for name in sorted(limits - {""}):
             self.blocked.unblock_limit(name, index=index)
         self._unblock_some(now)
+
+    def retry_limit(self, namespace: str, *, index: int) -> None:
+        """Wake what waits for the quota of a namespace: a plan in flight, which counted under it, failed at `index`."""
+        name = self._limit_of(namespace)
+        if name:
+            self.blocked.unblock_limit(name, index=index)
+            self._unblock_some(self._env.now())
 
     async def dequeue(self, queues: tuple[str, ...]) -> Delivery:
         """The evaluation of highest priority, once there is one."""
@@ -340,3 +347,9 @@ def uses_csi(alloc: Allocation) -> bool:
     """Whether an allocation uses a CSI volume that several nodes may use, though only few at a time."""
     group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
     return group is not None and bool(csi_requests(group))
+
+
+def _quotas_of(change: Change) -> set[str]:
+    """The quotas that a changed namespace or quota is about."""
+    rows = [row for row in (change.before, change.after) if row is not None]
+    return {row.quota if change.table == "namespaces" else row.name for row in rows}

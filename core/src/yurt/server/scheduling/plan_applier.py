@@ -110,6 +110,8 @@ class PlanApplier:
         self._limits = limits
         self.history = history
         self._rejections = rejections
+        self.on_dropped: Callable[[Plan, int], None] | None = None
+        """Called with each plan that was counted as in flight and was rejected, and with the index of that."""
         self._queue: PlanQueue[_Submission] = PlanQueue()
         self._arrived = asyncio.Event()
         self._in_flight: scheduler.InFlightPlans | None = None
@@ -250,6 +252,8 @@ class PlanApplier:
         if all(map(_is_applied, results)):
             submission.accept(_stored(checked.result, results))
         else:
+            if self.on_dropped is not None and results:
+                self.on_dropped(checked.result.accepted, results[-1].index)
             self._unsettled.append(_Landed(checked, submission, results))
             self._arrived.set()
 

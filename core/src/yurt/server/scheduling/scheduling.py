@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from yurt.broker.rejections import Rejections
@@ -20,7 +20,9 @@ from yurt.server.scheduling.worker import Worker
 from yurt.storage.log import CommandLog
 
 if TYPE_CHECKING:
-    from yurt.scheduler.capacity.limits import LimitsOf
+    from yurt.scheduler.capacity.limits import Limit, LimitsOf
+    from yurt.state import Snapshot
+    from yurt.structs.job import Job
 
 WORKER_RETRY_S: Final = 1.0
 
@@ -34,8 +36,8 @@ class Scheduling:
     ) -> None:  # fmt: skip
         self.config = config
         self.metrics = metrics
-        self.limits: Mapping[str, LimitsOf] = {} if limits is None else {"limits": limits}
-        """What the scheduler and the plan applier are given besides the state: `limits`, or nothing."""
+        self.limits: Mapping[str, LimitsOf] = {"limits": _QuotasOnDemand(config.region) if limits is None else limits}
+        """What the scheduler and the plan applier are given besides the state."""
         self.history = History()
         self.replays = Replays(replica, command_log, history=self.history, limits=self.limits)
         self._replica = replica
@@ -56,6 +58,25 @@ class Scheduling:
         await keep_running("a worker for the leader", work, pause=lambda: env.sleep(WORKER_RETRY_S))
 
 
+class _QuotasOnDemand:
+    """The quotas of this region as limits, imported with the first namespace that names one."""
+
+    def __init__(self, region: str) -> None:
+        self._region = region
+        self._quotas: LimitsOf | None = None
+
+    def __call__(self, snapshot: Snapshot, job: Job) -> Sequence[Limit]:
+        """The limits of a job."""
+        namespace = snapshot.namespaces.get(job.namespace)
+        if namespace is None or not namespace.quota:
+            return ()
+        if self._quotas is None:
+            from yurt.scheduler.capacity.quotas import QuotaLimits
+
+            self._quotas = QuotaLimits(self._region)
+        return self._quotas(snapshot, job)
+
+
 class LeaderScheduling:
     """The queues, the plan applier and the workers of one term."""
 
@@ -74,6 +95,7 @@ class LeaderScheduling:
             history=scheduling.history if config.dev else None,
             rejections=rejections,
         )
+        self.applier.on_dropped = lambda plan, index: self.queue.retry_limit(plan.namespace, index=index)
         count = max(0, config.num_schedulers)
         self.work = LeaderWork(env=env, queue=self.queue, applier=self.applier, writer=writer, spare=BATCH * count)
         self.workers = tuple(scheduling.worker(self.work) for _ in range(count))

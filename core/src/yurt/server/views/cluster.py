@@ -6,6 +6,7 @@ from yurt.access import Scope
 from yurt.server.views.rows import Rows
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.node import Node
+from yurt.structs.quota import QuotaSpec
 
 
 class NamespaceRows(Rows[str, Namespace]):
@@ -18,6 +19,13 @@ class NamespaceRows(Rows[str, Namespace]):
     def scope_of(row: Namespace) -> Scope:
         """The namespace itself."""
         return Scope(namespace=row.name)
+
+
+class QuotaRows(Rows[str, QuotaSpec]):
+    """Quotas by name; whoever may read quotas sees all."""
+
+    __slots__ = ()
+    name = "quotas"
 
 
 class NodePoolRows(Rows[str, NodePool]):

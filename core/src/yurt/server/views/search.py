@@ -32,6 +32,7 @@ _NEEDS: Final[Mapping[str, Need]] = {
     "node_pools": needs.node_pool(NodePoolCapability.READ),
     "nodes": needs.NODE_READ,
     PLUGINS: needs.PLUGIN_LIST,
+    "quotas": needs.QUOTA_READ,
     "vars": needs.variable(VariableCapability.LIST),
     "volumes": needs.namespace(Capability.CSI_LIST_VOLUME, Capability.CSI_READ_VOLUME),
 }

@@ -39,6 +39,7 @@ from yurt.structs.commands.base import Applied, Command, EvalSeed, Expectation, 
 from yurt.structs.commands.cluster import (
     DeleteNamespaces,
     DeleteNodePools,
+    DeleteQuotas,
     KeepAlive,
     RecordPeriodicLaunch,
     SetAutopilotConfiguration,
@@ -46,6 +47,7 @@ from yurt.structs.commands.cluster import (
     StoreSchema,
     UpsertNamespaces,
     UpsertNodePools,
+    UpsertQuotas,
 )
 from yurt.structs.commands.codec import (
     SKIPPABLE,
@@ -138,6 +140,7 @@ __all__ = [
     "DeleteNamespaces",
     "DeleteNodePools",
     "DeleteNodes",
+    "DeleteQuotas",
     "DeleteRootKeys",
     "DeleteVariable",
     "DeleteVolumes",
@@ -199,6 +202,7 @@ __all__ = [
     "UpsertEvaluations",
     "UpsertNamespaces",
     "UpsertNodePools",
+    "UpsertQuotas",
     "UpsertVolumes",
     "VariableCommand",
     "decode_command",

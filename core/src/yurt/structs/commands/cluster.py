@@ -8,6 +8,7 @@ from typing import Any
 from yurt.sdk.value import UnixNano
 from yurt.structs.cluster import AutopilotConfiguration, Namespace, NodePool, SchedulerConfiguration
 from yurt.structs.commands.base import Command, EventType
+from yurt.structs.quota import QuotaSpec
 
 
 class UpsertNamespaces(Command, tag=True):
@@ -18,6 +19,18 @@ class UpsertNamespaces(Command, tag=True):
 
 class DeleteNamespaces(Command, tag=True):
     """Delete namespaces that hold nothing."""
+
+    names: tuple[str, ...]
+
+
+class UpsertQuotas(Command, tag=True):
+    """Create or change quotas; their limits carry their hashes."""
+
+    quotas: tuple[QuotaSpec, ...]
+
+
+class DeleteQuotas(Command, tag=True):
+    """Delete quotas that no namespace names."""
 
     names: tuple[str, ...]
 

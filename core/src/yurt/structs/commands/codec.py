@@ -11,6 +11,7 @@ from yurt.structs.commands.allocs import AllocCommand
 from yurt.structs.commands.cluster import (
     DeleteNamespaces,
     DeleteNodePools,
+    DeleteQuotas,
     KeepAlive,
     RecordPeriodicLaunch,
     SetAutopilotConfiguration,
@@ -18,6 +19,7 @@ from yurt.structs.commands.cluster import (
     StoreSchema,
     UpsertNamespaces,
     UpsertNodePools,
+    UpsertQuotas,
 )
 from yurt.structs.commands.deployments import DeploymentCommand
 from yurt.structs.commands.evaluations import EvaluationCommand
@@ -33,6 +35,8 @@ ClusterCommand = (
     | DeleteNamespaces
     | UpsertNodePools
     | DeleteNodePools
+    | UpsertQuotas
+    | DeleteQuotas
     | UpsertVolumes
     | DeleteVolumes
     | SetSchedulerConfiguration

@@ -17,6 +17,8 @@ class PutVariable(Command, tag=True):
     check_index: int | None = None
     lock_id: str = ""
     now: UnixNano = UnixNano(0)
+    region: str = ""
+    """The region whose limit of a quota counts; entries of earlier versions have none."""
 
 
 class DeleteVariable(Command, tag=True):
@@ -38,6 +40,8 @@ class LockVariable(Command, tag=True):
     variable: EncryptedVariable
     keeps_items: bool = False
     now: UnixNano = UnixNano(0)
+    region: str = ""
+    """As of `PutVariable`."""
 
 
 class ReleaseVariableLock(Command, tag=True):

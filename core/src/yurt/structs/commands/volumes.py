@@ -16,6 +16,8 @@ class PutHostVolume(Command, tag=True):
     volume: HostVolume
     now: UnixNano = UnixNano(0)
     keeps_state: bool = False
+    region: str = ""
+    """The region whose limit of a quota counts; entries of earlier versions have none."""
 
 
 class DeleteHostVolume(Command, tag=True):

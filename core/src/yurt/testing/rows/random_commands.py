@@ -40,6 +40,7 @@ from yurt.structs.job import (
 )
 from yurt.structs.node import DrainStrategy, HostVolumeInfo, NodeEvent
 from yurt.structs.plan import AllocStop, AttributeUpdate, DeploymentUpdate, InPlaceUpdate, Placement, Plan
+from yurt.structs.quota import QuotaLimit, QuotaResources, QuotaSpec, QuotaStorageResources, with_hashes
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.status import ClientStatus, DeploymentStatus, Eligibility, EvalStatus, NodeStatus
 from yurt.structs.variable import KEY_ACTIVE, KEY_PREPUBLISHED, EncryptedVariable, RootKeyMeta, VariableLock
@@ -109,7 +110,7 @@ class CommandMaker:
             self._drop_root_keys, self._rekey, self._rekey_methods,
             self._autopilot, self._volumes, self._delete_volumes, self._host_volume, self._host_volume,
             self._drop_host_volume, self._drop_claim, self._launch, self._schema, self._restore,
-            lambda state: c.KeepAlive(), *(self._access_control,) * 4,
+            lambda state: c.KeepAlive(), *(self._access_control,) * 4, self._quotas, self._delete_quotas,
         )  # fmt: skip
         self._acl = AclMaker(random)
 
@@ -157,7 +158,7 @@ class CommandMaker:
         (namespace, path), lock_id = self._held_lock(state)
         variable = replace(self._sealed(state), namespace=namespace, path=path) if lock_id else self._sealed(state)
         check = self._pick((None, None, 0, state.index))
-        return c.PutVariable(variable=variable, check_index=check, lock_id=lock_id, now=self._now)
+        return c.PutVariable(variable=variable, check_index=check, lock_id=lock_id, now=self._now, region="global")
 
     def _lock(self, state: Snapshot) -> c.LockVariable:
         lock = VariableLock(id=self._pick(("lock-1", "lock-2", "")), ttl=seconds(10))
@@ -531,7 +532,18 @@ class CommandMaker:
         return c.DeleteDeployments(deployment_ids=(self._any(state, "deployments"),))
 
     def _namespaces(self, state: Snapshot) -> c.AnyCommand:
-        return c.UpsertNamespaces(namespaces=(Namespace(name=self._pick(("ops", "default", "spare", ""))),))
+        quota = self._pick(("", "team", "odd"))
+        return c.UpsertNamespaces(
+            namespaces=(Namespace(name=self._pick(("ops", "default", "spare", "")), quota=quota),)
+        )
+
+    def _quotas(self, state: Snapshot) -> c.AnyCommand:
+        resources = QuotaResources(cpu=self._pick((-1, 0, 4000)), storage=QuotaStorageResources(variables_mb=1))
+        limits = (QuotaLimit(region="global", region_limit=resources),)
+        return c.UpsertQuotas(quotas=(with_hashes(QuotaSpec(name=self._pick(("team", "spare", "")), limits=limits)),))
+
+    def _delete_quotas(self, state: Snapshot) -> c.AnyCommand:
+        return c.DeleteQuotas(names=(self._pick(("team", "spare", "odd")),))
 
     def _delete_namespaces(self, state: Snapshot) -> c.AnyCommand:
         return c.DeleteNamespaces(names=(self._pick(("ops", "default", "spare", "odd")),))

@@ -1,0 +1,164 @@
+"""Quota specifications in HCL: the API's form of a file, and all that is wrong with it at its place in the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any, Final
+
+from yurt_jobspec import JobspecError
+from yurt_jobspec.diagnostics import Near, OffsetDiagnostic, SourceText
+from yurt_jobspec.documents import read_document
+from yurt_jobspec.findings import Findings
+from yurt_jobspec.syntax.jsonsyntax import JsonArray, JsonNode, JsonObject, JsonScalar
+from yurt_jobspec.syntax.nodes import Label
+
+from yurt.cli.errors import CliError
+
+Json = dict[str, Any]
+
+_TEXT, _NUMBER, _SIZE = "text", "number", "size"
+_AMOUNTS: Final[Mapping[str, tuple[str, str]]] = {
+    "cpu": ("CPU", _NUMBER),
+    "cores": ("Cores", _NUMBER),
+    "memory": ("MemoryMB", _SIZE),
+    "memory_max": ("MemoryMaxMB", _SIZE),
+    "secrets": ("SecretsMB", _SIZE),
+}
+_STORAGE: Final = {"variables": ("VariablesMB", _SIZE), "host_volumes": ("HostVolumesMB", _SIZE)}
+_SIZES: Final = re.compile(r"\s*(-?[0-9]{1,15})\s*(MB|MiB|GB|GiB|TB|TiB)?\s*", re.IGNORECASE)
+_MIB: Final = {"": 1, "m": 1, "g": 1024, "t": 1024 * 1024}
+
+
+def read_quota(filename: str, text: str) -> Json:
+    """The quota of a file in HCL; raises CliError with all findings."""
+    from yurt.cli.files.jobfile import rendered
+
+    source, findings = SourceText(filename, text), Findings()
+    try:
+        spec = _Reader(source, findings).spec(read_document(source))
+        findings.raise_errors()
+    except JobspecError as error:
+        raise CliError(rendered(error, {filename: text})) from None
+    return spec
+
+
+class _Reader:
+    """Reads one file; what is wrong goes into the findings, and the reading goes on."""
+
+    def __init__(self, source: SourceText, findings: Findings) -> None:
+        self._source = source
+        self._findings = findings
+
+    def spec(self, root: JsonObject) -> Json:
+        """The whole file."""
+        spec = self._values(root, {"name": ("Name", _TEXT), "description": ("Description", _TEXT)}, ("limit",))
+        if not spec.get("Name"):
+            self._add("Missing name", 'A quota needs a name: name = "team".', Label("", 0, 0))
+        spec["Limits"] = [self._limit(block) for _, block in self._blocks(root, "limit")]
+        if not spec["Limits"]:
+            detail = 'A quota needs a limit: limit { region = "global" region_limit { ... } }.'
+            self._add("Missing limit", detail, Label("", 0, 0))
+        return spec
+
+    def _limit(self, block: JsonObject) -> Json:
+        names = {"region": ("Region", _TEXT), "variables_limit": ("VariablesLimit", _SIZE)}
+        limit = self._values(block, names, ("region_limit",))
+        if not limit.get("Region"):
+            self._add("Missing region", 'A limit names its region: region = "global".', block)
+        found = [self._resources(content, is_pool=False) for _, content in self._once(block, "region_limit")]
+        return {**limit, **({"RegionLimit": found[0]} if found else {})}
+
+    def _resources(self, block: JsonObject, *, is_pool: bool) -> Json:
+        blocks = ("device",) if is_pool else ("device", "storage", "node_pool")
+        resources = self._values(block, _AMOUNTS, blocks)
+        resources["Devices"] = [self._device(label, content) for label, content in self._labelled(block, "device")]
+        if is_pool:
+            return resources
+        for _, content in self._once(block, "storage"):
+            resources["Storage"] = self._values(content, _STORAGE, ())
+        resources["NodePools"] = [
+            {"NodePool": label.text, **self._resources(content, is_pool=True)}
+            for label, content in self._labelled(block, "node_pool")
+        ]
+        return resources
+
+    def _device(self, label: Label, block: JsonObject) -> Json:
+        return {"Name": label.text, "Count": 1, **self._values(block, {"count": ("Count", _NUMBER)}, ())}
+
+    # Attributes.
+
+    def _values(self, block: JsonObject, names: Mapping[str, tuple[str, str]], blocks: tuple[str, ...]) -> Json:
+        """The attributes of a block by their names in the API."""
+        found: Json = {}
+        for name, value in block.members:
+            if name.text in blocks:
+                continue
+            if name.text not in names:
+                known = (*names, *blocks)
+                self._add("Unknown name", f'"{name.text}" is not expected here.', name, Near(name.text, known))
+                continue
+            key, kind = names[name.text]
+            if key in found:
+                self._add("Attribute redefined", f'"{name.text}" may be set once in a block.', name)
+                continue
+            found[key] = self._value(name.text, value, kind)
+        return found
+
+    def _value(self, name: str, node: JsonNode, kind: str) -> str | int:
+        value = node.value if isinstance(node, JsonScalar) else None
+        if kind == _TEXT:
+            if isinstance(value, str):
+                return value
+            self._add("Invalid value", f'"{name}" is a text: {name} = "...".', node)
+            return ""
+        if isinstance(value, Decimal) and value == int(value):
+            value = int(value)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return value
+        match = _SIZES.fullmatch(value) if kind == _SIZE and isinstance(value, str) else None
+        if match is not None:
+            return int(match[1]) * _MIB[(match[2] or "")[:1].lower()]
+        wanted = 'a number of MiB, or a size such as "10 GiB"' if kind == _SIZE else "a whole number"
+        self._add("Invalid value", f'"{name}" is {wanted}: 0 is no limit, -1 allows nothing.', node)
+        return 0
+
+    # Blocks.
+
+    def _once(self, block: JsonObject, name: str) -> Iterator[tuple[Label, JsonObject]]:
+        for number, (label, content) in enumerate(self._blocks(block, name)):
+            if number:
+                self._add("Block repeated", f'"{name}" may stand once here.', label)
+            else:
+                yield label, content
+
+    def _labelled(self, block: JsonObject, name: str) -> Iterator[tuple[Label, JsonObject]]:
+        for at, group in self._blocks(block, name):
+            is_labelled = bool(group.members) and all(self._is_of_objects(content) for _, content in group.members)
+            if not is_labelled:
+                self._add("Missing label", f'Write a label: {name} "..." {{ ... }}.', at)
+                continue
+            for label, content in group.members:
+                yield from ((label, each) for each in self._objects(label, content))
+
+    def _blocks(self, block: JsonObject, name: str) -> Iterator[tuple[Label, JsonObject]]:
+        for label, value in block.members:
+            if label.text == name:
+                yield from ((label, each) for each in self._objects(label, value))
+
+    def _objects(self, label: Label, value: JsonNode) -> Iterator[JsonObject]:
+        if isinstance(value, JsonObject):
+            yield value
+        elif isinstance(value, JsonArray) and self._is_of_objects(value):
+            yield from (item for item in value.items if isinstance(item, JsonObject))
+        else:
+            self._add("Invalid block", f'"{label.text}" is a block: {label.text} {{ ... }}.', label)
+
+    def _is_of_objects(self, value: JsonNode) -> bool:
+        return isinstance(value, JsonObject) or (
+            isinstance(value, JsonArray) and all(isinstance(item, JsonObject) for item in value.items)
+        )
+
+    def _add(self, summary: str, detail: str, at: Label | JsonNode, near: Near | None = None) -> None:
+        self._findings.add(self._source, OffsetDiagnostic(summary, detail, at.start, at.end, near))

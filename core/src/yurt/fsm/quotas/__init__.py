@@ -1,0 +1,1 @@
+"""Quotas in the state machine: their specifications, and the limits on stored data."""

@@ -1,0 +1,121 @@
+"""The check of a plan against the limits of its job: the last part of the plan check.
+
+A plan is accepted or refused by node, and so is what it changes of a limit: the placements of a node come together with
+the stops there that give capacity back. A node whose change no longer fits is refused with a reason; what stops on
+nodes without placements is free for all others. Refusing one node may take away what made another fit (a gang loses a
+member, and with it what the member replaced), so the caller checks again what is left; then no node with growth is
+spared.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+
+from yurt.scheduler.capacity.limits import LimitChange, LimitsOf, count, ended, exceeded, limits_now
+from yurt.sdk.value import replace
+from yurt.state.namespace_usage import counted, namespace_key
+from yurt.state.store import Snapshot
+from yurt.state.usage import Usage, usage_of
+from yurt.structs.plan import QUOTA_REFUSAL, InPlaceUpdate, Placement, Plan
+
+PASSES_MAX = 3
+"""Looks at nodes that did not fit at first: what others gave back may make room. The rest waits for the next plan."""
+
+
+class PlanLimits:
+    """What a plan changes of the limits of its job, by node."""
+
+    def __init__(
+        self, snapshot: Snapshot, plan: Plan, limits: LimitsOf, *, usage_of: Callable[[Placement], Usage]
+    ) -> None:
+        self._snapshot = snapshot
+        self._plan = plan
+        self._usage_of = usage_of
+        self._pools: dict[int, str] = {}
+        job = snapshot.jobs.get((plan.namespace, plan.job_id))
+        has_growth = bool(plan.placements or plan.in_place)
+        self._limits = limits_now(limits, snapshot, job) if job is not None and has_growth else ()
+
+    def refusals(self, *, is_final: bool = False) -> dict[str, str]:
+        """The nodes whose part of the plan exceeds a limit, with the reason; all that grow when `is_final`."""
+        if not self._limits:
+            return {}
+        changes = self._by_node()
+        over = exceeded(self._limits, [change for of_node in changes.values() for change in of_node])
+        if over is None:
+            return {}
+        growing = {node_id: parts for node_id, parts in changes.items() if node_id in self._growing()}
+        if is_final:
+            return dict.fromkeys(growing, f"{QUOTA_REFUSAL}{over[0]}: {', '.join(over[1])}")
+        for node_id, parts in changes.items():
+            if node_id not in growing:
+                self._count(parts)
+        return self._refused_of(growing)
+
+    def _refused_of(self, growing: dict[str, list[LimitChange]]) -> dict[str, str]:
+        """The nodes that no longer fit; those that give something back are asked first."""
+        waiting = sorted(growing, key=lambda node_id: all(change.times > 0 for change in growing[node_id]))
+        found: dict[str, str] = {}
+        for _ in range(PASSES_MAX):
+            found = {}
+            for node_id in waiting:
+                over = exceeded(self._limits, growing[node_id])
+                if over is None:
+                    self._count(growing[node_id])
+                else:
+                    found[node_id] = f"{QUOTA_REFUSAL}{over[0]}: {', '.join(over[1])}"
+            if len(found) in (0, len(waiting)):
+                break
+            waiting = list(found)
+        return found
+
+    def _growing(self) -> set[str]:
+        plan = self._plan
+        return {placement.node_id for placement in plan.placements} | {update.node_id for update in plan.in_place}
+
+    def _count(self, changes: list[LimitChange]) -> None:
+        for change in changes:
+            count(self._limits, change)
+
+    def _by_node(self) -> dict[str, list[LimitChange]]:
+        """The changes of each node; equal placements that follow each other on a node are one."""
+        plan, allocs = self._plan, self._snapshot.allocs
+        found: dict[str, list[LimitChange]] = defaultdict(list)
+        last: tuple[str, Usage] | None = None
+        for placement in plan.placements:
+            usage = self._usage_of(placement)
+            changes = found[placement.node_id]
+            if last is not None and last[0] == placement.node_id and last[1] is usage:
+                changes[-1] = changes[-1]._replace(times=changes[-1].times + 1)
+            else:
+                changes.append(LimitChange((plan.namespace, self._pool(placement.job_version)), counted(usage)))
+            last = (placement.node_id, usage)
+        for update in plan.in_place:
+            found[update.node_id].extend(self._moved(update))
+        for stop in (*plan.stops, *plan.preemptions):
+            alloc = allocs.get(stop.id)
+            if alloc is not None:
+                found[stop.node_id].extend(ended(alloc))
+        return found
+
+    def _moved(self, update: InPlaceUpdate) -> tuple[LimitChange, ...]:
+        """What an update in place changes: nothing, unless it grants other resources or moves to another pool."""
+        alloc = self._snapshot.allocs.get(update.id)
+        plan = self._plan
+        job = self._snapshot.version(plan.namespace, plan.job_id, update.job_version)
+        if alloc is None or job is None or not ended(alloc):
+            return ()
+        after = replace(alloc, job=job, allocated_resources=update.resources or alloc.allocated_resources)
+        used = usage_of(after)
+        if namespace_key(after) == namespace_key(alloc) and used == usage_of(alloc):
+            return ()
+        return (*ended(alloc), LimitChange(namespace_key(after), counted(used)))
+
+    def _pool(self, version: int) -> str:
+        """The node pool of a version of the job."""
+        known = self._pools.get(version)
+        if known is None:
+            job = self._snapshot.version(self._plan.namespace, self._plan.job_id, version)
+            known = self._pools[version] = "" if job is None else job.node_pool
+        return known

@@ -1,0 +1,146 @@
+"""Quotas as limits of the scheduler and the plan applier.
+
+The limit of the own region holds for all namespaces together that name the quota, and each of its node pool limits for
+their jobs in that pool; a job of the pool "all" counts in every pool. What is used comes from the columnar view, which
+sums it up as allocations come and go: making the limits of a job looks at no allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from yurt.scheduler.capacity.limits import Limit, LimitChange
+from yurt.state.namespace_usage import MILLI, NOTHING_USED, NamespaceUsage
+from yurt.state.quota_totals import counts_in, devices_used, members_of, used_by
+from yurt.state.store import Snapshot
+from yurt.structs.job import Job
+from yurt.structs.quota import NodePoolLimit, QuotaResources, QuotaSpec
+
+UNITS: Final = {
+    "cpu": "MHz", "cores": "cores", "memory": "MB", "memory_max": "MB", "secrets": "MB",
+}  # fmt: skip
+"""The dimensions of a quota, as its specification names them, but for devices."""
+FIELDS: Final = {"memory": "memory_mb", "memory_max": "memory_max_mb", "secrets": "secrets_mb"}
+
+
+class Dimension(NamedTuple):
+    """One number of a quota: what is allowed, used, and asked or changed. Devices are in thousandths."""
+
+    name: str
+    unit: str
+    allowed: int
+    used: int = 0
+
+
+class QuotaPart(NamedTuple):
+    """The limits of a quota on all node pools (`pool` is empty) or on one."""
+
+    pool: str
+    allowed: tuple[tuple[str, int], ...]
+    """By dimension, -1 for "nothing"; dimensions without a limit are missing."""
+    devices: tuple[tuple[str, int], ...]
+
+    def dimensions(self, used: NamespaceUsage) -> Iterable[Dimension]:
+        """What is allowed and used, by dimension."""
+        for name, allowed in self.allowed:
+            yield Dimension(name, UNITS[name], max(0, allowed), getattr(used, name))
+        for name, allowed in self.devices:
+            yield Dimension(f"device {name}", "", max(0, allowed) * MILLI, devices_used(used, name))
+
+
+def parts_of(spec: QuotaSpec, region: str) -> tuple[QuotaPart, ...]:
+    """The limits of a quota in a region; none where it has no limit for the region."""
+    limit = spec.limit_of(region)
+    if limit is None or limit.region_limit is None:
+        return ()
+    return (_part("", limit.region_limit), *(_part(pool.node_pool, pool) for pool in limit.region_limit.node_pools))
+
+
+def _part(pool: str, resources: QuotaResources | NodePoolLimit) -> QuotaPart:
+    allowed = ((name, getattr(resources, FIELDS.get(name, name)) or 0) for name in UNITS)
+    return QuotaPart(
+        pool,
+        tuple((name, amount) for name, amount in allowed if amount),
+        tuple((device.name, device.count) for device in resources.devices if device.count),
+    )
+
+
+class RegionQuota:
+    """A quota during planning."""
+
+    def __init__(self, snapshot: Snapshot, spec: QuotaSpec, parts: Sequence[QuotaPart]) -> None:
+        self.name = spec.name
+        self._namespaces = frozenset(members_of(snapshot, spec.name))
+        self._parts = tuple(parts)
+        self._used = [used_by(snapshot, self._namespaces, part.pool) for part in self._parts]
+
+    def lacking(self, changes: Iterable[LimitChange]) -> Sequence[str]:
+        """How changes together would exceed it, in every dimension that they make larger."""
+        counted_changes = tuple(self._own(changes))
+        found: list[str] = []
+        for part, used in zip(self._parts, self._used, strict=True):
+            grown = NOTHING_USED
+            for change in counted_changes:
+                if counts_in(part.pool, change.key[1]):
+                    grown = grown.plus(change.amounts, change.times)
+            asked = {dimension.name: dimension.used for dimension in part.dimensions(grown)}
+            place = f'node pool "{part.pool}": ' if part.pool else ""
+            found += [
+                place + exhausted_text(dimension, asked[dimension.name])
+                for dimension in part.dimensions(used)
+                if 0 < asked[dimension.name] > dimension.allowed - dimension.used
+            ]
+        return found
+
+    def fitting(self, change: LimitChange, most: int) -> int:
+        """How many times the change fits, up to `most`."""
+        for part, used in zip(self._parts, self._used, strict=True):
+            if change.key[0] not in self._namespaces or not counts_in(part.pool, change.key[1]):
+                continue
+            asked = {dimension.name: dimension.used for dimension in part.dimensions(change.amounts)}
+            for dimension in part.dimensions(used):
+                if asked[dimension.name] > 0:
+                    left = max(0, dimension.allowed - dimension.used)
+                    most = min(most, left // asked[dimension.name])
+        return most
+
+    def count(self, change: LimitChange) -> None:
+        """Count a change, when it is of one of the quota's namespaces."""
+        for own in self._own((change,)):
+            for number, part in enumerate(self._parts):
+                if counts_in(part.pool, own.key[1]):
+                    self._used[number] = self._used[number].plus(own.amounts, own.times)
+
+    def _own(self, changes: Iterable[LimitChange]) -> Iterable[LimitChange]:
+        return (change for change in changes if change.key[0] in self._namespaces)
+
+
+class QuotaLimits:
+    """Gives a job its limits: the quota of its namespace, in the region of this server."""
+
+    def __init__(self, region: str) -> None:
+        self.region = region
+
+    def __call__(self, snapshot: Snapshot, job: Job) -> Sequence[Limit]:
+        """The quota of the job's namespace; none where that names no quota, or one without a limit here."""
+        namespace = snapshot.namespaces.get(job.namespace)
+        spec = snapshot.quotas.get(namespace.quota) if namespace is not None and namespace.quota else None
+        parts = () if spec is None else parts_of(spec, self.region)
+        return () if spec is None or not parts else (RegionQuota(snapshot, spec, parts),)
+
+
+def exhausted_text(dimension: Dimension, asked: int) -> str:
+    """`memory exhausted (512 MB needed, 300 of 1000 MB left)`."""
+    scale = MILLI if dimension.name.startswith("device ") else 1
+    unit = f" {dimension.unit}" if dimension.unit else ""
+    needed = f"{dimension.name} exhausted ({amount_text(asked, scale)}{unit} needed, "
+    if not dimension.allowed:
+        return needed + "none allowed)"
+    left = amount_text(max(0, dimension.allowed - dimension.used), scale)
+    return f"{needed}{left} of {amount_text(dimension.allowed, scale)}{unit} left)"
+
+
+def amount_text(amount: int, scale: int = 1) -> str:
+    """An amount with the digits that it has: 1500 thousandths are 1.5."""
+    return str(amount) if scale == 1 else f"{amount / scale:g}"

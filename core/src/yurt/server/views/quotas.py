@@ -1,0 +1,113 @@
+"""What is used of quotas."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from yurt.access import Access, Scope, needs
+from yurt.state.quota_totals import (
+    devices_used,
+    host_volumes_bytes,
+    members_of,
+    mib_of,
+    used_by,
+    variables_bytes,
+    whole,
+)
+from yurt.state.store import Snapshot
+from yurt.state.watch import WatchKey
+from yurt.structs.quota import NodePoolLimit, QuotaLimit, QuotaResources, QuotaSpec, QuotaStorageResources, QuotaUsage
+from yurt.structs.resources import RequestedDevice
+
+_SOURCES: Final = ("quotas", "namespaces", "allocs", "variables", "host_volumes")
+"""The tables from which usage follows."""
+
+
+class _Amounts(NamedTuple):
+    """What allocations use; of devices those that the quota limits, rounded up to whole ones."""
+
+    cpu: int
+    cores: int
+    memory_mb: int
+    memory_max_mb: int
+    secrets_mb: int
+    devices: tuple[RequestedDevice, ...]
+
+
+class QuotaUsages:
+    """What is used of each quota in this region, counted from allocations, variables and host volumes."""
+
+    __slots__ = ("_access", "_state")
+
+    def __init__(self, state: Snapshot, access: Access) -> None:
+        self._state = state
+        self._access = access.narrowed(needs.ANY_CAPABILITY)
+
+    @staticmethod
+    def watched() -> tuple[WatchKey, ...]:
+        """The watch keys of a blocking query."""
+        return tuple((name,) for name in _SOURCES)
+
+    @property
+    def index(self) -> int:
+        """When something changed last from which usage follows."""
+        return max(self._state.table(name).index for name in _SOURCES)
+
+    def preparation(self) -> Callable[[], object]:
+        """Sums up the allocations; to be called in a thread, since a server may not have done so yet."""
+        return self._state.columns_maker()
+
+    def named(self, names: Sequence[str], *, region: str) -> list[QuotaUsage]:
+        """The usage of these quotas; after the preparation."""
+        specs = (self._state.quotas.get(name) for name in names)
+        return [self._usage(spec, region) for spec in specs if spec is not None]
+
+    def names(self, prefix: str = "") -> list[str]:
+        """The names of all quotas that begin so, sorted."""
+        return sorted(name for name in self._state.quotas.keys() if name.startswith(prefix))  # noqa: SIM118 - a Table
+
+    def _usage(self, spec: QuotaSpec, region: str) -> QuotaUsage:
+        members = members_of(self._state, spec.name)
+        limit = spec.limit_of(region)
+        used = {} if limit is None else {base64.b64encode(limit.hash).decode(): self._used(limit, members)}
+        return QuotaUsage(
+            name=spec.name,
+            used=used,
+            create_index=spec.create_index,
+            modify_index=self.index,
+            namespaces=tuple(name for name in members if self._access.allows(Scope(namespace=name))),
+        )
+
+    def _used(self, limit: QuotaLimit, members: Sequence[str]) -> QuotaLimit:
+        state, asked = self._state, limit.region_limit or QuotaResources()
+        storage = QuotaStorageResources(
+            variables_mb=mib_of(variables_bytes(state, members)),
+            host_volumes_mb=mib_of(host_volumes_bytes(state, members)),
+        )
+        pools = tuple(
+            NodePoolLimit(node_pool=pool.node_pool, **self._amounts(members, pool.devices, pool.node_pool)._asdict())
+            for pool in asked.node_pools
+        )
+        amounts = self._amounts(members, asked.devices)
+        resources = QuotaResources(**amounts._asdict(), storage=storage, node_pools=pools)
+        return QuotaLimit(
+            region=limit.region,
+            region_limit=resources,
+            variables_limit=None if limit.variables_limit is None else storage.variables_mb,
+            hash=limit.hash,
+        )
+
+    def _amounts(self, members: Sequence[str], devices: Sequence[RequestedDevice], pool: str = "") -> _Amounts:
+        used = used_by(self._state, members, pool)
+        return _Amounts(
+            cpu=used.cpu,
+            cores=used.cores,
+            memory_mb=used.memory,
+            memory_max_mb=used.memory_max,
+            secrets_mb=used.secrets,
+            devices=tuple(
+                RequestedDevice(name=device.name, count=whole(devices_used(used, device.name))) for device in devices
+            ),
+        )

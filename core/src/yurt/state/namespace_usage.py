@@ -1,0 +1,124 @@
+"""What the allocations of a namespace use together, as quotas count it.
+
+A part of the columnar view: derived from the allocations, kept up with each transaction, one sum for all placements of
+a plan that use the same. An allocation counts until its client has ended it, as on its node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+import immutables
+
+from yurt.state.usage import Usage, is_using, usage_of
+from yurt.structs.alloc import Allocation
+
+NamespaceKey = tuple[str, str]
+"""(namespace, node pool of the job)."""
+MILLI: Final = 1000
+"""A device counts in thousandths, because a share is a part of one."""
+
+
+SHARE_PARTS: Final = 4
+"""Device, mode, MiB and percent."""
+
+
+class NamespaceUsage(NamedTuple):
+    """MHz, cores, MiB; devices in thousandths by "vendor/type/name", sorted."""
+
+    cpu: int = 0
+    cores: int = 0
+    memory: int = 0
+    memory_max: int = 0
+    secrets: int = 0
+    allocs: int = 0
+    devices: tuple[tuple[str, int], ...] = ()
+
+    def plus(self, other: NamespaceUsage, times: int = 1) -> NamespaceUsage:
+        """The sum with `times` another; `times` may be negative."""
+        devices = self.devices
+        if other.devices:
+            sums = dict(devices)
+            for name, amount in other.devices:
+                sums[name] = sums.get(name, 0) + times * amount
+            devices = tuple(sorted((name, amount) for name, amount in sums.items() if amount))
+        return NamespaceUsage(
+            self.cpu + times * other.cpu,
+            self.cores + times * other.cores,
+            self.memory + times * other.memory,
+            self.memory_max + times * other.memory_max,
+            self.secrets + times * other.secrets,
+            self.allocs + times * other.allocs,
+            devices,
+        )
+
+
+NOTHING_USED: Final = NamespaceUsage()
+NamespaceUsages = immutables.Map[str, Mapping[str, NamespaceUsage]]
+"""By namespace and node pool; those without allocations are missing."""
+
+
+def namespace_key(alloc: Allocation) -> NamespaceKey:
+    """Under which key an allocation counts."""
+    return alloc.namespace, alloc.job.node_pool if alloc.job is not None else ""
+
+
+def counted(usage: Usage) -> NamespaceUsage:
+    """The usage of one allocation as quotas count it."""
+    return NamespaceUsage(
+        usage.cpu,
+        len(usage.cores),
+        usage.memory,
+        usage.memory_max,
+        usage.secrets,
+        1,
+        _devices(usage.devices) if usage.devices else (),
+    )
+
+
+def with_usages(known: NamespaceUsages, changes: Mapping[NamespaceKey, Mapping[Usage, int]]) -> NamespaceUsages:
+    """The sums after so many of each usage come or go."""
+    if not changes:
+        return known
+    editor = known.mutate()
+    for (namespace, pool), numbers in changes.items():
+        pools = dict(editor.get(namespace, {}))
+        total = pools.get(pool, NOTHING_USED)
+        for usage, times in numbers.items():
+            total = total.plus(counted(usage), times) if times else total
+        assert total.allocs >= 0, (namespace, pool, total, "what goes was counted before")
+        assert total.allocs or total == NOTHING_USED, (namespace, pool, total, "no allocations use nothing")
+        pools[pool] = total
+        if not total.allocs:
+            del pools[pool]
+        editor[namespace] = pools
+        if not pools:
+            del editor[namespace]
+    return editor.finish()
+
+
+def summed(allocs: Iterable[Allocation]) -> dict[str, dict[str, NamespaceUsage]]:
+    """The sums of allocations by namespace and node pool, counted one by one."""
+    found: dict[str, dict[str, NamespaceUsage]] = {}
+    for alloc in filter(is_using, allocs):
+        namespace, pool = namespace_key(alloc)
+        pools = found.setdefault(namespace, {})
+        pools[pool] = pools.get(pool, NOTHING_USED).plus(counted(usage_of(alloc)))
+    return found
+
+
+def _devices(keys: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """Devices by "vendor/type/name" from the keys of `device_key`.
+
+    A share of a device's compute counts as that part of the device; a share of its memory alone counts as a whole one,
+    because the key does not tell how much memory the device has.
+    """
+    sums: dict[str, int] = {}
+    for key in keys:
+        parts = key.rsplit("|", 3)
+        is_share = len(parts) == SHARE_PARTS and parts[2].isdigit() and parts[3].isdigit()
+        percent = int(parts[3]) if is_share else 0
+        name = "/".join(key.split("/", 3)[:3])
+        sums[name] = sums.get(name, 0) + (percent * MILLI // 100 if percent else MILLI)
+    return tuple(sorted(sums.items()))

@@ -1,0 +1,78 @@
+"""What is used of a quota: the sums of its namespaces' allocations, variables and host volumes.
+
+Allocations are summed by the columnar view. Variables and host volumes are counted when somebody asks: they are few,
+and found by their namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from yurt.state.namespace_usage import MILLI, NOTHING_USED, NamespaceUsage
+from yurt.state.store import Snapshot
+from yurt.structs.volumes.host import HostVolume
+
+ALL_POOLS: Final = "all"
+"""The pool of jobs that may run in any; they count under the limits of every pool."""
+MIB: Final = 1 << 20
+
+
+def members_of(snapshot: Snapshot, quota: str) -> tuple[str, ...]:
+    """The namespaces that name a quota, sorted."""
+    return snapshot.namespaces.keys_where("quota", quota)
+
+
+def counts_in(pool: str, of_job: str) -> bool:
+    """Whether the jobs of a pool count under a pool's limits; a job whose pool is unknown counts everywhere."""
+    return not pool or of_job in (pool, ALL_POOLS, "")
+
+
+def used_by(snapshot: Snapshot, namespaces: Iterable[str], pool: str = "") -> NamespaceUsage:
+    """What the allocations of some namespaces use, those in one node pool or in all."""
+    known, total = snapshot.columns.by_namespace, NOTHING_USED
+    for namespace in namespaces:
+        for of_job, usage in known.get(namespace, {}).items():
+            if counts_in(pool, of_job):
+                total = total.plus(usage)
+    return total
+
+
+def devices_used(used: NamespaceUsage, limit: str) -> int:
+    """Thousandths of the devices that a limit is about: "type", "vendor/type" or "vendor/type/name"."""
+    return sum(amount for name, amount in used.devices if is_covered(name, limit))
+
+
+def is_covered(device: str, limit: str) -> bool:
+    """Whether a device, or a request for one, surely is one that the limit is about."""
+    wanted, has = limit.split("/", 2), device.split("/", 2)
+    if len(wanted) == 1:
+        return wanted[0] == (has[0] if len(has) == 1 else has[1])
+    return wanted == has[: len(wanted)]
+
+
+def whole(milli: int) -> int:
+    """Whole devices, of which parts count as one."""
+    return -(-milli // MILLI)
+
+
+def variables_bytes(snapshot: Snapshot, namespaces: Iterable[str]) -> int:
+    """The size of the encrypted variables of some namespaces."""
+    rows = snapshot.variables.each_where
+    return sum(len(variable.data) for namespace in namespaces for variable in rows("namespace", namespace))
+
+
+def host_volumes_bytes(snapshot: Snapshot, namespaces: Iterable[str]) -> int:
+    """The capacity of the host volumes of some namespaces, as granted or at least requested."""
+    wanted = frozenset(namespaces)
+    return sum(size_of_volume(row) for row in snapshot.host_volumes.values() if row.namespace in wanted)
+
+
+def size_of_volume(volume: HostVolume) -> int:
+    """The bytes that a host volume counts: its capacity, or what was asked while that is unknown."""
+    return volume.capacity_bytes or volume.requested_capacity_max_bytes or volume.requested_capacity_min_bytes
+
+
+def mib_of(size: int) -> int:
+    """Bytes as MiB, rounded up: a quota shows what is used, however little."""
+    return -(-size // MIB)

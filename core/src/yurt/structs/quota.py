@@ -1,0 +1,115 @@
+"""Quotas: hard limits on what the allocations, variables and host volumes of some namespaces use together.
+
+A namespace names at most one quota (`Namespace.quota`); several may share one. Of a quota's limits only the one of the
+own region counts. In each dimension None and 0 mean "no limit", and a negative number means "nothing".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+import msgspec
+
+from yurt.sdk.value import OWN, Value, no_entries, replace
+from yurt.structs.resources import NUMAResource, RequestedDevice
+
+
+class QuotaStorageResources(Value):
+    """Limits on stored data, MiB."""
+
+    variables_mb: int = 0
+    """Of variables, as they are stored: encrypted."""
+    host_volumes_mb: int = 0
+    """Of the capacity of dynamic host volumes."""
+
+
+class NodePoolLimit(Value):
+    """Limits on the jobs of one node pool; fields as in `QuotaResources`."""
+
+    node_pool: str = ""
+    cpu: int | None = None
+    cores: int | None = None
+    memory_mb: int | None = None
+    memory_max_mb: int | None = None
+    devices: tuple[RequestedDevice, ...] = ()
+    numa: NUMAResource | None = None
+    secrets_mb: int | None = None
+    storage: QuotaStorageResources | None = None
+
+
+class QuotaResources(Value):
+    """Amounts: the limits of a region, or what is used of them. CPU in MHz, memory in MiB."""
+
+    cpu: int | None = None
+    cores: int | None = None
+    memory_mb: int | None = None
+    memory_max_mb: int | None = None
+    devices: tuple[RequestedDevice, ...] = ()
+    numa: NUMAResource | None = None
+    secrets_mb: int | None = None
+    storage: QuotaStorageResources | None = None
+    node_pools: tuple[NodePoolLimit, ...] = ()
+
+
+class QuotaLimit(Value):
+    """The limits of one region; `hash` identifies them in a `QuotaUsage`."""
+
+    region: str = ""
+    region_limit: QuotaResources | None = None
+    variables_limit: int | None = None
+    """MiB; the older spelling of `region_limit.storage.variables_mb`, which wins over it."""
+    hash: bytes = b""
+
+    @property
+    def variables_mb(self) -> int:
+        """The limit on variables, whichever way it was spelled."""
+        storage = self.region_limit.storage if self.region_limit is not None else None
+        return (storage.variables_mb if storage is not None else 0) or self.variables_limit or 0
+
+    @property
+    def host_volumes_mb(self) -> int:
+        """The limit on the capacity of host volumes."""
+        storage = self.region_limit.storage if self.region_limit is not None else None
+        return storage.host_volumes_mb if storage is not None else 0
+
+
+class QuotaSpec(Value):
+    """A quota as an operator wrote it."""
+
+    name: str = ""
+    description: str = ""
+    limits: tuple[QuotaLimit, ...] = ()
+    create_index: int = 0
+    modify_index: int = 0
+
+    def limit_of(self, region: str) -> QuotaLimit | None:
+        """The limit of a region."""
+        return next((limit for limit in self.limits if limit.region == region), None)
+
+
+class QuotaUsage(Value):
+    """What is used of a quota: amounts by the base64 text of a limit's hash."""
+
+    name: str = ""
+    used: Mapping[str, QuotaLimit] = no_entries()
+    create_index: int = 0
+    modify_index: int = 0
+    namespaces: Annotated[tuple[str, ...], OWN] = ()
+    """The namespaces that name the quota, as far as the reader may see them."""
+
+
+HASH_BYTES: Final = 32
+_encoder: Final = msgspec.json.Encoder(order="deterministic")
+
+
+def with_hash(limit: QuotaLimit) -> QuotaLimit:
+    """The limit with its hash, which follows from its content alone."""
+    content = _encoder.encode(replace(limit, hash=b""))
+    return replace(limit, hash=hashlib.blake2b(content, digest_size=HASH_BYTES).digest())
+
+
+def with_hashes(spec: QuotaSpec) -> QuotaSpec:
+    """The quota with the hash of each limit."""
+    return replace(spec, limits=tuple(map(with_hash, spec.limits)))
