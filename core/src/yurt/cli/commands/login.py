@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
-from yurt.cli.commands.acl.answers import explained
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.flags import text
 from yurt.cli.terminal.data import show_data, wants_data
@@ -27,9 +26,14 @@ class Method(NamedTuple):
     type: str
 
 
-@explained
 def run(call: Invocation) -> int:
     """Log in."""
+    from yurt.cli.commands.acl.answers import explained
+
+    return explained(_log_in)(call)
+
+
+def _log_in(call: Invocation) -> int:
     is_data = wants_data(call)
     # A token that has expired is no reason not to log in.
     call.api.connection = call.api.connection._replace(token="", timeout_s=LOGIN_S)
