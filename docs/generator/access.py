@@ -40,6 +40,7 @@ answer differs, or when a route has no row; `make access` writes the file anew.
 
 *Allowed* names who gets an answer: beside the kinds of callers below, each right is a token with this
 right alone, in the namespace of the object. A management token is allowed everywhere and not named.
+Websockets (`exec`, `action`) are decided about before the upgrade, as the request is.
 *Hidden from* names who may ask and is answered as if the object did not exist: 404, or a list without it.
 Everybody else gets 403. Two rights joined by `+` are one token.
 
@@ -57,7 +58,8 @@ Everybody else gets 403. Two rights joined by `+` are one token.
 CALLS_INTRO: Final = """
 ## Calls between agents
 
-A node speaks for itself and its own allocations alone. A connection without a certificate of the cluster
+These calls carry no tokens but those of the requests that `ApiPort.ask` passes on, which are decided about
+as above. A node speaks for itself and its own allocations alone. A connection without a certificate of the cluster
 makes no call where TLS is on.
 """
 

@@ -133,9 +133,12 @@ def in_pool(state: Snapshot, job: Job) -> Job:
 def with_descent_of(job: Job, known: Job | None) -> Job:
     """The job with the parent of the known one, or none: only launches and dispatches create children.
 
+    What a caller says about a token is dropped, because it may be the secret.
     Raises Invalid for a payload that is not the known one's.
     """
     source = known or NOBODYS
+    if job.nomad_token_id:
+        job = replace(job, nomad_token_id="")
     if job.payload and job.payload != source.payload:
         raise Invalid("job can't be submitted with a payload, only dispatched")
     if _descent(job) == _descent(source):

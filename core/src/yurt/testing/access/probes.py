@@ -178,6 +178,10 @@ def _body(method: str, path: str, names: Mapping[str, str]) -> bytes | None:
 
 def _with_variants(probe: Probe, route: Route, method: str, ids: Mapping[str, str]) -> Iterator[Probe]:
     """The probe, or those for which one request is not enough."""
+    if method == "GET" and route.path in _OF_ALL_NAMESPACES:
+        everywhere = probe.path.replace(f"namespace={TEAM}", "namespace=*")
+        kind = "&type=csi" if route.path == "/v1/volumes" else ""
+        yield _variant(probe, "all namespaces", path=everywhere + kind, marker=f'"{TEAM}"')
     match method, route.path:
         case _, "/v1/event/stream":
             for topic in sorted(TOPICS):
@@ -201,6 +205,11 @@ def _with_variants(probe: Probe, route: Route, method: str, ids: Mapping[str, st
             yield probe
 
 
+_OF_ALL_NAMESPACES: Final = (
+    "/v1/jobs", "/v1/jobs/statuses", "/v1/allocations", "/v1/evaluations", "/v1/deployments", "/v1/services",
+    "/v1/vars", "/v1/volumes", "/v1/volumes/claims", "/v1/scaling/policies", "/v1/service/{name}",
+)  # fmt: skip
+"""Lists that may be asked for in all namespaces together; each row is decided about by its own."""
 _TEXTS: Final = {
     "namespaces": TEAM, "node_pools": POOL, "nodes": "worker", "plugins": "nfs", "vars": "secret", "volumes": "csi",
 }  # fmt: skip
