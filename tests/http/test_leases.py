@@ -45,6 +45,7 @@ class FakeNode:
         return self
 
     node_id = "n"
+    is_ready = True
 
     def alloc_namespace(self, alloc_id: str) -> str | None:
         return "default" if alloc_id == ALLOC else None

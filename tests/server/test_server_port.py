@@ -23,6 +23,7 @@ from yurt.structs.rpc import (
     IdentityQuery,
     NodeEventsRequest,
     RegisterNodeRequest,
+    ShownCredential,
     TemplateQuery,
     UpdateAllocsRequest,
 )
@@ -204,6 +205,7 @@ async def test_no_call_may_be_about_another_node(place: Place) -> None:
         "ask_for_template": (TemplateQuery(node_id=OTHER, alloc_id="a", task="t", kind="services"),),
         "claim_csi_volume": (CSIClaimQuery(node_id=OTHER, alloc_id="a", volume="v"),),
         "sign_identity": (IdentityQuery(node_id=OTHER, alloc_id="a", task="t"),),
+        "caller_rights": (OTHER, ShownCredential()),
     }
     assert set(asked) | {"pull_allocs", "fetch_disk"} == set(contract_of(ServerPort))
     for name, arguments in asked.items():

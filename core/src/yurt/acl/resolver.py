@@ -8,13 +8,13 @@ texts that they were made of, and the rights of callers for as long as the table
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar, assert_never
+from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from yurt.access import Caller, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
 from yurt.acl.assignments import attached_policies, policies_of, token_of
+from yurt.acl.bounded import Bounded
 from yurt.acl.compiled import CompiledPolicies
 from yurt.acl.parsing import parse_policy
 from yurt.acl.policy import Policy, PolicyError
@@ -24,9 +24,6 @@ from yurt.sdk.value import UnixNano
 from yurt.state import Snapshot
 from yurt.structs.acl import ANONYMOUS, MANAGEMENT, ACLPolicy, ACLToken, is_expired
 from yurt.structs.questions import is_client_terminal
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 PARSED_MAX: Final = 16_384
 COMPILED_MAX: Final = 512
@@ -69,32 +66,6 @@ class _Kept(NamedTuple):
 
     tables: tuple[object, ...]
     resolved: Resolved
-
-
-class Bounded(Generic[K, V]):
-    """A cache of the entries that were used last."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._entries: OrderedDict[K, V] = OrderedDict()
-
-    def get(self, key: K) -> V | None:
-        """The entry, which is the newest now."""
-        found = self._entries.get(key)
-        if found is not None:
-            self._entries.move_to_end(key)
-        return found
-
-    def put(self, key: K, value: V) -> V:
-        """Keep an entry; the one that was used longest ago goes for it."""
-        self._entries[key] = value
-        if len(self._entries) > self._limit:
-            self._entries.popitem(last=False)
-        assert len(self._entries) <= self._limit, (len(self._entries), self._limit)
-        return value
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
 
 class Resolver:

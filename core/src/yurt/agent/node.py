@@ -25,7 +25,7 @@ from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import AgentDataDir
 from yurt.agent.limits import HttpLimits, http_limits
 from yurt.agent.log_engine import log_engine, make_log
-from yurt.agent.parts import agent_info, client_config, client_folder, server_config
+from yurt.agent.parts import acl_config, agent_info, client_config, client_folder, server_config
 from yurt.agent.reload import PluginReloader
 from yurt.agent.tls import TlsSettings, http_context, tls_settings
 from yurt.client.client import Client, Surroundings
@@ -36,7 +36,7 @@ from yurt.client.ports import ServerPort
 from yurt.client.servers.node_token import identified
 from yurt.http.agent_routes.plugins import PLUGINS
 from yurt.http.app import add_audit, make_app
-from yurt.http.call import CONTEXT
+from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS
 from yurt.http.cluster import CLUSTER
 from yurt.http.edge.connections import Connections, ServedAddress
 from yurt.http.edge.strangers import STRANGERS
@@ -295,6 +295,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
     if cluster is not None and regions is not None:
         app[CLUSTER], app[REGIONS] = cluster, regions
     if client is not None:
+        _let_servers_decide(app, config, client.node_id, servers, env)
         contexts = partial(plugin_context, config, data, options=config.client.get("options", {}))
         app[PLUGINS] = PluginReloader(
             plugins, client, statuses=loaded.statuses, context_for=contexts, facts=plugin_facts
@@ -335,6 +336,22 @@ def _warn_of_unused(loaded: LoadedPlugins, choice: DriverChoice) -> None:
     """Log the plugins and options of the configuration that have no effect."""
     for text in (*map(loaded.unused_text, loaded.unused), *choice.warnings(FINGERPRINTS.union(loaded.fingerprints))):
         log.warning("%s", text)
+
+
+def _let_servers_decide(
+    app: web.Application, config: AgentConfig, node_id: str, servers: FarServers | None, env: Env
+) -> None:
+    """Decide on an agent without a server by what one says of callers; loaded only with access control."""
+    times = acl_config(config.raw.get("acl", {}))
+    if servers is None or not times.enabled:
+        return
+    from yurt.http.server_authority import ServerAuthority
+
+    # A server answers with all rights at once, so the shortest of the times holds for them.
+    ttl_s = min(times.token_ttl_s, times.policy_ttl_s, times.role_ttl_s)
+    authority = ServerAuthority(partial(servers.server.caller_rights, node_id), env, ttl_s=ttl_s)
+    app[AUTHORITY] = authority
+    app[RIGHTS] = authority
 
 
 def added_by(loaded: LoadedPlugins) -> AddedHooks:

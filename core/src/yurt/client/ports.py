@@ -10,11 +10,13 @@ from yurt.access.calls import CallerKind, allowed
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
+    CallerRights,
     HeldIdentity,
     IdentityQuery,
     NodeEventsRequest,
     NodeReply,
     RegisterNodeRequest,
+    ShownCredential,
     SignedIdentity,
     TemplateAnswer,
     TemplateQuery,
@@ -91,6 +93,11 @@ class ServerPort(Protocol):
     @allowed(NODE, nodes=lambda call: (call.query.node_id,))
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
         """Claim a CSI volume for an allocation of the node; raises Unavailable while another one holds it."""
+        ...
+
+    @allowed(NODE, nodes=lambda call: (call.node_id,))
+    async def caller_rights(self, node_id: str, shown: ShownCredential) -> CallerRights:
+        """What a caller of the node's agent may do there."""
         ...
 
     @allowed(NODE, nodes=lambda call: (call.query.node_id,))

@@ -32,7 +32,7 @@ async def changed_view(call: Call, keys: Iterable[WatchKey], index_of: Callable[
     access = call.access
     state, index = await changed_state(call, keys, lambda state: index_of(View(state, access)))
     if call.options.index > 0:
-        await prepare_rights(call.request.app, call.actor)
+        await prepare_rights(call.request, call.actor)
         access.renew()
         access.require(call.scope)
         index = index_of(View(state, access))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 import msgspec
 from aiohttp import web
 
-from yurt.access import Access, Actor, Authority, Scope
+from yurt.access import Access, Actor, Authority, Caller, Scope
 from yurt.api.decode import check_size, decode_json, decode_value
 from yurt.api.encode import encode_json
 from yurt.http.agent_info import AgentInfo
@@ -69,10 +69,14 @@ AUTHORITY: web.AppKey[Authority] = web.AppKey("yurt_authority")
 class RightsSource(Protocol):
     """Where an agent that has no state learns what its callers may do."""
 
-    async def learn(self, actor: Actor, *, is_refused: bool = False) -> None:
-        """Make the authority know the actor's rights; raises a YurtError where no server tells them.
+    def caller(self, token: str) -> Caller:
+        """What a caller shows by this text."""
+        ...
 
-        `is_refused`: what is known would refuse the actor, and may be old.
+    async def learn(self, actor: Actor, token: str, *, is_refused: bool = False) -> None:
+        """Make the authority know the rights of the actor, who shows the token; raises Unavailable.
+
+        `is_refused`: what is known would refuse the actor, so it must not be old.
         """
         ...
 
@@ -225,20 +229,24 @@ class Call:
 
 async def identified(context: Context, request: web.Request) -> Actor:
     """The actor of a request, by a server that knows keys and nodes; elsewhere by what the request itself shows."""
+    source = request.app.get(RIGHTS)
+    if source is not None:
+        return Actor(caller=source.caller(token_text(request)), origin=origin_of(request))
     callers = context.server.keys.callers if context.server is not None else None
     if callers is None:
         return actor_of(request)
     return Actor(caller=await callers.shown(token_text(request)), origin=origin_of(request))
 
 
-async def prepare_rights(app: web.Application, actor: Actor) -> None:
+async def prepare_rights(request: web.Request, actor: Actor) -> None:
     """Let the authority read what it needs to decide about the actor, beside the event loop where that takes long.
 
-    Raises a YurtError where another agent knows it and does not answer.
+    Raises Unavailable where a server has to tell it, and none answers.
     """
+    app = request.app
     context, authority, source = app[CONTEXT], app[AUTHORITY], app.get(RIGHTS)
     if source is not None:
-        await source.learn(actor)
+        await source.learn(actor, token_text(request))
     if authority.preparation(actor) is None:
         return
     async with context.policy_reads:

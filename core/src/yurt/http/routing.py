@@ -21,6 +21,7 @@ from aiohttp import web
 from yurt.access import ANYWHERE, Access, Actor, Authority, Scope, Trace
 from yurt.access.needs import ANONYMOUS, OnVariable
 from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS, Call, Context, identified, prepare_rights
+from yurt.http.callers import token_text
 from yurt.http.edge.browsers import READS
 from yurt.http.errors import NoServer, Refused
 from yurt.http.leases import Lease
@@ -194,22 +195,23 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
         raise NoServer(DECIDED_BY_SERVER)
     actor = await identified(context, request)
     if context.server is not None or route.needs != ANONYMOUS:
-        await prepare_rights(app, actor)
+        await prepare_rights(request, actor)
     record = request.get(RECORD)
     access = Access(actor, route.needs, authority, None if record is None else record.trace)
     scope = _scope(route, request, options.namespace)
     if context.server is None:
-        await _need_newest_rights(route, access, scope, app)
+        await _need_newest_rights(route, access, scope, request)
     if record is not None:
         record.decide(route, actor, authority, options.namespace)
     access.require(scope)
     if record is not None:
         await record.begin()
-    lease = Lease(access, context.env, partial(prepare_rights, app, actor))
+    lease = Lease(access, context.env, partial(prepare_rights, request, actor))
     call = Call(request, context, options, access, scope, lease)
-    if access.is_unconditional or request.method not in READS or route.has_effect_on_get:
-        return await route.handler(call)
-    return await _under_lease(route.handler, call)
+    has_rights_to_lose = route.needs != ANONYMOUS and not access.is_unconditional
+    if has_rights_to_lose and request.method in READS and not route.has_effect_on_get:
+        return await _under_lease(route.handler, call)
+    return await route.handler(call)
 
 
 def _is_decided_by_server(route: Route, context: Context) -> bool:
@@ -217,7 +219,7 @@ def _is_decided_by_server(route: Route, context: Context) -> bool:
     return context.agent.acl_enabled and route.answered_by is AnsweredBy.LEADER and route.needs != ANONYMOUS
 
 
-async def _need_newest_rights(route: Route, access: Access, scope: Scope, app: web.Application) -> None:
+async def _need_newest_rights(route: Route, access: Access, scope: Scope, request: web.Request) -> None:
     """Refuse on an agent without a server only by rights that are not old; raises NoServer where a server can answer.
 
     So a right that was just granted counts at once, while what was granted before is taken from the cache.
@@ -226,9 +228,9 @@ async def _need_newest_rights(route: Route, access: Access, scope: Scope, app: w
         return
     if route.answered_by is not AnsweredBy.AGENT:
         raise NoServer(DECIDED_BY_SERVER)
-    source = app.get(RIGHTS)
+    source = request.app.get(RIGHTS)
     if source is not None:
-        await source.learn(access.actor, is_refused=True)
+        await source.learn(access.actor, token_text(request), is_refused=True)
         access.renew()
 
 

@@ -60,6 +60,7 @@ from yurt.state.watch import Watches
 from yurt.storage.log import CommandLog
 
 if TYPE_CHECKING:
+    from yurt.server.keys.caller_rights import CallerRightsReader
     from yurt.server.keys.callers import Callers
     from yurt.server.login.service import Logins
 
@@ -122,13 +123,26 @@ def make_keys(base: Foundation) -> Keys:
     config, replica = base.config, base.replica
     keyring = Keyring(Path(config.data_dir) if config.data_dir else None)
     root_keys = RootKeys(replica, base.leader, config, keyring=keyring, peers=base.peers)
+    callers = _callers(base, keyring)
     return Keys(
         keyring=keyring,
         root_keys=root_keys,
         collector=RootKeyCollector(replica, config.gc, root_keys),
         identities=Identities(replica, config.region, root_keys=root_keys, keyring=keyring),
-        callers=_callers(base, keyring),
+        callers=callers,
+        caller_rights=_caller_rights(base, callers),
     )
+
+
+def _caller_rights(base: Foundation, callers: Callers | None) -> CallerRightsReader | None:
+    """What tells the rights of callers to agents without a server; imported only with access control."""
+    if callers is None:
+        return None
+    from yurt.acl import AclAuthority
+    from yurt.server.keys.caller_rights import CallerRightsReader
+
+    assert isinstance(base.authority, AclAuthority), "callers are known only with access control"
+    return CallerRightsReader(base.replica, base.leader, base.authority, callers)
 
 
 def _callers(base: Foundation, keyring: Keyring) -> Callers | None:
@@ -195,7 +209,7 @@ def make_clients(base: Foundation, keys: Keys, resources: Resources, node_ports:
         leader,
         node_service,
         Registrations(node_service, node_identities, AgentProcesses(replica, node_ports)),
-        identities=keys.identities,
+        keys=keys,
         services=resources.services,
         csi_volumes=resources.csi_volumes,
     )

@@ -18,11 +18,13 @@ from yurt.storage.log import DatabaseSize
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.plan import Outcome, Plan
 from yurt.structs.rpc import (
+    CallerRights,
     HeldIdentity,
     IdentityQuery,
     NodeEventsRequest,
     NodeReply,
     RegisterNodeRequest,
+    ShownCredential,
     SignedIdentity,
     UpdateAllocsRequest,
 )
@@ -169,6 +171,11 @@ class LeaderPort(Protocol):
     @allowed(CallerKind.SERVER)
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
         """Claim a CSI volume for an allocation."""
+        ...
+
+    @allowed(CallerKind.SERVER)
+    async def caller_rights(self, shown: ShownCredential) -> CallerRights:
+        """What a caller of a node's agent may do there."""
         ...
 
     @allowed(CallerKind.SERVER)

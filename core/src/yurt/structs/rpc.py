@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from yurt.sdk.value import WHEN_SET, Timestamp, Value, no_entries, spelled
+from yurt.sdk.value import WHEN_SET, Duration, Timestamp, Value, no_entries, spelled
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate
 from yurt.structs.node import Node, NodeEvent
@@ -256,3 +256,44 @@ class TemplateAnswer(Value):
     index: int
     exists: bool = True
     data: Any = None
+
+
+class ShownCredential(Value):
+    """What a caller showed: the hash of a secret, or a signed identity, or neither."""
+
+    secret_hash: str = ""
+    identity: str = ""
+
+
+class NamespaceRights(Value):
+    """What the caller's policies say about the namespaces of a label, which may be a glob."""
+
+    label: str
+    capabilities: tuple[str, ...] = ()
+    """Sorted; none where the label only hides others behind it."""
+
+
+class CallerRights(Value):
+    """What a server tells an agent without one of a caller, as it is then: rights, never a secret.
+
+    Such an agent answers what is about its node: files, logs, commands, statistics, itself. So it learns what the
+    caller may do in namespaces, the levels for agents and nodes, and for its audit log who the caller is. Variables,
+    volumes, operators and the texts and names of policies stay at the servers.
+    """
+
+    kind: str
+    """As in `yurt.acl.rights.Kind`."""
+    namespaces: tuple[NamespaceRights, ...] = ()
+    levels: Mapping[str, str] = no_entries()
+    """The levels for `agent` and `node`."""
+    resolved_by: str = ""
+    """What the caller showed, in the words of records; so are the next ones."""
+    accessor_id: str = ""
+    name: str = ""
+    type: str = ""
+    is_global: bool = False
+    problem: str = ""
+    """Why the caller has no rights."""
+    lifetime: Duration | None = None
+    """Nanoseconds until the token expires, by the server's clock; None for never. A duration, because the clocks of
+    agents differ."""

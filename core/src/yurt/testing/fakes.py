@@ -35,11 +35,13 @@ from yurt.structs.node import Node
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
+    CallerRights,
     HeldIdentity,
     IdentityQuery,
     NodeEventsRequest,
     NodeReply,
     RegisterNodeRequest,
+    ShownCredential,
     SignedIdentity,
     TemplateAnswer,
     TemplateQuery,
@@ -169,6 +171,7 @@ class FakeServerPort:
         self.registrations: list[RegisterNodeRequest] = []
         self.csi_volumes: dict[str, CSIClaimed] = {}
         self.disks: dict[str, tuple[bytes, ...]] = {}
+        self.rights: dict[ShownCredential, CallerRights] = {}
         self.failure: YurtError | None = None
         self.keep_initializing = False
         self.calls: list[str] = []
@@ -288,6 +291,11 @@ class FakeServerPort:
         if query.volume not in self.csi_volumes:
             raise NotFound(f"volume not found: {query.volume}")
         return self.csi_volumes[query.volume]
+
+    async def caller_rights(self, node_id: str, shown: ShownCredential) -> CallerRights:
+        """The rights that `rights` has for the caller; nobody's for another one."""
+        self._called("caller_rights")
+        return self.rights.get(shown, CallerRights(kind="nobody"))
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
         """A token that says whose it is and the how manieth; it expires when `token_ends_at` says."""

@@ -19,11 +19,13 @@ from yurt.server.resources.template_queries import TemplateQueries
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
+    CallerRights,
     HeldIdentity,
     IdentityQuery,
     NodeEventsRequest,
     NodeReply,
     RegisterNodeRequest,
+    ShownCredential,
     SignedIdentity,
     TemplateAnswer,
     TemplateQuery,
@@ -103,6 +105,10 @@ class ClientCalls:
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
         """Claim a CSI volume for an allocation of a node; only the leader knows all claims."""
         return await self._leader_calls.make(lambda leader: leader.claim_csi_volume(query))
+
+    async def caller_rights(self, node_id: str, shown: ShownCredential) -> CallerRights:
+        """What a caller of the node's agent may do there; only the leader knows every revocation."""
+        return await self._leader_calls.make(lambda leader: leader.caller_rights(shown))
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
         """Sign the identity of a task that runs on a node."""

@@ -12,21 +12,23 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from yurt.rpc.proxy import NoAnswer
-from yurt.sdk.errors import Unavailable
+from yurt.sdk.errors import Invalid, Unavailable
 from yurt.server.clients.node_service import NodeService
 from yurt.server.clients.registrations import Registrations
 from yurt.server.failures import LeaderMoved, is_passing, no_leader
-from yurt.server.keys.identities import Identities
+from yurt.server.keys.keys import Keys
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.peers import LeaderPort, Peers
 from yurt.server.resources.csi_volumes import CsiVolumes
 from yurt.server.resources.services import Services
 from yurt.structs.rpc import (
+    CallerRights,
     HeldIdentity,
     IdentityQuery,
     NodeEventsRequest,
     NodeReply,
     RegisterNodeRequest,
+    ShownCredential,
     SignedIdentity,
     UpdateAllocsRequest,
 )
@@ -34,6 +36,10 @@ from yurt.structs.service import ServiceRegistration
 from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
 T = TypeVar("T")
+
+SWITCHED_OFF: Final = (
+    "access control is on for this agent and off for its servers: set acl { enabled } alike on all agents"
+)
 
 LEADER_WAIT_S: Final = 5.0
 """How long a call waits for a leader."""
@@ -50,14 +56,15 @@ class LocalCalls:
         node_service: NodeService,
         registrations: Registrations,
         *,
-        identities: Identities,
+        keys: Keys,
         services: Services,
         csi_volumes: CsiVolumes,
     ) -> None:
         self._leader = leader
         self._node_service = node_service
         self._registrations = registrations
-        self._identities = identities
+        self._identities = keys.identities
+        self._caller_rights = keys.caller_rights
         self._services = services
         self._csi_volumes = csi_volumes
 
@@ -99,6 +106,13 @@ class LocalCalls:
         """Claim a CSI volume for an allocation."""
         self._lead()
         return self._csi_volumes.claim(query)
+
+    async def caller_rights(self, shown: ShownCredential) -> CallerRights:
+        """What a caller of a node's agent may do there."""
+        self._lead()
+        if self._caller_rights is None:
+            raise Invalid(SWITCHED_OFF)
+        return await self._caller_rights.read(shown)
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
         """Sign the identity of a task."""

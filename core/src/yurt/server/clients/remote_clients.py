@@ -22,11 +22,13 @@ from yurt.server.clients.node_authentication import NodeAuthenticator, NodeCrede
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
+    CallerRights,
     HeldIdentity,
     IdentityQuery,
     NodeEventsRequest,
     NodeReply,
     RegisterNodeRequest,
+    ShownCredential,
     SignedIdentity,
     TemplateAnswer,
     TemplateQuery,
@@ -158,6 +160,10 @@ class RemoteClient:
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
         """Claim a CSI volume for one of the node's allocations."""
         return await self._calls.claim_csi_volume(query)
+
+    async def caller_rights(self, node_id: str, shown: ShownCredential) -> CallerRights:
+        """What a caller of the node's agent may do there."""
+        return await self._calls.caller_rights(node_id, shown)
 
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
         """Sign the identity of a task that runs on the node."""

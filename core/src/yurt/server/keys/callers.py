@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from yurt.access import Caller, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
-from yurt.acl.resolver import Bounded
+from yurt.acl.bounded import Bounded
 from yurt.sdk.errors import PermissionDenied
 from yurt.server.keys.keyring import Keyring, is_key_id
 from yurt.server.keys.tokens import INTRODUCTION_KIND, Times, checked_token, end_of, key_id_of, problem_of_times

@@ -11,6 +11,7 @@ from yurt.server.keys.root_key_gc import RootKeyCollector
 from yurt.server.keys.root_keys import RootKeys
 
 if TYPE_CHECKING:
+    from yurt.server.keys.caller_rights import CallerRightsReader
     from yurt.server.keys.callers import Callers
 
 
@@ -24,3 +25,5 @@ class Keys:
     identities: Identities
     callers: Callers | None
     """Tells what callers show; None while access control is off."""
+    caller_rights: CallerRightsReader | None
+    """Tells their rights; None likewise."""

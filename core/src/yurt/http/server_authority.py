@@ -1,0 +1,170 @@
+"""Decides on an agent without a server, by what a server says of the caller.
+
+The rights of a caller are asked for when a request comes, and kept for `ttl_s` from the moment of asking, at most until
+the token expires. So a revoked token, a changed policy or a changed role counts here after `ttl_s` at the latest, by
+this agent's own monotonic clock: no clock of another agent, and no answer that came late, makes it longer. Rights that
+refuse a request are older than `REFUSED_S` only where nothing newer can be had, so a new token counts almost at once.
+
+Nothing fails open: without a server that answers, and without rights that are still kept, every request is refused
+that needs any right. Requests that stay open (`yurt.http.leases`) are refused with that reason too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from yurt.access import ANYWHERE, Actor, Caller, Decision, Identity, Need, NoToken, Scope, ShownToken
+from yurt.access.needs import satisfied
+from yurt.acl.bounded import Bounded
+from yurt.acl.caller_rights import identity_in, rights_of
+from yurt.acl.decisions import decide
+from yurt.acl.rights import Kind, Rights
+from yurt.runtime.env import Env
+from yurt.sdk.errors import Unavailable, YurtError
+from yurt.sdk.value import NANOSECONDS
+from yurt.structs.acl import SECRET, hash_of_secret
+from yurt.structs.rpc import CallerRights, ShownCredential
+
+TTL_MIN_S: Final = 1.0
+"""A request is decided about several times while it is carried out."""
+REFUSED_S: Final = 2.0
+"""How long rights that refuse a request are taken for new, those of unknown tokens among them."""
+FAILED_S: Final = 1.0
+"""After a server did not answer no server is asked for so long: requests would wait in a row for the same failure."""
+ASK_LIMIT_S: Final = 5.0
+CALLERS_MAX: Final = 512
+STRANGERS_MAX: Final = 256
+"""Callers without any rights are kept apart, so that nobody can push out the others by guessing."""
+ASKS_MAX: Final = 32
+"""Questions to the servers at a time."""
+NO_ANSWER: Final = "no server tells this agent what the token may do, so it decides nothing; it runs no server itself"
+
+Ask = Callable[[ShownCredential], Awaitable[CallerRights]]
+"""Asks a server for the rights of a caller."""
+
+
+class _Kept(NamedTuple):
+    rights: Rights
+    identity: Identity
+    new_until_s: float
+    until_s: float
+
+
+class ServerAuthority:
+    """Who may do what on an agent without a server."""
+
+    def __init__(self, ask: Ask, env: Env, *, ttl_s: float) -> None:
+        """`ttl_s` is for how long an answer of a server counts."""
+        self._ask = ask
+        self._env = env
+        self._ttl_s = max(ttl_s, TTL_MIN_S)
+        self._known: Bounded[Caller, _Kept] = Bounded(CALLERS_MAX)
+        self._strangers: Bounded[Caller, _Kept] = Bounded(STRANGERS_MAX)
+        self._asking: dict[Caller, asyncio.Lock] = {}
+        self._slots = asyncio.Semaphore(ASKS_MAX)
+        self._failure = ""
+        self._failed_until_s = 0.0
+
+    def caller(self, token: str) -> Caller:
+        """What a caller shows by this text; a server says what it is worth."""
+        if not token:
+            return NoToken()
+        if SECRET.fullmatch(token):
+            return ShownToken(secret_hash=hash_of_secret(token))
+        # Other than that of a secret, the spelling of an identity matters.
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+        return ShownToken(secret_hash=f"identity {digest}")
+
+    async def learn(self, actor: Actor, token: str, *, is_refused: bool = False) -> None:
+        """Ask for the rights of the actor, who shows the token, unless they are known; raises Unavailable.
+
+        `is_refused`: what is known would refuse the actor, so it must not be old.
+        """
+        caller = actor.caller
+        if self._is_known(caller, is_refused=is_refused):
+            return
+        lock = self._asking.setdefault(caller, asyncio.Lock())
+        try:
+            async with lock:  # one question for all requests of a caller
+                if not self._is_known(caller, is_refused=is_refused):
+                    await self._learn(caller, token)
+        finally:
+            if not lock.locked():
+                self._asking.pop(caller, None)
+
+    def preparation(self, actor: Actor) -> None:
+        """Nothing takes long here: the servers have read the policies."""
+
+    def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
+        """Whether the actor may do what the need says to objects in the scope."""
+        kept = self._kept(actor.caller)
+        if kept is None:
+            return satisfied(need, lambda _: False, has_row=True)
+        return kept.rights.allows(need, scope)
+
+    def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
+        """As `allows`."""
+        kept = self._kept(actor.caller)
+        if kept is None:
+            return Decision(is_allowed=self.allows(actor, need, scope), reason=NO_ANSWER)
+        return decide(kept.rights, need, scope)
+
+    def allows_everywhere(self, actor: Actor, need: Need) -> bool:
+        """Whether `allows` says yes in every scope."""
+        kept = self._kept(actor.caller)
+        return self.allows(actor, need, ANYWHERE) if kept is None else kept.rights.allows_everywhere(need)
+
+    def identify(self, actor: Actor) -> Identity:
+        """Who the actor is, as a server says; the names of policies stay there."""
+        kept = self._kept(actor.caller)
+        if kept is not None:
+            return kept.identity
+        return Identity(resolved_by="no token" if isinstance(actor.caller, NoToken) else "token", problem=NO_ANSWER)
+
+    def is_secret(self, text: str) -> bool:
+        """Whether the text is the secret of a token that was shown here lately."""
+        return bool(SECRET.fullmatch(text)) and self._known.get(self.caller(text)) is not None
+
+    def _kept(self, caller: Caller) -> _Kept | None:
+        found = self._known.get(caller) or self._strangers.get(caller)
+        return found if found is not None and self._env.monotonic() < found.until_s else None
+
+    def _is_known(self, caller: Caller, *, is_refused: bool) -> bool:
+        kept = self._kept(caller)
+        return kept is not None and not (is_refused and self._env.monotonic() >= kept.new_until_s)
+
+    async def _learn(self, caller: Caller, token: str) -> None:
+        now_s = self._env.monotonic()
+        if now_s < self._failed_until_s:
+            raise Unavailable(self._failure)
+        try:
+            async with self._env.timeout(ASK_LIMIT_S), self._slots:
+                asked_s = self._env.monotonic()  # what the server says is at least as new as the question
+                found = await self._ask(_credential(token))
+        except (YurtError, TimeoutError) as error:
+            reason = str(error) or f"none answered within {ASK_LIMIT_S:g} s"
+            self._failure = f"{NO_ANSWER}: {reason}"
+            self._failed_until_s = self._env.monotonic() + FAILED_S
+            raise Unavailable(self._failure) from None
+        self._keep(caller, rights_of(found), found, asked_s)
+
+    def _keep(self, caller: Caller, rights: Rights, found: CallerRights, asked_s: float) -> None:
+        is_stranger = rights.kind is Kind.NOBODY
+        lasts_s = REFUSED_S if is_stranger else self._ttl_s
+        if found.lifetime is not None:
+            lasts_s = min(lasts_s, found.lifetime / NANOSECONDS)
+        kept = _Kept(rights, identity_in(found), asked_s + REFUSED_S, asked_s + lasts_s)
+        (self._strangers if is_stranger else self._known).put(caller, kept)
+        (self._known if is_stranger else self._strangers).discard(caller)
+
+
+def _credential(token: str) -> ShownCredential:
+    """What goes to a server: of a secret only its hash."""
+    if not token:
+        return ShownCredential()
+    if SECRET.fullmatch(token):
+        return ShownCredential(secret_hash=hash_of_secret(token))
+    return ShownCredential(identity=token)
