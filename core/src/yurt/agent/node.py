@@ -318,6 +318,15 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
     )
 
 
+def _warn_of_unused(loaded: LoadedPlugins, choice: DriverChoice) -> None:
+    """Log which plugins and options of the client are not used."""
+    for text in (
+        *map(loaded.unused_text, loaded.unused),
+        *choice.warnings(FINGERPRINTS.union(loaded.fingerprints)),
+    ):
+        log.warning("%s", text)
+
+
 def _audit(config: AgentConfig, data: AgentDataDir, app: web.Application, server: Server | None) -> AuditTrail | None:
     """The audit log of the application's requests, where there is one; raises Invalid."""
     given = config.raw.get("audit")
