@@ -341,12 +341,6 @@ def _audit(config: AgentConfig, data: AgentDataDir, app: web.Application, server
     return trail
 
 
-def _warn_of_unused(loaded: LoadedPlugins, choice: DriverChoice) -> None:
-    """Log the plugins and options of the configuration that have no effect."""
-    for text in (*map(loaded.unused_text, loaded.unused), *choice.warnings(FINGERPRINTS.union(loaded.fingerprints))):
-        log.warning("%s", text)
-
-
 def _let_servers_decide(
     app: web.Application, config: AgentConfig, node_id: str, servers: FarServers | None, env: Env
 ) -> None:

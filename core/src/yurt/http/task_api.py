@@ -55,7 +55,7 @@ async def _is_known(request: web.Request) -> bool:
         return True
     context.server.log.loader.need_state()
     actor = await identified(context, request)
-    await prepare_rights(request.app, actor)
+    await prepare_rights(request, actor)
     return not isinstance(actor.caller, ShownNode) and authority.allows(actor, needs.AUTHENTICATED, ANYWHERE)
 
 
