@@ -254,6 +254,21 @@ async def test_keys_are_fetched_once_and_again_for_a_new_key_but_not_for_made_up
     assert (await site.log_in(jwt())).status == 401
 
 
+async def test_a_made_up_key_holds_up_nobody_whose_key_is_known(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("yurt.server.login.fetching.FETCH_S", 2.0)
+    monkeypatch.setattr("yurt.server.login.key_sets.KEYS_PAUSE_S", 0.0)
+    await site.jwt_method()
+    await site.rule("ci")
+    assert (await site.log_in(jwt())).status == 200
+    site.provider.replaced["/keys"] = hang
+    made_up = asyncio.ensure_future(site.log_in(signed(GOOD, "evil")))
+    while len(site.provider.asked) < 2:
+        assert (await site.log_in(jwt())).status == 200
+    assert (await site.log_in(jwt())).status == 200 and not made_up.done()
+    assert (await made_up).status == 500
+    assert (await site.log_in(jwt())).status == 200
+
+
 async def test_keys_that_are_too_old_are_not_used_when_the_issuer_fails(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:

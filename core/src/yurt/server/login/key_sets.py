@@ -2,8 +2,9 @@
 
     unknown --fetch--> known --age, or a key id that is not in it--> fetch again
 
-An entry belongs to one version of a login method. It is fetched by one login while others wait. A token with an unknown
-key id has the keys fetched again at most once in KEYS_PAUSE_S, so that made-up ids cost a provider nothing. A failure
+An entry belongs to one version of a login method. It is fetched by one login while others wait that need it. A token
+with an unknown key id has the keys fetched again at most once in KEYS_PAUSE_S, so that made-up ids cost a provider
+nothing, and hold up no login whose key is known, whatever comes of it. A failure
 is remembered for FAILURE_PAUSE_S. What is too old is never used because the provider does not answer: a key that the
 issuer has withdrawn must not let anybody in.
 """
@@ -54,7 +55,9 @@ class Provider(NamedTuple):
 class _Entry:
     """What is known for one version of a login method. Times are those of a monotonic clock, in seconds."""
 
-    __slots__ = ("failed_at_s", "failure", "keys", "keys_at_s", "lock", "provider", "provider_at_s", "version")
+    __slots__ = (
+        "failed_at_s", "failure", "keys", "keys_asked_s", "keys_at_s", "lock", "provider", "provider_at_s", "version",
+    )  # fmt: skip
 
     def __init__(self, version: tuple[int, int]) -> None:
         self.version = version
@@ -62,7 +65,7 @@ class _Entry:
         self.provider: Provider | None = None
         self.provider_at_s = 0.0
         self.keys: KeySet | None = None
-        self.keys_at_s = 0.0
+        self.keys_at_s = self.keys_asked_s = 0.0
         self.failure = ""
         self.failed_at_s = 0.0
 
@@ -87,14 +90,22 @@ class KeySets:
         if config.jwt_validation_pub_keys:
             return await self._env.in_thread(keys_of_pem, config.jwt_validation_pub_keys)
         entry = self._entry(method)
+        known = self._current(entry)
+        if known is not None and _has(known, key_id):
+            return known
         async with entry.lock:
-            now_s = self._env.monotonic()
-            age_s = KEYS_PAUSE_S if entry.keys is not None and not _has(entry.keys, key_id) else KEYS_AGE_S
-            if entry.keys is None or now_s - entry.keys_at_s >= age_s:
-                entry.keys = None
-                entry.keys = await self._fetched_keys(method, entry)
-                entry.keys_at_s = now_s
+            # Another login may have fetched them meanwhile.
+            known, now_s = self._current(entry), self._env.monotonic()
+            if known is not None and (_has(known, key_id) or now_s - entry.keys_asked_s < KEYS_PAUSE_S):
+                return known
+            entry.keys_asked_s = now_s
+            entry.keys = await self._fetched_keys(method, entry)
+            entry.keys_at_s = now_s
             return entry.keys
+
+    def _current(self, entry: _Entry) -> KeySet | None:
+        """The keys of an entry, unless they are too old."""
+        return entry.keys if self._env.monotonic() - entry.keys_at_s < KEYS_AGE_S else None
 
     def _entry(self, method: ACLAuthMethod) -> _Entry:
         version = (method.create_index, method.modify_index)
