@@ -1,6 +1,6 @@
 """Measures the access matrix on a real server and writes docs/reference/access.json and the page that shows it.
 
-`python -m docs.access_matrix`, or `make access`. With `--missing` only rows that are missing, and without what is gone.
+`python -m docs.access_matrix`, or `make access`. With `--changed` only rows that are missing or whose need has changed.
 Read the diff: each line is a route, and each word in it a caller who may use it.
 """
 
@@ -10,7 +10,7 @@ import asyncio
 import sys
 from typing import Any
 
-from yurt.testing.access.matrix import measure, names_of_rows, read_matrix, text_of
+from yurt.testing.access.matrix import measure, names_of_rows, outdated_rows, read_matrix, text_of
 
 from docs import generate
 
@@ -19,14 +19,14 @@ MATRIX = generate.REFERENCE / "access.json"
 
 def main(arguments: list[str]) -> int:
     """Measure and write; the exit code."""
-    MATRIX.write_text(text_of(_with_missing() if "--missing" in arguments else asyncio.run(measure())))
+    MATRIX.write_text(text_of(_with_changed() if "--changed" in arguments else asyncio.run(measure())))
     return generate.main([])
 
 
-def _with_missing() -> dict[str, Any]:
-    """The matrix of the file with the rows that it lacks, without those of routes that are gone."""
+def _with_changed() -> dict[str, Any]:
+    """The matrix of the file, with the outdated rows measured anew."""
     known, names = read_matrix(MATRIX.read_text()), names_of_rows()
-    found = asyncio.run(measure(wanted=[name for name in names if name not in known["rows"]]))
+    found = asyncio.run(measure(wanted=outdated_rows(known)))
     if found["callers"] != known["callers"]:
         return asyncio.run(measure())
     rows = known["rows"] | found["rows"]

@@ -15,11 +15,10 @@ from yurt.access.calls import CallerKind
 from yurt.agent.cluster.members_port import MembersPort
 from yurt.client.ports import ServerPort
 from yurt.http.api_port import ApiPort
-from yurt.http.table import ROUTES
 from yurt.rpc.contract import contract_of
 from yurt.server.peers import LeaderPort, PeerPort
 from yurt.server.ports import NodePort
-from yurt.testing.access.matrix import read_matrix
+from yurt.testing.access.matrix import outdated_rows, read_matrix
 
 from docs.generator.markdown import code, table
 
@@ -65,12 +64,10 @@ makes no call where TLS is on.
 
 
 def load() -> Mapping[str, Any]:
-    """The measured matrix; raises ValueError for one that lacks a route, or has one that is gone."""
+    """The measured matrix; raises ValueError for one that does not fit the routes and what they need."""
     matrix = read_matrix(MATRIX.read_text())
-    known = {name.partition(" (")[0] for name in matrix["rows"]}
-    declared = {f"{method} {route.path}" for route in ROUTES for method in route.methods}
-    if wrong := sorted(known ^ declared):
-        raise ValueError(f"access.json does not fit the routes {wrong}: run `python -m docs.access_matrix --missing`")
+    if wrong := outdated_rows(matrix):
+        raise ValueError(f"access.json does not fit the routes {wrong}: run `python -m docs.access_matrix --changed`")
     return matrix
 
 

@@ -124,12 +124,25 @@ async def measure(routes: tuple[Route, ...] = ROUTES, *, wanted: Iterable[str] |
         matrix = Matrix(callers, world)
         probes = probes_of(routes, world.ids)
         names = set(wanted) if wanted is not None else {probe.name for probe in probes}
-        needed = {f"{method} {route.path}": describe(route.needs) for route in routes for method in route.methods}
+        needed = _declared(routes)
         rows = {}
         for probe in probes:
             if probe.name in names:
                 rows[probe.name] = {"needs": needed[_plain(probe.name)], **await matrix.row(probe)}
         return {"callers": list(world.headers), "rows": rows}
+
+
+def outdated_rows(matrix: Mapping[str, Any], routes: tuple[Route, ...] = ROUTES) -> list[str]:
+    """The rows of a matrix that are missing, too many, or measured while the route declared another need."""
+    rows, declared = matrix["rows"], _declared(routes)
+    names = set(names_of_rows(routes))
+    changed = {name for name in names & set(rows) if rows[name]["needs"] != declared[_plain(name)]}
+    return sorted((names ^ set(rows)) | changed)
+
+
+def _declared(routes: tuple[Route, ...]) -> dict[str, str]:
+    """The needs in words, by method and path."""
+    return {f"{method} {route.path}": describe(route.needs) for route in routes for method in route.methods}
 
 
 def names_of_rows(routes: tuple[Route, ...] = ROUTES) -> tuple[str, ...]:

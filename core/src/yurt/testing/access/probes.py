@@ -82,6 +82,7 @@ _IDS: Final = (
 )  # fmt: skip
 _FIXED_IDS: Final = (("/v1/volume/host/", VOLUME_ID), ("/v1/volume/csi/", "csi"), ("/v1/plugin/csi/", "nfs"))
 _NAMES: Final = {
+    "/v1/quota/{name}": "stored", "/v1/quota/usage/{name}": "stored",
     "/v1/acl/policy/{name}": "stored", "/v1/acl/role/name/{name}": "stored", "/v1/namespace/{name}": TEAM,
     "/v1/node/pool/{name}": POOL, "/v1/node/pool/{name}/nodes": "default", "/v1/node/pool/{name}/jobs": "default",
     "/v1/service/{name}": "api", "/v1/agent/pprof/{name:.*}": "cmdline",
@@ -212,6 +213,7 @@ _OF_ALL_NAMESPACES: Final = (
 """Lists that may be asked for in all namespaces together; each row is decided about by its own."""
 _TEXTS: Final = {
     "namespaces": TEAM, "node_pools": POOL, "nodes": "worker", "plugins": "nfs", "vars": "secret", "volumes": "csi",
+    "quotas": "stored",
 }  # fmt: skip
 """What a fuzzy search looks for, where it is not the job."""
 _BY_ID: Final = {"evals": "eval", "deployment": "deployment"}

@@ -49,6 +49,7 @@ TEAM: Final = "team"
 ELSEWHERE: Final = "elsewhere"
 POOL: Final = "pool"
 VOLUME_ID: Final = "22222222-2222-4333-8444-555555555555"
+QUOTA: Final = {"Name": "stored", "Limits": [{"Region": "global", "RegionLimit": {"CPU": 900}}]}
 CLAIMS: Final = 10
 ANY_CLAIM: Final = "{claim}"
 """In a path: a claim that is there at the moment of the request."""
@@ -126,7 +127,7 @@ async def _objects(callers: Callers) -> dict[str, str]:
     server = callers.api.server
     for path, body in (
         (f"/v1/namespace/{TEAM}", {"Name": TEAM}), (f"/v1/namespace/{ELSEWHERE}", {"Name": ELSEWHERE}),
-        (f"/v1/node/pool/{POOL}", {"Name": POOL}),
+        (f"/v1/node/pool/{POOL}", {"Name": POOL}), ("/v1/quota", QUOTA),
     ):  # fmt: skip
         await _done(callers, path, body)
     offered = {"data": HostVolumeInfo(path="/x", id=VOLUME_ID)}
