@@ -150,7 +150,10 @@ server.batch_eval_gc_threshold  The same for `batch` jobs.
 server.deployment_gc_threshold  How long an ended deployment is remembered.
 server.root_key_gc_interval  How often the server looks for root keys that nothing needs any more.
 server.root_key_gc_threshold  How long a root key must have been inactive; no less than the identity of a node lasts.
-server.root_key_rotation_threshold  How old the active root key may become before another one takes its place.
+server.root_key_rotation_threshold  How old the active root key may become before another one takes its place; the
+                          other one is published at half of that time.
+server.oidc_issuer        The base URL at which others reach `/.well-known/openid-configuration`: the issuer (`iss`) of
+                          workload identities. The same on every server; without it there is no such document.
 server.authoritative_region  The region that decides about the namespaces, node pools, policies, roles and global
                           tokens of all regions; this one when it is not set.
 server.client_introduction.enforcement  What happens to a new node without a valid token: `none`, `warn` or `strict`.

@@ -19,6 +19,7 @@ from yurt.agent.parts import (
     artifact_limits,
     bytes_of,
     client_config,
+    issuer_of,
     server_config,
     shown_config,
     template_settings,
@@ -422,3 +423,15 @@ def test_a_path_for_downloads_that_has_no_kind_and_mode_is_refused() -> None:
 def test_a_size_that_is_none_is_told(text: str) -> None:
     with pytest.raises(Invalid, match="is not a size"):
         bytes_of(text, 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["nomad.example.com", "ftp://x", "https://", "https://x?y=z", "https://a@x", "https://x#y"]
+)
+def test_an_issuer_is_a_url_that_others_can_use(text: str) -> None:
+    with pytest.raises(Invalid, match="oidc_issuer"):
+        issuer_of(text)
+
+
+def test_an_issuer_stays_as_it_is_written() -> None:
+    assert (issuer_of(""), issuer_of("https://nomad.example.com/a/")) == ("", "https://nomad.example.com/a/")

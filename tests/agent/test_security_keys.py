@@ -60,13 +60,13 @@ ENFORCED = {
     "audit.enabled": "tests/agent/test_audit_config.py",
     "audit.sink": "tests/audit",
     "audit.filter": "tests/audit",
+    "server.oidc_issuer": "tests/http/test_discovery.py",
 }
 """Where tests of its effect are."""
 REFUSED: dict[str, Any] = {
     "sentinel.additional_enabled_modules": ["x"],
     "sentinel.import": {"x": {"path": "/x"}},
     "server.encrypt": "cg8StVXbQJ0gPvMd9o7yrg==",
-    "server.oidc_issuer": "https://x",
     "tls.tls_cipher_suites": "TLS_AES_128_GCM_SHA256",
     "ui.content_security_policy.connect_src": ["'self'"],
     "ui.content_security_policy.default_src": ["'self'"],

@@ -23,6 +23,8 @@ INSIDE = {
     "protocol": "its `writer` is aiohttp's",
     "regions": "decides which region answers",
     "routing": "makes the call",
+    "task_api": "authenticates tasks before any route is asked",
+    "task_sockets": "its `server` is aiohttp's",
 }
 MODULES = (
     "yurt.state",

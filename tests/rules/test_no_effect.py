@@ -81,7 +81,6 @@ def test_what_has_its_effect_is_not_warned_of(document: dict[str, Any]) -> None:
         ("vault", {"Vault": {"Role": "r"}}),
         ("consul", {"Consul": {"Namespace": "n"}}),
         ("secret", {"Secrets": [{"Name": "s", "Provider": "nomad", "Path": "p"}]}),
-        ("identity with extra_claims", {"Identities": [{"Name": "x", "File": True, "ExtraClaims": ["c"]}]}),
         ("identity 'consul_default'", {"Identities": [{"Name": "consul_default", "Audience": ["consul"]}]}),
         ("identity 'vault_default'", {"Identities": [{"Name": "vault_default", "Audience": ["vault"]}]}),
     ],

@@ -172,11 +172,19 @@ async def test_a_key_published_ahead_becomes_active_at_its_time(bench: Any) -> N
 async def test_a_key_that_is_old_is_replaced_by_itself(run_server: Any) -> None:
     async with run_server(root_key_rotation_s=100.0) as bench:
         first = await bench.server.keys.root_keys.active()
-        await bench.env.advance(70)
+        await bench.env.advance(40)
+        assert bench.server.keys.root_keys.listed() == (first,)
+        await bench.env.advance(30)
+        await bench.until(lambda: len(bench.server.keys.root_keys.listed()) == 2)
+        _, second = bench.server.keys.root_keys.listed()
+        assert (second.state, second.publish_time) == (KEY_PREPUBLISHED, first.create_time + 100_000_000_000)
         assert (await bench.server.keys.root_keys.active()).key_id == first.key_id
         await bench.env.advance(40)
         await bench.until(lambda: bench.server.state.root_keys[first.key_id].state == KEY_INACTIVE)
+        assert (await bench.server.keys.root_keys.active()).key_id == second.key_id
         assert len(bench.server.keys.root_keys.listed()) == 2
+        await bench.env.advance(40)
+        assert len(bench.server.keys.root_keys.listed()) == 2, "the next one comes half of the time after that"
 
 
 def test_keys_are_kept_and_readable_by_their_owner_only(tmp_path: Path) -> None:

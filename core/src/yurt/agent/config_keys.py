@@ -139,7 +139,7 @@ SERVER = block(
     ),
     raft_boltdb=block(no_freelist_sync="bool -"), raft_snapshot_threshold="int", raft_snapshot_interval="duration",
     raft_trailing_logs="int", job_default_priority="int", job_max_priority="int", job_max_count="int",
-    job_max_source_size="string", job_tracked_versions="int", oidc_issuer="string !", start_timeout="duration -",
+    job_max_source_size="string", job_tracked_versions="int", oidc_issuer="string", start_timeout="duration -",
     log_file="string !", non_production="bool -",
 )  # fmt: skip
 

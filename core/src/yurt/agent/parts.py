@@ -7,6 +7,7 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from yurt import __version__
 from yurt.agent.config import AgentConfig, seconds_of
@@ -74,6 +75,7 @@ def server_config(config: AgentConfig, data: AgentDataDir) -> ServerConfig:
             rpc_addr=config.advertise_rpc,
             data_dir="" if config.is_dev else str(data.server),
             gc=GcThresholds(**{ours: seconds_of(given[theirs], 0) for theirs, ours in gc.items() if theirs in given}),
+            oidc_issuer=issuer_of(given.get("oidc_issuer", "")),
             acl=acl_config(config.raw.get("acl", {})),
             introduction=introduction_config(given.get("client_introduction", {})),
             rejections=rejection_config(given.get("plan_rejection_tracker", {})),
@@ -91,6 +93,19 @@ def _checked(made: ServerConfig) -> ServerConfig:
     if not 1 <= made.job_default_priority <= made.job_max_priority:
         raise Invalid(f"server job_default_priority must be between 1 and {made.job_max_priority}")
     return made
+
+
+def issuer_of(text: str) -> str:
+    """The base URL of the discovery document; raises Invalid for what relying parties cannot use as an issuer."""
+    if not text:
+        return ""
+    url = urlsplit(text)
+    if url.scheme not in ("https", "http") or not url.hostname or url.query or url.fragment or "@" in url.netloc:
+        raise Invalid(
+            f'server oidc_issuer: "{text}" must be an http or https URL without query, fragment and user, '
+            'for example "https://nomad.example.com"'
+        )
+    return text
 
 
 def introduction_config(given: Mapping[str, Any]) -> IntroductionConfig:

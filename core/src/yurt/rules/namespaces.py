@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from yurt.rules.workload_claims import extra_claim_problems
 from yurt.structs.cluster import Namespace, NamespaceCapabilities, NamespaceNodePoolConfiguration
 from yurt.structs.job import Job
 
@@ -32,7 +33,8 @@ def namespace_problems(namespace: Namespace, job: Job) -> Iterator[str]:
 
 
 def configuration_problems(namespace: Namespace) -> Iterator[str]:
-    """What contradicts itself in the rules of a namespace."""
+    """What contradicts itself in the rules of a namespace, and extra claims that no token can hold."""
+    yield from extra_claim_problems(namespace)
     pools = namespace.node_pool_configuration
     if pools is None:
         return

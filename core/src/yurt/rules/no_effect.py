@@ -76,8 +76,6 @@ def not_available(group: TaskGroup, task: Task) -> Iterator[str]:
     )
     yield from (name for name, value in blocks if value)
     identities = (*task.identities, *((task.identity,) if task.identity else ()))
-    if any(identity.extra_claims for identity in identities):
-        yield "identity with extra_claims"
     yield from (f"identity {each.name!r}" for each in identities if each.name.startswith(TOKEN_IDENTITIES))
     if any(service.connect for service in (*group.services, *task.services)):
         yield "connect"

@@ -128,7 +128,7 @@ def make_keys(base: Foundation) -> Keys:
         keyring=keyring,
         root_keys=root_keys,
         collector=RootKeyCollector(replica, config.gc, root_keys),
-        identities=Identities(replica, config.region, root_keys=root_keys, keyring=keyring),
+        identities=Identities(replica, config, root_keys=root_keys, keyring=keyring),
         callers=callers,
         caller_rights=_caller_rights(base, callers),
     )

@@ -83,4 +83,6 @@ class ServerConfig(Value):
     scheduler_config: SchedulerConfiguration = SchedulerConfiguration()
     autopilot_config: AutopilotConfiguration = AutopilotConfiguration()
     root_key_rotation_s: float = 720 * HOUR_S
+    oidc_issuer: str = ""
+    """The base URL at which others find the discovery document and the public keys; "" for no document."""
     data_dir: str = ""

@@ -1,4 +1,4 @@
-"""Root keys: listed, rotated, removed; and the public halves for those who check signatures."""
+"""Root keys: listed, rotated, removed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from yurt.http.query import flag, number
 from yurt.sdk.errors import Conflict, Invalid
 from yurt.server.views.operator import RootKeyRows
 
-JWKS_MAX_AGE_S = 3600
 ALGORITHMS = ("", "aes256-gcm")
 
 
@@ -43,14 +42,6 @@ async def remove(call: Call) -> web.Response:
     return json_answer(call, {}, index=index)
 
 
-async def jwks(call: Call) -> web.Response:
-    """GET /.well-known/jwks.json."""
-    found = await call.operations.root_keys.jwks()
-    response = json_answer(call, found)
-    response.headers["Cache-Control"] = f"public, max-age={JWKS_MAX_AGE_S}" if found["keys"] else "no-store"
-    return response
-
-
 READ_KEYRING = needs.operator(OperatorCapability.KEYRING_READ)
 ROTATE_KEYRING = needs.operator(OperatorCapability.KEYRING_ROTATE)
 DELETE_KEY = needs.operator(OperatorCapability.KEYRING_DELETE)
@@ -59,5 +50,4 @@ ROUTES = (
     routes.get("/v1/operator/keyring/keys", keys, needs=READ_KEYRING),
     routes.write("/v1/operator/keyring/rotate", rotate, needs=ROTATE_KEYRING),
     routes.delete("/v1/operator/keyring/key/{id}", remove, needs=DELETE_KEY),
-    routes.get("/.well-known/jwks.json", jwks, needs=needs.ANONYMOUS, from_nodes=True),
 )

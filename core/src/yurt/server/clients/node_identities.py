@@ -17,11 +17,12 @@ from typing import Any, Final
 
 import msgspec
 
+from yurt.rules.workload_claims import AUDIENCE
 from yurt.sdk.errors import PermissionDenied, YurtError
 from yurt.sdk.value import NANOSECONDS, replace
 from yurt.server.keys.keyring import Keyring
 from yurt.server.keys.root_keys import RootKeys
-from yurt.server.keys.tokens import AUDIENCE, NODE_IDENTITY_TTL_S, checked_token, signed_token
+from yurt.server.keys.tokens import NODE_IDENTITY_TTL_S, checked_token, signed_token
 from yurt.server.log.replica import Replica
 from yurt.structs.node import Node
 from yurt.structs.rpc import HeldIdentity, NodeReply

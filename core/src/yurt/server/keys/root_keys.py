@@ -201,19 +201,28 @@ class RootKeys:
             await wait_for(self._replica.env, self._changed, (due - now) / NANOSECONDS if due is not None else None)
 
     def _due(self) -> int | None:
-        """When a key must be published, or the active one rotated."""
-        limit = round(max(self._config.root_key_rotation_s, ROTATION_MIN_S) * NANOSECONDS)
+        """When a published key becomes active, or else the next one is published."""
         times: list[int] = [key.publish_time for key in self.listed() if key.state == KEY_PREPUBLISHED]
-        times += [key.create_time + limit for key in self.listed() if key.state == KEY_ACTIVE and not times]
+        times += [_begin(key) + self._limit // 2 for key in self.listed() if key.state == KEY_ACTIVE and not times]
         return min(times, default=None)
 
-    async def _renew(self, now: int) -> None:
-        if any(key.state == KEY_PREPUBLISHED for key in self.listed()):
-            await self._publish(now)
-        else:
-            await self.rotate(is_full=False)
+    @property
+    def _limit(self) -> int:
+        """How long a key is active, in nanoseconds."""
+        return round(max(self._config.root_key_rotation_s, ROTATION_MIN_S) * NANOSECONDS)
 
-    async def _publish(self, now: int) -> None:
+    async def _renew(self, now: int) -> None:
+        """Activate a key, or publish the next one half of the time before it signs: others keep the keys they fetched.
+
+        A cluster that was away for longer than that makes its new key active at once.
+        """
+        if any(key.state == KEY_PREPUBLISHED for key in self.listed()):
+            await self._activate(now)
+            return
+        end = next(_begin(key) + self._limit for key in self.listed() if key.state == KEY_ACTIVE)
+        await self.rotate(is_full=False, publish_time=end if end > self._replica.env.now() else 0)
+
+    async def _activate(self, now: int) -> None:
         for key in self.listed():
             if key.state == KEY_PREPUBLISHED and key.publish_time <= now:
                 await self._set_state(key, KEY_ACTIVE)
@@ -269,3 +278,8 @@ class RootKeys:
             if batch:
                 await self._replica.propose(RekeyVariables(variables=tuple(batch)))
         return skipped
+
+
+def _begin(key: RootKeyMeta) -> int:
+    """Since when a key signs: a key that was published ahead does from its time on."""
+    return key.publish_time or key.create_time

@@ -23,7 +23,6 @@ from yurt.server.keys.keyring import Keyring, algorithm_of
 from yurt.state.table import Table
 from yurt.structs.variable import RootKeyMeta
 
-AUDIENCE: Final = "nomadproject.io"
 INTRODUCTION_KIND: Final = "node-introduction"
 """How the subject of a token begins that introduces a client."""
 NODE_IDENTITY_TTL_S: Final = 24 * 3600

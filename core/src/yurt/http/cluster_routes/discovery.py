@@ -1,0 +1,62 @@
+"""What others need to check identities: the discovery document (OpenID Connect) and the public keys (RFC 7517).
+
+Both are public. The keys may be kept by readers for half of the time until the newest one may be followed by another;
+as the next one is published half of its predecessor's time ahead, nobody meets a signature whose key he lacks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aiohttp import web
+
+from yurt.access import needs
+from yurt.http import routes
+from yurt.http.answers import changed_view
+from yurt.http.call import Call, json_answer, read_answer
+from yurt.http.errors import Refused
+from yurt.sdk.value import NANOSECONDS
+from yurt.server.views.operator import RootKeyRows
+
+MAX_AGE_MIN_S: Final = 900.0
+JITTER: Final = 0.1
+"""The part of the time by which ages differ, so that readers come back at different times."""
+JWKS: Final = "/.well-known/jwks.json"
+DISABLED: Final = "OIDC Discovery endpoint disabled"
+
+
+async def keys(call: Call) -> web.Response:
+    """GET /.well-known/jwks.json: every key of the cluster, also those that sign no more or not yet."""
+    view, index = await changed_view(call, [RootKeyRows.watched()], lambda view: view.of(RootKeyRows).index)
+    found = await call.operations.root_keys.jwks()
+    response = read_answer(call, found, index)
+    newest = max((key.create_time for key in view.of(RootKeyRows).oldest_first()), default=0)
+    response.headers["Cache-Control"] = f"public, max-age={_max_age_s(call, newest)}" if found["keys"] else "no-store"
+    return response
+
+
+def _max_age_s(call: Call, newest: int) -> int:
+    env = call.context.env
+    left_s = (newest - env.now()) / NANOSECONDS + call.settings.root_key_rotation_s
+    return round(max(left_s / 2 * (1 + JITTER * env.random()), MAX_AGE_MIN_S))
+
+
+async def configuration(call: Call) -> web.Response:
+    """GET /.well-known/openid-configuration; 404 where the servers have no `oidc_issuer`."""
+    issuer = call.settings.oidc_issuer
+    if not issuer:
+        raise Refused(404, DISABLED)
+    document: dict[str, Any] = {
+        "issuer": issuer,
+        "jwks_uri": f"{issuer.rstrip('/')}{JWKS}",
+        "id_token_signing_alg_values_supported": ["RS256", "EdDSA"],
+        "response_types_supported": ["code"],
+        "subject_types_supported": ["public"],
+    }
+    return json_answer(call, document)
+
+
+ROUTES = (
+    routes.get(JWKS, keys, needs=needs.ANONYMOUS, from_nodes=True),
+    routes.get("/.well-known/openid-configuration", configuration, needs=needs.ANONYMOUS, from_nodes=True),
+)
