@@ -39,6 +39,9 @@ BEGINNINGS = {
     "bootstrap again": "Unexpected response code: 400 (ACL bootstrap already done (reset index: ",
     "wrong policy": "Unexpected response code: 400 (policy 0 invalid: 1 error occurred:\n\t* failed to parse rules: ",
     "token without rights": "Unexpected response code: 400 (token 0 invalid: 1 error occurred:\n\t* client token ",
+    "login of another team": "Unexpected response code: 400 (no role or policy bindings matched)",
+    "login by another key": "Unexpected response code: 401 (unable to validate provided token: ",
+    "auth url without its parts": "Unexpected response code: 400 (invalid OIDC auth-url request: missing client nonce",
     "exec without alloc-node-exec": "Unexpected response code: 403 (Permission denied: ",
 }
 """How the other refusals begin."""

@@ -72,6 +72,7 @@ func main() {
 	alloc := jobs(told, root, developer, reader)
 	tasks(told, developer, reader, alloc)
 	oneTime(told, anonymous, root)
+	login(told, address, root, anonymous)
 	revocation(told, root, reader, accessor)
 	if err := json.NewEncoder(os.Stdout).Encode(told); err != nil {
 		panic(err)
