@@ -31,10 +31,11 @@ from typing import Any, NamedTuple
 
 from yurt import scheduler
 from yurt.fsm import apply
+from yurt.scheduler.capacity.quotas import QuotaLimits
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
 from yurt.structs import commands as c
-from yurt.structs.cluster import PreemptionConfig, SchedulerConfiguration
+from yurt.structs.cluster import Namespace, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.constraint import Affinity, Constraint, Spread
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job, TaskGroup
@@ -49,6 +50,7 @@ from yurt.structs.node import (
     NodeMemoryResources,
     NodeResources,
 )
+from yurt.structs.quota import QuotaLimit, QuotaResources, QuotaSpec, with_hashes
 from yurt.structs.resources import EphemeralDisk, RequestedDevice, Resources
 from yurt.structs.task import Task
 
@@ -73,6 +75,8 @@ class Case(NamedTuple):
     gpus: int = 0
     fill: int = 0
     is_changing: bool = False
+    has_quota: bool = False
+    """The namespace has a quota that never refuses: what it costs to be held to one."""
 
 
 class Placing(NamedTuple):
@@ -217,6 +221,9 @@ CASES = (
     Case("many-5000x1000x10", 5000, many("service"), 1180, 1182),
     Case("many-batch-5000x1000x10", 5000, many("batch"), 3203, 3344),
     Case("changing-5000x1000x1", 5000, many("service", 1), is_changing=True),
+    Case("quota-5000x10000", 5000, one(job("a", 10_000)), has_quota=True),
+    Case("quota-5000x1000x10", 5000, many("service"), has_quota=True),
+    Case("quota-gpu-1000x4000", 1000, one(job("g", 4000, resources=GPU)), gpus=8, has_quota=True),
     Case("system-5000", 5000, one(job("f", 1, kind="system")), 18_935, 5000),
     Case("gpu-1000x4000", 1000, one(job("g", 4000, resources=GPU)), 2657, 1000, gpus=8),
     Case("gpus-1000x2000", 1000, one(job("g", 2000, resources=GPUS)), 3333, 1000, gpus=8),
@@ -251,6 +258,8 @@ def run(case: Case) -> Result:
         state = apply(state, c.SetSchedulerConfiguration(configuration=config), index=state.index + 1).state
         filler = job("filler", case.fill, priority=20, resources=Resources(cpu=1000, memory_mb=4096))
         state = place(state, filler).state
+    if case.has_quota:
+        state = with_quota(state)
     make_columns(state)
     placed = preempted = 0
     scheduler_s = 0.0
@@ -308,7 +317,7 @@ def place(state: Snapshot, made: Job) -> Done:
     state = apply(state, c.RegisterJob(job=made), index=state.index + 1).state
     evaluation = Evaluation(id=f"eval-{made.id}", job_id=made.id, type=made.type, triggered_by="job-register")
     started = time.process_time()
-    attempt = scheduler.attempt(state, evaluation, now=NOW, seed=1)
+    attempt = scheduler.attempt(state, evaluation, now=NOW, seed=1, limits=QuotaLimits("global"))
     scheduler_s = time.process_time() - started
     state = apply(state, c.ApplyPlan(plan=attempt.plan), index=state.index + 1).state
     return Done(state, len(attempt.plan.placements), len(attempt.plan.preemptions), scheduler_s)
@@ -320,6 +329,18 @@ def cluster(numbers: Iterable[int], gpus: int) -> Snapshot:
     for number in numbers:
         state = apply(state, c.RegisterNode(node=node(number, gpus)), index=state.index + 1).state
     return state
+
+
+def with_quota(state: Snapshot) -> Snapshot:
+    """The default namespace with limits in every dimension, all of them too high to be met."""
+    most = 1 << 40
+    limits = QuotaResources(
+        cpu=most, memory_mb=most, memory_max_mb=most, devices=(RequestedDevice(name="nvidia/gpu", count=most),)
+    )
+    spec = with_hashes(QuotaSpec(name="q", limits=(QuotaLimit(region="global", region_limit=limits),)))
+    state = apply(state, c.UpsertQuotas(quotas=(spec,)), index=state.index + 1).state
+    bound = c.UpsertNamespaces(namespaces=(Namespace(name="default", quota="q"),))
+    return apply(state, bound, index=state.index + 1).state
 
 
 def with_change(state: Snapshot, number: int) -> Snapshot:

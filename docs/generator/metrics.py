@@ -69,6 +69,8 @@ heartbeat.active              Nodes whose heartbeat is awaited.
 """)
 LABELLED = """
 job_status.<status>                Jobs by status.
+quota.used                         What is used of a quota in this region; labels `quota`, `dimension`.
+quota.limit                        What a quota allows in this region, where it has a limit; labels likewise.
 job_summary.<state>                Allocations of a group by state; labels `exported_job`, `namespace`, `task_group`.
 """
 

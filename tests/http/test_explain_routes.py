@@ -71,6 +71,7 @@ async def test_a_quota_is_explained(api: Api) -> None:
     (group,) = (await api.put("/v1/yurt/job/why-not", {"Job": _asking(1200)})).json["Groups"]
     text = "quota small: memory exhausted (1200 MB needed, 1000 of 1000 MB left)"
     assert group["Blockers"] == [{"Kind": "quota", "Text": text, "Nodes": 1, "Alone": 1}]
+    assert group["Notes"] == ['quota "small" allows 1000 MB of memory; 0 are used']
 
 
 async def test_an_evaluation_is_replayed_and_an_unknown_one_is_not_found(api: Api) -> None:

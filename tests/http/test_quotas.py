@@ -9,7 +9,7 @@ import pytest
 from yurt.access import Capability, needs
 from yurt.http.resources.quotas import normalised
 from yurt.testing.authorities import Grants
-from yurt.testing.http_api import Api, add_ready_node, serving
+from yurt.testing.http_api import Api, add_ready_node, job_document, serving
 
 SPEC = {"Name": "team", "Description": "Ours", "Limits": [{"Region": "global", "RegionLimit": {"CPU": 900, "Devices": [
     {"Name": "nvidia/gpu", "Count": 2}], "Storage": {"VariablesMB": 1}, "NodePools": [{"NodePool": "gpu", "Cores": -1}],
@@ -159,3 +159,37 @@ async def test_reading_and_writing_need_the_levels_of_quotas() -> None:
         grants.elsewhere = frozenset({needs.QUOTA_WRITE})
         refused = await api.call("DELETE", "/v1/quota/team")
         assert (refused.status, "hidden" in refused.text) == (409, False)
+
+
+async def test_why_not_tells_who_uses_a_quota_as_far_as_the_caller_may_see() -> None:
+    grants = Grants("own", Capability.READ_JOB)
+    grants.is_on = False
+    async with serving(authority=grants) as api:
+        await add_ready_node(api)
+        for namespace in ("own", "hidden"):
+            await bind(api, limit(CPU=250), namespace)
+            await api.register("web", Namespace=namespace)
+            await api.wait_until(f"/v1/job/web/evaluations?namespace={namespace}", bool)
+        await api.wait_until("/v1/allocations?namespace=*", lambda rows: len(rows) == 2)
+        body = {"JobID": "web", "Namespace": "own", "Job": job_document("more", Namespace="own")}
+        (group,) = (await api.put("/v1/yurt/job/why-not", body)).json["Groups"]
+        assert group["Notes"] == ['quota "team" allows 250 MHz of cpu; 200 are used by namespaces hidden, own']
+        grants.is_on = True
+        (group,) = (await api.put("/v1/yurt/job/why-not", body)).json["Groups"]
+        assert group["Notes"] == ['quota "team" allows 250 MHz of cpu; 200 are used by namespaces own, others']
+
+
+async def test_metrics_tell_what_is_used_of_a_quota_and_allowed(api: Api) -> None:
+    await bind(api, limit(CPU=900, Cores=-1, Devices=[{"Name": "nvidia/gpu", "Count": 2}]))
+    await add_ready_node(api)
+    await api.register("web")
+    await api.wait_until("/v1/job/web/allocations", bool)
+    gauges = (await api.get("/v1/metrics")).json["Gauges"]
+    found = {
+        (each["Name"].rpartition(".")[2], each["Labels"]["dimension"]): each["Value"]
+        for each in gauges
+        if each["Name"].startswith("nomad.nomad.quota.")
+    }
+    assert (found["used", "cpu"], found["limit", "cpu"], found["limit", "cores"]) == (100, 900, 0)
+    assert (found["used", "device nvidia/gpu"], found["limit", "device nvidia/gpu"]) == (0, 2)
+    assert ("limit", "memory") not in found

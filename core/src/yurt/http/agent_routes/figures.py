@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from yurt.api.page import in_order
@@ -12,12 +12,14 @@ from yurt.http.call import Call
 from yurt.sdk.device import DeviceUse
 from yurt.server.metrics import Timing
 from yurt.server.views import View
+from yurt.server.views.cluster import QuotaRows
 from yurt.server.views.jobs import JobRows, JobSummaryRows
 from yurt.server.views.scheduling import AllocationRows
 from yurt.structs.summary import JobSummary
 
 if TYPE_CHECKING:
     from yurt.client.client import Client
+    from yurt.server.views.quotas import QuotaUsages
 
 PREFIX: Final = "nomad.nomad."
 DEVICE_PREFIX: Final = "nomad.client.device."
@@ -31,6 +33,14 @@ class Gauge(NamedTuple):
     labels: dict[str, str]
 
 
+class QuotaSums(NamedTuple):
+    """What is used of quotas; `prepare` sums it up, in a thread, before the usages are read."""
+
+    usages: QuotaUsages
+    prepare: Callable[[], object]
+    region: str
+
+
 class Figures(NamedTuple):
     """What is shown of one moment: `servers` and `client` are gathered at once, the view is looked through later.
 
@@ -42,12 +52,15 @@ class Figures(NamedTuple):
     client: tuple[Gauge, ...] = ()
     counters: tuple[tuple[str, int], ...] = ()
     timings: tuple[tuple[str, Timing], ...] = ()
+    quotas: QuotaSums | None = None
 
     def gauges(self) -> Iterator[Gauge]:
         """Every gauge of the server and of the client."""
         yield from self.servers
         if self.view is not None:
             yield from _job_gauges(self.view)
+        if self.quotas is not None:
+            yield from _quota_gauges(self.quotas)
         yield from self.client
 
 
@@ -62,7 +75,27 @@ def figures_of(call: Call, cluster: dict[str, float]) -> Figures:
         client=tuple(_client_gauges(call.client, view)) if call.client is not None else (),
         counters=server.counters(),
         timings=server.timings(),
+        quotas=_quota_sums(call, view),
     )
+
+
+def _quota_sums(call: Call, view: View) -> QuotaSums | None:
+    """What is used of quotas; None without any."""
+    if not view.of(QuotaRows).count():
+        return None
+    from yurt.server.views.quotas import QuotaUsages
+
+    usages = view.of(QuotaUsages)
+    return QuotaSums(usages, usages.preparation(), call.settings.region)
+
+
+def _quota_gauges(sums: QuotaSums) -> Iterator[Gauge]:
+    sums.prepare()
+    for quota, dimension, used, allowed in sums.usages.dimensions(sums.region):
+        labels = {"quota": quota, "dimension": dimension}
+        yield Gauge(f"{PREFIX}quota.used", used, labels)
+        if allowed is not None:
+            yield Gauge(f"{PREFIX}quota.limit", allowed, labels)
 
 
 def _job_gauges(view: View) -> Iterator[Gauge]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 from yurt.scheduler.capacity.ports import grant_ports, has_ports
@@ -72,6 +73,7 @@ class GroupAsk:
         """Whether particular ports, cores or devices must be assigned on a node."""
         return self.has_ports or self.cores > 0 or bool(self.devices or self.volumes)
 
+    @cached_property
     def least_amounts(self) -> NamespaceUsage:
         """What an allocation uses at least on any node: quotas refuse by it before a node is looked at.
 

@@ -80,10 +80,7 @@ class RegionQuota:
         counted_changes = tuple(self._own(changes))
         found: list[str] = []
         for part, used in zip(self._parts, self._used, strict=True):
-            grown = NOTHING_USED
-            for change in counted_changes:
-                if counts_in(part.pool, change.key[1]):
-                    grown = grown.plus(change.amounts, change.times)
+            grown = _sum([change for change in counted_changes if counts_in(part.pool, change.key[1])])
             asked = {dimension.name: dimension.used for dimension in part.dimensions(grown)}
             place = f'node pool "{part.pool}": ' if part.pool else ""
             found += [
@@ -116,6 +113,16 @@ class RegionQuota:
         return (change for change in changes if change.key[0] in self._namespaces)
 
 
+def _sum(changes: Sequence[LimitChange]) -> NamespaceUsage:
+    """What changes come to; one placement, the common case, needs no sum."""
+    if len(changes) == 1 and changes[0].times == 1:
+        return changes[0].amounts
+    total = NOTHING_USED
+    for change in changes:
+        total = total.plus(change.amounts, change.times)
+    return total
+
+
 class QuotaLimits:
     """Gives a job its limits: the quota of its namespace, in the region of this server."""
 
@@ -132,13 +139,18 @@ class QuotaLimits:
 
 def exhausted_text(dimension: Dimension, asked: int) -> str:
     """`memory exhausted (512 MB needed, 300 of 1000 MB left)`."""
-    scale = MILLI if dimension.name.startswith("device ") else 1
+    scale = scale_of(dimension)
     unit = f" {dimension.unit}" if dimension.unit else ""
     needed = f"{dimension.name} exhausted ({amount_text(asked, scale)}{unit} needed, "
     if not dimension.allowed:
         return needed + "none allowed)"
     left = amount_text(max(0, dimension.allowed - dimension.used), scale)
     return f"{needed}{left} of {amount_text(dimension.allowed, scale)}{unit} left)"
+
+
+def scale_of(dimension: Dimension) -> int:
+    """How many of the dimension's units are one of what is shown."""
+    return MILLI if dimension.name.startswith("device ") else 1
 
 
 def amount_text(amount: int, scale: int = 1) -> str:

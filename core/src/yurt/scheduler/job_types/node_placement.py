@@ -73,7 +73,7 @@ class NodePlacement:
         """The placement on a node, or why it is refused by a limit or by the node."""
         if not self._limits.current:
             return placer.place_on(row)
-        dimensions = self._limits.refuses(placer.ask.least_amounts(), replaced)
+        dimensions = self._limits.refuses(placer.ask.least_amounts, replaced)
         if dimensions:
             return AllocationMetric(nodes_evaluated=1, node_pool=placer.job.node_pool, quota_exhausted=dimensions)
         placer.limits = LimitedGrants(self._limits, replaced)

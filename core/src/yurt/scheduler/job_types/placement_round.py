@@ -154,7 +154,7 @@ class PlacementRound:
             if not is_terminal(replaced):
                 placer.count(replaced, -1)
                 placer.recount()
-        refused = self._limits.refuses(placer.ask.least_amounts(), replaced) if self._limits.current else ()
+        refused = self._limits.refuses(placer.ask.least_amounts, replaced) if self._limits.current else ()
         placer.limits = LimitedGrants(self._limits, replaced) if self._limits.current else None
         found = None
         if not refused:

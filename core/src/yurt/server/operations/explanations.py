@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from yurt.access import Access, Scope
+from yurt.access import Access, Scope, needs
 from yurt.rules.child_jobs import instance_of
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.config import ServerConfig
@@ -69,7 +69,25 @@ class Explanations:
 
         self._access.require(Scope(namespace=job.namespace))
         work = partial(explain.why_not, self._state, instance_of(in_pool(self._state, job)), now=now, seed=seed)
-        return replace(await asyncio.to_thread(work, **self._limits), job_id=job.id)
+        found = replace(await asyncio.to_thread(work, **self._limits), job_id=job.id)
+        return await asyncio.to_thread(self._with_quota_notes, found)
+
+    def _with_quota_notes(self, found: JobExplanation) -> JobExplanation:
+        """The explanation with what is used of a quota in the way, by the namespaces that the caller may see."""
+        if not any(blocker.kind == "quota" for group in found.groups for blocker in group.blockers):
+            return found
+        from yurt.scheduler.explain.quota_notes import quota_notes
+
+        access = self._access.narrowed(needs.ANY_CAPABILITY)
+        notes_of = partial(
+            quota_notes,
+            self._state,
+            namespace=found.namespace,
+            region=self._config.region,
+            sees=lambda name: access.allows(Scope(namespace=name)),
+        )
+        groups = tuple(replace(group, notes=(*group.notes, *notes_of(group))) for group in found.groups)
+        return replace(found, groups=groups)
 
     async def replay(self, evaluation: Evaluation) -> Replay:
         """Repeat an evaluation's attempts and compare; raises NotFound or Conflict."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from yurt.access import Access, Scope, needs
@@ -68,6 +68,14 @@ class QuotaUsages:
         """The names of all quotas that begin so, sorted."""
         return sorted(name for name in self._state.quotas.keys() if name.startswith(prefix))  # noqa: SIM118 - a Table
 
+    def dimensions(self, region: str) -> Iterator[tuple[str, str, float, float | None]]:
+        """(quota, dimension, used, allowed) of the region as a whole; None where there is no limit. For metrics."""
+        for usage in self.named(self.names(), region=region):
+            spec = self._state.quotas[usage.name]
+            limit = spec.limit_of(region)
+            for found in usage.used.values():
+                yield from ((spec.name, *each) for each in _dimensions(found, limit or QuotaLimit()))
+
     def _usage(self, spec: QuotaSpec, region: str) -> QuotaUsage:
         members = members_of(self._state, spec.name)
         limit = spec.limit_of(region)
@@ -111,3 +119,19 @@ class QuotaUsages:
                 RequestedDevice(name=device.name, count=whole(devices_used(used, device.name))) for device in devices
             ),
         )
+
+
+def _dimensions(used: QuotaLimit, limit: QuotaLimit) -> Iterator[tuple[str, float, float | None]]:
+    amounts, limits = used.region_limit or QuotaResources(), limit.region_limit or QuotaResources()
+    for name in ("cpu", "cores", "memory_mb", "memory_max_mb", "secrets_mb"):
+        yield name.removesuffix("_mb"), float(getattr(amounts, name) or 0), _allowed(getattr(limits, name))
+    for device, asked in zip(amounts.devices, limits.devices, strict=True):
+        yield f"device {device.name}", float(device.count), _allowed(asked.count)
+    storage = amounts.storage or QuotaStorageResources()
+    yield "variables", float(storage.variables_mb), _allowed(limit.variables_mb)
+    yield "host_volumes", float(storage.host_volumes_mb), _allowed(limit.host_volumes_mb)
+
+
+def _allowed(amount: int | None) -> float | None:
+    """None for no limit; a negative amount allows nothing."""
+    return float(max(0, amount)) if amount else None
