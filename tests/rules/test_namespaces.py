@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from yurt.rules.namespaces import configuration_problems, default_pool, namespace_problems
-from yurt.structs.cluster import Namespace, NamespaceNodePoolConfiguration
+from yurt.structs.cluster import Namespace, NamespaceCapabilities, NamespaceNodePoolConfiguration
+from yurt.structs.network import NetworkResource
 from yurt.testing import factories
 
 Pools = NamespaceNodePoolConfiguration
@@ -44,3 +45,24 @@ def test_rules_that_contradict_each_other_are_problems() -> None:
     assert problems(Pools(default="gpu", denied=("x",))) == problems(Pools(allowed=())) == 0
     assert problems(Pools(allowed=(), denied=())) == 1
     assert problems(Pools(default="gpu", denied=("g*",))) == 1
+
+
+@pytest.mark.parametrize(
+    ("networks", "is_allowed"),
+    [
+        ((), False),
+        ((NetworkResource(),), False),
+        ((NetworkResource(mode="host"),), False),
+        ((NetworkResource(mode="bridge"),), True),
+    ],
+)
+def test_a_group_without_a_network_counts_as_one_in_that_of_the_host(
+    networks: tuple[NetworkResource, ...], is_allowed: bool
+) -> None:
+    job = factories.job(task_groups=(factories.group(networks=networks),))
+    for rules in (
+        NamespaceCapabilities(disabled_network_modes=("host",)),
+        NamespaceCapabilities(enabled_network_modes=("bridge",)),
+    ):
+        space = Namespace(name="prod", capabilities=rules)
+        assert (not list(namespace_problems(space, job))) == is_allowed

@@ -11,9 +11,10 @@ from typing import Final
 
 from yurt.rules.workload_claims import extra_claim_problems
 from yurt.structs.cluster import Namespace, NamespaceCapabilities, NamespaceNodePoolConfiguration
-from yurt.structs.job import Job
+from yurt.structs.job import Job, TaskGroup
 
 DEFAULT_POOL: Final = "default"
+HOST: Final = "host"
 _STAR: Final = "*"
 
 
@@ -49,10 +50,15 @@ def _capability_problems(name: str, capabilities: NamespaceCapabilities, job: Jo
     refused = _refused(drivers, capabilities.enabled_task_drivers, capabilities.disabled_task_drivers)
     if refused:
         yield f'used task drivers {refused} are not allowed in namespace "{name}"'
-    modes = {network.mode or "host" for group in job.task_groups for network in group.networks}
+    modes = {mode for group in job.task_groups for mode in _modes(group)}
     refused = _refused(modes, capabilities.enabled_network_modes, capabilities.disabled_network_modes)
     if refused:
         yield f'used group network modes {refused} are not allowed in namespace "{name}"'
+
+
+def _modes(group: TaskGroup) -> tuple[str, ...]:
+    """The network modes of a group. One without a network shares that of its node, as in the mode `host`."""
+    return tuple(network.mode or HOST for network in group.networks) or (HOST,)
 
 
 def _refused(used: set[str], enabled: tuple[str, ...], disabled: tuple[str, ...]) -> str:
