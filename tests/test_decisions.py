@@ -29,7 +29,6 @@ ANSWERS = frozenset({"committed", "done", "step", "self"})
 
 BY_WATCHER = "server.deployment_watcher bases the command on the deployment and its job"
 BY_DRAINER = "server.resources.drain bases the command on the node"
-MIRROR = "a copy of what the authoritative region has, which alone decides"
 LOOKED_AT_TWICE = "apply makes the same checks; the look ahead words the refusal as Nomad does"
 ROLE_BY_NAME = "a role's id is looked up by its name; apply checks that the role is there"
 
@@ -37,10 +36,6 @@ EXCUSES: dict[str, str] = {
     "server/clients/node_service.py::_granted: AddNodeEvents": "an event changes nothing that anybody was promised",
     "server/clients/node_service.py::register_node: RegisterNode": LOOKED_AT_TWICE,
     "server/clients/node_service.py::_store_schemas: StoreSchema": "keyed by its digest: a schema that is known stays",
-    "server/resources/region_replication.py::_namespaces: DeleteNamespaces": MIRROR,
-    "server/resources/region_replication.py::_namespaces: UpsertNamespaces": MIRROR,
-    "server/resources/region_replication.py::_node_pools: DeleteNodePools": MIRROR,
-    "server/resources/region_replication.py::_node_pools: UpsertNodePools": MIRROR,
     "server/leadership/roles.py::_begin_term: DropStagedPlans": "a term begins: nobody stages a plan yet",
     "server/keys/root_keys.py::_rekey_methods: RekeyACLAuthMethods": "apply leaves out methods that have changed",
     "server/keys/root_keys.py::_rekey_variables: RekeyVariables": "apply leaves out variables whose index has moved",

@@ -204,5 +204,7 @@ PUT /v1/search/fuzzy | Objects whose name holds this.
 GET /v1/status/leader | The leader's address.
 GET /v1/status/peers | The addresses of the servers that keep the log.
 GET /v1/regions | The regions of all servers that are known.
+GET /v1/regions/shared/:table | For the servers of other regions only: the digests of rows that all regions share.
+GET /v1/regions/shared/:table/rows | For the servers of other regions only: the rows with these keys, at most 64.
 """
 NOTES = dict(line.split(" | ", 1) for line in TEXT.strip().splitlines())

@@ -37,7 +37,8 @@ REFUSED = (
     "/v1/operator/autopilot/configuration", "/v1/operator/autopilot/health", "/v1/operator/keyring/key/{id}",
     "/v1/operator/keyring/keys", "/v1/operator/keyring/rotate", "/v1/operator/license",
     "/v1/operator/raft/configuration", "/v1/operator/raft/peer", "/v1/operator/raft/transfer-leadership",
-    "/v1/operator/scheduler/configuration", "/v1/operator/snapshot", "/v1/operator/utilization", "/v1/system/gc",
+    "/v1/operator/scheduler/configuration", "/v1/operator/snapshot", "/v1/operator/utilization",
+    "/v1/regions/shared/{table}", "/v1/regions/shared/{table}/rows", "/v1/system/gc",
     "/v1/system/reconcile/summaries", "/v1/yurt/plugin/{name}/reload", "/v1/yurt/plugins",
 )  # fmt: skip
 """All routes that a node's connection does not carry."""

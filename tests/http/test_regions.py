@@ -113,13 +113,43 @@ async def test_without_a_way_the_answer_is_nomads(west: Api, api: Api) -> None:
     assert (alone.status, alone.text) == NO_PATH
 
 
-async def test_a_request_from_another_region_goes_no_further(west: Api, far: Far) -> None:
-    headers = {FROM_REGION: "1"}
-    for path in ("/v1/jobs?region=east", "/v1/namespace/web"):
-        method = "GET" if "region" in path else "DELETE"
-        answer = await west.call(method, path, headers=headers)
-        assert (answer.status, answer.text) == NO_PATH
+@pytest.mark.parametrize(
+    ("method", "path", "hop"),
+    [("GET", "/v1/jobs?region=east", "1"), ("DELETE", "/v1/namespace/web", "2"), ("DELETE", "/v1/namespace/web", "x")],
+)
+async def test_a_request_from_another_region_goes_no_further(
+    west: Api, far: Far, method: str, path: str, hop: str
+) -> None:
+    answer = await west.call(method, path, headers={FROM_REGION: hop})
+    assert (answer.status, answer.text) == NO_PATH
     assert far.asked == []
+
+
+async def test_a_shared_change_goes_on_once_from_the_region_that_was_named(west: Api, far: Far) -> None:
+    assert (await west.call("DELETE", "/v1/namespace/web", headers={FROM_REGION: "1"})).text == '"east"'
+    assert far.headers[0][FROM_REGION] == "2"
+
+
+async def test_a_global_token_that_another_region_passes_on_keeps_its_body(far: Far) -> None:
+    settings = AclConfig(enabled=True)
+    async with serving(regions=far, authoritative_region="east", acl=settings, authority=AllowAll()) as api:
+        body = b'{"Type": "client", "Policies": ["x"], "Global": true}'
+
+        async def pieces() -> AsyncIterator[bytes]:
+            yield body[:9]
+            yield body[9:]
+
+        async with api.client.put("/v1/acl/token", data=pieces(), headers={FROM_REGION: "1"}) as answer:
+            assert await answer.text() == '"east"'
+    assert [each[2] for each in far.asked] == [body]
+
+
+async def test_a_token_that_was_not_copied_yet_is_revoked_by_the_authority(far: Far) -> None:
+    settings = AclConfig(enabled=True)
+    async with serving(regions=far, authoritative_region="east", acl=settings, authority=AllowAll()) as api:
+        path = "/v1/acl/token/11111111-2222-4333-8444-555555555555"
+        assert (await api.call("DELETE", path)).text == '"east"'
+    assert [each[:2] for each in far.asked] == [("DELETE", path)]
 
 
 async def test_a_change_that_only_the_authority_makes_names_its_region(far: Far) -> None:

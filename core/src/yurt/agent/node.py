@@ -414,7 +414,7 @@ def _own_server(config: AgentConfig, data: AgentDataDir, env: Env, tls: TlsSetti
     regions = RegionLinks(config, directory=cluster, env=env, tls=tls, run_id=cluster.run_id)
     decides_itself = settings.authoritative_region in ("", config.region)
     token = settings.acl.replication_token
-    authority = None if decides_itself else FarAuthority(regions, settings.authoritative_region, token=token)
+    authority = None if decides_itself else FarAuthority(regions, settings.authoritative_region, token=token, env=env)
     server = Server(settings, env=env, log=log, peers=links, authority=authority)
     cluster.follow(server)
     return OwnServer(server, cluster, links, regions)

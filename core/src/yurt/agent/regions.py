@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import TypeVar
+from urllib.parse import quote
+
+import msgspec
 
 from yurt import __version__
 from yurt.agent.config import AgentConfig
 from yurt.agent.peers import API
 from yurt.agent.tls import TlsSettings, dialling
-from yurt.api.decode import decode_json, decode_value
 from yurt.http.api_port import ApiPart, ApiPort, ApiRequest
 from yurt.http.marks import BY_REGION, FORWARDED
 from yurt.rpc.certificates import SERVER, role_name
@@ -23,21 +25,25 @@ from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello
 from yurt.rpc.link import Link
 from yurt.rpc.proxy import far_port
-from yurt.runtime.env import Env
+from yurt.runtime.env import Env, RealEnv
 from yurt.runtime.supervise import supervised
-from yurt.sdk.errors import Invalid, NotFound, Unavailable
+from yurt.sdk.errors import NotFound, Unavailable
 from yurt.server.ports import Directory
-from yurt.server.resources.region_replication import Pulled
-from yurt.structs.cluster import Namespace, NodePool
+from yurt.server.resources.region_replication import Page
+from yurt.state import TABLES
 from yurt.structs.member import ALIVE
+from yurt.structs.shared_rows import SharedDigests, SharedRows
 
 log = logging.getLogger(__name__)
 
 _API = contract_of(ApiPort)
-INDEX = "x-nomad-index"
 TEXT_MAX = 200
 """Of what another region says when it refuses, so much is shown."""
-T = TypeVar("T", Namespace, NodePool)
+ANSWER_S = 30.0
+"""How long an answer may take, beyond the wait for a change."""
+ANSWER_BYTES_MAX = 256 * 1024 * 1024
+"""An answer lists one line of about 60 bytes for each row."""
+T = TypeVar("T")
 
 
 class RegionLinks:
@@ -92,38 +98,67 @@ class RegionLinks:
 
 
 class FarAuthority:
-    """What the authoritative region decides, asked over its API."""
+    """What the authoritative region shares, asked over its API; every failure is Unavailable."""
 
-    def __init__(self, links: RegionLinks, region: str, *, token: str = "") -> None:
+    def __init__(self, links: RegionLinks, region: str, *, token: str = "", env: Env | None = None) -> None:
         """`token` is the secret of a management token, where the authoritative region has access control."""
         self._links = links
         self._region = region
         self._token = token
+        self._env = env or RealEnv()
 
-    async def namespaces(self, *, min_index: int, wait_s: float) -> Pulled[Namespace]:
-        """All namespaces, once they changed after `min_index`."""
-        return await self._pull("/v1/namespaces", Namespace, min_index, wait_s)
+    async def digests(self, table: str, *, min_index: int, wait_s: float) -> SharedDigests:
+        """The digests of a table's shared rows, once it changed after `min_index`."""
+        query = f"index={min_index}&wait={wait_s:g}s"
+        body = await self._ask(f"/v1/regions/shared/{table}?{query}", limit_s=wait_s + ANSWER_S)
+        return self._decoded(body, SharedDigests, table)
 
-    async def node_pools(self, *, min_index: int, wait_s: float) -> Pulled[NodePool]:
-        """All node pools, once they changed after `min_index`."""
-        return await self._pull("/v1/node/pools", NodePool, min_index, wait_s)
+    async def rows(self, table: str, keys: Sequence[str]) -> Page:
+        """The rows with these keys, and the keys that did not fit into the answer."""
+        query = "&".join(f"key={quote(key, safe='')}" for key in keys)
+        body = await self._ask(f"/v1/regions/shared/{table}/rows?{query}", limit_s=ANSWER_S)
+        found = self._decoded(body, SharedRows, table)
+        kind = TABLES[table].codec.row_type
+        return Page(tuple(self._decoded(bytes(each), kind, table) for each in found.rows), found.left)
 
-    async def _pull(self, path: str, kind: type[T], min_index: int, wait_s: float) -> Pulled[T]:
-        query = f"index={min_index}&wait={wait_s:g}s&region={self._region}&complete=true"
-        headers = {FORWARDED: BY_REGION} | ({"X-Nomad-Token": self._token} if self._token else {})
-        request = ApiRequest(method="GET", path=f"{path}?{query}", headers=headers)
+    def _decoded(self, body: bytes, kind: type[T], table: str) -> T:
         try:
-            async with aclosing(self._links.api(self._region).ask(request, _no_body())) as parts:
+            return msgspec.msgpack.decode(body, type=kind)
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise Unavailable(f'region "{self._region}" answered about {table} what cannot be read: {error}') from None
+
+    async def _ask(self, path: str, *, limit_s: float) -> bytes:
+        headers = {FORWARDED: BY_REGION} | ({"X-Nomad-Token": self._token} if self._token else {})
+        request = ApiRequest(method="GET", path=path, headers=headers)
+        try:
+            async with (
+                self._env.timeout(limit_s),
+                aclosing(self._links.api(self._region).ask(request, _no_body())) as parts,
+            ):
                 head, body = await _whole(parts)
         except NotFound as error:
             raise Unavailable(str(error)) from None
+        except TimeoutError:
+            raise Unavailable(f'region "{self._region}" has not answered for {limit_s:g} s') from None
         if head.status != HTTPStatus.OK:
-            text = body[:TEXT_MAX].decode(errors="replace")
-            raise Unavailable(f"region {self._region} answered {head.status}: {text}")
-        found, index = decode_json(body), next((v for k, v in head.headers.items() if k.lower() == INDEX), "0")
-        if not isinstance(found, list):
-            raise Invalid(f"region {self._region} answered {path} with no list")
-        return Pulled(int(index), tuple(decode_value(each, kind, name=kind.__name__)[0] for each in found))
+            raise Unavailable(self._refusal(head.status, body[:TEXT_MAX].decode(errors="replace")))
+        return body
+
+    def _refusal(self, status: int, text: str) -> str:
+        """What a refusal means, and what to do about it."""
+        answer = f'region "{self._region}" answered {status}: {text.strip()}'
+        if status == HTTPStatus.FORBIDDEN:
+            shown = (
+                "acl.replication_token, which it refuses,"
+                if self._token
+                else "acl.replication_token, which is not set,"
+            )
+            return f"{answer}; {shown} must be the secret of a management token that is valid there"
+        if status == HTTPStatus.BAD_REQUEST and "ACL support disabled" in text:
+            return f"{answer}; enable access control there, or name another server.authoritative_region"
+        if status == HTTPStatus.NOT_FOUND:
+            return f"{answer}; its servers run a version that does not share this: upgrade them first"
+        return answer
 
 
 async def _whole(parts: AsyncIterator[ApiPart]) -> tuple[ApiPart, bytes]:
@@ -131,6 +166,8 @@ async def _whole(parts: AsyncIterator[ApiPart]) -> tuple[ApiPart, bytes]:
     head, body = await anext(parts, ApiPart()), bytearray()
     async for part in parts:
         body += part.data
+        if len(body) > ANSWER_BYTES_MAX:
+            raise Unavailable(f"an answer of another region is longer than {ANSWER_BYTES_MAX} bytes")
     return head, bytes(body)
 
 

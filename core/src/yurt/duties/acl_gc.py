@@ -15,12 +15,17 @@ BATCH: Final = 500
 """Rows of each kind that one command forgets."""
 
 
-def expired(state: Snapshot, now: UnixNano, created_before: UnixNano) -> Iterator[CollectACL]:
-    """Commands that delete expired objects; tokens only after a period in which their expiry was visible."""
+def expired(
+    state: Snapshot, now: UnixNano, created_before: UnixNano, *, is_authority: bool = True
+) -> Iterator[CollectACL]:
+    """Commands that delete expired objects; tokens only after a period in which their expiry was visible.
+
+    Global tokens are collected in the authoritative region: elsewhere they would be copied again.
+    """
     tokens = [
         token.accessor_id
         for token in state.acl_tokens.each_where("expiring", "expiring")
-        if is_expired(token, now) and token.create_time < created_before
+        if is_expired(token, now) and token.create_time < created_before and (is_authority or not token.is_global)
     ]
     one_time = [token.secret_hash for token in state.one_time_tokens.values() if token.expires_at <= now]
     revoked = [each.accessor_id for each in state.acl_revocations.values() if 0 < each.expiration_time <= now]

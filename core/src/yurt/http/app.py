@@ -221,7 +221,7 @@ async def _where_it_belongs(request: web.Request, handler: _Handler) -> web.Stre
         return await _in_region(request, handler)
     except OtherRegion as other:
         if context.server is not None:
-            return await answer_from(request, other.region)
+            return await answer_from(request, other)
         if context.servers is None:
             raise
     from yurt.http.forwarding.forward import forward

@@ -49,7 +49,6 @@ from yurt.server.resources.disk_migration import DiskMigration
 from yurt.server.resources.host_volumes import HostVolumes
 from yurt.server.resources.jobs import Jobs
 from yurt.server.resources.nodes import Nodes
-from yurt.server.resources.region_replication import AuthoritativeRegion, Replication
 from yurt.server.resources.resources import Resources
 from yurt.server.resources.services import Services
 from yurt.server.resources.system import System
@@ -63,6 +62,7 @@ if TYPE_CHECKING:
     from yurt.server.keys.caller_rights import CallerRightsReader
     from yurt.server.keys.callers import Callers
     from yurt.server.login.service import Logins
+    from yurt.server.resources.region_replication import AuthoritativeRegion, Replication
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -164,6 +164,7 @@ def make_resources(
     """The operations and duties of each resource."""
     config, replica = base.config, base.replica
     acl_tokens = AclTokens(replica, config)
+    acl_policies = AclPolicies(replica, config, root_keys=keys.root_keys, keyring=keys.keyring)
     system = System(base.log, config, history=scheduling.history, root_keys=keys.collector, acl_tokens=acl_tokens)
     return Resources(
         jobs=Jobs(replica, config, scheduling.limits),
@@ -175,9 +176,9 @@ def make_resources(
         host_volumes=HostVolumes(replica, node_ports.find, region=config.region),
         csi_volumes=CsiVolumes(replica),
         acl_tokens=acl_tokens,
-        acl_policies=AclPolicies(replica, config, root_keys=keys.root_keys, keyring=keys.keyring),
+        acl_policies=acl_policies,
         system=system,
-        replication=None if authority is None else Replication(replica, authority, base.metrics),
+        replication=None if authority is None else _replication(base, authority, acl_policies),
     )
 
 
@@ -191,6 +192,13 @@ def lazy_logins(base: Foundation, keys: Keys) -> Callable[[], Logins]:
         return Logins(base.replica, keys)
 
     return logins
+
+
+def _replication(base: Foundation, authority: AuthoritativeRegion, policies: AclPolicies) -> Replication:
+    # Most servers are of one region, and save the import.
+    from yurt.server.resources.region_replication import Replication
+
+    return Replication(base.replica, authority, base.metrics, seal=policies.sealed if base.config.acl.enabled else None)
 
 
 def make_clients(base: Foundation, keys: Keys, resources: Resources, node_ports: NodePorts) -> Clients:

@@ -29,7 +29,6 @@ from yurt.server.metrics import Metrics
 from yurt.server.operations import Targets
 from yurt.server.peers import NoPeers, Peers
 from yurt.server.python_collector import HeapKeeper
-from yurt.server.resources.region_replication import AuthoritativeRegion
 from yurt.server.scheduling.scheduling import Scheduling
 from yurt.state import Changes, Snapshot
 from yurt.storage.log import CommandLog
@@ -37,6 +36,7 @@ from yurt.structs.commands import AnyCommand, FinishRestore
 
 if TYPE_CHECKING:
     from yurt.scheduler.capacity.limits import LimitsOf
+    from yurt.server.resources.region_replication import AuthoritativeRegion
 
 
 class Server:

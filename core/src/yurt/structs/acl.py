@@ -129,6 +129,8 @@ class ACLRevocation(Value):
 
     accessor_id: str = ""
     expiration_time: UnixNano = UnixNano(0)
+    token_create_time: UnixNano = UnixNano(0)
+    """When the token was made: another token under the same accessor id was made at another time. 0: not recorded."""
     create_index: int = 0
     modify_index: int = 0
 

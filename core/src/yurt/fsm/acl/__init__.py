@@ -30,6 +30,10 @@ from yurt.structs.commands.acl import (
     DeleteACLRoles,
     DeleteACLTokens,
     PutOneTimeToken,
+    ReplicateACLAuthMethods,
+    ReplicateACLBindingRules,
+    ReplicateACLRoles,
+    ReplicateACLTokens,
     TakeOneTimeToken,
     UpdateACLBindingRule,
     UpdateACLRole,
@@ -48,12 +52,15 @@ TokenCommand = (
     | PutOneTimeToken
     | TakeOneTimeToken
 )
+ReplicaCommand = ReplicateACLRoles | ReplicateACLTokens | ReplicateACLAuthMethods | ReplicateACLBindingRules
 
 
 def apply_acl(edit: Edit, command: AclCommand) -> Rejected | None:
     """Apply an access control command."""
     if isinstance(command, TokenCommand):
         return _apply_token(edit, command)
+    if isinstance(command, ReplicaCommand):
+        return _apply_replica(edit, command)
     match command:
         case UpsertACLPolicies():
             return put_policies(edit, command)
@@ -97,5 +104,22 @@ def _apply_token(edit: Edit, command: TokenCommand) -> Rejected | None:
             return put_one_time(edit, command)
         case TakeOneTimeToken():
             return take_one_time(edit, command)
+        case _:
+            assert_never(command)
+
+
+def _apply_replica(edit: Edit, command: ReplicaCommand) -> Rejected | None:
+    # Most servers are of one region, and save the import.
+    from yurt.fsm.acl import replication
+
+    match command:
+        case ReplicateACLRoles():
+            return replication.replicate_roles(edit, command)
+        case ReplicateACLTokens():
+            return replication.replicate_tokens(edit, command)
+        case ReplicateACLAuthMethods():
+            return replication.replicate_methods(edit, command)
+        case ReplicateACLBindingRules():
+            return replication.replicate_rules(edit, command)
         case _:
             assert_never(command)

@@ -106,6 +106,7 @@ def delete_tokens(edit: Edit, command: DeleteACLTokens) -> Rejected | None:
         revocation = ACLRevocation(
             accessor_id=accessor_id,
             expiration_time=UnixNano(token.expiration_time),
+            token_create_time=UnixNano(token.create_time),
             create_index=edit.index,
             modify_index=edit.index,
         )

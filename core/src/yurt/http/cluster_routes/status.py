@@ -36,8 +36,27 @@ async def regions(call: Call) -> web.Response:
     return json_answer(call, sorted(known))
 
 
+# What regions share is asked for by servers of other regions alone: other agents save the import.
+
+
+async def shared_digests(call: Call) -> web.Response:
+    """GET /v1/regions/shared/:table: the digest of each row that all regions share."""
+    from yurt.http.cluster_routes.shared import digests
+
+    return await digests(call)
+
+
+async def shared_rows(call: Call) -> web.Response:
+    """GET /v1/regions/shared/:table/rows: the shared rows whose keys are named."""
+    from yurt.http.cluster_routes.shared import rows
+
+    return await rows(call)
+
+
 ROUTES = (
     routes.get("/v1/status/leader", leader, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
     routes.get("/v1/status/peers", peers, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
     routes.get("/v1/regions", regions, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
+    routes.get("/v1/regions/shared/{table}", shared_digests, needs=needs.MANAGEMENT),
+    routes.get("/v1/regions/shared/{table}/rows", shared_rows, needs=needs.MANAGEMENT),
 )

@@ -27,12 +27,14 @@ from yurt.http.marks import (
     BY_CLIENT,
     BY_REGION,
     BY_SERVER,
+    FIRST_HOP,
     FORWARDED,
     FROM_NODE,
     FROM_REGION,
     NOT_LEADING,
     ORIGIN,
     OWN_HEADERS,
+    SECOND_HOP,
 )
 from yurt.sdk.errors import Invalid, Reason, Unavailable
 from yurt.sdk.value import replace
@@ -140,7 +142,9 @@ async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT, re
     """
     if by != BY_REGION and request.headers.get(FORWARDED) in (by, BY_SERVER):
         raise NotLed(NO_SERVERS, reason=Reason.UNAVAILABLE) if by == BY_CLIENT else NotLed(NO_LEADER)
-    headers = _passed(dict(request.headers)) | {FORWARDED: by} | ({FROM_REGION: "1"} if by == BY_REGION else {})
+    headers = _passed(dict(request.headers)) | {FORWARDED: by}
+    if by == BY_REGION:
+        headers[FROM_REGION] = SECOND_HOP if FROM_REGION in request.headers else FIRST_HOP
     asked = ApiRequest(
         method=request.method,
         path=_for_region(request.raw_path, region) if region else request.raw_path,
@@ -188,7 +192,8 @@ def is_kept(request: web.Request) -> bool:
 
 async def _body(request: web.Request) -> AsyncGenerator[bytes]:
     """The body in pieces; one that is not large is kept, so that it can be sent once more."""
-    if is_kept(request):
+    # A handler that finds out that another region decides has read the body: then it is kept as well.
+    if is_kept(request) or request.content.at_eof():
         whole = await request.read()
         for start in range(0, len(whole), PIECE_BYTES):
             yield whole[start : start + PIECE_BYTES]

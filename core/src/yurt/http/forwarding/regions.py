@@ -1,8 +1,9 @@
 """Requests for another region: answered as a server of that region answers.
 
-A request names its region in its query, or a job does in the body. What every region has alike, namespaces and node
-pools, is changed in the authoritative region only, from where the others copy it. A request that another region passed
-on is answered or refused, never passed on again.
+A request names its region in its query, or a job does in the body. What every region has alike, namespaces, node pools
+and what access control stores, is changed in the authoritative region only, from where the others copy it. A request
+that another region passed on is answered or refused; only a change that belongs to the authoritative region goes on
+once more, to that one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from aiohttp import web
 
 from yurt.http.errors import Refused
 from yurt.http.forwarding.at_leader import READS
-from yurt.http.marks import BY_REGION, FROM_REGION
+from yurt.http.marks import BY_REGION, FIRST_HOP, FROM_REGION
 from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import NotFound
 
@@ -45,9 +46,10 @@ REGIONS: web.AppKey[RegionApis] = web.AppKey("yurt_regions", RegionApis)
 class OtherRegion(Refused):
     """Another region answers this; the text is for whoever asks where none can be reached."""
 
-    def __init__(self, region: str) -> None:
+    def __init__(self, region: str, *, is_authority: bool = False) -> None:
         super().__init__(500, NO_PATH)
         self.region = region
+        self.is_authority = is_authority
 
 
 def wanted_region(request: web.Request, authority: str) -> str:
@@ -62,11 +64,13 @@ def wanted_region(request: web.Request, authority: str) -> str:
     return authority if named and authority and is_shared else named
 
 
-async def answer_from(request: web.Request, region: str) -> web.StreamResponse:
+async def answer_from(request: web.Request, other: OtherRegion) -> web.StreamResponse:
     """Answer as a region does, whichever one is named; raises Refused with Nomad's words when there is no way to it."""
     from yurt.http.forwarding.forward import forward
 
-    if REGIONS not in request.app or FROM_REGION in request.headers:
+    region, came_from = other.region, request.headers.get(FROM_REGION)
+    is_last = came_from is not None and not (other.is_authority and came_from == FIRST_HOP)
+    if REGIONS not in request.app or is_last:
         raise OtherRegion(region)
     try:
         return await forward(request, request.app[REGIONS].api(region), by=BY_REGION, region=region)
@@ -80,4 +84,4 @@ def need_authority(call: Call) -> None:
     """Leave a change to the region that decides for all of them; raises OtherRegion outside of it."""
     authority = call.server.config.authoritative_region
     if authority and authority != call.agent.region:
-        raise OtherRegion(authority)
+        raise OtherRegion(authority, is_authority=True)

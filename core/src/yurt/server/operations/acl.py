@@ -79,6 +79,11 @@ class AclPolicyOperations:
         self._access.require(ANYWHERE)
         return await self._policies.put_auth_method(method)
 
+    def shared_auth_method(self, method: ACLAuthMethod) -> ACLAuthMethod:
+        """A method with its secrets, for a region that seals them with its own key; raises Unavailable."""
+        self._access.require(ANYWHERE)
+        return self._policies.opened(method)
+
     async def delete_auth_method(self, name: str) -> int:
         """Delete a login method; raises NotFound."""
         self._access.require(ANYWHERE)

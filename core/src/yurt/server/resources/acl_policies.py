@@ -81,18 +81,25 @@ class AclPolicies:
             merged = with_stored_secrets(self._keyring, _merged(method, known), known)
             check_auth_method(merged, min_ttl=least, max_ttl=most)
             basis = (expectation(state, "acl_auth_methods", method.name),)
-            changed = replace(_clean(await self._sealed(merged)), modify_time=self._replica.env.now())
+            changed = replace(_clean(await self.sealed(merged)), modify_time=self._replica.env.now())
             return UpsertACLAuthMethod(method=changed, based_on=basis)
 
         committed = await self._replica.decide(decision)
         return committed.state.acl_auth_methods[method.name], committed.index
 
-    async def _sealed(self, method: ACLAuthMethod) -> ACLAuthMethod:
+    async def sealed(self, method: ACLAuthMethod) -> ACLAuthMethod:
+        """A method with its secrets sealed by the active root key of this region."""
         from yurt.server.keys.method_secrets import sealed_method, secrets_of
 
         # A cluster without a secret to seal needs no root key yet.
         key_id = (await self._root_keys.active()).key_id if any(secrets_of(method)) else ""
         return sealed_method(self._keyring, key_id, method)
+
+    def opened(self, method: ACLAuthMethod) -> ACLAuthMethod:
+        """A stored method with its secrets in the clear; raises Unavailable without its root key."""
+        from yurt.server.keys.method_secrets import opened_method
+
+        return opened_method(self._keyring, method)
 
     async def delete_auth_method(self, name: str) -> int:
         """Delete a login method."""

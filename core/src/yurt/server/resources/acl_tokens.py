@@ -144,7 +144,8 @@ class AclTokens:
         """Delete expired tokens older than `age_s` and related objects; returns the number of commands."""
         now, count = self._replica.env.now(), 0
         created_before = UnixNano(now - seconds(age_s))
-        for command in tuple(expired(self._replica.state, now, created_before)):
+        is_authority = self._config.authoritative_region in ("", self._config.region)
+        for command in tuple(expired(self._replica.state, now, created_before, is_authority=is_authority)):
             with suppress(Stale):
                 await self._replica.propose(command)
                 count += 1

@@ -1,133 +1,276 @@
-"""Replicates namespaces and node pools from the authoritative region.
+"""Replicates what all regions share from the authoritative region: namespaces, node pools, and with access control
+policies, roles, global tokens, login methods and binding rules.
 
-The leader of every other region asks for all of them, waits for changes, and makes its own state the same: what is new
-or different is put, what is gone is deleted. What the region itself needs there is not deleted (a namespace with jobs,
-a pool with nodes): it is tried again with the next change and after a while. While the authoritative region cannot be
-reached, nothing changes, and it is asked again after a growing pause.
+The leader of every other region compares digests of its rows with those of the authoritative region, deletes what is
+gone there, fetches what is new or different and stores it as it is; then it waits for the next change. Deletions come
+first, since they take rights away. Each term begins with a comparison of everything, so that a change of leaders in
+the middle costs nothing but that.
+
+Nothing is deleted because of an answer that is refused, cannot be read, or lists a table that was never written (a new
+cluster under the old name). What the region itself needs is not deleted (a namespace with jobs, a pool with nodes),
+and local tokens are never touched. While the authoritative region cannot be reached nothing changes, and it is asked
+again after a growing pause.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
 
-from yurt.sdk.errors import Unavailable, YurtError
+from yurt.fsm.acl.replication import token_refusal
+from yurt.fsm.basis import expectation
+from yurt.sdk.errors import Invalid, Unavailable, YurtError
 from yurt.sdk.value import replace
 from yurt.server.log.replica import Replica
 from yurt.server.metrics import Metrics
-from yurt.structs.cluster import Namespace, NodePool
-from yurt.structs.commands import DeleteNamespaces, DeleteNodePools, UpsertNamespaces, UpsertNodePools
+from yurt.state import TABLES, Tables
+from yurt.structs.acl import ACLAuthMethod
+from yurt.structs.commands import (
+    AnyCommand,
+    DeleteACLAuthMethods,
+    DeleteACLBindingRules,
+    DeleteACLPolicies,
+    DeleteACLRoles,
+    DeleteACLTokens,
+    DeleteNamespaces,
+    DeleteNodePools,
+    ReplicateACLAuthMethods,
+    ReplicateACLBindingRules,
+    ReplicateACLRoles,
+    ReplicateACLTokens,
+    UpsertACLPolicies,
+    UpsertNamespaces,
+    UpsertNodePools,
+)
+from yurt.structs.shared_rows import KEYS_MAX, SharedDigests, row_digest
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T", Namespace, NodePool)
 WAIT_S: Final = 60.0
 """How long the authoritative region may wait for a change."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 60.0
+ROUND_MIN_S: Final = 0.1
+"""The pause after a change, in which further ones gather."""
+SLICE: Final = 200
 BUILT_IN: Final = frozenset({"default", "all"})
-"""Every region has them from the start; they are never deleted, and node pools of these names never change."""
+"""Namespaces and node pools of every region; they are never deleted, and node pools of these names never change."""
 
 
-class Pulled(NamedTuple, Generic[T]):
-    """The authoritative region's objects, at its own index."""
+Seal = Callable[[ACLAuthMethod], Awaitable[ACLAuthMethod]]
 
-    at: int
-    rows: tuple[T, ...]
+
+class Page(NamedTuple):
+    """Rows that were fetched, and the keys that did not fit into the answer."""
+
+    rows: tuple[Any, ...]
+    left: tuple[str, ...]
 
 
 class AuthoritativeRegion(Protocol):
-    """The authoritative region; calls raise Unavailable while it cannot be reached."""
+    """The authoritative region; calls raise Unavailable while it cannot be reached or refuses."""
 
-    async def namespaces(self, *, min_index: int, wait_s: float) -> Pulled[Namespace]:
-        """All namespaces, once they changed after `min_index`, or at the time limit."""
+    async def digests(self, table: str, *, min_index: int, wait_s: float) -> SharedDigests:
+        """The digests of a table's shared rows, once it changed after `min_index`, or at the time limit."""
         ...
 
-    async def node_pools(self, *, min_index: int, wait_s: float) -> Pulled[NodePool]:
-        """All node pools, likewise."""
+    async def rows(self, table: str, keys: Sequence[str]) -> Page:
+        """The rows with these keys, at most `KEYS_MAX`; those that are gone are missing."""
         ...
 
 
-class Difference(NamedTuple, Generic[T]):
-    """The changes that make a copy equal: rows to store, and names to delete."""
+class Kind(NamedTuple):
+    """One table of shared rows, and the commands that make a copy of it."""
 
-    put: tuple[T, ...]
+    table: str
+    what: str
+    """How log lines call the rows."""
+    put: Callable[[tuple[Any, ...]], AnyCommand]
+    delete: Callable[[tuple[str, ...]], AnyCommand]
+    is_shared: Callable[[Any], bool] = lambda _: True
+    fixed: frozenset[str] = frozenset()
+    """Keys that are not copied."""
+    kept: frozenset[str] = frozenset()
+    """Keys that are not deleted."""
+    batch: int = 100
+    """Rows that one command deletes."""
+
+
+class Difference(NamedTuple):
+    """The changes that make a copy equal, by key."""
+
+    fetch: tuple[str, ...]
     delete: tuple[str, ...]
 
 
-def difference(theirs: Iterable[T], ours: Mapping[str, T], *, fixed: frozenset[str]) -> Difference[T]:
-    """The changes from `ours` to `theirs`, by name; indexes are ignored, `fixed` names are not changed."""
-    wanted = {row.name: replace(row, create_index=0, modify_index=0) for row in theirs if row.name not in fixed}
-    have = {name: replace(row, create_index=0, modify_index=0) for name, row in ours.items() if name not in fixed}
-    put = tuple(row for name, row in sorted(wanted.items()) if have.get(name) != row)
-    return Difference(put, tuple(sorted(name for name in have if name not in wanted and name not in BUILT_IN)))
+CLUSTER_KINDS: Final = (
+    Kind(
+        Tables.namespaces.name, "namespaces", lambda rows: UpsertNamespaces(namespaces=rows),
+        lambda keys: DeleteNamespaces(names=keys), kept=BUILT_IN, batch=1,
+    ),
+    Kind(
+        Tables.node_pools.name, "node pools", lambda rows: UpsertNodePools(pools=rows),
+        lambda keys: DeleteNodePools(names=keys), fixed=BUILT_IN, kept=BUILT_IN, batch=1,
+    ),
+)  # fmt: skip
+ACL_KINDS: Final = (
+    Kind(
+        Tables.acl_tokens.name, "ACL tokens", lambda rows: ReplicateACLTokens(tokens=rows),
+        lambda keys: DeleteACLTokens(accessor_ids=keys), is_shared=lambda row: row.is_global,
+    ),
+    Kind(
+        Tables.acl_policies.name, "ACL policies", lambda rows: UpsertACLPolicies(policies=rows),
+        lambda keys: DeleteACLPolicies(names=keys),
+    ),
+    Kind(
+        Tables.acl_roles.name, "ACL roles", lambda rows: ReplicateACLRoles(roles=rows),
+        lambda keys: DeleteACLRoles(role_ids=keys),
+    ),
+    Kind(
+        Tables.acl_auth_methods.name, "ACL auth methods", lambda rows: ReplicateACLAuthMethods(methods=rows),
+        lambda keys: DeleteACLAuthMethods(names=keys),
+    ),
+    Kind(
+        Tables.acl_binding_rules.name, "ACL binding rules", lambda rows: ReplicateACLBindingRules(rules=rows),
+        lambda keys: DeleteACLBindingRules(rule_ids=keys),
+    ),
+)  # fmt: skip
+
+
+def difference(theirs: SharedDigests, ours: dict[str, str], kind: Kind) -> Difference:
+    """What to fetch and what to delete; a table that was never written deletes nothing."""
+    fetch = sorted(key for key, digest in theirs.digests.items() if ours.get(key) != digest and key not in kind.fixed)
+    gone = sorted(key for key in ours if key not in theirs.digests and key not in kind.kept)
+    is_new = not theirs.digests and theirs.index == 0
+    return Difference(tuple(fetch), () if is_new else tuple(gone))
 
 
 class Replication:
     """The replication into one region."""
 
-    def __init__(self, replica: Replica, authority: AuthoritativeRegion, metrics: Metrics) -> None:
+    def __init__(
+        self, replica: Replica, authority: AuthoritativeRegion, metrics: Metrics, *, seal: Seal | None = None
+    ) -> None:
+        """`seal` seals the secrets of a login method with a key of this region; None: access control is off here."""
         self._replica = replica
         self._authority = authority
         self._metrics = metrics
+        self._kinds = CLUSTER_KINDS + (() if seal is None else ACL_KINDS)
+        self._seal = seal
+        self._refused: dict[str, str] = {}
+        """Why a token is not copied, by accessor id: each is told once."""
 
     async def run(self) -> None:
         """Replicate until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._forever("namespaces", self._namespaces))
-            group.create_task(self._forever("node pools", self._node_pools))
+            for kind in self._kinds:
+                group.create_task(self._forever(kind))
 
-    async def _forever(self, what: str, step: Callable[[int], Awaitable[int]]) -> None:
+    async def _forever(self, kind: Kind) -> None:
         index, pause_s, problem = 0, PAUSE_FIRST_S, ""
+        env = self._replica.env
         while True:
             try:
-                index = await step(index)
+                index = await self._round(kind, index)
             except YurtError as error:
                 self._metrics.count("replication.failed")
                 if str(error) != problem:
                     problem = str(error)
-                    log.warning("copying the %s of the authoritative region failed: %s", what, error)
-                await self._replica.env.sleep(pause_s * (1 + self._replica.env.random()))
+                    log.warning("replication failed, nothing is deleted: what=%r error=%r", kind.what, problem)
+                await env.sleep(pause_s * (1 + env.random()))
                 pause_s, index = min(pause_s * 2, PAUSE_MAX_S), 0
             else:
                 self._metrics.count("replication.pulled")
+                if problem:
+                    log.info("replication works again: what=%r", kind.what)
                 pause_s, problem = PAUSE_FIRST_S, ""
+                await env.sleep(ROUND_MIN_S)
 
-    async def _namespaces(self, index: int) -> int:
-        pulled = await self._authority.namespaces(min_index=index, wait_s=WAIT_S)
-        found = difference(pulled.rows, _by_name(self._replica.state.namespaces.values()), fixed=frozenset())
-        if found.put:
-            await self._replica.propose(UpsertNamespaces(namespaces=found.put))
-        kept = await self._delete(found.delete, lambda name: DeleteNamespaces(names=(name,)))
-        return self._next("namespaces", pulled.at, found, kept)
+    async def _round(self, kind: Kind, index: int) -> int:
+        """Make the rows equal once; returns the index to wait past."""
+        theirs = await self._authority.digests(kind.table, min_index=index, wait_s=WAIT_S)
+        if theirs.index < index:
+            log.warning(
+                "the authoritative region was restored, its index is lower: what=%r index=%d before=%d",
+                kind.what, theirs.index, index,
+            )  # fmt: skip
+        ours = await self._digests(kind)
+        found = difference(theirs, ours, kind)
+        if ours and not theirs.digests and theirs.index == 0:
+            log.warning("the authoritative region is new and has none, the copies stay: what=%r", kind.what)
+        deleted = await self._delete(kind, found.delete)
+        await self._fetch(kind, found.fetch)
+        if deleted or found.fetch:
+            log.info("replicated: what=%r deleted=%d fetched=%d", kind.what, deleted, len(found.fetch))
+        return theirs.index
 
-    async def _node_pools(self, index: int) -> int:
-        pulled = await self._authority.node_pools(min_index=index, wait_s=WAIT_S)
-        found = difference(pulled.rows, _by_name(self._replica.state.node_pools.values()), fixed=BUILT_IN)
-        if found.put:
-            await self._replica.propose(UpsertNodePools(pools=found.put))
-        kept = await self._delete(found.delete, lambda name: DeleteNodePools(names=(name,)))
-        return self._next("node pools", pulled.at, found, kept)
+    async def _digests(self, kind: Kind) -> dict[str, str]:
+        found: dict[str, str] = {}
+        async for part in self._replica.turns.slices(self._replica.state.table(kind.table).items(), SLICE):
+            found.update((key, row_digest(row)) for key, row in part if kind.is_shared(row))
+        return found
 
-    def _next(self, what: str, index: int, found: Difference[Any], kept: list[str]) -> int:
-        if found.put or len(kept) < len(found.delete):
-            log.info("copied from the authoritative region: %s", what)
-        return index
+    async def _fetch(self, kind: Kind, keys: Sequence[str]) -> None:
+        """Fetch and store rows, as many at a time as a command carries."""
+        wanted = list(keys)
+        while wanted:
+            asked, rest = wanted[:KEYS_MAX], wanted[KEYS_MAX:]
+            page = await self._authority.rows(kind.table, asked)
+            if len(page.left) >= len(asked):
+                raise Unavailable(f"the authoritative region answers none of the {kind.what} that it lists")
+            key_of = TABLES[kind.table].key_of
+            assert key_of is not None, kind.table
+            if any(key_of(row) not in asked or not kind.is_shared(row) for row in page.rows):
+                raise Invalid(f"the authoritative region answered with {kind.what} that were not asked for")
+            rows = await self._storable(kind, page.rows)
+            if rows:
+                await self._replica.propose(kind.put(rows))
+            wanted = [*page.left, *rest]
 
-    async def _delete(self, names: tuple[str, ...], command: Callable[[str], Any]) -> list[str]:
-        """Delete what can be deleted; returns the names that cannot."""
-        kept = []
-        for name in names:
-            try:
-                await self._replica.propose(command(name))
-            except Unavailable:
-                raise
-            except YurtError as error:
-                kept.append(name)
-                log.warning("kept although the authoritative region deleted it: %s", error)
-        return kept
+    async def _storable(self, kind: Kind, rows: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The rows as this region stores them."""
+        if kind.table == Tables.acl_tokens.name:
+            return self._accepted(rows)
+        if kind.table == Tables.acl_auth_methods.name and self._seal is not None:
+            return tuple([await self._seal(row) for row in rows])
+        return rows
 
+    def _accepted(self, tokens: Iterable[Any]) -> tuple[Any, ...]:
+        """The tokens that `apply` will store; the others are logged, once for each reason."""
+        accepted = []
+        for token in tokens:
+            reason = token_refusal(self._replica.state, token)
+            if not reason:
+                accepted.append(token)
+                self._refused.pop(token.accessor_id, None)
+            elif self._refused.get(token.accessor_id) != reason:
+                self._refused[token.accessor_id] = reason
+                log.warning("global ACL token is not replicated: accessor_id=%s reason=%r", token.accessor_id, reason)
+        return tuple(accepted)
 
-def _by_name(rows: Iterable[T]) -> dict[str, T]:
-    return {row.name: row for row in rows}
+    async def _delete(self, kind: Kind, keys: Sequence[str]) -> int:
+        """Delete what can be deleted, in batches, and one by one where a batch is refused; returns the number."""
+        count = 0
+        for start in range(0, len(keys), kind.batch):
+            batch = tuple(keys[start : start + kind.batch])
+            if await self._is_deleted(kind, batch, is_last=len(batch) == 1):
+                count += len(batch)
+            elif len(batch) > 1:
+                for key in batch:
+                    count += await self._is_deleted(kind, (key,), is_last=True)
+        return count
+
+    async def _is_deleted(self, kind: Kind, keys: tuple[str, ...], *, is_last: bool) -> bool:
+        state = self._replica.state
+        basis = tuple(expectation(state, kind.table, key) for key in keys) if kind.batch > 1 else ()
+        command = kind.delete(keys)
+        try:
+            await self._replica.propose(replace(command, based_on=basis))
+        except Unavailable:
+            raise
+        except YurtError as error:
+            if is_last:
+                log.warning("kept although the authoritative region deleted it: what=%r error=%s", kind.what, error)
+            return False
+        return True

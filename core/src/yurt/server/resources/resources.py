@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from yurt.server.resources.acl_policies import AclPolicies
 from yurt.server.resources.acl_tokens import AclTokens
@@ -12,10 +13,12 @@ from yurt.server.resources.deployments import Deployments
 from yurt.server.resources.host_volumes import HostVolumes
 from yurt.server.resources.jobs import Jobs
 from yurt.server.resources.nodes import Nodes
-from yurt.server.resources.region_replication import Replication
 from yurt.server.resources.services import Services
 from yurt.server.resources.system import System
 from yurt.server.resources.variables import Variables
+
+if TYPE_CHECKING:
+    from yurt.server.resources.region_replication import Replication
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

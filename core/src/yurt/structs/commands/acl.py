@@ -154,6 +154,41 @@ class DeleteACLBindingRules(Command, tag=True):
     rule_ids: tuple[str, ...]
 
 
+class ReplicateACLRoles(Command, tag=True):
+    """Store roles of the authoritative region as they are there, whatever policies exist here already."""
+
+    event_type = EventType("ACLRoleUpserted")
+
+    roles: tuple[ACLRole, ...]
+
+
+class ReplicateACLTokens(Command, tag=True):
+    """Store global tokens of the authoritative region as they are there.
+
+    A token that was revoked here, and one whose accessor id or secret a local token has, is left out.
+    """
+
+    event_type = EventType("ACLTokenUpserted")
+
+    tokens: tuple[ACLToken, ...]
+
+
+class ReplicateACLAuthMethods(Command, tag=True):
+    """Store login methods of the authoritative region as they are there."""
+
+    event_type = EventType("ACLAuthMethodUpserted")
+
+    methods: tuple[ACLAuthMethod, ...]
+
+
+class ReplicateACLBindingRules(Command, tag=True):
+    """Store binding rules of the authoritative region as they are there, whatever methods exist here already."""
+
+    event_type = EventType("ACLBindingRuleUpserted")
+
+    rules: tuple[ACLBindingRule, ...]
+
+
 AclCommand = (
     BootstrapACL
     | UpsertACLPolicies
@@ -173,4 +208,8 @@ AclCommand = (
     | CreateACLBindingRule
     | UpdateACLBindingRule
     | DeleteACLBindingRules
+    | ReplicateACLRoles
+    | ReplicateACLTokens
+    | ReplicateACLAuthMethods
+    | ReplicateACLBindingRules
 )

@@ -72,7 +72,7 @@ def _is_found_by_row(route: Route) -> bool:
 
 
 _PARTS: Final = {
-    "job_id": "web", "tag": "v1", "name": ABSENT, "path": ABSENT, "id": UNKNOWN_ID,
+    "job_id": "web", "tag": "v1", "name": ABSENT, "path": ABSENT, "id": UNKNOWN_ID, "table": "acl_policies",
 }  # fmt: skip
 _IDS: Final = (
     ("/v1/allocation/", "alloc"), ("/v1/client/allocation/", "alloc"), ("/v1/client/fs/", "alloc"),

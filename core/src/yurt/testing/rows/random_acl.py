@@ -31,6 +31,8 @@ class AclMaker:
             self._collect, self._one_time, self._one_time, self._one_time, self._take, self._create_role,
             self._create_role, self._update_role, self._delete_roles, self._method, self._method, self._delete_methods,
             self._create_rule, self._create_rule, self._update_rule, self._delete_rules,
+            self._replicate_roles, self._replicate_tokens, self._replicate_tokens, self._replicate_methods,
+            self._replicate_rules,
         )  # fmt: skip
 
     def command(self, state: Snapshot, now: UnixNano) -> c.AclCommand:
@@ -144,6 +146,18 @@ class AclMaker:
 
     def _delete_rules(self, state: Snapshot) -> c.DeleteACLBindingRules:
         return c.DeleteACLBindingRules(rule_ids=(self._known(state, "acl_binding_rules", "gone"),))
+
+    def _replicate_roles(self, state: Snapshot) -> c.ReplicateACLRoles:
+        return c.ReplicateACLRoles(roles=(self._role(state),))
+
+    def _replicate_tokens(self, state: Snapshot) -> c.ReplicateACLTokens:
+        return c.ReplicateACLTokens(tokens=(replace(self._token(state), is_global=True),))
+
+    def _replicate_methods(self, state: Snapshot) -> c.ReplicateACLAuthMethods:
+        return c.ReplicateACLAuthMethods(methods=(acl.ACLAuthMethod(name=self._pick(NAMES), type="OIDC"),))
+
+    def _replicate_rules(self, state: Snapshot) -> c.ReplicateACLBindingRules:
+        return c.ReplicateACLBindingRules(rules=(self._rule(state),))
 
 
 def _unknown() -> c.Expectation:
