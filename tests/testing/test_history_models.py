@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from yurt.server.config import AclConfig
 from yurt.testing.histories import configurations, csi_volumes, dispatches, documents, jobs, variables
+from yurt.testing.histories.acl import policies, tokens
 from yurt.testing.histories.checker import check
 from yurt.testing.histories.clients import Clients, LoadShape, Recorded
 from yurt.testing.histories.configurations import ConfigurationModel
@@ -17,7 +19,7 @@ from yurt.testing.histories.history import History, Operation, Reply, Request
 from yurt.testing.histories.indexes import index_faults
 from yurt.testing.histories.job_requests import JobKind
 from yurt.testing.histories.jobs import AcceptedWrite, JobModel, SeenVersion, Version
-from yurt.testing.histories.programs import all_kinds
+from yurt.testing.histories.programs import acl_kinds, all_kinds
 from yurt.testing.histories.report import report_on
 from yurt.testing.histories.variables import VariableModel
 from yurt.testing.http_api import serving
@@ -44,6 +46,7 @@ def seen(number: int, at: int, mark: str, counts: tuple[int, int], *, stop: bool
     return Reply(200, at, SeenVersion(Version(number, at, mark, counts, stop)))
 
 
+MADE = (tokens.PutToken("a"), Reply(200, 5, tokens.ShownToken(5, 5, "a")))
 RACES: dict[str, tuple[Any, History]] = {
     "two registrations that enforce index 0 win": (JobModel(), overlapping([], [
         (jobs.Register("a", (1, 1), enforce=0), Reply(200, 5, AcceptedWrite(5))),
@@ -114,6 +117,36 @@ RACES: dict[str, tuple[Any, History]] = {
         [(csi_volumes.RegisterPlugin(), Reply(200, 5))], [
         (csi_volumes.RegisterVolume("a"), Reply(200, 6)), (csi_volumes.RegisterVolume("b"), Reply(200, 7)),
     ], [(csi_volumes.ReadCsiVolume(), Reply(200, 7, csi_volumes.ShownCsiVolume(7, 6, "a")))])),
+    "a revoked token is accepted": (tokens.TokenModel(), overlapping([
+        MADE, (tokens.RevokeToken(), Reply(200, 6)),
+    ], [], [
+        (tokens.UseToken(), Reply(200, 6, tokens.ShownToken(5, 5, "a"))),
+    ])),
+    "a token that was answered is refused": (tokens.TokenModel(), overlapping([MADE], [], [
+        (tokens.UseToken(), Reply(403, 0, "Permission denied")),
+    ])),
+    "a change makes a revoked token valid again": (tokens.TokenModel(), overlapping([MADE], [
+        (tokens.RevokeToken(), Reply(200, 6)),
+        (tokens.ChangeToken("b"), Reply(200, 7, tokens.ShownToken(7, 5, "b"))),
+    ], [(tokens.ReadToken(), Reply(200, 7, tokens.ShownToken(7, 5, "b")))])),
+    "a token is revoked twice": (tokens.TokenModel(), overlapping([MADE], [
+        (tokens.RevokeToken(), Reply(200, 6)), (tokens.RevokeToken(), Reply(200, 7)),
+    ])),
+    "a deposed leader accepts a token after its revocation": (tokens.TokenModel(), overlapping([MADE], [
+        (tokens.RevokeToken(), Reply(200, 6)),
+    ], [(tokens.UseToken(), Reply(403)), (tokens.UseToken(), Reply(200, 5, tokens.ShownToken(5, 5, "a")))])),
+    "a policy grants after it was deleted": (policies.PolicyModel(), overlapping(
+        [(policies.PutPolicy("a", True), Reply(200, 5)), (policies.PutHolder("h"), Reply(200, 6))], [
+        (policies.DeletePolicy(), Reply(200, 7)),
+    ], [(policies.UsePolicy(), Reply(200, 9))])),
+    "a policy that denies grants": (policies.PolicyModel(), overlapping(
+        [(policies.PutPolicy("a", True), Reply(200, 5)), (policies.PutHolder("h"), Reply(200, 6))], [
+        (policies.PutPolicy("b", False), Reply(200, 7)),
+    ], [(policies.UsePolicy(), Reply(200, 9))])),
+    "a policy is granted late": (policies.PolicyModel(), overlapping(
+        [(policies.PutHolder("h"), Reply(200, 5)), (policies.PutPolicy("a", True), Reply(200, 6))], [], [
+        (policies.UsePolicy(), Reply(403)),
+    ])),
     "a namespace with a variable is deleted": (DocumentModel(), overlapping(
         [(documents.PutDocument("a"), Reply(200, 5))], [
         (documents.AddDependent(), Reply(200, 6)),
@@ -161,6 +194,21 @@ async def test_the_model_explains_a_server_whose_requests_do_not_overlap(name: s
 
     assert not report.violations, report
     assert report.operations >= OPERATIONS
+
+
+@pytest.mark.parametrize("kind", acl_kinds(), ids=lambda kind: kind.name)
+@pytest.mark.parametrize("width", [1, 6])
+async def test_the_models_of_access_control_explain_a_server(kind: Any, width: int) -> None:
+    async with serving(acl=AclConfig(enabled=True)) as api:
+        made = await api.server.resources.acl_tokens.bootstrap()
+        address, shape = str(api.client.make_url("")).rstrip("/"), LoadShape(1, width, 30)
+        clients = Clients([address], [kind], seed=7, shape=shape, token=made.secret)
+        await clients.run(OPERATIONS)
+
+    report = report_on(clients.recorded)
+
+    assert report.is_clean, report
+    assert {"200", "403"} <= {outcome.rsplit(" ", 1)[1] for outcome in clients.outcomes if "Use" in outcome}
 
 
 def test_a_report_shows_the_operations_of_a_violation() -> None:

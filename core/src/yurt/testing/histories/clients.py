@@ -21,6 +21,7 @@ from yurt.sdk.errors import ERROR_HEADER, Reason, reason_of, reason_of_status
 from yurt.testing.histories.history import History, Operation, Request
 from yurt.testing.histories.kinds import Kind, answered
 
+TOKEN_HEADER: Final = "X-Nomad-Token"
 UNREAD: Final = 408
 """The status of a request whose head came too late for the agent, so it was never read."""
 NO_EFFECT: Final = (Reason.NO_LEADER, Reason.OVERLOADED)
@@ -66,12 +67,20 @@ class Clients:
     """Sends requests until enough operations are answered."""
 
     def __init__(
-        self, addresses: Sequence[str], kinds: Sequence[Kind], *, seed: int, shape: LoadShape = DEFAULT_SHAPE
+        self,
+        addresses: Sequence[str],
+        kinds: Sequence[Kind],
+        *,
+        seed: int,
+        shape: LoadShape = DEFAULT_SHAPE,
+        token: str = "",
     ) -> None:
+        """`token` is the secret that requests show."""
         self._addresses = list(addresses)
         self._kinds = list(kinds)
         self._seed = seed
         self._shape = shape
+        self._token = token
         self._numbers = itertools.count()
         self._objects = itertools.count()
         self.recorded: list[Recorded] = []
@@ -82,13 +91,13 @@ class Clients:
 
     async def run(self, operations: int) -> None:
         """Record at least that many operations; an object that was begun is finished."""
-        async with new_session() as session, asyncio.TaskGroup() as group:
+        async with new_session(token=self._token) as session, asyncio.TaskGroup() as group:
             for _ in range(self._shape.lanes):
                 group.create_task(self._lane(_Senders(session, group), operations))
 
     async def read_everywhere(self) -> None:
         """Read each object once more from every agent, as it has it: all of them must have caught up."""
-        async with new_session() as session, asyncio.TaskGroup() as group:
+        async with new_session(token=self._token) as session, asyncio.TaskGroup() as group:
             for at, done in enumerate(self.recorded):
                 drive = _Object(self, _Senders(session, group), done.kind, done.key, random.Random(at))
                 for client in range(len(self._addresses)):
@@ -111,8 +120,9 @@ class Clients:
         address = self._addresses[plan.client % len(self._addresses)]
         path = prepared.path + ("&" if "?" in prepared.path else "?") + "stale" if is_stale else prepared.path
         plan = plan._replace(invoked=time.monotonic_ns())
+        shown = {TOKEN_HEADER: prepared.token} if prepared.token else None
         try:
-            async with session.request(prepared.method, address + path, data=prepared.body) as response:
+            async with session.request(prepared.method, address + path, data=prepared.body, headers=shown) as response:
                 text = await response.text(errors="replace")
         except aiohttp.ClientConnectorError:
             await self._not_carried_out(plan, kind)
@@ -143,11 +153,12 @@ class Clients:
         return Operation(next(self._numbers), client, key, request, invoked=0)
 
 
-def new_session(*traces: aiohttp.TraceConfig) -> aiohttp.ClientSession:
-    """Connections for as many requests at once as come; each request is sent once."""
+def new_session(*traces: aiohttp.TraceConfig, token: str = "") -> aiohttp.ClientSession:
+    """Connections for as many requests at once as come; each request is sent once and shows the token."""
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
     limit = aiohttp.ClientTimeout(total=REQUEST_LIMIT_S)
-    session = aiohttp.ClientSession(connector=connector, timeout=limit, trace_configs=list(traces))
+    headers = {TOKEN_HEADER: token} if token else None
+    session = aiohttp.ClientSession(connector=connector, timeout=limit, trace_configs=list(traces), headers=headers)
     session._retry_connection = False  # it would send a PUT again whose connection was lost
     return session
 

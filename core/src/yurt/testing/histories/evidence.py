@@ -21,13 +21,13 @@ NESTED_MAX: Final = 200
 """Characters of a nested value that is shown; longer ones are left out."""
 
 
-async def evidence_of(recorded: Recorded, addresses: Sequence[str]) -> str:
+async def evidence_of(recorded: Recorded, addresses: Sequence[str], token: str = "") -> str:
     """Every operation on the object, and its records as each of the agents has them."""
     kind, key, operations = recorded
     reads = [kind.prepare(key, request).path for request in kind.last_reads()]
     lines = [f"{kind.name} {key}: {len(operations)} operations"]
     lines += operation_lines(operations) if len(operations) <= LISTED_MAX else []
-    async with new_session() as session:
+    async with new_session(token=token) as session:
         for path in dict.fromkeys((*reads, *kind.records(key))):
             told = [await _records(session, address, path) for address in addresses]
             for records, who in _grouped(told):

@@ -16,6 +16,8 @@ class PreparedRequest(NamedTuple):
     method: str
     path: str
     body: bytes | None = None
+    token: str = ""
+    """The secret to show instead of the clients' own."""
 
 
 class Kind(Protocol):

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from yurt.testing.histories.acl.policies import PolicyKind
+from yurt.testing.histories.acl.tokens import TokenKind
 from yurt.testing.histories.clients import Clients, LoadShape
 from yurt.testing.histories.configurations import AutopilotKind, ConfigurationKind
 from yurt.testing.histories.csi_volumes import CsiVolumeKind
@@ -33,6 +35,8 @@ class RequestProgram(NamedTuple):
     """A node whose eligibility and drain are changed too."""
     kinds: tuple[Kind, ...] = ()
     """Instead of all."""
+    token: str = ""
+    """The secret of a management token, where access control is on."""
 
 
 def all_kinds(node_id: str = "") -> list[Kind]:
@@ -46,6 +50,11 @@ def all_kinds(node_id: str = "") -> list[Kind]:
     return [*kinds, NodeKind(node_id), HostVolumeKind()] if node_id else kinds
 
 
+def acl_kinds() -> list[Kind]:
+    """What access control stores; for agents that have it on."""
+    return [TokenKind(), PolicyKind()]
+
+
 async def run_program(
     program: RequestProgram, addresses: Sequence[str], *, settle: Callable[[], None] | None = None
 ) -> HistoryReport:
@@ -54,11 +63,11 @@ async def run_program(
     `settle` returns when every agent has caught up with all others; without it only the objects' last reads count.
     """
     kinds = program.kinds or all_kinds(program.node_id)
-    clients = Clients(addresses, kinds, seed=program.seed, shape=program.shape)
+    clients = Clients(addresses, kinds, seed=program.seed, shape=program.shape, token=program.token)
     await clients.run(program.operations)
     if settle is not None:
         await asyncio.to_thread(settle)
         await clients.read_everywhere()
     report = report_on(clients.recorded)
-    evidence = [await evidence_of(each, addresses) for each in report.unexplained[:SHOWN_MAX]]
+    evidence = [await evidence_of(each, addresses, program.token) for each in report.unexplained[:SHOWN_MAX]]
     return report._replace(seed=program.seed, outcomes=outcomes_text(clients.outcomes), evidence="\n\n".join(evidence))

@@ -1,0 +1,1 @@
+"""What access control stores, and what is allowed by it."""
