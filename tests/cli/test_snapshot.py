@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from yurt.api.encode import to_wire
 from yurt.sdk.value import replace
+from yurt.server.log.restore import RestoredAccess
 from yurt.state import Snapshot, Tables
 from yurt.storage.archive import write_archive
 from yurt.structs.variable import EncryptedVariable, VariableLock
@@ -31,6 +33,22 @@ def test_a_missing_file_is_told(run: Any, tmp_path: Path) -> None:
 def test_what_the_agent_refuses_is_told(api: Any, run: Any, tmp_path: Path) -> None:
     api.answers["/v1/operator/snapshot"] = (400, "the file is no snapshot of Yurt")
     assert "no snapshot of Yurt" in run("operator", "snapshot", "save", str(tmp_path / "x"))[2]
+
+
+def test_a_restore_names_what_it_changed_in_access_control(api: Any, run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "a.snap"
+    file.write_text("{}")
+    api.answers["/v1/operator/snapshot"] = b""
+    assert run("operator", "snapshot", "restore", str(file)) == (0, "Snapshot Restored\n", "")
+    named = RestoredAccess(acl_tokens=("t1", "t2"), acl_policies=("ops",), count=1203)
+    api.answers["/v1/operator/snapshot"] = {"RestoredAccess": to_wire(named)}
+    lines = run("operator", "snapshot", "restore", str(file))[1].splitlines()
+    assert lines[2:] == [
+        "Warning: 1203 objects of access control are as they were in the snapshot.",
+        "Revoke or change what must not be valid:",
+        "  tokens that became valid: t1, t2",
+        "  policies: ops",
+    ]
 
 
 @pytest.fixture

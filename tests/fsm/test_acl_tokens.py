@@ -146,6 +146,34 @@ def test_a_token_that_is_made_again_is_no_revoked_one(replica: Replica) -> None:
     assert number_id(1) in replica.state.acl_tokens
 
 
+def test_a_restore_gives_no_token_back_what_it_was_allowed_before(replica: Replica) -> None:
+    replica.apply(c.CreateACLToken(token=token(1, type=acl.MANAGEMENT, policies=())))
+    earlier = replica.state
+    replica.apply(c.UpdateACLToken(token=token(1, type=acl.CLIENT, policies=("ops",))))
+    demoted = replica.state.acl_tokens[number_id(1)]
+    restore(replica, earlier)
+    assert replica.state.acl_tokens[number_id(1)] == demoted
+
+
+def test_a_restore_does_not_bring_a_replaced_secret_back(replica: Replica) -> None:
+    replica.apply(c.CreateACLToken(token=token(1)))
+    earlier = replica.state
+    replica.apply(
+        c.DeleteACLTokens(accessor_ids=(number_id(1),)), c.CreateACLToken(token=token(1, secret_hash="another"))
+    )
+    restore(replica, earlier)
+    assert replica.state.acl_tokens[number_id(1)].secret_hash == "another"
+
+
+def test_a_restore_does_not_make_an_old_reset_file_valid_again(replica: Replica) -> None:
+    replica.apply(c.BootstrapACL(token=token(1, type=acl.MANAGEMENT, policies=())))
+    earlier, index = replica.state, replica.state.acl_bootstrap[""].modify_index
+    replica.apply(c.BootstrapACL(token=token(2, type=acl.MANAGEMENT, policies=()), reset_index=index))
+    restore(replica, earlier)
+    again = c.BootstrapACL(token=token(3, type=acl.MANAGEMENT, policies=()), reset_index=index)
+    assert "Invalid bootstrap reset index" in replica.reject(again).message
+
+
 def test_below_the_floor_only_tokens_that_are_there_are_restored(
     replica: Replica, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,8 +44,8 @@ def restored(replica: Replica, data: bytes, *, pieces: int = 3, **changes: Any) 
     return replica.step(factories.replace(finish, **changes)).result
 
 
-BY_REVOCATIONS = ("acl_tokens", "acl_revocations")
-"""What a restore leaves of tokens depends on what the cluster revoked (tests/fsm/test_acl_tokens.py)."""
+BY_REVOCATIONS = ("acl_tokens", "acl_revocations", "acl_bootstrap")
+"""What a restore leaves of tokens depends on what the cluster revoked and changed (tests/fsm/test_acl_tokens.py)."""
 
 
 def tables(state: Snapshot, *others: str) -> dict[str, dict[Any, Any]]:

@@ -78,7 +78,7 @@ async def test_a_snapshot_of_a_log_that_was_further_is_taken_too(api: Api) -> No
     for number in range(30):
         await api.register(f"job-{number}")
     further = await saved(api)
-    assert (await restore(api.server.replica, api.server.leader, other, size)) == api.server.state.index
+    assert (await restore(api.server.replica, api.server.leader, other, size)).index == api.server.state.index
     assert (await api.get("/v1/jobs")).json == []
     assert (await api.call("PUT", "/v1/operator/snapshot", further)).status == 200
     answer = await api.get("/v1/jobs")

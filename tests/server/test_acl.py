@@ -12,7 +12,7 @@ from yurt.fsm import snapshot
 from yurt.fsm.restore import framed
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.config import AclConfig
-from yurt.server.log.restore import restore
+from yurt.server.log.restore import Restored, restore
 from yurt.state import Snapshot
 from yurt.structs import acl
 from yurt.structs import commands as c
@@ -22,6 +22,7 @@ from yurt.testing.replica import Replica
 
 HOUR = 3_600_000_000_000
 TOKEN = acl.ACLToken(type=acl.CLIENT, policies=("ops",))
+READ, WRITE = 'node { policy = "read" }', 'node { policy = "write" }'
 
 
 @pytest.fixture
@@ -59,20 +60,32 @@ async def test_system_gc_forgets_expired_tokens_however_young(served: Api) -> No
     assert set(served.server.state.acl_tokens.keys()) == {made.token.accessor_id, kept.token.accessor_id}
 
 
-async def test_a_restore_says_how_many_tokens_became_valid(served: Api, caplog: pytest.LogCaptureFixture) -> None:
-    made = await served.server.resources.acl_tokens.create(TOKEN)
-    await served.server.resources.acl_tokens.create(TOKEN)
+async def test_a_restore_names_what_became_valid(served: Api, caplog: pytest.LogCaptureFixture) -> None:
+    tokens, policies = served.server.resources.acl_tokens, served.server.resources.acl_policies
+    made, kept = await tokens.create(TOKEN), await tokens.create(TOKEN)
+    await policies.put_policy(acl.ACLPolicy(name="same", rules=READ))
+    await policies.put_policy(acl.ACLPolicy(name="narrowed", rules=WRITE))
+    await policies.put_policy(acl.ACLPolicy(name="deleted", rules=WRITE))
     earlier = served.server.state
-    await served.server.resources.acl_tokens.delete(made.token.accessor_id)
+    await tokens.delete(made.token.accessor_id)
+    await policies.put_policy(acl.ACLPolicy(name="narrowed", rules=READ))
+    await policies.delete_policy("deleted")
     with caplog.at_level(logging.WARNING):
-        await _restore(served, earlier)
-    assert "ACL tokens became valid" not in caplog.text
+        restored = await _restore(served, earlier)
+    assert (restored.access.acl_tokens, restored.access.acl_policies) == ((), ("deleted", "narrowed"))
+    assert "count=2 acl_policies='deleted,narrowed'" in caplog.text
     async with serving(acl=AclConfig(enabled=True)) as other:
-        with caplog.at_level(logging.WARNING):
-            await _restore(other, earlier)
-    assert "ACL tokens became valid, revoke those that must not be: tokens=2" in caplog.text
+        restored = await _restore(other, earlier)
+    ids = tuple(sorted((made.token.accessor_id, kept.token.accessor_id)))
+    assert (restored.access.acl_tokens, restored.access.count) == (ids, 5)
 
 
-async def _restore(api: Api, state: Snapshot) -> None:
+async def test_a_restore_without_a_change_of_rights_says_nothing(served: Api, caplog: pytest.LogCaptureFixture) -> None:
+    await served.server.resources.acl_tokens.create(TOKEN)
+    restored = await _restore(served, served.server.state)
+    assert restored.access.count == 0 and "access control changed" not in caplog.text
+
+
+async def _restore(api: Api, state: Snapshot) -> Restored:
     data = b"".join(framed(snapshot.encode(state)))
-    await restore(api.server.replica, api.server.leader, io.BytesIO(data), len(data))
+    return await restore(api.server.replica, api.server.leader, io.BytesIO(data), len(data))

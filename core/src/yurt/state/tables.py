@@ -446,8 +446,10 @@ class Tables(TableSet):
         PlainRows(list[tuple[str, ACLBootstrap]]),
         key_of=lambda _: "",
         namespace_of=None,
+        on_restore=OnRestore.MERGE,
     )
-    """When the first management token was made, under the key ""."""
+    """When the first management token was made, under the key "". A restore does not turn it back: the file that once
+    permitted another bootstrap would permit it again."""
 
     acl_revocations = TableSchema(
         PlainRows(list[tuple[str, ACLRevocation]]),

@@ -11,8 +11,9 @@ from aiohttp import web
 
 from yurt.access import needs
 from yurt.access.needs import OperatorCapability
+from yurt.api.encode import to_wire
 from yurt.http import routes
-from yurt.http.call import Call, empty_answer
+from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.errors import Refused
 from yurt.storage.archive import ARCHIVE_BYTES_MAX
 from yurt.storage.archive_check import check_archive
@@ -42,7 +43,8 @@ async def load(call: Call) -> web.Response:
     """PUT /v1/operator/snapshot: the state becomes what the archive holds, and what runs follows it.
 
     The archive goes to a disk, and from there through a process with bounds (`storage.archive_check`): no part of it is
-    in the memory of this one before all of it has been checked. One restore at a time, its upload included.
+    in the memory of this one before all of it has been checked. One restore at a time, its upload included. Where the
+    restore changed access control, the answer names what became valid.
     """
     call.need_state()
     restores = call.context.restores
@@ -52,7 +54,10 @@ async def load(call: Call) -> web.Response:
         with _scratch(call) as archive, _scratch(call) as state:
             await _receive(call, archive)
             found = await check_archive(archive, state)
-            return empty_answer(index=await call.operations.snapshots.restore(state, found.size))
+            restored = await call.operations.snapshots.restore(state, found.size)
+    if not restored.access.count:
+        return empty_answer(index=restored.index)
+    return json_answer(call, {"RestoredAccess": to_wire(restored.access)}, index=restored.index)
 
 
 async def _receive(call: Call, archive: IO[bytes]) -> None:

@@ -1,16 +1,23 @@
-"""Restores a snapshot: its parts go through the log, then the leader's duties restart."""
+"""Restores a snapshot: its parts go through the log, then the leader's duties restart.
+
+The answer names what the restore changed in access control (ADR 0022): nobody should find out later that a policy is
+the old one again.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import logging
-from typing import IO, Final
+from typing import IO, Any, Final
 
 from yurt.fsm.restore import PIECES_MAX
 from yurt.sdk.errors import Invalid, NotFound
+from yurt.sdk.value import Value, replace
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
+from yurt.state import Snapshot
+from yurt.state.table import Table
 from yurt.structs.commands import FinishRestore, StageRestore
 
 log = logging.getLogger(__name__)
@@ -18,10 +25,35 @@ log = logging.getLogger(__name__)
 PIECE_BYTES: Final = 512 * 1024
 TERM_POLL_S: Final = 0.01
 TERM_LIMIT_S: Final = 30.0
+NAMES_MAX: Final = 1_000
+"""Names of each kind in an answer."""
+LOGGED_MAX: Final = 20
+ACCESS_TABLES: Final = ("acl_tokens", "acl_policies", "acl_roles", "acl_auth_methods", "acl_binding_rules")
 
 
-async def restore(replica: Replica, leader: CurrentLeader, state: IO[bytes], size: int) -> int:
-    """Replace the state by the framed one in a file; returns the index, once the duties run on the new state.
+class RestoredAccess(Value):
+    """What a restore made valid or changed: tokens by accessor id, roles and rules by id, the others by name.
+
+    At most `NAMES_MAX` of each kind are named, in order; `count` is of all.
+    """
+
+    acl_tokens: tuple[str, ...] = ()
+    acl_policies: tuple[str, ...] = ()
+    acl_roles: tuple[str, ...] = ()
+    acl_auth_methods: tuple[str, ...] = ()
+    acl_binding_rules: tuple[str, ...] = ()
+    count: int = 0
+
+
+class Restored(Value):
+    """The index of a restore, and what it changed in access control."""
+
+    index: int
+    access: RestoredAccess
+
+
+async def restore(replica: Replica, leader: CurrentLeader, state: IO[bytes], size: int) -> Restored:
+    """Replace the state by the framed one in a file; returns once the duties run on the new state.
 
     The file is read a piece at a time; what stands in it was checked before (`storage.archive_check`).
     """
@@ -33,24 +65,44 @@ async def restore(replica: Replica, leader: CurrentLeader, state: IO[bytes], siz
         piece = await asyncio.to_thread(state.read, PIECE_BYTES)
         digest.update(piece)
         await replica.propose(StageRestore(restore_id=restore_id, number=number, data=piece))
-    before, known = leader.terms, _tokens_of(replica)
+    before, known = leader.terms, replica.state
     try:
         applied = await replica.propose(FinishRestore(restore_id=restore_id, count=count, digest=digest.hexdigest()))
     except (Invalid, NotFound):
         await replica.propose(StageRestore(restore_id=restore_id, number=0, data=b""))
         raise
-    _tell_revived(_tokens_of(replica) - known)
+    access = restored_access(known, applied.state)
+    _tell_restored(access)
     async with asyncio.timeout(TERM_LIMIT_S):
         while leader.terms == before or not leader.is_local:
             await replica.env.sleep(TERM_POLL_S)
-    return applied.index
+    return Restored(index=applied.index, access=access)
 
 
-def _tokens_of(replica: Replica) -> frozenset[str]:
-    return frozenset(replica.state.acl_tokens.keys())
+def restored_access(before: Snapshot, after: Snapshot) -> RestoredAccess:
+    """The difference between two states in what gives rights; what is gone gives none and is left out."""
+    found = {name: _changed(before.table(name), after.table(name)) for name in ACCESS_TABLES}
+    count = sum(map(len, found.values()))
+    return RestoredAccess(count=count, **{name: tuple(keys[:NAMES_MAX]) for name, keys in found.items()})
 
 
-def _tell_revived(tokens: frozenset[str]) -> None:
-    """Warn that tokens became valid: a new cluster does not know which were revoked after the snapshot."""
-    if tokens:
-        log.warning("restored snapshot: ACL tokens became valid, revoke those that must not be: tokens=%d", len(tokens))
+def _changed(before: Table[str, Any], after: Table[str, Any]) -> list[str]:
+    if before is after:
+        return []
+    return sorted(key for key, row in after.items() if _content(before.get(key)) != _content(row))
+
+
+def _content(row: Any) -> object:
+    """A row without its indexes."""
+    return None if row is None else replace(row, create_index=0, modify_index=0)
+
+
+def _tell_restored(access: RestoredAccess) -> None:
+    """Log what became valid: a new cluster does not know what was revoked after the snapshot."""
+    if not access.count:
+        return
+    named = [(name, getattr(access, name)) for name in ACCESS_TABLES]
+    log.warning(
+        "restored snapshot: access control changed, revoke what must not be: count=%d %s",
+        access.count, " ".join(f"{name}={','.join(keys[:LOGGED_MAX])!r}" for name, keys in named if keys),
+    )  # fmt: skip

@@ -12,7 +12,7 @@ from yurt.server.keys.root_keys import RootKeys
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.log_writer import LogWriter
 from yurt.server.log.replica import Replica
-from yurt.server.log.restore import restore
+from yurt.server.log.restore import Restored, restore
 from yurt.server.resources.system import System
 from yurt.state.store import Snapshot
 from yurt.storage.archive import write_archive
@@ -101,8 +101,8 @@ class SnapshotOperations:
         """Write the newest state to an empty file, rewound to its start."""
         return await asyncio.to_thread(_save, self._replica.state, out, version)
 
-    async def restore(self, state: IO[bytes], size: int) -> int:
-        """Replace the state by the one in a checked file; returns the index, once the leader's duties run on it."""
+    async def restore(self, state: IO[bytes], size: int) -> Restored:
+        """Replace the state by the one in a checked file; returns once the leader's duties run on it."""
         return await restore(self._replica, self._leader, state, size)
 
 

@@ -11,6 +11,14 @@ from yurt.cli.flags import switch, texts
 from yurt.cli.terminal.text import SECOND, bytes_text, now_ns
 from yurt.sdk.errors import Invalid
 
+RESTORED = (
+    ("ACLTokens", "tokens that became valid"),
+    ("ACLPolicies", "policies"),
+    ("ACLRoles", "roles"),
+    ("ACLAuthMethods", "login methods"),
+    ("ACLBindingRules", "binding rules"),
+)
+
 
 def inspect_snapshot(call: Invocation) -> int:
     """What a file holds; the digests and the state are checked."""
@@ -62,7 +70,23 @@ def restore_snapshot(call: Invocation) -> int:
     if answer.status >= 400:
         raise error_of(answer)
     call.screen.line("Snapshot Restored")
+    _warn_of_access(call, answer.body)
     return 0
+
+
+def _warn_of_access(call: Invocation, body: bytes) -> None:
+    """Name what the restore changed in access control."""
+    import json
+
+    access = (json.loads(body) if body else {}).get("RestoredAccess")
+    if not access:
+        return
+    call.screen.line()
+    call.screen.line(f"Warning: {access['Count']} objects of access control are as they were in the snapshot.")
+    call.screen.line("Revoke or change what must not be valid:")
+    for field, what in RESTORED:
+        if access[field]:
+            call.screen.line(f"  {what}: {', '.join(access[field])}")
 
 
 def save_snapshot(call: Invocation) -> int:
@@ -133,7 +157,9 @@ COMMANDS = (
         (1, 1),
         "<file>",
         "one argument: <file>",
-        details="What runs follows the restored state: allocations that it does not know are stopped.",
+        details="What runs follows the restored state: allocations that it does not know are stopped.\n\n"
+        "Revoked tokens stay revoked, and tokens keep their present rights. Policies, roles, login methods and\n"
+        "binding rules become those of the snapshot; the command names the ones that changed.",
     ),
     CliCommand(
         "operator snapshot save",
