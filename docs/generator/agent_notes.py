@@ -207,8 +207,9 @@ plugin.name.config        The plugin's own options, see [drivers](drivers.md). `
                   of its driver; another one is told at the start.
 acl.enabled               Access control: requests need a token. Make the first one with `yurt acl bootstrap`. All
                           agents of a cluster have the same value.
-acl.token_ttl             How long an agent without a server uses what a server told it of a token: a revocation counts
-                          there after this time at the latest.
+acl.token_ttl             How long an agent without a server uses what a server told it of a token, and how long a
+                          server that does not see the leader's state decides by its own: a revocation counts there
+                          after this time at the latest.
 acl.policy_ttl            The same for policies.
 acl.role_ttl              The same for roles.
 acl.replication_token     The Secret ID of a management token of the authoritative region, for servers of other regions.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from yurt.access import Actor, Decision, Identity, Need, Scope
+from yurt.access.needs import satisfied
 from yurt.acl.assignments import token_of
 from yurt.acl.decisions import decide
 from yurt.acl.identities import identity_of
 from yurt.acl.resolver import Resolved, Resolver
+from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import UnixNano
 from yurt.state import Snapshot
 from yurt.structs.acl import hash_of_secret
@@ -17,9 +20,21 @@ from yurt.structs.acl import hash_of_secret
 class AclAuthority:
     """Decides by tokens and policies; looks them up for each decision, so that a revocation counts at once."""
 
-    def __init__(self, state: Callable[[], Snapshot], now: Callable[[], UnixNano]) -> None:
+    def __init__(
+        self,
+        state: Callable[[], Snapshot],
+        now: Callable[[], UnixNano],
+        *,
+        state_age_s: Callable[[], float] = lambda: 0.0,
+        age_max_s: float = math.inf,
+    ) -> None:
+        """`state_age_s` says how long ago the state was known to be the newest; above `age_max_s` nothing is decided
+        by it, since it may lack a revocation: `allows`, `decide` and `allows_everywhere` raise Unavailable.
+        """
         self._state = state
         self._now = now
+        self._state_age_s = state_age_s
+        self._age_max_s = age_max_s
         self._resolver = Resolver()
 
     def resolve(self, actor: Actor) -> Resolved:
@@ -32,10 +47,12 @@ class AclAuthority:
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the actor may do what the need says to objects in the scope."""
+        self._need_fresh_state(need)
         return self.resolve(actor).rights.allows(need, scope)
 
     def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
         """Whether the actor may do what the need says to objects in the scope, and by which rule."""
+        self._need_fresh_state(need)
         resolved = self.resolve(actor)
         decision = decide(resolved.rights, need, scope)
         if resolved.problem and not decision.is_allowed:
@@ -54,4 +71,16 @@ class AclAuthority:
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         """Whether `allows` says yes in every scope."""
+        self._need_fresh_state(need)
         return self.resolve(actor).rights.allows_everywhere(need)
+
+    def _need_fresh_state(self, need: Need) -> None:
+        """Raises Unavailable where the state is too old to decide; what anybody may do needs no state."""
+        age_s = self._state_age_s()
+        if age_s <= self._age_max_s or satisfied(need, lambda _: False, has_row=True):
+            return
+        seen = "has not seen the leader's state yet" if age_s == math.inf else f"is {age_s:.0f} s behind the leader"
+        raise Unavailable(
+            f"this server {seen}, and decides about tokens for {self._age_max_s:.0f} s only (acl.token_ttl): "
+            "ask another server, or without ?stale"
+        )

@@ -106,16 +106,21 @@ def make_foundation(
         loader=StateLoader(command_log, writer=writer, snapshotter=snapshotter, peers=peers, env=env),
     )
     leader = CurrentLeader(config.name, command_log=command_log, writer=writer, peers=peers, env=env)
-    return Foundation(config, Metrics(), log, leader, peers, _authority(config, log.replica))
+    return Foundation(config, Metrics(), log, leader, peers, _authority(config, log.replica, leader))
 
 
-def _authority(config: ServerConfig, replica: Replica) -> Authority:
+def _authority(config: ServerConfig, replica: Replica, leader: CurrentLeader) -> Authority:
     """Tokens and policies where access control is on; imported only there."""
     if not config.acl.enabled:
         return ALLOW_ALL
     from yurt.acl import AclAuthority
 
-    return AclAuthority(lambda: replica.state, replica.env.now)
+    return AclAuthority(
+        lambda: replica.state,
+        replica.env.now,
+        state_age_s=lambda: leader.state_age_s,
+        age_max_s=config.acl.token_ttl_s,
+    )
 
 
 def make_keys(base: Foundation) -> Keys:

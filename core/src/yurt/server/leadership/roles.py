@@ -74,12 +74,12 @@ class Roles:
         """Stay in contact with the leader until cancelled, since an idle one stores nothing that shows it is alive."""
         while True:
             await self._leader.wait_following()
-            name = self._leader.name
+            name, asked_at = self._leader.name, self._replica.env.monotonic()
             try:
                 async with asyncio.timeout(CONTACT_S):
                     status = await self._leader.peers.peer(name).status()
                 if status.is_leader:
-                    self._leader.note_contact()
+                    self._leader.note_index(status.index, asked_at)
             except (YurtError, TimeoutError) as error:
                 log.debug("no contact with the leader: %s", error)
             await self._replica.env.sleep(CONTACT_S)

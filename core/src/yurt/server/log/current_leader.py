@@ -7,6 +7,7 @@ calls for a leader where to go, and requests under way whether the server that t
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Final
@@ -38,6 +39,10 @@ class CurrentLeader:
         self._known = Leadership(is_leader=False, epoch=0)
         self._has_term = False
         self._contact_at = env.monotonic()
+        self._newest_at = -math.inf
+        """When the state here was the newest one."""
+        self._sought: tuple[int, float] | None = None
+        """An index that the leader had at a time, and that is not reached here yet."""
         self._has_news = asyncio.Event()
         self._observers: set[Callable[[], None]] = set()
 
@@ -62,6 +67,18 @@ class CurrentLeader:
     def last_contact_s(self) -> float:
         """The seconds since the last contact with the leader; 0 while this server leads."""
         return 0.0 if self._has_term else self._env.monotonic() - self._contact_at
+
+    @property
+    def state_age_s(self) -> float:
+        """The seconds since the state of this server was known to be the newest; infinite before it ever was.
+
+        Contact with the leader is not enough: the log may not reach a server that hears from the leader.
+        """
+        if self._has_term:
+            return 0.0
+        if self._sought is not None and self._writer.state.index >= self._sought[0]:
+            self._newest_at, self._sought = max(self._newest_at, self._sought[1]), None
+        return self._env.monotonic() - self._newest_at
 
     def peer(self) -> PeerPort:
         """The leader; raises Unavailable ("No cluster leader") without one, or when it is this server."""
@@ -138,6 +155,13 @@ class CurrentLeader:
         """Record a contact with the leader."""
         self._contact_at = self._env.monotonic()
 
+    def note_index(self, index: int, asked_at: float) -> None:
+        """Record the index that the leader told when it was asked at that time; the oldest one not reached counts."""
+        self.note_contact()
+        _ = self.state_age_s
+        if self._sought is None:
+            self._sought = (index, asked_at)
+
     def begin_term(self) -> None:
         """This server's duties run."""
         self._has_term = True
@@ -145,6 +169,8 @@ class CurrentLeader:
 
     def end_term(self) -> None:
         """This server's duties have ended."""
+        if self._has_term:
+            self._newest_at = self._env.monotonic()
         self._has_term = False
 
     def announce(self) -> None:

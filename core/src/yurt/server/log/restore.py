@@ -15,6 +15,7 @@ from yurt.fsm.restore import PIECES_MAX
 from yurt.sdk.errors import Invalid, NotFound
 from yurt.sdk.value import Value, replace
 from yurt.server.log.current_leader import CurrentLeader
+from yurt.server.log.log_writer import Committed
 from yurt.server.log.replica import Replica
 from yurt.state import Snapshot
 from yurt.state.table import Table
@@ -57,6 +58,18 @@ async def restore(replica: Replica, leader: CurrentLeader, state: IO[bytes], siz
 
     The file is read a piece at a time; what stands in it was checked before (`storage.archive_check`).
     """
+    terms, known = leader.terms, replica.state
+    applied = await _through_log(replica, state, size)
+    access = restored_access(known, applied.state)
+    _tell_restored(access)
+    async with asyncio.timeout(TERM_LIMIT_S):
+        while leader.terms == terms or not leader.is_local:
+            await replica.env.sleep(TERM_POLL_S)
+    return Restored(index=applied.index, access=access)
+
+
+async def _through_log(replica: Replica, state: IO[bytes], size: int) -> Committed:
+    """Propose the parts of a state and its end; raises Invalid or NotFound, and then nothing has changed."""
     count = -(-size // PIECE_BYTES)
     if not 0 < count <= PIECES_MAX:
         raise Invalid(f"a snapshot has 1 to {PIECE_BYTES * PIECES_MAX} bytes, this one {size}")
@@ -65,18 +78,12 @@ async def restore(replica: Replica, leader: CurrentLeader, state: IO[bytes], siz
         piece = await asyncio.to_thread(state.read, PIECE_BYTES)
         digest.update(piece)
         await replica.propose(StageRestore(restore_id=restore_id, number=number, data=piece))
-    before, known = leader.terms, replica.state
+    finish = FinishRestore(restore_id=restore_id, count=count, digest=digest.hexdigest())
     try:
-        applied = await replica.propose(FinishRestore(restore_id=restore_id, count=count, digest=digest.hexdigest()))
+        return await replica.propose(finish)
     except (Invalid, NotFound):
         await replica.propose(StageRestore(restore_id=restore_id, number=0, data=b""))
         raise
-    access = restored_access(known, applied.state)
-    _tell_restored(access)
-    async with asyncio.timeout(TERM_LIMIT_S):
-        while leader.terms == before or not leader.is_local:
-            await replica.env.sleep(TERM_POLL_S)
-    return Restored(index=applied.index, access=access)
 
 
 def restored_access(before: Snapshot, after: Snapshot) -> RestoredAccess:
