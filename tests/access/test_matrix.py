@@ -26,6 +26,8 @@ NOT_FOR_MANAGEMENT = {
     "PUT /v1/acl/token/onetime/exchange", "POST /v1/acl/token/onetime/exchange",
     # Off unless the configuration has enable_debug.
     "GET /v1/agent/host", "GET /v1/agent/pprof/{name:.*}",
+    # Answered to a server of another region that shows a management token; a user is refused.
+    "GET /v1/regions/shared/{table}", "GET /v1/regions/shared/{table}/rows",
 }  # fmt: skip
 FOR_ANYBODY = {"GET /v1/acl/token/self": "the token of those who show none is nobody's"}
 OPEN_NO_ROUTE = {
