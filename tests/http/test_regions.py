@@ -80,6 +80,8 @@ async def test_a_job_goes_to_the_region_that_it_names(west: Api, far: Far) -> No
         ("PUT", "/v1/node/pools", {"Name": "gpu"}),
         ("PUT", "/v1/node/pool/gpu", {"Name": "gpu"}),
         ("DELETE", "/v1/node/pool/gpu", None),
+        ("PUT", "/v1/quota", {"Name": "small"}),
+        ("DELETE", "/v1/quota/small", None),
     ],
 )
 async def test_what_all_regions_share_is_changed_where_it_is_decided(

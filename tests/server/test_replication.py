@@ -22,6 +22,7 @@ from yurt.state import TABLES
 from yurt.structs import acl
 from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace, NodePool
+from yurt.structs.quota import QuotaSpec
 from yurt.structs.shared_rows import SharedDigests, row_digest
 from yurt.testing import factories
 from yurt.testing.factories import NOW, number_id
@@ -292,6 +293,17 @@ async def test_what_the_region_needs_is_kept_and_what_is_equal_is_not_written(
     assert east.server.state.namespaces.index == index
 
 
+async def test_a_namespace_comes_with_the_quota_that_it_names_and_both_go(
+    east: Any, authority: FakeAuthority, caplog: pytest.LogCaptureFixture
+) -> None:
+    team = Namespace(name="team", quota="small")
+    authority.apply(c.UpsertQuotas(quotas=(QuotaSpec(name="small"),)), c.UpsertNamespaces(namespaces=(team,)))
+    await until(east, lambda: is_equal(east, authority))
+    authority.apply(c.UpsertNamespaces(namespaces=(replace(team, quota=""),)), c.DeleteQuotas(names=("small",)))
+    await until(east, lambda: is_equal(east, authority))
+    assert "replication failed" not in caplog.text
+
+
 async def test_without_access_control_nothing_of_it_is_asked_for(run_server: Any, authority: FakeAuthority) -> None:
     async with run_server() as bench:
         duty = Replication(bench.server.replica, authority, bench.server.metrics)
@@ -300,7 +312,7 @@ async def test_without_access_control_nothing_of_it_is_asked_for(run_server: Any
             authority.apply(c.UpsertNamespaces(namespaces=(Namespace(name="web"),)))
             await until(bench, lambda: "web" in bench.server.state.namespaces)
             running.cancel()
-    assert set(authority.asked) == {"namespaces", "node_pools"}
+    assert set(authority.asked) == {"namespaces", "node_pools", "quotas"}
 
 
 async def test_secrets_of_login_methods_are_sealed_with_a_key_of_the_region(

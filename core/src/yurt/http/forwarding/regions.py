@@ -1,9 +1,9 @@
 """Requests for another region: answered as a server of that region answers.
 
-A request names its region in its query, or a job does in the body. What every region has alike, namespaces, node pools
-and what access control stores, is changed in the authoritative region only, from where the others copy it. A request
-that another region passed on is answered or refused; only a change that belongs to the authoritative region goes on
-once more, to that one.
+A request names its region in its query, or a job does in the body. What every region has alike (namespaces, quotas,
+node pools and what access control stores) is changed in the authoritative region only, from where the others copy it.
+A request that another region passed on is answered or refused; only a change that belongs to the authoritative region
+goes on once more, to that one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOCAL = ("/v1/agent/", "/v1/metrics", "/v1/regions", "/ui")
 """Beginnings of the paths that are about the agent itself, whatever region is named."""
 SHARED = (
     "/v1/namespace", "/v1/node/pool", "/v1/acl/policy", "/v1/acl/role", "/v1/acl/auth-method", "/v1/acl/binding-rule",
-    "/v1/acl/bootstrap",
+    "/v1/acl/bootstrap", "/v1/quota",
 )  # fmt: skip
 """Beginnings of the paths of what every region has alike. Tokens are not among them: most are of one region."""
 NO_PATH = "No path to region"

@@ -1,5 +1,5 @@
-"""Replicates what all regions share from the authoritative region: namespaces, node pools, and with access control
-policies, roles, global tokens, login methods and binding rules.
+"""Replicates what all regions share from the authoritative region: namespaces, quotas, node pools, and with access
+control policies, roles, global tokens, login methods and binding rules.
 
 The leader of every other region compares digests of its rows with those of the authoritative region, deletes what is
 gone there, fetches what is new or different and stores it as it is; then it waits for the next change. Deletions come
@@ -36,6 +36,7 @@ from yurt.structs.commands import (
     DeleteACLTokens,
     DeleteNamespaces,
     DeleteNodePools,
+    DeleteQuotas,
     ReplicateACLAuthMethods,
     ReplicateACLBindingRules,
     ReplicateACLRoles,
@@ -43,6 +44,7 @@ from yurt.structs.commands import (
     UpsertACLPolicies,
     UpsertNamespaces,
     UpsertNodePools,
+    UpsertQuotas,
 )
 from yurt.structs.shared_rows import KEYS_MAX, SharedDigests, row_digest
 
@@ -51,6 +53,8 @@ log = logging.getLogger(__name__)
 WAIT_S: Final = 60.0
 """How long the authoritative region may wait for a change."""
 PAUSE_FIRST_S, PAUSE_MAX_S = 1.0, 60.0
+KEPT_WAIT_S: Final = 5.0
+"""The same while something could not be deleted: what needs it here may go without a change there."""
 ROUND_MIN_S: Final = 0.1
 """The pause after a change, in which further ones gather."""
 SLICE: Final = 200
@@ -95,6 +99,8 @@ class Kind(NamedTuple):
     """Keys that are not deleted."""
     batch: int = 100
     """Rows that one command deletes."""
+    first: tuple[str, ...] = ()
+    """Tables whose new rows are copied before: rows of this one name them."""
 
 
 class Difference(NamedTuple):
@@ -107,7 +113,11 @@ class Difference(NamedTuple):
 CLUSTER_KINDS: Final = (
     Kind(
         Tables.namespaces.name, "namespaces", lambda rows: UpsertNamespaces(namespaces=rows),
-        lambda keys: DeleteNamespaces(names=keys), kept=BUILT_IN, batch=1,
+        lambda keys: DeleteNamespaces(names=keys), kept=BUILT_IN, batch=1, first=(Tables.quotas.name,),
+    ),
+    Kind(
+        Tables.quotas.name, "quotas", lambda rows: UpsertQuotas(quotas=rows),
+        lambda keys: DeleteQuotas(names=keys), batch=1,
     ),
     Kind(
         Tables.node_pools.name, "node pools", lambda rows: UpsertNodePools(pools=rows),
@@ -158,6 +168,8 @@ class Replication:
         self._metrics = metrics
         self._kinds = CLUSTER_KINDS + (() if seal is None else ACL_KINDS)
         self._seal = seal
+        self._kept: dict[str, dict[str, str]] = {}
+        """Why rows were not deleted, by table and key: each is told once."""
         self._refused: dict[str, str] = {}
         """Why a token is not copied, by accessor id: each is told once."""
 
@@ -189,7 +201,8 @@ class Replication:
 
     async def _round(self, kind: Kind, index: int) -> int:
         """Make the rows equal once; returns the index to wait past."""
-        theirs = await self._authority.digests(kind.table, min_index=index, wait_s=WAIT_S)
+        wait_s = KEPT_WAIT_S if self._kept.get(kind.table) else WAIT_S
+        theirs = await self._authority.digests(kind.table, min_index=index, wait_s=wait_s)
         if theirs.index < index:
             log.warning(
                 "the authoritative region was restored, its index is lower: what=%r index=%d before=%d",
@@ -200,10 +213,18 @@ class Replication:
         if ours and not theirs.digests and theirs.index == 0:
             log.warning("the authoritative region is new and has none, the copies stay: what=%r", kind.what)
         deleted = await self._delete(kind, found.delete)
+        if found.fetch:
+            for other in (each for each in self._kinds if each.table in kind.first):
+                await self._fetch_new(other)
         await self._fetch(kind, found.fetch)
         if deleted or found.fetch:
             log.info("replicated: what=%r deleted=%d fetched=%d", kind.what, deleted, len(found.fetch))
         return theirs.index
+
+    async def _fetch_new(self, kind: Kind) -> None:
+        """Copy what is new or different, and delete nothing."""
+        theirs = await self._authority.digests(kind.table, min_index=0, wait_s=0)
+        await self._fetch(kind, difference(theirs, await self._digests(kind), kind).fetch)
 
     async def _digests(self, kind: Kind) -> dict[str, str]:
         found: dict[str, str] = {}
@@ -251,7 +272,9 @@ class Replication:
 
     async def _delete(self, kind: Kind, keys: Sequence[str]) -> int:
         """Delete what can be deleted, in batches, and one by one where a batch is refused; returns the number."""
-        count = 0
+        count, kept = 0, self._kept.setdefault(kind.table, {})
+        for key in kept.keys() - set(keys):
+            del kept[key]
         for start in range(0, len(keys), kind.batch):
             batch = tuple(keys[start : start + kind.batch])
             if await self._is_deleted(kind, batch, is_last=len(batch) == 1):
@@ -270,7 +293,10 @@ class Replication:
         except Unavailable:
             raise
         except YurtError as error:
-            if is_last:
+            if is_last and self._kept[kind.table].get(keys[0]) != str(error):
+                self._kept[kind.table][keys[0]] = str(error)
                 log.warning("kept although the authoritative region deleted it: what=%r error=%s", kind.what, error)
             return False
+        for key in keys:
+            self._kept[kind.table].pop(key, None)
         return True

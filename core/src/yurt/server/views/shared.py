@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from yurt.server.views.acl import AuthMethodRows, BindingRuleRows, PolicyRows, RoleRows, TokenRows
-from yurt.server.views.cluster import NamespaceRows, NodePoolRows
+from yurt.server.views.cluster import NamespaceRows, NodePoolRows, QuotaRows
 from yurt.server.views.rows import Rows
 
 
@@ -24,6 +24,7 @@ SHARED_KINDS: Final[Mapping[str, SharedKind]] = {
     kind.rows.name: kind
     for kind in (
         SharedKind(NamespaceRows, lambda row: row.name, needs_acl=False),
+        SharedKind(QuotaRows, lambda row: row.name, needs_acl=False),
         SharedKind(NodePoolRows, lambda row: row.name, needs_acl=False),
         SharedKind(PolicyRows, lambda row: row.name),
         SharedKind(RoleRows, lambda row: row.id),
