@@ -47,11 +47,14 @@ class LeaderFaults:
 
     def _run(self) -> None:
         while not self._stop.wait(self._every_s if self.done else self._every_s / 3):
-            leader = self._leader()
-            if leader is None:
-                continue
-            faults = (self._kill, self._freeze, self._freeze_agent)
-            faults[len(self.done) % len(faults)](leader)
+            self._strike()
+
+    def _strike(self) -> None:
+        leader = self._leader()
+        if leader is None:
+            return
+        faults = (self._kill, self._freeze, self._freeze_agent)
+        faults[len(self.done) % len(faults)](leader)
 
     def _leader(self) -> ServerAgent | None:
         with suppress(AssertionError):
@@ -78,6 +81,25 @@ class LeaderFaults:
             self._stop.wait(FROZEN_S)
         finally:
             os.kill(leader.pid, signal.SIGCONT)
+
+
+class ServerKills(LeaderFaults):
+    """Kills every server in turn with its etcd (SIGKILL) and starts it again, whoever leads."""
+
+    def _strike(self) -> None:
+        servers = self._cluster.servers
+        self._kill(servers[len(self.done) % len(servers)])
+
+
+@contextmanager
+def server_kills(cluster: RealCluster, *, every_s: float) -> Iterator[ServerKills]:
+    """Kills during the block."""
+    kills = ServerKills(cluster, every_s)
+    kills.start()
+    try:
+        yield kills
+    finally:
+        kills.close()
 
 
 @contextmanager

@@ -1,0 +1,68 @@
+"""Tokens and policies change while servers are killed (SIGKILL) and frozen.
+
+Clients make, change, revoke and use tokens through all three servers, and put, delete and use policies. What they were
+answered must have an order (`yurt.testing.histories.acl`): after a revocation was acknowledged no server that performs
+consistent reads accepts the token, and an acknowledged token is never refused. At the end every server is asked for
+each token and policy once more, by the state that it has itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from yurt.testing.agent import ApiFailure, wait_for
+from yurt.testing.histories.clients import LoadShape
+from yurt.testing.histories.faults import LeaderFaults, leader_faults, server_kills
+from yurt.testing.histories.programs import RequestProgram, acl_kinds, run_program
+from yurt.testing.histories.report import HistoryReport
+from yurt.testing.nightly import is_nightly, seed
+from yurt.testing.real_cluster import RealCluster, real_cluster
+
+OPERATIONS = 50_000 if is_nightly() else 3_000
+FAULT_EVERY_S = 8.0 if is_nightly() else 3.0
+WIDE = LoadShape(lanes=8, width=6, bursts=10)
+SETTINGS = {"acl": {"enabled": True}, "limits": {"http_max_conns_per_client": 0}}
+"""All requests come from one address."""
+
+
+def bootstrap(cluster: RealCluster) -> str:
+    """Make the first token and have every agent show it; its secret."""
+
+    def made() -> str:
+        try:
+            return str(cluster.wait_leader().call("POST", "/v1/acl/bootstrap")["SecretID"])
+        except (OSError, ApiFailure):
+            return ""
+
+    secret = wait_for("the first token", made)
+    for agent in cluster.agents:
+        agent.token = secret
+    return secret
+
+
+async def run(cluster: RealCluster, faults: LeaderFaults, number: int) -> HistoryReport:
+    token = cluster.servers[0].token
+    program = RequestProgram(
+        seed=seed(number), operations=OPERATIONS, shape=WIDE, kinds=tuple(acl_kinds()), token=token
+    )
+    report = await run_program(program, [each.address for each in cluster.servers], settle=faults.settle)
+    print(f"faults: {', '.join(faults.done)}", report, report.outcomes, sep="\n")
+    return report
+
+
+async def test_tokens_and_policies_outlive_kills_of_every_server_in_turn(tmp_path: Path) -> None:
+    with real_cluster(tmp_path, settings=SETTINGS) as cluster:
+        bootstrap(cluster)
+        with server_kills(cluster, every_s=FAULT_EVERY_S) as kills:
+            report = await run(cluster, kills, 23)
+    assert len(kills.done) >= 2
+    assert report.is_clean, str(report)
+
+
+async def test_tokens_and_policies_outlive_leaders_that_are_killed_and_frozen(tmp_path: Path) -> None:
+    with real_cluster(tmp_path, settings=SETTINGS) as cluster:
+        bootstrap(cluster)
+        with leader_faults(cluster, every_s=FAULT_EVERY_S) as faults:
+            report = await run(cluster, faults, 24)
+    assert len(faults.done) >= 2
+    assert report.is_clean, str(report)
