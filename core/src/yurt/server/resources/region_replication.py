@@ -168,8 +168,8 @@ class Replication:
         self._metrics = metrics
         self._kinds = CLUSTER_KINDS + (() if seal is None else ACL_KINDS)
         self._seal = seal
-        self._kept: dict[str, dict[str, str]] = {}
-        """Why rows were not deleted, by table and key: each is told once."""
+        self._kept: dict[str, set[str]] = {}
+        """Rows that could not be deleted, by table: each is told once."""
         self._refused: dict[str, str] = {}
         """Why a token is not copied, by accessor id: each is told once."""
 
@@ -272,9 +272,8 @@ class Replication:
 
     async def _delete(self, kind: Kind, keys: Sequence[str]) -> int:
         """Delete what can be deleted, in batches, and one by one where a batch is refused; returns the number."""
-        count, kept = 0, self._kept.setdefault(kind.table, {})
-        for key in kept.keys() - set(keys):
-            del kept[key]
+        count, kept = 0, self._kept.setdefault(kind.table, set())
+        kept &= set(keys)
         for start in range(0, len(keys), kind.batch):
             batch = tuple(keys[start : start + kind.batch])
             if await self._is_deleted(kind, batch, is_last=len(batch) == 1):
@@ -293,10 +292,9 @@ class Replication:
         except Unavailable:
             raise
         except YurtError as error:
-            if is_last and self._kept[kind.table].get(keys[0]) != str(error):
-                self._kept[kind.table][keys[0]] = str(error)
+            if is_last and keys[0] not in self._kept[kind.table]:
+                self._kept[kind.table].add(keys[0])
                 log.warning("kept although the authoritative region deleted it: what=%r error=%s", kind.what, error)
             return False
-        for key in keys:
-            self._kept[kind.table].pop(key, None)
+        self._kept[kind.table].difference_update(keys)
         return True
