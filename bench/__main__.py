@@ -17,6 +17,7 @@ NAMES = (
     "etcd",
     "pauses",
     "structure",
+    "regions",
 )
 
 

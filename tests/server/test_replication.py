@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from yurt.sdk.errors import Invalid, Unavailable
@@ -18,6 +18,7 @@ from yurt.server.resources.region_replication import (
     Replication,
     difference,
 )
+from yurt.server.server import Server
 from yurt.state import TABLES
 from yurt.structs import acl
 from yurt.structs import commands as c
@@ -26,13 +27,23 @@ from yurt.structs.quota import QuotaSpec
 from yurt.structs.shared_rows import SharedDigests, row_digest
 from yurt.testing import factories
 from yurt.testing.factories import NOW, number_id
-from yurt.testing.fakes import eventually
+from yurt.testing.fakes import FakeEnv, eventually
 from yurt.testing.replica import Replica
+from yurt.testing.simulation.servers import NAMES, ServerGroup
 
 OPS = acl.ACLPolicy(name="ops", rules='node { policy = "read" }')
 ROLE = acl.ACLRole(id=number_id(5), name="web", policies=(acl.ACLRolePolicyLink(name="ops"),))
 METHOD = acl.ACLAuthMethod(name="ci", type="JWT", default=True, modify_time=5)
 RULE = acl.ACLBindingRule(id=number_id(6), auth_method="ci", bind_type="policy", bind_name="ops", modify_time=7)
+
+
+class Bench(NamedTuple):
+    """A server and its clock."""
+
+    server: Server
+    env: FakeEnv
+
+
 ALL = {kind.table: kind for kind in CLUSTER_KINDS + ACL_KINDS}
 
 
@@ -328,6 +339,27 @@ async def test_secrets_of_login_methods_are_sealed_with_a_key_of_the_region(
     assert stored.config.oidc_client_secret == acl.REDACTED
     assert stored.key_id in east.server.state.root_keys
     assert east.server.resources.acl_policies.opened(stored).config.oidc_client_secret == "hidden"
+
+
+async def test_the_next_leader_goes_on_where_the_one_before_was_cut_off(authority: FakeAuthority) -> None:
+    authority.page, env = 3, FakeEnv()
+    fill(authority)
+    authority.apply(c.UpsertACLPolicies(policies=tuple(replace(OPS, name=f"p{number}") for number in range(90))))
+    group = ServerGroup(env, authority=authority, acl=AclConfig(enabled=True))
+    async with group.running():
+        for turn in range(6):
+            old = group.log.leader
+            await eventually(lambda: group.servers[group.log.leader].is_leader)
+            authority.apply(
+                c.UpsertACLPolicies(policies=(replace(OPS, name=f"turn-{turn}"),)),
+                c.DeleteACLPolicies(names=(f"p{turn}",)),
+            )
+            for _ in range(turn * 3):
+                await asyncio.sleep(0)
+            group.log.elect(NAMES[(NAMES.index(old) + 1) % len(NAMES)])
+        leader = group.servers[group.log.leader]
+        await until(Bench(leader, env), lambda: is_equal(Bench(leader, env), authority))
+        assert "p0" not in leader.state.acl_policies and "turn-5" in leader.state.acl_policies
 
 
 def test_built_in_names_stay_and_a_table_that_was_never_written_deletes_nothing() -> None:

@@ -14,6 +14,7 @@ from yurt.server.clients.remote_clients import RemoteClient
 from yurt.server.config import ServerConfig
 from yurt.server.peers import LeaderPort, PeerPort, Peers
 from yurt.server.ports import NodePort
+from yurt.server.resources.region_replication import AuthoritativeRegion
 from yurt.server.server import Server
 from yurt.testing.simulation.shared_log import LogView, SharedLog
 
@@ -73,12 +74,20 @@ class LocalPeers:
 class ServerGroup:
     """Servers that may be started, stopped and cut off from each other."""
 
-    def __init__(self, env: Env, *, peers: Mapping[str, Peers] | None = None, **config: Any) -> None:
-        """`peers`: how a server reaches the others, where not by direct calls."""
+    def __init__(
+        self,
+        env: Env,
+        *,
+        peers: Mapping[str, Peers] | None = None,
+        authority: AuthoritativeRegion | None = None,
+        **config: Any,
+    ) -> None:
+        """`peers`: how a server reaches the others, where not by direct calls. `authority`: another region."""
         self.env = env
         self.hanging_leaders: dict[str, LeaderPort] = {}
         """What answers in place of a server's own calls for leaders."""
         self._peers = peers or {}
+        self._authority = authority
         self.log = SharedLog()
         self.servers: dict[str, Server] = {}
         self.members: set[str] = set()
@@ -110,7 +119,13 @@ class ServerGroup:
         number = len(self.members | {name})
         config = {"rpc_addr": f"10.0.0.{number}:4647"} | self._config
         peers = self._peers.get(name) or LocalPeers(self, name)
-        server = Server(ServerConfig(name=name, **config), env=self.env, log=self.log.view(name), peers=peers)
+        server = Server(
+            ServerConfig(name=name, **config),
+            env=self.env,
+            log=self.log.view(name),
+            peers=peers,
+            authority=self._authority,
+        )
         ready = asyncio.Event()
         self.members.add(name)
         self.servers[name] = server
