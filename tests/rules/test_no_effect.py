@@ -52,7 +52,7 @@ def test_a_field_of_a_group_without_effect_is_named(field: str, document: dict[s
         ("resources.iops", {"Resources": {"IOPS": 5}}),
         ("kind", {"Kind": "connect-proxy:web"}),
         ('scaling "cpu"', {"ScalingPolicies": [{"Type": "vertical_cpu", "Max": 5}]}),
-        ('identity "db"', {"Identities": [{"Name": "db", "Audience": ["db"]}]}),
+        ('identity "db"', {"Identities": [{"Name": "db", "Audience": ["db"], "TTL": 3_600_000_000_000}]}),
     ],
 )
 def test_a_field_of_a_task_without_effect_is_named(field: str, task: dict[str, Any]) -> None:

@@ -41,7 +41,7 @@ async def test_tokens_are_in_environment_and_files_of_the_task(
     assert request.env["NOMAD_TOKEN"] == f"{task}.default.1" == (folder / "secrets/nomad_token").read_text()
     assert request.env["NOMAD_TOKEN_db"] == f"{task}.db.2" == (folder / "local/db.jwt").read_text()
     assert "NOMAD_TOKEN_none" not in request.env
-    assert (folder / "secrets/nomad_token").stat().st_mode & 0o777 == 0o600
+    assert (folder / "secrets/nomad_token").stat().st_mode & 0o777 == 0o644
     assert (folder / "local/t").read_text() == request.env["NOMAD_TOKEN"]
 
 
@@ -59,9 +59,9 @@ async def test_a_token_is_renewed_at_half_its_time_and_the_task_is_told(
         assert task.request is not None
         file = Path(task.request.dirs.secrets_dir) / "nomad_db.jwt"
         first = file.read_text()
-        await env.advance(29)
+        await env.advance(26)
         assert file.read_text() == first and not task.signals
-        await env.advance(2)
+        await env.advance(5)
         await eventually(lambda: task.signals == ["SIGUSR1"])
         assert file.read_text() != first
 

@@ -22,9 +22,13 @@ from yurt.structs.service import WorkloadIdentity
 from yurt.structs.task import Task
 
 DEFAULT = "default"
-MODE = 0o600
-RETRY_S = 5.0
+OWNED_MODE, OPEN_MODE = 0o600, 0o644
+"""Of a file that belongs to the task's user, and of one whose reader's user nobody knows here: an image may name it.
+The directory of an allocation can be entered by its tasks alone."""
+RETRY_S, RETRY_MAX_S = 5.0, 60.0
 RENEW_AT = 0.5
+JITTER = 0.1
+"""The part of the time until a renewal by which renewals differ, so that those of many tasks do not come at once."""
 
 
 def handed_out(task: Task) -> tuple[WorkloadIdentity, ...]:
@@ -90,15 +94,21 @@ class TaskIdentities:
 
     async def _keep(self, alloc: Allocation, identity: WorkloadIdentity, dirs: TaskDirs, user: str) -> None:
         name, env = identity.name or DEFAULT, self._context.env
+        failures = 0
         while True:
-            left_s = (self._tokens[name].expires_at - env.now()) / NANOSECONDS
-            await env.sleep(max(left_s - identity.ttl * RENEW_AT / NANOSECONDS, 0.5))
+            if failures:
+                await env.sleep(min(RETRY_S * 2.0 ** min(failures - 1, 10), RETRY_MAX_S))
+            else:
+                left_s = (self._tokens[name].expires_at - env.now()) / NANOSECONDS
+                wait_s = left_s - identity.ttl * RENEW_AT / NANOSECONDS
+                await env.sleep(max(wait_s * (1 - JITTER * env.random()), 0.5))
             try:
                 await self._renew(alloc, identity, dirs, user=user)
             except YurtError as error:
+                failures += 1
                 self._control.note(events.task_setup(f"Identity {name} could not be renewed: {error}"))
-                await env.sleep(RETRY_S)
             else:
+                failures = 0
                 await self._tell(identity)
 
     async def _tell(self, identity: WorkloadIdentity) -> None:
@@ -107,7 +117,7 @@ class TaskIdentities:
             self._control.restart(f"Identity {name} was renewed, its change_mode is restart")
         elif identity.change_mode == "signal":
             try:
-                await self._control.signal(identity.change_signal or "SIGHUP", f"Identity {name} was renewed")
+                await self._control.signal(identity.change_signal.upper() or "SIGHUP", f"Identity {name} was renewed")
             except YurtError as error:
                 self._control.note(events.task_setup(f"Identity {name} was renewed, but the signal failed: {error}"))
 
@@ -117,8 +127,9 @@ class TaskIdentities:
         signed = await self._context.server.sign_identity(query)
         if identity.file:
             root, path = files.place(file_of(identity), dirs)
-            owner = ids_of(user) or (-1, -1)
-            await asyncio.to_thread(files.write, root, path, signed.token.encode(), mode=MODE, owner=owner)
+            owner = await asyncio.to_thread(ids_of, user)
+            mode = OPEN_MODE if owner is None else OWNED_MODE
+            await asyncio.to_thread(files.write, root, path, signed.token.encode(), mode=mode, owner=owner or (-1, -1))
         self._tokens[name] = signed
 
 

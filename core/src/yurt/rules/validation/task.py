@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from yurt.rules.no_effect import constraint_doubts, not_available, task_no_effects
 from yurt.rules.problems import duplicates, escapes, is_open, is_signal, nested
 from yurt.rules.validation.device import device_problems
+from yurt.rules.validation.identity import identity_doubts, identity_problems
 from yurt.rules.validation.policies import affinity_problems, constraint_problems, restart_problems
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.resources import Resources
-from yurt.structs.service import WorkloadIdentity
 from yurt.structs.task import Task, TaskArtifact, Template
 
 ACTION_NAME = re.compile(r"[^\0\s]{1,128}\Z")
-IDENTITY_NAME = re.compile(r"[a-zA-Z0-9-_]{1,128}\Z")
 SECRET_NAME = re.compile(r"[a-zA-Z0-9_]{1,128}\Z")
 PERMISSIONS = re.compile(r"[0-7]{1,5}\Z")
 TEMPLATE_CHECKED_MAX = 16 * 1024
@@ -44,7 +43,7 @@ def task_problems(job: Job, group: TaskGroup, task: Task) -> Iterator[str]:
     yield from _mount_problems(group, task)
     yield from _lifecycle_problems(task)
     yield from _attachment_problems(task)
-    yield from _identity_problems(task)
+    yield from identity_problems(task)
 
 
 def _basic_problems(group: TaskGroup, task: Task) -> Iterator[str]:
@@ -216,27 +215,6 @@ def _change_problems(what: str, mode: str, signal: str) -> Iterator[str]:
         yield f"{what} must specify a signal when its change mode is signal"
 
 
-def _identity_problems(task: Task) -> Iterator[str]:
-    identities = (*([task.identity] if task.identity is not None else []), *task.identities)
-    for identity in identities:
-        yield from _one_identity(identity)
-    for name in duplicates(identity.name or "default" for identity in identities):
-        yield f"identity {name[:64]!r} is defined more than once"
-
-
-def _one_identity(identity: WorkloadIdentity) -> Iterator[str]:
-    name = identity.name or "default"
-    if not IDENTITY_NAME.match(name):
-        yield f"invalid identity name {name[:64]!r}: letters, digits, - and _, 1 to 128"
-    yield from _change_problems("identity", identity.change_mode, identity.change_signal)
-    if identity.filepath and not identity.file:
-        yield f"identity {name[:64]!r}: file parameter must be true in order to specify filepath"
-    if identity.ttl < 0:
-        yield f"identity {name[:64]!r}: ttl must be >= 0"
-    elif identity.ttl and name == "default":
-        yield "ttl for default identity not yet supported"
-
-
 def _signal_doubts(task: Task) -> Iterator[str]:
     named = (("kill_signal", task.kill_signal), *(("change_signal", each.change_signal) for each in task.templates))
     for field, name in named:
@@ -250,5 +228,6 @@ def task_warnings(group: TaskGroup, task: Task) -> Iterator[str]:
     yield from (f"{what} is not available in this version: it will not start" for what in not_available(group, task))
     yield from constraint_doubts(task.constraints)
     yield from _signal_doubts(task)
+    yield from identity_doubts(task)
     if task.resources.networks:
         yield "task network resources have been deprecated: use a network block at the group level"
