@@ -19,7 +19,7 @@ import http.client, json, os, socket, sys, time
 class Socket(http.client.HTTPConnection):
     def connect(self):
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.connect(os.environ["NOMAD_UNIX_ADDR"].removeprefix("unix://"))
+        self.sock.connect("secrets/api.sock")  # the whole path is longer than the 107 bytes that a socket may have
 
 def ask(path, token):
     found = Socket("task", timeout=60)
@@ -31,6 +31,7 @@ token = os.environ["NOMAD_TOKEN"]
 told = {path: ask(path, token) for path in sys.argv[1:]}
 told["without a token"] = ask("/v1/jobs", "")
 told["from a template"] = open("local/conf").read() if os.path.exists("local/conf") else ""
+told["address"] = os.environ["NOMAD_UNIX_ADDR"] == f"unix://{os.getcwd()}/secrets/api.sock"
 told["as a file"] = open("secrets/nomad_token").read() == token
 print(json.dumps(told), flush=True)
 time.sleep(600)
@@ -45,6 +46,9 @@ def reader(name: str, *, template: str = "") -> dict[str, Any]:
         name, "/bin/sh", "-c", 'cd "$NOMAD_TASK_DIR/.." && exec "$@"', "sh", sys.executable, "-c", ASKER, *PATHS
     )
     task = job["TaskGroups"][0]["Tasks"][0]
+    job["TaskGroups"][0] |= {
+        "RestartPolicy": {"Attempts": 0, "Mode": "fail"}, "ReschedulePolicy": {"Attempts": 0, "Unlimited": False},
+    }  # fmt: skip
     task["Identity"] = {"Env": True, "File": True}
     if template:
         task["Templates"] = [{"EmbeddedTmpl": VALUE % template, "DestPath": "local/conf", "ChangeMode": "noop"}]
@@ -57,13 +61,21 @@ def put(agent: Agent, job: str) -> None:
 
 
 def told(agent: Agent, job: str) -> dict[str, Any]:
-    """What the task has printed."""
+    """What the task has printed; fails with what it said when it ended."""
 
     def logged() -> str:
-        allocs = agent.allocs(job)
-        return agent.cli("alloc", "logs", allocs[0]["ID"]).stdout if allocs else ""
+        for alloc in agent.allocs(job):
+            found = agent.cli("alloc", "logs", alloc["ID"])
+            if found.stdout.strip():
+                return found.stdout
+            if alloc["ClientStatus"] in ("failed", "complete"):
+                said = agent.cli("alloc", "logs", "-stderr", alloc["ID"]).stdout
+                raise AssertionError(
+                    f"{job} ended: {said or found.stderr}\n{agent.cli('alloc', 'status', alloc['ID']).stdout}"
+                )
+        return ""
 
-    found: dict[str, Any] = json.loads(wait_for("what the task was told", lambda: logged().strip()))
+    found: dict[str, Any] = json.loads(wait_for("what the task was told", logged))
     return found
 
 
@@ -79,6 +91,7 @@ def check(found: dict[str, Any]) -> None:
     assert found["without a token"] == [401, "Unauthorized"]
     assert found["from a template"] == "secret of reader"
     assert found["as a file"] is True
+    assert found["address"] is True
 
 
 @pytest.fixture(scope="module")
