@@ -54,12 +54,13 @@ Everybody else gets 403. Two rights joined by `+` are one token.
 | client certificate | no token, over a connection with the TLS certificate of a client |
 | namespace:read, :write, :scale | a token with this short-hand in the namespace |
 """
-CALLS_INTRO: Final = """
+CALLS_INTRO: Final = """\
+
 ## Calls between agents
 
 These calls carry no tokens but those of the requests that `ApiPort.ask` passes on, which are decided about
-as above. A node speaks for itself and its own allocations alone. A connection without a certificate of the cluster
-makes no call where TLS is on.
+as above; `tests/server/test_call_needs.py` tries each as every kind of caller. A node speaks for itself and
+its own allocations alone. A connection without a certificate of the cluster makes no call where TLS is on.
 """
 
 
