@@ -11,6 +11,7 @@ NAMES = (
     "server",
     "c1m",
     "agent",
+    "acl",
     "clients",
     "leaks",
     "containers",

@@ -238,11 +238,12 @@ class Reader:
 
 
 @contextmanager
-def running(nodes: int, folder: str) -> Iterator[BenchedServer]:
+def running(nodes: int, folder: str, *, has_acl: bool = False) -> Iterator[BenchedServer]:
     """A server in a process of its own, ended afterwards."""
     (port,) = free_ports(1)
+    options = [*([folder] if folder else []), *(["--acl"] if has_acl else [])]
     process = subprocess.Popen(
-        [sys.executable, "-m", "bench.server_process", str(port), str(nodes), *([folder] if folder else [])],
+        [sys.executable, "-m", "bench.server_process", str(port), str(nodes), *options],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -1,8 +1,9 @@
 """The server under test: a real server and its HTTP API in a process of its own, with simulated clients.
 
-    python -m bench.server_process PORT NODES [DATA_FOLDER]
+    python -m bench.server_process PORT NODES [DATA_FOLDER] [--acl]
 
-Without a folder the command log is in memory; with NODES 0 it serves what the folder holds. The clients are those of
+Without a folder the command log is in memory; with NODES 0 it serves what the folder holds; with --acl it has access
+control. The clients are those of
 `bench.simulated_clients`. It answers each line of its input with a line of figures, which costs it nothing that a
 request would cost, and stops in good order, with a last snapshot, when its input ends.
 """
@@ -21,7 +22,7 @@ from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.runtime.env import RealEnv
 from yurt.sdk.value import replace
-from yurt.server.config import ServerConfig
+from yurt.server.config import AclConfig, ServerConfig
 from yurt.server.server import Server
 from yurt.storage.memory import MemoryLog
 from yurt.storage.sqlite import SqliteLog
@@ -30,6 +31,7 @@ from bench.scheduler import node
 from bench.simulated_clients import SimulatedClients
 
 LAG_PERIOD_S = 0.005
+ACL = "--acl"
 LAG = "lag"
 """The line that asks how late the loop was."""
 
@@ -58,10 +60,11 @@ class LagMeter:
         return {"lag_p99_ms": late[int(len(late) * 0.99)] * 1000, "lag_max_ms": late[-1] * 1000}
 
 
-async def serve(port: int, nodes: int, folder: str) -> None:
+async def serve(port: int, nodes: int, folder: str, *, has_acl: bool) -> None:
     """Serve until the input ends; says "ready" when the clients are there."""
     log = SqliteLog(Path(folder) / "log.db") if folder else MemoryLog()
-    server = Server(ServerConfig(name="bench", data_dir=folder), env=RealEnv(), log=log)
+    config = ServerConfig(name="bench", data_dir=folder, acl=AclConfig(enabled=has_acl))
+    server = Server(config, env=RealEnv(), log=log)
     ready = asyncio.Event()
     meter = LagMeter()
     async with asyncio.TaskGroup() as group:
@@ -102,4 +105,6 @@ def figures(server: Server, clients: SimulatedClients) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else ""))
+    words = [word for word in sys.argv[1:] if word != ACL]
+    folder_given = words[2] if len(words) > 2 else ""
+    uvloop.run(serve(int(words[0]), int(words[1]), folder_given, has_acl=ACL in sys.argv))

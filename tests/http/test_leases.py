@@ -13,7 +13,7 @@ import pytest
 from yurt.access import EVERYBODY, Access, Scope, needs
 from yurt.client.client import Client
 from yurt.http import leases
-from yurt.http.leases import Lease
+from yurt.http.leases import Lease, OpenLeases
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import PermissionDenied, Unavailable, YurtError
 from yurt.server.config import AclConfig
@@ -230,19 +230,19 @@ async def test_a_lease_ends_when_nobody_can_tell_what_the_caller_may_do() -> Non
     async def learn() -> None:
         raise Unavailable("no server answers")
 
-    assert str(await held(Lease(access(), RealEnv(), learn))) == "no server answers"
+    assert str(await held(Lease(access(), OpenLeases(RealEnv()), learn))) == "no server answers"
 
 
 async def test_a_lease_ends_when_its_check_breaks() -> None:
     async def learn() -> None:
         raise RuntimeError("a bug")
 
-    assert isinstance(await held(Lease(access(), RealEnv(), learn)), PermissionDenied)
+    assert isinstance(await held(Lease(access(), OpenLeases(RealEnv()), learn)), PermissionDenied)
 
 
 async def test_a_lease_ends_with_what_the_handler_has_added() -> None:
     async def learn() -> None: ...
 
-    lease = Lease(access(), RealEnv(), learn)
+    lease = Lease(access(), OpenLeases(RealEnv()), learn)
     lease.also_needs(Scope(namespace="other"))
     assert isinstance(await held(lease), PermissionDenied)

@@ -197,7 +197,7 @@ class Access:
     about a variable are not: each is asked for once, and a list may have a hundred thousand.
     """
 
-    __slots__ = ("_authority", "_kept", "_trace", "actor", "need", "sees_all")
+    __slots__ = ("_authority", "_kept", "_namespaces", "_trace", "actor", "need", "sees_all")
 
     def __init__(
         self,
@@ -231,6 +231,13 @@ class Access:
             known = self._kept[scope] = self._noted(scope, self._authority.allows(self.actor, self.need, scope))
         return known
 
+    def allows_namespace(self, namespace: str) -> bool:
+        """`allows` where the scope is a namespace alone: for rows, of which a list asks about each."""
+        known = self._namespaces.get(namespace)
+        if known is None:
+            known = self._namespaces[namespace] = self.allows(Scope(namespace=namespace))
+        return known
+
     @property
     def is_management(self) -> bool:
         """Whether the caller showed a management token; nobody does while access control is off."""
@@ -256,6 +263,7 @@ class Access:
         self.sees_all = self._authority.allows_everywhere(self.actor, self.need)
         """Whether no row has to be looked at."""
         self._kept: dict[Scope, bool] = {}
+        self._namespaces: dict[str, bool] = {}
 
     def require(self, scope: Scope) -> None:
         """Raises PermissionDenied where `allows` says no."""

@@ -76,6 +76,9 @@ class Resolver:
         self._compiled: Bounded[Texts, CompiledPolicies | str] = Bounded(COMPILED_MAX)
         """By their texts, because after a restore an index may stand for another text; a str says what is wrong."""
         self._callers: Bounded[Caller, _Kept] = Bounded(CALLERS_MAX)
+        self._state: Snapshot | None = None
+        self._of_state: dict[Caller, Resolved] = {}
+        """Answers for `_state`, the one that was asked about last: a request asks several times about one."""
         self._of_nodes = CompiledPolicies((parse_policy("node", _OF_NODES),))
 
     def resolve(self, state: Snapshot, caller: Caller, now: UnixNano) -> Resolved:
@@ -130,9 +133,17 @@ class Resolver:
         return resolved
 
     def _kept(self, state: Snapshot, caller: NoToken | ShownToken | ShownWorkload) -> Resolved | None:
+        if state is not self._state:
+            self._state = state
+            self._of_state.clear()
+        resolved = self._of_state.get(caller)
+        if resolved is not None:
+            return resolved
         kept = self._callers.get(caller)
-        is_current = kept is not None and all(map(_is_same, kept.tables, _tables(state, caller)))
-        return kept.resolved if kept is not None and is_current else None
+        if kept is None or not all(map(_is_same, kept.tables, _tables(state, caller))):
+            return None
+        self._of_state[caller] = kept.resolved
+        return kept.resolved
 
     def _looked_up(self, state: Snapshot, caller: NoToken | ShownToken | ShownWorkload, read: Read) -> Resolved:
         if isinstance(caller, NoToken):

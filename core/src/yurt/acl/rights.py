@@ -65,6 +65,8 @@ class Kind(StrEnum):
     MANAGEMENT = "management"
 
 
+NEEDS_MAX: Final = 256
+"""Needs whose answers are remembered; then all are forgotten."""
 _NOTHING: Final = CompiledPolicies(())
 _IMPLICIT: Final = frozenset((VariableCapability.LIST, VariableCapability.READ))
 _LEVELS_FOR: Final[Mapping[Level, frozenset[str]]] = {
@@ -79,13 +81,15 @@ _PLUGIN_READ: Final = frozenset(("read",))
 class Rights:
     """What one caller may do. Made for a caller once, and asked for every decision."""
 
-    __slots__ = ("kind", "own_paths", "policies", "workload")
+    __slots__ = ("_everywhere", "kind", "own_paths", "policies", "workload")
 
     def __init__(self, kind: Kind, policies: CompiledPolicies = _NOTHING, *, workload: Workload | None = None) -> None:
         self.kind = kind
         self.policies = policies
         self.workload = workload
         self.own_paths = frozenset[str]() if workload is None else workload.paths
+        self._everywhere: dict[Need, bool] = {}
+        """Answers of `allows_everywhere`: each request asks for one, and routes need few different things."""
 
     def allows(self, need: Need, scope: Scope) -> bool:
         """Whether the need is satisfied in the scope."""
@@ -97,6 +101,14 @@ class Rights:
         """Whether `allows` says yes in every scope."""
         if self.kind is Kind.MANAGEMENT:
             return True
+        known = self._everywhere.get(need)
+        if known is None:
+            if len(self._everywhere) >= NEEDS_MAX:
+                self._everywhere.clear()
+            known = self._everywhere[need] = self._found_everywhere(need)
+        return known
+
+    def _found_everywhere(self, need: Need) -> bool:
         match need:
             case AnyOf(needs=parts):
                 return any(map(self.allows_everywhere, parts))

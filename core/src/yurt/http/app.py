@@ -28,6 +28,7 @@ from yurt.http.edge.task_sockets import is_task_api
 from yurt.http.errors import NoServer, NotLed, headers_of, told_error
 from yurt.http.forwarding.at_leader import PLACES, Places, ServerApis
 from yurt.http.forwarding.regions import OtherRegion, answer_from, wanted_region
+from yurt.http.leases import OpenLeases
 from yurt.http.marks import NOT_LEADING
 from yurt.http.node_routes import check_node_route
 from yurt.http.pieces import PiecesBody
@@ -78,14 +79,16 @@ def make_app(
     A server with `others` passes on what only the leader answers.
     """
     app = web.Application(client_max_size=BODY_MAX, middlewares=[_paced, _compression, _gate, _errors])
+    env = env or RealEnv()
     app[CONTEXT] = Context(
         server=server,
         client=client,
         agent=agent,
-        env=env or RealEnv(),
+        env=env,
         parsers=asyncio.Semaphore(PARSERS_MAX),
         waiters=asyncio.Semaphore(BLOCKING_MAX),
         restores=asyncio.Lock(),
+        leases=OpenLeases(env),
         policy_reads=asyncio.Lock(),
         servers=servers,
     )

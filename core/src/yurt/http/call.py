@@ -17,7 +17,7 @@ from yurt.http.agent_info import AgentInfo
 from yurt.http.callers import actor_of, origin_of, token_text
 from yurt.http.cluster import CLUSTER, Cluster
 from yurt.http.errors import NoServer, Refused
-from yurt.http.leases import Lease
+from yurt.http.leases import Lease, OpenLeases
 from yurt.http.query import ReadOptions
 from yurt.runtime.env import Env
 from yurt.runtime.turns import Turns
@@ -55,6 +55,7 @@ class Context:
     waiters: asyncio.Semaphore
     restores: asyncio.Lock
     """Held while a snapshot is restored."""
+    leases: OpenLeases
     policy_reads: asyncio.Lock
     """Held while long policies are read in a thread, so that one thread is enough for many requests of a caller."""
     servers: ApiPort | None = None

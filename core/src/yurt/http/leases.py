@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NoReturn
 
 from yurt.access import Access, Need, Scope
-from yurt.runtime.env import Env, Timer
+from yurt.runtime.env import Env
 from yurt.sdk.errors import PermissionDenied, YurtError
 
 log = logging.getLogger(__name__)
@@ -37,20 +37,60 @@ Learn = Callable[[], Awaitable[None]]
 """Brings what the authority has to know of the caller up to date; raises a YurtError where nobody can tell."""
 
 
+class OpenLeases:
+    """The leases of the open requests of one agent, of which most last for a millisecond.
+
+    A timer for each of them would cost more than the decisions about it. So one timer looks every half `CHECK_S` which
+    leases were there at its last look too, and begins to watch over these.
+    """
+
+    __slots__ = ("_env", "_is_looking", "_new", "_seen")
+
+    def __init__(self, env: Env) -> None:
+        self._env = env
+        self._new: set[Lease] = set()
+        """Leases that have begun since the last look."""
+        self._seen: set[Lease] = set()
+        self._is_looking = False
+
+    def add(self, lease: Lease) -> None:
+        """Watch over a lease if it lasts."""
+        self._new.add(lease)
+        if not self._is_looking:
+            self._is_looking = True
+            self._env.call_later(CHECK_S / 2, self._look)
+
+    def discard(self, lease: Lease) -> None:
+        """Do not watch over a lease; no effect when it is watched over already."""
+        self._new.discard(lease)
+        self._seen.discard(lease)
+
+    async def pause(self) -> None:
+        """Wait until the next decision about a lease."""
+        await self._env.sleep(CHECK_S)
+
+    def _look(self) -> None:
+        lasting, self._seen, self._new = self._seen, self._new, set()
+        self._is_looking = bool(self._seen)
+        if self._is_looking:
+            self._env.call_later(CHECK_S / 2, self._look)
+        for lease in lasting:
+            lease.begin_watch()
+
+
 class Lease:
     """What one open request is allowed to stay open for."""
 
-    __slots__ = ("_access", "_checks", "_end", "_env", "_is_closed", "_learn", "_refusal", "_task", "_timer", "_watch")
+    __slots__ = ("_access", "_checks", "_end", "_is_closed", "_learn", "_open", "_refusal", "_task", "_watch")
 
-    def __init__(self, access: Access, env: Env, learn: Learn) -> None:
+    def __init__(self, access: Access, open_leases: OpenLeases, learn: Learn) -> None:
         self._access = access
-        self._env = env
+        self._open = open_leases
         self._learn = learn
         self._checks: list[Callable[[], None]] = []
         self._refusal: YurtError | None = None
         self._end: asyncio.Future[None] | None = None
         self._task: asyncio.Task[object] | None = None
-        self._timer: Timer | None = None
         self._watch: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -89,23 +129,32 @@ class Lease:
 
     def suspend(self) -> None:
         """The request shows nothing for a while, and decides itself before it does."""
-        if self._timer is not None:
-            self._timer.cancel()
+        self._open.discard(self)
 
     def resume(self) -> None:
         """Watch over the request again."""
         if self._task is not None and self._watch is None:
-            self._timer = self._env.call_later(CHECK_S, self._begin_watch)
+            self._open.add(self)
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the request has lasted so long that it is decided about anew."""
+        return self._watch is not None
+
+    def forget(self) -> None:
+        """The request has ended before it was watched over, as most do."""
+        self._is_closed = True
+        self._open.discard(self)
 
     async def close(self) -> None:
         """The request has ended."""
-        self._is_closed = True
-        self.suspend()
+        self.forget()
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.wait((self._watch,))
 
-    def _begin_watch(self) -> None:
+    def begin_watch(self) -> None:
+        """Decide anew from now on."""
         # Few requests last so long, therefore only those cost a task.
         self._watch = asyncio.ensure_future(self._keep_checking())  # noqa: TID251 - `close` ends it
 
@@ -115,7 +164,7 @@ class Lease:
                 await self._learn()
                 for check in self._checks:
                     check()
-                await self._env.sleep(CHECK_S)
+                await self._open.pause()
         except PermissionDenied:
             self._refuse(PermissionDenied(ENDED))
         except YurtError as error:

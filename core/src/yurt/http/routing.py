@@ -206,7 +206,7 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
     access.require(scope)
     if record is not None:
         await record.begin()
-    lease = Lease(access, context.env, partial(prepare_rights, request, actor))
+    lease = Lease(access, context.leases, partial(prepare_rights, request, actor))
     call = Call(request, context, options, access, scope, lease)
     has_rights_to_lose = route.needs != ANONYMOUS and not access.is_unconditional
     if has_rights_to_lose and request.method in READS and not route.has_effect_on_get:
@@ -247,7 +247,10 @@ async def _under_lease(handler: Handler, call: Call) -> web.StreamResponse:
         task.uncancel()
         raise lease.refusal from None
     finally:
-        await lease.close()
+        if lease.is_watched:
+            await lease.close()
+        else:
+            lease.forget()
 
 
 def _scope(route: Route, request: web.Request, namespace: str) -> Scope:

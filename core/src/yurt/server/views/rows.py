@@ -157,4 +157,8 @@ class InNamespace(Rows[K, N]):
         """The rows of a namespace; `*`: of every visible namespace."""
         if namespace == "*":
             return self.all()
-        return self.all().where(lambda row: row.namespace == namespace)
+        # The namespace comes first: most rows lie elsewhere, and to compare costs less than to decide.
+        return Listing(self._table.values(), lambda row: row.namespace == namespace).where(self._seen)
+
+    def _sees(self, row: N) -> bool:
+        return self._access.sees_all or self._access.allows_namespace(row.namespace)

@@ -17,3 +17,6 @@ class VariableRows(InNamespace[tuple[str, str], EncryptedVariable]):
     def scope_of(row: EncryptedVariable) -> Scope:
         """The path in its namespace."""
         return Scope(namespace=row.namespace, variable=row.path)
+
+    def _sees(self, row: EncryptedVariable) -> bool:
+        return self._access.sees_all or self._access.allows(self.scope_of(row))
