@@ -15,7 +15,8 @@ log_level                 `TRACE`, `DEBUG`, `INFO`, `WARN`, `ERROR` or `OFF`.
 log_json                  Log in JSON.
 bind_addr                 The address to listen on.
 enable_debug              Tell everybody who may use the API of the agent's machine, threads and tasks
-                          (`/v1/agent/host`, `/v1/agent/pprof`, for `yurt operator debug`); on with `-dev`.
+                          (`/v1/agent/host`, `/v1/agent/pprof`, for `yurt operator debug`); on with `-dev`. With access
+                          control policies decide alone: agent:read and agent:write.
 leave_on_interrupt        Ctrl-C stops all tasks of the node.
 leave_on_terminate        SIGTERM stops all tasks of the node.
 http_api_response_headers Headers of every answer. `Access-Control-Allow-Origin`, `*` or one origin, opens reads (not
@@ -209,7 +210,8 @@ acl.enabled               Access control: requests need a token. Make the first 
                           agents of a cluster have the same value.
 acl.token_ttl             How long an agent without a server uses what a server told it of a token, and how long a
                           server that does not see the leader's state decides by its own: a revocation counts there
-                          after this time at the latest.
+                          after this time at the latest. Agents without a server take the shortest of the three
+                          times, 1 s at least.
 acl.policy_ttl            The same for policies.
 acl.role_ttl              The same for roles.
 acl.replication_token     The Secret ID of a management token of the authoritative region, for servers of other regions.

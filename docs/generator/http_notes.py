@@ -38,8 +38,8 @@ GET /v1/agent/schedulers | The scheduler workers.
 GET /v1/agent/schedulers/config | How many there are, and for which types of job.
 GET /v1/agent/monitor | The agent's log as a stream, at any level.
 GET /v1/agent/monitor/export | What systemd's journal keeps of its service (`service_name`, `logs_since`, `follow`).
-GET /v1/agent/host | Its machine, without secrets; needs `enable_debug`.
-GET /v1/agent/pprof/:name | Text, with `enable_debug`: `cmdline`, `goroutine` (`debug=1` or `2`), `profile` (`seconds`).
+GET /v1/agent/host | Its machine, without secrets; without access control it needs `enable_debug`.
+GET /v1/agent/pprof/:name | Text, likewise: `cmdline`, `goroutine` (`debug=1` or `2`), `profile` (`seconds`).
 GET /v1/allocations | All allocations.
 GET /v1/allocation/:id | An allocation, with its job.
 PUT /v1/allocation/:id/stop | Stops it; another one takes its place.

@@ -22,6 +22,7 @@ from yurt.agent.parts import (
     issuer_of,
     server_config,
     shown_config,
+    tells_insides,
     template_settings,
 )
 from yurt.api.redaction import is_secret_name
@@ -435,3 +436,11 @@ def test_an_issuer_is_a_url_that_others_can_use(text: str) -> None:
 
 def test_an_issuer_stays_as_it_is_written() -> None:
     assert (issuer_of(""), issuer_of("https://nomad.example.com/a/")) == ("", "https://nomad.example.com/a/")
+
+
+@pytest.mark.parametrize(
+    ("given", "told"), [({}, False), ({"enable_debug": True}, True), ({"acl": {"enabled": True}}, True)]
+)
+def test_an_agent_tells_its_machine_where_the_operator_or_policies_decide(given: dict[str, Any], told: bool) -> None:
+    config = AgentConfig(name="a", raw=given)
+    assert tells_insides(config) is told

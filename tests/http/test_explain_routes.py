@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
-from yurt.access import Capability
+import pytest
+from yurt.access import Access, AllowAll, Authority, Capability, needs
+from yurt.scheduler import explain
+from yurt.server.config import ServerConfig
+from yurt.server.operations.explanations import Explanations
 from yurt.structs.cluster import Namespace
 from yurt.structs.commands import UpsertNamespaces
+from yurt.structs.explain.explanation import AllocationExplanation
+from yurt.testing import factories
 from yurt.testing.authorities import Grants
 from yurt.testing.http_api import UNKNOWN_ID, Api, add_ready_node, job_document, serving
 from yurt.testing.quotas import bound
@@ -115,3 +122,24 @@ async def test_a_job_is_explained_in_the_namespace_of_the_body() -> None:
         invalid = await api.put(path.format("own"), {"Job": _asking(5, Namespace="other")})
         assert invalid.status == 403
         assert (await api.put(path.format("own"), {"JobID": "web", "Namespace": "other"})).status == 404
+
+
+async def test_preempted_allocations_of_other_namespaces_are_not_named() -> None:
+    own, other = (factories.alloc(factories.job(namespace=name)) for name in ("own", "other"))
+    preempted = (own.id, other.id, "forgotten")
+
+    async def named(authority: Authority) -> tuple[str, ...]:
+        access = Access(authority=authority, need=needs.namespace(Capability.READ_JOB))
+        state = SimpleNamespace(allocs={own.id: own, other.id: other})
+        found = Explanations(
+            cast("Any", state), access, config=ServerConfig(name="s"), limits={}, replay=cast("Any", None)
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(explain, "why", lambda *_, **__: shown)
+            return (await found.why(own, seed=1)).preempted_allocations
+
+    shown = AllocationExplanation(
+        alloc_id=own.id, name="", namespace="own", job_id="", task_group="", preempted_allocations=preempted
+    )
+    assert await named(Grants("own", Capability.READ_JOB)) == (own.id,)
+    assert await named(AllowAll()) == preempted

@@ -206,7 +206,7 @@ def client_config(config: AgentConfig, data: AgentDataDir) -> ClientConfig:
         datacenter=config.datacenter,
         region=config.region,
         dev=config.is_dev,
-        enable_debug=bool(config.raw.get("enable_debug")),
+        enable_debug=tells_insides(config),
         http_addr=config.advertise_http,
         version=__version__,
         reserved=Reserved(**reserved),
@@ -318,7 +318,7 @@ def agent_info(config: AgentConfig, plugins: tuple[Mapping[str, Any], ...]) -> A
         rpc_addr=config.advertise_rpc,
         serf_addr=f"{host}:{config.serf_port}",
         dev=config.is_dev,
-        enable_debug=bool(config.raw.get("enable_debug")),
+        enable_debug=tells_insides(config),
         acl_enabled=config.has_acl,
         config=shown_config(config),
         prometheus_metrics=bool(config.raw.get("telemetry", {}).get("prometheus_metrics")),
@@ -328,6 +328,14 @@ def agent_info(config: AgentConfig, plugins: tuple[Mapping[str, Any], ...]) -> A
         allowed_hosts=config.allowed_hosts,
         plugins=plugins,
     )
+
+
+def tells_insides(config: AgentConfig) -> bool:
+    """Whether `/v1/agent/host` and `/v1/agent/pprof` answer.
+
+    With access control policies decide who may ask (agent:read, agent:write), else the operator with `enable_debug`.
+    """
+    return bool(config.raw.get("enable_debug")) or bool(config.raw.get("acl", {}).get("enabled"))
 
 
 def _host_names() -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """Debug data of an agent: this one, another server, or a client node.
 
-The machine (`/v1/agent/host`) and the profiles (`/v1/agent/pprof`) are told by agents whose operator has set
-`enable_debug`; each agent decides by its own configuration.
+Where access control is on, policies say to whom the machine (`/v1/agent/host`) and the profiles (`/v1/agent/pprof`) are
+told; else `enable_debug` in the configuration of each agent does.
 """
 
 from __future__ import annotations

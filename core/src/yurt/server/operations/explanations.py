@@ -56,7 +56,22 @@ class Explanations:
         from yurt.scheduler import explain
 
         self._access.require(Scope(namespace=alloc.namespace))
-        return await asyncio.to_thread(explain.why, self._state, alloc, seed=seed)
+        found = await asyncio.to_thread(explain.why, self._state, alloc, seed=seed)
+        return replace(found, preempted_allocations=self._visible(found.preempted_allocations))
+
+    def _visible(self, alloc_ids: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the allocations that the caller may read: preemption does not stop at namespaces.
+
+        Where a forgotten one lay nobody can tell any more.
+        """
+        if self._access.sees_all:
+            return alloc_ids
+        known = ((alloc_id, self._state.allocs.get(alloc_id)) for alloc_id in alloc_ids)
+        return tuple(
+            alloc_id
+            for alloc_id, alloc in known
+            if alloc is not None and self._access.allows(Scope(namespace=alloc.namespace))
+        )
 
     async def admission(self, job: Job) -> Admission:
         """The problems of an unregistered job."""

@@ -127,13 +127,17 @@ class AclTokens:
         return MadeOneTime(committed.state.one_time_tokens[made.secret_hash], once, committed.index)
 
     async def exchange_one_time(self, once: str) -> MadeToken:
-        """The token of a one-time token, which is consumed; raises PermissionDenied."""
+        """The token of a one-time token, which is consumed; raises PermissionDenied.
+
+        Of several who try at once `apply` lets one through; the row that it deletes is only read before.
+        """
         secret_hash = hash_of_secret(once)
         known = self._replica.state.one_time_tokens.get(secret_hash)
-        committed = await self._replica.propose(TakeOneTimeToken(secret_hash=secret_hash, now=self._replica.env.now()))
-        token = None if known is None else committed.state.acl_tokens.get(known.accessor_id)
-        if known is None or token is None:
+        if known is None:
             raise PermissionDenied("Permission denied")
+        committed = await self._replica.propose(TakeOneTimeToken(secret_hash=secret_hash, now=self._replica.env.now()))
+        token = committed.state.acl_tokens.get(known.accessor_id)
+        assert token is not None, "apply exchanges a one-time token only while its token exists"
         try:
             secret = _cipher(once).decrypt(_NONCE, known.sealed_secret, known.accessor_id.encode()).decode()
         except InvalidTag:
