@@ -17,6 +17,7 @@ INSIDE = {
     "answers": "turns a view into the answer of a read, and waits for a change of it",
     "app": "composes the application; decides where a request is answered",
     "at_leader": "finds the server that leads",
+    "audit": "a middleware: names the caller of a request that was refused before any route was asked",
     "call": "makes views and operations from the server",
     "connections": "its `server` is aiohttp's",
     "forward": "passes requests on before any route is asked",
