@@ -9,6 +9,7 @@ from yurt.structs.alloc import Allocation, AllocDeploymentStatus, AllocNetworkSt
 from yurt.structs.commands import (
     AllocUpdate,
     ApplyPlan,
+    EvalSeed,
     RegisterJob,
     RegisterNode,
     SetNodeStatus,
@@ -91,6 +92,17 @@ def test_reports_on_strangers_and_of_other_nodes_are_left_out(replica: Replica, 
     stranger = AllocUpdate(id="stranger", node_id=NODE.id, client_status="running")
     replica.apply(UpdateAllocsFromClient(updates=(stranger,)))
     assert set(replica.state.allocs.keys()) == {alloc.id}
+
+
+def test_a_node_causes_no_evaluation_of_what_runs_elsewhere(replica: Replica, alloc: Allocation) -> None:
+    seed = EvalSeed(seed="s", now=LATER)
+    foreign = AllocUpdate(id=alloc.id, node_id=factories.number_id(2, kind=1), client_status="failed")
+    before = set(replica.state.evals.keys())
+    replica.apply(UpdateAllocsFromClient(updates=(foreign,), seed=seed, now=LATER))
+    assert set(replica.state.evals.keys()) == before
+    own = factories.replace(foreign, node_id=NODE.id)
+    replica.apply(UpdateAllocsFromClient(updates=(own,), seed=seed, now=LATER))
+    assert set(replica.state.evals.keys()) != before
 
 
 def test_an_unchanged_report_writes_no_allocation(replica: Replica, alloc: Allocation) -> None:

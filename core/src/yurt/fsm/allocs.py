@@ -60,22 +60,23 @@ def apply_alloc(edit: Edit, command: AllocCommand) -> Rejected | None:
 
 def _update(edit: Edit, command: UpdateAllocsFromClient) -> Rejected | None:
     seed = command.seed
-    evaluations = command.evaluations
-    if seed is not None:
-        evaluations = evals_for_updates(edit.tx.base, command.updates, mint_of(seed))
     heard = {node_id: _may_report(edit, node_id) for node_id in dict.fromkeys(one.node_id for one in command.updates)}
-    for update in command.updates:
+    counted = [one for one in command.updates if heard[one.node_id] and _is_own(edit.alloc(one.id), one)]
+    evaluations = command.evaluations if seed is None else evals_for_updates(edit.tx.base, counted, mint_of(seed))
+    for update in counted:
         alloc = edit.alloc(update.id)
-        if alloc is None or alloc.node_id != update.node_id or update.client_status not in CLIENT_TELLS:
-            continue
-        if not heard[update.node_id]:
-            continue
+        assert alloc is not None, update.id
         changed = with_report(alloc, update, index=edit.index)
         if changed != alloc:
             edit.put_alloc(alloc, replace(changed, modify_index=edit.index, modify_time=command.now))
     for node_id in heard:
         _note_contact(edit, node_id)
     return put_evaluations(edit, evaluations)
+
+
+def _is_own(alloc: Allocation | None, update: AllocUpdate) -> bool:
+    """Whether a report is one that its node can make: about an allocation that runs there."""
+    return alloc is not None and alloc.node_id == update.node_id and update.client_status in CLIENT_TELLS
 
 
 def _may_report(edit: Edit, node_id: str) -> bool:
