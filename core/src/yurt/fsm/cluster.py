@@ -36,6 +36,7 @@ from yurt.structs.commands import (
     UpsertQuotas,
     UpsertVolumes,
 )
+from yurt.structs.commands.base import NAMESPACE_RULES
 
 
 def apply_cluster(edit: Edit, command: ClusterCommand) -> Rejected | None:
@@ -75,7 +76,8 @@ def _put_namespaces(edit: Edit, command: UpsertNamespaces) -> Rejected | None:
     for namespace in command.namespaces:
         if not namespace.name:
             return invalid("a namespace without a name")
-        if namespace.quota and edit.tx.get(Tables.quotas, namespace.quota) is None:
+        is_ruled = edit.rules_version >= NAMESPACE_RULES
+        if is_ruled and namespace.quota and edit.tx.get(Tables.quotas, namespace.quota) is None:
             return not_found(f'namespace "{namespace.name}" names quota "{namespace.quota}", which does not exist')
         existing: Namespace | None = edit.tx.get(Tables.namespaces, namespace.name)
         created = edit.index if existing is None else existing.create_index

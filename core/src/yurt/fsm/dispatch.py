@@ -53,7 +53,7 @@ class Step(NamedTuple):
 def apply(state: Snapshot, command: AnyCommand, *, index: int) -> Step:
     """The state after `command`, which has `index` in the log."""
     rejected = changed_basis(state, command.based_on) if command.based_on else None
-    edit = Edit(state, index)
+    edit = Edit(state, index, rules_version=command.rules_version)
     if rejected is None:
         rejected = _dispatch(edit, command)
     if rejected is not None:

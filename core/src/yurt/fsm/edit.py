@@ -30,11 +30,12 @@ COUNTED_BY: Final = attrgetter("job", "task_group", "client_status", "deployment
 
 
 class Edit:
-    """The changes of the command at `index`."""
+    """The changes of the command at `index`, which is subject to the rules of `rules_version`."""
 
-    def __init__(self, state: Snapshot, index: int) -> None:
+    def __init__(self, state: Snapshot, index: int, *, rules_version: int) -> None:
         self.tx = state.edit(index)
         self.index = index
+        self.rules_version = rules_version
         self._touched: dict[JobKey, None] = {}
         self._without_evals: set[JobKey] = set()
         self.summaries = SummaryChanges(self.tx, index)

@@ -29,6 +29,7 @@ from yurt.structs.commands import (
     SetJobStability,
     SetJobVersionTag,
 )
+from yurt.structs.commands.base import NAMESPACE_RULES
 from yurt.structs.job import Job, JobSubmission
 from yurt.structs.plan import DeploymentUpdate
 from yurt.structs.questions import has_same_specification
@@ -148,6 +149,8 @@ def store_job(edit: Edit, job: Job, *, submission: JobSubmission | None = None) 
 
 def forbidden_use(edit: Edit, job: Job) -> str:
     """What the job uses although the rules of its namespace forbid it now; "" for nothing."""
+    if edit.rules_version < NAMESPACE_RULES:
+        return ""
     namespace: Namespace | None = edit.tx.get(Tables.namespaces, job.namespace)
     return "" if namespace is None else next(namespace_problems(namespace, job), "")
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from yurt.fsm import Step, apply
+from yurt.sdk.value import replace
 from yurt.state import Change, Snapshot
 from yurt.structs.commands import AnyCommand, Rejected, Result
+from yurt.structs.commands.base import RULES_VERSION
 
 
 class Replica:
     """Applies commands at consecutive indexes and remembers what came of the last one."""
 
-    def __init__(self, state: Snapshot | None = None) -> None:
+    def __init__(self, state: Snapshot | None = None, *, rules_version: int = RULES_VERSION) -> None:
+        """`rules_version`: of the rules that commands are subject to; 0 for what was stored before there were any."""
+        self._rules_version = rules_version
         self.state = Snapshot.empty() if state is None else state
         self.changes: tuple[Change, ...] = ()
 
     def step(self, command: AnyCommand) -> Step:
         """Apply a command, whatever comes of it."""
-        step = apply(self.state, command, index=self.state.index + 1)
+        step = apply(self.state, replace(command, rules_version=self._rules_version), index=self.state.index + 1)
         self.state, self.changes = step.state, step.changes
         return step
 

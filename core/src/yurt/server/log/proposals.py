@@ -18,6 +18,7 @@ from yurt.sdk.errors import Invalid, Reason, Unavailable, YurtError
 from yurt.sdk.value import replace
 from yurt.state import Snapshot
 from yurt.structs.commands import AnyCommand, ApplyPlan, RegisterJob, Result, StagePlan
+from yurt.structs.commands.base import RULES_VERSION
 from yurt.structs.packed import packed
 
 ENTRY_BYTES: Final = 1_048_576 - 4_096
@@ -152,6 +153,7 @@ class ProposalQueue:
         self._bytes = 0
 
     def _prepared(self, command: AnyCommand) -> Prepared:
+        command = replace(command, rules_version=RULES_VERSION)
         stored = _stored(command)
         data = self._encoder.encode(stored)
         size = len(data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Final, Literal, NamedTuple
 
 from yurt.sdk.errors import Reason
 from yurt.sdk.value import UnixNano, Value, wire_name
@@ -17,6 +17,12 @@ class Expectation(Value):
     table: str
     key: str | tuple[str | int, ...]
     index: int = 0
+
+
+NAMESPACE_RULES: Final = 1
+"""From here on `apply` refuses a job that its namespace forbids, and a namespace whose quota does not exist."""
+RULES_VERSION: Final = NAMESPACE_RULES
+"""The newest version of the rules by which `apply` refuses commands."""
 
 
 class EventType(NamedTuple):
@@ -36,9 +42,13 @@ class Command(Value, tag_field="$", rename=wire_name, kw_only=True):
 
     `based_on` names the rows that the command was decided on where the decision is too large for `apply`: when one of
     them has changed, the command is rejected as stale, and its proposer decides again on the newer state.
+
+    `rules_version` is that of the rules that it is subject to; the log writer sets it. What an earlier version stored
+    has a lower one, or none: it was acknowledged by the rules of its time, and a replay must come to the same state.
     """
 
     based_on: tuple[Expectation, ...] = ()
+    rules_version: int = 0
     event_type: ClassVar[EventType | None] = None
     """None: no reader of the event stream is told what the command changes."""
 

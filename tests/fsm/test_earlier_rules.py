@@ -1,0 +1,63 @@
+"""Entries of earlier versions apply as they did: what was acknowledged then is there after an upgrade.
+
+Those versions stored what namespaces said of quotas and node pools, and held no job to it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from yurt.sdk.value import UnixNano
+from yurt.server.log.proposals import ProposalQueue
+from yurt.structs import commands as c
+from yurt.structs.cluster import Namespace, NamespaceCapabilities, NamespaceNodePoolConfiguration
+from yurt.structs.commands.base import RULES_VERSION
+from yurt.structs.job import ParameterizedJobConfig, PeriodicConfig, ScalingEvent
+from yurt.testing import factories
+from yurt.testing.replica import Replica
+
+STRICT = Namespace(
+    name="default",
+    capabilities=NamespaceCapabilities(disabled_task_drivers=("mock_driver",)),
+    node_pool_configuration=NamespaceNodePoolConfiguration(denied=("default",), default="gpu"),
+)
+BATCH = {"type": "batch"}
+EARLIER: dict[str, tuple[c.AnyCommand, ...]] = {
+    "registered": (c.RegisterJob(job=factories.job()),),
+    "scaled": (
+        c.RegisterJob(job=factories.job()),
+        c.ScaleJob(namespace="default", job_id="web", group="web", event=ScalingEvent(count=3), count_max=100),
+    ),
+    "dispatched": (
+        c.RegisterJob(job=factories.job(**BATCH, parameterized_job=ParameterizedJobConfig())),
+        c.DispatchJob(namespace="default", job_id="web", child_id="web/dispatch-1"),
+    ),
+    "launched": (
+        c.RegisterJob(job=factories.job(**BATCH, periodic=PeriodicConfig(spec="@daily"))),
+        c.LaunchPeriodicJob(namespace="default", job_id="web", launched_at=UnixNano(factories.NOW)),
+    ),
+}
+
+
+@pytest.fixture
+def earlier() -> Replica:
+    return Replica(rules_version=0)
+
+
+def test_a_namespace_that_named_a_quota_before_there_were_any_is_there(earlier: Replica) -> None:
+    earlier.apply(c.UpsertNamespaces(namespaces=(Namespace(name="team", quota="none"),)))
+    earlier.apply(c.RegisterJob(job=factories.job(namespace="team")))
+    assert ("team", "web") in earlier.state.jobs
+
+
+@pytest.mark.parametrize("how", EARLIER)
+def test_a_version_that_was_stored_before_its_namespace_was_heeded_is_there(earlier: Replica, how: str) -> None:
+    earlier.apply(c.UpsertNamespaces(namespaces=(STRICT,)), *EARLIER[how])
+    assert ("default", "web") in earlier.state.jobs
+
+
+async def test_each_command_on_its_way_to_the_log_is_subject_to_the_rules_of_now() -> None:
+    (made,) = ProposalQueue().prepare([c.KeepAlive()])
+    assert made.command.rules_version == made.stored.rules_version == RULES_VERSION > 0
+    assert c.decode_command(bytes(made.encoded)).rules_version == RULES_VERSION
+    assert c.decode_command(msgspec.msgpack.encode(c.KeepAlive())).rules_version == 0
