@@ -170,7 +170,7 @@ GET /v1/operator/snapshot | The whole state as a gzipped tar; the `Digest` heade
 PUT /v1/operator/snapshot | Replaces the state by the archive in the body, at most 1 GiB; 409 while one is restored.
 PUT /v1/system/gc | Removes everything that has ended.
 PUT /v1/system/reconcile/summaries | Nothing is left to do: summaries are exact with every change.
-GET /.well-known/jwks.json | The public keys of identities, those included that sign no more or not yet.
+GET /.well-known/jwks.json | The public keys of identities, also those that no longer sign or do not sign yet.
 GET /.well-known/openid-configuration | The discovery document (OpenID Connect); 404 without `oidc_issuer`.
 GET /v1/services | Names and tags of the registered services, by namespace; `prefix` begins a name.
 GET /v1/service/:name | The instances of a service; `choose=3|key` picks three, for a key mostly the same.

@@ -26,7 +26,7 @@ TEXT_MAX: Final = 256
 
 
 class Callback(NamedTuple):
-    """What the provider said through the browser."""
+    """The parameters of the redirect from the provider; "" for one that is missing."""
 
     code: str
     state: str
@@ -70,7 +70,7 @@ class CallbackServer:
         self._state = state
 
     def wait(self, timeout_s: float) -> Callback:
-        """The callback; raises CliError when none comes in time."""
+        """Wait for the callback, up to a limit in seconds; raises CliError when none comes in time."""
         if not self._is_done.wait(timeout_s) or self._found is None:
             raise CliError(f"Error: no browser came back within {timeout_s:g} s")
         return self._found
@@ -96,7 +96,7 @@ class CallbackServer:
 
             def do_GET(self) -> None:
                 is_taken = take(self.path)
-                text = "The login was taken over." if is_taken else "This address does not belong to a login."
+                text = "Yurt has received the login." if is_taken else "This address does not belong to a login."
                 body = PAGE.format(text=text).encode()
                 self.send_response(200 if is_taken else 400)
                 self.send_header("Content-Type", "text/html; charset=utf-8")
