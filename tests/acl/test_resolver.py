@@ -20,7 +20,7 @@ from yurt.access import (
 )
 from yurt.access.needs import Capability, VariableCapability
 from yurt.acl import AclAuthority, Kind, Resolver
-from yurt.acl.resolver import Bounded
+from yurt.acl.lru_cache import LruCache
 from yurt.sdk.errors import PermissionDenied
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Tables
@@ -226,12 +226,21 @@ def test_the_authority_decides_by_the_newest_state(replica: Replica) -> None:
 
 
 def test_a_cache_keeps_what_was_used_last() -> None:
-    cache: Bounded[int, str] = Bounded(2)
+    cache: LruCache[int, str] = LruCache(2)
     cache.put(1, "a")
     cache.put(2, "b")
     assert cache.get(1) == "a"
     cache.put(3, "c")
     assert (cache.get(2), cache.get(1), len(cache)) == (None, "a", 2)
+
+
+def test_an_entry_that_is_stored_again_counts_as_used() -> None:
+    cache: LruCache[int, str] = LruCache(2)
+    cache.put(1, "a")
+    cache.put(2, "b")
+    cache.put(1, "c")
+    cache.put(3, "d")
+    assert (cache.get(1), cache.get(2)) == ("c", None)
 
 
 def test_a_caller_with_too_much_text_in_its_policies_has_no_rights(

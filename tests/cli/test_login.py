@@ -83,7 +83,7 @@ async def test_a_user_logs_in_through_the_browser(shell: Shell) -> None:
     own = await shell.site.api.get("/v1/acl/token/self", headers={"X-Nomad-Token": facts["SecretID"]})
     assert own.status == 200 and f"{shell.site.provider.issuer}/authorize?" in err
     ((status, page),) = shell.pages
-    assert status == 200 and "The login was taken over." in page and "code-0" not in page
+    assert status == 200 and "Yurt has received the login." in page and "code-0" not in page
 
 
 async def test_only_the_callback_of_this_login_counts(shell: Shell) -> None:

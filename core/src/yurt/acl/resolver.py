@@ -14,8 +14,8 @@ from typing import Final, NamedTuple, TypeAlias, assert_never
 
 from yurt.access import Caller, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
 from yurt.acl.assignments import attached_policies, policies_of, token_of
-from yurt.acl.bounded import Bounded
 from yurt.acl.compiled import CompiledPolicies
+from yurt.acl.lru_cache import LruCache
 from yurt.acl.parsing import parse_policy
 from yurt.acl.policy import Policy, PolicyError
 from yurt.acl.rights import Kind, Rights, Workload
@@ -72,10 +72,10 @@ class Resolver:
     """Resolves callers; one for each server."""
 
     def __init__(self) -> None:
-        self._parsed: Bounded[tuple[str, str], Policy] = Bounded(PARSED_MAX)
-        self._compiled: Bounded[Texts, CompiledPolicies | str] = Bounded(COMPILED_MAX)
+        self._parsed: LruCache[tuple[str, str], Policy] = LruCache(PARSED_MAX)
+        self._compiled: LruCache[Texts, CompiledPolicies | str] = LruCache(COMPILED_MAX)
         """By their texts, because after a restore an index may stand for another text; a str says what is wrong."""
-        self._callers: Bounded[Caller, _Kept] = Bounded(CALLERS_MAX)
+        self._callers: LruCache[Caller, _Kept] = LruCache(CALLERS_MAX)
         self._state: Snapshot | None = None
         self._of_state: dict[Caller, Resolved] = {}
         """Answers for `_state`, the one that was asked about last: a request asks several times about one."""

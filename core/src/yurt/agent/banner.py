@@ -14,7 +14,7 @@ from yurt.agent.tls import TlsSettings
 from yurt.sdk.value import Value
 
 if TYPE_CHECKING:
-    from yurt.agent.first_token import FirstToken
+    from yurt.agent.dev_token import DevToken
 
 _WIDTH = 18
 
@@ -117,7 +117,7 @@ def device_lines(plugins: Mapping[str, tuple[bool, str]]) -> list[str]:
     return ["==> Devices:", *rows] if rows else []
 
 
-def token_lines(token: FirstToken) -> list[str]:
+def token_lines(token: DevToken) -> list[str]:
     """The management token of a dev agent, and how to use it."""
     kept = f"kept in {token.kept_at} for the next start" if token.kept_at else "gone when the agent stops"
     return [

@@ -222,7 +222,7 @@ class _Agent:
         """The management token of a dev agent with access control; no line otherwise."""
         if not self.config.makes_token or parts.server is None:
             return []
-        from yurt.agent.first_token import bootstrap_dev
+        from yurt.agent.dev_token import bootstrap_dev
 
         return banner.token_lines(await bootstrap_dev(parts.server, self.data, self.env))
 

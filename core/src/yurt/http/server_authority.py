@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 
 from yurt.access import ANYWHERE, Actor, Caller, Decision, Identity, Need, NoToken, Scope, ShownToken
 from yurt.access.needs import satisfied
-from yurt.acl.bounded import Bounded
 from yurt.acl.caller_rights import identity_in, rights_of
 from yurt.acl.decisions import decide
+from yurt.acl.lru_cache import LruCache
 from yurt.acl.rights import Kind, Rights
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Unavailable, YurtError
@@ -61,8 +61,8 @@ class ServerAuthority:
         self._ask = ask
         self._env = env
         self._ttl_s = max(ttl_s, TTL_MIN_S)
-        self._known: Bounded[Caller, _Kept] = Bounded(CALLERS_MAX)
-        self._strangers: Bounded[Caller, _Kept] = Bounded(STRANGERS_MAX)
+        self._known: LruCache[Caller, _Kept] = LruCache(CALLERS_MAX)
+        self._strangers: LruCache[Caller, _Kept] = LruCache(STRANGERS_MAX)
         self._asking: dict[Caller, asyncio.Lock] = {}
         self._slots = asyncio.Semaphore(ASKS_MAX)
         self._failure = ""

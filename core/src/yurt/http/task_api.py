@@ -1,7 +1,7 @@
 """Authenticates what tasks ask over their sockets, before anything else looks at it.
 
-A token is demanded even while access control is off (any text will do then), and callers without one never get the
-rights of anybody: what runs in a task may be less trusted than whoever reaches the agent's port. Secrets and identities
+A token is demanded even while access control is off (any text will do then), and the policy `anonymous` never applies:
+what runs in a task may be less trusted than whoever reaches the agent's port. Secrets and identities
 of nodes are refused: a task acts as itself. An agent without a server asks one who the caller is.
 """
 

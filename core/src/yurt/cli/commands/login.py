@@ -104,7 +104,7 @@ def _by_oidc(call: Invocation, method: Method) -> Json:
 
 
 def _show_address(url: str) -> None:
-    """Open the browser; the address is printed too, beside the answer, as the browser may be on another machine."""
+    """Open the browser, and print the address on standard error: perhaps no browser opens."""
     from yurt.cli.commands.ui import opened
 
     if not url.startswith(("https://", "http://")):

@@ -14,7 +14,7 @@ from yurt.sdk.hooks import TaskHookOf
 class TaskApiHook(TaskHookOf[ClientTask]):
     """Opens the socket in the task's secrets directory, and closes it when the task has ended.
 
-    A task runs without it where it cannot be made: it is told so, as most tasks never use it.
+    A socket that cannot be made does not fail the task, since most tasks never use it: a task event says why.
     """
 
     name = "task_api"
@@ -39,7 +39,7 @@ class TaskApiHook(TaskHookOf[ClientTask]):
         self._open[task.key] = await self._serve(listening)
 
     async def recover(self, task: ClientTask) -> None:
-        """A new socket at the path of the one that ended with the earlier agent."""
+        """Open a new socket at the path where the earlier agent had one."""
         await self.prepare(task)
 
     def finish(self, task: ClientTask) -> None:

@@ -1,7 +1,7 @@
 """What others need to check identities: the discovery document (OpenID Connect) and the public keys (RFC 7517).
 
-Both are public. The keys may be kept by readers for half of the time until the newest one may be followed by another;
-as the next one is published half of its predecessor's time ahead, nobody meets a signature whose key he lacks.
+Both are public. Readers may cache the keys for half of the time until the newest one is due for rotation. Its successor
+is published half a rotation period ahead, so a reader that obeys never meets a signature whose key it lacks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from yurt.server.views.operator import RootKeyRows
 
 MAX_AGE_MIN_S: Final = 900.0
 JITTER: Final = 0.1
-"""The part of the time by which ages differ, so that readers come back at different times."""
+"""The largest random increase of an age, as a part of it, so that readers come back at different times."""
 JWKS: Final = "/.well-known/jwks.json"
 DISABLED: Final = "OIDC Discovery endpoint disabled"
 

@@ -41,14 +41,14 @@ async def regions(call: Call) -> web.Response:
 
 async def shared_digests(call: Call) -> web.Response:
     """GET /v1/regions/shared/:table: the digest of each row that all regions share."""
-    from yurt.http.cluster_routes.shared import digests
+    from yurt.http.cluster_routes.region_replication import digests
 
     return await digests(call)
 
 
 async def shared_rows(call: Call) -> web.Response:
     """GET /v1/regions/shared/:table/rows: the shared rows whose keys are named."""
-    from yurt.http.cluster_routes.shared import rows
+    from yurt.http.cluster_routes.region_replication import rows
 
     return await rows(call)
 

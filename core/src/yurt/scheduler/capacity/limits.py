@@ -1,8 +1,8 @@
 """Limits beside the nodes: quotas on allocations that apply whatever the nodes' capacity.
 
 The scheduler asks for the limits of a job once for an attempt, and each of them before a placement or a run of equal
-ones; the plan applier asks again on the newest state. Limits are pure: they are made from the state alone, and what
-plans take that are on their way into the log is counted here. Quotas (`scheduler.capacity.quotas`) are the limits that
+ones; the plan applier asks again on the newest state. Limits are pure: they are made from the state alone, and plans in
+flight are counted here. Quotas (`scheduler.capacity.quotas`) are the limits that
 servers have; the protocol leaves room for others, such as licences.
 """
 
@@ -22,7 +22,7 @@ from yurt.structs.questions import is_server_terminal
 
 
 class LimitChange(NamedTuple):
-    """`times` allocations of a namespace and node pool that come, or with a negative number go."""
+    """`times` allocations that are added to a namespace and node pool; a negative number of them is removed."""
 
     key: NamespaceKey
     amounts: NamespaceUsage
@@ -72,7 +72,7 @@ def limits_now(limits: LimitsOf, snapshot: Snapshot, job: Job) -> Sequence[Limit
 
 
 def _taken_by(snapshot: Snapshot, plan: Plan) -> Iterable[LimitChange]:
-    """What a plan in flight takes. What it stops is not given back before its clients have ended it."""
+    """What a plan in flight takes. What it stops is released only once its clients have ended it."""
     job = snapshot.jobs.get((plan.namespace, plan.job_id))
     key = (plan.namespace, "" if job is None else job.node_pool)
     for usage, node_ids in takers_of(snapshot, plan):
@@ -94,11 +94,11 @@ def count(limits: Iterable[Limit], change: LimitChange) -> None:
         limit.count(change)
 
 
-def ended(alloc: Allocation) -> tuple[LimitChange, ...]:
-    """What a plan gives back that stops the allocation.
+def release_of(alloc: Allocation) -> tuple[LimitChange, ...]:
+    """The change of a limit when a plan stops the allocation: one, or none.
 
-    Nothing when its client has ended it before, and nothing when another plan has stopped it before: that plan gave it
-    back already, and it counts until its client confirms the end.
+    None when its client has ended it already, and none when an earlier plan has stopped it: that plan released it, and
+    it counts until its client confirms the end.
     """
     if not is_using(alloc) or is_server_terminal(alloc):
         return ()
@@ -129,7 +129,7 @@ class LimitCheck:
 
     def excess(self, amounts: NamespaceUsage, replaced: Allocation | None) -> tuple[str, tuple[str, ...]] | None:
         """As `refuses`, with the name of the limit; a refusal is not noted."""
-        back = ended(replaced) if replaced is not None else ()
+        back = release_of(replaced) if replaced is not None else ()
         return exceeded(self.current, (LimitChange(self._key, amounts), *back))
 
     def fitting(self, amounts: NamespaceUsage, most: int) -> int:
@@ -143,7 +143,7 @@ class LimitCheck:
 
     def give_back(self, alloc: Allocation) -> None:
         """Count an allocation that the plan stops or preempts."""
-        for change in ended(alloc):
+        for change in release_of(alloc):
             count(self.current, change)
 
 

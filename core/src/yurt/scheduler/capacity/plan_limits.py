@@ -1,10 +1,10 @@
 """The check of a plan against the limits of its job: the last part of the plan check.
 
 A plan is accepted or refused by node, and so is what it changes of a limit: the placements of a node come together with
-the stops there that give capacity back. A node whose change no longer fits is refused with a reason; what stops on
-nodes without placements is free for all others. Refusing one node may take away what made another fit (a gang loses a
-member, and with it what the member replaced), so the caller checks again what is left; then no node with growth is
-spared.
+the stops there that release capacity. A node whose change no longer fits is refused with a reason; what is released on
+nodes without placements is free for all others. Refusing one node may withdraw what another node needs (a gang loses a
+member, and with it what the member replaced), so the caller checks the rest again; if that still exceeds the limit,
+every node that grows is refused (`is_final`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 
-from yurt.scheduler.capacity.limits import LimitChange, LimitsOf, count, ended, exceeded, limits_now
+from yurt.scheduler.capacity.limits import LimitChange, LimitsOf, count, exceeded, limits_now, release_of
 from yurt.sdk.value import replace
 from yurt.state.namespace_usage import counted, namespace_key
 from yurt.state.store import Snapshot
@@ -20,7 +20,7 @@ from yurt.state.usage import Usage, usage_of
 from yurt.structs.plan import QUOTA_REFUSAL, InPlaceUpdate, Placement, Plan
 
 PASSES_MAX = 3
-"""Looks at nodes that did not fit at first: what others gave back may make room. The rest waits for the next plan."""
+"""Passes over nodes that did not fit at first: others may have released enough. The rest waits for the next plan."""
 
 
 class PlanLimits:
@@ -54,7 +54,7 @@ class PlanLimits:
         return self._refused_of(growing)
 
     def _refused_of(self, growing: dict[str, list[LimitChange]]) -> dict[str, str]:
-        """The nodes that no longer fit; those that give something back are asked first."""
+        """The nodes that no longer fit; those that release something are asked first."""
         waiting = sorted(growing, key=lambda node_id: all(change.times > 0 for change in growing[node_id]))
         found: dict[str, str] = {}
         for _ in range(PASSES_MAX):
@@ -96,7 +96,7 @@ class PlanLimits:
         for stop in (*plan.stops, *plan.preemptions):
             alloc = allocs.get(stop.id)
             if alloc is not None:
-                found[stop.node_id].extend(ended(alloc))
+                found[stop.node_id].extend(release_of(alloc))
         return found
 
     def _moved(self, update: InPlaceUpdate) -> tuple[LimitChange, ...]:
@@ -104,13 +104,13 @@ class PlanLimits:
         alloc = self._snapshot.allocs.get(update.id)
         plan = self._plan
         job = self._snapshot.version(plan.namespace, plan.job_id, update.job_version)
-        if alloc is None or job is None or not ended(alloc):
+        if alloc is None or job is None or not release_of(alloc):
             return ()
         after = replace(alloc, job=job, allocated_resources=update.resources or alloc.allocated_resources)
         used = usage_of(after)
         if namespace_key(after) == namespace_key(alloc) and used == usage_of(alloc):
             return ()
-        return (*ended(alloc), LimitChange(namespace_key(after), counted(used)))
+        return (*release_of(alloc), LimitChange(namespace_key(after), counted(used)))
 
     def _pool(self, version: int) -> str:
         """The node pool of a version of the job."""

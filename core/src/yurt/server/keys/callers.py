@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from yurt.access import Caller, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
-from yurt.acl.bounded import Bounded
+from yurt.acl.lru_cache import LruCache
 from yurt.sdk.errors import PermissionDenied
 from yurt.server.keys.keyring import Keyring, is_key_id
 from yurt.server.keys.tokens import INTRODUCTION_KIND, Times, checked_token, end_of, key_id_of, problem_of_times
@@ -54,7 +54,7 @@ class Callers:
         self._replica = replica
         self._leader = leader
         self._keyring = keyring
-        self._known: Bounded[bytes, _Signed] = Bounded(KNOWN_MAX)
+        self._known: LruCache[bytes, _Signed] = LruCache(KNOWN_MAX)
 
     async def shown(self, token: str) -> Caller:
         """What the caller shows by this text; what is no token leaves it without rights, also without those of anybody.

@@ -4,20 +4,19 @@
 
 An entry belongs to one version of a login method. It is fetched by one login while others wait that need it. A token
 with an unknown key id has the keys fetched again at most once in KEYS_PAUSE_S, so that made-up ids cost a provider
-nothing, and hold up no login whose key is known, whatever comes of it. A failure
-is remembered for FAILURE_PAUSE_S. What is too old is never used because the provider does not answer: a key that the
-issuer has withdrawn must not let anybody in.
+nothing; a login whose key is known never waits for such a fetch. A failure is remembered for FAILURE_PAUSE_S. Keys that
+are too old are not used while the provider does not answer: a key that the issuer has withdrawn must let nobody in.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
-from collections import OrderedDict
 from typing import Final, NamedTuple
 
 import msgspec
 
+from yurt.acl.lru_cache import LruCache
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.server.keys.login_config import trust_of_pem
@@ -76,7 +75,7 @@ class KeySets:
     def __init__(self, env: Env, fetcher: Fetcher) -> None:
         self._env = env
         self._fetcher = fetcher
-        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._entries: LruCache[str, _Entry] = LruCache(ENTRIES_MAX)
 
     async def provider(self, method: ACLAuthMethod) -> Provider:
         """The provider of a method with a discovery address; raises Unavailable."""
@@ -111,10 +110,7 @@ class KeySets:
         version = (method.create_index, method.modify_index)
         entry = self._entries.get(method.name)
         if entry is None or entry.version != version:
-            entry = self._entries[method.name] = _Entry(version)
-        self._entries.move_to_end(method.name)
-        if len(self._entries) > ENTRIES_MAX:
-            self._entries.popitem(last=False)
+            entry = self._entries.put(method.name, _Entry(version))
         return entry
 
     async def _provider(self, method: ACLAuthMethod, entry: _Entry) -> Provider:

@@ -1,6 +1,6 @@
-"""Logins by OIDC on their way through a browser: what auth-url begins and complete-auth ends.
+"""Logins by OIDC in progress: auth-url begins them, complete-auth ends them.
 
-No server remembers them, so that they outlive a change of leaders and cost callers without a token no memory: the
+No server remembers them, so that they survive a change of leaders and callers without a token use no memory: the
 `state` that the provider hands back is the request itself, sealed with the root key, which every server of the region
 has. It opens only with the login method, the client nonce and the redirect address of the beginning; its seed gives the
 nonce of the ID token, the PKCE verifier and the accessor id of the token. So a request is used once: `apply` stores one

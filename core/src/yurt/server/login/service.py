@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 LOGIN_S: Final = 60.0
 """How long a login may take, with all that providers are asked."""
 RUNNING_MAX: Final = 64
-"""Logins of one method that may be on their way at once."""
+"""Logins of one method that may be in progress at once."""
 JWT, OIDC = "JWT", "OIDC"
 
 

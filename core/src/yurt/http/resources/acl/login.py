@@ -1,4 +1,4 @@
-"""Logins: a JWT, or a way through a browser, becomes a token. Anybody may try."""
+"""Logins: a JWT, or an OIDC login in a browser, becomes a token. These routes need no token."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def log_in(call: Call) -> web.Response:
     call.need_acl()
     body = await call.body(LoginBody)
     _need("login", {"auth method name": body.auth_method_name, "login token": body.login_token}, bounded=False)
-    _need_home(call, body.auth_method_name)
+    _need_authority(call, body.auth_method_name)
     return _made(call, await call.operations.logins.by_jwt(body.auth_method_name, body.login_token))
 
 
@@ -69,7 +69,7 @@ async def auth_url(call: Call) -> web.Response:
         "redirect URI": body.redirect_uri,
     }
     _need("OIDC auth-url", fields)
-    _need_home(call, body.auth_method_name)
+    _need_authority(call, body.auth_method_name)
     parties = Parties(body.auth_method_name, body.client_nonce, body.redirect_uri)
     return json_answer(call, {"AuthURL": await call.operations.logins.auth_url(parties)})
 
@@ -89,7 +89,7 @@ async def complete_auth(call: Call) -> web.Response:
         "redirect URI": body.redirect_uri,
     }
     _need("OIDC complete-auth", fields)
-    _need_home(call, body.auth_method_name)
+    _need_authority(call, body.auth_method_name)
     parties = Parties(body.auth_method_name, body.client_nonce, body.redirect_uri)
     complete = CompleteAuth(parties, body.state, body.code, body.iss)
     return _made(call, await call.operations.logins.by_oidc(complete))
@@ -103,7 +103,7 @@ def _need(request: str, fields: Mapping[str, str], *, bounded: bool = True) -> N
         raise Invalid(f"invalid {request} request: {', '.join(found)}")
 
 
-def _need_home(call: Call, name: str) -> None:
+def _need_authority(call: Call, name: str) -> None:
     """Leave a login to the authoritative region where its token is valid in all of them."""
     method = call.view().of(AuthMethodRows).get(name)
     if method is None:

@@ -1,4 +1,4 @@
-"""A cache with a fixed number of entries."""
+"""A cache with a fixed number of entries that drops the least recently used one."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class Bounded(Generic[K, V]):
-    """A cache of the entries that were used last."""
+class LruCache(Generic[K, V]):
+    """The `limit` most recently used entries."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._entries: OrderedDict[K, V] = OrderedDict()
 
     def get(self, key: K) -> V | None:
-        """The entry, which is the newest now."""
+        """The entry, which counts as used now; None without one."""
         found = self._entries.get(key)
         if found is not None:
             self._entries.move_to_end(key)
         return found
 
     def put(self, key: K, value: V) -> V:
-        """Keep an entry; the one that was used longest ago goes for it."""
+        """Store an entry and return it; beyond the limit the least recently used one is dropped."""
         self._entries[key] = value
+        self._entries.move_to_end(key)
         if len(self._entries) > self._limit:
             self._entries.popitem(last=False)
         assert len(self._entries) <= self._limit, (len(self._entries), self._limit)

@@ -1,7 +1,8 @@
 """What all regions share, for the servers of other regions, which copy it.
 
-Only a server of another region may ask, over the connection between regions, and it shows a management token of this
-one. It is told hashes of tokens' secrets, and the secrets of login methods, without which nobody could log in there.
+Only a server of another region may ask, over the connection between regions and with a management token of this one.
+The answer holds only hashes of tokens' secrets, but the secrets of login methods, without which nobody could log in
+there.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from yurt.http.answers import changed_view
 from yurt.http.call import Call, read_headers
 from yurt.http.errors import Refused
 from yurt.sdk.value import Value
-from yurt.server.views.shared import SHARED_KINDS, SharedKind
+from yurt.server.views.region_replication import SHARED_KINDS, SharedKind
 from yurt.structs.acl import ACLAuthMethod
 from yurt.structs.shared_rows import KEYS_MAX, ROWS_BYTES_MAX, SharedDigests, SharedRows, encode_rows, row_digest
 

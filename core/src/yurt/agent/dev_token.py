@@ -23,8 +23,8 @@ SECRET_FILE: Final = "dev-management-token"
 UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
-class FirstToken(NamedTuple):
-    """A management token that is shown on the first screen."""
+class DevToken(NamedTuple):
+    """The management token of a dev agent, which its first screen shows."""
 
     accessor_id: str
     secret_id: str
@@ -32,14 +32,14 @@ class FirstToken(NamedTuple):
     """The file that keeps the secret for the next start; "" for none."""
 
 
-async def bootstrap_dev(server: Server, data: AgentDataDir, env: Env) -> FirstToken:
+async def bootstrap_dev(server: Server, data: AgentDataDir, env: Env) -> DevToken:
     """Make the management token of a dev agent; raises Invalid when the file of its secret cannot be used."""
     path = None if data.is_temporary else data.server / SECRET_FILE
     known = "" if path is None else await env.in_thread(_read, path)
     made = await server.resources.acl_tokens.bootstrap(known)
     if path is not None and not known:
         await env.in_thread(_write, path, made.secret)
-    return FirstToken(made.token.accessor_id, made.secret, "" if path is None else str(path))
+    return DevToken(made.token.accessor_id, made.secret, "" if path is None else str(path))
 
 
 def _read(path: Path) -> str:
