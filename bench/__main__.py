@@ -17,6 +17,7 @@ NAMES = (
     "containers",
     "etcd",
     "pauses",
+    "audit",
     "structure",
     "regions",
 )

@@ -136,6 +136,7 @@ DELETE /v1/acl/binding-rule/:id | Deletes a binding rule.
 PUT /v1/acl/login | A token for a JWT (`LoginToken`) by the method `AuthMethodName`, for anybody.
 PUT /v1/acl/oidc/auth-url | Where the browser of a login by OIDC goes: `AuthURL`. The login is over after five minutes.
 PUT /v1/acl/oidc/complete-auth | A token for the `State`, `Code` and `Iss` of the provider's callback, once.
+PUT /v1/yurt/acl/explain | Whether a token may do `Action`, a request or a right, and by which rule.
 PUT /v1/acl/identity/client-introduction-token | Makes a token for a new node (`TTL`, `NodeName`, `NodePool`).
 GET /v1/node/pools | All node pools.
 PUT /v1/node/pools | Makes or changes one.

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from yurt.audit.settings import AuditSettings, SinkSettings
 from yurt.cli.commands.acl.answers import go_time
 from yurt.cli.main import main
 from yurt.server.config import AclConfig
 from yurt.server.keys.method_secrets import opened_secrets
-from yurt.testing.http_api import Api, serving
+from yurt.testing.http_api import Api, job_document, serving
 
 READ_PROD = 'namespace "prod" {\n  policy = "read"\n}\n'
 CONFIG = {"OIDCDiscoveryURL": "https://id", "OIDCClientID": "c", "OIDCClientSecret": "hush", "OIDCScopes": ["a", "b"],
@@ -416,3 +417,158 @@ async def test_a_wrong_binding_rule_is_refused(method: Shell) -> None:
     said = await method.refusal(*create, "-auth-method=ci", "-bind-type=policy")
     assert said == "Error: the binding rule is not valid: bind name is missing"
     assert "at least one flag" in await method.refusal("binding-rule", "update", "aabb")
+
+
+# Explanations, lint and suggestions.
+
+
+async def test_explain_names_the_policy_and_the_rule(ops: Shell) -> None:
+    token = json.loads(await ops.out("token", "create", "-policy=ops", "-name=ci", "-json"))
+    accessor = token["AccessorID"]
+    code, out, err = await ops.run("explain", accessor[:8], "read-job", "-namespace=prod")
+    assert (code, err, out.splitlines()[0]) == (0, "", "Allowed")
+    assert 'read-job: namespace "prod" { policy = "read" } (policy "ops", line 2)' in out
+    code, out, _ = await ops.run("explain", accessor, "PUT", "/v1/job/web/scale?namespace=prod")
+    assert (code, out.splitlines()[0]) == (2, "Not allowed")
+    assert "PUT/POST /v1/job/{job_id}/scale" in out
+    assert "scale-job or submit-job is not granted for namespace" in out
+    found = json.loads((await ops.run("explain", "-json", accessor, "read-job", "-namespace=prod"))[1])
+    assert found["Rules"] == [{"Policy": "ops", "Line": 2, "Column": 3, "Text": 'namespace "prod" { policy = "read" }'}]
+    assert (found["Token"]["Name"], found["Token"]["Policies"]) == ("ci", ["ops"])
+
+
+async def test_everybody_may_explain_the_own_token_and_management_every_one(ops: Shell) -> None:
+    own = json.loads(await ops.out("token", "create", "-policy=ops", "-json"))
+    other = json.loads(await ops.out("token", "create", "-policy=ops", "-json"))
+    secret = own["SecretID"]
+    code, out, _ = await ops.run("explain", "self", "list-jobs", "-namespace=prod", token=secret)
+    assert (code, out.splitlines()[0]) == (0, "Allowed")
+    assert (await ops.run("explain", own["AccessorID"], "node:read", token=secret))[0] == 2
+    refusal = await ops.refusal("explain", other["AccessorID"], "node:read", token=secret)
+    assert refusal.startswith("Error: Permission denied")
+    missing = await ops.refusal("explain", str(uuid.UUID(int=7)), "node:read", token=secret)
+    assert missing == refusal
+    assert "ACL token not found" in await ops.refusal("explain", str(uuid.UUID(int=7)), "node:read")
+    assert "a management token may do everything" in await ops.out("explain", "self", "management")
+
+
+@pytest.mark.parametrize(
+    ("action", "told"),
+    [
+        (("submit-jobs",), '"submit-jobs" is no right; did you mean "submit-job"?'),
+        (("PUT", "/v1/none"), '"/v1/none" is no path of the API'),
+        (("PATCH", "/v1/jobs"), "Invalid method"),
+        (("GET", "/v1/job/"), "Missing job ID"),
+    ],
+)
+async def test_an_action_that_there_is_not_is_said(acl: Shell, action: tuple[str, ...], told: str) -> None:
+    assert told in await acl.refusal("explain", "self", *action)
+
+
+async def test_an_object_without_a_place_is_said(ops: Shell) -> None:
+    own = json.loads(await ops.out("token", "create", "-policy=ops", "-json"))["SecretID"]
+    out = await ops.out("explain", "self", "GET", f"/v1/allocation/{uuid.UUID(int=1)}", token=own)
+    assert "no namespace is named: allowed means in some place" in out
+
+
+async def test_lint_compares_names_with_those_of_the_servers(acl: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "p.hcl"
+    path.write_text('namespace "defualt" {\n  policy = "read"\n  capabilities = ["read-job"]\n}\n')
+    unknown = f'{path}:1:11: warning: there is no namespace "defualt" now Did you mean "default"? [unknown-name]\n'
+    redundant = f'{path}:3:19: warning: "read-job" says nothing new: level "read" in line 2 includes it [redundant]\n'
+    assert await acl.run("lint", str(path)) == (1, unknown + redundant, "")
+    assert (await acl.run("lint", "-offline", str(path)))[:2] == (1, redundant)
+    # Who may not see all names would take some for unknown.
+    assert (await acl.run("lint", str(path), token=str(uuid.uuid4())))[:2] == (1, redundant)
+    (found, _) = json.loads((await acl.run("lint", "-json", str(path)))[1])
+    assert (found["File"], found["Line"], found["Code"]) == (str(path), 1, "unknown-name")
+
+
+async def test_lint_tells_mistakes_of_the_language_and_has_three_exit_codes(acl: Shell, tmp_path: Path) -> None:
+    path = tmp_path / "p.hcl"
+    path.write_text('namespace "default" { policy = "raed" }\n')
+    code, out, _ = await acl.run("lint", "-offline", str(path))
+    assert (code, out.startswith(f"{path}:1:32: error: Invalid namespace policy: ")) == (1, True)
+    path.write_text('namespace "default" { policy = "read" }\n')
+    assert await acl.run("lint", str(path)) == (0, "", "")
+    assert (await acl.run("lint", str(tmp_path / "none.hcl")))[0] == 2
+    assert (await acl.run("lint"))[0] == 2
+
+
+async def test_the_suggested_policy_allows_what_a_token_did_and_no_more(
+    environ: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    log = tmp_path / "audit.log"
+    settings = AuditSettings(sinks=(SinkSettings(name="audit", path=str(log)),))
+    async with serving(acl=AclConfig(enabled=True), audit=settings) as api:
+        environ.setenv("NOMAD_ADDR", f"http://127.0.0.1:{api.client.port}")
+        shell = Shell(api, capsys)
+        shell.token = json.loads(await shell.out("bootstrap", "-json"))["SecretID"]
+        made = json.loads(await shell.out("token", "create", "-type=management", "-name=ci", "-json"))
+        headers = {"X-Nomad-Token": made["SecretID"]}
+        await api.call("PUT", "/v1/jobs", {"Job": job_document("web")}, headers=headers)
+        variable = {"Path": "app/db", "Items": {"a": "b"}}
+        work = [
+            ("PUT", "/v1/jobs", {"Job": job_document("web", Priority=60)}), ("GET", "/v1/job/web", None),
+            ("GET", "/v1/jobs", None), ("PUT", "/v1/var/app/db", variable), ("GET", "/v1/var/app/db", None),
+            ("GET", "/v1/nodes", None), ("GET", "/v1/namespaces", None), ("GET", "/v1/status/leader", None),
+        ]  # fmt: skip
+        for method, path, body in work:
+            assert (await api.call(method, path, body, headers=headers)).status == 200, path
+        (tmp_path / "ci.hcl").write_text(await suggested(shell, log, made["AccessorID"]))
+        await shell.out("policy", "apply", "ci", str(tmp_path / "ci.hcl"))
+        client = json.loads(await shell.out("token", "create", "-policy=ci", "-json"))
+        headers = {"X-Nomad-Token": client["SecretID"]}
+        for method, path, body in work:
+            assert (await api.call(method, path, body, headers=headers)).status == 200, path
+        for method, path in (("DELETE", "/v1/var/app/db"), ("GET", "/v1/vars?prefix=x"), ("DELETE", "/v1/job/web")):
+            answer = await api.call(method, path, headers=headers)
+            assert answer.status == 403 or answer.text == "[]", path
+
+
+async def suggested(shell: Shell, log: Path, accessor_id: str) -> str:
+    """The policy for what a token did, without its comments."""
+    several = await asyncio.to_thread(main, ["acl", "policy", "suggest", f"-from-audit={log}"])
+    assert (several, "choose one with -accessor" in shell.capsys.readouterr().err) == (1, True)
+    words = ["acl", "policy", "suggest", f"-from-audit={log}", f"-accessor={accessor_id[:12]}"]
+    code = await asyncio.to_thread(main, words)
+    out = shell.capsys.readouterr().out
+    assert code == 0, out
+    return "".join(line for line in out.splitlines(keepends=True) if not line.startswith("#"))
+
+
+async def test_what_no_policy_can_grant_is_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:  # fmt: skip
+    def line(need: str, route: str, **others: Any) -> str:
+        asked = {"operation": "GET", "endpoint": route, "namespace": {"id": "default"}}
+        payload = {
+            "stage": "OperationComplete", "auth": {"accessor_id": "a1"}, "request": asked,
+            "decisions": [{"need": need, "allowed": True}], "response": {"result": "allowed"}, **others,
+        }  # fmt: skip
+        return json.dumps({"payload": payload}) + "\n"
+
+    log = tmp_path / "audit.log"
+    log.write_text(
+        line("management", "/v1/acl/tokens") + line("read-job", "/v1/allocation/x")
+        + line("node:read", "/v1/nodes", decisions_omitted=3)
+    )  # fmt: skip
+    assert main(["acl", "policy", "suggest", f"-from-audit={log}", "-json"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found == {
+        "AccessorID": "a1", "Requests": 3, "Policy": 'node {\n  policy = "read"\n}\n',
+        "Problems": [
+            "no policy can grant this: management",
+            "not covered, because nobody found the object: GET /v1/allocation/x",
+            "not covered: 3 decisions that the log left out",
+        ],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "text", ["{}", "hello", '{"payload": {"stage": "OperationComplete"}}', "[1]", '{"payload": 7}']
+)
+def test_a_file_that_is_no_audit_log_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str) -> None:
+    (tmp_path / "log").write_text(f"\n{text}\n")
+    assert main(["acl", "policy", "suggest", f"-from-audit={tmp_path / 'log'}"]) == 1
+    assert "line 2: it is no line of an audit log" in capsys.readouterr().err

@@ -34,11 +34,23 @@ ANYWHERE = Scope()
 """No object is known yet."""
 
 
+class DecidingRule(Value):
+    """One place of a policy that a decision follows from."""
+
+    policy: str
+    line: int
+    column: int
+    text: str
+    """The rule in the words of the policy language."""
+
+
 class Decision(Value):
     """Whether something is allowed, and why."""
 
     is_allowed: bool
     reason: str
+    rules: tuple[DecidingRule, ...] = ()
+    """The rules that the reason names."""
 
 
 class Identity(Value):
@@ -243,6 +255,11 @@ class Access:
         """Whether the caller showed a management token; nobody does while access control is off."""
         is_controlled = not isinstance(self._authority, AllowAll)
         return is_controlled and self._authority.allows(self.actor, MANAGEMENT, ANYWHERE)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether decisions are noted, also those that are known before."""
+        return self._trace is not None
 
     def _noted(self, scope: Scope, is_allowed: bool) -> bool:
         if self._trace is not None:

@@ -11,15 +11,12 @@ and a denied capability of operators stay denied.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from yurt.access.needs import Area
 from yurt.acl.globs import Labels
-from yurt.acl.policy import AreaLevel, Granted, Policy, Rule
+from yurt.acl.policy import AreaLevel, Granted, Policy, Rule, path_label
 from yurt.acl.vocabulary import DENY, RANKS
-
-SEPARATOR: Final = "\0"
-"""Between the namespace and the path in the label of a path: it stands in neither."""
 
 
 class Grants(NamedTuple):
@@ -54,11 +51,6 @@ class CompiledPolicies:
         self.areas = _highest(level for each in policies for level in each.levels)
         self.operator = _united(granted for each in policies for granted in each.operator)
         self.is_empty = not policies
-
-
-def path_label(namespace: str, path: str) -> str:
-    """A path in a namespace as one label; it is a glob when either part is."""
-    return f"{namespace}{SEPARATOR}{path}"
 
 
 def _labels(blocks: Iterable[tuple[str, Granted, Rule]]) -> Labels[Grants]:

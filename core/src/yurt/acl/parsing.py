@@ -20,7 +20,7 @@ from yurt_jobspec.syntax.jsonsyntax import JsonArray, JsonNode, JsonObject, Json
 from yurt_jobspec.syntax.nodes import Label
 
 from yurt.access.needs import Area
-from yurt.acl.policy import AreaLevel, Block, Granted, PathBlock, Policy, PolicyError, Rule
+from yurt.acl.policy import AreaLevel, Block, Granted, PathBlock, Policy, PolicyError, Rule, Written, path_label
 from yurt.acl.vocabulary import (
     AREAS,
     BLOCKS,
@@ -50,8 +50,13 @@ _TITLES: Final = {NODE_POOL: "node pool", HOST_VOLUME: "host volume", PATH: "var
 _NOWHERE: Final = Rule("", 0, 0, "")
 
 
-def parse_policy(name: str, text: str, *, filename: str = "rules", is_strict: bool = True) -> Policy:
-    """The policy; raises PolicyError with all that is wrong with its text. An empty text is an empty policy."""
+def parse_policy(
+    name: str, text: str, *, filename: str = "rules", is_strict: bool = True, words: list[Written] | None = None
+) -> Policy:
+    """The policy; raises PolicyError with all that is wrong with its text. An empty text is an empty policy.
+
+    What the text says word by word goes into `words`, for those who look at how a policy is written.
+    """
     if not text:
         return Policy(name)
     source = SourceText(filename, text)
@@ -61,7 +66,7 @@ def parse_policy(name: str, text: str, *, filename: str = "rules", is_strict: bo
             detail = f"A policy may hold {RULES_CHARACTERS_MAX} characters at most; this one holds {len(text)}."
             findings.add(source, OffsetDiagnostic("Policy too large", detail, 0, 0))
             findings.raise_errors()
-        policy = _Parser(name, source, findings, is_strict).policy(read_document(source))
+        policy = _Parser(name, source, findings, is_strict, words).policy(read_document(source))
         findings.raise_errors()
     except JobspecError as error:
         raise PolicyError(error.diagnostics) from None
@@ -71,8 +76,14 @@ def parse_policy(name: str, text: str, *, filename: str = "rules", is_strict: bo
 class _Parser:
     """Reads one policy; what is wrong goes into the findings, and the reading goes on."""
 
-    def __init__(self, name: str, source: SourceText, findings: Findings, is_strict: bool) -> None:
+    def __init__(
+        self, name: str, source: SourceText, findings: Findings, is_strict: bool, words: list[Written] | None
+    ) -> None:
         self._name = name
+        self._words = words
+        self._label = ""
+        """That of the block that is read."""
+        self._block = 0
         self._source = source
         self._findings = findings
         self._is_strict = is_strict
@@ -137,6 +148,7 @@ class _Parser:
         names = (POLICY, CAPABILITIES, VARIABLES) if kind == NAMESPACE else (POLICY, CAPABILITIES)
         members = self._members(content, names)
         head = f'{kind} "{label.text}"'
+        self._begin_block(label.text)
         granted: dict[str, Rule] = {}
         self._read_level(kind, members, head, granted)
         self._read_capabilities(kind, members, head, granted)
@@ -176,6 +188,7 @@ class _Parser:
 
     def _path(self, namespace: Label, label: Label, content: JsonObject) -> PathBlock:
         head = f'{NAMESPACE} "{namespace.text}" {{ {VARIABLES} {{ {PATH} "{label.text}"'
+        self._begin_block(path_label(namespace.text, label.text))
         granted: dict[str, Rule] = {}
         self._read_capabilities(PATH, self._members(content, (CAPABILITIES,)), head, granted)
         return PathBlock(namespace.text, label.text, _closed(PATH, granted), self._rule(label, f"{head} {{ }}"))
@@ -185,6 +198,7 @@ class _Parser:
         area = name.text
         names = (POLICY, CAPABILITIES) if area in GRANTABLE else (POLICY,)
         members = self._members(content, names)
+        self._begin_block("")
         granted: dict[str, Rule] = {}
         level, rule = self._read_level(area, members, area, granted)
         if area in GRANTABLE:
@@ -227,6 +241,7 @@ class _Parser:
             self._add(f"Invalid {title} policy", f"{shown} is no level; write {_choice(known)}.", value, near)
             return "", _NOWHERE
         rule = self._rule(name, f'{head} {{ policy = "{level}" }}')
+        self._keep(kind, level, rule, is_level=True)
         for capability in LEVELS.get(kind, {}).get(level, ()):
             granted.setdefault(str(capability), rule)
         return level, rule
@@ -253,10 +268,19 @@ class _Parser:
                 self._add(f"Invalid {title} capability", f"{shown} is no capability of this block.", item, near)
                 continue
             rule = self._rule(item, f'{head} {{ capabilities = ["{text}"] }}')
+            self._keep(kind, text, rule, is_level=False)
             for each in (text, *INCLUDED.get(kind, {}).get(text, ())):
                 granted.setdefault(str(each), rule)
 
     # Shapes and places.
+
+    def _begin_block(self, label: str) -> None:
+        self._label = label
+        self._block += 1
+
+    def _keep(self, kind: str, word: str, rule: Rule, *, is_level: bool) -> None:
+        if self._words is not None:
+            self._words.append(Written(kind, self._label, self._block, word, is_level, rule))
 
     def _objects(self, value: JsonNode, name: str) -> Iterator[JsonObject]:
         """The objects that a block's name stands for: one, or those of a list as JSON has it."""

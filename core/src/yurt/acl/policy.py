@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from yurt.sdk.errors import Invalid
 
 if TYPE_CHECKING:
     from yurt_jobspec import Diagnostic
+
+
+SEPARATOR: Final = "\0"
+"""Between the namespace and the path in the label of a path: it stands in neither."""
+
+
+def path_label(namespace: str, path: str) -> str:
+    """A path in a namespace as one label; it is a glob when either part is."""
+    return f"{namespace}{SEPARATOR}{path}"
 
 
 class Rule(NamedTuple):
@@ -51,6 +60,20 @@ class AreaLevel(NamedTuple):
 
     area: str
     level: str
+    rule: Rule
+
+
+class Written(NamedTuple):
+    """One word of a policy as it stands in the text: a level, or a capability in a list."""
+
+    kind: str
+    """The block: `namespace`, `path`, `node_pool`, `host_volume`, or an area."""
+    label: str
+    """The block's label; of a path the namespace, NUL and the path (`compiled.path_label`)."""
+    block: int
+    """Which block of the policy, counted as they are read."""
+    word: str
+    is_level: bool
     rule: Rule
 
 

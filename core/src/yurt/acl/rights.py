@@ -30,8 +30,9 @@ from yurt.access.needs import (
     OnVariable,
     VariableCapability,
 )
-from yurt.acl.compiled import SEPARATOR, CompiledPolicies, Grants, path_label
+from yurt.acl.compiled import CompiledPolicies, Grants
 from yurt.acl.globs import STAR, Labels, matcher
+from yurt.acl.policy import SEPARATOR, path_label
 from yurt.acl.vocabulary import DENY
 from yurt.sdk.value import Value
 

@@ -104,3 +104,18 @@ INCLUDED: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     PATH: {VariableCapability.READ: (VariableCapability.LIST,)},
 }  # fmt: skip
 """Which capabilities another one brings with it."""
+
+PASSES: Final[Mapping[str, tuple[str, ...]]] = {
+    Capability.SUBMIT_JOB: (
+        Capability.REGISTER_JOB, Capability.REVERT_JOB, Capability.DEREGISTER_JOB, Capability.PURGE_JOB,
+        Capability.EVALUATE_JOB, Capability.PLAN_JOB, Capability.TAG_JOB_VERSION, Capability.STABLE_JOB,
+        Capability.SCALE_JOB, Capability.PARSE_JOB, Capability.FORCE_PERIODIC_JOB, Capability.GC_ALLOCATION,
+        Capability.FAIL_DEPLOYMENT, Capability.PAUSE_DEPLOYMENT, Capability.PROMOTE_DEPLOYMENT,
+        Capability.SET_ALLOC_HEALTH_DEPLOYMENT, Capability.DELETE_SERVICE_REGISTRATION,
+    ),
+    Capability.DISPATCH_JOB: (Capability.FORCE_PERIODIC_JOB,),
+    Capability.READ_JOB: (Capability.READ_JOB_SCALING,),
+    Capability.READ_FS: (Capability.READ_LOGS,),
+    Capability.CSI_READ_VOLUME: (Capability.CSI_LIST_VOLUME,),
+}  # fmt: skip
+"""Which capabilities are not needed beside another one: each route that takes one of them takes that one too."""

@@ -14,9 +14,10 @@ import asyncio
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol, cast
 
 from aiohttp import web
+from yarl import URL
 
 from yurt.access import ANYWHERE, Access, Actor, Authority, Scope, Trace
 from yurt.access.needs import ANONYMOUS, OnVariable
@@ -43,6 +44,10 @@ class Endpoint(Protocol):
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Answer as the route of the request's method does."""
+        ...
+
+    def find(self, method: str, parts: dict[str, str]) -> tuple[Route, dict[str, str]]:
+        """The route of a method and the parameters of its path; raises Refused."""
         ...
 
 
@@ -88,12 +93,16 @@ class Methods:
         """Answer as the route of the request's method does."""
         if request.method == "OPTIONS" and self.cors:
             return web.Response(status=204)
-        return await _carry_out(self.route_of(request), request)
+        return await _carry_out(self.route_of(request.method), request)
 
-    def route_of(self, request: web.Request) -> Route:
-        """The route of the request's method; raises Refused."""
-        found = self._by_method.get(request.method)
-        if found is None and request.method == "HEAD" and self.cors:
+    def find(self, method: str, parts: dict[str, str]) -> tuple[Route, dict[str, str]]:
+        """The route of a method and the parameters of its path; raises Refused."""
+        return self.route_of(method), parts
+
+    def route_of(self, method: str) -> Route:
+        """The route of a method; raises Refused."""
+        found = self._by_method.get(method)
+        if found is None and method == "HEAD" and self.cors:
             found = self._by_method.get("GET")
         if found is None:
             raise Refused(self._wrong_method, "Invalid method")
@@ -130,7 +139,12 @@ class JobPaths:
         """Answer as the route of the path's ending and the request's method does."""
         found = self.split(request.match_info["path"])
         request.match_info.update(found.parts)
-        return await _carry_out(found.methods.route_of(request), request)
+        return await _carry_out(found.methods.route_of(request.method), request)
+
+    def find(self, method: str, parts: dict[str, str]) -> tuple[Route, dict[str, str]]:
+        """The route of a method and the parameters of its path; raises Refused."""
+        found = self.split(parts["path"])
+        return found.methods.route_of(method), parts | found.parts
 
     def split(self, path: str) -> Below:
         """The routes of what comes after `/v1/job/`; raises Refused."""
@@ -171,6 +185,32 @@ def endpoint_of(request: web.Request) -> Endpoint | None:
     return None if resource is None else request.app[ENDPOINTS].get(resource)
 
 
+class _Asked(NamedTuple):
+    """All that aiohttp's router looks at."""
+
+    method: str
+    rel_url: URL
+
+
+async def find_need(request: web.Request, method: str, url: str) -> tuple[Route, Scope]:
+    """The route that a request like this would take, and what its need would be held against; raises Refused.
+
+    Nothing is carried out; the request that asks only lends its application.
+    """
+    try:
+        asked = _Asked(method, URL(url, encoded=True))
+        match = await request.app.router.resolve(cast(web.Request, asked))
+    except ValueError:
+        raise Refused(400, f'"{url[:256]}" is no path of the API') from None
+    resource = match.route.resource
+    endpoint = None if resource is None else request.app[ENDPOINTS].get(resource)
+    if endpoint is None:
+        raise Refused(404, f'"{url[:256]}" is no path of the API')
+    route, parts = endpoint.find(method, dict(match))
+    options = read_options(asked.rel_url.query, index_error=route.index_error)
+    return route, _scope(route, parts, options.namespace)
+
+
 def has_effect_on_get(request: web.Request) -> bool:
     """Whether the request is a GET of a route whose GET has a side effect."""
     endpoint = endpoint_of(request) if request.method == "GET" else None
@@ -198,7 +238,7 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
         await prepare_rights(request, actor)
     record = request.get(RECORD)
     access = Access(actor, route.needs, authority, None if record is None else record.trace)
-    scope = _scope(route, request, options.namespace)
+    scope = _scope(route, request.match_info, options.namespace)
     if context.server is None:
         await _need_newest_rights(route, access, scope, request)
     if record is not None:
@@ -253,11 +293,11 @@ async def _under_lease(handler: Handler, call: Call) -> web.StreamResponse:
             lease.forget()
 
 
-def _scope(route: Route, request: web.Request, namespace: str) -> Scope:
+def _scope(route: Route, parts: Mapping[str, str], namespace: str) -> Scope:
     """What the need is about, as far as it is known before a row or the body is."""
     if route.scope is not QUERY:
         return ANYWHERE
-    variable = request.match_info["path"] if isinstance(route.needs, OnVariable) else None
+    variable = parts["path"] if isinstance(route.needs, OnVariable) else None
     return Scope(namespace=None if namespace == "*" else namespace, variable=variable)
 
 

@@ -1,5 +1,5 @@
-"""Explanations, Yurt's own routes: why an allocation is where it is, why a job is not placed, and an
-evaluation made again.
+"""Explanations, Yurt's own routes: why an allocation is where it is, why a job is not placed, an evaluation made
+again, and why a token may or may not do something.
 """
 
 from __future__ import annotations
@@ -8,16 +8,20 @@ from typing import Any
 
 from aiohttp import web
 
-from yurt.access import needs
-from yurt.access.needs import Capability
+from yurt.access import Actor, Need, Scope, ShownToken, needs
+from yurt.access.authority import DENIED
+from yurt.access.needs import Capability, describe, is_scoped
 from yurt.http import routes
-from yurt.http.call import Call, json_answer, object_missing, read_answer
+from yurt.http.call import AUTHORITY, Call, json_answer, object_missing, prepare_rights, read_answer
 from yurt.http.errors import Refused
 from yurt.http.lists import check_uuid
 from yurt.http.resources.jobs import read_job
 from yurt.http.routes import BODY, ROW
+from yurt.http.routing import find_need
 from yurt.rules.problems import multi_error
+from yurt.sdk.errors import PermissionDenied
 from yurt.sdk.value import Value, replace
+from yurt.server.views.acl import TokenRows, is_management
 from yurt.server.views.jobs import JobRows
 from yurt.server.views.scheduling import AllocationRows, EvaluationRows
 from yurt.structs.job import Job
@@ -29,6 +33,19 @@ class WhyNotBody(Value):
     job: Any = None
     job_id: str = ""
     namespace: str = ""
+
+
+class ExplainAccessBody(Value):
+    """POST /v1/yurt/acl/explain: what whom is asked about."""
+
+    accessor_id: str = ""
+    """The token; "" for the caller."""
+    action: str = ""
+    """A request (`PUT /v1/jobs`) or a right in the words of the HTTP API (`submit-job`, `node:write`)."""
+    namespace: str | None = None
+    node_pool: str | None = None
+    variable: str | None = None
+    host_volume: str | None = None
 
 
 async def why(call: Call) -> web.Response:
@@ -87,14 +104,78 @@ async def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
     return job, warnings
 
 
+async def explain_access(call: Call) -> web.Response:
+    """POST /v1/yurt/acl/explain: nothing is carried out. Of other tokens only management is told."""
+    call.need_acl()
+    body = await call.body(ExplainAccessBody)
+    need, scope, route = await _asked_access(call, body)
+    actor, authority = _whom(call, body.accessor_id), call.request.app[AUTHORITY]
+    await prepare_rights(call.request.app, actor)
+    decision, who = authority.decide(actor, need, scope), authority.identify(actor)
+    is_open = is_scoped(need) and scope.namespace is None
+    answer = {
+        "Allowed": decision.is_allowed,
+        "Need": describe(need),
+        "Reason": decision.reason,
+        "Rules": [
+            {"Policy": rule.policy, "Line": rule.line, "Column": rule.column, "Text": rule.text}
+            for rule in decision.rules
+        ],
+        "Route": "" if route is None else f"{'/'.join(route.methods)} {route.path}",
+        "Scope": {
+            "Namespace": scope.namespace, "NodePool": scope.node_pool, "Variable": scope.variable,
+            "HostVolume": scope.host_volume,
+        },
+        "Note": NO_PLACE if is_open else "",
+        "Token": {
+            "AccessorID": who.accessor_id, "Name": who.name, "Type": who.type, "Policies": list(who.policies),
+            "ResolvedBy": who.resolved_by, "Problem": who.problem,
+        },
+    }  # fmt: skip
+    return json_answer(call, answer)
+
+
+async def _asked_access(call: Call, body: ExplainAccessBody) -> tuple[Need, Scope, routes.Route | None]:
+    """What an action needs, where, and its route if it is a request."""
+    method, _, url = body.action.partition(" ")
+    if url.startswith("/"):
+        route, found = await find_need(call.request, method.upper(), url)
+        need: Need = route.needs
+    else:
+        from yurt.access.need_texts import parse_need
+
+        route, need = None, parse_need(body.action)
+        found = Scope(namespace=call.options.namespace if is_scoped(need) else None)
+    given = {
+        "namespace": body.namespace, "node_pool": body.node_pool, "variable": body.variable,
+        "host_volume": body.host_volume,
+    }  # fmt: skip
+    scope = found._replace(**{name: text for name, text in given.items() if text is not None})
+    return need, scope._replace(namespace=None) if scope.namespace == "*" else scope, route
+
+
+def _whom(call: Call, accessor_id: str) -> Actor:
+    """The caller, or the holder of a token that the caller may see."""
+    if not accessor_id:
+        return call.actor
+    accessor_id = check_uuid(accessor_id, "acl token").lower()
+    token = call.view().of(TokenRows).get(accessor_id)
+    if token is not None:
+        return replace(call.actor, caller=ShownToken(secret_hash=token.secret_hash))
+    raise Refused(404, "ACL token not found") if is_management(call.access) else PermissionDenied(DENIED)
+
+
 def _seed(call: Call) -> int:
     return int(call.context.env.uuid().replace("-", ""), 16)
 
 
+NO_PLACE = "no namespace is named: allowed means in some place; the object of a request decides which"
+OWN = needs.each_row(needs.MANAGEMENT)
 READ_JOB = needs.namespace(Capability.READ_JOB)
 
 ROUTES = (
     routes.get("/v1/yurt/allocation/{id}/why", why, needs=READ_JOB, scope=ROW, from_nodes=True),
     routes.get("/v1/yurt/evaluation/{id}/replay", replay, needs=READ_JOB, scope=ROW, from_nodes=True),
     routes.write("/v1/yurt/job/why-not", why_not, needs=READ_JOB, scope=BODY, from_nodes=True),
+    routes.write("/v1/yurt/acl/explain", explain_access, needs=OWN, from_nodes=True),
 )

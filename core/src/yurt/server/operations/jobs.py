@@ -116,5 +116,4 @@ class JobOperations:
         return (await self._propose(SetJobVersionTag(namespace=key[0], job_id=key[1], name=name))).index
 
     def _require(self, namespace: str) -> None:
-        if not self._access.sees_all:
-            self._access.require(Scope(namespace=namespace))
+        self._access.require(Scope(namespace=namespace))

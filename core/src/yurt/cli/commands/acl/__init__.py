@@ -5,7 +5,10 @@ from __future__ import annotations
 MODULES = {
     "auth_method": ("auth-method",),
     "binding_rule": ("binding-rule",),
+    "explain": ("explain",),
+    "lint": ("lint",),
     "policy": ("policy",),
+    "suggest": ("policy",),
     "role": ("role",),
     "token": (
         "bootstrap",
