@@ -222,6 +222,19 @@ acl.allow_rpc_without_tls  Let a server with access control start although other
 acl.token_min_expiration_ttl  The shortest lifetime of a token that expires.
 acl.token_max_expiration_ttl  The longest lifetime of a token that expires.
 server.acl_token_gc_threshold  How old an expired token must be before it is removed.
+keyring.name.name         Tells blocks of one kind apart; stands in the files that the block's key has sealed.
+keyring.name.active       This key seals root keys; the others only open what they have sealed. One of several blocks is
+                          active, and a block that stands alone.
+keyring.name.passphrase_file  `passphrase`: the file with the passphrase, which only the agent's user may read.
+keyring.name.address      `transit`: the URL of Vault or OpenBao; plain HTTP only to this machine.
+keyring.name.key_name     `transit`: the name of the key.
+keyring.name.mount_path   `transit`: where the engine is mounted.
+keyring.name.namespace    `transit`: the namespace of the engine.
+keyring.name.token        `transit`: a token that may encrypt and decrypt with the key.
+keyring.name.token_file   `transit`: a file with the token, read for each call.
+keyring.name.tls_ca_cert  `transit`: a PEM file with the authority to trust, instead of those of the system.
+keyring.name.tls_client_cert  `transit`: a PEM file with a certificate to show.
+keyring.name.tls_client_key  `transit`: its key.
 limits.https_handshake_timeout  How long a handshake of TLS may take at the HTTP API; 0: without limit.
 limits.http_max_conns_per_client  Connections of one address to the HTTP API; a further one
                           is answered with 429. 0: without limit.
@@ -275,6 +288,8 @@ COMPUTED: dict[tuple[str, ...], str] = {
     ("plugin_dir",): "`data_dir`/plugins",
     ("server", "enabled"): "`false`",
     ("server", "bootstrap_expect"): "`1`",
+    ("keyring", "name", "active"): "`true` for the only block",
+    ("keyring", "name", "mount_path"): '`"transit"`',
     ("audit", "enabled"): "`false`",
     ("audit", "sink", "name", "type"): '`"file"`',
     ("audit", "sink", "name", "format"): '`"json"`',

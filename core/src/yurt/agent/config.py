@@ -226,8 +226,10 @@ def _problems(config: AgentConfig) -> list[str]:
         from yurt.agent.audit_config import audit_problems
 
         found += audit_problems(audit)
-    if set(config.raw.get("keyring", {})) - {"aead"}:
-        found.append(f'keyring blocks other than "aead" are {NOT_AVAILABLE}.')
+    if blocks := config.raw.get("keyring"):
+        from yurt.agent.keyring_config import keyring_problems
+
+        found += keyring_problems(blocks)
     return found
 
 

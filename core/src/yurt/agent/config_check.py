@@ -80,9 +80,11 @@ def _check_labelled(value: Any, entry: ConfigBlock, where: Path) -> tuple[dict[s
             name = dotted(where)
             return {}, [ConfigFinding(where, f'"{name}" must be a block with a label: {name} "x" {{ ... }}')]
         for label, body in part.items():
-            shaped, found = _check_block(body, ConfigBlock(entry.entries), (*place, label))
-            labelled[label] = merge(labelled.get(label, {}), shaped)
-            problems += found
+            for at, one in _objects(body, (*place, label)) if entry.named_by else [((*place, label), body)]:
+                shaped, found = _check_block(one, ConfigBlock(entry.entries), at)
+                own = f"{label}.{shaped[entry.named_by]}" if shaped.get(entry.named_by) else label
+                labelled[own] = merge(labelled.get(own, {}), shaped)
+                problems += found
     return labelled, problems
 
 

@@ -27,6 +27,8 @@ class ConfigBlock(NamedTuple):
 
     entries: Mapping[str, Entry]
     is_labelled: bool = False
+    named_by: str = ""
+    """The key that tells several blocks of one label apart: they are kept as `label.name`."""
 
 
 Entry: TypeAlias = "Key | ConfigBlock"
@@ -252,7 +254,17 @@ ROOT = block(
         snapshot_retention_time="duration -",
         disable_product_usage_reporting="bool -",
     ),
-    keyring=block(True, name="string -", active="bool -"),
+    keyring=ConfigBlock(
+        {"active": key("bool")} | dict.fromkeys(
+            (
+                "name", "passphrase_file", "address", "key_name", "mount_path", "namespace", "token", "token_file",
+                "tls_ca_cert", "tls_client_cert", "tls_client_key",
+            ),
+            key("string"),
+        ),
+        is_labelled=True,
+        named_by="name",
+    ),
     eventlog=block(enabled="bool !", level="string -"),
     etcd=block(endpoints="list", ca_file="string", cert_file="string", key_file="string", quota_bytes="int"),
 )  # fmt: skip

@@ -252,6 +252,8 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
     """Make every part; nothing runs yet."""
     tls = tls_settings(config)
     server, cluster, peers, regions = _own_server(config, data, env, tls) if config.is_server else NO_SERVER
+    if server is not None:
+        await env.in_thread(server.keys.keyring.open)  # What no configured key opens is told before anything starts.
     servers: FarServers | None = None
     choice = DriverChoice(config.client.get("options", {}))
     plugins, loaded, binaries = PluginManager(refusal=choice.refusal), LoadedPlugins(), binary_plugins.Binaries()
@@ -455,7 +457,9 @@ def files_named(block: object) -> set[str]:
     if not isinstance(block, Mapping):
         return set()
     own = {
-        value for key, value in block.items() if key.endswith("_file") and isinstance(value, str) and value[:1] == "/"
+        value
+        for key, value in block.items()
+        if key.endswith(("_file", "_client_key")) and isinstance(value, str) and value[:1] == "/"
     }
     return own | {path for value in block.values() for path in files_named(value)}
 

@@ -23,7 +23,14 @@ from yurt.client.templates.settings import TemplateSettings
 from yurt.http.agent_info import AgentInfo
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Duration
-from yurt.server.config import AclConfig, GcThresholds, IntroductionConfig, RejectionConfig, ServerConfig
+from yurt.server.config import (
+    AclConfig,
+    GcThresholds,
+    IntroductionConfig,
+    KeyProviderConfig,
+    RejectionConfig,
+    ServerConfig,
+)
 from yurt.structs.cluster import AutopilotConfiguration, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
 
@@ -74,6 +81,7 @@ def server_config(config: AgentConfig, data: AgentDataDir) -> ServerConfig:
             dev=config.is_dev,
             rpc_addr=config.advertise_rpc,
             data_dir="" if config.is_dev else str(data.server),
+            keyring=_key_providers(config.raw.get("keyring", {})),
             gc=GcThresholds(**{ours: seconds_of(given[theirs], 0) for theirs, ours in gc.items() if theirs in given}),
             oidc_issuer=issuer_of(given.get("oidc_issuer", "")),
             acl=acl_config(config.raw.get("acl", {})),
@@ -106,6 +114,15 @@ def issuer_of(text: str) -> str:
             'for example "https://nomad.example.com"'
         )
     return text
+
+
+def _key_providers(blocks: Mapping[str, Any]) -> tuple[KeyProviderConfig, ...]:
+    """The key encryption keys."""
+    if not blocks:
+        return ()
+    from yurt.agent.keyring_config import keyring_configs
+
+    return keyring_configs(blocks)
 
 
 def introduction_config(given: Mapping[str, Any]) -> IntroductionConfig:

@@ -126,7 +126,7 @@ def _authority(config: ServerConfig, replica: Replica, leader: CurrentLeader) ->
 def make_keys(base: Foundation) -> Keys:
     """The keys; kept in memory without a data directory."""
     config, replica = base.config, base.replica
-    keyring = Keyring(Path(config.data_dir) if config.data_dir else None)
+    keyring = Keyring(Path(config.data_dir) if config.data_dir else None, config.keyring)
     root_keys = RootKeys(replica, base.leader, config, keyring=keyring, peers=base.peers)
     callers = _callers(base, keyring)
     return Keys(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.sdk.value import Value
+from yurt.sdk.value import StrMap, Value, no_entries
 from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
 
 HOUR_S = 3600.0
@@ -52,6 +52,20 @@ class AclConfig(Value):
     token_max_expiration_ttl_s: float = 24 * HOUR_S
 
 
+AEAD, PASSPHRASE, TRANSIT = "aead", "passphrase", "transit"
+"""Kinds of key encryption keys; with `aead` root keys are written as they are."""
+
+
+class KeyProviderConfig(Value):
+    """One `keyring` block: a key encryption key, with which root keys are sealed on disk."""
+
+    kind: str
+    id: str
+    """The kind, and the name of the block after a point where it has one; stands in each file that it wrapped."""
+    is_active: bool = False
+    settings: StrMap = no_entries()
+
+
 class ServerConfig(Value):
     """Settings of one server."""
 
@@ -86,3 +100,5 @@ class ServerConfig(Value):
     oidc_issuer: str = ""
     """The base URL at which others find the discovery document and the public keys; "" for no document."""
     data_dir: str = ""
+    keyring: tuple[KeyProviderConfig, ...] = ()
+    """Which keys encrypt root keys; without any, root keys are written as they are."""

@@ -2,8 +2,9 @@
 
 A root key has two halves, 32 bytes for AES-256-GCM and an RSA key for RS256. One without an RSA key, as clusters had
 before Nomad 1.7, signs by EdDSA: its 32 bytes are the seed of an Ed25519 key too. A key lies in a file of its own in
-the folder `keystore` of the server's data, readable by its owner only; without data on disk it lives in memory. What
-the cluster knows of keys (which is active) is in the state; here is only what must never be there.
+the folder `keystore` of the server's data, readable by its owner only, and sealed where a key encryption key is
+configured (`key_encryption`); without data on disk it lives in memory. What the cluster knows of keys (which is active)
+is in the state; here is only what must never be there.
 
 Ids of keys come from other servers, from the log and from restored snapshots, and name files here: only a UUID ever
 becomes a part of a path.
@@ -17,7 +18,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from cryptography.exceptions import InvalidTag
@@ -27,8 +28,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
+from yurt.server.config import KeyProviderConfig
 from yurt.server.peers import RootKey
 from yurt.storage.checked import checked, read_checked
+
+if TYPE_CHECKING:
+    from yurt.server.keys.key_encryption import KeyProviders
 
 log = logging.getLogger(__name__)
 
@@ -46,19 +51,51 @@ SHOWN_MAX: Final = 64
 SigningKey: TypeAlias = rsa.RSAPrivateKey | Ed25519PrivateKey
 
 
+class _Locked(Exception):
+    """A file that is whole and cannot be opened; `is_final`: not with the key encryption keys that are configured."""
+
+    def __init__(self, text: str, *, is_final: bool) -> None:
+        super().__init__(text)
+        self.is_final = is_final
+
+
 class Keyring:
     """The root keys on this server. All calls except `encrypt` and `decrypt` may block."""
 
-    def __init__(self, data_dir: Path | None) -> None:
+    def __init__(self, data_dir: Path | None, providers: tuple[KeyProviderConfig, ...] = ()) -> None:
         self._folder = data_dir / "keystore" if data_dir is not None else None
+        self._configs = providers
+        self._providers: KeyProviders | None = None
         self._keys: dict[str, RootKey] = {}
         self._signers: dict[str, SigningKey] = {}
         self._damaged: dict[str, str] = {}
+        self._locked: dict[str, str] = {}
+        """Keys whose files are whole and cannot be opened now, with the reason."""
+        self._unsealed = False
+        """Some file is not sealed by the active key encryption key."""
         self._is_loaded = data_dir is None
 
     def __contains__(self, key_id: str) -> bool:
         self._load()
         return key_id in self._keys
+
+    def open(self) -> None:
+        """Read all keys at the start; raises Invalid with every key that these key encryption keys cannot open.
+
+        A key of a server that does not answer now is tried again later (`retry`).
+        """
+        refused = self._load()
+        if refused:
+            raise Invalid("\n".join(f"root key {key_id} cannot be opened: {why}" for key_id, why in refused.items()))
+
+    def retry(self) -> None:
+        """Try the locked keys again, and seal those that are not sealed by the active key encryption key yet."""
+        if self._locked or self._unsealed:
+            self._read_files()
+
+    def locked(self, key_id: str) -> str:
+        """Why a key that lies here cannot be opened now; "" for one that can, or does not lie here."""
+        return self._locked.get(key_id, "")
 
     def create(self, key_id: str) -> RootKey:
         """Create and store a key."""
@@ -67,12 +104,35 @@ class Keyring:
         return key
 
     def add(self, key: RootKey) -> None:
-        """Store a key created by this or another server; raises Invalid when its id is not a UUID."""
+        """Store a key created by this or another server; raises Invalid when its id is not a UUID.
+
+        Raises Invalid or Unavailable where it cannot be sealed: then it is not stored.
+        """
         check_key_id(key.key_id)
         self._load()
         if self._folder is not None:
-            _write_private(self._folder / f"{key.key_id}{SUFFIX}", checked(msgspec.json.encode(key)))
+            self._store(self._folder / f"{key.key_id}{SUFFIX}", key)
         self._keys[key.key_id] = key
+        self._locked.pop(key.key_id, None)
+
+    def _store(self, path: Path, key: RootKey) -> None:
+        """Write a key, sealed where there is an active key encryption key that has opened it again."""
+        plain, providers = msgspec.json.encode(key), self._key_providers()
+        if providers is None or not providers.active:
+            _write_private(path, checked(plain))
+            return
+        sealed = providers.seal(key.key_id, plain)
+        if providers.open(sealed) != plain:
+            raise Unavailable(f"root key {key.key_id} is not what was sealed; its file stays as it is")
+        _write_private(path, checked(msgspec.json.encode(sealed)))
+
+    def _key_providers(self) -> KeyProviders | None:
+        """The key encryption keys; None without any, so that an agent without them imports nothing for them."""
+        if self._providers is None and self._configs:
+            from yurt.server.keys.key_encryption import KeyProviders
+
+            self._providers = KeyProviders(self._configs)
+        return self._providers
 
     def get(self, key_id: str) -> RootKey:
         """A key; raises Unavailable with advice, Invalid when the id is not a UUID."""
@@ -81,6 +141,8 @@ class Keyring:
         key = self._keys.get(key_id)
         if key is None:
             where = f"{self._folder}/{key_id}{SUFFIX}" if self._folder is not None else "memory"
+            if locked := self._locked.get(key_id):
+                raise Unavailable(f"root key {key_id} ({where}) cannot be opened now: {locked}")
             why = f"is damaged ({self._damaged[key_id]})" if key_id in self._damaged else "is not"
             raise Unavailable(f"root key {key_id} {why} in this server's keystore ({where}); restore its file")
         return key
@@ -90,6 +152,7 @@ class Keyring:
         self._load()
         self._keys.pop(key_id, None)
         self._signers.pop(key_id, None)
+        self._locked.pop(key_id, None)
         if self._folder is not None and is_key_id(key_id):
             (self._folder / f"{key_id}{SUFFIX}").unlink(missing_ok=True)
 
@@ -125,20 +188,73 @@ class Keyring:
         numbers = signer.public_key().public_numbers()
         return common | {"kty": "RSA", "n": _base64url(_magnitude(numbers.n)), "e": _base64url(_magnitude(numbers.e))}
 
-    def _load(self) -> None:
-        if self._is_loaded or self._folder is None:
-            return
+    def _load(self) -> dict[str, str]:
+        """Read the files that were not read yet; which of them no configured key encryption key opens, and why."""
+        return {} if self._is_loaded else self._read_files()
+
+    def _read_files(self) -> dict[str, str]:
+        """Read every file; others may ask for keys meanwhile, and get those that are known."""
+        refused: dict[str, str] = {}
+        if self._folder is None:
+            return refused
+        self._unsealed = False
         for path in sorted(self._folder.glob(f"*{SUFFIX}")):
             name = path.name.removesuffix(SUFFIX)
             try:
-                key = _stored_key(path, name)
+                key, provider = self._stored_key(path, name)
+            except _Locked as error:
+                if error.is_final:
+                    refused[name] = str(error)
+                if name not in self._locked:
+                    log.error("root key cannot be opened: path=%s error=%s", path, error)
+                self._locked[name] = str(error)
+                continue
             except (OSError, ValueError, Invalid) as error:
                 self._damaged[name] = str(error)
                 log.error("a root key is damaged and counts as missing, restore its file unless another server gives "
                           "it: path=%s: %s", path, error)  # fmt: skip
                 continue
+            self._locked.pop(name, None)
             self._keys[key.key_id] = key
+            self._seal_anew(path, key, provider)
         self._is_loaded = True
+        return refused
+
+    def _seal_anew(self, path: Path, key: RootKey, provider: str) -> None:
+        """Give a file to the active key encryption key; where that fails it stays, and is tried again later."""
+        providers = self._key_providers()
+        if provider == (providers.active if providers is not None else ""):
+            return
+        try:
+            self._store(path, key)
+        except (Invalid, Unavailable, OSError) as error:
+            self._unsealed = True
+            log.error("root key is not sealed by the active keyring yet: path=%s error=%s", path, error)
+        else:
+            active = providers.active if providers is not None else ""
+            log.info("root key sealed anew: key=%s keyring=%s", key.key_id, active or "aead")
+
+    def _stored_key(self, path: Path, key_id: str) -> tuple[RootKey, str]:
+        """The key in a file, and the provider that wrapped it, "" for none.
+
+        Raises _Locked where its file is whole and cannot be opened, and Invalid, ValueError or OSError when it is
+        damaged.
+        """
+        data, provider = read_checked(path), ""
+        if b'"Wrapped":' in data:
+            from yurt.server.keys.key_encryption import SEALED, KeyProviders
+
+            sealed = SEALED.decode(data)
+            provider = sealed.provider
+            try:
+                data = (self._key_providers() or KeyProviders(())).open(sealed)
+            except (Invalid, Unavailable) as error:
+                raise _Locked(str(error), is_final=isinstance(error, Invalid)) from None
+        key = msgspec.json.decode(data, type=RootKey)
+        check_key_id(key.key_id)
+        if key.key_id != key_id:
+            raise Invalid(f"it is the key {key.key_id[:SHOWN_MAX]!r}")
+        return key, provider
 
 
 def is_key_id(key_id: str) -> bool:
@@ -167,15 +283,6 @@ def _signing_key(key: RootKey) -> SigningKey:
     if not isinstance(loaded, rsa.RSAPrivateKey):
         raise Invalid(f"root key {key.key_id} holds no RSA key; restore its file")
     return loaded
-
-
-def _stored_key(path: Path, key_id: str) -> RootKey:
-    """The key in a file; raises Invalid, ValueError or OSError when it is damaged."""
-    key = msgspec.json.decode(read_checked(path), type=RootKey)
-    check_key_id(key.key_id)
-    if key.key_id != key_id:
-        raise Invalid(f"it is the key {key.key_id[:SHOWN_MAX]!r}")
-    return key
 
 
 def _new_pem() -> bytes:

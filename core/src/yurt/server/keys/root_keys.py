@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -66,7 +67,11 @@ class RootKeys:
             return found
         async with self._making:
             await self._fetch_missing()
-            return self.usable() or await self._make(KEY_ACTIVE)
+            found = self.usable()
+            if found is None:
+                need_unlocked(self.listed(), self._keyring)
+                found = await self._make(KEY_ACTIVE)
+            return found
 
     def usable(self) -> RootKeyMeta | None:
         """The active key, if this server has it."""
@@ -164,9 +169,10 @@ class RootKeys:
     async def _fetch_missing(self) -> bool:
         """Fetch the keys that this server lacks from servers that have them; returns whether it has all now."""
         wanted = [key.key_id for key in self.listed() if is_key_id(key.key_id)]
-        held = await asyncio.to_thread(lambda: {key_id for key_id in wanted if key_id in self._keyring})
+        held = await asyncio.to_thread(held_keys, self._keyring, wanted)
         missing = [key_id for key_id in wanted if key_id not in held] if self._peers.names else []
-        return all([await self._fetch(key_id) for key_id in missing])
+        fetched = all([await self._fetch(key_id) for key_id in missing])
+        return fetched and not any(map(self._keyring.locked, wanted))
 
     async def _fetch(self, key_id: str) -> bool:
         for name in sorted(self._peers.names, key=lambda name: name != self._leader.name):
@@ -178,7 +184,11 @@ class RootKeys:
             if key.key_id != key_id:
                 log.warning("root key ignored, another one was asked for: server=%s asked=%s", name, key_id)
                 continue
-            await asyncio.to_thread(self._keyring.add, key)
+            try:
+                await asyncio.to_thread(self._keyring.add, key)
+            except (Invalid, Unavailable) as error:
+                log.error("root key cannot be stored: key=%s error=%s", key_id, error)
+                return False
             log.info("root key fetched: key=%s server=%s", key_id, name)
             return True
         return False
@@ -283,3 +293,16 @@ class RootKeys:
 def _begin(key: RootKeyMeta) -> int:
     """Since when a key signs: a key that was published ahead does from its time on."""
     return key.publish_time or key.create_time
+
+
+def need_unlocked(keys: Iterable[RootKeyMeta], keyring: Keyring) -> None:
+    """Raises Unavailable while the active key lies here and cannot be opened: a second one would hide that."""
+    for key in keys:
+        if key.state == KEY_ACTIVE and (why := keyring.locked(key.key_id)):
+            raise Unavailable(f"root key {key.key_id} cannot be opened now: {why}")
+
+
+def held_keys(keyring: Keyring, wanted: Iterable[str]) -> set[str]:
+    """Those of the keys that can be opened here; what could not be opened before is tried again."""
+    keyring.retry()
+    return {key_id for key_id in wanted if key_id in keyring}
