@@ -110,7 +110,7 @@ async def explain_access(call: Call) -> web.Response:
     body = await call.body(ExplainAccessBody)
     need, scope, route = await _asked_access(call, body)
     actor, authority = _whom(call, body.accessor_id), call.request.app[AUTHORITY]
-    await prepare_rights(call.request.app, actor)
+    await prepare_rights(call.request, actor)
     decision, who = authority.decide(actor, need, scope), authority.identify(actor)
     is_open = is_scoped(need) and scope.namespace is None
     answer = {
