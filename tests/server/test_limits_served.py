@@ -5,10 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from yurt.server.log.log_writer import LogWriter
+from yurt.server.scheduling.eval_queue import EvalQueue
+from yurt.storage.memory import MemoryLog
+from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.resources import Resources
 from yurt.testing import factories
+from yurt.testing.fakes import FakeEnv
 from yurt.testing.quotas import bound
+from yurt.testing.replica import Replica
 
 
 def _job(name: str, count: int, **changes: Any) -> Job:
@@ -55,3 +61,18 @@ async def test_a_plan_tells_of_the_limit_that_a_registration_would_meet(run_serv
         planned = await bench.server.resources.jobs.plan(_job("web", 4), diff=False)
         (failed,) = planned.failed_tg_allocs.values()
         assert failed.quota_exhausted == ("memory exhausted (300 MB needed, 100 of 1000 MB left)",)
+
+
+def test_what_waits_for_a_quota_wakes_when_the_plan_that_took_it_is_rejected() -> None:
+    log = LogWriter(MemoryLog(), on_applied=lambda *_: None, on_batch=lambda _: None, on_failed=lambda: None)
+    state = Replica().apply(*bound())
+    queue = EvalQueue(env=FakeEnv(), writer=log, current=lambda: state, turns=log.turns)
+    waiting = Evaluation(
+        id="e", job_id="two", type="service", status="blocked", quota_limit_reached="small", snapshot_index=5
+    )
+    assert not queue.blocked.block(waiting)
+    for namespace, index in (("unknown", 9), ("default", 5)):
+        queue.retry_limit(namespace, index=index)
+        assert queue.blocked.holds("e"), "it waits for another quota, and its scheduler knew what came before"
+    queue.retry_limit("default", index=6)
+    assert not queue.blocked.holds("e") and queue.broker.ready == 1
