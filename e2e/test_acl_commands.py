@@ -31,18 +31,20 @@ job "svc" {
 """
 VOLUME = 'name = "v"\ntype = "host"\nplugin_id = "mkdir"\ncapability {\n  access_mode = "single-node-writer"\n' \
          '  attachment_mode = "file-system"\n}\n'  # fmt: skip
+QUOTA = 'name = "small"\nlimit {\n  region = "global"\n  region_limit {\n    cpu = 1000\n  }\n}\n'
 CSI = 'id = "c"\nname = "c"\ntype = "csi"\nplugin_id = "p"\n'
 FILES = {
     "svc.nomad.hcl": JOB,
     "policy.hcl": 'node { policy = "read" }\n',
     "volume.hcl": VOLUME,
     "csi.hcl": CSI,
+    "quota.hcl": QUOTA,
     "pool.hcl": 'node_pool "extra" {}\n',
     "method.json": '{"JWTValidationPubKeys": ["x"]}',
 }
 UNKNOWN = "11111111-2222-3333-4444-555555555555"
 OPEN = {
-    "operator metrics", "ui", "acl bootstrap", "acl auth-method list", "acl token self", "job init",
+    "operator metrics", "ui", "login", "acl bootstrap", "acl auth-method list", "acl token self", "job init",
     "node pool list", "namespace list", "var list", "acl policy list", "acl role list", "status svc",
 }  # fmt: skip
 """What needs no token, says in its own words that one is missing, or shows what the caller may see: nothing."""
@@ -115,6 +117,11 @@ namespace apply extra
 namespace status extra
 namespace inspect extra
 namespace delete extra
+quota list
+quota apply quota.hcl
+quota status small
+quota inspect small
+quota delete small
 operator api /v1/jobs
 operator autopilot get-config
 operator autopilot set-config -min-quorum=1
@@ -184,6 +191,7 @@ acl binding-rule list
 acl binding-rule info UNKNOWN
 acl binding-rule update -description=d UNKNOWN
 acl binding-rule delete UNKNOWN
+login -method=m -login-token=x
 acl policy delete p
 job stop -detach svc
 job start -detach svc

@@ -103,7 +103,7 @@ def test_what_cannot_be_shown_is_told(api: Any, run: Any, pages: list[str], monk
     assert run("ui", "x")[2] == 'No job, allocation or node has the id "x"\n'
     api.answers["/v1/search"] = {"Matches": {"jobs": ["xa", "xb"]}}
     assert 'begins with "x": xa, xb' in run("ui", "x")[2]
-    assert "no ACL tokens" in run("ui", "-authenticate")[2]
+    assert "the web pages take no token" in run("ui", "-authenticate")[2]
     api.answers["/ui/"] = (404, "The pages are off")
     assert "The pages are off" in run("ui")[2]
     api.answers["/ui/"] = b"<html>"

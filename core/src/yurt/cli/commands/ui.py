@@ -14,6 +14,10 @@ from yurt.cli.tree import NOUNS
 Json = dict[str, Any]
 START = "/ui/"
 KINDS = ("jobs", "allocs", "nodes")
+NO_TOKEN = (
+    "-authenticate: the web pages take no token, so that a browser keeps none. With access control they show what the "
+    'policy "anonymous" allows; use commands such as "yurt status" with your token for the rest'
+)
 SHOWN_MAX, TEXT_MAX = 20, 200
 FIRST_ERROR = 400
 
@@ -21,7 +25,7 @@ FIRST_ERROR = 400
 def run(call: Invocation) -> int:
     """Open the agent's pages in a browser, or say where they are."""
     if call.flags.is_on("authenticate"):
-        raise UsageError("-authenticate has nothing to hand over: this version of Yurt has no ACL tokens")
+        raise UsageError(NO_TOKEN)
     path = page_of(call, call.args[0]) if call.args else START
     url = call.api.url(path)
     if not url.startswith("http"):
@@ -74,7 +78,7 @@ COMMANDS = (
         run,
         (
             switch("show-url", "Print the address instead of opening it."),
-            switch("authenticate", "Refused: there are no ACL tokens to hand to the browser."),
+            switch("authenticate", "Refused: the web pages take no token."),
         ),
         (0, 1),
         "[<identifier>]",
@@ -82,6 +86,7 @@ COMMANDS = (
         details="""
 The identifier is that of a job, an allocation or a node, or the beginning of one. An allocation is shown on the page of
 its job; a node on the start page, which lists jobs, nodes and servers. The pages only show, and change nothing.
+They take no token: with access control they show what the policy "anonymous" allows.
 """,
     ),
 )
