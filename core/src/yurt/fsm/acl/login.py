@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.fsm.edit import Edit
-from yurt.fsm.reject import conflict, invalid, not_found
+from yurt.fsm.reject import conflict, invalid, not_found, stale
 from yurt.sdk.value import replace
 from yurt.state import Tables
 from yurt.structs.acl import ACLAuthMethod, ACLBindingRule
@@ -22,6 +22,9 @@ def put_auth_method(edit: Edit, command: UpsertACLAuthMethod) -> Rejected | None
     method = command.method
     if not method.name:
         return invalid("a login method without a name")
+    refused = sealed_without_key(edit, method)
+    if refused is not None:
+        return refused
     if method.default:
         for other in edit.tx.keys_where(Tables.acl_auth_methods, "default", "default"):
             if other != method.name:
@@ -35,6 +38,13 @@ def put_auth_method(edit: Edit, command: UpsertACLAuthMethod) -> Rejected | None
     )
     edit.tx.put(Tables.acl_auth_methods, method.name, stored)
     return None
+
+
+def sealed_without_key(edit: Edit, method: ACLAuthMethod) -> Rejected | None:
+    """The rejection of a method whose secrets nobody can open: its root key was removed since it sealed them."""
+    if not method.key_id or edit.tx.get(Tables.root_keys, method.key_id) is not None:
+        return None
+    return stale(f'root key {method.key_id}, which sealed the secrets of auth-method "{method.name}", was removed')
 
 
 def delete_auth_methods(edit: Edit, command: DeleteACLAuthMethods) -> Rejected | None:

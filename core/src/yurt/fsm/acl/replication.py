@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from yurt.fsm.acl.login import sealed_without_key
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import invalid
 from yurt.sdk.value import Value, replace
@@ -65,6 +66,9 @@ def replicate_methods(edit: Edit, command: ReplicateACLAuthMethods) -> Rejected 
     for method in command.methods:
         if not method.name:
             return invalid("a login method without a name")
+        refused = sealed_without_key(edit, method)
+        if refused is not None:
+            return refused
         _put(edit, Tables.acl_auth_methods, method.name, method)
     return None
 
