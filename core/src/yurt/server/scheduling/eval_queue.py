@@ -12,8 +12,8 @@ from yurt.runtime.env import Env
 from yurt.runtime.turns import Turns
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.log.state_waits import wait_for
+from yurt.server.scheduling.missed_news import tell_missed_news, uses_csi
 from yurt.state import Change, Changes, Snapshot
-from yurt.state.claims import csi_requests
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, UpsertEvaluations
@@ -65,7 +65,9 @@ class EvalQueue:
         now = self._env.now()
         for evaluation in state.evals.where("status", status.EVAL_PENDING):
             self.broker.enqueue(evaluation, now=now)
-        for evaluation in state.evals.where("status", status.EVAL_BLOCKED):
+        blocked = tuple(state.evals.where("status", status.EVAL_BLOCKED))
+        tell_missed_news(self.blocked, state, blocked)
+        for evaluation in blocked:
             self._block(evaluation, now)
         self._changed.set()
 
@@ -341,12 +343,6 @@ def has_other_controllers(before: Node | None, after: Node | None) -> bool:
     """Whether CSI controllers, which serve volumes on all nodes, were added or changed."""
     known = before.csi_controller_plugins if before is not None else {}
     return after is not None and bool(after.csi_controller_plugins) and after.csi_controller_plugins != known
-
-
-def uses_csi(alloc: Allocation) -> bool:
-    """Whether an allocation uses a CSI volume that several nodes may use, though only few at a time."""
-    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
-    return group is not None and bool(csi_requests(group))
 
 
 def _quotas_of(change: Change) -> set[str]:

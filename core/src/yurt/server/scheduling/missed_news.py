@@ -1,0 +1,66 @@
+"""What blocked evaluations may have missed before a term began.
+
+The leader before may have woken an evaluation in its memory alone, and lost its term before a worker took it: in the
+state it is blocked still. So a term begins with the news that the state shows: allocations that have ended, and nodes,
+volumes, namespaces and quotas that changed after the snapshot of the oldest blocked evaluation. Rows that were deleted
+since show nothing; garbage collection leaves ended allocations for longer than an evaluation waits for its worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
+
+from yurt.broker import BlockedEvals
+from yurt.state import Snapshot
+from yurt.state.claims import csi_requests
+from yurt.structs.alloc import Allocation
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.questions import is_client_terminal, is_ready
+
+
+class _Ended(NamedTuple):
+    """The index at which an allocation ended last: by node, by namespace, and of those that used a CSI volume."""
+
+    by_node: dict[str, int]
+    by_namespace: dict[str, int]
+    with_csi: int
+
+
+def tell_missed_news(blocked: BlockedEvals, state: Snapshot, evaluations: Collection[Evaluation]) -> None:
+    """Tell of what changed after the snapshots of evaluations; call it before they are blocked."""
+    if not evaluations:
+        return
+    since = min(evaluation.snapshot_index for evaluation in evaluations)
+    ended = _ended(state, since)
+    everywhere = max(state.host_volumes.index, state.host_volume_claims.index, ended.with_csi)
+    for node in state.nodes.values():
+        index = max(node.modify_index, ended.by_node.get(node.id, 0), everywhere)
+        if index > since and is_ready(node):
+            blocked.unblock_node(node.id, index=index)
+            blocked.unblock_class(node.computed_class, index=index)
+    for name in {evaluation.quota_limit_reached for evaluation in evaluations} - {""}:
+        used_by = state.namespaces.keys_where("quota", name)
+        index = max(ended.by_namespace.get(namespace, 0) for namespace in (*used_by, ""))
+        blocked.unblock_limit(name, index=max(index, state.namespaces.index, state.quotas.index))
+    for name in {name for evaluation in evaluations for name in evaluation.missing_non_node_resources}:
+        blocked.unblock_missing(name, index=state.csi_volumes.index)
+
+
+def _ended(state: Snapshot, since: int) -> _Ended:
+    by_node: dict[str, int] = {}
+    by_namespace: dict[str, int] = {}
+    with_csi = 0
+    for alloc in state.allocs.values() if state.allocs.index > since else ():
+        index = alloc.modify_index
+        if index > since and is_client_terminal(alloc):
+            by_node[alloc.node_id] = max(index, by_node.get(alloc.node_id, 0))
+            by_namespace[alloc.namespace] = max(index, by_namespace.get(alloc.namespace, 0))
+            with_csi = max(with_csi, index if uses_csi(alloc) else 0)
+    return _Ended(by_node, by_namespace, with_csi)
+
+
+def uses_csi(alloc: Allocation) -> bool:
+    """Whether an allocation uses a CSI volume that several nodes may use, though only few at a time."""
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    return group is not None and bool(csi_requests(group))

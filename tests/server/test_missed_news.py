@@ -1,0 +1,92 @@
+"""A term begins with what the leader before knew in its memory alone: no blocked evaluation waits for ever (B4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from yurt.runtime.turns import Turns
+from yurt.sdk.value import replace
+from yurt.server.scheduling.eval_queue import EvalQueue
+from yurt.state import Snapshot
+from yurt.structs import commands as c
+from yurt.structs import status
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.plan import Plan
+from yurt.testing import factories
+from yurt.testing.fakes import FakeEnv
+from yurt.testing.quotas import bound, quota
+from yurt.testing.replica import Replica
+
+NODE = factories.node()
+JOB = factories.job()
+PLACEMENT = factories.placement(JOB, on=NODE)
+WAITS: dict[str, dict[str, Any]] = {
+    "for a class": {"class_eligibility": {NODE.computed_class: True}},
+    "for any class": {"escaped_computed_class": True},
+    "for a node": {"node_id": NODE.id, "type": "system"},
+    "for a quota": {"class_eligibility": {NODE.computed_class: False}, "quota_limit_reached": "small"},
+}
+NEVER = {"class_eligibility": {NODE.computed_class: False}}
+ENDED = c.UpdateAllocsFromClient(
+    updates=(c.AllocUpdate(id=PLACEMENT.id, node_id=NODE.id, client_status=status.CLIENT_COMPLETE),)
+)
+
+
+@pytest.fixture
+def replica() -> Replica:
+    found = Replica()
+    found.apply(c.RegisterNode(node=NODE), *bound(), c.RegisterJob(job=JOB))
+    plan = Plan(eval_id="e0", namespace="default", job_id=JOB.id, placements=(PLACEMENT,))
+    found.apply(c.ApplyPlan(plan=plan))
+    return found
+
+
+def blocked(replica: Replica, wait: dict[str, Any]) -> Evaluation:
+    """An evaluation that was planned on the present state, and is stored later."""
+    seen = replica.state.index
+    return Evaluation(id="e1", job_id="other", status="blocked", snapshot_index=seen, **({"type": "service"} | wait))
+
+
+def ready(state: Snapshot) -> int:
+    queue = EvalQueue(env=FakeEnv(), writer=None, current=lambda: state, turns=Turns())
+    queue.restore(state)
+    queue.blocked.check()
+    assert queue.broker.ready + len(queue.blocked) == 1
+    return queue.broker.ready
+
+
+@pytest.mark.parametrize("wait", WAITS.values(), ids=WAITS)
+@pytest.mark.parametrize("is_stored_first", [True, False])
+def test_what_was_freed_before_the_term_wakes_what_waits(
+    replica: Replica, wait: dict[str, Any], is_stored_first: bool
+) -> None:
+    stored = c.UpsertEvaluations(evaluations=(blocked(replica, wait),))
+    replica.apply(*((stored, ENDED) if is_stored_first else (ENDED, stored)))
+    assert ready(replica.state) == 1
+
+
+@pytest.mark.parametrize("wait", (*WAITS.values(), NEVER), ids=(*WAITS, "for another class"))
+def test_what_knew_of_it_goes_on_waiting(replica: Replica, wait: dict[str, Any]) -> None:
+    replica.apply(ENDED)
+    replica.apply(c.UpsertEvaluations(evaluations=(blocked(replica, wait),)))
+    assert ready(replica.state) == 0
+
+
+def test_what_cannot_use_it_goes_on_waiting(replica: Replica) -> None:
+    evaluation = blocked(replica, NEVER)
+    replica.apply(ENDED, c.UpsertEvaluations(evaluations=(evaluation,)))
+    assert ready(replica.state) == 0
+
+
+def test_a_quota_that_was_raised_before_the_term_wakes_what_waits_for_it(replica: Replica) -> None:
+    evaluation = blocked(replica, WAITS["for a quota"])
+    replica.apply(c.UpsertQuotas(quotas=(quota(cpu=9),)), c.UpsertEvaluations(evaluations=(evaluation,)))
+    assert ready(replica.state) == 1
+
+
+def test_a_node_that_came_before_the_term_wakes_what_waits(replica: Replica) -> None:
+    evaluation = blocked(replica, WAITS["for any class"])
+    other = replace(factories.node(id="n2"), computed_class="v1:9")
+    replica.apply(c.RegisterNode(node=other), c.UpsertEvaluations(evaluations=(evaluation,)))
+    assert ready(replica.state) == 1
