@@ -56,6 +56,18 @@ async def test_an_answer_that_never_began_says_why() -> None:
         assert "has ended" in await answer.text()
 
 
+@pytest.mark.parametrize("head", [b"X-Nomad-Token: \xff\xfe", b"X-Other: \xc3\x28"])
+async def test_bytes_that_no_frame_between_agents_holds_are_refused(
+    head: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with client_agent(Ends(ApiPart(status=200))) as client:
+        reader, writer = await asyncio.open_connection(client.host, client.port)
+        writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: %b\r\n%b\r\n\r\n" % (client.host.encode(), head))
+        assert b" 400 " in await reader.readline()
+        writer.close()
+    assert not caplog.records
+
+
 async def test_a_stream_that_breaks_off_is_not_taken_for_whole_and_holds_nothing_else() -> None:
     api = Ends(ApiPart(status=200, headers={"Content-Type": "application/json"}), ApiPart(data=b'{"Index": 1}\n'))
     got = b""

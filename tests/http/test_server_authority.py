@@ -170,6 +170,14 @@ async def test_a_secret_does_not_leave_the_agent_and_an_identity_is_taken_as_it_
     assert SECRET not in repr(servers.asked)
 
 
+async def test_no_server_is_asked_about_what_cannot_be_a_token() -> None:
+    servers = Servers()
+    for token in ("\udcff\udcfe", "é"):
+        assert not await servers.allows(token, is_refused=True)
+        assert servers.authority.identify(servers.actor(token)).resolved_by == "invalid token"
+    assert servers.asked == []
+
+
 # With a real server.
 
 

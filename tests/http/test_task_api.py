@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -133,6 +134,20 @@ async def test_an_agent_without_a_server_asks_one(told: int, answer: int, tmp_pa
     assert far.asked[0].headers == {"X-Nomad-Token": "shown"}
     assert len(far.asked) == (2 if answer == 200 else 1)
     assert text == {200: "[]", 403: "Forbidden", 500: "Server error authenticating request\n"}[answer]
+    sockets.close()
+    await runner.cleanup()
+
+
+async def test_an_agent_without_a_server_asks_none_about_bytes_that_are_no_token(tmp_path: Path) -> None:
+    far = FarServer(200)
+    runner = aiohttp.web.AppRunner(make_app(None, None, AgentInfo(version="0.1.0", name="test"), servers=far))
+    await runner.setup()
+    sockets, task = await opened(runner, tmp_path)
+    reader, writer = await asyncio.open_unix_connection(task._path)
+    writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: task\r\nX-Nomad-Token: \xff\r\nConnection: close\r\n\r\n")
+    assert b" 403 " in await reader.readline()
+    assert far.asked == []
+    writer.close()
     sockets.close()
     await runner.cleanup()
 

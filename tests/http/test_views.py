@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from yurt.access import Capability
+from yurt.access import Access, Capability, needs
+from yurt.http.call import CONTEXT
+from yurt.server.views import View
+from yurt.server.views.scheduling import AllocationRows
+from yurt.structs.cluster import Namespace
+from yurt.structs.commands import UpsertNamespaces
 from yurt.testing.authorities import Grants
-from yurt.testing.http_api import Api, add_ready_node, job_document, serving
+from yurt.testing.fakes import eventually
+from yurt.testing.http_api import UNKNOWN_ID, Api, add_ready_node, job_document, serving
 
 OWN, OTHER = "own", "other"
 
@@ -102,3 +109,30 @@ async def test_what_needs_another_right_is_refused(granted: tuple[Api, Grants]) 
     assert (await api.call("DELETE", "/v1/evaluations?namespace=*", {"Filter": "ID is not empty"})).status == 403
     assert (await api.call("DELETE", f"/v1/namespace/{OWN}")).status == 403
     assert (await api.get("/v1/node/pool/default/jobs?namespace=*")).status == 403
+
+
+async def test_how_long_a_blocking_query_takes_does_not_tell_whether_a_hidden_row_exists(
+    granted: tuple[Api, Grants],
+) -> None:
+    api, _ = granted
+    waiters = api.client.server.app[CONTEXT].waiters
+    free = waiters._value
+    asked = f"/v1/namespace/{{}}?index={api.server.state.index}&wait=60s"
+    async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+        asks = [group.create_task(api.get(asked.format(name))) for name in (OTHER, "absent")]
+        await eventually(lambda: waiters._value == free - len(asks))
+        changed = Namespace(name=OTHER, description="changed")
+        await api.server.replica.propose(UpsertNamespaces(namespaces=(changed,)))
+    there, absent = (each.result() for each in asks)
+    assert (there.status, there.text, there.index) == (absent.status, absent.text, absent.index)
+
+
+async def test_a_caller_waits_for_the_table_where_a_row_may_be_hidden(granted: tuple[Api, Grants]) -> None:
+    api, grants = granted
+    ids = Ids(api)
+    access = Access(need=needs.namespace(Capability.READ_JOB), authority=grants)
+    rows = View(api.server.state, access).of(AllocationRows)
+    assert rows.watched_of(ids.allocs[OTHER]) == rows.watched_of(UNKNOWN_ID) == rows.watched()
+    assert rows.watched_of(ids.allocs[OWN]) == rows.watched(ids.allocs[OWN])
+    everything = View(api.server.state, Access()).of(AllocationRows)
+    assert everything.watched_of(UNKNOWN_ID) == everything.watched(UNKNOWN_ID)

@@ -101,7 +101,8 @@ async def one_row(
     call: Call, kind: type[Rows[K, Any]], key: K, *, render: Callable[[Any, View], Any], missing: str
 ) -> web.Response:
     """One row; 404 with `missing` when it is not there for the caller. Blocks on the row."""
-    view, index = await changed_view(call, [kind.watched(key)], lambda view: view.of(kind).index_of(key))
+    watched = call.view().of(kind).watched_of(key)
+    view, index = await changed_view(call, [watched], lambda view: view.of(kind).index_of(key))
     row = view.of(kind).get(key)
     if row is None:
         return object_missing(call, missing, index)

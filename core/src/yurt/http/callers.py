@@ -45,6 +45,11 @@ def token_text(request: web.Request) -> str:
     return words[1] if len(words) > 1 and words[0].lower() == "bearer" else ""
 
 
+def is_encodable(text: str) -> bool:
+    """Whether a text of a request was UTF-8; other bytes come as surrogates, which no frame between agents holds."""
+    return text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text)
+
+
 def caller_of(text: str) -> Caller:
     """What a caller shows by this text; what is no token leaves it without rights, also without those of anybody."""
     if not text:

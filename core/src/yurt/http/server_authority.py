@@ -16,8 +16,9 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
-from yurt.access import ANYWHERE, Actor, Caller, Decision, Identity, Need, NoToken, Scope, ShownToken
+from yurt.access import ANYWHERE, Actor, Caller, Decision, Identity, InvalidToken, Need, NoToken, Scope, ShownToken
 from yurt.access.needs import satisfied
+from yurt.acl import identities
 from yurt.acl.caller_rights import identity_in, rights_of
 from yurt.acl.decisions import decide
 from yurt.acl.lru_cache import LruCache
@@ -40,6 +41,7 @@ STRANGERS_MAX: Final = 256
 """Callers without any rights are kept apart, so that nobody can push out the others by guessing."""
 ASKS_MAX: Final = 32
 """Questions to the servers at a time."""
+NO_TOKEN: Final = "the token is neither a secret nor a signed identity"
 NO_ANSWER: Final = "no server tells this agent what the token may do, so it decides nothing; it runs no server itself"
 
 Ask = Callable[[ShownCredential], Awaitable[CallerRights]]
@@ -74,6 +76,8 @@ class ServerAuthority:
             return NoToken()
         if SECRET.fullmatch(token):
             return ShownToken(secret_hash=hash_of_secret(token))
+        if not token.isascii():
+            return InvalidToken(problem=NO_TOKEN)
         # Other than that of a secret, the spelling of an identity matters.
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
         return ShownToken(secret_hash=f"identity {digest}")
@@ -84,6 +88,8 @@ class ServerAuthority:
         `is_refused`: what is known would refuse the actor, so it must not be old.
         """
         caller = actor.caller
+        if isinstance(caller, InvalidToken):
+            return  # it has no rights, whatever a server knows
         if self._is_known(caller, is_refused=is_refused):
             return
         lock = self._asking.setdefault(caller, asyncio.Lock())
@@ -109,7 +115,7 @@ class ServerAuthority:
         """As `allows`."""
         kept = self._kept(actor.caller)
         if kept is None:
-            return Decision(is_allowed=self.allows(actor, need, scope), reason=NO_ANSWER)
+            return Decision(is_allowed=self.allows(actor, need, scope), reason=self.identify(actor).problem)
         return decide(kept.rights, need, scope)
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
@@ -122,6 +128,8 @@ class ServerAuthority:
         kept = self._kept(actor.caller)
         if kept is not None:
             return kept.identity
+        if isinstance(actor.caller, InvalidToken):
+            return Identity(resolved_by=identities.INVALID, problem=actor.caller.problem)
         return Identity(resolved_by="no token" if isinstance(actor.caller, NoToken) else "token", problem=NO_ANSWER)
 
     def is_secret(self, text: str) -> bool:

@@ -61,9 +61,10 @@ async def _is_known(request: web.Request) -> bool:
 
 async def _is_known_by(servers: ApiPort, request: web.Request) -> bool:
     """Whether a server knows the caller; raises Unavailable where it cannot tell."""
-    asked = ApiRequest(
-        method="GET", path=WHO_AM_I, headers={"X-Nomad-Token": token_text(request)}, origin=origin_of(request)
-    )
+    token = token_text(request)
+    if not token.isascii():
+        return False
+    asked = ApiRequest(method="GET", path=WHO_AM_I, headers={"X-Nomad-Token": token}, origin=origin_of(request))
     async with aclosing(servers.ask(asked, _nothing())) as parts:
         async for part in parts:
             match part.status:

@@ -19,10 +19,10 @@ from yarl import URL
 from yurt.access import Through
 from yurt.http.api_port import PIECE_BYTES, ApiPart, ApiPort, ApiRequest
 from yurt.http.call import CONTEXT
-from yurt.http.callers import origin_of, sealed_origin, through_node, through_server
+from yurt.http.callers import is_encodable, origin_of, sealed_origin, through_node, through_server
 from yurt.http.edge.browsers import is_of_browser
 from yurt.http.edge.connections import OwnSockets
-from yurt.http.errors import NotLed
+from yurt.http.errors import NotLed, Refused
 from yurt.http.marks import (
     BY_CLIENT,
     BY_REGION,
@@ -140,6 +140,7 @@ async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT, re
 
     A `region` that is given replaces the one that the request names.
     """
+    _check_encodable(request)
     if by != BY_REGION and request.headers.get(FORWARDED) in (by, BY_SERVER):
         raise NotLed(NO_SERVERS, reason=Reason.UNAVAILABLE) if by == BY_CLIENT else NotLed(NO_LEADER)
     headers = _passed(dict(request.headers)) | {FORWARDED: by}
@@ -167,6 +168,15 @@ async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT, re
         raise Unavailable("the server ended its answer before it began")
     await response.write_eof()
     return response
+
+
+def _check_encodable(request: web.Request) -> None:
+    """Raises Refused for bytes in the head of a request that are not UTF-8: frames between agents hold text."""
+    if not is_encodable(request.raw_path):
+        raise Refused(400, "The path is not UTF-8: percent-encode its bytes")
+    wrong = next((name for name, value in request.headers.items() if not is_encodable(value)), "")
+    if wrong:
+        raise Refused(400, f"The header {wrong[:128]} is not UTF-8")
 
 
 async def _begin(request: web.Request, first: ApiPart) -> web.StreamResponse:

@@ -126,7 +126,7 @@ async def of_alloc(call: Call) -> web.Response:
 
 async def _below(call: Call, kind: type[Rows[K, Any]], key: K, column: str, *, missing: str) -> web.Response:
     """The registrations of a job or an allocation."""
-    watched = [kind.watched(key), ServiceRows.watched_where(column, key)]
+    watched = [call.view().of(kind).watched_of(key), ServiceRows.watched_where(column, key)]
     view, index = await changed_view(call, watched, lambda view: kinds_index(view, (ServiceRows, kind)))
     if key not in view.of(kind):
         return object_missing(call, missing, index)

@@ -88,6 +88,14 @@ class Rows(Generic[K, R]):
         """The watch keys for one index value, for example a job."""
         return (cls.name, column, value)
 
+    def watched_of(self, key: K) -> WatchKey:
+        """The watch key of a blocking query about one row, for this caller.
+
+        For a caller who may not see every row, a row that is not visible is watched as the table: otherwise the end of
+        the wait would tell a row that exists from one that does not.
+        """
+        return self.watched(key if self._access.sees_all or key in self else None)
+
     @staticmethod
     def scope_of(row: R) -> Scope:
         """The scope of a row; kinds without scopes are visible to every caller of the route."""

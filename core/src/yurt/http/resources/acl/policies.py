@@ -102,9 +102,8 @@ async def read_role_by_name(call: Call) -> web.Response:
 
 
 async def _role(call: Call, role_id: str) -> web.Response:
-    view, index = await changed_view(
-        call, [RoleRows.watched(role_id)], lambda view: view.of(RoleRows).index_of(role_id)
-    )
+    watched = call.view().of(RoleRows).watched_of(role_id)
+    view, index = await changed_view(call, [watched], lambda view: view.of(RoleRows).index_of(role_id))
     role = view.of(RoleRows).get(role_id)
     if role is not None:
         return read_answer(call, role, index)

@@ -125,9 +125,8 @@ async def read_token(call: Call) -> web.Response:
     """GET /v1/acl/token/:accessor: with its secret for its holder."""
     call.need_acl()
     accessor_id = check_uuid(call.part("id"), "acl token")
-    view, index = await changed_view(
-        call, [TokenRows.watched(accessor_id)], lambda view: view.of(TokenRows).index_of(accessor_id)
-    )
+    watched = call.view().of(TokenRows).watched_of(accessor_id)
+    view, index = await changed_view(call, [watched], lambda view: view.of(TokenRows).index_of(accessor_id))
     token = view.of(TokenRows).get(accessor_id)
     if token is None:
         if is_management(call.access):
