@@ -12,10 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.access import InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload
+from yurt.access import Access, Actor, InvalidToken, NoToken, ShownNode, ShownToken, ShownWorkload, needs
+from yurt.access.needs import VariableCapability
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace
 from yurt.server.config import AclConfig
 from yurt.server.keys.tokens import signed_token
+from yurt.server.views import View
+from yurt.server.views.search import SearchView
+from yurt.server.views.variables import VariableRows
 from yurt.structs.commands import AllocUpdate, RegisterNode, SetNodeStatus, UpdateAllocsFromClient
 from yurt.structs.rpc import HeldIdentity, IdentityQuery, NodeReply
 from yurt.testing.http_api import NODE_ID, Api, HttpAnswer, job_document, ready_node, serving
@@ -123,6 +127,21 @@ async def test_a_refusal_does_not_tell_whether_a_variable_exists(cluster: Cluste
     there = await cluster.call("GET", "/v1/var/nomad/jobs/other", token=token)
     absent = await cluster.call("GET", "/v1/var/nomad/jobs/absent", token=token)
     assert (there.status, there.text) == (absent.status, absent.text) == (403, "Permission denied")
+
+
+async def test_no_row_is_looked_at_for_a_caller_who_may_find_none(cluster: Cluster) -> None:
+    await cluster.variable("a")
+    search = View(cluster.api.server.state, Access(Actor(caller=NoToken()), authority=cluster.api.server.authority))
+    for context in ("jobs", "allocs", "nodes", "vars"):
+        assert not tuple(search.of(SearchView).of_context(context).rows), context
+    need = needs.each_row(needs.variable(VariableCapability.LIST))
+    access = Access(Actor(caller=NoToken()), need, cluster.api.server.authority)
+    assert not tuple(View(cluster.api.server.state, access).of(VariableRows).all().rows)
+    path = 'path "a" { capabilities = ["list"] }'
+    await cluster.policy("anonymous", f'namespace "default" {{ variables {{ {path} }} }}')
+    view = View(cluster.api.server.state, access)
+    assert [row.path for row in view.of(VariableRows).all()] == ["a"]
+    assert [path for _, path, _ in view.of(SearchView).of_context("vars")] == ["a"]
 
 
 async def test_a_task_reads_the_services_of_its_namespace_and_nothing_else(cluster: Cluster) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from yurt.access.actor import EVERYBODY, Actor, NoToken
-from yurt.access.needs import ANONYMOUS, MANAGEMENT, Need, satisfied
+from yurt.access.needs import ANONYMOUS, MANAGEMENT, EachRow, Need, satisfied
 from yurt.sdk.errors import PermissionDenied
 from yurt.sdk.value import Value
 
@@ -249,6 +249,12 @@ class Access:
         if known is None:
             known = self._namespaces[namespace] = self.allows(Scope(namespace=namespace))
         return known
+
+    @property
+    def sees_some(self) -> bool:
+        """Whether the request may do what it is about somewhere; where not, no row of a list has to be looked at."""
+        need = self.need.need if isinstance(self.need, EachRow) else self.need
+        return self.sees_all or self._authority.allows(self.actor, need, ANYWHERE)
 
     @property
     def is_management(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.access import Scope
-from yurt.server.views.rows import InNamespace
+from yurt.server.views.rows import InNamespace, Listing
 from yurt.structs.variable import EncryptedVariable
 
 
@@ -17,6 +17,10 @@ class VariableRows(InNamespace[tuple[str, str], EncryptedVariable]):
     def scope_of(row: EncryptedVariable) -> Scope:
         """The path in its namespace."""
         return Scope(namespace=row.namespace, variable=row.path)
+
+    def all(self) -> Listing[EncryptedVariable]:
+        """All visible rows. Anybody may ask, and each path is decided about: not for those who may see none."""
+        return super().all() if self._access.sees_some else Listing(())
 
     def _sees(self, row: EncryptedVariable) -> bool:
         return self._access.sees_all or self._access.allows(self.scope_of(row))
