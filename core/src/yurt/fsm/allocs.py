@@ -61,9 +61,11 @@ def apply_alloc(edit: Edit, command: AllocCommand) -> Rejected | None:
 def _update(edit: Edit, command: UpdateAllocsFromClient) -> Rejected | None:
     seed = command.seed
     heard = {node_id: _may_report(edit, node_id) for node_id in dict.fromkeys(one.node_id for one in command.updates)}
-    counted = [one for one in command.updates if heard[one.node_id] and _is_own(edit.alloc(one.id), one)]
-    evaluations = command.evaluations if seed is None else evals_for_updates(edit.tx.base, counted, mint_of(seed))
-    for update in counted:
+    own = [update for update in command.updates if _is_own(edit.alloc(update.id), update)]
+    evaluations = command.evaluations if seed is None else evals_for_updates(edit.tx.base, own, mint_of(seed))
+    for update in own:
+        if not heard[update.node_id]:
+            continue
         alloc = edit.alloc(update.id)
         assert alloc is not None, update.id
         changed = with_report(alloc, update, index=edit.index)
