@@ -31,6 +31,10 @@ _NAMES = {
     logging.CRITICAL: "ERROR",
 }
 
+_ESCAPED = {code: f"\\x{code:02x}" for code in (*range(0x20), *range(0x7F, 0xA0))}
+_ESCAPED |= {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\t", 0x2028: "\\u2028", 0x2029: "\\u2029"}
+"""Control characters and line breaks of a message, and how its line shows them."""
+
 
 class LineStream(Protocol):
     """Where log lines go."""
@@ -52,7 +56,8 @@ class NomadFormatter(logging.Formatter):
         moment = datetime.datetime.fromtimestamp(record.created, datetime.UTC)
         stamp = moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
         level = f"[{level_name(record.levelno)}]".ljust(7)
-        text = f"{stamp} {level} {component(record.name)}: {record.getMessage()}"
+        # Texts of strangers, such as paths of requests, must not begin a line of their own.
+        text = f"{stamp} {level} {component(record.name)}: {record.getMessage().translate(_ESCAPED)}"
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info and record.exc_info[0] else text
 
 
