@@ -398,7 +398,10 @@ async def test_a_login_method_whose_public_key_cannot_be_used_is_refused(acl: Ca
     changes = {"Type": "JWT", "Config": {"JWTValidationPubKeys": ["-----BEGIN PUBLIC KEY-----"]}}
     answer = await acl.put("/v1/acl/auth-method", {**METHOD, **changes})
     assert answer.status == 400
-    assert "* invalid config: public key 0 cannot be used" in answer.text
+    assert (
+        "* invalid config: public key 0 cannot be used: it is neither a public key nor a certificate in PEM form"
+        in answer.text
+    )
 
 
 async def test_a_binding_rule_is_stored_changed_and_deleted(acl: Callers) -> None:

@@ -68,11 +68,13 @@ class Findings:
         """What is no reason to refuse the file."""
         return tuple(self._masked(self._told["warning"]))
 
-    def raise_errors(self) -> None:
-        """Raise JobspecError if there is an error."""
+    def raise_errors(self, *, by_place: bool = False) -> None:
+        """Raise JobspecError if there is an error; the errors in the order in which they were found, or of the file."""
         errors = self._told["error"]
         if not errors:
             return
+        if by_place:
+            errors.sort(key=lambda item: (item.filename or "", item.line or 0, item.column or 0))
         told = [*errors, *self._told["warning"]]
         if self.more:
             summary = f"{self.more} more error{'s' if self.more > 1 else ''}"

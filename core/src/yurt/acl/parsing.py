@@ -67,7 +67,7 @@ def parse_policy(
             findings.add(source, OffsetDiagnostic("Policy too large", detail, 0, 0))
             findings.raise_errors()
         policy = _Parser(name, source, findings, is_strict, words).policy(read_document(source))
-        findings.raise_errors()
+        findings.raise_errors(by_place=True)
     except JobspecError as error:
         raise PolicyError(error.diagnostics) from None
     return policy

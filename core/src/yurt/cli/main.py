@@ -26,6 +26,7 @@ EXIT_INTERRUPTED = 130
 EXIT_NOT_A_COMMAND = 127
 NO_LEADER_HINT = "A majority of the servers must reach each other; which ones there are shows: yurt server members"
 NO_TOKEN_HINT = "No token was given; where access control is on, requests need one: see -token and NOMAD_TOKEN"
+WEAK_TOKEN_HINT = "The token lacks this right, has expired or was revoked; what it is shows: yurt acl token self"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -98,8 +99,8 @@ def _run(command: CliCommand, words: list[str]) -> int:
         print(f"Error: {error}", file=sys.stderr)
         if error.reason is Reason.NO_LEADER:
             print(NO_LEADER_HINT, file=sys.stderr)
-        if error.reason is Reason.PERMISSION_DENIED and call is not None and not call.api.connection.token:
-            print(NO_TOKEN_HINT, file=sys.stderr)
+        if error.reason is Reason.PERMISSION_DENIED and call is not None:
+            print(WEAK_TOKEN_HINT if call.api.connection.token else NO_TOKEN_HINT, file=sys.stderr)
         return command.failure_code
     except BrokenPipeError:
         raise

@@ -25,7 +25,10 @@ TIMEOUT_S = 30.0
 WAIT_MARGIN_S = 15.0
 CONNECT_S = 5.0
 """How long a connection of a stream with a bound may take."""
-BROKEN_OFF = "ended its answer before the end: it is stopping, or it lost the server or the node that gave the answer"
+BROKEN_OFF = (
+    "ended its answer before the end: it is stopping, it lost the server or the node that gave the answer, or the "
+    "token lost its rights"
+)
 ERROR_TEXT_BYTES_MAX = 64 * 1024
 
 Query = Mapping[str, str | int | bool | tuple[str, ...] | None]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.errors import CliError
+from yurt.cli.files.source import read_text
 from yurt.cli.flags import switch
 from yurt.cli.tree import NOUNS
 
@@ -25,10 +26,7 @@ def run(call: Invocation) -> int:
         return 0
     changed = 0
     for path in _files(paths, recursive=flags.is_on("recursive")):
-        try:
-            source = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise CliError(f"{path}: cannot be read: {error}") from None
+        source = read_text(str(path))
         result = formatted(source, str(path))
         if result == source:
             continue

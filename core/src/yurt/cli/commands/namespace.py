@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,26 +10,18 @@ from yurt.cli.api.lookup import api_path
 from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import switch, text
-from yurt.cli.suggest import did_you_mean
 from yurt.cli.terminal.data import parsed, rendered, show_data, wants_data
 
 Json = dict[str, Any]
 
-_TEXTS = {"name": "Name", "description": "Description", "quota": "Quota"}
-_CAPABILITIES = {
-    "enabled_task_drivers": "EnabledTaskDrivers",
-    "disabled_task_drivers": "DisabledTaskDrivers",
-    "enabled_network_modes": "EnabledNetworkModes",
-    "disabled_network_modes": "DisabledNetworkModes",
-}
+FILE_ENDINGS = (".hcl", ".json")
 HTTP_FORBIDDEN, HTTP_NOT_FOUND = 403, 404
-_NODE_POOLS = {"default": "Default", "allowed": "Allowed", "denied": "Denied"}
 
 
 def apply_namespace(call: Invocation) -> int:
     """Make the namespace of a file, or the one with this name and the given description."""
     given = call.args[0]
-    if given == "-" or Path(given).is_file():
+    if given == "-" or "/" in given or given.endswith(FILE_ENDINGS) or Path(given).is_file():
         space = read_namespace(given, is_json=call.flags.is_on("json"))
     else:
         space = _existing(call, given)
@@ -50,11 +40,10 @@ def _existing(call: Invocation, name: str) -> Json:
 
 
 def read_namespace(path: str, *, is_json: bool) -> Json:
-    """A namespace from a file in HCL or JSON."""
-    try:
-        source = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{path}: cannot be read: {error}") from None
+    """A namespace from a file in HCL or JSON; `-` is standard input."""
+    from yurt.cli.files.source import read_text
+
+    source = read_text(path)
     if is_json or path.endswith(".json"):
         try:
             data = json.loads(source)
@@ -63,36 +52,9 @@ def read_namespace(path: str, *, is_json: bool) -> Json:
         if not isinstance(data, dict) or not data.get("Name"):
             raise CliError(f'{path}: a namespace is an object with "Name"')
         return data
-    return _from_hcl(path, source)
+    from yurt.cli.files.namespacefile import read_namespace_hcl
 
-
-def _from_hcl(path: str, source: str) -> Json:
-    from yurt_jobspec import JobspecError, parse_body
-
-    from yurt.cli.files.jobfile import rendered
-
-    try:
-        body = parse_body(source, filename=path)
-    except JobspecError as error:
-        raise CliError(rendered(error, {path: source})) from None
-    known = {**_TEXTS, "meta": "Meta", "capabilities": "Capabilities", "node_pool_config": "NodePoolConfiguration"}
-    space: Json = {}
-    for name, value in body.items():
-        if name not in known:
-            raise CliError(f'{path}: unknown key "{name}"{did_you_mean(name, known)}')
-        space[known[name]] = _block(value) if name not in _TEXTS else value
-    for key, names in (("Capabilities", _CAPABILITIES), ("NodePoolConfiguration", _NODE_POOLS)):
-        if key in space:
-            space[key] = {names.get(name, name): value for name, value in space[key].items()}
-    if not space.get("Name"):
-        raise CliError(f"{path}: a namespace needs a name")
-    return space
-
-
-def _block(value: Any) -> Json:
-    """A block given once or several times as one object."""
-    parts = value if isinstance(value, list | tuple) else [value]
-    return {name: item for part in parts if isinstance(part, Mapping) for name, item in part.items()}
+    return read_namespace_hcl(path, source)
 
 
 def delete_namespace(call: Invocation) -> int:

@@ -38,7 +38,7 @@ def read_quota(filename: str, text: str) -> Json:
     source, findings = SourceText(filename, text), Findings()
     try:
         spec = _Reader(source, findings).spec(read_document(source))
-        findings.raise_errors()
+        findings.raise_errors(by_place=True)
     except JobspecError as error:
         raise CliError(rendered(error, {filename: text})) from None
     return spec

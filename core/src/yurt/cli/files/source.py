@@ -9,8 +9,12 @@ from yurt.cli.errors import CliError
 
 
 def read_text(name: str) -> str:
-    """A file, or standard input for `-`."""
+    """A file, or standard input for `-`; raises CliError with the reason when it cannot be read."""
     try:
         return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{name}: cannot be read: {error}") from None
+    except FileNotFoundError:
+        raise CliError(f"{name}: there is no such file") from None
+    except OSError as error:
+        raise CliError(f"{name}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise CliError(f"{name}: not a UTF-8 text") from None

@@ -114,7 +114,11 @@ def _public_of_pem(text: str) -> PublicKey:
         raise ValueError(f"it is longer than {PEM_MAX} characters")
     data = text.encode()
     is_certificate = b"-----BEGIN CERTIFICATE-----" in data
-    return _supported(load_pem_x509_certificate(data).public_key() if is_certificate else load_pem_public_key(data))
+    try:
+        public = load_pem_x509_certificate(data).public_key() if is_certificate else load_pem_public_key(data)
+    except ValueError:  # Its text is a hint for programmers.
+        raise ValueError("it is neither a public key nor a certificate in PEM form") from None
+    return _supported(public)
 
 
 def _supported(public: object) -> PublicKey:

@@ -18,6 +18,7 @@ Run = Callable[[Invocation], int]
 UUID_LENGTH = 36
 DISABLED = "ACL support disabled"
 DENIED = "Permission denied"
+NAME_RULE = "a name has 1 to 128 letters, digits and dashes"
 _MISTAKES = re.compile(r"(?P<thing>[a-z ]+) 0 invalid: \d+ errors? occurred:\n(?P<items>.*)", re.DOTALL)
 
 
@@ -47,10 +48,14 @@ def _explanation(error: ApiError, *, has_token: bool) -> CliError | ApiError:
 
 def _listed(thing: str, items: str) -> str:
     """One mistake in one sentence, several in one line each."""
-    texts = [line.removeprefix("\t* ").strip() for line in items.splitlines() if line.strip()]
+    texts = [_with_remedy(line.removeprefix("\t* ").strip()) for line in items.splitlines() if line.strip()]
     if len(texts) == 1:
         return f"Error: the {thing} is not valid: {texts[0]}"
     return "\n".join((f"Error: the {thing} is not valid:", *(f"  - {text}" for text in texts)))
+
+
+def _with_remedy(text: str) -> str:
+    return f"{text}; {NAME_RULE}" if text.startswith("invalid name ") else text
 
 
 def whole_id(call: Invocation, given: str, path: str, thing: str, *, key: str = "ID") -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 from yurt.cli.api.lookup import api_path
@@ -13,6 +14,7 @@ from yurt.cli.terminal.data import show_data, wants_data
 from yurt.sdk.errors import Reason
 
 CLIENT, MANAGEMENT = "client", "management"
+UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 NO_TOKEN = "No token present in the environment or set via the CLI flag"
 
 
@@ -29,8 +31,8 @@ def _secret(path: str) -> str:
     from yurt.cli.files.source import read_text
 
     secret = read_text(path).strip()
-    if not secret:
-        raise CliError(f"{path}: holds no secret; a secret is a UUID")
+    if not UUID.fullmatch(secret):
+        raise CliError(f"{path}: holds no secret id; a secret id is a UUID, such as `uuidgen` prints")
     return secret
 
 

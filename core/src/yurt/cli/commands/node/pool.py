@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,12 +57,9 @@ def apply_pool(call: Invocation) -> int:
 
 def read_pool(path: str, *, is_json: bool) -> Json:
     """A node pool from a file in HCL or JSON; `-` is standard input."""
-    from pathlib import Path
+    from yurt.cli.files.source import read_text
 
-    try:
-        source = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CliError(f"{path}: cannot be read: {error}") from None
+    source = read_text(path)
     if not is_json and not path.endswith(".json"):
         return _from_hcl(path, source)
     try:
