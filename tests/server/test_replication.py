@@ -25,6 +25,7 @@ from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.quota import QuotaSpec
 from yurt.structs.shared_rows import SharedDigests, row_digest
+from yurt.structs.variable import RootKeyMeta
 from yurt.testing import factories
 from yurt.testing.factories import NOW, number_id
 from yurt.testing.fakes import FakeEnv, eventually
@@ -290,6 +291,16 @@ async def test_rows_that_were_not_asked_for_are_refused(east: Any, authority: Fa
     assert not len(east.server.state.acl_tokens)
 
 
+@pytest.mark.parametrize("table", ALL)
+def test_a_new_authoritative_region_deletes_nothing_of_any_kind(table: str) -> None:
+    kind, new = ALL[table], new_region().state.table(table)
+    theirs = SharedDigests(index=new.index, digests={key: row_digest(row) for key, row in new.items()})
+    copies = theirs.digests | {"copied": "1"}
+    assert difference(theirs, copies, kind) == ((), ())
+    written = SharedDigests(index=new.index + 2, digests=theirs.digests)
+    assert difference(written, copies, kind) == ((), ("copied",))
+
+
 async def test_what_the_region_needs_is_kept_and_what_is_equal_is_not_written(
     east: Any, authority: FakeAuthority
 ) -> None:
@@ -332,7 +343,8 @@ async def test_secrets_of_login_methods_are_sealed_with_a_key_of_the_region(
     config = acl.ACLAuthMethodConfig(oidc_discovery_url="https://id.example", oidc_client_secret="hidden")
     shown = replace(METHOD, name="corp", type="OIDC", default=False, config=config)
     masked = acl.without_method_secrets(shown)
-    authority.apply(c.UpsertACLAuthMethod(method=replace(masked, key_id="theirs", sealed_secrets=b"theirs")))
+    sealed = replace(masked, key_id="theirs", sealed_secrets=b"theirs")
+    authority.apply(c.PutRootKey(key=RootKeyMeta(key_id="theirs")), c.UpsertACLAuthMethod(method=sealed))
     authority.opened = {"corp": replace(shown, create_time=shown.modify_time)}
     await until(east, lambda: is_equal(east, authority))
     stored = east.server.state.acl_auth_methods["corp"]

@@ -26,6 +26,7 @@ from yurt.sdk.value import replace
 from yurt.server.log.replica import Replica
 from yurt.server.metrics import Metrics
 from yurt.state import TABLES, Tables
+from yurt.state.tables import FIRST_INDEX
 from yurt.structs.acl import ACLAuthMethod
 from yurt.structs.commands import (
     AnyCommand,
@@ -60,7 +61,6 @@ ROUND_MIN_S: Final = 0.1
 SLICE: Final = 200
 BUILT_IN: Final = frozenset({"default", "all"})
 """Namespaces and node pools of every region; they are never deleted, and node pools of these names never change."""
-
 
 Seal = Callable[[ACLAuthMethod], Awaitable[ACLAuthMethod]]
 
@@ -149,11 +149,15 @@ ACL_KINDS: Final = (
 
 
 def difference(theirs: SharedDigests, ours: dict[str, str], kind: Kind) -> Difference:
-    """What to fetch and what to delete; a table that was never written deletes nothing."""
+    """What to fetch and what to delete; a table that `is_new` deletes nothing."""
     fetch = sorted(key for key, digest in theirs.digests.items() if ours.get(key) != digest and key not in kind.fixed)
     gone = sorted(key for key in ours if key not in theirs.digests and key not in kind.kept)
-    is_new = not theirs.digests and theirs.index == 0
-    return Difference(tuple(fetch), () if is_new else tuple(gone))
+    return Difference(tuple(fetch), () if is_new(theirs, kind) else tuple(gone))
+
+
+def is_new(theirs: SharedDigests, kind: Kind) -> bool:
+    """Whether nobody has ever written to the table: a new state has built-in rows at most."""
+    return theirs.index <= FIRST_INDEX and theirs.digests.keys() <= kind.kept
 
 
 class Replication:
@@ -210,7 +214,7 @@ class Replication:
             )  # fmt: skip
         ours = await self._digests(kind)
         found = difference(theirs, ours, kind)
-        if ours and not theirs.digests and theirs.index == 0:
+        if is_new(theirs, kind) and ours.keys() - kind.kept:
             log.warning("the authoritative region is new and has none, the copies stay: what=%r", kind.what)
         deleted = await self._delete(kind, found.delete)
         if found.fetch:
