@@ -248,8 +248,8 @@ audit.sink.name.delivery_guarantee  `enforced`: a request fails, before it chang
                           written. `best-effort`: lines that cannot be written are counted (`audit.failed`).
 audit.sink.name.path      The file. Two sinks do not share one.
 audit.sink.name.mode      The file's permissions, in octal.
-audit.sink.name.rotate_bytes  Exchange the file before it would grow beyond this; 0: never for its size.
-audit.sink.name.rotate_duration  Exchange the file when its first line is older than this; `"0s"`: never for its age.
+audit.sink.name.rotate_bytes  Rotate the file before it would grow beyond this; 0: never for its size.
+audit.sink.name.rotate_duration  Rotate the file when its first line is older than this; `"0s"`: never for its age.
 audit.sink.name.rotate_max_files  Older files that are kept; 0: all.
 audit.filter.name.type    `HTTPEvent`.
 audit.filter.name.endpoints  Lines of these paths are left out, where stage and operation match too; `*` stands for any

@@ -155,9 +155,9 @@ async def test_a_replication_token_that_was_revoked_is_refused(west: Api, port: 
         (Fixed(400, b"ACL support disabled"), "enable access control there, or name another server.authoritative_reg"),
         (Fixed(404, b""), "its servers run a version that does not share this: upgrade them first"),
         (Fixed(500, b"No cluster leader"), 'region "west" answered 500: No cluster leader'),
-        (Fixed(200, b""), "answered about acl_policies what cannot be read"),
-        (Fixed(200, b"\x80"), "answered about acl_policies what cannot be read"),
-        (Fixed(200, b"[]"), "answered about acl_policies what cannot be read"),
+        (Fixed(200, b""), "sent an unreadable answer about acl_policies"),
+        (Fixed(200, b"\x80"), "sent an unreadable answer about acl_policies"),
+        (Fixed(200, b"[]"), "sent an unreadable answer about acl_policies"),
     ],
 )
 async def test_an_answer_that_is_none_is_an_error(answer: Fixed, words: str) -> None:

@@ -98,7 +98,7 @@ async def test_a_quota_that_a_namespace_names_is_not_deleted(api: Api) -> None:
         (limit(NodePools=[{"NodePool": "all", "CPU": 1}]), ['the pool "all" is every pool']),
         (limit(NodePools=[{"NodePool": "a", "Storage": {"VariablesMB": 1}}]), ["storage is limited for the region"]),
         (limit(NUMA={"Affinity": "require"}), ["numa cannot be limited"]),
-        (limit(Storage={"HostVolumes": "many"}), ["is no size"]),
+        (limit(Storage={"HostVolumes": "many"}), ["is not a size"]),
         ({"Name": "team", "Limits": [{"Region": "a"}, {"Region": "a"}, {}]}, ["another limit", "names no region"]),
         ([1], ["expected object"]),
         ({"Name": "team", "Limits": [{"Region": "a", "RegionLimit": {"CPU": "x"}}]}, ["CPU"]),

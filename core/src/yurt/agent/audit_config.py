@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from yurt.api.times import parse_duration
+from yurt.audit import settings
+from yurt.audit.settings import BEST_EFFORT, ENFORCED, AuditSettings, FilterSettings, SinkSettings
 from yurt.sdk.value import NANOSECONDS
 
 if TYPE_CHECKING:
-    from yurt.audit.settings import AuditSettings, SinkSettings
     from yurt.audit.trail import AuditTrail, Counts
     from yurt.runtime.env import Env
 
-GUARANTEES: Final = ("enforced", "best-effort")
-STAGES: Final = ("OperationReceived", "OperationComplete", "*")
+GUARANTEES: Final = (ENFORCED, BEST_EFFORT)
+STAGES: Final = (*settings.STAGES, "*")
 OPERATIONS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "*")
 FILE, JSON, EVENT = "file", "json", "HTTPEvent"
 MODE: Final = re.compile(r"0?[0-7]{3}")
@@ -90,8 +91,6 @@ def audit_trail(given: Mapping[str, Any], root: Path, env: Env, counts: Counts |
 
 def audit_settings(given: Mapping[str, Any], root: Path) -> AuditSettings:
     """The settings of a block that has no problems."""
-    from yurt.audit.settings import AuditSettings, FilterSettings
-
     sinks = given.get("sink") or {DEFAULT_SINK: {}}
     return AuditSettings(
         sinks=tuple(_sink(name, body, root) for name, body in sinks.items()),
@@ -108,12 +107,10 @@ def audit_settings(given: Mapping[str, Any], root: Path) -> AuditSettings:
 
 
 def _sink(name: str, body: Mapping[str, Any], root: Path) -> SinkSettings:
-    from yurt.audit.settings import SinkSettings
-
     return SinkSettings(
         name=name,
         path=body.get("path") or str(root / "audit" / "audit.log"),
-        is_enforced=body.get("delivery_guarantee", GUARANTEES[0]) == GUARANTEES[0],
+        is_enforced=body.get("delivery_guarantee", ENFORCED) == ENFORCED,
         mode=int(body.get("mode", "0600"), 8),
         rotate_bytes=body.get("rotate_bytes", 0),
         rotate_s=parse_duration(body.get("rotate_duration", "24h")) / NANOSECONDS,

@@ -1,14 +1,12 @@
 """The management token of `yurt agent -dev -acl`.
 
-A dev agent begins each time with an empty state, and so with an access control that nobody has set up. It therefore
-bootstraps itself. With a data directory it keeps the secret there, and the next start uses it again: what is exported
-in a terminal stays valid while the agent is restarted.
+A dev agent starts with an empty state, so it bootstraps access control itself. With a data directory it keeps the
+secret there, and the next start uses it again: a token that a terminal has exported survives restarts of the agent.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,10 +15,10 @@ from yurt.agent.data_dir import AgentDataDir
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid
 from yurt.server.server import Server
+from yurt.structs.acl import SECRET
 
 SECRET_FILE: Final = "dev-management-token"
 """Below the server's folder, readable by its owner only."""
-UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 class DevToken(NamedTuple):
@@ -50,7 +48,7 @@ def _read(path: Path) -> str:
         return ""
     except (OSError, UnicodeDecodeError) as error:
         raise Invalid(f"{path} cannot be read: {error}; remove it to get a new management token") from None
-    if not UUID.fullmatch(text):
+    if not SECRET.fullmatch(text):
         raise Invalid(f"{path} holds no Secret ID of a token; remove it to get a new management token")
     return text
 

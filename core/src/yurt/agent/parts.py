@@ -31,13 +31,13 @@ from yurt.server.config import (
     RejectionConfig,
     ServerConfig,
 )
+from yurt.structs.acl import SECRET
 from yurt.structs.cluster import AutopilotConfiguration, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
 
 SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ?([kmgt])?(i)?b?$", re.IGNORECASE)
 PRIORITY_USUAL, PRIORITY_LIMIT = 100, 32_766
 """The greatest priority of a job: where nothing is said, and at most."""
-UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 ENFORCEMENTS = ("none", "warn", "strict")
 SECRETS = frozenset({
     "token", "intro_token", "encrypt", "replication_token", "auth", "license_path", "circonus_api_token",
@@ -141,7 +141,7 @@ def introduction_config(given: Mapping[str, Any]) -> IntroductionConfig:
 
 
 def acl_config(given: Mapping[str, Any]) -> AclConfig:
-    """The `acl` block; raises Invalid for times that do not fit, and for a replication token that is none."""
+    """The `acl` block; raises Invalid for contradicting times and for a replication token that is not a UUID."""
     usual = AclConfig()
     times = ("token_ttl", "policy_ttl", "role_ttl", "token_min_expiration_ttl", "token_max_expiration_ttl")
     made = AclConfig(
@@ -151,7 +151,7 @@ def acl_config(given: Mapping[str, Any]) -> AclConfig:
     )
     if not 0 < made.token_min_expiration_ttl_s <= made.token_max_expiration_ttl_s:
         raise Invalid("acl: token_min_expiration_ttl must be above 0 and at most token_max_expiration_ttl")
-    if made.replication_token and not UUID.fullmatch(made.replication_token):
+    if made.replication_token and not SECRET.fullmatch(made.replication_token):
         raise Invalid(
             "acl: replication_token must be the Secret ID of a management token of the authoritative region, such as "
             "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"

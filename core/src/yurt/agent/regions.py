@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from http import HTTPStatus
 from typing import TypeVar
@@ -17,7 +17,7 @@ from yurt import __version__
 from yurt.agent.config import AgentConfig
 from yurt.agent.peers import API
 from yurt.agent.tls import TlsSettings, dialling
-from yurt.http.api_port import ApiPart, ApiPort, ApiRequest
+from yurt.http.api_port import ApiPart, ApiPort, ApiRequest, no_body
 from yurt.http.marks import BY_REGION, FORWARDED
 from yurt.rpc.certificates import SERVER, role_name
 from yurt.rpc.contract import contract_of
@@ -125,7 +125,7 @@ class FarAuthority:
         try:
             return msgspec.msgpack.decode(body, type=kind)
         except (msgspec.MsgspecError, ValueError) as error:
-            raise Unavailable(f'region "{self._region}" answered about {table} what cannot be read: {error}') from None
+            raise Unavailable(f'region "{self._region}" sent an unreadable answer about {table}: {error}') from None
 
     async def _ask(self, path: str, *, limit_s: float) -> bytes:
         headers = {FORWARDED: BY_REGION} | ({"X-Nomad-Token": self._token} if self._token else {})
@@ -133,7 +133,7 @@ class FarAuthority:
         try:
             async with (
                 self._env.timeout(limit_s),
-                aclosing(self._links.api(self._region).ask(request, _no_body())) as parts,
+                aclosing(self._links.api(self._region).ask(request, no_body())) as parts,
             ):
                 head, body = await _whole(parts)
         except NotFound as error:
@@ -169,8 +169,3 @@ async def _whole(parts: AsyncIterator[ApiPart]) -> tuple[ApiPart, bytes]:
         if len(body) > ANSWER_BYTES_MAX:
             raise Unavailable(f"an answer of another region is longer than {ANSWER_BYTES_MAX} bytes")
     return head, bytes(body)
-
-
-async def _no_body() -> AsyncGenerator[bytes]:
-    for piece in b"":
-        yield bytes([piece])

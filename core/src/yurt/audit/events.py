@@ -16,6 +16,7 @@ from yurt.access import Identity, MadeDecision, ObjectName, Origin, Through
 from yurt.access.needs import describe
 from yurt.api.times import rfc3339
 from yurt.sdk.value import Value
+from yurt.structs.acl import SECRET
 
 VERSION: Final = 1
 TEXT_MAX: Final = 1_024
@@ -23,7 +24,6 @@ TEXT_MAX: Final = 1_024
 SECRET_MIN: Final = 8
 """Characters of a text that counts as a secret when it is shown as a token; a shorter one is in many words."""
 BLANK: Final = "<redacted>"
-UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 JWT: Final = re.compile(r"eyJ[\w-]+\.[\w-]+\.[\w-]*")
 _encode = msgspec.json.Encoder().encode
 
@@ -68,7 +68,7 @@ def cleaner(is_secret: Callable[[str], bool], shown: str) -> Clean:
         if len(shown) >= SECRET_MIN:
             text = text.replace(shown, BLANK)
         text = JWT.sub(BLANK, text)
-        return UUID.sub(lambda found: BLANK if is_secret(found[0]) else found[0], text)[:TEXT_MAX]
+        return SECRET.sub(lambda found: BLANK if is_secret(found[0]) else found[0], text)[:TEXT_MAX]
 
     return clean
 

@@ -1,8 +1,8 @@
-"""One file of the audit log: appends whole lines, exchanges the file when it is full or old, keeps the newest.
+"""One file of the audit log: appends whole lines, rotates the file when it is full or old, keeps the newest ones.
 
-Everything here blocks and is called in a thread, one call at a time. A write is whole or it is taken back: where the
-disk is full in the middle of a line, the file is cut to what it was. Lines are in the page cache when a write returns:
-they survive the end of the process, not a loss of power (docs/reference/audit-log.md).
+Everything here blocks and is called in a thread, one call at a time. A write is whole or it is undone: where the
+disk is full in the middle of a line, the file is truncated to its earlier size. Lines are in the page cache when a
+write returns: they survive the end of the process, not a loss of power (docs/reference/audit-log.md).
 """
 
 from __future__ import annotations

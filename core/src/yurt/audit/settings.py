@@ -20,9 +20,9 @@ class SinkSettings(Value):
     """A request fails when its line cannot be written."""
     mode: int = 0o600
     rotate_bytes: int = 0
-    """A file is exchanged before it would grow beyond this; 0: never for its size."""
+    """A file is rotated before it would grow beyond this; 0: never for its size."""
     rotate_s: float = 86_400.0
-    """A file is exchanged when it is older than this, in seconds; 0: never for its age."""
+    """A file is rotated when it is older than this, in seconds; 0: never for its age."""
     rotate_max_files: int = 0
     """Older files that are kept; 0: all of them."""
 

@@ -36,6 +36,13 @@ class ApiPart(Value):
     data: bytes = b""
 
 
+async def no_body() -> AsyncGenerator[bytes]:
+    """The body of a request without one."""
+    pieces: tuple[bytes, ...] = ()
+    for piece in pieces:
+        yield piece
+
+
 class ApiPort(Protocol):
     """The HTTP API of a server, seen from another agent."""
 

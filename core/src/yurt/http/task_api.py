@@ -7,14 +7,13 @@ of nodes are refused: a task acts as itself. An agent without a server asks one 
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Final
 
 from aiohttp import web
 
 from yurt.access import ANYWHERE, ShownNode, needs
-from yurt.http.api_port import ApiPort, ApiRequest
+from yurt.http.api_port import ApiPort, ApiRequest, no_body
 from yurt.http.call import AUTHORITY, CONTEXT, identified, prepare_rights
 from yurt.http.callers import origin_of, token_text
 from yurt.http.errors import Refused
@@ -65,7 +64,7 @@ async def _is_known_by(servers: ApiPort, request: web.Request) -> bool:
     if not token.isascii():
         return False
     asked = ApiRequest(method="GET", path=WHO_AM_I, headers={"X-Nomad-Token": token}, origin=origin_of(request))
-    async with aclosing(servers.ask(asked, _nothing())) as parts:
+    async with aclosing(servers.ask(asked, no_body())) as parts:
         async for part in parts:
             match part.status:
                 case 200 | 400:
@@ -74,9 +73,3 @@ async def _is_known_by(servers: ApiPort, request: web.Request) -> bool:
                     return False
             break
     raise Unavailable("the server does not tell who the caller is")
-
-
-async def _nothing() -> AsyncGenerator[bytes]:
-    """The body of a request without one."""
-    for piece in b"":
-        yield bytes([piece])

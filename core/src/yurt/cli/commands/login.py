@@ -108,7 +108,9 @@ def _show_address(url: str) -> None:
     from yurt.cli.commands.ui import opened
 
     if not url.startswith(("https://", "http://")):
-        raise CliError("Error performing login: the server gave an address that is not one of the web")
+        raise CliError(
+            "Error performing login: the server returned an address that does not begin with https:// or http://"
+        )
     print(f"Log in at this address in a browser on this machine:\n\n    {url}\n", file=sys.stderr, flush=True)
     opened(url)
 

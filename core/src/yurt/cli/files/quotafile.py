@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
@@ -14,6 +13,7 @@ from yurt_jobspec.findings import Findings
 from yurt_jobspec.syntax.jsonsyntax import JsonArray, JsonNode, JsonObject, JsonScalar
 from yurt_jobspec.syntax.nodes import Label
 
+from yurt.api.sizes import parse_mib
 from yurt.cli.errors import CliError
 
 Json = dict[str, Any]
@@ -27,8 +27,6 @@ _AMOUNTS: Final[Mapping[str, tuple[str, str]]] = {
     "secrets": ("SecretsMB", _SIZE),
 }
 _STORAGE: Final = {"variables": ("VariablesMB", _SIZE), "host_volumes": ("HostVolumesMB", _SIZE)}
-_SIZES: Final = re.compile(r"\s*(-?[0-9]{1,15})\s*(MB|MiB|GB|GiB|TB|TiB)?\s*", re.IGNORECASE)
-_MIB: Final = {"": 1, "m": 1, "g": 1024, "t": 1024 * 1024}
 
 
 def read_quota(filename: str, text: str) -> Json:
@@ -117,9 +115,9 @@ class _Reader:
             value = int(value)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
-        match = _SIZES.fullmatch(value) if kind == _SIZE and isinstance(value, str) else None
-        if match is not None:
-            return int(match[1]) * _MIB[(match[2] or "")[:1].lower()]
+        size = parse_mib(value) if kind == _SIZE and isinstance(value, str) else None
+        if size is not None:
+            return size
         wanted = 'a number of MiB, or a size such as "10 GiB"' if kind == _SIZE else "a whole number"
         self._add("Invalid value", f'"{name}" is {wanted}: 0 is no limit, -1 allows nothing.', node)
         return 0

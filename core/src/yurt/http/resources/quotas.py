@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -25,8 +24,6 @@ from yurt.structs.quota import QuotaSpec
 Json = dict[str, Any]
 
 NOT_FOUND: Final = "quota not found"
-_SIZE: Final = re.compile(r"\s*([0-9]{1,15})\s*(MB|MiB|GB|GiB|TB|TiB)?\s*", re.IGNORECASE)
-_MIB: Final = {"": 1, "m": 1, "g": 1024, "t": 1024 * 1024}
 
 
 async def list_quotas(call: Call) -> web.Response:
@@ -129,10 +126,12 @@ def _normalise(resources: Json) -> None:
 
 
 def _mib(name: str, text: str) -> int:
-    match = _SIZE.fullmatch(text)
-    if match is None:
-        raise Refused(400, f'{name}: "{text[:64]}" is no size; write MiB, or a number and a unit such as "10 GiB"')
-    return int(match[1]) * _MIB[(match[2] or "")[:1].lower()]
+    from yurt.api.sizes import parse_mib
+
+    size = parse_mib(text)
+    if size is None or size < 0:
+        raise Refused(400, f'{name}: "{text[:64]}" is not a size; write MiB, or a number and a unit such as "10 GiB"')
+    return size
 
 
 def _objects(parent: Json, name: str) -> list[Json]:

@@ -76,8 +76,7 @@ class CurrentLeader:
         """
         if self._has_term:
             return 0.0
-        if self._sought is not None and self._writer.state.index >= self._sought[0]:
-            self._newest_at, self._sought = max(self._newest_at, self._sought[1]), None
+        self._update_newest_at()
         return self._env.monotonic() - self._newest_at
 
     def peer(self) -> PeerPort:
@@ -158,9 +157,14 @@ class CurrentLeader:
     def note_index(self, index: int, asked_at: float) -> None:
         """Record the index that the leader told when it was asked at that time; the oldest one not reached counts."""
         self.note_contact()
-        _ = self.state_age_s
+        self._update_newest_at()
         if self._sought is None:
             self._sought = (index, asked_at)
+
+    def _update_newest_at(self) -> None:
+        """A state that has reached the index of the leader was the newest one when the leader was asked for it."""
+        if self._sought is not None and self._writer.state.index >= self._sought[0]:
+            self._newest_at, self._sought = max(self._newest_at, self._sought[1]), None
 
     def begin_term(self) -> None:
         """This server's duties run."""

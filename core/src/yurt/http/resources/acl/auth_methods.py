@@ -78,7 +78,10 @@ async def _method_of(call: Call) -> ACLAuthMethod:
     document = await call.document()
     config = document.get("Config") if isinstance(document, dict) else None
     if isinstance(config, dict):
-        document = {**document, "Config": {**config, **{n: duration_of(config[n], n) for n in LEEWAYS if n in config}}}
+        document = {
+            **document,
+            "Config": {**config, **{key: duration_of(config[key], key) for key in LEEWAYS if key in config}},
+        }
     return decode_value(document, AuthMethodBody, name="AuthMethod")[0].method()
 
 
