@@ -78,10 +78,8 @@ async def _method_of(call: Call) -> ACLAuthMethod:
     document = await call.document()
     config = document.get("Config") if isinstance(document, dict) else None
     if isinstance(config, dict):
-        document = {
-            **document,
-            "Config": {**config, **{key: duration_of(config[key], key) for key in LEEWAYS if key in config}},
-        }
+        leeways = {key: duration_of(config[key], key) for key in LEEWAYS if key in config}
+        document = {**document, "Config": {**config, **leeways}}
     return decode_value(document, AuthMethodBody, name="AuthMethod")[0].method()
 
 
