@@ -44,8 +44,8 @@ FILES = {
 }
 UNKNOWN = "11111111-2222-3333-4444-555555555555"
 OPEN = {
-    "operator metrics", "ui", "login", "acl bootstrap", "acl auth-method list", "acl token self", "job init",
-    "node pool list", "namespace list", "var list", "acl policy list", "acl role list", "status svc",
+    "operator metrics", "ui", "login", "acl lint", "acl bootstrap", "acl auth-method list", "acl token self",
+    "job init", "node pool list", "namespace list", "var list", "acl policy list", "acl role list", "status svc",
 }  # fmt: skip
 """What needs no token, says in its own words that one is missing, or shows what the caller may see: nothing."""
 CASES = """
@@ -170,6 +170,8 @@ acl policy apply p policy.hcl
 acl policy list
 acl policy info p
 acl policy self
+acl lint policy.hcl
+acl explain UNKNOWN list-jobs
 acl role create -name=r -policy=p
 acl role list
 acl role info UNKNOWN
@@ -258,7 +260,7 @@ def test_every_command_has_a_case() -> None:
     assert without == set()
 
 
-LOCAL = {"job convert"}
+LOCAL = {"job convert", "acl policy suggest"}
 """Commands that ask no agent here."""
 
 

@@ -39,7 +39,8 @@ class AclAuthority:
 
     def resolve(self, actor: Actor) -> Resolved:
         """What the actor may do."""
-        return self._resolver.resolve(self._state(), actor.caller, self._now())
+        state = self._state()
+        return self._resolver.lasting(state, actor.caller) or self._resolver.resolve(state, actor.caller, self._now())
 
     def preparation(self, actor: Actor) -> Callable[[], Callable[[], None]] | None:
         """Reading long policies, for a thread."""
@@ -47,7 +48,8 @@ class AclAuthority:
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the actor may do what the need says to objects in the scope."""
-        self._need_fresh_state(need)
+        if self._state_age_s() > self._age_max_s:
+            self._need_fresh_state(need)
         return self.resolve(actor).rights.allows(need, scope)
 
     def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
@@ -71,7 +73,8 @@ class AclAuthority:
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         """Whether `allows` says yes in every scope."""
-        self._need_fresh_state(need)
+        if self._state_age_s() > self._age_max_s:
+            self._need_fresh_state(need)
         return self.resolve(actor).rights.allows_everywhere(need)
 
     def _need_fresh_state(self, need: Need) -> None:

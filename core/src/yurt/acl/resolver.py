@@ -32,6 +32,8 @@ LONG_TEXT: Final = 16 * 1024
 """Characters of policies that are read at once; more takes long, and comes as work for a thread (`preparation`)."""
 CALLER_CHARACTERS_MAX: Final = 8 * 1024 * 1024
 """Characters of all policies of one caller: 64 of the longest. Who has more has no rights."""
+_WITH_POLICIES: Final = (NoToken, ShownToken, ShownWorkload)
+"""Callers whose rights follow from policies; a tuple, because to make a union for each request costs more."""
 TOKEN_NOT_FOUND: Final = "ACL token not found"
 TOKEN_EXPIRED: Final = "ACL token expired"
 IDENTITY_EXPIRED: Final = "the identity has expired"
@@ -81,6 +83,18 @@ class Resolver:
         """Answers for `_state`, the one that was asked about last: a request asks several times about one."""
         self._of_nodes = CompiledPolicies((parse_policy("node", _OF_NODES),))
 
+    def lasting(self, state: Snapshot, caller: Caller) -> Resolved | None:
+        """What `resolve` says in this state at any time; None where that is unknown yet, or time ends it.
+
+        Most requests show a token without an expiry that was looked up in the same state already.
+        """
+        if state is not self._state:
+            return None
+        found = self._of_state.get(caller)
+        if found is None or found.token is None or found.token.expiration_time:
+            return None
+        return found
+
     def resolve(self, state: Snapshot, caller: Caller, now: UnixNano) -> Resolved:
         """What the caller may do in this state at this time."""
         match caller:
@@ -105,7 +119,9 @@ class Resolver:
         What the work returns is called on the resolver's own thread and keeps the result. Without it `resolve` reads
         the policies itself.
         """
-        if not isinstance(caller, NoToken | ShownToken | ShownWorkload) or self._kept(state, caller) is not None:
+        if self.lasting(state, caller) is not None:
+            return None
+        if not isinstance(caller, _WITH_POLICIES) or self._kept(state, caller) is not None:
             return None
         try:
             self._looked_up(state, caller, self._short_policies)

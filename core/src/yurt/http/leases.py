@@ -81,13 +81,16 @@ class OpenLeases:
 class Lease:
     """What one open request is allowed to stay open for."""
 
-    __slots__ = ("_access", "_checks", "_end", "_is_closed", "_learn", "_open", "_refusal", "_task", "_watch")
+    __slots__ = ("_access", "_checks", "_end", "_is_closed", "_learn", "_open", "_refusal", "_scope", "_task", "_watch")
 
     def __init__(self, access: Access, open_leases: OpenLeases, learn: Learn) -> None:
         self._access = access
         self._open = open_leases
         self._learn = learn
+        self._scope: Scope | None = None
+        """What the route's need was held against; None before the request begins."""
         self._checks: list[Callable[[], None]] = []
+        """What handlers have added."""
         self._refusal: YurtError | None = None
         self._end: asyncio.Future[None] | None = None
         self._task: asyncio.Task[object] | None = None
@@ -123,9 +126,9 @@ class Lease:
 
     def begin(self, scope: Scope) -> None:
         """Watch over the request of the current task from now on."""
-        self.also_needs(scope)
+        self._scope = scope
         self._task = asyncio.current_task()
-        self.resume()
+        self._open.add(self)
 
     def suspend(self) -> None:
         """The request shows nothing for a while, and decides itself before it does."""
@@ -162,8 +165,7 @@ class Lease:
         try:
             while True:
                 await self._learn()
-                for check in self._checks:
-                    check()
+                self._decide()
                 await self._open.pause()
         except PermissionDenied:
             self._refuse(PermissionDenied(ENDED))
@@ -172,6 +174,14 @@ class Lease:
         except Exception:
             log.exception("rights of an open request cannot be decided: the request ends")
             self._refuse(PermissionDenied(ENDED))
+
+    def _decide(self) -> None:
+        """Raises a YurtError where the request may not stay open."""
+        if self._scope is not None:
+            self._access.renew()
+            self._access.require(self._scope)
+        for check in self._checks:
+            check()
 
     def _refuse(self, error: YurtError) -> None:
         if self._is_closed:

@@ -106,18 +106,18 @@ def make_foundation(
         loader=StateLoader(command_log, writer=writer, snapshotter=snapshotter, peers=peers, env=env),
     )
     leader = CurrentLeader(config.name, command_log=command_log, writer=writer, peers=peers, env=env)
-    return Foundation(config, Metrics(), log, leader, peers, _authority(config, log.replica, leader))
+    return Foundation(config, Metrics(), log, leader, peers, _authority(config, writer, leader, env))
 
 
-def _authority(config: ServerConfig, replica: Replica, leader: CurrentLeader) -> Authority:
+def _authority(config: ServerConfig, writer: LogWriter, leader: CurrentLeader, env: Env) -> Authority:
     """Tokens and policies where access control is on; imported only there."""
     if not config.acl.enabled:
         return ALLOW_ALL
     from yurt.acl import AclAuthority
 
     return AclAuthority(
-        lambda: replica.state,
-        replica.env.now,
+        lambda: writer.state,
+        env.now,
         state_age_s=lambda: leader.state_age_s,
         age_max_s=config.acl.token_ttl_s,
     )

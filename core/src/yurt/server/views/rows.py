@@ -165,8 +165,11 @@ class InNamespace(Rows[K, N]):
         """The rows of a namespace; `*`: of every visible namespace."""
         if namespace == "*":
             return self.all()
-        # The namespace comes first: most rows lie elsewhere, and to compare costs less than to decide.
-        return Listing(self._table.values(), lambda row: row.namespace == namespace).where(self._seen)
+        seen = self._seen
+        if seen is None:
+            return Listing(self._table.values(), lambda row: row.namespace == namespace)
+        # The namespace comes first, in the same function: most rows lie elsewhere, and a list asks about all of them.
+        return Listing(self._table.values(), lambda row: row.namespace == namespace and seen(row))
 
     def _sees(self, row: N) -> bool:
         return self._access.sees_all or self._access.allows_namespace(row.namespace)
