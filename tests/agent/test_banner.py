@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from yurt.agent.banner import (
     DriverLine,
+    access_lines,
     command_name,
     configuration_lines,
     driver_lines,
@@ -42,6 +43,10 @@ def test_the_log_level_is_the_one_of_the_terminal() -> None:
         config = make_config({}, given, is_dev=True)
         lines = configuration_lines(config, version="1", data_dir="/d", node_id="n")
         assert f"Log Level: {shown}" in "\n".join(lines)
+
+
+def test_who_starts_a_new_cluster_learns_how_to_make_the_first_token() -> None:
+    assert "yurt acl bootstrap" in "\n".join(access_lines())
 
 
 @pytest.mark.parametrize(

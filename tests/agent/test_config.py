@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.agent.config import AgentConfig, make_config
+from yurt.agent.config import USUAL_TOKEN_TIMES, AgentConfig, make_config
 from yurt.agent.config_check import check
 from yurt.agent.config_files import read_files
 from yurt.agent.config_keys import ABSENT, ROOT, ConfigBlock, Entry, Key
 from yurt.agent.data_dir import open_data_dir
 from yurt.agent.parts import (
     SECRETS,
-    acl_config,
     artifact_limits,
     bytes_of,
     client_config,
@@ -26,6 +25,7 @@ from yurt.agent.parts import (
     template_settings,
 )
 from yurt.api.redaction import is_secret_name
+from yurt.api.times import parse_duration
 from yurt.sdk.errors import Conflict, Invalid
 from yurt.server.config import AclConfig, RejectionConfig, ServerConfig
 
@@ -259,15 +259,31 @@ def test_a_dev_agent_has_no_server_port() -> None:
 @pytest.mark.parametrize(
     ("block", "text"),
     [
-        ({"token_min_expiration_ttl": "25h"}, "token_min_expiration_ttl must be above 0 and at most"),
-        ({"token_min_expiration_ttl": "0s"}, "token_min_expiration_ttl must be above 0 and at most"),
+        ({"token_min_expiration_ttl": "25h"}, 'is "25h", longer than token_max_expiration_ttl, "24h" (token_max_exp'),
+        ({"token_min_expiration_ttl": "2h", "token_max_expiration_ttl": "1h"}, 'is "2h", longer than token_max_expi'),
+        ({"token_min_expiration_ttl": "0s"}, 'acl.token_min_expiration_ttl is "0s"; it must be above 0.'),
         ({"replication_token": "secret"}, "replication_token must be the Secret ID of a management token"),
     ],
 )
 def test_settings_of_access_control_that_cannot_work_are_refused(block: dict[str, Any], text: str) -> None:
-    with pytest.raises(Invalid, match=text) as refusal:
-        acl_config(block)
-    assert "secret" not in str(refusal.value)
+    with pytest.raises(Invalid) as refusal:
+        config_of({**SERVER, "acl": block})
+    assert text in str(refusal.value) and "secret" not in str(refusal.value)
+
+
+def test_mistakes_of_access_control_and_audit_log_are_told_together() -> None:
+    acl = {"token_min_expiration_ttl": "2h", "token_max_expiration_ttl": "1h", "replication_token": "x"}
+    with pytest.raises(Invalid) as refusal:
+        config_of({**SERVER, "acl": acl, "audit": {"enabled": True, "sink": {"a": {"type": "syslog"}}}})
+    assert [line.split(" ")[0] for line in str(refusal.value).splitlines()] == [
+        "acl.token_min_expiration_ttl", "acl.replication_token", "audit",
+    ]  # fmt: skip
+
+
+def test_the_usual_bounds_of_a_tokens_time_are_those_of_the_servers() -> None:
+    usual = AclConfig()
+    times = (usual.token_min_expiration_ttl_s, usual.token_max_expiration_ttl_s)
+    assert tuple(parse_duration(text) / 1e9 for text in USUAL_TOKEN_TIMES.values()) == times
 
 
 def test_a_server_may_leave_scheduling_to_the_others(tmp_path: Path) -> None:

@@ -436,6 +436,10 @@ async def test_explain_names_the_policy_and_the_rule(ops: Shell) -> None:
     assert (code, out.splitlines()[0]) == (2, "Not allowed")
     assert "PUT/POST /v1/job/{job_id}/scale" in out
     assert "scale-job or submit-job is not granted for namespace" in out
+    code, out, _ = await ops.run("explain", accessor, "PUT", "/v1/jobs?namespace=prod")
+    assert (
+        (code, out.splitlines()[0]) == (2, "Not allowed") and "namespace prod" in out and "no namespace is" not in out
+    )
     found = json.loads((await ops.run("explain", "-json", accessor, "read-job", "-namespace=prod"))[1])
     assert found["Rules"] == [{"Policy": "ops", "Line": 2, "Column": 3, "Text": 'namespace "prod" { policy = "read" }'}]
     assert (found["Token"]["Name"], found["Token"]["Policies"]) == ("ci", ["ops"])

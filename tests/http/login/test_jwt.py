@@ -230,7 +230,7 @@ async def test_too_many_logins_of_a_method_are_refused_at_once(site: Site, monke
 async def test_an_unreachable_issuer_fails_the_login_without_naming_its_address(site: Site) -> None:
     await site.jwt_method(JWKSURL="http://127.0.0.1:1/keys")
     told = await refusal(site, jwt())
-    assert told == '500 the provider of auth-method "ci" failed: ClientConnectorError'
+    assert told == '500 the provider of auth-method "ci" failed: it cannot be reached; the server\'s log says why'
 
 
 # What is fetched again.

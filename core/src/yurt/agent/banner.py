@@ -129,6 +129,14 @@ def token_lines(token: DevToken) -> list[str]:
     ]
 
 
+def access_lines() -> list[str]:
+    """What an agent with access control wants of its callers."""
+    return [
+        "==> Access control is on: requests need a token, which commands take from NOMAD_TOKEN or -token.",
+        "    In a new cluster make the first one, a management token, with: yurt acl bootstrap",
+    ]
+
+
 def next_lines(address: str, command: str, missing: Sequence[str] = ()) -> list[str]:
     """The exact commands to type now; where something is not ready, what it waits for."""
     prefix = "" if address == "http://127.0.0.1:4646" else f"NOMAD_ADDR={address} "

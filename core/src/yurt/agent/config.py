@@ -25,6 +25,9 @@ LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "OFF")
 HTTP_PORT, RPC_PORT = 4646, 4647
 PORTS = NodeResources()
 """The range of ports for tasks where nothing else is said."""
+SHORTEST, LONGEST = "token_min_expiration_ttl", "token_max_expiration_ttl"
+USUAL_TOKEN_TIMES = {SHORTEST: "1m", LONGEST: "24h"}
+"""The bounds of the time of tokens that end, where nothing else is said."""
 PLUGIN_PORTS = (14000, 14512)
 """Where plugin binaries that listen on tcp find a port."""
 
@@ -222,6 +225,8 @@ def _problems(config: AgentConfig) -> list[str]:
         for host in config.allowed_hosts
         if not is_host(host)
     ]
+    if acl := config.raw.get("acl"):
+        found += _acl_problems(acl)
     if audit := config.raw.get("audit"):
         from yurt.agent.audit_config import audit_problems
 
@@ -230,6 +235,26 @@ def _problems(config: AgentConfig) -> list[str]:
         from yurt.agent.keyring_config import keyring_problems
 
         found += keyring_problems(blocks)
+    return found
+
+
+def _acl_problems(given: Mapping[str, Any]) -> list[str]:
+    """Times that do not fit, and a replication token that is none; its text is not told."""
+    from yurt.structs.acl import SECRET
+
+    found = []
+    shortest, longest = (given.get(name, USUAL_TOKEN_TIMES[name]) for name in (SHORTEST, LONGEST))
+    if parse_duration(shortest) <= 0:
+        found.append(f'acl.{SHORTEST} is "{shortest}"; it must be above 0.')
+    if parse_duration(shortest) > parse_duration(longest):
+        defaults = [name for name in (SHORTEST, LONGEST) if name not in given]
+        note = f" ({defaults[0]} is the default)" if defaults else ""
+        found.append(f'acl.{SHORTEST} is "{shortest}", longer than {LONGEST}, "{longest}"{note}.')
+    if (token := given.get("replication_token")) and not SECRET.fullmatch(token):
+        found.append(
+            "acl.replication_token must be the Secret ID of a management token of the authoritative region, such as "
+            "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee."
+        )
     return found
 
 

@@ -31,7 +31,6 @@ from yurt.server.config import (
     RejectionConfig,
     ServerConfig,
 )
-from yurt.structs.acl import SECRET
 from yurt.structs.cluster import AutopilotConfiguration, PreemptionConfig, SchedulerConfiguration
 from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
 
@@ -141,22 +140,14 @@ def introduction_config(given: Mapping[str, Any]) -> IntroductionConfig:
 
 
 def acl_config(given: Mapping[str, Any]) -> AclConfig:
-    """The `acl` block; raises Invalid for contradicting times and for a replication token that is not a UUID."""
+    """The `acl` block of a configuration that has been checked."""
     usual = AclConfig()
     times = ("token_ttl", "policy_ttl", "role_ttl", "token_min_expiration_ttl", "token_max_expiration_ttl")
-    made = AclConfig(
+    return AclConfig(
         enabled=given.get("enabled", usual.enabled),
         replication_token=given.get("replication_token", ""),
         **{f"{name}_s": seconds_of(given[name], 0) for name in times if name in given},
     )
-    if not 0 < made.token_min_expiration_ttl_s <= made.token_max_expiration_ttl_s:
-        raise Invalid("acl: token_min_expiration_ttl must be above 0 and at most token_max_expiration_ttl")
-    if made.replication_token and not SECRET.fullmatch(made.replication_token):
-        raise Invalid(
-            "acl: replication_token must be the Secret ID of a management token of the authoritative region, such as "
-            "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee"
-        )
-    return made
 
 
 def rejection_config(given: Mapping[str, Any]) -> RejectionConfig:

@@ -219,9 +219,9 @@ class _Agent:
         stopped.cancel()
 
     async def _token_lines(self, parts: Parts) -> list[str]:
-        """The management token of a dev agent with access control; no line otherwise."""
+        """The management token of a dev agent with access control, or that callers need one; else no line."""
         if not self.config.makes_token or parts.server is None:
-            return []
+            return banner.access_lines() if self.config.has_acl else []
         from yurt.agent.dev_token import bootstrap_dev
 
         return banner.token_lines(await bootstrap_dev(parts.server, self.data, self.env))

@@ -9,6 +9,7 @@ from yurt.cli.flags import BOOL, MAYBE_BOOL, Flag
 from yurt.cli.tree import ALIASES, COMMON, NOUNS, noun
 
 _WIDTH = 96
+_DETAILS_WIDTH = 120
 
 
 def root_help() -> str:
@@ -41,13 +42,18 @@ def command_help(command: CliCommand) -> str:
         lines.append(f"Alias: {', '.join(f'yurt {alias}' for alias in aliases)}")
     lines += ["", *_wrapped(f"{command.summary}.", 2)]
     for paragraph in command.details.strip().split("\n\n") if command.details else ():
-        lines += ["", *(f"  {row.rstrip()}".rstrip() for row in paragraph.splitlines())]
+        lines += ["", *(row for text in paragraph.splitlines() for row in _details(text.rstrip()))]
     flags = [flag for flag in command.flags if flag.has_effect]
     if flags:
         lines += ["", "Options:", *_flag_lines(flags)]
     if command.is_client:
         lines += ["", "Options of every command that asks an agent:", *_flag_lines(CLIENT_FLAGS)]
     return "\n".join(lines)
+
+
+def _details(text: str) -> list[str]:
+    """A line of a command's details; one that its author has not broken is broken here."""
+    return _wrapped(text, 2) if len(text) > _DETAILS_WIDTH and not text.startswith(" ") else [f"  {text}".rstrip()]
 
 
 def _flag_lines(flags: Sequence[Flag]) -> list[str]:

@@ -27,7 +27,7 @@ from yurt.http.edge.browsers import READS
 from yurt.http.errors import NoServer, Refused
 from yurt.http.leases import Lease
 from yurt.http.query import read_options
-from yurt.http.routes import QUERY, AnsweredBy, Handler, Route
+from yurt.http.routes import BODY, QUERY, AnsweredBy, Handler, Route
 
 JOB: Final = "/v1/job/{job_id}"
 """How the paths of one job begin."""
@@ -207,8 +207,12 @@ async def find_need(request: web.Request, method: str, url: str) -> tuple[Route,
     if endpoint is None:
         raise Refused(404, f'"{url[:256]}" is no path of the API')
     route, parts = endpoint.find(method, dict(match))
-    options = read_options(asked.rel_url.query, index_error=route.index_error)
-    return route, _scope(route, parts, options.namespace)
+    query = asked.rel_url.query
+    scope = _scope(route, parts, read_options(query, index_error=route.index_error).namespace)
+    if route.scope is BODY and query.get("namespace"):
+        # The body of a job names its namespace; commands and libraries name the same in the query.
+        scope = scope._replace(namespace=query["namespace"])
+    return route, scope
 
 
 def has_effect_on_get(request: web.Request) -> bool:

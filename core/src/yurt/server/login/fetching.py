@@ -69,8 +69,12 @@ class Fetcher:
         except aiohttp.ClientConnectorCertificateError as error:
             why = f"its certificate is not trusted: {error.certificate_error}"
         except aiohttp.ClientError as error:
-            why = f"{type(error).__name__}"
-            log.info("login provider cannot be reached: method=%s url=%s error=%s", method.name, shown(url), error)
+            # The caller has not logged in: what the servers' network says is for the log.
+            is_unreached = isinstance(error, aiohttp.ClientConnectionError)
+            why = (
+                f"{'it cannot be reached' if is_unreached else 'its answer cannot be read'}; the server's log says why"
+            )
+            log.info("login provider cannot be asked: method=%s url=%s error=%s", method.name, shown(url), error)
         except (OSError, ValueError) as error:
             why = f"{type(error).__name__}"
         log.warning("login provider failed: method=%s url=%s error=%s", method.name, shown(url), why)
