@@ -225,6 +225,14 @@ def test_the_authority_decides_by_the_newest_state(replica: Replica) -> None:
     assert not authority.allows_everywhere(actor, READ)
 
 
+def test_the_authority_refuses_a_token_that_expired_since_it_was_looked_up_in_the_same_state(replica: Replica) -> None:
+    replica.apply(policy("ops"), c.CreateACLToken(token=token(policies=("ops",), expiration_time=NOW + 10)))
+    times = iter([NOW, NOW + 9, NOW + 10])
+    authority = AclAuthority(lambda: replica.state, lambda: UnixNano(next(times)))
+    actor = Actor(caller=shown())
+    assert [authority.allows(actor, READ, PROD) for _ in range(3)] == [True, True, False]
+
+
 def test_a_cache_keeps_what_was_used_last() -> None:
     cache: LruCache[int, str] = LruCache(2)
     cache.put(1, "a")
