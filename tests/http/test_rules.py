@@ -92,9 +92,12 @@ async def test_an_enterprise_route_is_501(api: Api, path: str) -> None:
     assert (answer.status, answer.text) == (501, "Nomad Enterprise only endpoint")
 
 
-@pytest.mark.parametrize("path", ["/v1/acl/policies", "/v1/acl/token/self", "/v1/acl/login"])
-async def test_acl_routes_say_that_acls_are_off(api: Api, path: str) -> None:
-    answer = await api.get(path)
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/v1/acl/policies"), ("GET", "/v1/acl/token/self"), ("POST", "/v1/acl/login"), ("POST", "/v1/acl/bootstrap")],
+)
+async def test_acl_routes_say_that_acls_are_off(api: Api, method: str, path: str) -> None:
+    answer = await api.call(method, path, {} if method == "POST" else None)
     assert (answer.status, answer.text) == (400, "ACL support disabled")
 
 

@@ -94,6 +94,8 @@ def forged(header: Any, claims: Any, key: bytes | None = None) -> str:
     return f"{body}." + ("" if key is None else encoded(hmac.digest(key, body.encode(), "sha256")))
 
 
+DAY_S = 86_400
+"""Further ahead than the time between the collection of these cases and their run."""
 GOOD = {"iss": "https://ci.example.com", "aud": "yurt", "team": "web", "iat": now_s(), "exp": 4_000_000_000}
 OTHER_KEY = {"jwk": jwk_of("evil"), "x5c": [base64.b64encode(b"evil").decode()], "jku": "http://127.0.0.1:1/keys",
              "x5u": "http://127.0.0.1:1/cert"}  # fmt: skip
@@ -111,8 +113,8 @@ FORGED = {
     "a key id that is no text": (signed(GOOD, "k1", kid={"k1": 1}), "its header cannot be read"),
     "critical extensions": (signed(GOOD, crit=["b64"], b64=False), "it has critical extensions"),
     "expired": (signed({**GOOD, "exp": now_s() - 120}), "token is expired"),
-    "not valid yet": (signed({**GOOD, "nbf": now_s() + 120}), "token is not valid yet"),
-    "issued in the future": (signed({**GOOD, "iat": now_s() + 120, "nbf": now_s()}), "issued in the future"),
+    "not valid yet": (signed({**GOOD, "nbf": now_s() + DAY_S}), "token is not valid yet"),
+    "issued in the future": (signed({**GOOD, "iat": now_s() + DAY_S, "nbf": now_s()}), "issued in the future"),
     "no time": (signed({k: v for k, v in GOOD.items() if k not in ("iat", "exp")}), "iat, nbf and exp must be set"),
     "another issuer": (signed({**GOOD, "iss": "https://evil"}), "invalid JWT issuer: https://evil"),
     "no issuer": (signed({k: v for k, v in GOOD.items() if k != "iss"}), "invalid JWT issuer"),

@@ -10,7 +10,7 @@ from yurt.cli.api.lookup import api_path
 from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
 from yurt.cli.flags import switch, text
-from yurt.cli.terminal.data import parsed, rendered, show_data, wants_data
+from yurt.cli.terminal.data import show_data, wants_data
 
 Json = dict[str, Any]
 
@@ -120,16 +120,13 @@ def write_example(call: Invocation) -> int:
 
 def inspect_quota(call: Invocation) -> int:
     """The quota and its usage, as the API gives them."""
-    template = call.flags.text("t")
-    if template:
-        parsed(template)
+    is_data = wants_data(call)
     spec: Json = call.api.get(api_path("quota", call.args[0]))
     usages, failures = usages_of(call, spec)
     shown = {"Spec": spec, "Usages": usages, "Failures": failures}
-    if template:
-        call.screen.line(rendered(template, shown))
-    else:
-        call.screen.json(shown)
+    if is_data:
+        return show_data(call, shown)
+    call.screen.json(shown)
     return 0
 
 
