@@ -94,7 +94,12 @@ async def test_an_enterprise_route_is_501(api: Api, path: str) -> None:
 
 @pytest.mark.parametrize(
     ("method", "path"),
-    [("GET", "/v1/acl/policies"), ("GET", "/v1/acl/token/self"), ("POST", "/v1/acl/login"), ("POST", "/v1/acl/bootstrap")],
+    [
+        ("GET", "/v1/acl/policies"),
+        ("GET", "/v1/acl/token/self"),
+        ("POST", "/v1/acl/login"),
+        ("POST", "/v1/acl/bootstrap"),
+    ],
 )
 async def test_acl_routes_say_that_acls_are_off(api: Api, method: str, path: str) -> None:
     answer = await api.call(method, path, {} if method == "POST" else None)
