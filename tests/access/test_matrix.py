@@ -29,7 +29,10 @@ NOT_FOR_MANAGEMENT = {
     # Answered to a server of another region that shows a management token; a user is refused.
     "GET /v1/regions/shared/{table}", "GET /v1/regions/shared/{table}/rows",
 }  # fmt: skip
-FOR_ANYBODY = {"GET /v1/acl/token/self": "the token of those who show none is nobody's"}
+FOR_ANYBODY = {
+    "GET /v1/acl/token/self": "the token of those who show none is nobody's",
+    **{f"{method} /v1/yurt/acl/explain": "what those who show none may do" for method in ("POST", "PUT")},
+}
 OPEN_NO_ROUTE = {
     # These count together with another right, for what is in a job or where a command runs.
     "host_volume:mount-readonly", "host_volume:mount-readwrite", "csi-register-plugin", "sentinel-override",
@@ -79,7 +82,7 @@ def test_a_client_certificate_gives_no_right_of_a_user() -> None:
 
 
 def test_rights_in_another_namespace_open_nothing_in_this_one() -> None:
-    own = ("/v1/acl/policy/self", "/v1/acl/token/self", "/v1/acl/token/onetime")
+    own = ("/v1/acl/policy/self", "/v1/acl/token/self", "/v1/acl/token/onetime", "/v1/yurt/acl/explain")
     # Without an id these say that it is missing, to whoever has the right anywhere.
     without_id = tuple(f"GET /v1/client/fs/{verb}" for verb in ("ls", "stat", "cat", "readat", "stream", "logs"))
     found = {name for name, row in ROWS.items() if "wrong namespace" in row["allowed"] and row["needs"] != NONE}

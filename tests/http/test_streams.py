@@ -247,8 +247,8 @@ async def test_the_agents_log_comes_in_frames_too(api: Api) -> None:
 
 def test_each_command_has_an_event_or_is_known_to_have_none() -> None:
     silent = {
-        "DeleteDeployments", "DeleteEvaluations", "DeleteHostVolumeClaim", "DeleteNamespaces", "DeleteQuotas", "DeleteRootKeys",
-        "DropStagedPlans", "FinishRestore", "KeepAlive", "PutRootKey", "RecordPeriodicLaunch", "RecordScalingEvent",
+        "DeleteDeployments", "DeleteEvaluations", "DeleteHostVolumeClaim", "DeleteNamespaces", "DeleteQuotas",
+        "DeleteRootKeys", "DropStagedPlans", "FinishRestore", "KeepAlive", "PutRootKey", "RecordPeriodicLaunch", "RecordScalingEvent",
         "PutOneTimeToken", "RekeyACLAuthMethods", "RekeyVariables", "SetAutopilotConfiguration", "SetJobStability",
         "SetJobVersionTag",
         "SetSchedulerConfiguration", "StagePlan", "StageRestore", "StoreSchema", "TakeOneTimeToken", "UpsertNamespaces",
