@@ -29,10 +29,7 @@ NOT_FOR_MANAGEMENT = {
     # Answered to a server of another region that shows a management token; a user is refused.
     "GET /v1/regions/shared/{table}", "GET /v1/regions/shared/{table}/rows",
 }  # fmt: skip
-FOR_ANYBODY = {
-    "GET /v1/acl/token/self": "the token of those who show none is nobody's",
-    **{f"{method} /v1/yurt/acl/explain": "what those who show none may do" for method in ("POST", "PUT")},
-}
+FOR_ANYBODY = {"GET /v1/acl/token/self": "the token of those who show none is nobody's"}
 OPEN_NO_ROUTE = {
     # These count together with another right, for what is in a job or where a command runs.
     "host_volume:mount-readonly", "host_volume:mount-readwrite", "csi-register-plugin", "sentinel-override",

@@ -8,7 +8,7 @@ from typing import Any
 
 from aiohttp import web
 
-from yurt.access import Actor, Need, Scope, ShownToken, needs
+from yurt.access import Actor, Need, NoToken, Scope, ShownToken, needs
 from yurt.access.authority import DENIED
 from yurt.access.needs import Capability, describe, is_scoped
 from yurt.http import routes
@@ -105,8 +105,13 @@ async def _job(call: Call, body: WhyNotBody) -> tuple[Job, tuple[str, ...]]:
 
 
 async def explain_access(call: Call) -> web.Response:
-    """POST /v1/yurt/acl/explain: nothing is carried out. Of other tokens only management is told."""
+    """POST /v1/yurt/acl/explain: nothing is carried out. Of other tokens only management is told.
+
+    Who shows no token is told nothing: strangers need not learn what the policy `anonymous` allows.
+    """
     call.need_acl()
+    if isinstance(call.actor.caller, NoToken):
+        raise Refused(403, DENIED)
     body = await call.body(ExplainAccessBody)
     need, scope, route = await _asked_access(call, body)
     actor, authority = _whom(call, body.accessor_id), call.request.app[AUTHORITY]
