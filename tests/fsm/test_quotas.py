@@ -10,7 +10,7 @@ from yurt.sdk.value import replace
 from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace
 from yurt.structs.commands import Applied, Rejected
-from yurt.structs.plan import Placement, Plan
+from yurt.structs.plan import InPlaceUpdate, Placement, Plan
 from yurt.structs.quota import with_hashes
 from yurt.structs.variable import EncryptedVariable, RootKeyMeta, VariableLock
 from yurt.structs.volumes.host import HostVolume
@@ -135,7 +135,7 @@ def test_host_volumes_stay_within_a_quota_by_what_they_ask_for() -> None:
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+changes_of_the_quota = pytest.mark.parametrize(
     "change",
     [
         c.UpsertQuotas(quotas=(quota("team", cpu=1),)),
@@ -144,6 +144,9 @@ def test_host_volumes_stay_within_a_quota_by_what_they_ask_for() -> None:
     ],
     ids=["lowered", "shared", "bound"],
 )
+
+
+@changes_of_the_quota
 def test_placements_checked_before_their_quota_changed_are_stale(change: c.AnyCommand) -> None:
     replica, node, job = Replica(), factories.node(), factories.job()
     replica.apply(*bound("default", spec=quota("team")), c.RegisterNode(node=node), c.RegisterJob(job=job))
@@ -153,6 +156,25 @@ def test_placements_checked_before_their_quota_changed_are_stale(change: c.AnyCo
         resources=factories.alloc(job, on=node).allocated_resources,
     )  # fmt: skip
     plan = Plan(eval_id="e", namespace="default", job_id=job.id, placements=(placement,), now=factories.NOW)
+    replica.apply(change)
+    refused = replica.reject(c.ApplyPlan(plan=plan, checked_at=checked_at))
+    assert (refused.kind, "quota of namespace" in refused.message) == ("stale", True)
+    replica.apply(c.ApplyPlan(plan=plan, checked_at=replica.state.index))
+
+
+@changes_of_the_quota
+def test_updates_in_place_checked_before_their_quota_changed_are_stale(change: c.AnyCommand) -> None:
+    replica, node, job = Replica(), factories.node(), factories.job()
+    alloc = factories.alloc(job, on=node)
+    replica.apply(*bound("default", spec=quota("team")), c.RegisterNode(node=node), c.RegisterJob(job=job))
+    placement = Placement(
+        id="a", name=alloc.name, task_group="web", node_id=node.id, job_version=0, resources=alloc.allocated_resources
+    )
+    placed = Plan(eval_id="e", namespace="default", job_id=job.id, placements=(placement,), now=factories.NOW)
+    replica.apply(c.ApplyPlan(plan=placed, checked_at=replica.state.index))
+    checked_at = replica.state.index
+    update = InPlaceUpdate(id="a", node_id=node.id, job_version=0, resources=alloc.allocated_resources)
+    plan = Plan(eval_id="e", namespace="default", job_id=job.id, in_place=(update,), now=factories.NOW)
     replica.apply(change)
     refused = replica.reject(c.ApplyPlan(plan=plan, checked_at=checked_at))
     assert (refused.kind, "quota of namespace" in refused.message) == ("stale", True)

@@ -114,19 +114,29 @@ def _check(edit: Edit, plan: Plan) -> Rejected | None:
 
 
 def _changed_since(edit: Edit, plan: Plan, index: int) -> Rejected | None:
-    """The rejection of placements whose job or quota changed since their check, or whose node accepts none any more.
+    """The rejection of what uses resources, if its job, quota or nodes have changed since its check.
 
     A stop, a drain, or a change of eligibility or of a quota may have been acknowledged between the check and this
     command.
     """
+    return _quota_changed(edit, plan, index) or _job_or_node_changed(edit, plan, index)
+
+
+def _quota_changed(edit: Edit, plan: Plan, index: int) -> Rejected | None:
+    """Updates in place count too: they may use more than before."""
+    if not (plan.placements or plan.in_place) or edit.quota_of(plan.namespace) is None:
+        return None
+    if index < max(edit.tx.base.quotas.index, edit.tx.base.namespaces.index):
+        return stale(f'the quota of namespace "{plan.namespace}" changed after the plan was checked')
+    return None
+
+
+def _job_or_node_changed(edit: Edit, plan: Plan, index: int) -> Rejected | None:
     if not plan.placements:
         return None
     job = edit.job((plan.namespace, plan.job_id))
     if job is None or job.job_modify_index > index:
         return stale(f'job "{plan.job_id}" in namespace "{plan.namespace}" changed after the plan was checked')
-    is_limited = edit.quota_of(plan.namespace) is not None
-    if is_limited and index < max(edit.tx.base.quotas.index, edit.tx.base.namespaces.index):
-        return stale(f'the quota of namespace "{plan.namespace}" changed after the plan was checked')
     if edit.tx.base.nodes.index <= index:
         return None
     for node_id in sorted({placement.node_id for placement in plan.placements}):
