@@ -38,23 +38,35 @@ from .nodes import (
     Wrap,
 )
 
+
+def _all_of(pattern: str) -> str:
+    """As many of the pattern as follow each other, none given back.
+
+    Not `(?:...)*+`: before Python 3.11.5 the characters of an iteration that failed half-way stay consumed (gh-106052).
+    """
+    return rf"(?>(?:{pattern})*)"
+
+
 _NAME = r"[A-Za-z_][A-Za-z0-9_-]*+"
-_REFERENCE = rf"{_NAME}(?:\.{_NAME})*+"
+_REFERENCE = _NAME + _all_of(rf"\.{_NAME}")
 _NUMBER = r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _SEQUENCE = rf"\$\{{[ \t]*+{_REFERENCE}[ \t]*+\}}"
 _TEXT = r'[^"\\$%\n]*+'
-_PLAIN = rf'"{_TEXT}(?:[$%]++(?!\{{){_TEXT})*+"'
-_STRING = rf'"{_TEXT}(?:(?:[$%]++(?!\{{)|{_SEQUENCE}){_TEXT})*+"'
+_SIGNS = r"[$%]++(?!\{)"
+_PLAIN = '"' + _TEXT + _all_of(_SIGNS + _TEXT) + '"'
+_STRING = '"' + _TEXT + _all_of(f"(?:{_SIGNS}|{_SEQUENCE}){_TEXT}") + '"'
 _VALUE = rf"(?:{_STRING}|{_REFERENCE}|{_NUMBER})"
-_GAP = r"(?:[ \t]|\r?\n)*+"
+_GAP = _all_of(r"[ \t]|\r?\n")
 _COMMENT = r"(?:\#|//)[^\n]*"
 _LINE_END = rf"[ \t]*+(?:{_COMMENT})?(?:\r?\n|\Z)"
+_SILENT_LINES = _all_of(rf"[ \t]*+(?:{_COMMENT})?\r?\n")
+_LIST = rf"\[{_GAP}(?:{_VALUE}{_GAP}" + _all_of(f",{_GAP}{_VALUE}{_GAP}") + rf"(?:,{_GAP})?)?\]"
 _LINE = re.compile(
-    rf"""(?:[ \t]*+(?:{_COMMENT})?\r?\n)*+[ \t]*+(?:         # lines that say nothing
+    rf"""{_SILENT_LINES}[ \t]*+(?:                           # lines that say nothing
     ({_NAME})[ \t]*+(?:                                      # 1 name
         =[ \t]*+(?:
             ({_VALUE}){_LINE_END}                             # 2 its value
-          | (\[{_GAP}(?:{_VALUE}{_GAP}(?:,{_GAP}{_VALUE}{_GAP})*+(?:,{_GAP})?)?\]){_LINE_END}   # 3 its list of values
+          | ({_LIST}){_LINE_END}                              # 3 its list of values
           | (<<-?{_NAME}[ \t]*\r?\n)                         # 4 the introduction of its heredoc
         )
       | ({_PLAIN})?[ \t]*+(\{{)(?:                           # 5 label and 6 brace of the block it opens
