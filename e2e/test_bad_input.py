@@ -161,7 +161,7 @@ def test_a_port_in_use_is_told_with_a_way_out(dev_agent: Agent, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("extra", "says"),
     [
-        ({"acl": {"enabled": True}}, "not available in this version"),
+        ({"server": {"redundancy_zone": "a"}}, "not available in this version"),
         ({"tls": {"http": True}}, "tls needs ca_file, cert_file, key_file"),
         ({"prots": {"http": 1}}, "ports"),
         ({"ports": {"http": "many"}}, "ports"),

@@ -153,7 +153,9 @@ def engine(tmp_path: Path) -> Iterator[DockerEngine]:
 def in_container(job: dict[str, Any], storage: Path) -> dict[str, Any]:
     """The job of the plugin, run by Docker with the Python of this machine."""
     source = Path(__file__).parents[1]
-    roots = [path for path in ("/usr", "/lib", "/lib64", sys.base_prefix, str(source)) if os.path.exists(path)]
+    # The prefix of the system's own Python is /usr; the engine refuses to mount at one place twice.
+    places = dict.fromkeys(("/usr", "/lib", "/lib64", sys.base_prefix, str(source)))
+    roots = [path for path in places if os.path.exists(path)]
     task = job["TaskGroups"][0]["Tasks"][0]
     task["Driver"] = "docker"
     task["Config"] |= {
