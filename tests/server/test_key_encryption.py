@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.server.config import KeyProviderConfig
@@ -177,7 +178,7 @@ class Transit:
         data = base64.b64decode(text)
         try:
             plain = AESGCM(versions[int(number[1:]) - 1]).decrypt(data[:12], data[12:], None)
-        except Exception:
+        except InvalidTag:
             return 400, {"errors": ["cipher: message authentication failed"]}
         return 200, {"data": {"plaintext": base64.b64encode(plain).decode()}}
 

@@ -96,14 +96,6 @@ class AgentConfig(Value):
         """The level that the agent prints from on: a dev agent that was told nothing keeps debug lines to monitors."""
         return self.log_level if self.has_own_log_level or not self.is_dev else "INFO"
 
-    def client_duration_s(self, key: str, default: float) -> float:
-        """A duration of the client block in seconds."""
-        return seconds_of(self.client.get(key), default)
-
-    def server_duration_s(self, key: str, default: float) -> float:
-        """A duration of the server block in seconds."""
-        return seconds_of(self.server.get(key), default)
-
 
 def seconds_of(text: str | None, default: float) -> float:
     """A duration text in seconds."""

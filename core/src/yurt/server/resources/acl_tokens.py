@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from yurt.access.authority import DENIED
 from yurt.acl.validation import check_token, check_token_times
 from yurt.duties.acl_gc import expired
 from yurt.sdk.errors import Invalid, PermissionDenied
@@ -134,14 +135,14 @@ class AclTokens:
         secret_hash = hash_of_secret(once)
         known = self._replica.state.one_time_tokens.get(secret_hash)
         if known is None:
-            raise PermissionDenied("Permission denied")
+            raise PermissionDenied(DENIED)
         committed = await self._replica.propose(TakeOneTimeToken(secret_hash=secret_hash, now=self._replica.env.now()))
         token = committed.state.acl_tokens.get(known.accessor_id)
         assert token is not None, "apply exchanges a one-time token only while its token exists"
         try:
             secret = _cipher(once).decrypt(_NONCE, known.sealed_secret, known.accessor_id.encode()).decode()
         except InvalidTag:
-            raise PermissionDenied("Permission denied") from None
+            raise PermissionDenied(DENIED) from None
         return MadeToken(token, secret, committed.index)
 
     async def collect(self, *, age_s: float) -> int:

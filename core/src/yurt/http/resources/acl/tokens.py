@@ -12,6 +12,7 @@ from typing import Any
 from aiohttp import web
 
 from yurt.access import needs
+from yurt.access.authority import DENIED
 from yurt.api.encode import to_wire
 from yurt.http import routes
 from yurt.http.answers import changed_view, list_rows
@@ -37,7 +38,6 @@ from yurt.server.views.acl import RoleRows, TokenRows, is_management
 from yurt.structs.acl import CLIENT, SECRET, ACLToken, ACLTokenRoleLink
 
 MISSING = "ACL token not found"
-DENIED = "Permission denied"
 
 
 class BootstrapBody(Value):
