@@ -38,7 +38,7 @@ def cpu_s(agent: Agent) -> float:
 
 
 async def ask(agent: Agent, count: int, *, writes: bool) -> None:
-    """So many requests, AT_ONCE at a time."""
+    """Send this many requests, AT_ONCE of them at a time."""
     job = {"ID": "web", "Name": "web", "Type": "service", "Datacenters": ["none"], "TaskGroups": [
         {"Name": "g", "Count": 1, "Tasks": [{"Name": "t", "Driver": "raw_exec", "Config": {"command": "true"}}]}
     ]}  # fmt: skip

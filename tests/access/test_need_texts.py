@@ -41,12 +41,12 @@ def test_a_need_that_is_read_back_means_the_same(need: Need, held: frozenset[str
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("submit-jobs", '"submit-jobs" is no right; did you mean "submit-job"?'),
-        ("", '"" is no right'),
+        ("submit-jobs", '"submit-jobs" is not a right; did you mean "submit-job"?'),
+        ("", '"" is not a right'),
         ("(read-job", "a parenthesis is not closed"),
         ("read-job and node:read or node:write", 'unexpected "or"'),
         ("read-job)", 'unexpected ")"'),
-        ("read-job or ", '"" is no right'),
+        ("read-job or ", '"" is not a right'),
         ("(" * 20 + "read-job" + ")" * 20, "nested at most 8 times"),
         ("read-job or " * 400 + "read-job", "at most 2000 characters"),
     ],

@@ -463,7 +463,7 @@ async def test_everybody_may_explain_the_own_token_and_management_every_one(ops:
 @pytest.mark.parametrize(
     ("action", "told"),
     [
-        (("submit-jobs",), '"submit-jobs" is no right; did you mean "submit-job"?'),
+        (("submit-jobs",), '"submit-jobs" is not a right; did you mean "submit-job"?'),
         (("PUT", "/v1/none"), '"/v1/none" is no path of the API'),
         (("PATCH", "/v1/jobs"), "Invalid method"),
         (("GET", "/v1/job/"), "Missing job ID"),

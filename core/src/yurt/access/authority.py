@@ -125,7 +125,7 @@ class AllowAll:
         return Identity(resolved_by="access control is off")
 
     def is_secret(self, text: str) -> bool:
-        """No: there are no tokens."""
+        """Always false: without access control no token is stored."""
         return False
 
 
@@ -164,7 +164,7 @@ ALLOW_NOBODY = AllowNobody()
 
 
 class MadeDecision(NamedTuple):
-    """What was decided: a need, where, and the answer."""
+    """One decision: the need, its scope and whether it was allowed."""
 
     need: Need
     scope: Scope

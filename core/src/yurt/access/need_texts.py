@@ -122,7 +122,7 @@ class _Reader:
             return need
         if word not in LEAVES:
             near = get_close_matches(word, LEAVES, n=1)
-            raise Invalid(f'"{word[:64]}" is no right' + (f'; did you mean "{near[0]}"?' if near else ""))
+            raise Invalid(f'"{word[:64]}" is not a right' + (f'; did you mean "{near[0]}"?' if near else ""))
         return LEAVES[word]
 
 

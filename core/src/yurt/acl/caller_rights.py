@@ -19,7 +19,7 @@ _BY_SERVER: Final = Rule(policy="", line=0, column=0, text="what a server says o
 
 
 def caller_rights(caller: Caller, resolved: Resolved, identity: Identity, now: UnixNano) -> CallerRights:
-    """What an agent without a server is told of a caller; the names of its policies are not."""
+    """The rights of a caller, for an agent without a server. Names of policies are left out."""
     rights = resolved.rights
     levels: dict[str, str] = {
         area: rights.policies.areas[area].level for area in AREAS if area in rights.policies.areas

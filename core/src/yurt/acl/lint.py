@@ -1,8 +1,7 @@
-"""What is right in the language and wrong in a policy: rules that never count, names that nobody has, words that
-say nothing new.
+"""Mistakes in a policy that parses: rules that never match, names that do not exist, redundant capabilities.
 
-Only what holds for every request is told. A finding depends on this policy alone, and on the names of the cluster where
-they are given: tokens with other policies beside it may make use of a rule that counts for nothing here.
+Each finding holds for every request. It follows from this policy alone, and from the names of the cluster where they
+are given: a rule without effect here may have one for a token that has other policies too.
 """
 
 from __future__ import annotations
