@@ -75,8 +75,14 @@ GET /v1/evaluation/:id/allocations | The allocations that it placed.
 GET /v1/event/stream | Changes as stored, a line each, from `index` or `X-Yurt-Oldest-Index` on; `topic` is `Topic:Key`.
 GET / | Redirects to `/ui/`.
 GET /ui | The same.
-GET /ui/ | A page for a browser: jobs and nodes.
-GET /ui/jobs/:job_id | A page for a browser: a job with its allocations.
+GET /ui/:path | The shell of the web UI, whatever the path below `/ui/`: its scripts read the path.
+GET /ui/a/:hash/:path | A file of the web UI; the hash is that of all files.
+GET /ui/plain/ | A page without scripts: jobs and nodes.
+GET /ui/plain/jobs/:job_id | A page without scripts: a job with its allocations.
+GET /v1/yurt/ui/config | What the web UI shows before anybody signs in ([details](web-ui-api.md)).
+GET /v1/yurt/session | Who asks, and what that caller may do ([details](web-ui-api.md#sessions)).
+PUT /v1/yurt/session | Signs a browser in with a token, a one-time token or a login, or renews its session.
+DELETE /v1/yurt/session | Signs a browser out.
 GET /v1/scaling/policies | The `scaling` blocks of the groups of all jobs that are not stopped.
 GET /v1/scaling/policy/:id | One of them, whole; its id stays the same as long as its job and group keep their names.
 GET /v1/yurt/plugins | Yurt's own: the agent's plugins, and how they fared.

@@ -53,7 +53,7 @@ async def test_the_root_leads_to_the_pages(api: Api, path: str) -> None:
 
 
 async def test_an_empty_cluster_says_what_to_do(api: Api) -> None:
-    text = await page_of(api, "/ui/")
+    text = await page_of(api, "/ui/plain/")
 
     assert "No jobs. Write one with `yurt job init`" in text
     assert "No nodes." in text
@@ -67,14 +67,14 @@ async def test_the_page_of_a_job_that_waits_tells_all_that_is_in_the_way(api_wit
     await api_with_node.register("large", TaskGroups=[group])
     await api_with_node.wait_until("/v1/job/large/evaluations", lambda evals: "blocked" in [e["Status"] for e in evals])
 
-    text = await page_of(api_with_node, "/ui/jobs/large")
+    text = await page_of(api_with_node, "/ui/plain/jobs/large")
 
     assert "Group group: 2 not placed. 1 node was looked at; in the way: cpu (1), memory (1)." in text
     assert "`yurt job why-not large` names the nearest nodes and the smallest change." in text
 
 
 async def test_the_servers_and_who_leads_are_shown(api: Api) -> None:
-    text = await page_of(api, "/ui/")
+    text = await page_of(api, "/ui/plain/")
 
     (member,) = (await api.get("/v1/agent/members")).json["Members"]
     row = next(line for line in text.splitlines() if member["Name"] in line)
@@ -86,23 +86,23 @@ async def test_jobs_nodes_and_allocations_are_shown(api_with_node: Api) -> None:
     await api.register("group/web")
     await api.wait_until("/v1/job/group/web/allocations", len)
 
-    start = await page_of(api, "/ui/")
-    job = await page_of(api, "/ui/jobs/group/web")
+    start = await page_of(api, "/ui/plain/")
+    job = await page_of(api, "/ui/plain/jobs/group/web")
 
-    assert "/ui/jobs/group/web" in Tags(start).links
+    assert "/ui/plain/jobs/group/web" in Tags(start).links
     assert "worker" in start and "mock_driver" in start and "1 starting" in start
     (stub,) = (await api.get("/v1/job/group/web/allocations")).json
     assert stub["ID"][:8] in job and "worker" in job and 'class="wait">pending' in job
-    assert (await api.get("/ui/jobs/nope")).status == 404
+    assert (await api.get("/ui/plain/jobs/nope")).status == 404
 
 
 async def test_a_job_of_another_namespace_is_reached_by_its_link(api: Api) -> None:
     await api.put("/v1/namespace", {"Name": "other"})
     await api.register("a b&c", Namespace="other", ID="a-b&c?")
 
-    (link,) = [link for link in Tags(await page_of(api, "/ui/")).links if link.startswith("/ui/jobs/")]
+    (link,) = [link for link in Tags(await page_of(api, "/ui/plain/")).links if link.startswith("/ui/plain/jobs/")]
 
-    assert link == "/ui/jobs/a-b%26c%3F?namespace=other"
+    assert link == "/ui/plain/jobs/a-b%26c%3F?namespace=other"
     assert "<h2>a-b&amp;c?</h2>" in await page_of(api, link)
 
 
@@ -114,9 +114,9 @@ async def test_what_strangers_write_is_never_markup(api: Api) -> None:
     assert (await api.register(job_id, Name=ATTACK)).status == 200
     await api.server.resources.nodes.evaluate(NODE_ID)
 
-    pages = [await page_of(api, "/ui/")]
-    pages += [await page_of(api, link) for link in Tags(pages[0]).links if link.startswith("/ui/jobs/")]
-    pages.append((await api.get(f"/ui/jobs/{ATTACK}")).text)
+    pages = [await page_of(api, "/ui/plain/")]
+    pages += [await page_of(api, link) for link in Tags(pages[0]).links if link.startswith("/ui/plain/jobs/")]
+    pages.append((await api.get(f"/ui/plain/jobs/{ATTACK}")).text)
 
     assert len(pages) == 3
     for text in pages:
@@ -135,14 +135,14 @@ async def test_events_of_tasks_are_escaped_too(api_with_node: Api) -> None:
     )
     await api.server.replica.propose(UpdateAllocsFromClient(updates=(update,)))
 
-    text = await page_of(api, "/ui/jobs/web")
+    text = await page_of(api, "/ui/plain/jobs/web")
 
     assert not {"script", "img"} & Tags(text).found
     assert "Driver Failure: &lt;script&gt;" in text and 'class="bad">failed' in text
 
 
 async def test_the_policy_allows_the_pages_own_style_and_nothing_else(api: Api) -> None:
-    answer = await api.get("/ui/")
+    answer = await api.get("/ui/plain/")
 
     style = re.search(r"<style>(.*?)</style>", answer.text, re.DOTALL)
     assert style is not None
@@ -155,7 +155,7 @@ async def test_the_policy_allows_the_pages_own_style_and_nothing_else(api: Api) 
 
 async def test_the_pages_can_be_switched_off(api: Api) -> None:
     app = make_app(api.server, None, AgentInfo(ui_enabled=False))
-    async with TestClient(TestServer(app)) as client, client.get("/ui/") as answer:
+    async with TestClient(TestServer(app)) as client, client.get("/ui/plain/") as answer:
         assert (answer.status, "ui.enabled is false" in await answer.text()) == (404, True)
 
 
@@ -184,6 +184,6 @@ async def test_the_start_page_shows_the_jobs_of_the_callers_namespace_and_no_nod
             body = {"Job": job_document(f"of-{name}", Namespace=name)}
             assert (await api.call("PUT", "/v1/jobs", body)).status == 200
         grants.is_on = True
-        page = (await api.get("/ui/")).text
+        page = (await api.get("/ui/plain/")).text
     assert "of-own" in page
     assert not [word for word in ("of-other", "<h2>Nodes</h2>", "<h2>Servers</h2>") if word in page]

@@ -18,6 +18,7 @@ from aiohttp import hdrs, web
 from yurt.access.authority import ALLOW_ALL, ALLOW_NOBODY, Authority
 from yurt.http.agent_info import AgentInfo
 from yurt.http.call import AUTHORITY, CONTEXT, Context
+from yurt.http.callers import session_problem
 from yurt.http.cluster import CLUSTER, LoneServer
 from yurt.http.edge.browsers import policy_of, refusal
 from yurt.http.edge.hosts import Policy
@@ -34,6 +35,7 @@ from yurt.http.node_routes import check_node_route
 from yurt.http.pieces import PiecesBody
 from yurt.http.routing import has_cors, has_effect_on_get
 from yurt.http.table import add_all_routes
+from yurt.http.ui_routes.shell import FILES
 from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.errors import ERROR_HEADER, NO_ERROR, Reason, YurtError, reason_of_status
 
@@ -97,6 +99,7 @@ def make_app(
         app[CLUSTER] = LoneServer(agent)
     app[AUTHORITY] = authority_of(server, agent)
     app[POLICY] = policy_of(agent)
+    app[FILES] = {}
     app[STRANGERS] = Strangers(server.metrics if server is not None else None)
     add_all_routes(app)
     app.on_response_prepare.append(_add_headers)
@@ -143,6 +146,7 @@ async def _gate(request: web.Request, handler: _Handler) -> web.StreamResponse:
         why = ""
     else:
         why = refusal(request, request.app[POLICY], has_effect=has_effect_on_get(request))
+        why = why or session_problem(request)
     if why:
         request.app[STRANGERS].refuse_page(request.remote or "", why)
         return web.Response(status=403, text=why)
@@ -256,7 +260,8 @@ def _has_left(request: web.Request) -> bool:
 @web.middleware
 async def _compression(request: web.Request, handler: _Handler) -> web.StreamResponse:
     response = await handler(request)
-    if isinstance(response, web.Response) and not response.prepared:
+    is_plain = isinstance(response, web.Response) and hdrs.CONTENT_ENCODING not in response.headers
+    if isinstance(response, web.Response) and is_plain and not response.prepared:
         response.headers[hdrs.VARY] = hdrs.ACCEPT_ENCODING
         accepted = request.headers.get(hdrs.ACCEPT_ENCODING)
         if accepted is None or "gzip" not in accepted.lower():

@@ -27,6 +27,13 @@ NO_TOKEN: Final = "the token is no secret of an ACL token"
 _SEAL: Final = secrets.token_urlsafe(32)
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Origin).decode
+SESSION_PREFIX: Final = "ys_"
+"""How the text of a session begins (`yurt.server.keys.sessions`)."""
+SECURE_COOKIE: Final = "__Host-yurt"
+COOKIE: Final = "yurt"
+"""The cookie of a session, with TLS and without."""
+CLIENT_HEADER: Final = "X-Yurt-Client"
+"""Pages of other sites cannot send it, as they would have to be allowed to first."""
 ADDRESS_MAX: Final = 64
 """Letters of the address that a node may tell of its caller."""
 
@@ -37,12 +44,52 @@ def actor_of(request: web.Request) -> Actor:
 
 
 def token_text(request: web.Request) -> str:
-    """The secret that a request shows: of X-Nomad-Token, else of `Authorization: Bearer`; "" for none."""
+    """What a request shows: the secret of X-Nomad-Token, else of `Authorization: Bearer`, else a browser's session;
+    "" for none."""
+    return secret_text(request) or session_text(request)
+
+
+def secret_text(request: web.Request) -> str:
+    """The secret or identity that the headers of a request show; "" for none."""
     shown = request.headers.get("X-Nomad-Token", "").strip()
     if shown:
-        return shown
+        return "" if shown.startswith(SESSION_PREFIX) else shown
     words = request.headers.get("Authorization", "").split()
     return words[1] if len(words) > 1 and words[0].lower() == "bearer" else ""
+
+
+def session_text(request: web.Request) -> str:
+    """The session of the browser that sends a request, from its cookie or as another agent passes it on; "" for none.
+
+    A request that shows a secret has no session.
+    """
+    headers = request.headers
+    shown = headers.get("X-Nomad-Token", "").strip()
+    if shown or "Authorization" in headers:
+        return shown if shown.startswith(SESSION_PREFIX) else ""
+    if "Cookie" not in headers:
+        return ""
+    cookies = request.cookies
+    return cookies.get(SECURE_COOKIE) or cookies.get(COOKIE) or ""
+
+
+def session_problem(request: web.Request) -> str:
+    """Why a session does not count for a request that it comes with as a cookie; "" where it does.
+
+    Browsers add cookies to what pages of other ports of the same host send, and forms and websockets ask nobody first.
+    """
+    if "Cookie" not in request.headers or not session_text(request):
+        return ""
+    if request.headers.get("Upgrade", "").lower() == "websocket":
+        return "" if "Origin" in request.headers else "a websocket with the session of a browser needs Origin"
+    if request.method in ("GET", "HEAD") or CLIENT_HEADER in request.headers:
+        return ""
+    return f"with the session of a browser, a request that changes something needs the header {CLIENT_HEADER}"
+
+
+def is_secure(request: web.Request) -> bool:
+    """Whether the caller's connection is encrypted, as far as this agent or a proxy in front of it tells."""
+    return request.secure or request.headers.get("X-Forwarded-Proto", "").strip().lower() == "https"
 
 
 def is_encodable(text: str) -> bool:

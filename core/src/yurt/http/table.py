@@ -30,12 +30,13 @@ from yurt.http.resources import (
 from yurt.http.resources.acl import auth_methods, login, policies, tokens
 from yurt.http.routes import Route
 from yurt.http.routing import add_routes
+from yurt.http.ui_routes import sessions, shell
 
 _MODULES = (
     auth_methods, login, policies, tokens, job, agent, agent_debug, alloc_exec, allocations, autopilot, client_fs,
     client_node, csi_volumes, deployments, discovery, evaluations, events, explain, fixed, introduction, jobs, keyring,
     metrics, monitor, namespaces, node_pools, nodes, operator, plugins, quotas, raft, scaling, search, services,
-    snapshot, status_routes, ui, variables, volumes,
+    snapshot, status_routes, sessions, ui, shell, variables, volumes,
 )  # fmt: skip
 
 ROUTES: tuple[Route, ...] = tuple(route for module in _MODULES for route in module.ROUTES)

@@ -128,7 +128,7 @@ def make_keys(base: Foundation) -> Keys:
     config, replica = base.config, base.replica
     keyring = Keyring(Path(config.data_dir) if config.data_dir else None, config.keyring)
     root_keys = RootKeys(replica, base.leader, config, keyring=keyring, peers=base.peers)
-    callers = _callers(base, keyring)
+    callers = _callers(base, keyring, root_keys)
     return Keys(
         keyring=keyring,
         root_keys=root_keys,
@@ -150,12 +150,13 @@ def _caller_rights(base: Foundation, callers: Callers | None) -> CallerRightsRea
     return CallerRightsReader(base.replica, base.leader, base.authority, callers)
 
 
-def _callers(base: Foundation, keyring: Keyring) -> Callers | None:
+def _callers(base: Foundation, keyring: Keyring, root_keys: RootKeys) -> Callers | None:
     if not base.config.acl.enabled:
         return None
     from yurt.server.keys.callers import Callers
+    from yurt.server.keys.sessions import Sessions
 
-    return Callers(base.replica, base.leader, keyring)
+    return Callers(base.replica, base.leader, keyring, Sessions(base.replica, root_keys, keyring))
 
 
 def make_resources(

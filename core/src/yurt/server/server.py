@@ -92,6 +92,7 @@ class Server:
             root_keys=self.keys.root_keys,
             introductions=self.clients.introductions,
             logins=lazy_logins(base, self.keys),
+            sessions=None if self.keys.callers is None else self.keys.callers.sessions,
         )
         self._heap = HeapKeeper(env=env, metrics=base.metrics, rows=lambda: sum(map(len, self.state.tables())))
         self._stopping = asyncio.Event()

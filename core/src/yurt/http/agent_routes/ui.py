@@ -1,4 +1,4 @@
-"""Plain read-only HTML pages: jobs, the allocations of a job, nodes, servers.
+"""Plain read-only HTML pages without scripts, below `/ui/plain/`: jobs, the allocations of a job, nodes, servers.
 
 Every page is made on the server from the newest state, refreshes itself, and needs no script; the policy in its headers
 allows none. All text of jobs, tasks and nodes is a stranger's: it reaches a page through `Cell`s alone, which escape
@@ -125,7 +125,7 @@ def _row_html(row: Row) -> str:
 
 def page_html(agent: AgentInfo, title: str, parts: Iterable[Part]) -> str:
     """A whole page."""
-    links = (Cell("Jobs and nodes", "/ui/"), Cell("API: jobs", "/v1/jobs?pretty&namespace=*"),
+    links = (Cell("Jobs and nodes", "/ui/plain/"), Cell("API: jobs", "/v1/jobs?pretty&namespace=*"),
              Cell("API: nodes", "/v1/nodes?pretty"), Cell("API: agent", "/v1/agent/self?pretty"),
              Cell("API documentation", API_DOCS))  # fmt: skip
     return (
@@ -140,7 +140,7 @@ def page_html(agent: AgentInfo, title: str, parts: Iterable[Part]) -> str:
 def job_link(namespace: str, job_id: str) -> Cell:
     """A job's id, leading to its page."""
     query = f"?{urlencode({'namespace': namespace})}" if namespace != "default" else ""
-    return Cell(job_id, f"/ui/jobs/{quote(job_id)}{query}")
+    return Cell(job_id, f"/ui/plain/jobs/{quote(job_id)}{query}")
 
 
 def jobs_part(view: View) -> Part:
@@ -306,7 +306,7 @@ async def _answer(call: Call, title: str, parts: Callable[[], list[Part]], *, st
 
 
 async def start(call: Call) -> web.Response:
-    """GET /ui/: jobs, nodes and servers, each where the caller could list them in the API too."""
+    """GET /ui/plain/: jobs, nodes and servers, each where the caller could list them in the API too."""
     view, members = call.known_view(), call.cluster.members()
     leader = leader_address(call.cluster, call.server_facts, call.agent)
     parts: list[Callable[[], Part]] = [partial(jobs_part, view.narrowed(LIST_JOBS))]
@@ -317,7 +317,7 @@ async def start(call: Call) -> web.Response:
 
 
 async def one_job(call: Call) -> web.Response:
-    """GET /ui/jobs/:id: a job with its allocations; the id may hold slashes."""
+    """GET /ui/plain/jobs/:id: a job with its allocations; the id may hold slashes."""
     view, job_id = call.known_view(), call.part("job_id")
     job = view.of(JobRows).get((call.options.namespace, job_id))
     if job is None:
@@ -326,19 +326,11 @@ async def one_job(call: Call) -> web.Response:
     return await _answer(call, job_id, lambda: [job_part(view, job)])
 
 
-async def to_start(call: Call) -> web.Response:
-    """GET / and /ui: to the start page, with the query."""
-    query = call.request.query_string
-    raise web.HTTPTemporaryRedirect("/ui/" + (f"?{query}" if query else ""))
-
-
 LIST_JOBS = needs.namespace(Capability.LIST_JOBS)
 SEE_START_PAGE = needs.each_row(needs.any_of(LIST_JOBS, needs.NODE_READ))
 READ_JOB = needs.namespace(Capability.READ_JOB)
 
 ROUTES = (
-    routes.get("/", to_start, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
-    routes.get("/ui", to_start, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
-    routes.get("/ui/", start, needs=SEE_START_PAGE, scope=ROW, answered_by=AGENT, from_nodes=True),
-    routes.get("/ui/jobs/{job_id:.+}", one_job, needs=READ_JOB, scope=QUERY, answered_by=AGENT, from_nodes=True),
+    routes.get("/ui/plain/", start, needs=SEE_START_PAGE, scope=ROW, answered_by=AGENT, from_nodes=True),
+    routes.get("/ui/plain/jobs/{job_id:.+}", one_job, needs=READ_JOB, scope=QUERY, answered_by=AGENT, from_nodes=True),
 )

@@ -19,7 +19,7 @@ from yarl import URL
 from yurt.access import Through
 from yurt.http.api_port import PIECE_BYTES, ApiPart, ApiPort, ApiRequest
 from yurt.http.call import CONTEXT
-from yurt.http.callers import is_encodable, origin_of, sealed_origin, through_node, through_server
+from yurt.http.callers import is_encodable, origin_of, sealed_origin, session_text, through_node, through_server
 from yurt.http.edge.browsers import is_of_browser
 from yurt.http.edge.connections import OwnSockets
 from yurt.http.errors import NotLed, Refused
@@ -144,6 +144,10 @@ async def forward(request: web.Request, api: ApiPort, *, by: str = BY_CLIENT, re
     if by != BY_REGION and request.headers.get(FORWARDED) in (by, BY_SERVER):
         raise NotLed(NO_SERVERS, reason=Reason.UNAVAILABLE) if by == BY_CLIENT else NotLed(NO_LEADER)
     headers = _passed(dict(request.headers)) | {FORWARDED: by}
+    if session := session_text(request):
+        headers["X-Nomad-Token"] = session
+    if request.secure:
+        headers[hdrs.X_FORWARDED_PROTO] = "https"
     if by == BY_REGION:
         headers[FROM_REGION] = SECOND_HOP if FROM_REGION in request.headers else FIRST_HOP
     asked = ApiRequest(

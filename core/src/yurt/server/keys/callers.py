@@ -1,4 +1,5 @@
-"""What a caller shows by a token: the secret of a token or of a node, or an identity (JWT) that a root key signed.
+"""What a caller shows by a token: the secret of a token or of a node, an identity (JWT) that a root key signed, or the
+session of a browser.
 
 `aud` and `iss` of an identity are not looked at, as in Nomad: any identity of an allocation may be shown. Whether the
 allocation or the node still exists is looked up for each decision (`yurt.acl.resolver`). Signatures that were right are
@@ -16,6 +17,7 @@ from yurt.access import Caller, InvalidToken, NoToken, ShownNode, ShownToken, Sh
 from yurt.acl.lru_cache import LruCache
 from yurt.sdk.errors import PermissionDenied
 from yurt.server.keys.keyring import Keyring, is_key_id
+from yurt.server.keys.sessions import PREFIX, Sessions, session_key_id
 from yurt.server.keys.tokens import INTRODUCTION_KIND, Times, checked_token, end_of, key_id_of, problem_of_times
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
@@ -50,7 +52,8 @@ class _Signed(Times):
 class Callers:
     """Tells what callers show."""
 
-    def __init__(self, replica: Replica, leader: CurrentLeader, keyring: Keyring) -> None:
+    def __init__(self, replica: Replica, leader: CurrentLeader, keyring: Keyring, sessions: Sessions) -> None:
+        self.sessions = sessions
         self._replica = replica
         self._leader = leader
         self._keyring = keyring
@@ -65,6 +68,9 @@ class Callers:
             return NoToken()
         if SECRET.fullmatch(token):
             return shown_secret(self._replica.state, token)
+        if token.startswith(PREFIX):
+            await self._wait_key(session_key_id(token))
+            return await self.sessions.caller(token)
         key_id = key_id_of(token)
         if not is_key_id(key_id):
             return InvalidToken(problem="the token is neither a secret nor a signed identity")

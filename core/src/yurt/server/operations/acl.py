@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from yurt.access import ANYWHERE, Access
 from yurt.server.resources.acl_policies import AclPolicies
 from yurt.server.resources.acl_tokens import AclTokens, MadeOneTime, MadeToken
 from yurt.structs.acl import ACLAuthMethod, ACLBindingRule, ACLPolicy, ACLRole, ACLToken
+
+if TYPE_CHECKING:
+    from yurt.server.keys.sessions import SealedSession, Session, Sessions
 
 
 class AclTokenOperations:
@@ -98,3 +103,24 @@ class AclPolicyOperations:
         """Delete a binding rule; raises NotFound."""
         self._access.require(ANYWHERE)
         return await self._policies.delete_binding_rule(rule_id)
+
+
+class SessionOperations:
+    """Sessions of browsers, for whoever shows a secret or a session."""
+
+    __slots__ = ("_sessions",)
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def begin(self, secret_hash: str) -> SealedSession:
+        """A session of the token with this hash, which the caller has looked up; raises Unavailable."""
+        return await self._sessions.begin(secret_hash)
+
+    async def opened(self, text: str) -> Session:
+        """The session behind a text; raises Invalid when it is over or was not made here."""
+        return await self._sessions.opened(text)
+
+    async def renew(self, session: Session) -> SealedSession:
+        """A session for another while."""
+        return await self._sessions.renew(session)

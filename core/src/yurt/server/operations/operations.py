@@ -16,7 +16,7 @@ from yurt.server.config import ServerConfig
 from yurt.server.keys.root_keys import RootKeys
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
-from yurt.server.operations.acl import AclPolicyOperations, AclTokenOperations
+from yurt.server.operations.acl import AclPolicyOperations, AclTokenOperations, SessionOperations
 from yurt.server.operations.cluster import NamespaceOperations, NodeOperations, NodePoolOperations, QuotaOperations
 from yurt.server.operations.explanations import Explanations
 from yurt.server.operations.jobs import JobOperations
@@ -35,6 +35,7 @@ from yurt.server.scheduling.scheduling import Scheduling
 from yurt.state import Snapshot
 
 if TYPE_CHECKING:
+    from yurt.server.keys.sessions import Sessions
     from yurt.server.login.service import Logins
 
 
@@ -51,6 +52,8 @@ class Targets:
     introductions: Introductions
     logins: Callable[[], Logins]
     """Made when it is first asked for."""
+    sessions: Sessions | None
+    """None while access control is off."""
 
 
 class Operations:
@@ -157,6 +160,12 @@ class Operations:
     def acl_tokens(self) -> AclTokenOperations:
         """Tokens."""
         return AclTokenOperations(self._targets.resources.acl_tokens, self._access)
+
+    @property
+    def sessions(self) -> SessionOperations:
+        """Sessions of browsers; only with access control."""
+        assert self._targets.sessions is not None, "sessions are of tokens, so there is access control"
+        return SessionOperations(self._targets.sessions)
 
     @property
     def logins(self) -> Logins:

@@ -51,10 +51,14 @@ class CompleteAuthBody(Value, rename=spelled(redirect_uri="RedirectURI")):
 async def log_in(call: Call) -> web.Response:
     """PUT /v1/acl/login: a token for a JWT."""
     call.need_acl()
-    body = await call.body(LoginBody)
+    return _made(call, await by_jwt(call, await call.body(LoginBody)))
+
+
+async def by_jwt(call: Call, body: LoginBody) -> MadeToken:
+    """The token that a JWT gives; raises Invalid or PermissionDenied."""
     _need("login", {"auth method name": body.auth_method_name, "login token": body.login_token}, bounded=False)
     _need_authority(call, body.auth_method_name)
-    return _made(call, await call.operations.logins.by_jwt(body.auth_method_name, body.login_token))
+    return await call.operations.logins.by_jwt(body.auth_method_name, body.login_token)
 
 
 async def auth_url(call: Call) -> web.Response:
@@ -76,11 +80,15 @@ async def auth_url(call: Call) -> web.Response:
 
 async def complete_auth(call: Call) -> web.Response:
     """PUT /v1/acl/oidc/complete-auth: a token for the callback's code."""
+    call.need_acl()
+    return _made(call, await by_oidc(call, await call.body(CompleteAuthBody)))
+
+
+async def by_oidc(call: Call, body: CompleteAuthBody) -> MadeToken:
+    """The token that a login by OIDC gives; raises Invalid or PermissionDenied."""
     from yurt.server.login.requests import Parties
     from yurt.server.login.service import CompleteAuth
 
-    call.need_acl()
-    body = await call.body(CompleteAuthBody)
     fields = {
         "auth method name": body.auth_method_name,
         "client nonce": body.client_nonce,
@@ -92,7 +100,7 @@ async def complete_auth(call: Call) -> web.Response:
     _need_authority(call, body.auth_method_name)
     parties = Parties(body.auth_method_name, body.client_nonce, body.redirect_uri)
     complete = CompleteAuth(parties, body.state, body.code, body.iss)
-    return _made(call, await call.operations.logins.by_oidc(complete))
+    return await call.operations.logins.by_oidc(complete)
 
 
 def _need(request: str, fields: Mapping[str, str], *, bounded: bool = True) -> None:

@@ -17,7 +17,7 @@ from yurt.api.encode import to_wire
 from yurt.http import routes
 from yurt.http.answers import changed_view, list_rows
 from yurt.http.call import Call, empty_answer, json_answer, object_missing, read_answer
-from yurt.http.callers import token_text
+from yurt.http.callers import secret_text, token_text
 from yurt.http.errors import Refused
 from yurt.http.forwarding.regions import need_authority
 from yurt.http.lists import check_prefix, check_uuid
@@ -114,11 +114,10 @@ async def own_token(call: Call) -> web.Response:
     """GET /v1/acl/token/self: the caller's token; the anonymous one for a caller without."""
     call.need_acl()
     view, index = await changed_view(call, [TokenRows.watched()], lambda view: view.of(TokenRows).index)
-    secret = token_text(call.request)
-    token = view.of(TokenRows).own() if secret else ANONYMOUS_TOKEN
+    token = view.of(TokenRows).own() if token_text(call.request) else ANONYMOUS_TOKEN
     if token is None:
         return object_missing(call, MISSING, index)
-    return read_answer(call, token_wire(token, view.of(RoleRows), secret=secret), index)
+    return read_answer(call, token_wire(token, view.of(RoleRows), secret=secret_text(call.request)), index)
 
 
 async def read_token(call: Call) -> web.Response:
@@ -133,7 +132,7 @@ async def read_token(call: Call) -> web.Response:
             return object_missing(call, MISSING, index)
         raise Refused(403, DENIED)
     own = view.of(TokenRows).own()
-    secret = token_text(call.request) if own is not None and own.accessor_id == accessor_id else ""
+    secret = secret_text(call.request) if own is not None and own.accessor_id == accessor_id else ""
     return read_answer(call, token_wire(token, view.of(RoleRows), secret=secret), index)
 
 
@@ -189,7 +188,10 @@ async def make_one_time(call: Call) -> web.Response:
     token = call.view().of(TokenRows).own()
     if token is None:
         raise Refused(403, DENIED)
-    made = await call.operations.acl_tokens.make_one_time(token, token_text(call.request))
+    secret = secret_text(call.request)
+    if not secret:
+        raise Refused(400, "A session makes no one-time token, as nobody knows its secret: show the token itself")
+    made = await call.operations.acl_tokens.make_one_time(token, secret)
     call.access.name_object("acl/token", token.accessor_id)
     wire = {**to_wire(made.token), "OneTimeSecretID": made.secret}
     return json_answer(call, {"OneTimeToken": wire}, index=made.log_index)

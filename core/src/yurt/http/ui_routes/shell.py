@@ -1,0 +1,173 @@
+"""The shell of the web UI and its files, which lie in the package `yurt.ui` as they are served.
+
+Every path below `/ui` answers the same page, whose scripts read the path. Files have the hash of all of them in their
+address: they may be kept for ever, and a page never mixes files of two versions. They are compressed once, when they
+are asked for first.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from aiohttp import hdrs, web
+
+import yurt
+from yurt.access import needs
+from yurt.http import routes
+from yurt.http.call import Call, json_answer
+from yurt.http.errors import Refused
+from yurt.http.routes import AGENT
+from yurt.server.views.acl import AuthMethodRows
+
+FOLDER: Final = Path(yurt.__file__).parent / "ui"
+INDEX: Final = "index.html"
+ASSETS: Final = "{{assets}}"
+NONCE: Final = "{{nonce}}"
+EXEC: Final = "/ui/exec"
+"""The page of terminals: the terminal makes style elements, which carry the nonce of the answer."""
+HASH_DIGITS: Final = 16
+TYPES: Final = {
+    ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".txt": "text/plain", ".woff2": "font/woff2",
+}  # fmt: skip
+"""What is served: type declarations and lists of versions are for those who develop."""
+OFF: Final = "The pages are off: ui.enabled is false in the agent's configuration"
+
+
+class File(NamedTuple):
+    """A file as it is sent to browsers."""
+
+    kind: str
+    zipped: bytes
+
+
+class Files:
+    """The files of the pages, read and compressed when they are asked for first."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self._folder = folder
+        found = [each for each in folder.rglob("*") if each.suffix in TYPES and each.is_file()]
+        self._paths = {each.relative_to(folder).as_posix(): each for each in sorted(found)}
+        digest = hashlib.sha256()
+        for name, path in self._paths.items():
+            digest.update(f"{name}\0".encode() + hashlib.sha256(path.read_bytes()).digest())
+        self.hash = digest.hexdigest()[:HASH_DIGITS]
+        self.index = (folder / INDEX).read_text() if (folder / INDEX).is_file() else ""
+        """The shell; "" where the package was installed without the pages."""
+        self._known: dict[str, File] = {}
+
+    def find(self, name: str) -> File | None:
+        """A file by its path; None for any other path."""
+        path = self._paths.get(name)
+        if path is None:
+            return None
+        known = self._known.get(name)
+        if known is None:
+            zipped = gzip.compress(path.read_bytes(), 9, mtime=0)
+            known = self._known[name] = File(TYPES[path.suffix], zipped)
+        return known
+
+
+FILES: web.AppKey[dict[str, Files]] = web.AppKey("yurt_ui_files", dict)
+
+
+async def files_of(call: Call) -> Files:
+    """The files of the pages."""
+    kept = call.request.app[FILES]
+    if not kept:
+        kept.setdefault("pages", await call.context.env.in_thread(Files))
+    return kept["pages"]
+
+
+def headers_of_pages(nonce: str = "") -> dict[str, str]:
+    """What a browser may do with the pages: load from this agent alone, make no markup from text, be in no frame."""
+    style = f"'self' 'nonce-{nonce}'" if nonce else "'self'"
+    return {
+        hdrs.CONTENT_SECURITY_POLICY: f"default-src 'none'; script-src 'self'; style-src {style}; "
+        "img-src 'self' data:; "
+        "connect-src 'self'; worker-src 'self'; font-src 'self'; base-uri 'none'; form-action 'self'; "
+        "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types yurt",
+        hdrs.X_CONTENT_TYPE_OPTIONS: "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+    }
+
+
+def need_pages(call: Call) -> None:
+    """Raises Refused (404) where the operator has switched the pages off."""
+    if not call.agent.ui_enabled:
+        raise Refused(404, OFF)
+
+
+async def shell(call: Call) -> web.Response:
+    """GET /ui/ and below: the page whose scripts show what the path names."""
+    need_pages(call)
+    files = await files_of(call)
+    if not files.index:
+        raise web.HTTPTemporaryRedirect("/ui/plain/")
+    path = call.request.path
+    nonce = call.context.env.uuid().replace("-", "") if path == EXEC or path.startswith(f"{EXEC}/") else ""
+    text = files.index.replace(ASSETS, f"/ui/a/{files.hash}").replace(NONCE, nonce)
+    headers = headers_of_pages(nonce) | {hdrs.CACHE_CONTROL: "no-cache"}
+    return web.Response(text=text, content_type="text/html", headers=headers)
+
+
+async def file(call: Call) -> web.Response:
+    """GET /ui/a/:hash/:path: a file of the pages, to be kept for ever."""
+    need_pages(call)
+    files = await files_of(call)
+    found = None
+    if call.part("hash") == files.hash:
+        found = await call.context.env.in_thread(partial(files.find, call.part("path")))
+    if found is None:
+        raise Refused(404, "The pages have no such file; reload the page if the agent was updated")
+    headers = headers_of_pages() | {hdrs.CACHE_CONTROL: "public, max-age=31536000, immutable"}
+    if "gzip" in call.request.headers.get(hdrs.ACCEPT_ENCODING, "").lower():
+        body = found.zipped
+        headers[hdrs.CONTENT_ENCODING] = "gzip"
+    else:
+        body = await call.context.env.in_thread(partial(gzip.decompress, found.zipped))
+    headers[hdrs.VARY] = hdrs.ACCEPT_ENCODING
+    return web.Response(body=body, content_type=found.kind, charset="utf-8", headers=headers)
+
+
+async def configuration(call: Call) -> web.Response:
+    """GET /v1/yurt/ui/config: what the pages show before anybody signs in."""
+    ui = call.agent.config.get("UI") or {}
+    label, consul, vault = (ui.get(name) or {} for name in ("Label", "Consul", "Vault"))
+    methods = None
+    if call.has_server:
+        rows = call.known_view().of(AuthMethodRows).all() if call.settings.acl.enabled else ()
+        methods = [{"Name": row.name, "Type": row.type, "Default": row.default} for row in rows]
+        methods.sort(key=lambda row: str(row["Name"]))
+    client = call.agent.config.get("Client") or {}
+    body = {
+        "Region": call.agent.region,
+        "ACL": call.agent.acl_enabled,
+        "Enabled": call.agent.ui_enabled,
+        "Label": {name: label.get(name, "") for name in ("Text", "BackgroundColor", "TextColor")},
+        "ConsulURL": consul.get("UiUrl", ""),
+        "VaultURL": vault.get("UiUrl", ""),
+        "Exec": not client.get("DisableRemoteExec", False),
+        "AuthMethods": methods,
+    }
+    return json_answer(call, body)
+
+
+async def to_start(call: Call) -> web.Response:
+    """GET / and /ui: to the start page, with the query."""
+    query = call.request.query_string
+    raise web.HTTPTemporaryRedirect("/ui/" + (f"?{query}" if query else ""))
+
+
+ROUTES = (
+    routes.get("/v1/yurt/ui/config", configuration, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
+    routes.get("/", to_start, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
+    routes.get("/ui", to_start, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
+    routes.get("/ui/a/{hash}/{path:.+}", file, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
+    routes.get("/ui/{path:.*}", shell, needs=needs.ANONYMOUS, answered_by=AGENT, from_nodes=True),
+)

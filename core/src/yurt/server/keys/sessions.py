@@ -1,0 +1,127 @@
+"""Sessions of browsers: a token that scripts cannot read, and that ends by itself.
+
+No server remembers a session. Its text is the session itself, sealed with the root key, which every server of the
+region has: the hash of the token's secret, when it began, and when it was renewed last. The token is looked up for each
+decision, as with one that is shown itself: when it is deleted or expires, its sessions are over with the next request.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+from functools import partial
+from typing import Final, NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from yurt.access import Caller, InvalidToken, ShownToken
+from yurt.acl.lru_cache import LruCache
+from yurt.sdk.errors import Conflict, Invalid, Unavailable
+from yurt.sdk.value import UnixNano, seconds
+from yurt.server.keys.keyring import Keyring
+from yurt.server.keys.login_keys import decoded_base64url
+from yurt.server.keys.root_keys import RootKeys
+from yurt.server.log.replica import Replica
+
+IDLE_S: Final = 1800.0
+"""A session ends so long after it was made or renewed."""
+LIFE_S: Final = 86_400.0
+"""A session ends so long after the sign-in, however often it is renewed."""
+PREFIX: Final = "ys_"
+TEXT_MAX: Final = 1024
+KNOWN_MAX: Final = 4_096
+"""Sessions that were opened lately: opening one takes a thread, as the key may have to be read from disk."""
+OVER: Final = "the session is over: sign in again"
+UNKNOWN: Final = "the session was not made by a server of this region, or its root key was removed: sign in again"
+_CONTEXT: Final = b"session of a browser"
+_ID_BYTES: Final = 16
+
+
+class Session(NamedTuple):
+    """What a session says."""
+
+    secret_hash: str
+    started_at: UnixNano
+    renewed_at: UnixNano
+
+    @property
+    def idle_at(self) -> UnixNano:
+        """When it ends unless it is renewed."""
+        return min(UnixNano(self.renewed_at + seconds(IDLE_S)), self.ends_at)
+
+    @property
+    def ends_at(self) -> UnixNano:
+        """When it ends in any case."""
+        return UnixNano(self.started_at + seconds(LIFE_S))
+
+
+class SealedSession(NamedTuple):
+    """A session and its text."""
+
+    session: Session
+    text: str
+
+
+class Sessions:
+    """Makes, renews and opens sessions."""
+
+    def __init__(self, replica: Replica, root_keys: RootKeys, keyring: Keyring) -> None:
+        self._replica = replica
+        self._root_keys = root_keys
+        self._keyring = keyring
+        self._known: LruCache[bytes, Session] = LruCache(KNOWN_MAX)
+
+    async def begin(self, secret_hash: str) -> SealedSession:
+        """A session of the token with this hash; raises Unavailable without a leader."""
+        now = self._replica.env.now()
+        return await self._sealed(Session(secret_hash, started_at=now, renewed_at=now))
+
+    async def renew(self, session: Session) -> SealedSession:
+        """The session for another while."""
+        return await self._sealed(session._replace(renewed_at=self._replica.env.now()))
+
+    async def caller(self, text: str) -> Caller:
+        """Who shows a session."""
+        try:
+            return ShownToken(secret_hash=(await self.opened(text)).secret_hash)
+        except Invalid as error:
+            return InvalidToken(problem=str(error))
+
+    async def opened(self, text: str) -> Session:
+        """The session behind a text; raises Invalid when it is over or was not made here."""
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+        session = self._known.get(digest)
+        if session is None:
+            session = await self._replica.env.in_thread(partial(self._open, text))
+            self._known.put(digest, session)
+        if session.idle_at <= self._replica.env.now():
+            raise Invalid(OVER)
+        return session
+
+    async def _sealed(self, session: Session) -> SealedSession:
+        key_id = (await self._root_keys.active()).key_id
+        plain = msgspec.msgpack.encode(session)
+        data = await self._replica.env.in_thread(partial(self._keyring.encrypt, key_id, plain, context=_CONTEXT))
+        text = PREFIX + base64.urlsafe_b64encode(UUID(key_id).bytes + data).rstrip(b"=").decode()
+        return SealedSession(session, text)
+
+    def _open(self, text: str) -> Session:
+        try:
+            data = decoded_base64url(text[len(PREFIX) : TEXT_MAX])
+            key_id = str(UUID(bytes=data[:_ID_BYTES]))
+            if key_id not in self._replica.state.root_keys:
+                raise Invalid(UNKNOWN)
+            plain = self._keyring.decrypt(key_id, data[_ID_BYTES:], context=_CONTEXT)
+            return msgspec.msgpack.decode(plain, type=Session)
+        except (binascii.Error, UnicodeError, ValueError, Conflict, Unavailable, Invalid):
+            raise Invalid(UNKNOWN) from None
+
+
+def session_key_id(text: str) -> str:
+    """The id of the root key that sealed a session, as the text says; "" where it says none."""
+    try:
+        return str(UUID(bytes=decoded_base64url(text[len(PREFIX) : TEXT_MAX])[:_ID_BYTES]))
+    except (binascii.Error, UnicodeError, ValueError):
+        return ""
