@@ -72,7 +72,8 @@ def _is_found_by_row(route: Route) -> bool:
 
 
 _PARTS: Final = {
-    "job_id": "web", "tag": "v1", "name": ABSENT, "path": ABSENT, "id": UNKNOWN_ID, "table": "acl_policies", "hash": "0" * 16,
+    "job_id": "web", "tag": "v1", "name": ABSENT, "path": ABSENT, "id": UNKNOWN_ID, "table": "acl_policies",
+    "hash": "0" * 16,
 }  # fmt: skip
 _IDS: Final = (
     ("/v1/allocation/", "alloc"), ("/v1/client/allocation/", "alloc"), ("/v1/client/fs/", "alloc"),
@@ -98,7 +99,8 @@ _MARKERS: Final = {
     ("GET", "/v1/namespaces"): f'"{TEAM}"', ("GET", "/v1/namespace/{name}"): f'"{TEAM}"',
     ("GET", "/v1/acl/token/self"): '"AccessorID"', ("GET", "/v1/acl/policies"): '"stored"',
     ("GET", "/v1/acl/roles"): '"stored"',
-    ("GET", "/ui/plain/"): f"namespace={TEAM}", ("PUT", "/v1/jobs/statuses"): '"web"', ("POST", "/v1/jobs/statuses"): '"web"',
+    ("GET", "/ui/plain/"): f"namespace={TEAM}",
+    ("PUT", "/v1/jobs/statuses"): '"web"', ("POST", "/v1/jobs/statuses"): '"web"',
     ("PUT", "/v1/yurt/job/why-not"): '"web"', ("POST", "/v1/yurt/job/why-not"): '"web"',
 }  # fmt: skip
 
