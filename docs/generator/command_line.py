@@ -7,6 +7,7 @@ import inspect
 import re
 
 from yurt.cli import main
+from yurt.cli.absent import ABSENT, ABSENT_FLAGS, LOCAL, NO_EFFECT
 from yurt.cli.command import CLIENT_FLAGS, CliCommand
 from yurt.cli.flags import BOOL, MAYBE_BOOL, Flag
 from yurt.cli.tree import ALIASES, command, command_names, group_names
@@ -59,6 +60,7 @@ def page_text() -> str:
         aliases,
         "## Options of every command that asks an agent\n\n" + flag_table(CLIENT_FLAGS),
         without_effect(),
+        absent(),
         *(section(command(name)) for name in names),
     )
 
@@ -112,14 +114,31 @@ def section(shown: CliCommand) -> str:
 
 def without_effect() -> str:
     """The flags that are accepted for scripts and ignored."""
-    found: dict[str, list[str]] = {}
-    for name in command_names():
-        for flag in command(name).flags:
-            if not flag.has_effect:
-                found.setdefault(flag.name, []).append(code(name))
-    rows = [(code(f"-{name}"), ", ".join(commands)) for name, commands in sorted(found.items())]
-    head = "## Options without effect\n\nScripts written for Nomad may pass these; Yurt accepts and ignores them."
-    return f"{head}\n\n" + table(("Option", "Commands"), rows)
+    found: dict[tuple[str, str], list[str]] = {}
+    for (name, flag), reason in NO_EFFECT.items():
+        found.setdefault((flag, reason), []).append(code(name))
+    rows = [
+        (code(f"-{flag}"), ", ".join(sorted(commands)), cell(reason))
+        for (flag, reason), commands in sorted(found.items())
+    ]
+    head = (
+        "## Options without effect\n\nScripts written for Nomad may pass these; Yurt accepts and ignores them. "
+        "Commands that ask no agent also accept the options of those that do; only `-no-color` and `-force-color` have "
+        f"an effect there: {LOCAL[0].lower()}{LOCAL[1:]}"
+    )
+    return f"{head}\n\n" + table(("Option", "Commands", "Why"), rows)
+
+
+def absent() -> str:
+    """The commands and flags of Nomad that Yurt lacks."""
+    rows = [(code(name), cell(reason)) for name, reason in sorted(ABSENT.items())]
+    for name, lost in sorted(ABSENT_FLAGS.items()):
+        rows += [(code(f"{name} -{start}*"), cell(f"{reason}.")) for start, reason in lost]
+    head = (
+        "## What Nomad has and Yurt lacks\n\nEverything else of Nomad's command line exists. These end with "
+        f"{main.EXIT_NOT_A_COMMAND} (commands) or 1 (options) and say why."
+    )
+    return f"{head}\n\n" + table(("Command or option", "Why, or what serves instead"), rows)
 
 
 def follows(command: CliCommand) -> bool:

@@ -90,3 +90,29 @@ def test_secrets_that_an_older_agent_shows_are_not_gathered(api: Any, run: Any, 
     run("operator", "debug", "-duration=100ms", "-interval=1h", "-output", str(tmp_path))
     about = json.loads(gathered(tmp_path)["cluster/agent-self.json"])
     assert about["config"]["Plugin"]["docker"]["config"]["auth"] == {"password": "<redacted>"}
+
+
+def test_events_past_logs_and_repeated_profiles_are_gathered_when_asked_for(api: Any, run: Any, tmp_path: Path) -> None:
+    api.answers |= {
+        "/v1/event/stream": b'{"Index":9,"Events":[]}\n', "/v1/agent/monitor/export": b"an old line\n",
+        "/v1/agent/pprof/profile": b"stacks\n",
+    }  # fmt: skip
+    flags = ("-event-topic=Job,Node:*", "-event-index=5", "-log-lookback=2h", "-pprof-interval=100ms")
+    run("operator", "debug", "-duration=250ms", "-node-id=none", "-server-id=a", *flags, "-output", str(tmp_path))
+
+    files = gathered(tmp_path)
+    assert files["cluster/eventstream.json"] == b'{"Index":9,"Events":[]}\n'
+    assert files["server/a.global/monitor_export.log"] == b"an old line\n"
+    assert {"server/a.global/profile_0000.txt", "server/a.global/profile_0001.txt"} <= files.keys()
+    asked = [path for _, path, _, _ in api.asked]
+    assert "/v1/event/stream?topic=Job&topic=Node%3A%2A&index=5&namespace=%2A" in asked
+    assert any("monitor/export?server_id=a.global&service_name=yurt&logs_since=2h" in path for path in asked)
+
+
+def test_logs_of_files_are_asked_for_and_a_wrong_span_is_refused(api: Any, run: Any, tmp_path: Path) -> None:
+    api.answers["/v1/agent/monitor/export"] = b"of a file\n"
+    run("debug", "-duration=1ms", "-node-id=none", "-server-id=a", "-log-file-export", "-output", str(tmp_path))
+
+    assert gathered(tmp_path)["server/a.global/monitor_export.log"] == b"of a file\n"
+    assert any("on_disk=true" in path for _, path, _, _ in api.asked)
+    assert "-log-lookback must be a duration" in run("debug", "-log-lookback=old", "-output", str(tmp_path))[2]

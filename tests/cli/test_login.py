@@ -13,9 +13,9 @@ from pathlib import Path
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
-from yurt.cli.commands import ui
 from yurt.cli.files.callback import CallbackServer
 from yurt.cli.main import main
+from yurt.cli.views import browser
 from yurt.testing.login.site import Site, jwt, login_site
 
 Browse = Callable[[dict[str, str]], None]
@@ -42,8 +42,8 @@ class Shell:
 
     async def run(self, *words: str) -> tuple[int, str, str]:
         code = await asyncio.to_thread(main, ["login", *words])
-        for browser in self.browsers:
-            browser.join()
+        for each in self.browsers:
+            each.join()
         captured = self.capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -68,7 +68,7 @@ async def shell(
     async with login_site(tmp_path) as site:
         monkeypatch.setenv("NOMAD_ADDR", str(site.api.client.make_url("/")).rstrip("/"))
         made = Shell(site, capsys)
-        monkeypatch.setattr(ui, "opened", made.opened)
+        monkeypatch.setattr(browser, "opened", made.opened)
         yield made
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.cli.absent import ABSENT, INSTEAD, absent_command
+from yurt.cli.absent import absent_command
 from yurt.cli.tree import ALIASES, command_names, group_names
 
 ROOT = Path(__file__).parents[2]
@@ -88,8 +88,7 @@ def test_make_dev_passes_flags_on() -> None:
 
 @pytest.mark.parametrize(
     "words",
-    ["volume snapshot create", "sentinel list",
-     "volume snapshot list"],
+    ["setup consul", "sentinel list", "windows service install"],
 )  # fmt: skip
 def test_what_yurt_lacks_is_no_typing_mistake(run: Any, words: str) -> None:
     code, _, said = run(*words.split())
@@ -98,7 +97,6 @@ def test_what_yurt_lacks_is_no_typing_mistake(run: Any, words: str) -> None:
 
 
 def test_what_yurt_lacks_for_good_names_what_serves_instead(run: Any) -> None:
-    assert INSTEAD.keys() <= ABSENT
     code, _, said = run("operator", "snapshot", "agent")
     assert code == 127 and said.endswith("yurt operator snapshot save FILE\n")
 
@@ -134,3 +132,44 @@ def test_an_unknown_signal_is_refused_before_it_is_sent(api: Any, run: Any) -> N
     assert not [asked for asked in api.asked if asked[0] == "PUT"]
     api.answers[f"/v1/client/allocation/{ALLOC_ID}/signal"] = {}
     assert run("alloc", "signal", "-s", "SIGHUP", ALLOC_ID) == (0, "", "")
+
+
+def test_a_job_name_serves_where_an_allocation_is_asked_for(api: Any, run: Any) -> None:
+    serve_job(api)
+    serve_alloc(api, [{"Type": "Started"}])
+    api.answers |= {"/v1/job/web/allocations": [ALLOC], f"/v1/client/fs/logs/{ALLOC_ID}": b"{}"}
+    assert run("alloc", "logs", "web") == (0, "", "")
+    assert any(path.startswith(f"/v1/client/fs/logs/{ALLOC_ID}") for _, path, _, _ in api.asked)
+    api.answers["/v1/search"] = {"Matches": {"jobs": ["web"]}}
+    code, _, said = run("alloc", "status", "web")
+    assert code == 1 and said.endswith('"web" is a job; its allocations are listed by: yurt job allocs web\n')
+
+
+@pytest.mark.parametrize(
+    ("words", "matches", "told"),
+    [
+        (("job", "status", ALLOC_ID), {"allocs": [ALLOC_ID]}, f"is shown by: yurt alloc status {ALLOC_ID}"),
+        (("node", "status", "bbbb"), {"evals": ["bbbb-1"]}, 'is an evaluation; it is shown by: yurt eval status bbbb'),
+        (("node", "status", "n-1"), {}, 'The node named "n-1" has the id cccccccc; nodes are given by id'),
+        (("eval", "status", "web"), {"jobs": ["web"]}, '"web" is a job; it is shown by: yurt job status web'),
+        (("job", "status", "wbe"), {}, 'Did you mean "web"?'),
+        (("deployment", "status", "ffff"), {}, 'No deployment(s) with prefix or id "ffff" found'),
+    ],
+)  # fmt: skip
+def test_what_was_not_found_leads_to_what_it_is(
+    api: Any, run: Any, words: tuple[str, ...], matches: dict[str, Any], told: str
+) -> None:
+    node = {"ID": NODE_ID, "Name": "n-1", "Datacenter": "dc1", "Status": "ready"}
+    api.answers |= {
+        "/v1/search": {"Matches": matches}, "/v1/allocations": [], "/v1/evaluations": [], "/v1/deployments": [],
+        "/v1/jobs": lambda query: [] if "prefix" in query else [JOB],
+        "/v1/nodes": lambda query: [] if "prefix" in query else [node],
+    }  # fmt: skip
+    code, _, said = run(*words)
+    assert code == 1 and said.rstrip().endswith(told)
+
+
+def test_a_job_of_another_namespace_is_found_there(api: Any, run: Any) -> None:
+    api.answers["/v1/jobs"] = lambda query: [{**JOB, "Namespace": "prod"}] if "namespace=%2A" in query else []
+    code, _, said = run("job", "stop", "web")
+    assert code == 1 and said.endswith("is in namespace prod: repeat the command with -namespace prod\n")

@@ -46,7 +46,11 @@ def test_no_jobs_are_told_and_jobs_are_listed(api: Any, run: Any) -> None:
 
 def test_an_unknown_job_and_an_ambiguous_prefix_are_errors(api: Any, run: Any) -> None:
     api.answers["/v1/jobs"] = []
-    assert run("job", "stop", "m") == (1, "", 'No job(s) with prefix or id "m" found\n')
+    assert run("job", "stop", "m") == (
+        1,
+        "",
+        'No job(s) with prefix or id "m" found\nWhat there is, lists: yurt job status\n',
+    )
 
     api.answers["/v1/jobs"] = [{**JOB_STUB, "ID": "web1"}, {**JOB_STUB, "ID": "web2"}]
     code, _, err = run("job", "stop", "web")
@@ -116,6 +120,7 @@ def test_job_run_sends_the_source_and_follows_the_evaluation(api: Any, run: Any,
         'Allocation "11111111" created: node "nnnnnnnn", group "g"',
         'Evaluation status changed: "pending" -> "complete"',
         'Evaluation "aaaaaaaa" finished with status "complete"',
+        "1 allocation running",
     ]
 
 
@@ -309,8 +314,12 @@ def test_several_tasks_ask_for_a_choice(api: Any, run: Any) -> None:
 
 
 def test_what_can_be_no_id_is_not_found_without_asking(api: Any, run: Any) -> None:
-    assert run("node", "status", "zz") == (1, "", 'No node(s) with prefix or id "zz" found\n')
-    assert api.asked == []
+    assert run("node", "status", "zz") == (
+        1,
+        "",
+        'No node(s) with prefix or id "zz" found\nWhat there is, lists: yurt node status\n',
+    )
+    assert not [path for _, path, _, _ in api.asked if "prefix=" in path]
 
 
 @pytest.mark.parametrize(("reason", "says"), [("job-changed", "Job not updated"), ("conflict", "Error submitting job")])

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from yurt.cli.errors import UsageError
-from yurt.cli.flags import Flag, Flags, switch, text
+from yurt.cli.flags import Flag, Flags, switch, text, without_effect
 from yurt.cli.terminal.screen import Screen
 
 if TYPE_CHECKING:
@@ -29,11 +29,13 @@ CLIENT_FLAGS: tuple[Flag, ...] = (
     text("tls-server-name", "The name to expect in the agent's certificate; NOMAD_TLS_SERVER_NAME."),
     text("token", "The token to send; NOMAD_TOKEN."),
 )
+COLOR_FLAGS = frozenset({"no-color", "force-color"})
 JSON_FLAGS: tuple[Flag, ...] = (
     switch("json", "Print the answer of the API as JSON."),
     text("t", "Format the answer with a Go template."),
 )
 VERBOSE: Flag = switch("verbose", "Print whole ids and more columns.")
+UI: Flag = switch("ui", "Open the web page of what is shown in a browser.")
 DETACH: Flag = switch("detach", "Print the evaluation's id and return, instead of following it.")
 
 
@@ -58,8 +60,22 @@ class CliCommand(NamedTuple):
 
     @property
     def all_flags(self) -> tuple[Flag, ...]:
-        """Its own flags and, when it speaks to an agent, those of every client."""
-        return self.flags + CLIENT_FLAGS if self.is_client else self.flags
+        """Its own flags and those of every client.
+
+        A command that asks no agent takes the latter too, as scripts pass them to every command; of them only colours
+        have an effect there. The agent has flags of its own.
+        """
+        if self.is_client:
+            return self.flags + CLIENT_FLAGS
+        return self.flags if self.name == "agent" else self.flags + self._local_flags()
+
+    def _local_flags(self) -> tuple[Flag, ...]:
+        own = {flag.name for flag in self.flags}
+        return tuple(
+            flag if flag.name in COLOR_FLAGS else without_effect(flag.name, kind=flag.kind)
+            for flag in CLIENT_FLAGS
+            if flag.name not in own
+        )
 
     def check_arguments(self, arguments: list[str]) -> None:
         """Raises UsageError when there are too few or too many."""
@@ -80,7 +96,7 @@ class Invocation:
     @cached_property
     def screen(self) -> Screen:
         """Standard output."""
-        if not self.command.is_client:
+        if self.command.name == "agent":
             return Screen.standard(no_color=False, force_color=False)
         return Screen.standard(no_color=self.flags.is_on("no-color"), force_color=self.flags.is_on("force-color"))
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from yurt.cli.absent import INSTEAD, absent_command
+from yurt.cli.absent import ABSENT, absent_command, absent_flag
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.suggest import did_you_mean
 from yurt.cli.tree import ALIASES, NOUNS, find, noun
@@ -57,8 +57,7 @@ def _dispatch(words: list[str]) -> int:
     asked = f"{name} {rest[0]}".strip()
     absent = absent_command([*name.split(), *rest])
     if absent:
-        instead = INSTEAD.get(absent) or f"What there is: yurt {name} -help".replace("  ", " ")
-        print(f"`{absent}` is not in this version of Yurt. {instead}", file=sys.stderr)
+        print(f"`{absent}` is not in this version of Yurt. {ABSENT[absent]}", file=sys.stderr)
         return EXIT_NOT_A_COMMAND
     kind = "flag" if rest[0].startswith("-") else "command"
     print(f'There is no {kind} "{asked}"{did_you_mean(rest[0], known, prefix=f"{name} ".lstrip())}.', file=sys.stderr)
@@ -84,6 +83,7 @@ def _run(command: CliCommand, words: list[str]) -> int:
         return 0
     call: Invocation | None = None
     try:
+        _check_absent_flags(command, own)
         flags, arguments = parse(words, command.all_flags, stop_at_argument=command.stop_at_argument)
         command.check_arguments(arguments)
         call = Invocation(command, flags, arguments)
@@ -109,6 +109,15 @@ def _run(command: CliCommand, words: list[str]) -> int:
     finally:
         if call is not None:
             call.close()
+
+
+def _check_absent_flags(command: CliCommand, words: list[str]) -> None:
+    """Say why a flag of Nomad's is not there; raises UsageError."""
+    for word in words:
+        name = word.lstrip("-").partition("=")[0]
+        reason = absent_flag(command.name, name) if word.startswith("-") else ""
+        if reason:
+            raise UsageError(f"-{name} is not available: {reason}")
 
 
 def _unexpected(command: CliCommand, error: Exception) -> int:

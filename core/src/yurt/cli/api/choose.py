@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.api.lookup import api_path, find_alloc, find_job, find_node
+from yurt.cli.api.elsewhere import is_job
+from yurt.cli.api.lookup import alloc_or_none, api_path, find_alloc, find_job, find_node
 from yurt.cli.command import Invocation
 from yurt.cli.errors import CliError, UsageError
 
@@ -12,9 +13,13 @@ Json = dict[str, Any]
 
 
 def chosen_alloc(call: Invocation, name: str) -> Json:
-    """The allocation with that id; with -job the newest running one of that job."""
+    """The allocation with that id; the newest running one of a job with -job, or when only a job has that id."""
     if not call.flags.is_on("job"):
-        return find_alloc(call, name)
+        alloc = alloc_or_none(call, name)
+        if alloc is not None:
+            return alloc
+        if not is_job(call, name):
+            return find_alloc(call, name)
     job = find_job(call, name)
     return newest_running(call, job["ID"], job.get("Namespace") or "default", call.flags.text("group"))
 

@@ -11,7 +11,7 @@ import http.client
 import json
 import socket
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote, unquote, urlencode, urlsplit
 
@@ -85,9 +85,9 @@ class ApiClient:
         """The namespace of requests; "default" when none was given."""
         return self.connection.namespace or "default"
 
-    def get(self, path: str, query: Query | None = None) -> Any:
+    def get(self, path: str, query: Query | None = None, *, headers: Mapping[str, str] | None = None) -> Any:
         """Send a GET; returns the decoded body."""
-        return self.read(path, query).data
+        return _decode(self._ask("GET", path, query, headers=headers).body) if headers else self.read(path, query).data
 
     def read(self, path: str, query: Query | None = None, *, index: int = 0, wait_s: float = 0.0) -> IndexedAnswer:
         """A GET; with `index` it blocks until the state is past it or `wait_s` are over."""
@@ -106,10 +106,12 @@ class ApiClient:
         sent = b"" if body is None else json.dumps(body).encode()
         return _decode(self._ask("PUT", path, query, body=sent).body)
 
-    def delete(self, path: str, query: Query | None = None, *, body: Any = None) -> Any:
+    def delete(
+        self, path: str, query: Query | None = None, *, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> Any:
         """Send a DELETE, with a JSON body where the route takes one; returns the decoded body."""
         sent = b"" if body is None else json.dumps(body).encode()
-        return _decode(self._ask("DELETE", path, query, body=sent).body)
+        return _decode(self._ask("DELETE", path, query, body=sent, headers=headers).body)
 
     def raw(self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] | None = None) -> RawAnswer:
         """Send any request; returns the response whatever its status. `path` may hold a query."""
@@ -133,7 +135,7 @@ class ApiClient:
             headers["Authorization"] = "Basic " + base64.b64encode(self.connection.http_auth.encode()).decode()
         return headers
 
-    def stream(self, path: str, query: Query | None = None, *, silence_s: float | None = None) -> Iterator[bytes]:
+    def stream(self, path: str, query: Query | None = None, *, silence_s: float | None = None) -> Generator[bytes]:
         """The chunks of a streamed response, over a connection of its own. Also raises BrokenOff.
 
         With `silence_s` it is Unreachable when nothing comes for so long; connecting is given up sooner.
@@ -182,10 +184,17 @@ class ApiClient:
             self._open = None
 
     def _ask(
-        self, method: str, path: str, query: Query | None, *, body: bytes = b"", timeout_s: float | None = None
+        self,
+        method: str,
+        path: str,
+        query: Query | None,
+        *,
+        body: bytes = b"",
+        timeout_s: float | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> RawAnswer:
         target = self._target(path, query or {})
-        answer = self._exchange(method, target, body, None, timeout_s or self.connection.timeout_s)
+        answer = self._exchange(method, target, body, headers, timeout_s or self.connection.timeout_s)
         if answer.status >= 400:
             raise error_of(answer)
         return answer

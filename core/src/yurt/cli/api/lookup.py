@@ -41,9 +41,11 @@ def find_job(call: Invocation, prefix: str) -> Json:
     exact = [job for job in found if job["ID"] == prefix]
     if len(exact) == 1:
         return exact[0]
+    if not found:
+        raise _missing(call, "jobs", "job", prefix)
     return _only(
         exact or found,
-        f'No job(s) with prefix or id "{prefix}" found',
+        "",
         lambda jobs: ("jobs", "ID|Namespace|Type|Priority|Status", [_job_row(job) for job in jobs]),
     )
 
@@ -67,10 +69,20 @@ def get_job(call: Invocation, prefix: str) -> Json:
 
 def find_alloc(call: Invocation, prefix: str) -> Json:
     """The whole allocation."""
+    alloc = alloc_or_none(call, prefix)
+    if alloc is None:
+        raise _missing(call, "allocs", "allocation", prefix)
+    return alloc
+
+
+def alloc_or_none(call: Invocation, prefix: str) -> Json | None:
+    """The whole allocation; None when there is none with that prefix."""
     found = _by_prefix(call, prefix, "/v1/allocations")
+    if not found:
+        return None
     stub = _only(
         found,
-        f'No allocation(s) with prefix or id "{prefix}" found',
+        "",
         lambda allocs: ("allocations", "ID|Job ID|Task Group|Desired|Status", [_alloc_row(call, a) for a in allocs]),
     )
     alloc: Json = call.api.get(api_path("allocation", stub["ID"]))
@@ -87,9 +99,11 @@ def _alloc_row(call: Invocation, alloc: Json) -> list[str]:
 def find_node(call: Invocation, prefix: str) -> Json:
     """The whole node."""
     found = _by_prefix(call, prefix, "/v1/nodes")
+    if not found:
+        raise _missing(call, "nodes", "node", prefix)
     stub = _only(
         found,
-        f'No node(s) with prefix or id "{prefix}" found',
+        "",
         lambda nodes: (
             "nodes",
             "ID|DC|Name|Status",
@@ -103,9 +117,11 @@ def find_node(call: Invocation, prefix: str) -> Json:
 def find_eval(call: Invocation, prefix: str) -> Json:
     """The whole evaluation."""
     found = _by_prefix(call, prefix, "/v1/evaluations")
+    if not found:
+        raise _missing(call, "evals", "evaluation", prefix)
     stub = _only(
         found,
-        f'No evaluation(s) with prefix or id "{prefix}" found',
+        "",
         lambda evals: (
             "evaluations",
             "ID|Triggered By|Status",
@@ -119,9 +135,11 @@ def find_eval(call: Invocation, prefix: str) -> Json:
 def find_deployment(call: Invocation, prefix: str) -> Json:
     """The whole deployment."""
     found = _by_prefix(call, prefix, "/v1/deployments")
+    if not found:
+        raise _missing(call, "deployment", "deployment", prefix)
     stub = _only(
         found,
-        f'No deployment(s) with prefix or id "{prefix}" found',
+        "",
         lambda each: ("deployments", "ID|Job ID|Status", [[d["ID"], d["JobID"], d["Status"]] for d in each]),
     )
     deployment: Json = call.api.get(api_path("deployment", stub["ID"]))
@@ -139,6 +157,13 @@ def find_scaling_policy(call: Invocation, prefix: str) -> Json:
     )
     policy: Json = call.api.get(api_path("scaling", "policy", stub["ID"]))
     return policy
+
+
+def _missing(call: Invocation, kind: str, noun: str, prefix: str) -> CliError:
+    """What to raise when nothing of a kind has that prefix, with what it may mean instead."""
+    from yurt.cli.api.elsewhere import hint
+
+    return CliError(f'No {noun}(s) with prefix or id "{prefix}" found{hint(call, kind, prefix)}')
 
 
 def _by_prefix(call: Invocation, prefix: str, path: str) -> list[Json]:

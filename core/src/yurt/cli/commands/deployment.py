@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_deployment
-from yurt.cli.command import DETACH, JSON_FLAGS, VERBOSE, CliCommand, Invocation
+from yurt.cli.command import DETACH, JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.flags import TEXT, switch, text, texts, without_effect
 from yurt.cli.terminal.data import show_data, wants_data
 
@@ -81,6 +81,7 @@ def resume_deployment(call: Invocation) -> int:
 
 def show_deployment(call: Invocation) -> int:
     """Show one deployment, or follow it; without an id all of them."""
+    from yurt.cli.views.browser import job_page, offer_page
     from yurt.cli.views.deployments import deployment_text, show_deployments
     from yurt.cli.views.monitor import follow_deployment
 
@@ -97,6 +98,7 @@ def show_deployment(call: Invocation) -> int:
     if call.flags.is_on("monitor"):
         return follow_deployment(call, deployment["ID"], with_allocs=call.is_verbose)
     call.screen.line(deployment_text(deployment, id_length=call.id_length))
+    offer_page(call, job_page(deployment["JobID"], deployment.get("Namespace")), "this job and its deployments")
     return 0
 
 
@@ -153,7 +155,7 @@ COMMANDS = (
             VERBOSE,
             switch("monitor", "Follow it until it ends; with -verbose also its allocations."),
             without_effect("wait", kind=TEXT),  # changes are shown at once
-            without_effect("ui"),
+            UI,
             *JSON_FLAGS,
         ),
         (0, 1),

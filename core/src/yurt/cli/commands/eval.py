@@ -6,9 +6,9 @@ from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_eval
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
-from yurt.cli.command import JSON_FLAGS, VERBOSE, CliCommand, Invocation
+from yurt.cli.command import JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError, UsageError
-from yurt.cli.flags import switch, text, without_effect
+from yurt.cli.flags import switch, text
 from yurt.cli.terminal.confirm import confirm
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.text import ago, local_time, parse_time, plural, sentence
@@ -45,6 +45,7 @@ def _question(call: Invocation, wanted: str) -> str:
 
 def list_evals(call: Invocation) -> int:
     """Evaluations, newest first."""
+    from yurt.cli.views.browser import START, offer_page, page
     from yurt.cli.views.job import placement_failures
 
     is_json = wants_data(call)
@@ -78,6 +79,7 @@ def list_evals(call: Invocation) -> int:
         rows.append([*start, each["Status"], placement_failures(each)])
     call.screen.table("ID|Priority|Triggered By|Job ID|Namespace|Node ID|Status|Placement Failures", rows)
     show_next_page(call, answer.next_token)
+    offer_page(call, page("evaluations", "", instead=(START,)), "evaluations")
     return 0
 
 
@@ -135,9 +137,8 @@ def _conclusion(found: Json) -> str:
 
 def show_eval(call: Invocation) -> int:
     """Show one evaluation, or follow it."""
-    from yurt.cli.views.metrics import failure_lines
+    from yurt.cli.views.browser import START, job_page, offer_page, page
     from yurt.cli.views.monitor import EvalMonitor
-    from yurt.cli.views.reasons import explained, is_of_every_node, nowhere_text, show_near_misses
 
     is_json = wants_data(call)
     evaluation = find_eval(call, call.args[0])
@@ -145,6 +146,16 @@ def show_eval(call: Invocation) -> int:
         return EvalMonitor(call).follow(evaluation["ID"])
     if is_json:
         return show_data(call, evaluation)
+    _show_whole(call, evaluation)
+    pages = job_page(evaluation["JobID"], evaluation.get("Namespace")) if evaluation.get("JobID") else (START,)
+    offer_page(call, page("evaluations", evaluation["ID"], instead=pages), "this evaluation")
+    return 0
+
+
+def _show_whole(call: Invocation, evaluation: Json) -> None:
+    from yurt.cli.views.metrics import failure_lines
+    from yurt.cli.views.reasons import explained, is_of_every_node, nowhere_text, show_near_misses
+
     call.screen.pairs(_facts(call, evaluation))
     _show_related(call, evaluation)
     _show_annotations(call, evaluation)
@@ -164,7 +175,6 @@ def show_eval(call: Invocation) -> int:
         if nowhere:
             call.screen.line(f"\n{sentence(nowhere)}")
             show_near_misses(call, explanation)
-    return 0
 
 
 def _facts(call: Invocation, evaluation: Json) -> list[tuple[str, object]]:
@@ -292,7 +302,7 @@ COMMANDS = (
             text("status", "Only those with this status."),
             text("filter", "Only those that the expression matches."),
             *PAGE_FLAGS,
-            without_effect("ui"),
+            UI,
             VERBOSE,
             *JSON_FLAGS,
         ),
@@ -316,7 +326,7 @@ COMMANDS = (
         show_eval,
         (
             switch("monitor", "Follow the evaluation until it ends."),
-            without_effect("ui"),
+            UI,
             VERBOSE,
             *JSON_FLAGS,
         ),

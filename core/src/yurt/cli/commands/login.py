@@ -105,7 +105,7 @@ def _by_oidc(call: Invocation, method: Method) -> Json:
 
 def _show_address(url: str) -> None:
     """Open the browser, and print the address on standard error: perhaps no browser opens."""
-    from yurt.cli.commands.ui import opened
+    from yurt.cli.views.browser import opened
 
     if not url.startswith(("https://", "http://")):
         raise CliError(

@@ -6,9 +6,9 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
+from yurt.cli.command import JSON_FLAGS, UI, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
-from yurt.cli.flags import switch, without_effect
+from yurt.cli.flags import switch
 from yurt.cli.terminal.data import show_data, wants_data
 
 if TYPE_CHECKING:
@@ -55,6 +55,8 @@ def join_servers(call: Invocation) -> int:
 
 def list_members(call: Invocation) -> int:
     """The servers that know each other."""
+    from yurt.cli.views.browser import START, offer_page, page
+
     is_json = wants_data(call)
     answer: Json = call.api.get("/v1/agent/members") or {}
     members: list[Json] = answer.get("Members") or []
@@ -77,6 +79,7 @@ def list_members(call: Invocation) -> int:
     for region in regions:
         if not leaders[region]:
             print(f"No server leads region {region} now; the servers' logs say what they wait for", file=sys.stderr)
+    offer_page(call, page("servers", "", instead=(START,)), "servers")
     return 0
 
 
@@ -139,7 +142,7 @@ it tells of the others. Servers of one region become one cluster, those of other
         (
             switch("detailed", "More columns."),
             switch("verbose", "The same as -detailed."),
-            without_effect("ui"),
+            UI,
             *JSON_FLAGS,
         ),
     ),

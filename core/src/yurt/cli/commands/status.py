@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli import tree
-from yurt.cli.command import VERBOSE, CliCommand, Invocation
+from yurt.cli.command import UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError
-from yurt.cli.flags import parse, without_effect
+from yurt.cli.flags import parse
 from yurt.cli.tree import NOUNS
 
 Json = dict[str, Any]
@@ -48,15 +48,16 @@ def run(call: Invocation) -> int:
 
 def _show(call: Invocation, kind: str, identifier: str) -> int:
     command = tree.command(_COMMANDS[kind])
-    flags, _ = parse(["-verbose"] if call.is_verbose and _knows_verbose(command) else [], command.all_flags)
+    passed = [f"-{name}" for name in ("verbose", "ui") if call.flags.is_on(name) and _knows(command, name)]
+    flags, _ = parse(passed, command.all_flags)
     inner = Invocation(command, flags, [identifier] if identifier else [])
     inner.__dict__["api"] = call.api
     inner.__dict__["screen"] = call.screen
     return command.run(inner)
 
 
-def _knows_verbose(command: CliCommand) -> bool:
-    return any(flag.name == "verbose" for flag in command.flags)
+def _knows(command: CliCommand, name: str) -> bool:
+    return any(flag.name == name for flag in command.flags)
 
 
 COMMANDS = (
@@ -64,7 +65,7 @@ COMMANDS = (
         "status",
         NOUNS["status"],
         run,
-        (VERBOSE, without_effect("ui")),
+        (VERBOSE, UI),
         (0, 1),
         "[<identifier>]",
         "at most one argument: <identifier>",

@@ -24,6 +24,8 @@ FIRST_ERROR = 400
 
 def run(call: Invocation) -> int:
     """Open the agent's pages in a browser, or say where they are."""
+    from yurt.cli.views.browser import opened
+
     if call.flags.is_on("authenticate"):
         raise UsageError(NO_TOKEN)
     path = page_of(call, call.args[0]) if call.args else START
@@ -41,13 +43,6 @@ def run(call: Invocation) -> int:
     if not opened(url):
         raise CliError("No browser could be started on this machine; open the address in one of yours")
     return 0
-
-
-def opened(url: str) -> bool:
-    """Whether a browser took the address."""
-    import webbrowser
-
-    return webbrowser.open(url)
 
 
 def page_of(call: Invocation, identifier: str) -> str:

@@ -29,10 +29,10 @@ _REMOTE = re.compile(r"^(?:[a-z0-9+.-]+::)?[a-z][a-z0-9+.-]*://|^[a-z]+::|^git@"
 JOBFILE_FLAGS: tuple[Flag, ...] = (
     switch("json", "The file is an API job in JSON, also without the extension .json."),
     switch("hcl2-strict", "Refuse variables that the file does not declare.", default=True),
-    without_effect("vault-namespace", kind=TEXT),
     texts("var", "key=value: the value of a variable; may be repeated."),
     texts("var-file", "A file with values of variables; may be repeated."),
 )
+VAULT_NAMESPACE = without_effect("vault-namespace", kind=TEXT)
 
 
 class JobFile(NamedTuple):

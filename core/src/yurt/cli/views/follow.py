@@ -7,8 +7,10 @@ from collections.abc import Callable
 from yurt.cli.command import Invocation
 
 
-def follow_or_detach(call: Invocation, eval_id: str, *, detached: Callable[[], None] | None = None) -> int:
-    """With -detach print the evaluation's id, else monitor it."""
+def follow_or_detach(
+    call: Invocation, eval_id: str, *, detached: Callable[[], None] | None = None, waits: bool = False
+) -> int:
+    """With -detach print the evaluation's id, else monitor it; `waits`: until its tasks have ended."""
     if not eval_id:
         return 0
     if call.flags.is_on("detach"):
@@ -19,4 +21,4 @@ def follow_or_detach(call: Invocation, eval_id: str, *, detached: Callable[[], N
         return 0
     from yurt.cli.views.monitor import EvalMonitor
 
-    return EvalMonitor(call).follow(eval_id)
+    return EvalMonitor(call, waits=waits).follow(eval_id)

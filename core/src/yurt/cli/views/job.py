@@ -11,6 +11,7 @@ from yurt.cli.errors import ApiError
 from yurt.cli.terminal.text import ago, local_time, now_ns, parse_time, two_units
 from yurt.cli.views.allocs import show_allocs
 from yurt.cli.views.deployments import summary_text
+from yurt.cli.views.failures import show_last_failures
 from yurt.cli.views.metrics import failure_lines
 from yurt.cli.views.reasons import hint_of
 
@@ -65,6 +66,7 @@ def show_job(call: Invocation, job: Json, *, is_short: bool, with_evals: bool, a
         call.screen.title("Latest Deployment")
         call.screen.line(summary_text(deployment, id_length=call.id_length))
     _show_actions(call, job)
+    show_last_failures(call, allocs)
     call.screen.title("Allocations")
     show_allocs(call, allocs)
 

@@ -1,4 +1,4 @@
-"""Monitors an evaluation and then its deployment until they end; prints each change once.
+"""Monitors an evaluation, then its deployment or the start of its tasks, until they end; prints each change once.
 
 Blocking queries bring a change the moment it happens; the bound of each wait keeps an interrupted agent from holding
 the monitor.
@@ -14,8 +14,10 @@ from yurt.cli.errors import ApiError
 from yurt.cli.terminal.text import clock, local_time
 from yurt.cli.views.allocs import job_version
 from yurt.cli.views.deployments import deployment_text, is_active
+from yurt.cli.views.failures import last_failures
 from yurt.cli.views.metrics import failure_lines
 from yurt.cli.views.reasons import blockers_of, explained, hint_of, is_of_every_node, nowhere_text
+from yurt.cli.views.start import StartWatch, outcome_lines
 
 if TYPE_CHECKING:
     from yurt.cli.api.client import IndexedAnswer
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 WAIT_S = 2.0
+HEALTH_WAIT_S = 0.5
+"""How often the deployment is looked at while its allocations change."""
 PLACEMENT_FAILED = 2
 """The exit code when something could not be placed."""
 EVAL_TERMINAL = frozenset({"complete", "failed", "cancelled", "canceled"})
@@ -37,12 +41,14 @@ class _Seen(NamedTuple):
 
 
 class EvalMonitor:
-    """Follows evaluations, one after another when each leads to a next."""
+    """Follows evaluations, one after another when each leads to a next; `waits`: also until all tasks have ended."""
 
-    def __init__(self, call: Invocation) -> None:
+    def __init__(self, call: Invocation, *, waits: bool = False) -> None:
         self.call = call
         self.api = call.api
+        self.waits = waits
         self.seen: dict[str, _Seen] = {}
+        self.watch = StartWatch(call, self._indent)
 
     def follow(self, eval_id: str) -> int:
         """The exit code: 0, 1 when the evaluation or its deployment failed, 2 when something could not be placed."""
@@ -56,11 +62,69 @@ class EvalMonitor:
         deployment = evaluation.get("DeploymentID")
         if deployment and not code:
             say()
-            return follow_deployment(self.call, deployment)
+            return follow_deployment(self.call, deployment, is_new=True)
         if deployment and code == PLACEMENT_FAILED:
             say("\nThe deployment goes on when there is room. Follow it with:")
             say(f"    yurt deployment status -monitor {self.call.short(deployment)}")
-        return code
+        return code or self._follow_start(evaluation)
+
+    def _follow_start(self, evaluation: Json) -> int:
+        """Follow the tasks of new allocations until they run, with `waits` until they end; 1 when any failed."""
+        path, is_first, index = api_path("evaluation", evaluation["ID"], "allocations"), True, 0
+        while True:
+            answer = self.api.read(path, index=index, wait_s=HEALTH_WAIT_S)
+            own_allocs = [each for each in answer.data or () if each.get("EvalID") == evaluation["ID"]]
+            if not own_allocs:
+                self._tell_nothing_done(evaluation)
+            allocs = [each for each in own_allocs if not _is_older(each, evaluation)]
+            if not allocs:
+                return 0
+            if not is_first:
+                self._tell_allocs(evaluation["ID"])
+            self.watch.take(allocs)
+            stuck = self.watch.stuck_groups(allocs)
+            if stuck:
+                return self._tell_stuck(allocs, stuck)
+            ended = all(each["ClientStatus"] in ("complete", "failed", "lost") for each in allocs)
+            if ended or (not self.waits and self.watch.are_settled(allocs)):
+                return self._tell_outcome(evaluation, allocs)
+            is_first, index = False, answer.index
+
+    def _tell_stuck(self, allocs: list[Json], stuck: list[str]) -> int:
+        say = self.call.screen.line
+        has_run = all(each["ClientStatus"] == "failed" for each in allocs) and self.watch.have_run(stuck)
+        say(f"==> {clock()}: {'Tasks failed' if has_run else 'Tasks cannot start'}:")
+        for line in self.watch.reasons(stuck):
+            say(f"    {line}")
+        say(f"    More about it: yurt alloc status {self.call.short(_example(allocs, stuck)['ID'])}")
+        return 1
+
+    def _tell_outcome(self, evaluation: Json, allocs: list[Json]) -> int:
+        for line in outcome_lines(self.call, allocs):
+            self.call.screen.line(line)
+        failed = sorted({each["TaskGroup"] for each in allocs if each["ClientStatus"] in ("failed", "lost")})
+        if failed:
+            return self._tell_failed(allocs, failed)
+        if evaluation.get("Type") == "batch" and any(each["ClientStatus"] == "running" for each in allocs):
+            self._indent(f"It goes on. What becomes of it: yurt job status {evaluation['JobID']}", stamp=False)
+        return 0
+
+    def _tell_failed(self, allocs: list[Json], failed: list[str]) -> int:
+        for line in self.watch.reasons(failed):
+            self._indent(line, stamp=False)
+        self._indent(f"More about it: yurt alloc status {self.call.short(_example(allocs, failed)['ID'])}", stamp=False)
+        return 1
+
+    def _tell_nothing_done(self, evaluation: Json) -> None:
+        """Say why a registration placed nothing: the job is as it was."""
+        if evaluation.get("TriggeredBy") != "job-register" or evaluation["Status"] != "complete":
+            return
+        try:
+            job: Json = self.api.get(api_path("job", evaluation["JobID"]), {"namespace": evaluation.get("Namespace")})
+        except ApiError:
+            return
+        for line in nothing_done_lines(job):
+            self._indent(line, stamp=False)
 
     def _until_ended(self, eval_id: str) -> Json:
         first: Json = self.api.get(api_path("evaluation", eval_id))
@@ -137,41 +201,98 @@ class EvalMonitor:
         self.call.screen.line(f"    {clock()}: {text}" if stamp else f"    {text}")
 
 
-def follow_deployment(call: Invocation, deployment_id: str, *, with_allocs: bool = False) -> int:
-    """Show a deployment until it ends: rewritten in place on a terminal, else once a change. 1 when it failed."""
+def nothing_done_lines(job: Json) -> list[str]:
+    """What to say of a registered job of which nothing was placed; nothing where nothing was to be placed anyway."""
+    job_id, groups = job["ID"], job.get("TaskGroups") or ()
+    if job.get("Stop") or job.get("Periodic") or not any(group.get("Count") for group in groups):
+        return []
+    if job.get("Status") == "dead" and job.get("Type") in ("batch", "sysbatch"):
+        return [
+            f'Nothing was to be done: job "{job_id}" is unchanged and has run to its end.',
+            f"To run it again, stop it and register it once more: yurt job stop {job_id}, then yurt job run",
+        ]
+    return [f'Nothing was to be done: job "{job_id}" is unchanged.']
+
+
+def follow_deployment(call: Invocation, deployment_id: str, *, with_allocs: bool = False, is_new: bool = False) -> int:
+    """Show a deployment until it ends: rewritten in place on a terminal, else once a change. 1 when it failed.
+
+    Of a new one also the progress of its tasks is told, and the wait ends when none of a group can start.
+    """
     call.screen.line(f'==> {clock()}: Monitoring deployment "{call.short(deployment_id)}"')
     block = LiveBlock(call)
+    watch = StartWatch(call, block.say) if is_new else None
     path, index, last = api_path("deployment", deployment_id), 0, ""
     while True:
-        answer = _read_or_none(call, path, index)
+        answer = _read_or_none(call, path, index, HEALTH_WAIT_S if is_new else WAIT_S)
         if answer is None:
             call.screen.line(f'Deployment "{call.short(deployment_id)}" was removed')
             return 1
         deployment: Json = answer.data
+        allocs = _allocs_of(call, deployment_id) if with_allocs or watch else []
+        if watch:
+            watch.skip([each for each in allocs if _is_older(each, deployment)])
+            watch.take(allocs)
         text = deployment_text(deployment, id_length=call.id_length)
         if with_allocs:
-            text += "\n\nAllocations\n" + _alloc_lines(call, deployment_id)
+            text += "\n\nAllocations\n" + _alloc_lines(call, allocs)
         if text != last:
             block.show(text)
             last = text
         if not is_active(deployment):
-            return 0 if deployment["Status"] == "successful" else 1
+            return 0 if deployment["Status"] == "successful" else _tell_failed_deployment(call, watch, allocs)
+        stuck = watch.stuck_groups(allocs) if watch else []
+        if watch and stuck:
+            return _tell_stuck_deployment(call, deployment_id, watch, stuck)
         index = answer.index
 
 
-def _read_or_none(call: Invocation, path: str, index: int) -> IndexedAnswer | None:
+def _tell_failed_deployment(call: Invocation, watch: StartWatch | None, allocs: list[Json]) -> int:
+    for failure in last_failures(allocs) if watch else ():
+        call.screen.line(f'    Group "{failure.group}": task "{failure.task}": {failure.reason}')
+    return 1
+
+
+def _tell_stuck_deployment(call: Invocation, deployment_id: str, watch: StartWatch, stuck: list[str]) -> int:
+    say, short = call.screen.line, call.short(deployment_id)
+    say(f"==> {clock()}: Tasks cannot start:")
+    for line in watch.reasons(stuck):
+        say(f"    {line}")
+    say("    The deployment goes on trying until its progress deadline. Follow it, or end it, with:")
+    say(f"        yurt deployment status -monitor {short}")
+    say(f"        yurt deployment fail {short}")
+    return 1
+
+
+def _allocs_of(call: Invocation, deployment_id: str) -> list[Json]:
+    found: list[Json] = call.api.get(api_path("deployment", "allocations", deployment_id)) or []
+    return found
+
+
+def _is_older(alloc: Json, than: Json) -> bool:
+    """Whether an allocation was there before an evaluation or a deployment, which changed it in place."""
+    return (alloc.get("CreateIndex") or 0) < (than.get("CreateIndex") or 0)
+
+
+def _example(allocs: list[Json], groups: list[str]) -> Json:
+    """The newest failed allocation of the groups, else the newest."""
+    found = [each for each in allocs if each["TaskGroup"] in groups]
+    failed = [each for each in found if each["ClientStatus"] in ("failed", "lost")] or found
+    return max(failed, key=lambda each: each.get("CreateIndex") or 0)
+
+
+def _read_or_none(call: Invocation, path: str, index: int, wait_s: float) -> IndexedAnswer | None:
     try:
-        return call.api.read(path, index=index, wait_s=WAIT_S)
+        return call.api.read(path, index=index, wait_s=wait_s)
     except ApiError as error:
         if error.status == 404:
             return None
         raise
 
 
-def _alloc_lines(call: Invocation, deployment_id: str) -> str:
+def _alloc_lines(call: Invocation, allocs: list[Json]) -> str:
     from yurt.cli.terminal.screen import columns
 
-    allocs: list[Json] = call.api.get(api_path("deployment", "allocations", deployment_id)) or []
     rows = [["ID", "Task Group", "Version", "Status", "Modified"]]
     for alloc in allocs:
         changed = local_time(alloc.get("ModifyTime") or 0)
@@ -193,6 +314,20 @@ class LiveBlock:
     def __init__(self, call: Invocation) -> None:
         self.screen = call.screen
         self.height = 0
+        self.last = ""
+
+    def say(self, text: str) -> None:
+        """A line above the block."""
+        last = self.last
+        self._clear()
+        self.screen.line(f"    {clock()}: {text}")
+        if self.screen.is_terminal and last:
+            self.show(last)
+
+    def _clear(self) -> None:
+        if self.height:
+            self.screen.stream.write(f"\033[{self.height}A\033[J")
+        self.height, self.last = 0, ""
 
     def show(self, text: str) -> None:
         """The block as it is now."""
@@ -200,7 +335,6 @@ class LiveBlock:
         if not self.screen.is_terminal:
             self.screen.line("\n".join([f"    {clock()}", *("    " + line if line else "" for line in lines), ""]))
             return
-        if self.height:
-            self.screen.stream.write(f"\033[{self.height}A\033[J")
+        self._clear()
         self.screen.line("\n".join("    " + line if line else "" for line in lines))
-        self.height = len(lines)
+        self.height, self.last = len(lines), text

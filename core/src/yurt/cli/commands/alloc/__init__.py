@@ -13,6 +13,7 @@ MODULES = {
         "fs",
         "logs",
     ),
+    "pause": ("pause",),
     "status": (
         "checks",
         "status",

@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_alloc
-from yurt.cli.command import JSON_FLAGS, VERBOSE, CliCommand, Invocation
+from yurt.cli.command import JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError
-from yurt.cli.flags import switch, without_effect
+from yurt.cli.flags import switch
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.screen import key_values
 from yurt.cli.terminal.text import (
@@ -111,6 +111,7 @@ def _csi_row(call: Invocation, alloc: Json, request: Json) -> list[str]:
 def show_alloc(call: Invocation) -> int:
     """Show one allocation; without an id all of them."""
     from yurt.cli.views.allocs import show_allocs
+    from yurt.cli.views.browser import job_page, offer_page, page
 
     is_json = wants_data(call)
     if not call.args:
@@ -124,8 +125,10 @@ def show_alloc(call: Invocation) -> int:
         return show_data(call, alloc)
     if call.flags.is_on("short"):
         _show_short(call, alloc)
-        return 0
-    _show(call, alloc)
+    else:
+        _show(call, alloc)
+    own = page("allocations", alloc["ID"], instead=job_page(alloc["JobID"], alloc.get("Namespace")))
+    offer_page(call, own, "allocations")
     return 0
 
 
@@ -384,7 +387,7 @@ COMMANDS = (
         (
             switch("short", "Print the tasks and their last events alone."),
             switch("stats", "Print what the tasks use in detail."),
-            without_effect("ui"),
+            UI,
             VERBOSE,
             *JSON_FLAGS,
         ),

@@ -11,6 +11,7 @@ from yurt.cli.commands.job.run import show_warnings
 from yurt.cli.errors import ApiError, CliError, UsageError
 from yurt.cli.files.jobfile import (
     JOBFILE_FLAGS,
+    VAULT_NAMESPACE,
     JobFile,
     JobFileError,
     explain,
@@ -244,7 +245,20 @@ def explain_job(call: Invocation) -> int:
         show_data(call, found)
     else:
         _show(call, found)
+        _show_failures(call, found)
     return NOT_PLACED if any(map(lacks_room, found.get("Groups") or ())) else PLACED
+
+
+def _show_failures(call: Invocation, found: Json) -> None:
+    """Why tasks of the job fail, of one that the cluster has: then it is no lack of room."""
+    from yurt.cli.views.failures import show_last_failures
+
+    query = {"namespace": found.get("Namespace") or "default"}
+    try:
+        allocs: list[Json] = call.api.get(api_path("job", found["JobID"], "allocations"), query) or []
+    except ApiError:
+        return
+    show_last_failures(call, allocs)
 
 
 def _of_file(call: Invocation, path: str) -> Json:
@@ -290,7 +304,11 @@ COMMANDS = (
         "job validate",
         "Check a job file without running it",
         validate_job,
-        (text("format", "How to print what is found: text, json or sarif.", default="text"), *JOBFILE_FLAGS),
+        (
+            text("format", "How to print what is found: text, json or sarif.", default="text"),
+            VAULT_NAMESPACE,
+            *JOBFILE_FLAGS,
+        ),
         (1, 1),
         "<path>",
         "one argument: <path>",
@@ -306,6 +324,7 @@ COMMANDS = (
             switch("diff", "Print the difference to the running job.", default=True),
             switch("json-output", "Print the answer of the API as JSON."),
             without_effect("policy-override"),
+            VAULT_NAMESPACE,
             text("t", "Format the answer with a Go template."),
             VERBOSE,
             *JOBFILE_FLAGS,

@@ -7,9 +7,9 @@ import sys
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job
-from yurt.cli.command import DETACH, VERBOSE, CliCommand, Invocation
+from yurt.cli.command import DETACH, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError, CliError
-from yurt.cli.files.jobfile import JOBFILE_FLAGS, JobFile, explain, read_job, variable_settings
+from yurt.cli.files.jobfile import JOBFILE_FLAGS, VAULT_NAMESPACE, JobFile, explain, read_job, variable_settings
 from yurt.cli.flags import TEXT, number, switch, text, texts, without_effect
 from yurt.cli.terminal.confirm import confirm
 from yurt.cli.terminal.text import local_time, now_ns, two_units
@@ -24,6 +24,8 @@ PAYLOAD_BYTES_MAX = 16 * 1024
 
 def run_job(call: Invocation) -> int:
     """Register the job and follow its evaluation."""
+    from yurt.cli.views.browser import job_page, open_page
+
     variable_settings(call.flags.texts("var"))
     file = read_job(call, call.args[0])
     if call.flags.is_on("output"):
@@ -34,13 +36,15 @@ def run_job(call: Invocation) -> int:
     except ApiError as error:
         raise CliError(_refusal(call, file, error)) from None
     show_warnings(call, answer.get("Warnings") or "")
+    if call.flags.is_on("ui"):
+        open_page(call, job_page(file.job["ID"], file.job.get("Namespace")))
     eval_id = answer.get("EvalID") or ""
     if not eval_id:
         _tell_registered(call, file)
         return 0
     if call.flags.is_on("detach"):
         call.screen.line("Job registration successful")
-    return follow_or_detach(call, eval_id)
+    return follow_or_detach(call, eval_id, waits=call.flags.is_on("wait"))
 
 
 def _body(call: Invocation, file: JobFile) -> Json:
@@ -168,6 +172,8 @@ def dispatch_job(call: Invocation) -> int:
     """Start a child of a parameterized job."""
     import base64
 
+    from yurt.cli.views.browser import job_page, open_page
+
     job = find_job(call, call.args[0])
     flags = call.flags
     body: Json = {
@@ -182,6 +188,8 @@ def dispatch_job(call: Invocation) -> int:
     eval_id = answer.get("EvalID") or ""
     facts = [("Dispatched Job ID", answer["DispatchedJobID"])]
     call.screen.pairs(facts + ([("Evaluation ID", call.short(eval_id))] if eval_id else []))
+    if flags.is_on("ui"):
+        open_page(call, job_page(answer["DispatchedJobID"], job.get("Namespace")))
     if not eval_id or flags.is_on("detach"):
         return 0
     call.screen.line()
@@ -250,6 +258,7 @@ COMMANDS = (
         (
             DETACH,
             VERBOSE,
+            switch("wait", "Wait until the tasks of a batch job have ended; the exit code says whether they failed."),
             switch("output", "Print the job as the API takes it, without submitting it."),
             text("check-index", "Register only when the job's modify index is this one; 0: only when it is new."),
             number("eval-priority", "The priority of the evaluation, 1 to 100; default is the job's."),
@@ -257,7 +266,8 @@ COMMANDS = (
             switch("preserve-resources", "Keep the resources that the running job has."),
             without_effect("policy-override"),
             without_effect("consul-namespace", kind=TEXT),
-            without_effect("ui"),
+            VAULT_NAMESPACE,
+            UI,
             *JOBFILE_FLAGS,
         ),
         (1, 1),
@@ -265,8 +275,12 @@ COMMANDS = (
         "one argument: <path>",
         details="""
 The path is a file in HCL or JSON, or - for standard input. The command follows the evaluation and the deployment
-until both have ended; its exit code is 0 when all was placed and is healthy, 2 when something could not be
-placed, 1 on errors.
+until both have ended; of a job without a deployment it follows the tasks until they run or have ended. Meanwhile it
+tells the progress of images and artifacts, restarts, and failures with the last lines of the task's log. It gives up
+early when no allocation of a group can start.
+
+The exit code is 0 when all was placed and is healthy, runs or is complete, 2 when something could not be placed, 1 when
+tasks failed and on other errors.
 """,
     ),
     CliCommand(
@@ -321,7 +335,7 @@ placed, 1 on errors.
             text("idempotency-token", "At most one child is started for a token."),
             number("priority", "The priority of the child; default is the job's."),
             switch("wait", "Wait until the child has ended."),
-            without_effect("ui"),
+            UI,
         ),
         (1, 2),
         "<parameterized job> [input source]",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.cli.api.lookup import api_path, find_job, list_jobs
-from yurt.cli.command import DETACH, JSON_FLAGS, VERBOSE, CliCommand, Invocation
+from yurt.cli.command import DETACH, JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import CliError
-from yurt.cli.flags import switch, texts, without_effect
+from yurt.cli.flags import switch, texts
 from yurt.cli.terminal.data import show_data, wants_data
 
 Json = dict[str, Any]
@@ -15,6 +15,7 @@ Json = dict[str, Any]
 
 def show_jobs_or_one(call: Invocation) -> int:
     """List all jobs, or show one."""
+    from yurt.cli.views.browser import START, job_page, offer_page, page
     from yurt.cli.views.job import show_job, show_jobs
 
     is_json = wants_data(call)
@@ -26,6 +27,7 @@ def show_jobs_or_one(call: Invocation) -> int:
             call.screen.line("No running jobs")
             return 0
         show_jobs(call, jobs, with_namespace=call.api.namespace == "*")
+        offer_page(call, page("jobs", "", instead=(START,)), "jobs")
         return 0
     stub = find_job(call, call.args[0])
     job: Json = call.api.get(api_path("job", stub["ID"]), {"namespace": stub.get("Namespace")})
@@ -38,6 +40,7 @@ def show_jobs_or_one(call: Invocation) -> int:
         with_evals=call.flags.is_on("evals"),
         all_allocs=call.flags.is_on("all-allocs"),
     )
+    offer_page(call, job_page(job["ID"], job.get("Namespace")), "this job")
     return 0
 
 
@@ -97,7 +100,7 @@ COMMANDS = (
             switch("short", "Print the facts of the job alone."),
             switch("evals", "Print its evaluations."),
             switch("all-allocs", "Also those of an earlier job with the same id."),
-            without_effect("ui"),
+            UI,
             VERBOSE,
             *JSON_FLAGS,
         ),

@@ -6,9 +6,9 @@ from typing import Any
 
 from yurt.cli.api.lookup import api_path
 from yurt.cli.api.paging import PAGE_FLAGS, page_query, show_next_page
-from yurt.cli.command import JSON_FLAGS, VERBOSE, CliCommand, Invocation
+from yurt.cli.command import JSON_FLAGS, UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import ApiError
-from yurt.cli.flags import switch, text, without_effect
+from yurt.cli.flags import switch, text
 from yurt.cli.terminal.data import show_data, wants_data
 from yurt.cli.terminal.screen import key_values
 from yurt.cli.terminal.text import ago, bytes_text, local_time, mebibytes, parse_time, two_units
@@ -19,6 +19,7 @@ Json = dict[str, Any]
 def show_nodes_or_one(call: Invocation) -> int:
     """List all nodes, or show one."""
     from yurt.cli.api.choose import chosen_node
+    from yurt.cli.views.browser import START, offer_page, page
 
     is_json = wants_data(call)
     if not call.args and not call.flags.is_on("self"):
@@ -27,10 +28,13 @@ def show_nodes_or_one(call: Invocation) -> int:
     if is_json:
         return show_data(call, node)
     _show(call, node)
+    offer_page(call, page("clients", node["ID"], instead=(START,)), "this node")
     return 0
 
 
 def _list(call: Invocation, *, is_json: bool) -> int:
+    from yurt.cli.views.browser import START, offer_page, page
+
     flags = call.flags
     query = {**page_query(call), "os": flags.is_on("os") or None}
     answer = call.api.read("/v1/nodes", query)
@@ -49,6 +53,7 @@ def _list(call: Invocation, *, is_json: bool) -> int:
     header += "|Running Allocs" if flags.is_on("allocs") else ""
     call.screen.table(header, [_row(call, node) for node in nodes])
     show_next_page(call, answer.next_token)
+    offer_page(call, page("clients", "", instead=(START,)), "nodes")
     return 0
 
 
@@ -264,7 +269,7 @@ COMMANDS = (
             switch("stats", "Print what the host uses in detail."),
             text("filter", "Only nodes that the expression matches."),
             *PAGE_FLAGS,
-            without_effect("ui"),
+            UI,
             VERBOSE,
             *JSON_FLAGS,
         ),

@@ -7,6 +7,7 @@ MODULES = {
     "autopilot": ("autopilot",),
     "client_state": ("client-state",),
     "debug": ("debug",),
+    "gossip": ("gossip",),
     "keyring": ("root",),
     "metrics": ("metrics",),
     "offline": ("raft",),
@@ -17,6 +18,8 @@ MODULES = {
 """Which module has the commands of which second words."""
 GROUPS = {
     "operator autopilot": "Configuration and health of the servers' autopilot",
+    "operator gossip": "What protects the servers' traffic instead of a gossip key",
+    "operator gossip keyring": "There is no gossip key: what protects servers instead",
     "operator raft": "The servers that keep the log, and the log itself",
     "operator root": "The root keyring",
     "operator root keyring": "The keys that encrypt variables and sign identities",

@@ -1,8 +1,9 @@
 """`yurt operator debug`: a support archive with the state of servers and nodes.
 
-Three kinds of files: `cluster/` holds what does not change, `nomad/0000/` and its followers the lists of objects at
-each interval, `server/<name>/` and `client/<id>/` the log of each agent over the whole time with its machine, threads
-and tasks. What could not be had is named in `errors.json`; it is no failure of the command.
+Three kinds of files: `cluster/` holds what does not change and the event stream, `nomad/0000/` and its followers the
+lists of objects at each interval, `server/<name>/` and `client/<id>/` the log of each agent over the whole time with
+its machine, profiles, threads and tasks. What could not be had is named in `errors.json`; it is no failure of the
+command.
 """
 
 from __future__ import annotations
@@ -13,11 +14,12 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from yurt.cli.command import VERBOSE, CliCommand, Invocation
-from yurt.cli.errors import BrokenOff, CliError, UsageError
-from yurt.cli.flags import number, switch, text
+from yurt.cli.errors import BrokenOff, CliError, Unreachable, UsageError
+from yurt.cli.flags import number, switch, text, without_effect
 from yurt.cli.terminal.text import SECOND, parse_duration
 from yurt.sdk.errors import YurtError
 
@@ -31,6 +33,8 @@ Json = dict[str, Any]
 
 SILENCE_S = 20.0
 LOG_BYTES_MAX = 64 * 1024 * 1024
+UNIT = "yurt"
+"""The systemd unit whose journal holds the logs of the past."""
 CLUSTER = {
     "agent-self": "/v1/agent/self", "members": "/v1/agent/members", "leader": "/v1/status/leader",
     "peers": "/v1/status/peers", "regions": "/v1/regions", "namespaces": "/v1/namespaces",
@@ -56,6 +60,7 @@ class Times(NamedTuple):
     duration_s: float
     interval_s: float
     profile_s: int
+    profile_interval_s: float
 
 
 class Bundle:
@@ -100,15 +105,19 @@ class Capture:
 
     def run(self, targets: list[DebugTarget]) -> None:
         """Gather until the time is over."""
-        logs = [threading.Thread(target=self._log, args=(each,), name=f"log of {each.folder}") for each in targets]
-        for thread in logs:
-            thread.start()
         end_s = time.monotonic() + self._times.duration_s
+        work: list[Callable[[], None]] = [partial(self._log, each) for each in targets]
+        work += [partial(self._profiles, each, end_s) for each in targets]
+        work += [partial(self._past_log, each) for each in targets if self._past_query()]
+        if _topics(self._call):
+            work.append(self._events)
+        threads = [threading.Thread(target=each) for each in work]
+        for thread in threads:
+            thread.start()
         for name, path in CLUSTER.items():
             self._json(f"cluster/{name}.json", path, {})
         for target in targets:
             self._json(f"{target.folder}/agent-host.json", "/v1/agent/host", target.query)
-            self._text(target, "profile", {"seconds": str(self._times.profile_s)})
         number_ = 0
         while True:
             self._once(f"{number_:04}", targets)
@@ -117,7 +126,7 @@ class Capture:
             if left_s <= 0:
                 break
             time.sleep(min(left_s, self._times.interval_s))
-        for thread in logs:
+        for thread in threads:
             thread.join()
 
     def _once(self, number_: str, targets: list[DebugTarget]) -> None:
@@ -142,6 +151,72 @@ class Capture:
             return json.dumps(redacted(answer) if is_config else answer, indent=1).encode()
 
         self._bundle.take(name, get)
+
+    def _profiles(self, target: DebugTarget, end_s: float) -> None:
+        """What an agent's threads do, again at each interval of profiles."""
+        number_ = 0
+        while True:
+            began_s = time.monotonic()
+            self._text(target, "profile", {"seconds": str(self._times.profile_s)}, name=f"profile_{number_:04}")
+            number_ += 1
+            next_s = began_s + self._times.profile_interval_s
+            if next_s >= end_s:
+                return
+            time.sleep(max(0.0, next_s - time.monotonic()))
+
+    def _past_query(self) -> dict[str, str]:
+        """How the logs of the past are asked for; empty when they are not."""
+        flags = self._call.flags
+        since = flags.text("log-lookback")
+        if not since and not flags.is_on("log-file-export"):
+            return {}
+        source = {"on_disk": "true"} if flags.is_on("log-file-export") else {"service_name": UNIT}
+        return source | ({"logs_since": since} if since else {})
+
+    def _past_log(self, target: DebugTarget) -> None:
+        """What an agent logged before the capture."""
+        api, query = self._call.api, {**target.query, **self._past_query(), "plain": "true"}
+
+        def read() -> bytes:
+            lines = bytearray()
+            for piece in api.stream("/v1/agent/monitor/export", query, silence_s=SILENCE_S):
+                lines.extend(piece)
+                if len(lines) > LOG_BYTES_MAX:
+                    break
+            return bytes(lines)
+
+        self._bundle.take(f"{target.folder}/monitor_export.log", read)
+
+    def _events(self) -> None:
+        """The event stream until the time is over."""
+        query: Query = {
+            "topic": _topics(self._call), "index": self._call.flags.number("event-index"), "namespace": "*",
+        }  # fmt: skip
+
+        def read() -> bytes:
+            return self._until_over("/v1/event/stream", query)
+
+        self._bundle.take("cluster/eventstream.json", read)
+
+    def _until_over(self, path: str, query: Query) -> bytes:
+        """What a stream sends until the time is over."""
+        from yurt.cli.api.client import ApiClient
+
+        api, end_s, found = ApiClient(self._call.api.connection), time.monotonic() + self._times.duration_s, bytearray()
+        pieces = api.stream(path, query, silence_s=max(0.1, self._times.duration_s))
+        try:
+            for piece in pieces:
+                found.extend(piece)
+                if time.monotonic() >= end_s or len(found) > LOG_BYTES_MAX:
+                    break
+        except Unreachable:
+            if not found and time.monotonic() < end_s:
+                raise
+        except BrokenOff as error:
+            found.extend(f"{error}\n".encode())
+        finally:
+            pieces.close()
+        return bytes(found)
 
     def _text(self, target: DebugTarget, profile: str, query: dict[str, str], *, name: str = "") -> None:
         asked: Query = {**target.query, **query}
@@ -179,7 +254,10 @@ def collect(call: Invocation) -> int:
         duration_s=_seconds(call, "duration"),
         interval_s=_seconds(call, "interval"),
         profile_s=max(1, round(_seconds(call, "pprof-duration"))),
+        profile_interval_s=_seconds(call, "pprof-interval"),
     )
+    if call.flags.text("log-lookback"):
+        _seconds(call, "log-lookback")
     targets = [*_servers(call), *_nodes(call)]
     name = time.strftime("yurt-debug-%Y-%m-%d-%H%M%SZ", time.gmtime())
     path = Path(call.flags.text("output") or ".") / f"{name}.tar.gz"
@@ -223,6 +301,11 @@ def _seconds(call: Invocation, flag: str) -> float:
     if found <= 0:
         raise UsageError(f'-{flag} must be a duration such as 30s, not "{given}"')
     return found
+
+
+def _topics(call: Invocation) -> tuple[str, ...]:
+    """The topics of the event stream, as the API takes them."""
+    return tuple(sorted(_wanted(call, "event-topic")))
 
 
 def _servers(call: Invocation) -> list[DebugTarget]:
@@ -273,12 +356,22 @@ COMMANDS = (
             text("node-class", "Only nodes of this class."),
             number("max-nodes", "At most so many nodes.", default=10),
             text("pprof-duration", "How long each agent's stacks are looked at.", default="1s"),
+            text("pprof-interval", "How long from one such look to the next.", default="30s"),
+            text(
+                "event-topic",
+                "Topics of the event stream with commas between, such as Job,Allocation:*; * for all, or none.",
+                default="none",
+            ),
+            number("event-index", "Events from this index on, as far as servers keep them; 0: new ones."),
+            text("log-lookback", "Also what agents logged before, such as 2h, from the journal of the unit yurt."),
+            switch("log-file-export", "Take what agents logged before from their log files."),
+            without_effect("log-include-location"),
             text("output", "The folder for the archive; default is the present one."),
             switch("stale", "Ask for lists also where there is no leader."),
             VERBOSE,
         ),
         details=(
-            "The archive holds state, logs, threads and tasks of servers and nodes.\n\n"
+            "The archive holds state, events, logs, profiles, threads and tasks of servers and nodes.\n\n"
             "Writes yurt-debug-<time>.tar.gz, which only its owner can read. Machines, threads and tasks are told by "
             "agents with enable_debug = true; what is missing stands in errors.json. Values of variables, tokens "
             "and keys are in none of the files."

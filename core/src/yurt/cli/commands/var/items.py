@@ -6,7 +6,7 @@ from typing import Any
 
 from yurt.cli.api.paging import next_page, page_query
 from yurt.cli.api.variables import WriteConflict, check_index, read_variable, write
-from yurt.cli.command import VERBOSE, CliCommand, Invocation
+from yurt.cli.command import UI, VERBOSE, CliCommand, Invocation
 from yurt.cli.commands.var.output import TEMPLATE, checked_form, conflict_error, is_terminal, out_flag, show
 from yurt.cli.commands.var.specification import read_spec
 from yurt.cli.errors import CliError, UsageError
@@ -58,6 +58,7 @@ def print_variable(call: Invocation) -> int:
     if item and (call.flags.is_given("out") or call.flags.is_given("template")):
         raise UsageError("The -item flag prints the value alone; it goes with neither -out nor -template")
     variable = read_variable(call, call.args[0])
+    _open_page(call, variable["Path"])
     if not item:
         show(call, variable, form)
         return 0
@@ -92,7 +93,16 @@ def put_variable(call: Invocation) -> int:
             f'Successfully created or updated variable "{written["Path"]}" at index {written["ModifyIndex"]}'
         )
     show(call, written, form)
+    _open_page(call, written["Path"])
     return 0
+
+
+def _open_page(call: Invocation, path: str) -> None:
+    """With -ui open the page of a variable, or of all where the agent has none of one."""
+    from yurt.cli.views.browser import open_page, page
+
+    if call.flags.is_on("ui"):
+        open_page(call, page("variables/var" if path else "variables", path))
 
 
 def _spec(call: Invocation) -> Json:
@@ -130,6 +140,7 @@ def list_variables(call: Invocation) -> int:
     prefix = call.args[0] if call.args else ""
     answer = call.api.read("/v1/vars", {"prefix": prefix, **page_query(call)})
     rows: list[Json] = answer.data or []
+    _open_page(call, "")
     match form:
         case "json":
             call.screen.json(rows)
@@ -198,6 +209,7 @@ COMMANDS = (
             text("item", "Print the value of this item alone."),
             out_flag("go-template, hcl, json, none or table", "the variable"),
             TEMPLATE,
+            UI,
         ),
         (1, 1),
         "<path>",
@@ -218,6 +230,7 @@ COMMANDS = (
             ),
             out_flag("go-template, hcl, json, none or table", "what was written"),
             TEMPLATE,
+            UI,
             VERBOSE,
         ),
         (1, -1),
@@ -237,6 +250,7 @@ COMMANDS = (
             text("filter", "Print those for which an expression holds."),
             out_flag("go-template, json, table or terse", "the list"),
             TEMPLATE,
+            UI,
         ),
         (0, 1),
         "[prefix]",

@@ -12,9 +12,11 @@ MODULES = {
         "deregister",
         "detach",
     ),
+    "snapshots": ("snapshot",),
     "status": ("status",),
 }
 """Which module has the commands of which second words."""
 GROUPS = {
+    "volume snapshot": "Snapshots of CSI volumes",
     "volume claim": "Which allocations go back to which volumes",
 }

@@ -7,9 +7,10 @@ import time
 from yurt.cli.api.lookup import api_path, find_node
 from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.commands.volume.lookup import find_csi, find_volume
+from yurt.cli.commands.volume.secrets import SECRET, secret_header
 from yurt.cli.commands.volume.specification import CSI, NO_CONTROLLER, asked_volume
-from yurt.cli.errors import CliError
-from yurt.cli.flags import LIST, switch, text, without_effect
+from yurt.cli.errors import CliError, UsageError
+from yurt.cli.flags import switch, text, without_effect
 
 READY_LIMIT_S = 60.0
 STEP_S = 0.2
@@ -35,8 +36,11 @@ def create_volume(call: Invocation) -> int:
 
 def delete_volume(call: Invocation) -> int:
     """Delete the volume and its data."""
-    if call.flags.text("type") != "host":
-        raise CliError(NO_CONTROLLER)
+    kind = call.flags.text("type")
+    if kind not in ("host", CSI):
+        raise UsageError(f'-type is host or csi, not "{kind}"')
+    if kind == CSI:
+        return _delete_csi(call)
     volume = find_volume(call, call.args[0])
     query = {"namespace": volume["Namespace"], "force": call.flags.is_on("force") or None}
     call.api.delete(f"/v1/volume/host/{volume['ID']}/delete", query)
@@ -44,7 +48,13 @@ def delete_volume(call: Invocation) -> int:
     return 0
 
 
-"""The default of `-type` is host, for no CSI volume can be deleted yet."""
+def _delete_csi(call: Invocation) -> int:
+    """Let the volume's plugin delete it; an agent whose plugins cannot says so."""
+    volume = find_csi(call, call.args[0])
+    path = api_path("volume", "csi", volume["ID"], "delete")
+    call.api.delete(path, {"namespace": volume["Namespace"]}, headers=secret_header(call))
+    call.screen.line(f'Successfully deleted volume "{volume["ID"]}"!')
+    return 0
 
 
 def register_volume(call: Invocation) -> int:
@@ -100,8 +110,8 @@ COMMANDS = (
         "Delete a host volume that no allocation uses, and its content",
         delete_volume,
         (
-            without_effect("secret", kind=LIST),
-            text("type", "The type of the volume: host.", default="host"),
+            SECRET,
+            text("type", "The type of the volume: host or csi.", default="host"),
             switch("force", "Forget the volume even when its node or plugin fails."),
         ),
         (1, 1),

@@ -1,0 +1,51 @@
+"""`yurt alloc pause`: stop a task for a while, and let it run again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.cli.api.lookup import api_path, find_alloc
+from yurt.cli.command import VERBOSE, CliCommand, Invocation
+from yurt.cli.errors import UsageError
+from yurt.cli.flags import switch, text
+
+Json = dict[str, Any]
+
+STATES = ("pause", "run", "scheduled")
+
+
+def pause_task(call: Invocation) -> int:
+    """Change whether a task may run, or show it."""
+    from yurt.cli.api.choose import chosen_task
+
+    wanted = call.flags.text("state")
+    if wanted not in STATES:
+        raise UsageError(f'-state is one of {", ".join(STATES)}, not "{wanted}"')
+    alloc = find_alloc(call, call.args[0])
+    task = chosen_task(alloc, call.flags.text("task") or (call.args[1] if len(call.args) > 1 else ""))
+    path = api_path("client", "allocation", alloc["ID"], "pause")
+    if call.flags.is_on("status"):
+        found: Json = call.api.get(path, {"task": task}) or {}
+        call.screen.line(found.get("ScheduleState") or "run")
+        return 0
+    call.api.put(path, {"Task": task, "ScheduleState": wanted})
+    return 0
+
+
+COMMANDS = (
+    CliCommand(
+        "alloc pause",
+        "Pause a task of an allocation, or let it run again",
+        pause_task,
+        (
+            text("state", "pause stops the task, run lets it run, scheduled follows its schedule.", default="pause"),
+            switch("status", "Print the present state and change nothing."),
+            text("task", "The task; needed when the allocation has several."),
+            VERBOSE,
+        ),
+        (1, 2),
+        "<allocation> [<task>]",
+        "one or two arguments: <allocation> [<task>]",
+        details="A paused task has ended and starts again when it may run; its allocation stays where it is.",
+    ),
+)

@@ -1,0 +1,85 @@
+"""`yurt operator gossip keyring`: there is no gossip key; the commands say what protects servers instead."""
+
+from __future__ import annotations
+
+from yurt.cli.command import CliCommand, Invocation
+from yurt.cli.errors import CliError
+
+INSTEAD = """\
+Yurt's servers have no gossip key: they encrypt and authenticate everything that they say to each other by mutual TLS.
+Set it up with:
+
+    yurt tls ca create
+    yurt tls cert create -server -region global
+    yurt tls cert create -client
+
+and in the configuration of each agent:
+
+    tls {
+      http      = true
+      rpc       = true
+      ca_file   = "nomad-agent-ca.pem"
+      cert_file = "global-server-nomad.pem"
+      key_file  = "global-server-nomad-key.pem"
+    }
+
+A server whose certificate the authority has not signed for the role and region is refused. To replace a certificate,
+write the new file over it and send the agent SIGHUP."""
+NO_KEY = "There is no gossip key to {verb}."
+DETAILS = "Nothing is changed. Mutual TLS protects the servers' traffic; the answer says how to set it up."
+
+
+def tell_instead(call: Invocation) -> int:
+    """Say what protects servers; fails, for nothing was done."""
+    raise CliError(f"{NO_KEY.format(verb=call.command.name.rpartition(' ')[2])}\n{INSTEAD}")
+
+
+COMMANDS = (
+    CliCommand(
+        "operator gossip keyring generate",
+        "Say what protects servers instead of a gossip key",
+        tell_instead,
+        details=DETAILS,
+        is_client=False,
+    ),
+    CliCommand(
+        "operator gossip keyring install",
+        "Say what protects servers instead of a gossip key to install",
+        tell_instead,
+        (),
+        (0, 1),
+        "[<key>]",
+        "at most one argument: <key>",
+        details=DETAILS,
+        is_client=False,
+    ),
+    CliCommand(
+        "operator gossip keyring list",
+        "Say what protects servers instead of listed gossip keys",
+        tell_instead,
+        details=DETAILS,
+        is_client=False,
+    ),
+    CliCommand(
+        "operator gossip keyring remove",
+        "Say what protects servers instead of a gossip key to remove",
+        tell_instead,
+        (),
+        (0, 1),
+        "[<key>]",
+        "at most one argument: <key>",
+        details=DETAILS,
+        is_client=False,
+    ),
+    CliCommand(
+        "operator gossip keyring use",
+        "Say what protects servers instead of a gossip key to use",
+        tell_instead,
+        (),
+        (0, 1),
+        "[<key>]",
+        "at most one argument: <key>",
+        details=DETAILS,
+        is_client=False,
+    ),
+)
