@@ -20,6 +20,7 @@ NAMES = (
     "audit",
     "structure",
     "regions",
+    "queue",
 )
 
 

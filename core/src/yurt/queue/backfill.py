@@ -1,0 +1,104 @@
+"""Which waiting jobs start now: in their order, with reservations for those that do not fit and backfill behind them.
+
+The jobs come in their order, boosted ones first. One that fits now, for as long as it may run, starts. Of those that do
+not fit, the first few get a reservation: the earliest time at which running jobs have released enough, at the latest
+by the limits that jobs declare. What comes behind starts only where it delays no reservation: it ends before, or the
+capacity suffices for both. Reservations are taken in the order of the list, so fillers of a tenant cannot lower the
+place of its own reserved job.
+
+A job that has waited for `boost_after` may be *boosted*: the one that has waited longest stands before all others of
+its band, whatever its tenant has used, unless jobs that once were boosted hold the boosted part of the pool already.
+That bounds each wait: with k longer waits before it, a job starts within `boost_after` and k + 1 times the longest
+limit, only higher bands and lost nodes put it off; and it bounds what fairness loses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+from yurt.queue.profile import NEVER, Profile, Vector
+from yurt.queue.waiting import Waiting
+
+
+class BackfillRules(NamedTuple):
+    """How far the search goes; times in nanoseconds."""
+
+    reservations: int = 1
+    """Jobs that do not fit and get a reservation; 1 is EASY backfill, 0 none: the first that does not fit blocks."""
+    depth: int = 500
+    """Jobs that do not fit and are passed over, until the search ends."""
+    boost_after: int = 0
+    """0: no job is boosted."""
+    boost_part: float = 0.25
+    """Of the pool, up to which jobs are boosted; one alone may hold more."""
+    default_limit: int = 0
+    """The run time of jobs that declare none; 0: they may hold what they have for ever."""
+
+
+class Reservation(NamedTuple):
+    """Capacity that is kept for a job from a time on; NEVER when no release makes room for it."""
+
+    job: Waiting
+    start: int
+
+
+class Decision(NamedTuple):
+    """What starts now, and what waits for when."""
+
+    starts: tuple[Waiting, ...]
+    reservations: tuple[Reservation, ...]
+
+
+def boosted(oldest: Iterable[Waiting], rules: BackfillRules, *, now: int, held: float) -> Waiting | None:
+    """The job that has waited longest, if long enough; `held` is the part of the pool that earlier ones hold."""
+    job = next(iter(oldest), None)
+    if job is None or rules.boost_after <= 0 or now - job.since < rules.boost_after or held >= rules.boost_part:
+        return None
+    return job
+
+
+def with_boosted(first: Waiting | None, order: Iterable[Waiting]) -> Iterator[Waiting]:
+    """The order with the boosted job before all others of its band and of lower ones."""
+    waiting = first
+    for job in order:
+        if waiting is not None and waiting.band >= job.band:
+            yield waiting
+            waiting = None
+        if first is None or job.key != first.key:
+            yield job
+
+
+def decide(
+    order: Iterable[Waiting],
+    profile: Profile,
+    rules: BackfillRules,
+    *,
+    vector: Callable[[Waiting], Vector],
+    least: Vector | None = None,
+) -> Decision:
+    """What starts now; changes the profile. `least` is what no job asks less than: without that the search ends."""
+    starts: list[Waiting] = []
+    reservations: list[Reservation] = []
+    passed = 0
+    for job in order:
+        if least is not None and not _any_room(least, profile.free[0]):
+            break
+        asked, limit = vector(job), job.limit or rules.default_limit or NEVER
+        if profile.has_room(asked, limit):
+            profile.take(asked, profile.times[0], limit)
+            starts.append(job)
+            continue
+        passed += 1
+        if len(reservations) < rules.reservations:
+            start = profile.earliest(asked, limit)
+            reservations.append(Reservation(job, start))
+            if start < NEVER:
+                profile.take(asked, start, limit)
+        if not rules.reservations or passed > rules.depth:
+            break
+    return Decision(tuple(starts), tuple(reservations))
+
+
+def _any_room(least: Vector, free: Vector) -> bool:
+    return all(map(int.__le__, least, free))

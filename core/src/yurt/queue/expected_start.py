@@ -1,0 +1,82 @@
+"""When waiting jobs will start: the order, played forward over the expected ends of what runs.
+
+Jobs start in their order where they fit; behind one that does not fit, a few later ones are tried that end before it
+could start. It is a forecast and decides nothing: placements follow the limits that jobs declare, never predictions.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Final
+
+from yurt.queue.profile import Vector
+from yurt.queue.waiting import JobKey, Waiting
+
+BACKFILL_TRIED: Final = 32
+"""Jobs that are tried behind one that does not fit."""
+
+
+def expected_starts(
+    order: Iterable[Waiting],
+    *,
+    now: int,
+    free: Vector,
+    ends: Sequence[tuple[int, Vector]],
+    vector: Callable[[Waiting], Vector],
+    run_time: Callable[[Waiting], int],
+) -> dict[JobKey, int]:
+    """The expected start of each job; those that nothing makes room for are missing."""
+    forecast = _Forecast(now, free, ends)
+    waiting = deque(order)
+    starts: dict[JobKey, int] = {}
+    while waiting:
+        if forecast.fits(vector(waiting[0])):
+            job = waiting.popleft()
+            starts[job.key] = forecast.start(vector(job), run_time(job))
+            continue
+        shadow = forecast.shadow(vector(waiting[0]))
+        if shadow < 0:
+            waiting.popleft()
+            continue
+        for job in list(islice(waiting, 1, 1 + BACKFILL_TRIED)):
+            if forecast.fits(vector(job)) and forecast.now + run_time(job) <= shadow:
+                waiting.remove(job)
+                starts[job.key] = forecast.start(vector(job), run_time(job))
+        forecast.advance()
+    return starts
+
+
+class _Forecast:
+    """Free capacity at a moving time."""
+
+    def __init__(self, now: int, free: Vector, ends: Sequence[tuple[int, Vector]]) -> None:
+        self.now, self.free = now, free
+        self._ends = [(max(now, end), amount) for end, amount in ends]
+        heapq.heapify(self._ends)
+
+    def fits(self, asked: Vector) -> bool:
+        return all(map(int.__le__, asked, self.free))
+
+    def start(self, asked: Vector, duration: int) -> int:
+        self.free = tuple(map(int.__sub__, self.free, asked))
+        heapq.heappush(self._ends, (self.now + duration, asked))
+        return self.now
+
+    def shadow(self, asked: Vector) -> int:
+        """When ends have released enough; -1 when all of them do not."""
+        free = self.free
+        for end, amount in sorted(self._ends):
+            free = tuple(map(int.__add__, free, amount))
+            if all(map(int.__le__, asked, free)):
+                return end
+        return -1
+
+    def advance(self) -> None:
+        """Go to the next end."""
+        self.now, amount = heapq.heappop(self._ends)
+        self.free = tuple(map(int.__add__, self.free, amount))
+        while self._ends and self._ends[0][0] == self.now:
+            self.free = tuple(map(int.__add__, self.free, heapq.heappop(self._ends)[1]))

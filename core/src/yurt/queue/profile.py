@@ -1,0 +1,85 @@
+"""Free capacity over time: what is free now, what running jobs release at the latest, and what is reserved.
+
+A profile is a list of steps: from `times[i]` on, until the next step, `free[i]` is free. Amounts are vectors of one or
+more resources, all of the same length. Capacity is that of a whole pool; whether it lies on one node is for the
+scheduler to find.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from typing import Final
+
+Vector = tuple[int, ...]
+NEVER: Final = 1 << 62
+"""A time after all others."""
+
+
+class Profile:
+    """The steps; only `take` changes them."""
+
+    def __init__(self, now: int, free: Vector, releases: Iterable[tuple[int, Vector]]) -> None:
+        """`releases` are (time, amount), of any order; those in the past happen now."""
+        self.times: list[int] = [now]
+        self.free: list[Vector] = [free]
+        for time, amount in sorted(releases):
+            grown = tuple(map(int.__add__, self.free[-1], amount))
+            if time <= self.times[-1]:
+                self.free[-1] = grown
+            else:
+                self.times.append(time)
+                self.free.append(grown)
+
+    def earliest(self, asked: Vector, duration: int, *, by: int = NEVER) -> int:
+        """The first time at which so much is free for so long; NEVER when there is none up to `by`."""
+        times, free = self.times, self.free
+        start = 0
+        while start < len(times) and times[start] <= by:
+            blocked = self._last_lack(start, asked, times[start] + duration)
+            if blocked < 0:
+                return times[start]
+            start = blocked + 1
+            while start < len(times) and not _fits(asked, free[start]):
+                start += 1
+        return NEVER
+
+    def has_room(self, asked: Vector, duration: int) -> bool:
+        """Whether so much is free from now on for so long."""
+        end = self.times[0] + duration
+        for time, free in zip(self.times, self.free, strict=True):
+            if time >= end:
+                break
+            if not _fits(asked, free):
+                return False
+        return True
+
+    def take(self, asked: Vector, start: int, duration: int) -> None:
+        """Reserve so much from `start` on for so long."""
+        assert start >= self.times[0], (start, self.times[0])
+        first, last = self._split(start), self._split(min(start + duration, NEVER))
+        for at in range(first, last):
+            self.free[at] = tuple(map(int.__sub__, self.free[at], asked))
+
+    def _last_lack(self, start: int, asked: Vector, end: int) -> int:
+        """The last step before `end`, from `start` on, with too little; -1 when there is none."""
+        lack = -1
+        for at in range(start, len(self.times)):
+            if self.times[at] >= end:
+                break
+            if not _fits(asked, self.free[at]):
+                lack = at
+        return lack
+
+    def _split(self, time: int) -> int:
+        """The step that begins at a time, made when there is none."""
+        at = bisect_right(self.times, time) - 1
+        if self.times[at] == time:
+            return at
+        self.times.insert(at + 1, time)
+        self.free.insert(at + 1, self.free[at])
+        return at + 1
+
+
+def _fits(asked: Vector, free: Vector) -> bool:
+    return all(map(int.__le__, asked, free))

@@ -1,0 +1,55 @@
+"""Waiting jobs and usage, drawn."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from yurt.queue.amounts import Amounts
+from yurt.queue.waiting import Waiting
+from yurt.sdk.value import Duration, UnixNano
+
+SECOND = 1_000_000_000
+HOUR = 3600 * SECOND
+TENANTS = tuple((team, user) for team in ("vision", "speech", "robots") for user in ("", "ann", "bob"))
+POOL = Amounts(gpu=16_000, cpu=64_000, memory=512_000)
+
+
+def amounts(gpus: int) -> Amounts:
+    """Of whole cards with their part of a machine."""
+    return Amounts(gpu=gpus * 1000, cpu=gpus * 4000, memory=gpus * 32_000)
+
+
+def job(
+    number: int, *, gpus: int = 1, hours: float = 1, tenant: tuple[str, ...] = ("vision", ""), **fields: int
+) -> Waiting:
+    """A waiting job; its number says when it came."""
+    return Waiting(
+        key=(tenant[0], f"job-{number}"),
+        tenant=tenant,
+        priority=fields.get("priority", 50),
+        create_index=number,
+        since=UnixNano(fields.get("since", number * SECOND)),
+        asked=amounts(gpus),
+        limit=Duration(round(hours * HOUR)),
+    )
+
+
+@st.composite
+def jobs(draw: st.DrawFn, *, most: int = 25, priorities: tuple[int, ...] = (50, 55, 70)) -> list[Waiting]:
+    """Different jobs in any order."""
+    count = draw(st.integers(1, most))
+    found = [
+        job(
+            number,
+            gpus=draw(st.integers(1, 16)),
+            hours=draw(st.sampled_from((0.25, 1, 8, 48))),
+            tenant=draw(st.sampled_from(TENANTS)),
+            priority=draw(st.sampled_from(priorities)),
+        )
+        for number in range(count)
+    ]
+    return draw(st.permutations(found))
+
+
+usages = st.dictionaries(
+    st.sampled_from(TENANTS), st.integers(0, 100).map(lambda gpus: amounts(gpus).times(HOUR)), max_size=len(TENANTS)
+)
