@@ -1,0 +1,63 @@
+/**
+ * Live updates of a page: subscribes views at the hub, in a shared worker where the browser has one, else in the page itself.
+ *
+ * A view is what `/v1/yurt/watch` takes: `{Kind, Namespace, Where, Search, Filter, Parent, Job, Node, Fields}`. An update has
+ * `Columns` and `Gone`, or `Overview`, or `Resync: true`, which means: read the list again.
+ *
+ * @typedef {Record<string, any>} Topic
+ */
+import { signal } from "../../vendor/preact.js";
+import { Hub } from "./hub.js";
+import { trustedWorkerUrl } from "./trusted.js";
+
+/** "live", "paused" or "reconnecting". */
+export const liveState = signal("paused");
+/** @type {Map<string, (update: any) => void>} */
+const listeners = new Map();
+let last = 0;
+/** @type {(wish: import("./hub.js").Wish) => void} */
+let wish = () => {};
+
+function receive(message) {
+  if (message.state) liveState.value = message.state;
+  if (message.id) listeners.get(message.id)?.(message.update);
+}
+
+/** Connect to the hub; called once. */
+export function startLive() {
+  if ("SharedWorker" in window) {
+    const worker = new SharedWorker(/** @type {any} */ (trustedWorkerUrl()), { type: "module", name: "yurt-live" });
+    worker.port.onmessage = (event) => receive(event.data);
+    worker.port.start();
+    wish = (message) => worker.port.postMessage(message);
+    addEventListener("pagehide", () => worker.port.postMessage("bye"));
+  } else {
+    const hub = new Hub();
+    hub.add("page", receive);
+    wish = (message) => hub.receive("page", message);
+  }
+  document.addEventListener("visibilitychange", () => wish({ hidden: document.hidden }));
+}
+
+/** Calls `listener` with each update of a view, until the returned function is called. `index`: that of the list read before. */
+export function onChange(view, listener, index = 0) {
+  last += 1;
+  const id = String(last);
+  listeners.set(id, listener);
+  wish({ subscribe: id, view, index });
+  return () => {
+    listeners.delete(id);
+    wish({ unsubscribe: id });
+  };
+}
+
+/** Begin anew, for another session. */
+export const restartLive = () => wish({ restart: true });
+
+/** The rows of a job, as a topic for `useData`. */
+export const jobTopic = (namespace, id) => ({ Kind: "jobs", Namespace: namespace, Where: [`ID:${id}`], Fields: ["ID", "Namespace", "ModifyIndex", "Status", "Running"] });
+export const jobAllocsTopic = (namespace, id) => ({ Kind: "allocations", Namespace: namespace, Job: id, Fields: ["ID", "ModifyIndex"] });
+export const allocTopic = (namespace, id) => ({ Kind: "allocations", Namespace: namespace, Where: [`ID:${id}`], Fields: ["ID", "ModifyIndex"] });
+export const nodeTopic = (id) => ({ Kind: "nodes", Where: [`ID:${id}`], Fields: ["ID", "ModifyIndex"] });
+export const nodeAllocsTopic = (id) => ({ Kind: "allocations", Namespace: "*", Node: id, Fields: ["ID", "ModifyIndex"] });
+export const anyJob = () => ({ Kind: "jobs", Namespace: "*", Fields: ["ID", "Namespace", "ModifyIndex"] });
