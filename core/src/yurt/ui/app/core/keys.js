@@ -1,0 +1,40 @@
+/**
+ * The keyboard: single keys and two-key sequences (`g j`), each with a text for the help. Keys typed into inputs are text.
+ *
+ * Nothing destructive is on a key: actions only open their dialog.
+ */
+import { signal, useEffect } from "../../vendor/preact.js";
+import { settings } from "./settings.js";
+
+const SEQUENCE_MS = 900;
+/** @typedef {{keys: string, help: string, run: (event: KeyboardEvent) => void, group?: string}} Binding */
+/** @type {import("../../vendor/preact.js").Signal<Binding[]>} */
+export const bindings = signal([]);
+let prefix = "";
+let timer = /** @type {any} */ (0);
+
+const isText = (target) => target instanceof HTMLElement && (target.isContentEditable || /^(input|textarea|select)$/i.test(target.tagName) || target.closest(".cm-host, .xterm"));
+
+/** Add bindings; returns what removes them. @param {Binding[]} added */
+export function bind(added) {
+  bindings.value = [...added, ...bindings.value];
+  return () => (bindings.value = bindings.value.filter((each) => !added.includes(each)));
+}
+
+/** Bindings of a page, while it is shown. @param {Binding[]} added @param {unknown[]} inputs */
+export const useKeys = (added, inputs = []) => useEffect(() => bind(added), inputs);
+
+export function startKeys() {
+  document.addEventListener("keydown", (event) => {
+    if (!settings.value.keys || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (isText(event.target) || document.querySelector("dialog[open]")) return;
+    const typed = prefix ? `${prefix} ${event.key}` : event.key;
+    const found = bindings.value.find((each) => each.keys === typed);
+    const begins = !found && bindings.value.some((each) => each.keys.startsWith(`${typed} `));
+    clearTimeout(timer);
+    prefix = begins ? typed : "";
+    if (begins) timer = setTimeout(() => (prefix = ""), SEQUENCE_MS);
+    if (found || begins) event.preventDefault();
+    found?.run(event);
+  });
+}

@@ -1,0 +1,96 @@
+/**
+ * Why a job waits: what the nodes lose at each step, each blocker with its count, the nearest nodes with what they lack, and the
+ * smallest change that would help, which the editor applies on request.
+ */
+import { html } from "../../../vendor/preact.js";
+import { call } from "../../core/api.js";
+import { command, count, plain, plural } from "../../core/format.js";
+import { useData } from "../../core/load.js";
+import { jobTopic } from "../../core/live.js";
+import { go, href } from "../../core/router.js";
+import { Command } from "../../parts/copy.js";
+import { Empty, Loaded, Section } from "../../parts/page.js";
+
+const load = async (job, signal) => (await call("POST", "/v1/yurt/job/why-not", { body: { JobID: job.ID, Namespace: job.Namespace }, query: { namespace: job.Namespace }, signal })).data;
+
+/** How many nodes are left after each step of placing. */
+function Funnel({ group }) {
+  const pool = group.NodesInPool || group.NodesEvaluated;
+  const steps = [
+    ["Nodes in the pool", pool],
+    ["looked at: ready, eligible, in the datacenters", group.NodesEvaluated],
+    ["meet the constraints", group.NodesEvaluated - group.NodesFiltered],
+    ["have room", Math.max(0, group.NodesEvaluated - group.NodesFiltered - group.NodesExhausted)],
+  ];
+  return html`
+    <ol class="funnel" aria-label="Nodes left after each step">${steps.map(([label, left]) => html`
+      <li key=${label}><span>${label}</span><span class="track" aria-hidden="true"><i class=${left ? "good" : "bad"} style=${{ width: `${pool ? (Number(left) / pool) * 100 : 0}%` }}></i></span><b>${count(left)}</b></li>`)}</ol>
+  `;
+}
+
+const Blockers = ({ blockers }) => html`
+  <h3>In the way</h3>
+  <table class="plain-table"><thead><tr><th>What</th><th>Kind</th><th>Nodes</th><th>Alone on</th></tr></thead>
+    <tbody>${blockers.map((blocker) => html`<tr key=${blocker.Kind + blocker.Text}><td>${plain(blocker.Text)}</td><td>${plain(blocker.Kind)}</td><td>${count(blocker.Nodes)}</td><td>${count(blocker.Alone)}</td></tr>`)}</tbody></table>
+`;
+
+/** Nodes by requirements: red is what a node lacks, with what is asked and free. @param {{misses: any[]}} props */
+export function NearMisses({ misses }) {
+  const kinds = [...new Set(misses.flatMap((miss) => (miss.Shortfalls ?? []).map((lack) => lack.Kind)))];
+  return html`
+    <h3>Nearest nodes</h3>
+    <div class="matrix" tabindex="0" role="region" aria-label="Nearest nodes and what they lack"><table>
+      <thead><tr><th>Node</th><th>Lacks</th>${kinds.map((kind) => html`<th key=${kind}>${plain(kind)}</th>`)}</tr></thead>
+      <tbody>${misses.map((miss) => html`
+        <tr key=${miss.NodeID}><th scope="row"><a href=${href(["nodes", miss.NodeID])}>${plain(miss.NodeName || miss.NodeID)}</a></th><td>${miss.Shortfalls?.length ?? 0}</td>
+          ${kinds.map((kind) => {
+            const lacks = (miss.Shortfalls ?? []).filter((lack) => lack.Kind === kind);
+            return html`<td key=${kind} class=${lacks.length ? "lacks" : ""}>${lacks.length ? lacks.map((lack) => plain(lack.Text)).join("; ") : "met"}</td>`;
+          })}</tr>`)}</tbody></table></div>
+  `;
+}
+
+function Change({ job, group }) {
+  const change = group.SmallestChange;
+  if (!change) return null;
+  const edits = change.Edits ?? [];
+  const inJob = edits.filter((edit) => !edit.NodeID);
+  const apply = () => {
+    sessionStorage.setItem("yurt-edits", JSON.stringify({ group: group.Name, edits: inJob }));
+    go(href(["jobs", "run"], { edit: job.ID, namespace: job.Namespace, apply: "1" }));
+  };
+  return html`
+    <h3>Smallest change that helps</h3>
+    <p>${plain(change.Text)} ${change.NodeName && html`<span class="dim">(on ${plain(change.NodeName)}; lets ${plural(change.Places, "allocation")} in${change.IsProved ? "; proved" : ""})</span>`}</p>
+    ${inJob.length > 0 && html`<button class="primary" onClick=${apply}>Apply to editor</button>`}
+    ${edits.filter((edit) => edit.NodeID).map((edit) => html`<p key=${edit.Text}><a href=${href(["nodes", edit.NodeID])}>Open the node</a> <span class="dim">${plain(edit.Text)}</span></p>`)}
+  `;
+}
+
+/** Why one group's allocations are, or are not, placed. */
+export function GroupExplanation({ job, group }) {
+  const waits = group.Unplaced > 0 || group.RunsNowhere;
+  return html`
+    <${Section} title=${`Group ${plain(group.Name)}`} note=${`${group.Desired} desired, ${group.Running} running${group.Placed ? `, ${group.Placed} could be placed now` : ""}${waits ? `, ${group.Unplaced} cannot be placed` : ""}`}>
+      ${(group.Notes ?? []).map((note) => html`<p key=${note}>${plain(note)}</p>`)}
+      ${!waits && !group.Blockers?.length && html`<p class="good">Nothing is in the way.</p>`}
+      ${waits && html`<${Funnel} group=${group} />`}
+      ${group.Blockers?.length > 0 && html`<${Blockers} blockers=${group.Blockers} />`}
+      <${Change} job=${job} group=${group} />
+      ${group.NearMisses?.length > 0 && html`<${NearMisses} misses=${group.NearMisses} />`}
+    <//>
+  `;
+}
+
+export function Tab({ job }) {
+  const state = useData((signal) => load(job, signal), [job.ID, job.Namespace, job.ModifyIndex], [jobTopic(job.Namespace, job.ID)]);
+  return html`
+    <${Loaded} state=${state}>${(found) => html`
+      ${(found.Warnings ?? []).map((warning) => html`<p class="note" key=${warning}>${plain(warning)}</p>`)}
+      ${found.Groups?.map((group) => html`<${GroupExplanation} key=${group.Name} job=${job} group=${group} />`)}
+      ${!found.Groups?.length && html`<${Empty}>The job has no groups.<//>`}
+      <p class="dim">On the state at index ${found.Index}. The same on the command line:</p>
+      <${Command} text=${command(["job", "why-not"], { namespace: job.Namespace === "default" ? "" : job.Namespace }, [job.ID])} />
+    `}<//>
+  `;
+}

@@ -1,0 +1,67 @@
+/** Filters with counts: each facet is a menu of values; what is chosen stays in the address and is shown as chips. */
+import { html } from "../../vendor/preact.js";
+import { count, plain } from "../core/format.js";
+import { query, setQuery } from "../core/router.js";
+
+/** The values of a facet in the address, which stand there separated by commas. */
+export const chosen = (name) => query(name).split(",").filter(Boolean).map(decodeURIComponent);
+const choose = (name, values) => setQuery({ [name]: values.map(encodeURIComponent).join(",") }, { replace: false });
+
+/** `where` of a list for the chosen values of facets. @param {string[]} names */
+export const whereOf = (names) => names.flatMap((name) => chosen(name).map((value) => `${name}:${value}`));
+
+function Facet({ name, label, facet }) {
+  const picked = chosen(name);
+  const values = [...(facet?.Values ?? [])];
+  for (const value of picked) if (!values.some(([known]) => String(known) === value)) values.unshift([value, 0]);
+  const toggle = (value) => choose(name, picked.includes(value) ? picked.filter((each) => each !== value) : [...picked, value]);
+  return html`
+    <details class="facet" name="facet">
+      <summary>${label}${picked.length ? ` (${picked.length})` : ""} ▾</summary>
+      <div>
+        ${values.map(([value, number]) => html`
+          <label key=${value}><input type="checkbox" checked=${picked.includes(String(value))} onChange=${() => toggle(String(value))} />
+            <span>${plain(value) || "(none)"}</span><span class="dim">${count(number)}</span></label>`)}
+        ${!values.length && html`<span class="dim">No values</span>`}
+        ${facet?.Omitted > 0 && html`<span class="dim">${count(facet.Omitted)} more values are left out</span>`}
+      </div>
+    </details>
+  `;
+}
+
+/** @param {{facets: [string, string][], counts: Record<string, any>}} props names with labels, and what the list counted. */
+export const Facets = ({ facets, counts }) => facets.map(([name, label]) => html`<${Facet} key=${name} name=${name} label=${label} facet=${counts[name]} />`);
+
+/** @param {{facets: [string, string][]}} props */
+export function Chips({ facets }) {
+  const picked = facets.flatMap(([name, label]) => chosen(name).map((value) => ({ name, label, value })));
+  if (!picked.length) return null;
+  return html`
+    <div class="chips">
+      ${picked.map(({ name, label, value }) => html`
+        <button key=${name + value} aria-label=${`Remove filter ${label} ${value}`} onClick=${() => choose(name, chosen(name).filter((each) => each !== value))}>
+          <span class="dim">${label}</span> ${plain(value) || "(none)"} ✕</button>`)}
+      <button onClick=${() => setQuery(Object.fromEntries(facets.map(([name]) => [name, ""])))}>Clear</button>
+    </div>
+  `;
+}
+
+let timer = /** @type {any} */ (0);
+const TYPED_MS = 60;
+
+/** The search and filter box of a server's list: words, or an expression where the text has an operator. */
+export function SearchBox({ label, hint = "" }) {
+  const text = query("q");
+  return html`
+    <input type="search" id="list-search" aria-label=${label} placeholder=${label} title=${hint} value=${text} onInput=${(event) => {
+      clearTimeout(timer);
+      const value = event.target.value;
+      timer = setTimeout(() => setQuery({ q: value }), TYPED_MS);
+    }} />
+  `;
+}
+
+const OPERATOR = /(==|!=|<=|>=|<|>|\b(contains|matches|in|not in|is empty|is not empty)\b)/;
+
+/** `search` or `filter` of a list, from the text of its box. */
+export const textQuery = (text) => (OPERATOR.test(text) ? { filter: text, search: "" } : { search: text, filter: "" });

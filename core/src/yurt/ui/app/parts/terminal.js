@@ -1,0 +1,114 @@
+/**
+ * A terminal in a task. xterm writes its colours into `style` elements, which the policy of these pages forbids; here they go
+ * into constructed style sheets instead. It makes no links, and escape sequences cannot reach the clipboard or the title.
+ */
+import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
+import { openExec } from "../core/exec.js";
+import { command, plain } from "../core/format.js";
+import { guard } from "../core/router.js";
+import { choose, settings } from "../core/settings.js";
+import { Command } from "./copy.js";
+import { ask } from "./action.js";
+import { Status } from "./status.js";
+
+const DARK = { background: "#101416", foreground: "#e3e9eb", cursor: "#5fc9c3", selectionBackground: "#345" };
+
+/** Run `make` while `style` elements that it creates write into sheets of the document. @returns {() => void} removes the sheets. */
+export function withSheets(make) {
+  const create = document.createElement;
+  const sheets = /** @type {CSSStyleSheet[]} */ ([]);
+  document.createElement = /** @type {any} */ (function (name, options) {
+    const element = create.call(document, name, options);
+    if (String(name).toLowerCase() !== "style") return element;
+    const sheet = new CSSStyleSheet();
+    sheets.push(sheet);
+    document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
+    Object.defineProperty(element, "textContent", { set: (text) => sheet.replaceSync(text), get: () => "" });
+    return element;
+  });
+  try {
+    make();
+  } finally {
+    document.createElement = create;
+  }
+  return () => (document.adoptedStyleSheets = document.adoptedStyleSheets.filter((sheet) => !sheets.includes(sheet)));
+}
+
+function addStyles() {
+  if (document.getElementById("xterm-css")) return;
+  const link = document.createElement("link");
+  Object.assign(link, { id: "xterm-css", rel: "stylesheet", href: new URL("../../vendor/xterm.css", import.meta.url).href });
+  document.head.append(link);
+}
+
+/** Several lines that are pasted may be several commands: ask. */
+function confirmPaste(text, write) {
+  ask({ label: "Paste", question: `Pastes ${text.trimEnd().split("\n").length} lines into the terminal; each line may run as a command.`, command: text, run: async () => write(text), done: "Pasted" });
+}
+
+async function open(host, { alloc, task, words, namespace, ended }) {
+  const { Terminal, FitAddon } = await import("../../vendor/xterm.js");
+  addStyles();
+  const terminal = new Terminal({ theme: DARK, fontSize: 13, scrollback: 5000, screenReaderMode: true, linkHandler: null, allowProposedApi: false });
+  const fit = new FitAddon();
+  terminal.loadAddon(fit);
+  const removeSheets = withSheets(() => terminal.open(host));
+  const size = new ResizeObserver(() => fit.fit());
+  const socket = openExec({
+    path: `/v1/client/allocation/${alloc}/exec`, query: { task, command: JSON.stringify(words), tty: true, namespace },
+    opened: () => { fit.fit(); socket.resize(terminal.cols, terminal.rows); terminal.focus(); },
+    output: (text) => terminal.write(text),
+    ended: (code, problem) => { guard.question = null; ended(code, problem); },
+  });
+  size.observe(host);
+  terminal.onData((text) => socket.write(text));
+  terminal.onResize(({ cols, rows }) => socket.resize(cols, rows));
+  host.addEventListener("paste", (event) => {
+    const text = event.clipboardData?.getData("text/plain") ?? "";
+    if (!text.trimEnd().includes("\n")) return;
+    event.stopPropagation();
+    event.preventDefault();
+    confirmPaste(text, socket.write);
+  }, { capture: true });
+  guard.question = "A command runs in the terminal. Leave, and end it?";
+  return () => { guard.question = null; size.disconnect(); socket.close(); terminal.dispose(); removeSheets(); };
+}
+
+/** Splits a command line into words: quotes group, a backslash takes the next character as it is. */
+export function wordsOf(text) {
+  return [...text.matchAll(/(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+/g)].map(([word]) => word.replace(/\\(.)|"((?:[^"\\]|\\.)*)"|'([^']*)'/g, (_, char, double, single) => char ?? (double !== undefined ? double.replace(/\\(.)/g, "$1") : single)));
+}
+
+/** @param {{alloc: any, task: string, running: boolean}} props */
+export function Exec({ alloc, task, running }) {
+  const host = useRef(/** @type {any} */ (null));
+  const [line, setLine] = useState(settings.value.execCommand);
+  const [run, setRun] = useState(0);
+  const [state, setState] = useState({ word: "", note: "" });
+  useEffect(() => {
+    if (!run) return undefined;
+    let close = () => {};
+    let gone = false;
+    setState({ word: "running", note: "" });
+    const ended = (code, problem) => gone || setState({ word: problem || code ? "failed" : "complete", note: problem || `exit code ${code}` });
+    open(host.current, { alloc: alloc.ID, task, words: wordsOf(line), namespace: alloc.Namespace, ended }).then((made) => (gone ? made() : (close = made)), (error) => setState({ word: "failed", note: error.message }));
+    const leave = (event) => guard.question && event.preventDefault();
+    addEventListener("beforeunload", leave);
+    return () => { gone = true; close(); removeEventListener("beforeunload", leave); host.current?.replaceChildren(); };
+  }, [run]);
+  const start = (event) => {
+    event.preventDefault();
+    choose({ execCommand: line });
+    setRun((before) => before + 1);
+  };
+  return html`
+    <form class="filters" onSubmit=${start}>
+      <input aria-label="Command to run" value=${line} onInput=${(event) => setLine(event.target.value)} spellcheck="false" required />
+      <button class="primary" type="submit" disabled=${!running}>${run ? "Run again" : "Run"}</button>
+      ${state.word && html`<${Status} status=${state.word} /> <span class="dim">${plain(state.note)}</span>`}
+      ${!running && html`<span class="dim">The task does not run.</span>`}
+    </form>
+    <div class="terminal" ref=${host} data-terminal></div>
+    <${Command} text=${command(["alloc", "exec"], { i: true, t: true, task }, [alloc.ID, ...wordsOf(line)])} />
+  `;
+}

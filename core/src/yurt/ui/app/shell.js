@@ -1,0 +1,149 @@
+/** What surrounds every page: the menu, the search, the state of the connection, who is signed in; and a page's own error. */
+import { html, signal, useEffect, useErrorBoundary, useState } from "../vendor/preact.js";
+import { connection } from "./core/api.js";
+import { plain } from "./core/format.js";
+import { useKeys } from "./core/keys.js";
+import { liveState } from "./core/live.js";
+import { go, href, match, place } from "./core/router.js";
+import { config, may, session } from "./core/session.js";
+import { choose, settings } from "./core/settings.js";
+import { Dialogs } from "./parts/dialog.js";
+import { Toasts } from "./parts/toast.js";
+import { MENU, ROUTES } from "./routes.js";
+
+/** Whether the menu is open on a small window. */
+const menuOpen = signal(false);
+const THEMES = { system: "light", light: "dark", dark: "system" };
+
+/** @returns {{route: import("./routes.js").Route, parts: Record<string, string>}|null} */
+export function routeOf(path) {
+  for (const route of ROUTES) {
+    const parts = match(route.pattern, path);
+    if (parts) return { route, parts };
+  }
+  return null;
+}
+
+function Menu({ section }) {
+  return html`
+    <nav class=${`menu ${menuOpen.value ? "open" : ""}`} aria-label="Main">
+      <ul>
+        ${MENU.filter((item) => !item.needs || may(item.needs)).map(
+          (item) => html`<li key=${item.id}><a href=${item.to} aria-current=${item.id === section ? "page" : undefined}
+            onClick=${() => (menuOpen.value = false)}>${item.label}</a></li>`,
+        )}
+      </ul>
+      <ul>
+        <li><a href="/ui/settings" aria-current=${section === "settings" ? "page" : undefined}>Settings</a></li>
+        <li><button class="link" onClick=${showHelp}>Keys <kbd>?</kbd></button></li>
+      </ul>
+    </nav>
+  `;
+}
+
+const LIVE = { live: ["live", "Changes appear as they happen"], paused: ["paused", "Nothing on this page changes by itself"],
+  reconnecting: ["reconnecting", "The live stream broke off and is opened again"] };
+
+function Connection() {
+  if (connection.value === "down") return html`<span class="status bad" role="status">▲ no answer</span>`;
+  if (connection.value === "leaderless") return html`<span class="status bad" role="status">▲ no leader</span>`;
+  const [word, note] = LIVE[liveState.value];
+  return html`<span class=${`status ${liveState.value === "live" ? "good" : "warn"} live`} role="status" title=${note}>${liveState.value === "live" ? "●" : "◆"} ${word}</span>`;
+}
+
+function Who() {
+  const { ACL, SignedIn, Token } = session.value;
+  if (!ACL) return null;
+  const label = SignedIn ? plain(Token?.Name || Token?.Type || "signed in") : "Sign in";
+  return html`<a class="who" href="/ui/sign-in">${label}</a>`;
+}
+
+const openSearch = async (start = "") => (await import("./parts/palette.js")).openPalette(start);
+const showHelp = async () => (await import("./parts/help.js")).openHelp();
+
+function Top() {
+  const label = config.value.Label ?? {};
+  const theme = settings.value.theme;
+  return html`
+    <header class="top">
+      <button class="quiet burger" aria-label="Menu" aria-expanded=${menuOpen.value} onClick=${() => (menuOpen.value = !menuOpen.value)}>☰</button>
+      <a class="brand" href="/ui/">Yurt</a>
+      <span class="region">${plain(config.value.Region)}</span>
+      ${label.Text && html`<span class="label" style=${{ background: label.BackgroundColor || undefined, color: label.TextColor || undefined }}>${plain(label.Text)}</span>`}
+      <button class="search" onClick=${() => openSearch()}><span>Search</span> <kbd>/</kbd></button>
+      <span class="grow"></span>
+      <${Connection} />
+      <button class="quiet" aria-label=${`Theme: ${theme}`} title=${`Theme: ${theme}`} onClick=${() => choose({ theme: THEMES[theme] })}>${{ system: "◐", light: "☀", dark: "☾" }[theme]}</button>
+      <${Who} />
+    </header>
+  `;
+}
+
+function Broken({ error, reset }) {
+  return html`
+    <div class="failure" role="alert">
+      <h1>This page failed</h1>
+      <p>${plain(error?.message ?? error)}</p>
+      <div class="buttons"><button onClick=${reset}>Try again</button><a class="button" href="/ui/">Overview</a></div>
+    </div>
+  `;
+}
+
+const Missing = () => html`
+  <div class="failure"><h1>No such page</h1><p>There is nothing at ${plain(place.value.path)}.</p><a class="button" href="/ui/">Overview</a></div>
+`;
+
+function Page({ found }) {
+  const [module, setModule] = useState(/** @type {any} */ (null));
+  const [failure, setFailure] = useState(/** @type {any} */ (null));
+  const [error, reset] = useErrorBoundary();
+  const { route, parts } = found;
+  useEffect(() => {
+    let current = true;
+    route.load().then((loaded) => current && setModule({ loaded, page: route.page }), (problem) => current && setFailure(problem));
+    return () => (current = false);
+  }, [route]);
+  if (error || failure) return html`<${Broken} error=${error ?? failure} reset=${() => (failure ? location.reload() : reset())} />`;
+  if (module?.page !== route.page) return html`<p class="loading" role="status">Loading…</p>`;
+  const Shown = module.loaded[route.page];
+  return html`<${Shown} ...${parts} />`;
+}
+
+function useShellKeys() {
+  const sections = MENU.filter((item) => !item.needs || may(item.needs)).map((item) => ({
+    keys: `g ${item.key}`, help: `Go to ${item.label.toLowerCase()}`, group: "Go to", run: () => go(item.to),
+  }));
+  useKeys([
+    ...sections,
+    { keys: "/", help: "Search all objects", group: "Everywhere", run: () => openSearch() },
+    { keys: ":", help: "Commands: pages, ids, actions", group: "Everywhere", run: () => openSearch(":") },
+    { keys: "?", help: "This help", group: "Everywhere", run: showHelp },
+    { keys: "n j", help: "New job", group: "New", run: () => go(href(["jobs", "run"])) },
+    { keys: "n v", help: "New variable", group: "New", run: () => go("/ui/variables?new=1") },
+    { keys: "n n", help: "New namespace", group: "New", run: () => go("/ui/namespaces?new=1") },
+    { keys: "n t", help: "New token", group: "New", run: () => go("/ui/access?tab=tokens&new=1") },
+    { keys: "T", help: "Change the theme", group: "Everywhere", run: () => choose({ theme: THEMES[settings.value.theme] }) },
+  ], [session.value]);
+}
+
+export function Shell() {
+  useShellKeys();
+  const path = place.value.path;
+  const found = routeOf(path);
+  useEffect(() => {
+    const ott = /^#?ott=(.+)$/.exec(place.peek().hash)?.[1] ?? place.peek().query.get("ott");
+    if (ott && !path.startsWith("/ui/sign-in")) go(`/ui/sign-in?back=${encodeURIComponent(path)}#ott=${ott}`, { replace: true });
+  }, []);
+  return html`
+    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>To the content</a>
+    <${Top} />
+    <div class="frame">
+      <${Menu} section=${found?.route.section} />
+      <main id="main" tabindex="-1">
+        ${found ? html`<${Page} key=${found.route.page + path.split("/")[3]} found=${found} />` : html`<${Missing} />`}
+      </main>
+    </div>
+    <${Toasts} />
+    <${Dialogs} />
+  `;
+}
