@@ -22,9 +22,12 @@ from docs.generator import (  # noqa: E402
     http_api,
     job_files,
     metrics,
+    ui_schema,
 )
 
 REFERENCE = ROOT / "docs" / "reference"
+UI_SCHEMA = "../../core/src/yurt/ui/app/data/job_schema.js"
+"""Completion in the web UI's editor knows the names of job files from the table that reads them."""
 PAGES: dict[str, Callable[[], str]] = {
     "access.md": access.page_text,
     "agent-configuration.md": agent_configuration.page_text,
@@ -34,6 +37,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "http-api.md": http_api.page_text,
     "job-files.md": job_files.page_,
     "metrics.md": metrics.page_text,
+    UI_SCHEMA: ui_schema.module_text,
 }
 
 

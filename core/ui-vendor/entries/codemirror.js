@@ -1,4 +1,4 @@
-export { EditorState, Compartment, StateEffect, StateField } from "@codemirror/state";
+export { EditorState } from "@codemirror/state";
 export {
   EditorView, keymap, lineNumbers, drawSelection, highlightActiveLine, highlightActiveLineGutter, highlightSpecialChars,
 } from "@codemirror/view";
@@ -6,8 +6,7 @@ export {
   StreamLanguage, HighlightStyle, syntaxHighlighting, bracketMatching, indentOnInput, foldGutter, foldKeymap, indentUnit,
 } from "@codemirror/language";
 export { tags } from "@lezer/highlight";
-export { defaultKeymap, history, historyKeymap, indentWithTab, toggleComment } from "@codemirror/commands";
+export { defaultKeymap, history, historyKeymap, indentWithTab } from "@codemirror/commands";
 export { searchKeymap, highlightSelectionMatches } from "@codemirror/search";
-export { linter, lintGutter, lintKeymap, setDiagnostics, forceLinting } from "@codemirror/lint";
+export { linter, lintGutter, lintKeymap } from "@codemirror/lint";
 export { autocompletion, completionKeymap, closeBrackets, closeBracketsKeymap } from "@codemirror/autocomplete";
-export { MergeView, unifiedMergeView } from "@codemirror/merge";

@@ -43,7 +43,6 @@ export const ROUTES = [
   { pattern: "namespaces", load: () => import("./pages/namespaces.js"), page: "Namespaces", section: "namespaces" },
   { pattern: "pools", load: () => import("./pages/pools.js"), page: "Pools", section: "pools" },
   { pattern: "access", load: access, page: "Access", section: "access" },
-  { pattern: "access/:kind/:id", load: access, page: "AccessObject", section: "access" },
   { pattern: "operator", load: () => import("./pages/operator.js"), page: "Operator", section: "operator" },
   { pattern: "monitor", load: tools, page: "Monitor", section: "operator" },
   { pattern: "events", load: tools, page: "Events", section: "operator" },

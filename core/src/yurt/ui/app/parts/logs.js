@@ -99,6 +99,9 @@ function Lines({ buffer, version, found, labels, times, wrap, jump }) {
   `;
 }
 
+/** Lines of another source in the same box, for example an agent's own log. */
+export const LogLines = ({ buffer, version }) => html`<${Lines} buffer=${buffer} version=${version} found=${{ shown: null, hits: [], pattern: null }} labels=${[""]} times=${false} wrap=${false} jump=${null} />`;
+
 /** @param {{sources: import("../core/log_source.js").Source[], namespace: string, tools?: any}} props */
 export function LogView({ sources, namespace, tools = null }) {
   const kind = query("type", settings.value.logKind);

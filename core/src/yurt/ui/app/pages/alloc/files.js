@@ -32,17 +32,18 @@ const COLUMNS = [
 
 const open = (file) => setQuery({ path: file.IsDir ? file.path : query("path"), file: file.IsDir ? "" : file.path }, { replace: false });
 
-function Image({ address, kind }) {
+function Image({ alloc, path, kind }) {
   const [source, setSource] = useState("");
   useEffect(() => {
     let gone = false;
-    fetch(address, { credentials: "same-origin" }).then((answer) => answer.arrayBuffer()).then((buffer) => {
+    send("GET", `/v1/client/fs/cat/${alloc.ID}`, { query: { path, namespace: alloc.Namespace } }).then(async (answer) => {
+      const buffer = await answer.arrayBuffer();
       if (gone || buffer.byteLength > IMAGE_MAX) return;
       const text = Array.from(new Uint8Array(buffer), (byte) => String.fromCharCode(byte)).join("");
       setSource(`data:${kind};base64,${btoa(text)}`);
     });
     return () => (gone = true);
-  }, [address]);
+  }, [path]);
   return source ? html`<img src=${source} alt="Preview" style=${{ maxWidth: "100%" }} />` : html`<p class="loading">Loading…</p>`;
 }
 
@@ -67,7 +68,7 @@ function File({ alloc, path }) {
   return html`
     <${Loaded} state=${state}>${(file) => html`
       <p class="filters"><strong>${plain(name)}</strong> <span class="dim">${bytes(file.Size)}</span><a class="button" href=${address} download=${name}>Download</a><button onClick=${() => setQuery({ file: "" })}>Back to the folder</button></p>
-      ${kind && file.Size <= IMAGE_MAX ? html`<${Image} address=${address} kind=${kind} />` : html`<${Text} alloc=${alloc} path=${path} size=${file.Size} />`}
+      ${kind && file.Size <= IMAGE_MAX ? html`<${Image} alloc=${alloc} path=${path} kind=${kind} />` : html`<${Text} alloc=${alloc} path=${path} size=${file.Size} />`}
       <${Command} text=${command(["alloc", "fs"], {}, [alloc.ID, path])} />
     `}<//>
   `;

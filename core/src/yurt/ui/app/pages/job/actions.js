@@ -14,7 +14,7 @@ function stop(job) {
     fields: [{ name: "purge", label: "Purge", kind: "checkbox" }],
     command: ({ purge }) => command(["job", "stop"], { ...flagsOf(job), purge }, [job.ID]),
     run: ({ purge }) => remove(pathOf(job), { namespace: job.Namespace, purge }),
-    then: () => document.querySelector("#main h1")?.focus(),
+    then: () => /** @type {HTMLElement|null} */ (document.querySelector("#main h1"))?.focus(),
     done: `Job "${job.ID}" is being stopped`,
   };
 }

@@ -6,7 +6,7 @@ import { useData } from "../../core/load.js";
 import { nodeAllocsTopic } from "../../core/live.js";
 import { href } from "../../core/router.js";
 import { Chart } from "../../parts/charts.js";
-import { Empty, Facts, Loaded, Section, Time, When } from "../../parts/page.js";
+import { Empty, Facts, Section, Time, When } from "../../parts/page.js";
 import { Meter, Status } from "../../parts/status.js";
 import { useSamples } from "../../parts/usage.js";
 

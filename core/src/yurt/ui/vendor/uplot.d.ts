@@ -1,0 +1,2 @@
+declare const Plot: any;
+export default Plot;

@@ -1,0 +1,2 @@
+export const Terminal: any;
+export const FitAddon: any;

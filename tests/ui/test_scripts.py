@@ -1,0 +1,99 @@
+"""The scripts of the web UI: small documented modules, one way to the server, no door for markup, and the budget of sizes."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+UI = Path(__file__).resolve().parents[2] / "core/src/yurt/ui"
+APP = UI / "app"
+GENERATED = {APP / "data/job_schema.js"}
+MODULES = sorted(APP.rglob("*.js"))
+MAX_LINES, MAX_COLUMNS, MAX_MODULES = 400, 120, 25
+FIRST_PAGE_KB, STYLES_KB, WHOLE_KB = 60, 12, 350
+STATIC = re.compile(r'^(?:import|export) [^;]*?from "([^"]+)";|^import "([^"]+)";', re.MULTILINE | re.DOTALL)
+DYNAMIC = re.compile(r'import\("([^"]+)"\)')
+MARKUP = re.compile(
+    r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|createContextualFragment|dangerouslySetInnerHTML|srcdoc"
+    r"|DOMParser|\beval\(|new Function|setTimeout\(\s*[\"'`]|javascript:"
+)
+FETCHES = {"core/api.js", "core/hub.js"}
+"""The modules that ask the server: all others go through the first; the worker of live updates has its own."""
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(APP).as_posix()
+
+
+def imports_of(path: Path, pattern: re.Pattern[str]) -> Iterator[Path]:
+    for found in pattern.finditer(path.read_text()):
+        yield (path.parent / next(group for group in found.groups() if group)).resolve()
+
+
+def reached(start: Path, *, lazily: bool) -> set[Path]:
+    """The modules that a page needs which begins with `start`; with `lazily` also those that it may load later."""
+    found, left = set(), [start]
+    while left:
+        path = left.pop()
+        if path in found or not path.is_file():
+            continue
+        found.add(path)
+        if UI / "vendor" not in path.parents:
+            left += [*imports_of(path, STATIC), *(imports_of(path, DYNAMIC) if lazily else ())]
+    return found
+
+
+def zipped(paths: set[Path]) -> float:
+    return sum(len(gzip.compress(path.read_bytes(), 9)) for path in paths) / 1024
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_a_module_is_small_documented_and_makes_no_markup(path: Path) -> None:
+    text = path.read_text()
+
+    assert text.startswith("/**"), "a module begins with its theory"
+    assert not MARKUP.search(text), f"text never becomes markup or code: {MARKUP.search(text)}"
+    if path not in GENERATED:
+        assert text.count("\n") <= MAX_LINES
+    if name_of(path) not in FETCHES:
+        assert not re.search(r"(?<![\w.])fetch\(", text), "the server is asked through core/api.js"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name_of)
+def test_imports_are_relative_and_there(path: Path) -> None:
+    wanted = [*imports_of(path, STATIC), *imports_of(path, DYNAMIC)]
+    bare = re.findall(r'(?:from|import) "([^."][^"]*)"', path.read_text())
+
+    assert not bare
+    assert all(target.is_file() for target in wanted), [str(target) for target in wanted if not target.is_file()]
+
+
+def test_no_module_is_dead_and_no_folder_crowded() -> None:
+    used = reached(APP / "main.js", lazily=True) | {APP / "core/worker.js"}
+    folders = {folder: len(list(folder.glob("*.js"))) for folder in {path.parent for path in MODULES}}
+
+    assert sorted(name_of(path) for path in set(MODULES) - used) == []
+    assert max(folders.values()) <= MAX_MODULES, folders
+
+
+def test_the_first_page_and_the_whole_stay_within_their_budgets() -> None:
+    first = reached(APP / "main.js", lazily=False) | reached(APP / "pages/overview.js", lazily=False)
+    every = reached(APP / "main.js", lazily=True)
+
+    assert not {path.name for path in first} & {"codemirror.js", "xterm.js", "uplot.js"}
+    assert zipped(first) <= FIRST_PAGE_KB
+    assert zipped({UI / "app.css"}) <= STYLES_KB
+    assert zipped(every) <= WHOLE_KB
+
+
+def test_the_shell_names_files_that_are_there_and_holds_no_script() -> None:
+    text = (UI / "index.html").read_text()
+    named = re.findall(r"\{\{assets\}\}/([^\"]+)", text)
+
+    assert named
+    assert all((UI / name).is_file() for name in named)
+    assert not re.search(r"<script(?![^>]*src=)|<style|\son\w+=|style=|https?://", text)
