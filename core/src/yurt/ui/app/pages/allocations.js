@@ -63,7 +63,7 @@ export function AllocationList({ job = "", node = "", namespace = "*", main = tr
   const empty = list.loading ? html`<p class="loading" role="status">Loading…</p>` : html`<${Empty}>${filtered ? "No allocation matches." : "No allocations."}<//>`;
   return html`
     <div class="filters">
-      <${SearchBox} label="Search or filter allocations" hint='Words, or an expression: Restarts > 3' />
+      <${SearchBox} label="Search or filter allocations" hint='Words, or an expression: TaskGroup == "app" and Restarts != 0' />
       <${Facets} facets=${facets} counts=${list.facets} />
       <span class="dim" role="status">${count(list.total)} allocations</span>
     </div>

@@ -17,7 +17,7 @@ import { toast } from "../parts/toast.js";
 const FACETS = /** @type {[string, string][]} */ ([["Status", "Status"], ["Type", "Type"], ["Namespace", "Namespace"], ["NodePool", "Pool"], ["Meta.owner", "Owner"]]);
 const FIELDS = ["ID", "Namespace", "Name", "Type", "Kind", "Status", "Reason", "Desired", "Running", "Starting", "Waiting", "Failed", "Lost", "Complete",
   "NodePool", "Priority", "Version", "SubmitTime", "NeedsPromotion", "ChildrenPending", "ChildrenRunning", "ChildrenDead", "ParentID"];
-const EXAMPLE = 'Words, or an expression: Running < Desired and Type == "service"';
+const EXAMPLE = 'Words, or an expression: Type == "service" and Waiting != 0';
 
 export const jobHref = (row) => href(["jobs", row.ID], { namespace: row.Namespace === "default" ? "" : row.Namespace });
 

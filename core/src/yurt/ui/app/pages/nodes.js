@@ -37,7 +37,7 @@ export function Nodes() {
   const empty = list.loading ? html`<p class="loading" role="status">Loading…</p>` : html`<${Empty}>${query("q") || wanted.where.length ? "No node matches." : "No nodes. An agent with a client registers itself."}<//>`;
   return html`
     <${Heading} title="Nodes"><div class="actions"><a class="button" href="/ui/topology">Topology</a></div><//>
-    <div class="filters"><${SearchBox} label="Search or filter nodes" hint='Words, or an expression: MemoryUsedMB > 1000' /><${Facets} facets=${FACETS} counts=${list.facets} /><span class="dim" role="status">${count(list.total)} nodes</span></div>
+    <div class="filters"><${SearchBox} label="Search or filter nodes" hint='Words, or an expression: Class == "gpu" and Cards != 0' /><${Facets} facets=${FACETS} counts=${list.facets} /><span class="dim" role="status">${count(list.total)} nodes</span></div>
     <${Chips} facets=${FACETS} />
     ${list.error && html`<${Failure} error=${list.error} retry=${list.reload} />`}
     <${Table} label="Nodes" columns=${COLUMNS} rows=${list.rows} total=${list.total} keyOf=${(row) => row.ID} href=${nodeHref} sort=${sort} onSort=${(next) => setQuery({ sort: next })} ensure=${list.ensure}

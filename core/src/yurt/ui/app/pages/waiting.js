@@ -28,7 +28,7 @@ export function Waiting() {
   const sort = query("sort", "-Priority,WaitingSince");
   const wanted = useMemo(() => {
     const { search, filter } = textQuery(query("q"));
-    return { namespace: "*", where: whereOf(FACETS.map(([name]) => name)), search, filter: filter ? `Waiting > 0 and (${filter})` : "Waiting > 0" };
+    return { namespace: "*", where: whereOf(FACETS.map(([name]) => name)), search, filter: filter ? `Waiting != 0 and (${filter})` : "Waiting != 0" };
   }, [address]);
   const list = useList({ kind: "jobs", query: wanted, fields: FIELDS, facets: FACETS.map(([name]) => name), sort });
   return html`
