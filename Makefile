@@ -10,7 +10,7 @@ SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
 # Tests start some thousand interpreters, and most of the start is compiling: its outcome is kept, whatever is set outside.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: dev test check fmt e2e failed nightly bench fuzz docs access dist setup clean
+.PHONY: dev test check fmt e2e failed nightly sim bench fuzz docs access dist setup clean
 
 dev: setup ## run the server and client on this machine; more flags with ARGS="-config x.json"
 	@exec $(RUN) yurt agent -dev $(ARGS)
@@ -40,6 +40,10 @@ nightly: setup ## property tests with 100,000 cases each, 1,000 damaged files, l
 	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 tests/scheduler tests/storage/test_corruption.py tests/client/test_corruption.py
 	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 tests/testing/test_histories.py tests/http/test_races.py
 	YURT_NIGHTLY=1 $(RUN) pytest --timeout=0 -s e2e/test_concurrent_requests.py e2e/test_acl_faults.py
+
+SIM_HOURS = $(or $(HOURS),0.5)
+sim: setup ## whole clusters on virtual time under faults, seeds that have not run yet; HOURS of CPU time, docs/sim-ledger.md keeps the record
+	$(RUN) python -m yurt.testing.sim --hours $(SIM_HOURS)
 
 bench: setup ## the benchmarks that the README quotes
 	$(RUN) python -m bench

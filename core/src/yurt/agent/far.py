@@ -9,6 +9,7 @@ import asyncio
 import hmac
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from yurt import __version__
 from yurt.access import Through
@@ -29,7 +30,7 @@ from yurt.rpc.contract import contract_of
 from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello, Welcome
 from yurt.rpc.link import Link
-from yurt.rpc.listener import Caller, Listener, Session
+from yurt.rpc.listener import Bind, Caller, Listener, Session
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.rpc.usefulness import watched_port
@@ -49,11 +50,31 @@ LEADER_CALLS = frozenset({"register_node", "heartbeat"})
 _SERVER, _NODE, _API = contract_of(ServerPort), contract_of(NodePort), contract_of(ApiPort)
 
 
+class ClosableApi(ApiPort, Protocol):
+    """An API that holds connections."""
+
+    async def close(self) -> None:
+        """Free the connections."""
+        ...
+
+
 class FarClients:
     """The clients and the other servers that are connected to this server."""
 
-    def __init__(self, config: AgentConfig, server: Server, tls: TlsSettings, *, run_of: Callable[[str], str]) -> None:
-        """`run_of` answers what a server proves itself with, which only servers tell each other; "" when unknown."""
+    def __init__(
+        self,
+        config: AgentConfig,
+        server: Server,
+        tls: TlsSettings,
+        *,
+        run_of: Callable[[str], str],
+        api: ClosableApi | None = None,
+        bind: Bind | None = None,
+    ) -> None:
+        """`run_of` answers what a server proves itself with, which only servers tell each other; "" when unknown.
+
+        `api` answers in the place of the agent's own HTTP address, `bind` listens in the place of a socket.
+        """
         self._config = config
         self._run_of = run_of
         self._server = server
@@ -61,7 +82,7 @@ class FarClients:
         scheme = "https" if tls.http else "http"
         address = f"{scheme}://{reachable(config.http_addresses[0])}:{config.http_port}"
         self.own_sockets = OwnSockets()
-        self._api = OwnApi(address, own_http_context(tls), self.own_sockets)
+        self._api = api or OwnApi(address, own_http_context(tls), self.own_sockets)
         self._listener = Listener(
             accept=self._accept,
             welcome=Welcome(
@@ -72,6 +93,7 @@ class FarClients:
             ),
             limits=rpc_limits(config),
             metrics=server.metrics,
+            bind=bind,
         )
 
     async def start(self) -> None:

@@ -67,6 +67,8 @@ from yurt.storage.client_db import ClientDatabase, NodeIdentity
 from yurt.structs.node import Node
 from yurt.structs.status import NODE_READY
 
+Describe = Callable[[ClientConfig, NodeIdentity, Mapping[str, str]], Node]
+
 
 class Loop(NamedTuple):
     """Work that runs as long as the client; the failure of one that `may_fail` leaves the others running."""
@@ -89,6 +91,8 @@ class Surroundings:
     learn_servers: Callable[[Addresses], None] = lambda _: None
     """Called with the addresses of the servers whenever they are named anew."""
     find_networks: Finder = find_offered
+    describe: Describe = build_node
+    """Describes the node from facts about the machine; blocking."""
     task_api: ServeTask | None = None
 
 
@@ -242,7 +246,7 @@ class Client:
     async def run(self, *, ready: asyncio.Event) -> None:
         """Run until cancelled; `ready` is set once the servers have accepted the node as ready. Tasks survive."""
         given = self._given
-        described = await asyncio.to_thread(build_node, self.config, given.identity, given.plugin_attributes)
+        described = await asyncio.to_thread(given.describe, self.config, given.identity, given.plugin_attributes)
         self._node.change(lambda _: described)
         await self.calls.metadata.load()
         async with self._group as group:

@@ -47,6 +47,8 @@ class Session(NamedTuple):
     closed: Callable[[Peer], None]
 
 
+Bind = Callable[[str, int, str], Any]
+"""Listens at a host and port, which are named as in the address; raises Invalid. The loop accepts from the result."""
 Accept = Callable[[Hello, Caller], Session]
 """Decides about a connection; raises a YurtError to refuse it."""
 
@@ -70,10 +72,18 @@ class Listener:
     """Accepts connections of agents on one address."""
 
     def __init__(
-        self, *, accept: Accept, welcome: Welcome, limits: RpcLimits | None = None, metrics: Counts | None = None
+        self,
+        *,
+        accept: Accept,
+        welcome: Welcome,
+        limits: RpcLimits | None = None,
+        metrics: Counts | None = None,
+        bind: Bind | None = None,
     ) -> None:
+        """`bind` listens in the place of a socket of the system."""
         self.metrics = metrics or NoCounts()
         self._accept = accept
+        self._bind = bind or _bound
         self._welcome = welcome
         self._limits = limits or RpcLimits()
         self._admission = ConnectionAdmission(self._limits)
@@ -99,7 +109,7 @@ class Listener:
         """
         self._allows_plain = allows_plain
         host, _, port = address.rpartition(":")
-        listening = _bound(host.strip("[]"), int(port), address)
+        listening = self._bind(host.strip("[]"), int(port), address)
         self._stack.callback(listening.close)
         self._group = await self._stack.enter_async_context(asyncio.TaskGroup())
         self._accepting = supervised(self._group, "take connections", self._accept_all(listening, credentials))

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import logging
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TypeVar
@@ -27,7 +27,7 @@ from yurt.storage.checked import read_checked, write_checked
 from yurt.storage.client_copies import COPY_NAME, PUT_STAMP, SCHEMA, CellDigests, Cells, Change, Copy, settle
 from yurt.storage.commit_index import CommitIndex, Mark
 from yurt.storage.data_dir import FORMAT, DataDir
-from yurt.storage.sqlite_worker import SqliteWorker
+from yurt.storage.sqlite_worker import SqliteWorker, SqlWorker
 from yurt.structs.alloc import Allocation, AllocDeploymentStatus, TaskState
 from yurt.structs.volumes.host import HostVolume
 
@@ -40,6 +40,8 @@ IDENTITY, SEEN_INDEX, NODE_META, VOLUMES = "identity", "seen_index", "node_meta"
 CSI_USES, NODE_TOKEN = "csi_uses", "node_token"
 
 T = TypeVar("T")
+OpenWorker = Callable[[str], SqlWorker]
+"""Opens a database with a schema."""
 
 
 class NodeIdentity(Value):
@@ -107,8 +109,11 @@ Row = tuple[str, bytes, bytes | None]
 class ClientDatabase:
     """The client's records, in a database file or (path None) in memory."""
 
-    def __init__(self, path: Path | None) -> None:
-        """Open the database; raises Conflict when its folder is in use or of another format version."""
+    def __init__(self, path: Path | None, *, open_worker: OpenWorker | None = None) -> None:
+        """Open the database; raises Conflict when its folder is in use or of another format version.
+
+        `open_worker` carries out the calls in the place of a thread that has the database at the path.
+        """
         self._path = path
         self._folder = None if path is None else DataDir(path.parent, formats=FORMATS)
         self.damage = ""
@@ -123,7 +128,11 @@ class ClientDatabase:
             self._copy = None if path is None or self._folder is None else self._settled(path, self._folder)
             if self._copy is not None:
                 undo.callback(self._copy.close)
-            self._worker = SqliteWorker(path, schema=SCHEMA, name="client-database", on_commit=self._follow)
+            self._worker: SqlWorker = (
+                SqliteWorker(path, schema=SCHEMA, name="client-database", on_commit=self._follow)
+                if open_worker is None
+                else open_worker(SCHEMA)
+            )
             undo.pop_all()
 
     def _settled(self, path: Path, folder: DataDir) -> Copy:

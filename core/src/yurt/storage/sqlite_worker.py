@@ -15,7 +15,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from yurt.sdk.errors import Conflict, Unavailable
 
@@ -30,6 +30,18 @@ class _Call(NamedTuple):
     run: Callable[[sqlite3.Connection], Any]
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Any]
+
+
+class SqlWorker(Protocol):
+    """Carries out functions on one database, each in a transaction that is durable before it is answered."""
+
+    async def call(self, run: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a function in the next transaction; raises Unavailable once the database has failed."""
+        ...
+
+    async def close(self) -> None:
+        """Finish pending calls and close the file; may be called again."""
+        ...
 
 
 class SqliteWorker:

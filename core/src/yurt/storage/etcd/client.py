@@ -7,7 +7,7 @@ its outcome is unknown, and only the caller can tell what that means.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,6 +42,8 @@ OPTIONS: Final = (
 NO_SPACE: Final = "database space exceeded"
 ALARM_NOSPACE: Final = 1
 RESTORED: Final = "etcd has lost data, or was restored to an older state under this server"
+Connect = Callable[[str], Any]
+"""A `grpc.aio.Channel`, or what is used as one, to an endpoint."""
 REMEDY: Final = "restore what etcd had, or restart all servers, which then go on from what etcd has"
 
 
@@ -64,14 +66,16 @@ class EtcdClient:
     `went_back` was called, nothing more is asked: every call raises WentBack.
     """
 
-    def __init__(self, endpoints: Sequence[str], *, security: EtcdSecurity | None = None) -> None:
-        """Raises Invalid for invalid endpoints; does not connect yet."""
+    def __init__(
+        self, endpoints: Sequence[str], *, security: EtcdSecurity | None = None, connect: Connect | None = None
+    ) -> None:
+        """Raises Invalid for invalid endpoints; does not connect yet. `connect` makes channels in the place of gRPC."""
         if not endpoints:
             raise Invalid("etcd has no endpoints; give at least one, as http://host:2379")
         for endpoint in endpoints:
             _check(endpoint, security)
         self.endpoints = tuple(endpoints)
-        self._security = security
+        self._connect = connect or (lambda endpoint: _channel(endpoint, security))
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._current = 0
         self._revision = 0
@@ -230,7 +234,7 @@ class EtcdClient:
     def _channel(self, endpoint: str) -> grpc.aio.Channel:
         channel = self._channels.get(endpoint)
         if channel is None:
-            channel = self._channels[endpoint] = _channel(endpoint, self._security)
+            channel = self._channels[endpoint] = self._connect(endpoint)
         return channel
 
     def _leave(self, endpoint: str, error: grpc.aio.AioRpcError) -> None:

@@ -19,7 +19,7 @@ from yurt.runtime.background import Background
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.storage.etcd import witness
-from yurt.storage.etcd.client import EtcdClient, NoSpace
+from yurt.storage.etcd.client import Connect, EtcdClient, NoSpace
 from yurt.storage.etcd.keys import LAYOUT, Format, Keys, Mark, is_at, put
 from yurt.storage.etcd.leading import CLOSED, Candidate
 from yurt.storage.etcd.reading import LogReader
@@ -56,11 +56,12 @@ class EtcdLog:
         own_endpoint: str = "",
         patience: float = 1,
         quota_bytes: int = 0,
+        connect: Connect | None = None,
     ) -> None:
         """Raises Invalid for an invalid endpoint or region; does not connect yet."""
         candidate = Candidate(name=name, own_endpoint=own_endpoint, patience=patience)
         self._settings = SessionSettings(
-            endpoints=endpoints, candidate=candidate, security=security, quota_bytes=quota_bytes
+            endpoints=endpoints, candidate=candidate, security=security, quota_bytes=quota_bytes, connect=connect
         )
         self._folder = ServerFolder(folder)
         self._env = env

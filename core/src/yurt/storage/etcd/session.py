@@ -10,7 +10,7 @@ from yurt.runtime.background import Work
 from yurt.runtime.env import Env
 from yurt.sdk.value import Value
 from yurt.storage.etcd.appending import Appender
-from yurt.storage.etcd.client import EtcdClient
+from yurt.storage.etcd.client import Connect, EtcdClient
 from yurt.storage.etcd.compaction import Compaction
 from yurt.storage.etcd.confirmation import Confirmation
 from yurt.storage.etcd.exhausted_quota import ExhaustedQuota
@@ -27,12 +27,13 @@ from yurt.storage.etcd.witness import Witness
 
 
 class SessionSettings(Value, rename=None):
-    """How a server reaches etcd. `quota_bytes` is that of its own member; 0: unknown."""
+    """How a server reaches etcd. `quota_bytes` is that of its own member; 0: unknown. `connect`: see `EtcdClient`."""
 
     endpoints: tuple[str, ...]
     candidate: Candidate
     security: EtcdSecurity | None = None
     quota_bytes: int = 0
+    connect: Connect | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class EtcdSession:
 
 def start_session(settings: SessionSettings, keys: Keys, *, env: Env, witness: Witness) -> EtcdSession:
     """Create the parts of a session."""
-    client = EtcdClient(settings.endpoints, security=settings.security)
+    client = EtcdClient(settings.endpoints, security=settings.security, connect=settings.connect)
     candidate = settings.candidate
     quota_usage = QuotaUsage(settings.quota_bytes if candidate.own_endpoint else 0, name=candidate.name)
     closing, alarm = Interrupt(), asyncio.Event()

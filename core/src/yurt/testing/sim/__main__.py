@@ -1,0 +1,109 @@
+"""`python -m yurt.testing.sim`: replays a seed with its transcript, shrinks one that fails, or searches for hours."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from multiprocessing import get_context
+from pathlib import Path
+
+import msgspec
+
+import yurt
+from yurt.testing.sim import ledger
+from yurt.testing.sim.plan import Plan, draw
+from yurt.testing.sim.run import Report, run_plan
+from yurt.testing.sim.shrink import shrink
+
+LEDGER = Path("docs/sim-ledger.md")
+PICTURE_LINES = 60
+
+
+def main() -> int:
+    """The exit code: 1 when a seed failed."""
+    parser = argparse.ArgumentParser(prog="python -m yurt.testing.sim", description=__doc__)
+    parser.add_argument("--seed", type=int, help="replay one seed and print its transcript")
+    parser.add_argument("--plan", help="replay this plan (JSON, as a failure prints it)")
+    parser.add_argument("--quiet", action="store_true", help="with --seed: only what came of it")
+    parser.add_argument("--shrink", action="store_true", help="make a failing seed smaller")
+    parser.add_argument("--hours", type=float, help="run new seeds for so many CPU-hours, and keep the ledger")
+    parser.add_argument("--ledger", type=Path, default=LEDGER, help=f"the ledger, {LEDGER} by default")
+    given = parser.parse_args()
+    if given.hours is not None:
+        return search(given.hours, given.ledger)
+    if given.seed is None and given.plan is None:
+        parser.error("give --seed, --plan or --hours")
+    plan = draw(given.seed) if given.plan is None else msgspec.json.decode(given.plan, type=Plan)
+    report = run_plan(plan)
+    if given.shrink and report.problem:
+        report = shrink(report, run_plan, tell=print)
+    show(report, is_quiet=given.quiet)
+    return 0 if report.is_clean else 1
+
+
+def show(report: Report, *, is_quiet: bool) -> None:
+    """Print the transcript, then what came of the run."""
+    if not is_quiet:
+        print("\n".join(report.transcript))
+    if report.problem:
+        print(picture(report))
+    print(told(report))
+
+
+def told(report: Report) -> str:
+    """What came of a run, and how it is run again."""
+    head = (
+        f"seed {report.plan.seed}: {report.problem or 'clean'}\n  digest {report.digest}, {report.index} commits, "
+        f"{report.virtual_s:.0f} s virtual, {report.cpu_s:.1f} s of CPU"
+    )
+    if report.is_clean:
+        return head
+    return f"{head}\n  replay: python -m yurt.testing.sim --plan '{msgspec.json.encode(report.plan).decode()}'"
+
+
+def picture(report: Report) -> str:
+    """The last lines with a column for each agent and user, time downwards."""
+    lines = [line.split(None, 2) for line in report.transcript[-PICTURE_LINES:]]
+    names = list(dict.fromkeys(parts[1] for parts in lines))
+    width = max(8, *(len(name) + 1 for name in names))
+    head = " " * 13 + "".join(name.ljust(width) for name in names)
+    rows = [
+        f"{parts[0]:>12} {''.join(('*' if name == parts[1] else '|').ljust(width) for name in names)}{parts[2][:70]}"
+        for parts in lines
+        if len(parts) == 3
+    ]
+    return "\n".join([head, *rows])
+
+
+def search(hours: float, path: Path) -> int:
+    """Run the seeds that follow those of the ledger, on two processes, until the CPU time is spent."""
+    text = path.read_text("utf-8")
+    rows = ledger.read_rows(text)
+    machines = ledger.fingerprint(Path(yurt.__file__).parent)
+    if not rows or rows[-1].machines != machines:
+        first = rows[-1].last + 1 if rows else 1
+        rows.append(ledger.Row(machines=machines, first=first, last=first - 1))
+    row, spent_s, has_failed = rows[-1], 0.0, False
+    with get_context("spawn").Pool(2, maxtasksperchild=20) as pool:
+        for report in pool.imap(_run_seed, range(row.last + 1, sys.maxsize)):
+            row = rows[-1] = ledger.with_run(
+                row, report.plan.seed, virtual_s=report.virtual_s, cpu_s=report.cpu_s, is_clean=report.is_clean
+            )
+            path.write_text(ledger.with_rows(path.read_text("utf-8"), rows), "utf-8")
+            print(told(report), flush=True)
+            has_failed |= not report.is_clean
+            spent_s += report.cpu_s
+            if spent_s >= hours * 3600:
+                pool.terminate()
+                break
+    return 1 if has_failed else 0
+
+
+def _run_seed(seed: int) -> Report:
+    report = run_plan(draw(seed))
+    report.transcript.clear()
+    return report
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,302 @@
+"""The agents of a simulated cluster: the real parts of a server's and of a client's agent, joined as `agent.node` does.
+
+What is left out of an agent: how servers find each other (they know each other's addresses from the start), plugins as
+packages (the driver is given), and the sockets of the HTTP API.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from yurt import __version__
+from yurt.agent.config import AgentConfig
+from yurt.agent.far import FarClients, FarServers
+from yurt.agent.peers import ServerLinks
+from yurt.agent.tls import TlsSettings
+from yurt.client.client import Client, Surroundings
+from yurt.client.config import ClientConfig
+from yurt.client.servers.node_token import identified
+from yurt.http.agent_info import AgentInfo
+from yurt.http.app import make_app
+from yurt.sdk.errors import Invalid
+from yurt.server.config import ServerConfig
+from yurt.server.server import Server
+from yurt.state import Changes
+from yurt.storage.client_db import ClientDatabase, NodeIdentity
+from yurt.storage.etcd.log import EtcdLog
+from yurt.structs.commands import AnyCommand
+from yurt.structs.member import Member
+from yurt.structs.network import NetworkResource
+from yurt.structs.node import Node, NodeCpuResources, NodeDiskResources, NodeMemoryResources, NodeResources
+from yurt.structs.status import ELIGIBLE
+from yurt.testing.sim.disk import SimDisk
+from yurt.testing.sim.driver import SimDriver, SimHost
+from yurt.testing.sim.env import SimEnv
+from yurt.testing.sim.etcd import SimEtcd
+from yurt.testing.sim.host import NoHeapKeeper, no_networks
+from yurt.testing.sim.http import SimApi
+from yurt.testing.sim.loop import Process, SimLoop
+from yurt.testing.sim.network import Listening, SimNetwork
+
+REGION, RPC_PORT = "global", 4647
+NODE_MHZ, NODE_MB, NODE_DISK_MB = 4_000, 8_192, 50_000
+OnApplied = Callable[["SimServer", AnyCommand, Changes], None]
+OnRestored = Callable[["SimServer"], None]
+
+
+@dataclass(frozen=True)
+class World:
+    """What all agents of a run share."""
+
+    loop: SimLoop
+    network: SimNetwork
+    etcd: SimEtcd
+    folder: Path
+    seed: int
+
+
+class Directory:
+    """Servers that know each other from the start."""
+
+    def __init__(self, members: tuple[Member, ...]) -> None:
+        self._members = members
+
+    def members(self) -> tuple[Member, ...]:
+        """All of them, by name."""
+        return self._members
+
+    def subscribe(self, on_change: Callable[[], None]) -> None:
+        """Nothing changes."""
+
+
+def member(name: str, host: str) -> Member:
+    """A server at a host."""
+    return Member(
+        name=f"{name}.{REGION}",
+        region=REGION,
+        datacenter="dc1",
+        version=__version__,
+        address=f"{host}:4648",
+        rpc_addr=f"{host}:{RPC_PORT}",
+        http_addr=f"{host}:4646",
+        has_data=True,
+    )
+
+
+class SimServer(Server):
+    """A server that tells the checks what it applies."""
+
+    on_applied: OnApplied = staticmethod(lambda _, __, ___: None)
+    on_restored: OnRestored = staticmethod(lambda _: None)
+
+    def without_heap_keeper(self) -> None:
+        """Leave the interpreter's settings alone."""
+        self._heap = NoHeapKeeper()  # type: ignore[assignment]
+
+    def _on_applied(self, command: AnyCommand, changes: Changes, size: int) -> None:
+        super()._on_applied(command, changes, size)
+        self.on_applied(self, command, changes)
+
+    async def _fetch_state(self) -> None:
+        await super()._fetch_state()
+        self.on_restored(self)
+
+
+class ServerAgent:
+    """One server's host: its disk outlives the processes of its agent."""
+
+    def __init__(self, world: World, name: str, host: str, directory: Directory, *, has_own_etcd: bool = True) -> None:
+        self.name = name
+        self.host = host
+        self.process: Process | None = None
+        self.server: SimServer | None = None
+        self.api: SimApi | None = None
+        self.starts = 0
+        self.on_applied: OnApplied = lambda _, __, ___: None
+        self.on_restored: OnRestored = lambda _: None
+        self._world = world
+        self._directory = directory
+        self._has_own_etcd = has_own_etcd
+        self._log: EtcdLog | None = None
+        world.etcd.names[host] = f"{name}.{REGION}"
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process runs."""
+        return self.process is not None and not self.process.is_dead
+
+    def start(self) -> None:
+        """Start the agent."""
+        assert not self.is_up, self.name
+        self.starts += 1
+        self.process = Process(f"{self.host}#{self.starts}")
+        self._world.loop.spawn(self.process, self._run(self.process), f"agent {self.name}")
+
+    async def _run(self, process: Process) -> None:
+        world, name = self._world, f"{self.name}.{REGION}"
+        env = SimEnv(world.loop, process, world.seed)
+        agent = AgentConfig(
+            name=self.name,
+            is_server=True,
+            rpc_address=self.host,
+            http_addresses=(self.host,),
+            advertise_rpc=f"{self.host}:{RPC_PORT}",
+            advertise_http=f"{self.host}:4646",
+            raw={"limits": {"rpc_max_conns_per_client": 0}},
+        )
+        folder, tls = world.folder / self.name, TlsSettings()
+        endpoint = world.etcd.endpoint(self.host)
+        self._log = log = EtcdLog(
+            endpoints=(endpoint,),
+            folder=folder / "log",
+            name=name,
+            region=REGION,
+            env=env,
+            own_endpoint=endpoint if self._has_own_etcd else "",
+            connect=world.etcd.channel,
+        )
+        links = ServerLinks(agent, directory=self._directory, env=env, tls=tls, run_id=f"run of {name}")
+        settings = ServerConfig(name=name, rpc_addr=agent.advertise_rpc, data_dir=str(folder), snapshot_threshold=200)
+        server = self.server = SimServer(settings, env=env, log=log, peers=links)
+        server.on_applied, server.on_restored = self.on_applied, self.on_restored
+        server.without_heap_keeper()
+        api = self.api = SimApi(world.loop, process)
+        info = AgentInfo(version=__version__, name=self.name, http_addr=agent.advertise_http, host_names=(self.host,))
+        api.app = make_app(server, None, info, env=env, others=links)
+        api.app.freeze()
+        clients = FarClients(agent, server, tls, run_of=lambda known: f"run of {known}", api=api, bind=self._bind)
+        await clients.start()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(links.run(), name="connections to the other servers")
+            group.create_task(self._tell_restored(server), name="tell that the state is restored")
+            await server.run(ready=asyncio.Event())
+            raise asyncio.CancelledError
+
+    async def _tell_restored(self, server: SimServer) -> None:
+        while not server.log.loader.is_restored:  # noqa: ASYNC110 - a condition on virtual time
+            await asyncio.sleep(0.001)
+        self.on_restored(server)
+
+    def _bind(self, host: str, port: int, address: str) -> Listening:
+        try:
+            return self._world.network.listen(host, port)
+        except OSError as error:
+            raise Invalid(f"cannot listen on {address}: {error}") from None
+
+    async def kill(self, *, with_host: bool = False) -> None:
+        """End the process as SIGKILL does, or the machine as a power loss does."""
+        process, self.server, self.api = self.process, None, None
+        if process is None or process.is_dead:
+            return
+        self._world.network.end_process(process, is_silent=with_host)
+        if with_host:
+            self._world.etcd.fail_host(self.host)
+        await self._world.loop.kill(process)
+        if self._log is not None:
+            self._log._folder.close()  # as the kernel closes what a process had open
+
+    def power_on(self) -> None:
+        """The machine is back, with its etcd member and its agent."""
+        self._world.etcd.down.discard(self.host)
+        self.start()
+
+
+class ClientAgent:
+    """One node: its tasks and its disk outlive the processes of its agent."""
+
+    def __init__(self, world: World, name: str, host: str, servers: tuple[str, ...]) -> None:
+        self.name = name
+        self.host = host
+        self.machine = SimHost(world.loop, host, world.seed)
+        self.disk = SimDisk(world.loop, f"{world.seed} {host}")
+        self.process: Process | None = None
+        self.client: Client | None = None
+        self.starts = 0
+        self._world = world
+        self._servers = servers
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its process runs."""
+        return self.process is not None and not self.process.is_dead
+
+    @property
+    def node_id(self) -> str:
+        """The node's id; "" before its first start."""
+        return self.client.node_id if self.client is not None else ""
+
+    def start(self) -> None:
+        """Start the agent."""
+        assert not self.is_up, self.name
+        self.starts += 1
+        self.process = Process(f"{self.host}#{self.starts}")
+        self._world.loop.spawn(self.process, self._run(self.process), f"agent {self.name}")
+
+    async def _run(self, process: Process) -> None:
+        world = self._world
+        env = SimEnv(world.loop, process, world.seed)
+        database = ClientDatabase(None, open_worker=self.disk.open_worker)
+        identity = await identified(database, env)
+        agent = AgentConfig(name=self.name, is_client=True, client={"servers": self._servers})
+        servers = FarServers(agent, identity=identity, env=env, tls=TlsSettings())
+        folder = world.folder / self.name
+        config = ClientConfig(
+            state_dir=str(folder / "state"),
+            alloc_dir=str(folder / "alloc"),
+            name=self.name,
+            http_addr=f"{self.host}:4646",
+            gc_disk_usage_threshold=101.0,
+            gc_inode_usage_threshold=101.0,
+            options={"ephemeral_disk.over_size": "off"},
+        )
+        given = Surroundings(
+            identity=identity,
+            server=servers.server,
+            database=database,
+            drivers={SimDriver.name: SimDriver(self.machine, process)},
+            learn_servers=servers.learn,
+            find_networks=no_networks,
+            describe=self._describe,
+        )
+        self.client = client = Client(config, env, given)
+        servers.join(client)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(servers.run(), name="connection to the servers")
+            group.create_task(client.run(ready=asyncio.Event()), name="client")
+
+    def _describe(self, config: ClientConfig, identity: NodeIdentity, attributes: Mapping[str, str]) -> Node:
+        """A small machine, the same in every run."""
+        address = NetworkResource(mode="host", device="eth0", ip=self.host, cidr=f"{self.host}/32", mbits=1000)
+        return Node(
+            id=identity.node_id,
+            secret_id=identity.secret_id,
+            name=self.name,
+            datacenter="dc1",
+            http_addr=config.http_addr,
+            attributes={"kernel.name": "linux", "cpu.arch": "amd64", "nomad.version": "2.0.6", **attributes},
+            node_resources=NodeResources(
+                cpu=NodeCpuResources(cpu_shares=NODE_MHZ, total_cpu_cores=4, reservable_cpu_cores=(0, 1, 2, 3)),
+                memory=NodeMemoryResources(memory_mb=NODE_MB),
+                disk=NodeDiskResources(disk_mb=NODE_DISK_MB),
+                networks=(address,),
+                min_dynamic_port=20_000,
+                max_dynamic_port=20_100,
+            ),
+            scheduling_eligibility=ELIGIBLE,
+        )
+
+    async def kill(self, *, with_host: bool = False) -> None:
+        """End the process as SIGKILL does: tasks run on. `with_host`: a power loss, which ends them too."""
+        process = self.process
+        if process is None or process.is_dead:
+            return
+        self._world.network.end_process(process, is_silent=with_host)
+        await self._world.loop.kill(process)
+        if with_host:
+            self.machine.crash()
+
+
+AnyAgent = ServerAgent | ClientAgent

@@ -1,0 +1,217 @@
+"""What must hold at every commit, of every server and of every host; a violation ends the run.
+
+Commits are checked once, when the first server applies them, and compared on the others. Numbers are those of the list
+of invariants: A1 what was acknowledged is in the log, A2 servers agree, A3 one leader in a term, A5 indexes only grow,
+A7 a restored state is the state, B1 a job comes with its evaluation, C1 and C2 what lives on a node fits, D2 names are
+unique, D4 a completed batch allocation is not run again, D8 a stopped job starts nothing, E7 an end is final.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+
+from yurt.fsm.snapshot import digest
+from yurt.scheduler.devices.bookings import overbooked
+from yurt.state import Change, Changes, Snapshot
+from yurt.state.usage import usage_of
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.commands import AnyCommand, RegisterJob
+from yurt.structs.node import Node
+from yurt.structs.questions import is_client_terminal, is_terminal
+from yurt.testing.sim.agents import SimServer
+from yurt.testing.sim.driver import SimHost, SimTaskRun
+from yurt.testing.sim.transcript import Transcript
+
+KEPT_STATES = 2_000
+"""States of the newest indexes that are kept to compare restored ones with."""
+BATCHES = frozenset({status.JOB_BATCH, status.JOB_SYSBATCH})
+
+
+class Violation(AssertionError):
+    """An invariant does not hold."""
+
+
+class Checks:
+    """The checks of one run."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.last_index = 0
+        self.commands: dict[int, str] = {}
+        """The command at each index, by its name and the row that it is about."""
+        self.acknowledged: dict[int, str] = {}
+        """What users were told that it was stored, by the index that they were told."""
+        self.starts: Counter[str] = Counter()
+        """Runs of each task of an allocation, `<alloc id>/<task>`."""
+        self.completed: set[str] = set()
+        """Batch allocations that a commit said to be complete."""
+        self._changes: dict[int, bytes] = {}
+        self._states: OrderedDict[int, Snapshot] = OrderedDict()
+        self._indexes: dict[int, int] = {}
+        self._leaders: dict[int, str] = {}
+        self._transcript = transcript
+
+    # Commits.
+
+    def applied(self, server: SimServer, command: AnyCommand, changes: Changes) -> None:
+        """A server has applied a command."""
+        state = server.state
+        index = state.index
+        before = self._indexes.get(id(server), 0)
+        _hold(index > before, f"A5 {server.config.name} went from index {before} to {index}")
+        self._indexes[id(server)] = index
+        name, content = _name_of(command), _digest_of(changes)
+        known = self._changes.get(index)
+        if known is not None:
+            _hold(self.commands[index] == name, f"A1 index {index} holds {self.commands[index]} and {name}")
+            _hold(known == content, f"A2 {server.config.name} changed other rows than others at index {index}: {name}")
+            return
+        _hold(index == self.last_index + 1, f"A1 index {index} follows {self.last_index}")
+        self.last_index = index
+        self.commands[index], self._changes[index] = name, content
+        self._states[index] = state
+        if len(self._states) > KEPT_STATES:
+            self._states.popitem(last=False)
+        self._transcript.note(server.config.name.partition(".")[0], "commit", f"{index} {name} {content.hex()}")
+        if isinstance(command, RegisterJob) and any(each.table == "jobs" for each in changes):
+            is_started = command.evaluation is not None or command.job.stop or _waits(command)
+            _hold(is_started, f"B1 job {command.job.id} was stored without an evaluation at index {index}")
+        self._check_changes(state, changes)
+
+    def _check_changes(self, state: Snapshot, changes: Changes) -> None:
+        """What the changed rows must say, and the nodes and jobs around them."""
+        nodes, jobs = dict[str, None](), dict[tuple[str, str], None]()
+        for change in changes:
+            if change.table == "allocs" and change.after is not None:
+                self._check_alloc(state, change)
+                nodes[change.after.node_id] = None
+                jobs[(change.after.namespace, change.after.job_id)] = None
+            elif change.table == "nodes" and change.after is not None:
+                nodes[change.after.id] = None
+        for node_id in nodes:
+            node = state.nodes.get(node_id)
+            if node is not None:
+                check_room(node, [each for each in state.allocs_of_node(node_id) if not is_terminal(each)])
+        for key in jobs:
+            check_names(state, state.allocs_of_job(*key))
+
+    def _check_alloc(self, state: Snapshot, change: Change) -> None:
+        before, after = change.before, change.after
+        where = f"allocation {after.id[:8]} of {after.job_id} at index {state.index}"
+        if before is None:
+            job = state.jobs.get((after.namespace, after.job_id))
+            is_wanted = job is not None and not job.stop
+            _hold(is_wanted or is_terminal(after), f"D8 {where} is new, and its job is stopped")
+        elif is_client_terminal(before):
+            _hold(
+                after.client_status == before.client_status,
+                f"E7 {where} was {before.client_status} and is {after.client_status}",
+            )
+        if after.client_status == status.CLIENT_COMPLETE and after.job is not None and after.job.type in BATCHES:
+            self.completed.add(after.id)
+
+    def restored(self, server: SimServer) -> None:
+        """A server has its state from a snapshot, the log, or another server."""
+        state = server.state
+        self._indexes[id(server)] = state.index
+        self._transcript.note(server.config.name.partition(".")[0], "restored", f"{state.index}")
+        known = self._states.get(state.index)
+        if known is not None:
+            _hold(digest(known) == digest(state), f"A7 {server.config.name} restored another state at {state.index}")
+
+    def leads(self, server: SimServer, epoch: int) -> None:
+        """A server leads in a term."""
+        known = self._leaders.setdefault(epoch, server.config.name)
+        _hold(known == server.config.name, f"A3 {known} and {server.config.name} lead in term {epoch}")
+
+    # Users and hosts.
+
+    def acknowledge(self, index: int, what: str) -> None:
+        """A user was told that a command is stored at an index."""
+        self.acknowledged[index] = what
+
+    def started(self, host: SimHost, run: SimTaskRun) -> None:
+        """A host has started a task."""
+        self._transcript.note(host.name, "start", run.handle.task_id)
+        self.starts[f"{run.alloc_id}/{run.task}"] += 1
+        _hold(run.alloc_id not in self.completed, f"D4 completed allocation {run.alloc_id} is run again")
+        twins = [each for each in host.live() if (each.alloc_id, each.task) == (run.alloc_id, run.task)]
+        _hold(len(twins) == 1, f"E3 task {run.task} of allocation {run.alloc_id} runs {len(twins)} times")
+
+    def ended(self, host: SimHost, run: SimTaskRun) -> None:
+        """A task has ended."""
+        assert run.result is not None
+        self._transcript.note(host.name, "end", f"{run.handle.task_id} {run.result.exit_code}")
+
+    # The end.
+
+    def finish(self, servers: Iterable[SimServer]) -> None:
+        """All servers have caught up."""
+        found = {(server.state.index, digest(server.state)) for server in servers}
+        _hold(len(found) == 1, f"A2 servers differ at the end: {sorted(found)}")
+        for index, what in self.acknowledged.items():
+            stored = self.commands.get(index, "nothing")
+            _hold(stored == what, f"A1 {what} was acknowledged at index {index}, where {stored} is")
+
+
+def check_room(node: Node, allocs: list[Allocation]) -> None:
+    """C1 and C2: what lives on a node fits, and nothing exclusive is given twice."""
+    usages = [usage_of(each) for each in allocs]
+    resources, reserved = node.node_resources, node.reserved_resources
+    cpu, memory = sum(each.cpu for each in usages), sum(each.memory for each in usages)
+    disk = sum(each.disk for each in usages)
+    _hold(cpu <= resources.cpu.cpu_shares - reserved.cpu.cpu_shares, f"C1 {node.name} gives {cpu} MHz")
+    _hold(memory <= resources.memory.memory_mb - reserved.memory.memory_mb, f"C1 {node.name} gives {memory} MiB")
+    _hold(disk <= resources.disk.disk_mb - reserved.disk.disk_mb, f"C1 {node.name} gives {disk} MiB of disk")
+    for what in ("ports", "cores", "volumes"):
+        held = [key for each in usages for key in getattr(each, what)]
+        _hold(len(held) == len(set(held)), f"C2 {node.name} gives {what} twice: {sorted(held)}")
+    devices = [key for each in usages for key in each.devices]
+    _hold(not overbooked(node, devices, devices), f"C2 {node.name} gives devices twice")
+
+
+def check_names(state: Snapshot, allocs: Iterable[Allocation]) -> None:
+    """D2: of one version no name is held twice, save by a pair of an allocation and its successor."""
+    names = Counter(
+        (each.name, each.node_id if _is_per_node(each) else "", each.job.version if each.job else 0)
+        for each in allocs
+        if not is_terminal(each) and each.client_status != status.CLIENT_UNKNOWN and not _has_successor(state, each)
+    )
+    twice = [name for name, count in names.items() if count > 1]
+    _hold(not twice, f"D2 names are held twice at index {state.index}: {twice}")
+
+
+def _is_per_node(alloc: Allocation) -> bool:
+    return alloc.job is not None and alloc.job.type in (status.JOB_SYSTEM, status.JOB_SYSBATCH)
+
+
+def _has_successor(state: Snapshot, alloc: Allocation) -> bool:
+    return bool(alloc.next_allocation) and alloc.next_allocation in state.allocs
+
+
+def _waits(command: RegisterJob) -> bool:
+    """Jobs that are only launched by something else have no evaluation."""
+    return command.job.periodic is not None or command.job.parameterized_job is not None
+
+
+def _name_of(command: AnyCommand) -> str:
+    name = type(command).__name__
+    if isinstance(command, RegisterJob):
+        return f"{name} {command.job.id}"
+    job_id = getattr(command, "job_id", "")
+    return f"{name} {job_id}" if job_id else name
+
+
+def _digest_of(changes: Changes) -> bytes:
+    """A digest of the rows that a command wrote; texts hold every field."""
+    hasher = hashlib.blake2b(digest_size=8)
+    for change in changes:
+        hasher.update(repr((change.table, change.key, change.after)).encode())
+    return hasher.digest()
+
+
+def _hold(is_held: bool, text: str) -> None:
+    if not is_held:
+        raise Violation(text)

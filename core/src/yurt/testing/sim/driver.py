@@ -1,0 +1,217 @@
+"""A driver whose tasks are entries of a simulated host: they outlive the agent's process and end with the host.
+
+What a job asks of a task is in its `config`: how long it runs and how it ends. What goes wrong beyond that is the
+nemesis's: starts that are slow or fail, calls that fail once, ends that are told late or as lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from yurt.sdk.driver import (
+    HEALTHY,
+    Capabilities,
+    ExecResult,
+    ExitResult,
+    Fingerprint,
+    TaskHandle,
+    TaskRequest,
+    TaskStats,
+)
+from yurt.sdk.errors import DriverError, NotFound, RecoverableError
+from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
+from yurt.testing.sim.loop import Process, SimLoop
+
+NAME = "sim"
+KILLED = ExitResult(exit_code=137, signal=9)
+STOPPED = ExitResult(exit_code=130)
+
+
+class SimConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task's course: seconds until it ends (0: never), and its exit code."""
+
+    run_s: float = 0.0
+    exit_code: int = 0
+
+
+@dataclass
+class SimTaskRun:
+    """One run of a task on a host."""
+
+    alloc_id: str
+    task: str
+    namespace: str
+    job_id: str
+    handle: TaskHandle
+    started_s: float
+    result: ExitResult | None = None
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@dataclass
+class DriverFaults:
+    """How often the driver of a host misbehaves; all 0 once faults have stopped."""
+
+    start_fails: float = 0.0
+    start_slow: float = 0.0
+    call_fails: float = 0.0
+    end_lost: float = 0.0
+
+
+class SimHost:
+    """Where the tasks of one node run. `on_start` and `on_end` hear of every run."""
+
+    def __init__(self, loop: SimLoop, name: str, seed: int) -> None:
+        self.name = name
+        self.loop = loop
+        self.chance = random.Random(f"host {seed} {name}")
+        self.faults = DriverFaults()
+        self.runs: dict[str, SimTaskRun] = {}
+        self.on_start: Callable[[SimHost, SimTaskRun], None] = lambda _, __: None
+        self.on_end: Callable[[SimHost, SimTaskRun], None] = lambda _, __: None
+
+    def start(self, request: TaskRequest) -> SimTaskRun:
+        """Begin a run."""
+        assert request.task_id not in self.runs, f"{request.task_id} is started twice on {self.name}"
+        config: SimConfig = request.config
+        handle = TaskHandle(driver=NAME, task_id=request.task_id, pid=1000 + len(self.runs))
+        run = SimTaskRun(
+            alloc_id=request.alloc_id,
+            task=request.task_name,
+            namespace=request.namespace,
+            job_id=request.job_id,
+            handle=handle,
+            started_s=self.loop.time(),
+        )
+        self.runs[request.task_id] = run
+        self.on_start(self, run)
+        if config.run_s:
+            self.loop.call_later(config.run_s, self.end, request.task_id, ExitResult(exit_code=config.exit_code))
+        return run
+
+    def end(self, task_id: str, result: ExitResult) -> None:
+        """A run ends, by itself or because it was stopped; nothing happens when it has ended."""
+        run = self.runs.get(task_id)
+        if run is not None and run.result is None:
+            run.result = result
+            self.on_end(self, run)
+            run.ended.set()
+
+    def crash(self) -> None:
+        """The host is gone, and with it every task."""
+        for task_id in tuple(self.runs):
+            self.end(task_id, KILLED)
+        self.runs.clear()
+
+    def live(self) -> list[SimTaskRun]:
+        """The runs that have not ended."""
+        return [run for run in self.runs.values() if run.result is None]
+
+
+class SimDriver:
+    """The driver as one process of the agent has it loaded."""
+
+    name = NAME
+    task_config = SimConfig
+    capabilities = Capabilities(exec=True, finds_by_id=True)
+
+    def __init__(self, host: SimHost, process: Process) -> None:
+        self._host = host
+        self._process = process
+        self._known: set[str] = set()
+        self._closed = asyncio.Event()
+
+    async def fingerprint(self) -> AsyncIterator[Fingerprint]:
+        """Healthy, for ever."""
+        yield Fingerprint(health=HEALTHY, attributes={f"driver.{NAME}.version": "1"})
+        await self._closed.wait()
+
+    async def _pass(self, *, may_fail: bool = True) -> None:
+        """The way to the driver and what goes wrong on it."""
+        await asyncio.sleep(self._host.chance.uniform(0.0005, 0.01))
+        if self._process.is_dead:
+            await asyncio.Event().wait()
+        if may_fail and self._host.chance.random() < self._host.faults.call_fails:
+            raise DriverError("the engine does not answer")
+
+    def _run(self, task_id: str) -> SimTaskRun:
+        if task_id not in self._known or task_id not in self._host.runs:
+            raise NotFound(f"no task {task_id}")
+        return self._host.runs[task_id]
+
+    async def start_task(self, request: TaskRequest) -> TaskHandle:
+        """Start it, slowly or not at all."""
+        host, chance = self._host, self._host.chance
+        await self._pass(may_fail=False)
+        if chance.random() < host.faults.start_slow:
+            await asyncio.sleep(chance.uniform(0.5, 8.0))
+        draw = chance.random()
+        if draw < host.faults.start_fails:
+            raise (RecoverableError if draw < host.faults.start_fails / 2 else DriverError)("no such image")
+        if self._process.is_dead:
+            await asyncio.Event().wait()
+        run = host.start(request)
+        self._known.add(request.task_id)
+        await self._pass(may_fail=False)
+        return run.handle
+
+    async def recover_task(self, handle: TaskHandle) -> None:
+        """Find it on the host, also by its id alone."""
+        await self._pass()
+        if handle.task_id not in self._host.runs:
+            raise NotFound(f"no task {handle.task_id}")
+        self._known.add(handle.task_id)
+
+    async def wait_task(self, task_id: str) -> ExitResult:
+        """Its end; now and then the driver has lost it."""
+        run = self._run(task_id)
+        await run.ended.wait()
+        if self._process.is_dead:
+            await asyncio.Event().wait()
+        if self._host.chance.random() < self._host.faults.end_lost:
+            return ExitResult(error="the engine has lost the task's end")
+        assert run.result is not None
+        return run.result
+
+    async def signal_task(self, task_id: str, signal: str) -> None:
+        """Signals change nothing."""
+        await self._pass()
+        self._run(task_id)
+
+    async def stop_task(self, task_id: str, *, signal: str, timeout: Duration) -> None:
+        """End it before the time-out, or kill it then."""
+        await self._pass()
+        run = self._run(task_id)
+        if run.result is None:
+            limit_s = timeout / NANOSECONDS
+            await asyncio.sleep(min(limit_s, self._host.chance.choice((0.0, 0.05, 1.0, limit_s))))
+            if self._process.is_dead:
+                await asyncio.Event().wait()
+            self._host.end(task_id, STOPPED if signal != "SIGKILL" else KILLED)
+
+    async def destroy_task(self, task_id: str) -> None:
+        """Forget it."""
+        await self._pass(may_fail=False)
+        self._run(task_id)
+        self._host.end(task_id, KILLED)
+        self._host.runs.pop(task_id, None)
+        self._known.discard(task_id)
+
+    async def task_stats(self, task_id: str) -> TaskStats:
+        """A fixed use."""
+        self._run(task_id)
+        return TaskStats(at=UnixNano(0), rss_bytes=4096, pids=1)
+
+    async def exec_task(self, task_id: str, command: tuple[str, ...], *, timeout: Duration) -> ExecResult:
+        """Echo the command."""
+        self._run(task_id)
+        return ExecResult(exit_code=0, stdout=" ".join(command).encode())
+
+    async def close(self) -> None:
+        """Nothing is held."""
+        self._closed.set()

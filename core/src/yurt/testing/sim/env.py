@@ -1,0 +1,59 @@
+"""The `Env` of a simulated process: the loop's clock with the process's own error, and chance from the seed."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import uuid
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from yurt.runtime.env import Timer
+from yurt.sdk.value import NANOSECONDS, UnixNano
+from yurt.testing.sim.loop import Process, SimLoop
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+START_NS = 1_700_000_000 * NANOSECONDS
+
+
+class SimEnv:
+    """Time, randomness, ids and threads of one process."""
+
+    def __init__(self, loop: SimLoop, process: Process, seed: int) -> None:
+        self._loop = loop
+        self._process = process
+        self._random = random.Random(f"env {seed} {process.name}")
+
+    def now(self) -> UnixNano:
+        """The process's wall clock, which may be wrong."""
+        return UnixNano(START_NS + round((self._loop.time() + self._process.clock_skew_s) * NANOSECONDS))
+
+    def monotonic(self) -> float:
+        """Virtual seconds since the run began."""
+        return self._loop.time()
+
+    def random(self) -> float:
+        """Uniform in [0, 1)."""
+        return self._random.random()
+
+    def uuid(self) -> str:
+        """An id from the seed."""
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait on virtual time."""
+        await asyncio.sleep(seconds)
+
+    def timeout(self, seconds: float | None) -> asyncio.Timeout:
+        """As `asyncio.timeout`, on virtual time."""
+        return asyncio.timeout(seconds)
+
+    def call_later(self, seconds: float, function: Callable[[], None]) -> Timer:
+        """Call a function later on virtual time."""
+        return self._loop.call_later(seconds, function)
+
+    async def in_thread(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function as work in a thread."""
+        return await asyncio.to_thread(function, *args, **kwargs)

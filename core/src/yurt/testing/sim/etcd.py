@@ -1,0 +1,291 @@
+"""An etcd cluster with a member on each server's host: its guarantees, and what can go wrong with them.
+
+What was acknowledged stays. A call may time out or fail with its change stored or not; only reading tells. While the
+leader's member is gone or cut off from most others, nothing is answered, until another one is elected. A member that
+is cut off answers nothing but its own status, and its watches stay silent. Watches end for good where what they want
+was compacted.
+
+Servers reach it through `EtcdChannel`, in the place of a gRPC channel: the messages are etcd's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from yurt.storage.etcd.messages import Message, message
+from yurt.testing.sim.etcd_store import EtcdError, EtcdStore
+from yurt.testing.sim.loop import PROCESS
+from yurt.testing.sim.network import SimNetwork
+
+ELECTION_S = (1.0, 2.5)
+WRITE_S, READ_S = (0.0008, 0.004), (0.0003, 0.001)
+LOOK_S = 0.1
+WATCH_S = (0.0005, 0.003)
+VERSION = "3.5.21"
+CLIENT_PORT = 2379
+
+
+class SimEtcd:
+    """The cluster; `hosts` are the addresses of its members, in the order of their ids."""
+
+    def __init__(self, network: SimNetwork, hosts: tuple[str, ...], seed: int) -> None:
+        self.store = EtcdStore()
+        self.hosts = hosts
+        self.names: dict[str, str] = {}
+        """The name of the server beside each member."""
+        self.down: set[str] = set()
+        """Members whose host is gone."""
+        self.lost_answers = 0.0
+        """How often a write is carried out, or not, and nobody is told."""
+        self.slow_s = 0.0
+        """Additional seconds of each write, as of a disk that hardly answers."""
+        self.has_no_space = False
+        self.leader = hosts[0]
+        self.term = 2
+        self.calls = 0
+        self._network = network
+        self._chance = random.Random(f"etcd {seed}")
+        self._election_at = 0.0
+        self._moved = asyncio.Event()
+
+    def channel(self, endpoint: str) -> EtcdChannel:
+        """A connection to the member at an endpoint."""
+        return EtcdChannel(self, endpoint.partition("://")[2].rpartition(":")[0])
+
+    def endpoint(self, host: str) -> str:
+        """Where the member of a host is reached."""
+        return f"http://{host}:{CLIENT_PORT}"
+
+    # Who can do what.
+
+    def is_joined(self, one: str, other: str) -> bool:
+        """Whether two members reach each other."""
+        is_cut = self._network.is_cut(one, other) or self._network.is_cut(other, one)
+        return not is_cut and not {one, other} & self.down
+
+    def has_majority(self, host: str) -> bool:
+        """Whether a member reaches most of them, itself included."""
+        return host not in self.down and sum(self.is_joined(host, each) for each in self.hosts) > len(self.hosts) // 2
+
+    def is_serving(self, host: str) -> bool:
+        """Whether a member can have calls carried out now; may elect another leader."""
+        if not self.down and not self._network.cut:
+            return True
+        if not self.has_majority(self.leader):
+            self._elect()
+        return self.has_majority(self.leader) and self.is_joined(host, self.leader)
+
+    def _elect(self) -> None:
+        now = self._network.loop.time()
+        if not self._election_at:
+            self._election_at = now + self._chance.uniform(*ELECTION_S)
+        if now < self._election_at:
+            return
+        self._election_at = 0.0
+        able = [host for host in self.hosts if self.has_majority(host)]
+        if able:
+            self.lead(self._chance.choice(able))
+
+    def lead(self, host: str) -> None:
+        """Have a member lead."""
+        self.leader, self.term = host, self.term + 1
+
+    # Calls.
+
+    async def ask(self, host: str, service: str, name: str, request: Message, timeout_s: float) -> Message:
+        """One call of the running process to a member; raises AioRpcError."""
+        self.calls += 1
+        if name == "Status":  # asked many times a second, and answered by the member alone
+            return await self._own_status(host)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._answer(host, service, name, request)
+        except TimeoutError:
+            raise _error("DEADLINE_EXCEEDED", "Deadline Exceeded") from None
+        except EtcdError as error:
+            raise _error(error.code, error.details) from None
+
+    async def _answer(self, host: str, service: str, name: str, request: Message) -> Message:
+        process = PROCESS.get()
+        if process is not None and process.is_dead:
+            await asyncio.Event().wait()
+        is_write = (service, name) in (("KV", "Put"), ("KV", "Txn"), ("KV", "DeleteRange"))
+        await asyncio.sleep(self._chance.uniform(*(WRITE_S if is_write else READ_S)) + (self.slow_s if is_write else 0))
+        if host in self.down:
+            raise _error("UNAVAILABLE", "failed to connect to all addresses")
+        while not self.is_serving(host):  # noqa: ASYNC110 - several conditions on virtual time
+            await asyncio.sleep(LOOK_S)
+        is_lost = is_write and self._chance.random() < self.lost_answers
+        if is_lost and self._chance.random() < 0.5:
+            await self._never()
+        if is_write and self.has_no_space:
+            raise _error("RESOURCE_EXHAUSTED", "etcdserver: mvcc: database space exceeded")
+        answer = self._carry_out(host, service, name, request)
+        if is_lost:
+            await self._never()
+        await asyncio.sleep(self._chance.uniform(*READ_S))
+        if host in self.down:
+            raise _error("UNAVAILABLE", "Socket closed")
+        return answer
+
+    async def _own_status(self, host: str) -> Message:
+        await asyncio.sleep(self._chance.uniform(*READ_S))
+        process = PROCESS.get()
+        if process is not None and process.is_dead:
+            await asyncio.Event().wait()
+        if host in self.down:
+            raise _error("UNAVAILABLE", "failed to connect to all addresses")
+        return self._status(host)
+
+    async def _never(self) -> None:
+        """The caller learns nothing: the call times out, or etcd says that it cannot tell."""
+        if self._chance.random() < 0.5:
+            await asyncio.sleep(self._chance.uniform(0.05, 1.0))
+            raise _error("UNAVAILABLE", "etcdserver: request timed out, possibly due to connection lost")
+        await asyncio.Event().wait()
+
+    def _carry_out(self, host: str, service: str, name: str, request: Message) -> Message:
+        if service == "KV":
+            before = self.store.revision
+            answer = self.store.call(name, request)
+            answer.header.member_id = self._member_id(host)
+            answer.header.raft_term = self.term
+            if self.store.revision != before:
+                moved, self._moved = self._moved, asyncio.Event()
+                moved.set()
+            return answer
+        if (service, name) == ("Cluster", "MemberList"):
+            members = [
+                message("Member", ID=self._member_id(each), name=self.names.get(each, "")) for each in self.hosts
+            ]
+            return message("MemberListResponse", header=self._header(host), members=members)
+        if (service, name) == ("Maintenance", "MoveLeader"):
+            return self._move(host, request)
+        if (service, name) == ("Maintenance", "Alarm"):
+            return self._alarm(host, request)
+        raise _error("UNIMPLEMENTED", f"the simulated etcd has no {service}.{name}")
+
+    def _move(self, host: str, request: Message) -> Message:
+        if host != self.leader:
+            raise _error("FAILED_PRECONDITION", "etcdserver: not leader")
+        target = next((each for each in self.hosts if self._member_id(each) == request.targetID), "")
+        if not target or not self.is_joined(host, target):
+            raise _error("UNAVAILABLE", "etcdserver: request timed out, leader transfer took too long")
+        self.lead(target)
+        return message("MoveLeaderResponse", header=self._header(host))
+
+    def _alarm(self, host: str, request: Message) -> Message:
+        if request.action == 2:
+            self.has_no_space = False
+        alarms = [message("AlarmMember", memberID=self._member_id(host), alarm=1)] if self.has_no_space else []
+        return message("AlarmResponse", header=self._header(host), alarms=alarms)
+
+    def _member_id(self, host: str) -> int:
+        return 101 + self.hosts.index(host)
+
+    def _header(self, host: str) -> Message:
+        header = self.store.header()
+        header.member_id, header.raft_term = self._member_id(host), self.term
+        return header
+
+    def _status(self, host: str) -> Message:
+        is_serving = self.is_serving(host)
+        return message(
+            "StatusResponse",
+            header=self._header(host),
+            version=VERSION,
+            leader=self._member_id(self.leader) if is_serving else 0,
+            raftTerm=self.term,
+            raftIndex=self.store.revision,
+            raftAppliedIndex=self.store.revision,
+            errors=["memberID:1 alarm:NOSPACE"] if self.has_no_space else [],
+        )
+
+    async def watch(self, host: str, create: Message) -> AsyncIterator[Message]:
+        """The responses of a watch at a member."""
+        await asyncio.sleep(self._chance.uniform(*READ_S))
+        if host in self.down:
+            raise _error("UNAVAILABLE", "failed to connect to all addresses")
+        yield message("WatchResponse", header=self._header(host), created=True)
+        seen = create.start_revision - 1 if create.start_revision else self.store.revision
+        while host not in self.down:
+            if seen + 1 < self.store.compacted:
+                yield message("WatchResponse", canceled=True, compact_revision=self.store.compacted)
+                return
+            moved = self._moved
+            if not self.is_serving(host):
+                await asyncio.sleep(LOOK_S)
+                continue
+            found = list(self.store.events_after(seen, create.key, create.range_end))
+            seen = max(seen, self.store.revision)
+            if found:
+                yield message("WatchResponse", header=self._header(host), events=[event for _, event in found])
+                continue
+            await moved.wait()
+            await asyncio.sleep(self._chance.uniform(*WATCH_S))
+        raise _error("UNAVAILABLE", "Socket closed")
+
+    def fail_host(self, host: str) -> None:
+        """A member's host is gone."""
+        self.down.add(host)
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+
+
+class EtcdChannel:
+    """A connection to one member, as `grpc.aio.Channel` is used by `EtcdClient`."""
+
+    def __init__(self, etcd: SimEtcd, host: str) -> None:
+        self._etcd = etcd
+        self._host = host
+
+    def unary_unary(self, path: str, **_options: Any) -> Callable[..., Any]:
+        """A call with one answer."""
+        place, _, name = path.rpartition("/")
+        service = place.rpartition(".")[2]
+
+        async def call(request: Message, *, timeout: float) -> Message:
+            return await self._etcd.ask(self._host, service, name, request, timeout)
+
+        return call
+
+    def stream_stream(self, _: str, **_options: Any) -> Callable[..., WatchCall]:
+        """A watch."""
+
+        def call(*, metadata: Any = None) -> WatchCall:
+            return WatchCall(self._etcd, self._host)
+
+        return call
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class WatchCall:
+    """A watch under way."""
+
+    def __init__(self, etcd: SimEtcd, host: str) -> None:
+        self._etcd = etcd
+        self._host = host
+        self._create: Message = None
+
+    async def write(self, request: Message) -> None:
+        """Say what is watched."""
+        self._create = request.create_request
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return self._etcd.watch(self._host, self._create)
+
+    def cancel(self) -> None:
+        """End it; whoever reads has stopped already."""
+
+
+def _error(code: str, details: str) -> grpc.aio.AioRpcError:
+    empty = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(grpc.StatusCode[code], empty, empty, details=details)

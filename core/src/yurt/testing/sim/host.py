@@ -1,0 +1,59 @@
+"""What agents take from the machine beside `Env` and the loop, replaced for the time of a run.
+
+Each of these is an edge that has no parameter: mounts, the folder of network records, the collector of garbage, and the
+system's randomness, which makes nonces and secrets.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from unittest import mock
+
+from yurt.client.networks.detection import Offered
+from yurt.client.networks.settings import NetworkSettings
+
+
+class NoHeapKeeper:
+    """Leaves Python's collector alone: it is one for all servers of the run."""
+
+    written = 0
+
+    def start(self) -> None:
+        """Nothing."""
+
+    freeze = pause = restore_defaults = start
+
+    async def run(self) -> None:
+        """Nothing."""
+
+
+async def no_networks(_: NetworkSettings) -> Offered:
+    """A machine that offers no group networks."""
+    return Offered()
+
+
+@contextmanager
+def simulated_machine(folder: Path, seed: int) -> Iterator[None]:
+    """Replace the machine's parts."""
+    chance = random.Random(f"system {seed}")
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    with ExitStack() as stack:
+        for target, new in {
+            "yurt.client.files.alloc_dir.mount_secrets": lambda *_: False,
+            "yurt.client.files.alloc_dir.unmount_secrets": lambda *_: None,
+            "yurt.client.allocations.alloc_runner.unmount_secrets": lambda *_: None,
+            "yurt.client.networks.records.RUN_FOLDER": folder / "networks",
+            "os.urandom": chance.randbytes,
+        }.items():
+            stack.enter_context(mock.patch(target, new))
+        try:
+            yield
+        finally:
+            if was_enabled:
+                gc.enable()

@@ -1,0 +1,263 @@
+"""An asyncio event loop on virtual time: it never waits, it moves its clock to the next timer.
+
+Callbacks run in the order in which they became due, timers of one time in the order in which they were set. What runs
+in threads elsewhere runs here on the loop, at times drawn from the seed: it begins later and its result is delivered
+later still, as if the operating system had scheduled a thread.
+
+Each task belongs to a `Process`, which it inherits from whoever created it. Callbacks of a paused process wait until it
+goes on. A process that was killed has no effects any more: the edges refuse it, and its tasks are cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import itertools
+import random
+from asyncio import events
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+TICK_S = 1e-6
+"""Callbacks of one turn take no time; a turn takes this long, so that no loop of turns stops the clock."""
+TURNS_MAX = 2_000_000
+"""Turns without any timer in between: more mean a loop that never waits."""
+
+
+class Stuck(AssertionError):
+    """Nothing is due and nobody has finished: every task waits for another one."""
+
+
+class Process:
+    """One agent between its start and its end."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.is_dead = False
+        self.is_paused = False
+        self.clock_skew_s = 0.0
+        self.tasks: dict[asyncio.Task[Any], None] = {}
+        """In the order of their creation."""
+        self.held: list[events.Handle] = []
+        """What became due while it was paused."""
+
+    def __repr__(self) -> str:
+        return f"Process({self.name})"
+
+
+PROCESS: contextvars.ContextVar[Process | None] = contextvars.ContextVar("simulated process", default=None)
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task whose place in a set depends on its number and not on its address."""
+
+    def __init__(self, coro: Coroutine[Any, Any, Any], *, loop: SimLoop, **options: Any) -> None:
+        self.number = next(loop.numbers)
+        super().__init__(coro, loop=loop, **options)
+
+    def __hash__(self) -> int:
+        return self.number
+
+
+class Threads:
+    """How long work in threads takes, in virtual seconds."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self.slow_until: dict[str, float] = {}
+        """Until when the threads of a process are slow, as on a disk that hardly answers."""
+
+    def delay_s(self, process: Process | None, now_s: float) -> float:
+        """Until the work begins, or until its result is delivered."""
+        draw = self._chance.random()
+        if process is not None and self.slow_until.get(process.name, 0.0) > now_s:
+            return 0.05 + draw * 1.5
+        return draw * 0.002 if draw < 0.95 else draw * 0.05
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """The loop; `failures` holds what nobody handled."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.numbers = itertools.count(1)
+        self.failures: list[str] = []
+        self.network: Any = None
+        """What connects and listens; set by the cluster."""
+        self.threads = Threads(random.Random(f"threads {seed}"))
+        self.paused = 0
+        """How many processes are paused."""
+        self._now_s = 0.0
+        self._turns = 0
+        self._timers: list[tuple[float, int, events.TimerHandle]] = []
+        self._order = itertools.count()
+
+    # The clock.
+
+    def time(self) -> float:
+        """Virtual seconds since the run began."""
+        return self._now_s
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Any = None
+    ) -> events.TimerHandle:
+        """Call a function at a virtual time."""
+        timer = events.TimerHandle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._order), timer))
+        return timer
+
+    def _run_once(self) -> None:
+        """One turn: what is ready, or else what is due next."""
+        ready, timers = self._ready, self._timers  # type: ignore[attr-defined]
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        if ready:
+            self._turns += 1
+            self._now_s += TICK_S
+            if self._turns > TURNS_MAX:
+                raise Stuck(f"{TURNS_MAX} turns of the loop without a wait")
+        elif timers:
+            self._turns = 0
+            self._now_s = max(self._now_s, timers[0][0])
+        elif not self._stopping:  # type: ignore[attr-defined]
+            raise Stuck("no timer is set and nothing is ready")
+        while timers and timers[0][0] <= self._now_s:
+            timer = heapq.heappop(timers)[2]
+            if not timer._cancelled:
+                ready.append(timer)
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if not handle._cancelled and not (self.paused and self._hold(handle)):
+                handle._run()
+
+    def _timer_handle_cancelled(self, handle: events.TimerHandle) -> None:
+        """Cancelled timers are dropped when they come up."""
+
+    def _write_to_self(self) -> None:
+        """There is no other thread that the loop would have to be woken by."""
+
+    # Processes.
+
+    def _hold(self, handle: events.Handle) -> bool:
+        """Whether the callback waits because its process is paused."""
+        process = handle._context.get(PROCESS)  # type: ignore[attr-defined]
+        if process is None or not process.is_paused:
+            return False
+        process.held.append(handle)
+        return True
+
+    def pause(self, process: Process) -> None:
+        """Stop a process, as SIGSTOP does."""
+        if not process.is_paused:
+            process.is_paused = True
+            self.paused += 1
+
+    def resume(self, process: Process) -> None:
+        """Let a paused process go on; what became due meanwhile comes first."""
+        if process.is_paused:
+            process.is_paused = False
+            self.paused -= 1
+            self._ready.extend(process.held)  # type: ignore[attr-defined]
+            process.held.clear()
+
+    async def kill(self, process: Process) -> None:
+        """End a process as SIGKILL does: from now on nothing that it does has an effect."""
+        process.is_dead = True
+        self.resume(process)
+        for _ in range(20):
+            for task in tuple(process.tasks):
+                task.cancel()
+            await asyncio.sleep(0.001)
+            if not process.tasks:
+                return
+
+    def create_task(self, coro: Any, *, name: Any = None, context: Any = None, **options: Any) -> Any:
+        """A task of the process that creates it."""
+        task = SimTask(coro, loop=self, name=name, **options) if context is None else SimTask(
+            coro, loop=self, name=name, context=context, **options
+        )  # fmt: skip
+        process = PROCESS.get() if context is None else context.get(PROCESS)
+        if process is not None:
+            process.tasks[task] = None
+            task.add_done_callback(process.tasks.pop)
+        return task
+
+    def spawn(self, process: Process | None, coro: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
+        """A task of another process."""
+        context = contextvars.copy_context()
+        context.run(PROCESS.set, process)
+        task: asyncio.Task[Any] = self.create_task(coro, name=name, context=context)
+        return task
+
+    # Threads.
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> Any:
+        """Run a blocking function later, and deliver its result later still."""
+        process, future = PROCESS.get(), self.create_future()
+
+        def deliver(result: Any, error: BaseException | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        def begin() -> None:
+            if process is not None and process.is_dead:
+                return
+            result, error = None, None
+            try:
+                result = func(*args)
+            except Exception as failure:
+                error = failure
+            self.call_later(self.threads.delay_s(process, self._now_s), deliver, result, error)
+
+        self.call_later(self.threads.delay_s(process, self._now_s), begin)
+        return future
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """There are no threads."""
+
+    # Sockets.
+
+    async def create_connection(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+        """Connect over the simulated network."""
+        return await self.network.connect(protocol_factory, str(host), int(port))
+
+    async def sock_accept(self, sock: Any) -> Any:
+        """The next connection at a simulated listening socket."""
+        return await sock.accept()
+
+    async def connect_accepted_socket(self, protocol_factory: Any, sock: Any, **_: Any) -> Any:
+        """Carry an accepted connection."""
+        return sock.carry(protocol_factory)
+
+    # Failures.
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Note what nobody handled; it fails the run."""
+        process, error = PROCESS.get(), context.get("exception")
+        if process is None or not process.is_dead:
+            self.failures.append(f"{self._now_s:.6f} {context.get('message')}: {error!r}")
+
+
+def run_on(loop: SimLoop, main: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine to its end on a fresh loop, and close that."""
+    asyncio.set_event_loop(loop)
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        try:
+            left = [task for task in asyncio.all_tasks(loop) if not task.done()]
+            for task in sorted(left, key=lambda each: getattr(each, "number", 0)):
+                task.cancel()
+            if left:
+                loop.run_until_complete(asyncio.wait(left, timeout=60))
+            loop.run_until_complete(loop.shutdown_asyncgens())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()

@@ -1,0 +1,243 @@
+"""What goes wrong: faults at random times, each for a while, and all of them healed at the end.
+
+Most servers and their etcd members stay up and joined most of the time; now and then they do not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from yurt.sdk.errors import YurtError
+from yurt.testing.sim.agents import AnyAgent, ClientAgent, ServerAgent, World
+from yurt.testing.sim.driver import DriverFaults
+from yurt.testing.sim.plan import Plan
+from yurt.testing.sim.transcript import Transcript
+
+Heal = Callable[[], Awaitable[None] | None]
+OUTAGE = 0.05
+"""How often a fault may take more than a minority of the servers."""
+
+
+class Nemesis:
+    """The faults of one run."""
+
+    def __init__(
+        self,
+        world: World,
+        plan: Plan,
+        transcript: Transcript,
+        *,
+        servers: list[ServerAgent],
+        clients: list[ClientAgent],
+    ) -> None:
+        self._world = world
+        self._plan = plan
+        self._transcript = transcript
+        self._servers = servers
+        self._clients = clients
+        self._chance = random.Random(f"nemesis {plan.seed}")
+        self._open: dict[str, Heal] = {}
+        """Faults that last, by kind and target."""
+
+    async def run(self) -> None:
+        """Strike until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await asyncio.sleep(self._chance.expovariate(1 / self._plan.fault_pause_s))
+                kind = self._chance.choice(self._plan.faults)
+                key, heal = await self._strike(kind)
+                if not key:
+                    continue
+                self._transcript.note("nemesis", kind, key.partition(" ")[2])
+                if heal is not None:
+                    self._open[key] = heal
+                    group.create_task(self._heal_later(key, self._chance.choice((0.5, 3.0, 12.0, 45.0))))
+
+    async def _heal_later(self, key: str, after_s: float) -> None:
+        await asyncio.sleep(after_s * (0.5 + self._chance.random()))
+        await self._heal(key)
+
+    async def _heal(self, key: str) -> None:
+        heal = self._open.pop(key, None)
+        if heal is not None:
+            self._transcript.note("nemesis", "heal", key)
+            healing = heal()
+            if healing is not None:
+                await healing
+
+    async def calm(self) -> None:
+        """Heal everything, and start whoever is down."""
+        for key in tuple(self._open):
+            await self._heal(key)
+        self._world.network.cut.clear()
+        for agent in self._servers:
+            if not agent.is_up:
+                agent.power_on()
+        for client in self._clients:
+            client.machine.faults = DriverFaults()
+            if not client.is_up:
+                client.start()
+
+    async def _strike(self, kind: str) -> tuple[str, Heal | None]:
+        """Do it: its key, "" where it cannot be done now, and how it is healed; None where it is over at once."""
+        if kind.endswith("-server") or kind == "cut-one-way":
+            return await self._strike_server(kind)
+        if kind.endswith("-client"):
+            return await self._strike_client(kind)
+        if kind.startswith("etcd-") or kind in ("lose-packets", "reset-connections"):
+            return self._strike_shared(kind)
+        return await self._strike_any(kind)
+
+    # Servers.
+
+    def _spared(self) -> bool:
+        """Whether another server can be taken while most are left."""
+        hurt = {key.partition(" ")[2] for key in self._open if "-server " in key}
+        return len(hurt) + 1 <= (len(self._servers) - 1) // 2 or self._chance.random() < OUTAGE
+
+    async def _strike_server(self, kind: str) -> tuple[str, Heal | None]:
+        agent, loop = self._chance.choice(self._servers), self._world.loop
+        key = f"{kind} {agent.name}"
+        if not agent.is_up or not self._spared() or any(agent.name in other for other in self._open):
+            return "", None
+        process = agent.process
+        assert process is not None
+        match kind:
+            case "kill-server":
+                await agent.kill()
+                return key, agent.start
+            case "power-server":
+                await agent.kill(with_host=True)
+                return key, agent.power_on
+            case "pause-server":
+                loop.pause(process)
+                return key, lambda: loop.resume(process)
+            case "cut-server":
+                return key, self._cut(agent.host, self._hosts(), is_mutual=True)
+            case _:
+                others = self._chance.sample(self._hosts(), k=max(1, len(self._hosts()) // 2))
+                return f"{kind} {agent.name}", self._cut(agent.host, others, is_mutual=False)
+
+    def _agents(self) -> list[AnyAgent]:
+        return [*self._servers, *self._clients]
+
+    def _hosts(self) -> list[str]:
+        return [each.host for each in self._agents()]
+
+    def _cut(self, host: str, others: list[str], *, is_mutual: bool) -> Heal:
+        cut, pairs = self._world.network.cut, {(host, other) for other in others if other != host}
+        if is_mutual:
+            pairs |= {(other, host) for _, other in tuple(pairs)}
+        cut |= pairs
+
+        def heal() -> None:
+            cut.difference_update(pairs)
+
+        return heal
+
+    # Clients.
+
+    async def _strike_client(self, kind: str) -> tuple[str, Heal | None]:
+        client, loop = self._chance.choice(self._clients), self._world.loop
+        key = f"{kind} {client.name}"
+        if not client.is_up or any(client.name in other for other in self._open):
+            return "", None
+        process = client.process
+        assert process is not None
+        match kind:
+            case "kill-client":
+                await client.kill()
+                return key, client.start
+            case "power-client":
+                await client.kill(with_host=True)
+                return key, client.start
+            case "pause-client":
+                loop.pause(process)
+                return key, lambda: loop.resume(process)
+            case _:
+                return key, self._cut(client.host, self._hosts(), is_mutual=True)
+
+    # What all share.
+
+    def _strike_shared(self, kind: str) -> tuple[str, Heal | None]:
+        etcd, network = self._world.etcd, self._world.network
+        if f"{kind} all" in self._open:
+            return "", None
+        match kind:
+            case "etcd-leader":
+                etcd.lead(self._chance.choice(etcd.hosts))
+                return f"{kind} all", None
+            case "etcd-lost-answers":
+                etcd.lost_answers = self._chance.choice((0.05, 0.3))
+                return f"{kind} all", lambda: setattr(etcd, "lost_answers", 0.0)
+            case "etcd-slow":
+                etcd.slow_s = self._chance.choice((0.05, 0.6))
+                return f"{kind} all", lambda: setattr(etcd, "slow_s", 0.0)
+            case "lose-packets":
+                network.loss = self._chance.choice((0.01, 0.2))
+                return f"{kind} all", lambda: setattr(network, "loss", 0.0)
+            case _:
+                network.reset_some(self._chance.choice((0.1, 0.5, 1.0)))
+                return f"{kind} all", None
+
+    # Any agent.
+
+    async def _strike_any(self, kind: str) -> tuple[str, Heal | None]:
+        agent = self._chance.choice(self._agents())
+        key, process = f"{kind} {agent.name}", agent.process
+        if process is None or process.is_dead or key in self._open:
+            return "", None
+        match kind:
+            case "slow-host":
+                return key, self._slow_host(agent.host)
+            case "slow-threads":
+                until_s = self._world.loop.time() + self._chance.uniform(1.0, 30.0)
+                self._world.loop.threads.slow_until[process.name] = until_s
+                return key, None
+            case "clock-jump":
+                process.clock_skew_s += self._chance.choice((-3600.0, -20.0, -0.5, 0.5, 20.0, 3600.0))
+                return key, None
+            case "resign" | "snapshot":
+                return await self._strike_running_server(kind)
+            case _:
+                return self._strike_machine(kind)
+
+    def _slow_host(self, host: str) -> Heal:
+        slow = self._world.network.slow
+        slow[host] = self._chance.choice((0.02, 0.3, 2.0))
+        return lambda: slow.__delitem__(host) if host in slow else None
+
+    async def _strike_running_server(self, kind: str) -> tuple[str, Heal | None]:
+        agent = self._chance.choice(self._servers)
+        server = agent.server
+        if server is None or not agent.is_up or not server.log.loader.is_restored:
+            return "", None
+        work = (
+            server.roles.resign() if kind == "resign" else server.log.snapshotter.save(keep=self._chance.randrange(50))
+        )
+        self._world.loop.spawn(agent.process, _quietly(work), f"{kind} {agent.name}")
+        return f"{kind} {agent.name}", None
+
+    def _strike_machine(self, kind: str) -> tuple[str, Heal | None]:
+        client = self._chance.choice(self._clients)
+        key, faults = f"{kind} {client.name}", client.machine.faults
+        match kind:
+            case "slow-disk":
+                client.disk.slow_s = self._chance.choice((0.05, 0.5, 3.0))
+                return key, lambda: setattr(client.disk, "slow_s", 0.0)
+            case "driver-fails":
+                faults.start_fails, faults.call_fails = 0.3, self._chance.choice((0.0, 0.2))
+                faults.end_lost = self._chance.choice((0.0, 0.2))
+            case _:
+                faults.start_slow = 0.7
+        return key, lambda: setattr(client.machine, "faults", DriverFaults())
+
+
+async def _quietly(work: Awaitable[None]) -> None:
+    """Do what may be refused while nobody leads."""
+    try:
+        await work
+    except YurtError:
+        return

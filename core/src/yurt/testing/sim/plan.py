@@ -1,0 +1,68 @@
+"""What one seed runs: its size, which users' actions and which faults it has, and how often (swarm testing).
+
+Each seed leaves some features and faults out: bugs hide where everything happens at once, as much as where little
+does. A plan can be made smaller by hand or by `shrink` and run again with the same seed.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from yurt.sdk.value import Value, replace
+
+FEATURES: Final = (
+    "service", "batch", "system", "sysbatch", "dispatch", "update", "scale", "stop", "purge", "drain", "eligibility",
+    "alloc-stop", "evaluate", "gc", "canary", "promote", "variables",
+)  # fmt: skip
+FAULTS: Final = (
+    "kill-server", "power-server", "pause-server", "cut-server", "cut-one-way", "slow-host", "lose-packets",
+    "reset-connections", "etcd-lost-answers", "etcd-leader", "etcd-slow", "resign", "kill-client", "power-client",
+    "pause-client", "cut-client", "slow-disk", "slow-threads", "clock-jump", "driver-fails", "driver-slow",
+    "snapshot",
+)  # fmt: skip
+
+
+class Plan(Value, rename=None):
+    """A run. Seconds are virtual; `fault_pause_s` is the mean time between two faults."""
+
+    seed: int
+    servers: int = 3
+    clients: int = 5
+    users: int = 3
+    active_s: float = 240.0
+    calm_s: float = 900.0
+    user_pause_s: float = 4.0
+    fault_pause_s: float = 12.0
+    features: tuple[str, ...] = FEATURES
+    faults: tuple[str, ...] = FAULTS
+    has_own_etcd: bool = True
+    """Whether servers prefer the one whose etcd member leads, as with members of their own."""
+
+
+def draw(seed: int, **fixed: object) -> Plan:
+    """The plan of a seed; `fixed` replaces what was drawn."""
+    chance = random.Random(f"plan {seed}")
+    features = _some(chance, FEATURES, at_least=5)
+    if not {"service", "batch", "system", "sysbatch"} & set(features):
+        features = ("service", *features)
+    plan = Plan(
+        seed=seed,
+        servers=chance.choice((3, 3, 3, 5)),
+        clients=chance.choice((2, 4, 6, 9)),
+        users=chance.choice((1, 3, 6)),
+        user_pause_s=chance.choice((0.3, 2.0, 6.0)),
+        fault_pause_s=chance.choice((3.0, 10.0, 30.0)),
+        features=features,
+        faults=_some(chance, FAULTS, at_least=2),
+        has_own_etcd=chance.random() < 0.5,
+    )
+    return replace(plan, **fixed)
+
+
+def _some(chance: random.Random, names: tuple[str, ...], *, at_least: int) -> tuple[str, ...]:
+    """A random part of the names, in their order."""
+    share = chance.choice((0.25, 0.5, 0.8, 1.0))
+    found = {name for name in names if chance.random() < share}
+    found |= set(chance.sample(names, at_least))
+    return tuple(name for name in names if name in found)

@@ -1,0 +1,237 @@
+"""Runs one plan: agents start, users and the nemesis act, faults stop, and the cluster must settle."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ParamSpec
+
+from yurt.sdk.errors import YurtError
+from yurt.testing.sim.agents import AnyAgent, ClientAgent, Directory, ServerAgent, World, member
+from yurt.testing.sim.checks import Checks, Violation
+from yurt.testing.sim.etcd import SimEtcd
+from yurt.testing.sim.host import simulated_machine
+from yurt.testing.sim.loop import PROCESS, SimLoop, run_on
+from yurt.testing.sim.nemesis import Nemesis
+from yurt.testing.sim.network import SimNetwork
+from yurt.testing.sim.plan import Plan
+from yurt.testing.sim.settled import problems_of
+from yurt.testing.sim.transcript import Transcript
+from yurt.testing.sim.workload import Users
+
+P = ParamSpec("P")
+
+MEMORY = Path("/dev/shm")
+LOOK_S = 5.0
+START_S = 60.0
+
+
+@dataclass
+class Report:
+    """What came of a run; `problem` is "" for a clean one."""
+
+    plan: Plan
+    problem: str
+    digest: str
+    virtual_s: float
+    cpu_s: float
+    index: int
+    counts: Counter[str]
+    transcript: list[str] = field(repr=False, default_factory=list)
+
+    @property
+    def is_clean(self) -> bool:
+        """Nothing was wrong."""
+        return not self.problem
+
+
+class Cluster:
+    """The agents of a run and who acts on them."""
+
+    def __init__(self, plan: Plan, loop: SimLoop, folder: Path) -> None:
+        hosts = tuple(f"10.0.0.{number + 1}" for number in range(plan.servers))
+        network = loop.network = SimNetwork(loop, plan.seed)
+        self.plan = plan
+        self.loop = loop
+        self.world = World(loop, network, SimEtcd(network, hosts, plan.seed), folder, plan.seed)
+        self.transcript = Transcript(loop)
+        self.checks = Checks(self.transcript)
+        directory = Directory(tuple(member(f"srv{at}", host) for at, host in enumerate(hosts, 1)))
+        self.servers = [
+            ServerAgent(self.world, f"srv{at}", host, directory, has_own_etcd=plan.has_own_etcd)
+            for at, host in enumerate(hosts, 1)
+        ]
+        addresses = tuple(f"{host}:4647" for host in hosts)
+        self.clients = [
+            ClientAgent(self.world, f"node{at}", f"10.0.{1 + at // 250}.{at % 250}", addresses)
+            for at in range(1, plan.clients + 1)
+        ]
+        for server in self.servers:
+            server.on_applied, server.on_restored = self._noted(self.checks.applied), self._noted(self.checks.restored)
+        for client in self.clients:
+            client.machine.on_start = self._noted(self.checks.started)
+            client.machine.on_end = self._noted(self.checks.ended)
+        servers, clients = self.servers, self.clients
+        self.nemesis = Nemesis(self.world, plan, self.transcript, servers=servers, clients=clients)
+        self.users = Users(plan, self.transcript, self.checks, servers=servers, clients=clients)
+
+    def _noted(self, check: Callable[P, None]) -> Callable[P, None]:
+        """A check whose violation ends the run, and not the code that it looks at."""
+
+        def run(*args: P.args, **kwargs: P.kwargs) -> None:
+            try:
+                check(*args, **kwargs)
+            except Exception as error:
+                self.loop.failures.append(_told(error))
+
+        return run
+
+    async def run(self) -> None:
+        """From the first start to the settled end; raises Violation."""
+        agents: list[AnyAgent] = [*self.servers, *self.clients]
+        for agent in agents:
+            agent.start()
+        await self._wait_until(self._is_ready, START_S, "the cluster does not start")
+        async with asyncio.TaskGroup() as group:
+            acting = [group.create_task(self.users.run())]
+            if self.plan.faults:
+                acting.append(group.create_task(self.nemesis.run()))
+            await self._watch(self.plan.active_s)
+            for task in acting:
+                task.cancel()
+        self.transcript.note("nemesis", "calm")
+        await self.nemesis.calm()
+        await self._wait_until(self._is_ready, self.plan.calm_s, "the cluster does not recover")
+        await self.users.settle_nodes()
+        await self._settle()
+        self.checks.finish(server.server for server in self.servers if server.server is not None)
+
+    def _is_ready(self) -> bool:
+        servers = [each.server for each in self.servers]
+        is_led = all(each is not None and each.leader_name for each in servers)
+        return is_led and all(map(_is_ready, self.clients))
+
+    def _not_ready(self) -> str:
+        """Who is not ready."""
+        found = [each.name for each in self.servers if each.server is None or not each.server.leader_name]
+        return ", ".join([*found, *(each.name for each in self.clients if not _is_ready(each))])
+
+    async def _watch(self, seconds: float) -> None:
+        """Let time pass, and end the run early when something is wrong."""
+        end_s = self.loop.time() + seconds
+        while self.loop.time() < end_s:
+            await asyncio.sleep(1.0)
+            self._look()
+
+    def _look(self) -> None:
+        if self.loop.failures:
+            raise Violation(self.loop.failures[0])
+        for agent in self.servers:
+            server = agent.server
+            if server is not None and agent.is_up and server.is_leader:
+                self.checks.leads(server, server.leader.known.epoch)
+
+    async def _wait_until(self, condition: object, limit_s: float, text: str) -> None:
+        end_s = self.loop.time() + limit_s
+        while not condition():  # type: ignore[operator]
+            await self._watch(0.5)
+            if self.loop.time() > end_s:
+                raise Violation(f"{text} within {limit_s:g} s: {self._not_ready()}")
+
+    async def _settle(self) -> None:
+        """Everything must come to rest within the plan's time; what is left then is told."""
+        end_s = self.loop.time() + self.plan.calm_s
+        while problems := problems_of(self.servers, self.clients):
+            if self.loop.time() > end_s:
+                raise Violation(f"{self.plan.calm_s:g} s after the last fault: {'; '.join(problems[:5])}")
+            await self._watch(LOOK_S)
+
+
+def _is_ready(client: ClientAgent) -> bool:
+    return client.client is not None and client.client.is_ready
+
+
+class _Errors(logging.Handler):
+    """Notes failures that the code logged and did not expect."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        super().__init__(logging.ERROR)
+        self._loop = loop
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Fail the run for an exception that is none of the closed set; what a dead process says is nobody's."""
+        process = PROCESS.get()
+        error = record.exc_info[1] if record.exc_info else None
+        if error is None or isinstance(error, YurtError) or (process is not None and process.is_dead):
+            return
+        place = "".join(traceback.format_exception(error)[-6:])
+        self._loop.failures.append(f"{self._loop.time():.6f} {record.getMessage()}: {error!r}\n{place}")
+
+
+def run_plan(plan: Plan) -> Report:
+    """Run a plan; never raises for what the run found."""
+    loop, begin = SimLoop(plan.seed), time.process_time()
+    folder = Path(tempfile.mkdtemp(prefix="yurt-sim-", dir=MEMORY if MEMORY.is_dir() else None))
+    errors, logger = _Errors(loop), logging.getLogger("yurt")
+    level, propagates = logger.level, logger.propagate
+    problem, cluster = "", None
+    logger.addHandler(errors)
+    logger.setLevel(logging.ERROR)
+    logger.propagate = False
+    try:
+        with simulated_machine(folder, plan.seed), warnings.catch_warnings():
+            warnings.simplefilter("always", RuntimeWarning)
+            warnings.showwarning = lambda message, *_: _warned(loop, str(message))
+            cluster = Cluster(plan, loop, folder)
+            try:
+                run_on(loop, cluster.run())
+            except BaseExceptionGroup as group:
+                problem = _first(group)
+            except Exception as error:
+                problem = _told(error)
+            problem = problem or (loop.failures[0] if loop.failures else "")
+    finally:
+        logger.removeHandler(errors)
+        logger.setLevel(level)
+        logger.propagate = propagates
+        shutil.rmtree(folder, ignore_errors=True)
+    transcript = cluster.transcript
+    return Report(
+        plan=plan,
+        problem=problem,
+        digest=transcript.digest,
+        virtual_s=loop.time(),
+        cpu_s=time.process_time() - begin,
+        index=cluster.checks.last_index,
+        counts=transcript.counts,
+        transcript=transcript.lines,
+    )
+
+
+def _warned(loop: SimLoop, text: str) -> None:
+    if "never awaited" in text:
+        loop.failures.append(text)
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> str:
+    """The first failure within groups."""
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            return _first(error)
+        return _told(error)
+    return str(group)
+
+
+def _told(error: BaseException) -> str:
+    if isinstance(error, Violation):
+        return str(error)
+    return "".join(traceback.format_exception(error)[-8:])

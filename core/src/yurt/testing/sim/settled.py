@@ -1,0 +1,90 @@
+"""What is not at rest yet once faults have stopped, and what never may be (B5, D1, D8, E4).
+
+Every evaluation ends; a blocked one still finds no room when it is tried again; each job runs what it asks for or has
+a reason; servers and hosts agree on what runs.
+"""
+
+from __future__ import annotations
+
+from yurt import scheduler
+from yurt.sdk.value import UnixNano, replace
+from yurt.state import Snapshot
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.job import Job
+from yurt.structs.questions import is_client_terminal, is_terminal
+from yurt.testing.sim.agents import ClientAgent, ServerAgent
+
+
+def problems_of(servers: list[ServerAgent], clients: list[ClientAgent]) -> list[str]:
+    """What is not settled now."""
+    states = [agent.server.state for agent in servers if agent.server is not None]
+    if len({state.index for state in states}) != 1 or len(states) != len(servers):
+        return ["servers have not caught up"]
+    state = states[0]
+    leading = [agent.server for agent in servers if agent.server is not None and agent.server.is_leader]
+    if len(leading) != 1:
+        return ["nobody leads"]
+    now = leading[0].replica.env.now()
+    found = [
+        f"evaluation {each.id[:8]} of {each.job_id} is pending ({each.triggered_by})"
+        for each in state.evals.where("status", status.EVAL_PENDING)
+        if not each.wait_until
+    ]
+    for job in state.jobs.values():
+        found += _problems_of_job(state, job, now)
+    return found + _problems_of_hosts(state, clients)
+
+
+def _problems_of_job(state: Snapshot, job: Job, now: UnixNano) -> list[str]:
+    allocs = state.allocs_of_job(*job.key)
+    live = [each for each in allocs if not is_terminal(each)]
+    if job.stop:
+        return [f"{job.id} is stopped and {each.id[:8]} runs" for each in live]
+    blocked = [each for each in state.evals.where("job", job.key) if each.status == status.EVAL_BLOCKED]
+    found = []
+    for each in blocked:
+        again = scheduler.attempt(state, replace(each, status=status.EVAL_PENDING), now=now, seed=1)
+        if not (again.outcome.reblock or again.outcome.evaluation.failed_tg_allocs):
+            found.append(f"blocked evaluation {each.id[:8]} of {job.id} waits for nothing")
+    is_launched = job.periodic is None and job.parameterized_job is None
+    if job.type == status.JOB_SERVICE and is_launched and not blocked and not _is_halted(state, job):
+        running = [each for each in live if each.client_status == status.CLIENT_RUNNING]
+        wanted = sum(group.count for group in job.task_groups)
+        later = [each for each in state.evals.where("job", job.key) if each.status == status.EVAL_PENDING]
+        if len(running) != wanted and not later:
+            found.append(f"{job.id}: {len(running)} of {wanted} run")
+    return found
+
+
+def _is_halted(state: Snapshot, job: Job) -> bool:
+    """A deployment that failed, or that waits for its promotion, places nothing more."""
+    deployment = state.latest_deployment(*job.key)
+    if deployment is None:
+        return False
+    waits = any(group.desired_canaries and not group.promoted for group in deployment.task_groups.values())
+    return deployment.status == status.DEPLOYMENT_FAILED or (deployment.status == status.DEPLOYMENT_RUNNING and waits)
+
+
+def _problems_of_hosts(state: Snapshot, clients: list[ClientAgent]) -> list[str]:
+    """Tasks without an allocation that wants them, and allocations that run nowhere."""
+    found = []
+    for client in clients:
+        wanted = {each.id: each for each in state.allocs_of_node(client.node_id)}
+        running = {run.alloc_id for run in client.machine.live()}
+        for alloc_id in sorted(running):
+            alloc = wanted.get(alloc_id)
+            if alloc is None or alloc.desired_status != status.DESIRED_RUN or is_client_terminal(alloc):
+                found.append(f"{alloc_id[:8]} runs on {client.name}, and {_told(alloc)}")
+        found += [
+            f"{alloc.id[:8]} of {alloc.job_id} is running for the servers, and not on {client.name}"
+            for alloc in wanted.values()
+            if alloc.client_status == status.CLIENT_RUNNING and not is_terminal(alloc) and alloc.id not in running
+        ]
+    return found
+
+
+def _told(alloc: Allocation | None) -> str:
+    if alloc is None:
+        return "no server knows it"
+    return f"the servers want {alloc.desired_status} and know {alloc.client_status}"

@@ -1,0 +1,214 @@
+"""Users: each asks a random server for a random thing, waits for the answer, and goes on.
+
+What they ask is in the plan's features. What they were told is remembered: a write that was acknowledged at an index
+must be the log's command at that index (A1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from typing import Any
+
+from yurt.sdk.errors import Unavailable
+from yurt.testing.sim.agents import ClientAgent, ServerAgent
+from yurt.testing.sim.checks import Checks
+from yurt.testing.sim.driver import NAME as DRIVER
+from yurt.testing.sim.http import Answer
+from yurt.testing.sim.plan import Plan
+from yurt.testing.sim.transcript import Transcript
+
+ANSWER_LIMIT_S = 20.0
+JOBS_OF_A_KIND = 3
+KINDS = ("service", "batch", "system", "sysbatch")
+
+
+class Users:
+    """All users of one run."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        transcript: Transcript,
+        checks: Checks,
+        *,
+        servers: list[ServerAgent],
+        clients: list[ClientAgent],
+    ) -> None:
+        self._plan = plan
+        self._transcript = transcript
+        self._checks = checks
+        self._servers = servers
+        self._clients = clients
+        self._chance = random.Random(f"users {plan.seed}")
+        self._kinds = [kind for kind in KINDS if kind in plan.features] or ["service"]
+        self._actions = ["register", *(each for each in plan.features if each not in KINDS and each != "canary")]
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._plan.users):
+                group.create_task(self._live(f"user{number + 1}"))
+
+    async def _live(self, name: str) -> None:
+        while True:
+            await asyncio.sleep(self._chance.expovariate(1 / self._plan.user_pause_s))
+            action = self._chance.choice(self._actions)
+            await getattr(self, f"_{action.replace('-', '_')}")(name)
+
+    async def ask(self, user: str, method: str, path: str, body: Any = None) -> Answer | None:
+        """One request to a random server; None when its outcome is unknown."""
+        agent = self._chance.choice(self._servers)
+        data = None if body is None else json.dumps(body).encode()
+        try:
+            async with asyncio.timeout(ANSWER_LIMIT_S):
+                if agent.api is None:
+                    raise Unavailable("connection refused")
+                answer = await agent.api.call(method, path, data, {})
+        except (Unavailable, TimeoutError):
+            self._transcript.note(user, f"{method} unknown", f"{path} of {agent.name}")
+            return None
+        self._transcript.note(user, f"{method} {answer.status}", f"{path} of {agent.name}")
+        return answer
+
+    # Jobs.
+
+    def _job_id(self) -> str:
+        return f"{self._chance.choice(self._kinds)}-{self._chance.randrange(JOBS_OF_A_KIND)}"
+
+    def _document(self, job_id: str) -> dict[str, Any]:
+        """A version of a job: another count, size or course."""
+        chance, kind = self._chance, job_id.partition("-")[0]
+        is_batch = kind in ("batch", "sysbatch")
+        run_s = chance.choice((1, 5, 40)) if is_batch else chance.choice((0, 0, 0, 60))
+        config = {"run_s": run_s, "exit_code": int(chance.random() < 0.2)}
+        ports = [{"Label": "http"}] if chance.random() < 0.7 else []
+        task = {
+            "Name": "main",
+            "Driver": DRIVER,
+            "Config": config,
+            "Resources": {"CPU": chance.choice((100, 400, 1500)), "MemoryMB": chance.choice((64, 512, 2000))},
+            "KillTimeout": 2_000_000_000,
+        }
+        group: dict[str, Any] = {
+            "Name": "group",
+            "Count": 1 if kind in ("system", "sysbatch") else chance.randint(0, 5),
+            "Tasks": [task],
+            "Networks": [{"DynamicPorts": ports}] if ports else [],
+            "RestartPolicy": {"Attempts": chance.choice((0, 1)), "Delay": 1_000_000_000, "Interval": 60_000_000_000,
+                              "Mode": "fail"},
+        }  # fmt: skip
+        if kind in ("service", "batch"):
+            group["ReschedulePolicy"] = {
+                "Delay": 5_000_000_000, "DelayFunction": "constant", "Unlimited": kind == "service",
+                "Attempts": 0 if kind == "service" else 2, "Interval": 0 if kind == "service" else 86_400_000_000_000,
+                "MaxDelay": 60_000_000_000,
+            }  # fmt: skip
+        if kind == "service":
+            group["Update"] = {
+                "MaxParallel": chance.choice((1, 2)), "MinHealthyTime": 2_000_000_000,
+                "HealthyDeadline": 60_000_000_000, "ProgressDeadline": 120_000_000_000,
+                "AutoRevert": chance.random() < 0.5,
+                "Canary": 1 if "canary" in self._plan.features and chance.random() < 0.4 else 0,
+            }  # fmt: skip
+            if chance.random() < 0.3:
+                group["Disconnect"] = {"LostAfter": 60_000_000_000, "Replace": chance.random() < 0.5}
+        return {
+            "ID": job_id, "Name": job_id, "Type": kind, "Datacenters": ["*"], "TaskGroups": [group],
+            "Priority": chance.choice((50, 50, 80)),
+        }  # fmt: skip
+
+    async def _register(self, user: str) -> None:
+        job_id = self._job_id()
+        answer = await self.ask(user, "PUT", "/v1/jobs", {"Job": self._document(job_id)})
+        if answer is not None and answer.status == 200:
+            self._checks.acknowledge(answer.json["Index"], f"RegisterJob {job_id}")
+
+    _update = _register
+
+    async def _scale(self, user: str) -> None:
+        job_id, count = self._job_id(), self._chance.randint(0, 5)
+        body = {"Count": count, "Target": {"Group": "group"}}
+        await self.ask(user, "PUT", f"/v1/job/{job_id}/scale", body)
+
+    async def _stop(self, user: str) -> None:
+        await self.ask(user, "DELETE", f"/v1/job/{self._job_id()}")
+
+    async def _purge(self, user: str) -> None:
+        await self.ask(user, "DELETE", f"/v1/job/{self._job_id()}?purge=true")
+
+    async def _evaluate(self, user: str) -> None:
+        job_id = self._job_id()
+        await self.ask(user, "PUT", f"/v1/job/{job_id}/evaluate", {"JobID": job_id})
+
+    async def _dispatch(self, user: str) -> None:
+        """Dispatch a parameterized job with a token; each token makes one job at most."""
+        job_id = "dispatched"
+        if self._chance.random() < 0.3:
+            document = self._document("batch-0") | {
+                "ID": job_id, "Name": job_id, "Type": "batch", "ParameterizedJob": {"Payload": "optional"},
+            }  # fmt: skip
+            await self.ask(user, "PUT", "/v1/jobs", {"Job": document})
+        token = f"token-{self._chance.randrange(40)}"
+        await self.ask(user, "PUT", f"/v1/job/{job_id}/dispatch?idempotency_token={token}", {"JobID": job_id})
+
+    async def _promote(self, user: str) -> None:
+        answer = await self.ask(user, "GET", "/v1/deployments")
+        running = [each for each in _rows(answer) if each["Status"] == "running"]
+        if running:
+            deployment = self._chance.choice(running)["ID"]
+            what = self._chance.choice(("promote", "promote", "fail"))
+            body = {"DeploymentID": deployment} | ({"All": True} if what == "promote" else {})
+            await self.ask(user, "PUT", f"/v1/deployment/{what}/{deployment}", body)
+
+    # Nodes.
+
+    def _node_id(self) -> str:
+        return self._chance.choice(self._clients).node_id
+
+    async def _drain(self, user: str) -> None:
+        node_id = self._node_id()
+        if not node_id:
+            return
+        if self._chance.random() < 0.5:
+            await self.ask(user, "PUT", f"/v1/node/{node_id}/drain", {"DrainSpec": None, "MarkEligible": True})
+            return
+        spec = {"Deadline": self._chance.choice((-1, 5_000_000_000, 60_000_000_000))}
+        await self.ask(user, "PUT", f"/v1/node/{node_id}/drain", {"DrainSpec": spec})
+
+    async def _eligibility(self, user: str) -> None:
+        node_id = self._node_id()
+        wanted = self._chance.choice(("eligible", "eligible", "ineligible"))
+        if node_id:
+            await self.ask(user, "PUT", f"/v1/node/{node_id}/eligibility", {"Eligibility": wanted})
+
+    async def _alloc_stop(self, user: str) -> None:
+        rows = _rows(await self.ask(user, "GET", "/v1/allocations"))
+        if rows:
+            await self.ask(user, "PUT", f"/v1/allocation/{self._chance.choice(rows)['ID']}/stop")
+
+    async def _gc(self, user: str) -> None:
+        await self.ask(user, "PUT", "/v1/system/gc")
+
+    async def _variables(self, user: str) -> None:
+        path = f"/v1/var/some/{self._chance.randrange(3)}"
+        if self._chance.random() < 0.5:
+            await self.ask(user, "GET", path)
+            return
+        body = {"Items": {"mark": str(self._chance.randrange(1000))}}
+        await self.ask(user, "PUT", path, body)
+
+    async def settle_nodes(self) -> None:
+        """Let every node take allocations again, so that nothing waits for an operator."""
+        for client in self._clients:
+            for _ in range(20):
+                body = {"DrainSpec": None, "MarkEligible": True}
+                answer = await self.ask("operator", "PUT", f"/v1/node/{client.node_id}/drain", body)
+                if answer is not None and answer.status == 200:
+                    break
+                await asyncio.sleep(2.0)
+
+
+def _rows(answer: Answer | None) -> list[dict[str, Any]]:
+    return answer.json if answer is not None and answer.status == 200 else []
