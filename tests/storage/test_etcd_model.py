@@ -96,17 +96,21 @@ async def _ask(client: EtcdClient, name: str, given: Any, first: int) -> Any:
 
 
 async def _watched(client: EtcdClient, first: int) -> Any:
-    """What a watch tells from the last compaction on; the events, without how they are cut into responses."""
-    found: list[Any] = []
+    """What a watch tells from the first revision on; the events, without how they are cut into responses."""
     end = int((await client.put(b"end", b"")).header.revision)
     try:
-        async with aclosing(client.watch(b"\0", b"\0", start_revision=first)) as watch:
-            async for response in watch:
-                found += [_told(event, first) for event in response.events]
-                if any(event.kv.mod_revision == end for event in response.events):
-                    break
+        return [_told(event, first) for event in await _events(client, first, end)]
     except YurtError as error:
-        found.append(type(error).__name__)
+        return type(error).__name__
+
+
+async def _events(client: EtcdClient, first: int, end: int) -> list[Any]:
+    found: list[Any] = []
+    async with aclosing(client.watch(b"\0", b"\0", start_revision=first)) as watch:
+        async for response in watch:
+            found += response.events
+            if any(event.kv.mod_revision == end for event in response.events):
+                break
     return found
 
 
