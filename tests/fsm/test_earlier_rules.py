@@ -11,8 +11,10 @@ from yurt.sdk.value import UnixNano
 from yurt.server.log.proposals import ProposalQueue
 from yurt.structs import commands as c
 from yurt.structs.cluster import Namespace, NamespaceCapabilities, NamespaceNodePoolConfiguration
-from yurt.structs.commands.base import RULES_VERSION
+from yurt.structs.commands.base import HOST_VOLUME_RULES, NAMESPACE_RULES, RULES_VERSION
 from yurt.structs.job import ParameterizedJobConfig, PeriodicConfig, ScalingEvent
+from yurt.structs.node import HostVolumeInfo
+from yurt.structs.volumes.host import HostVolume
 from yurt.testing import factories
 from yurt.testing.replica import Replica
 
@@ -54,6 +56,18 @@ def test_a_namespace_that_named_a_quota_before_there_were_any_is_there(earlier: 
 def test_a_version_that_was_stored_before_its_namespace_was_heeded_is_there(earlier: Replica, how: str) -> None:
     earlier.apply(c.UpsertNamespaces(namespaces=(STRICT,)), *EARLIER[how])
     assert ("default", "web") in earlier.state.jobs
+
+
+@pytest.mark.parametrize("rules_version", [NAMESPACE_RULES, HOST_VOLUME_RULES])
+def test_a_deletion_takes_a_volume_from_its_nodes_row_since_the_rules_of_host_volumes(rules_version: int) -> None:
+    replica = Replica(rules_version=rules_version)
+    offered = {"data": HostVolumeInfo(path="/v", id="v-1"), "logs": HostVolumeInfo(path="/l")}
+    node = factories.node(host_volumes=offered)
+    replica.apply(c.RegisterNode(node=node))
+    replica.apply(c.PutHostVolume(volume=HostVolume(id="v-1", name="data", node_id=node.id), now=factories.NOW))
+    replica.apply(c.DeleteHostVolume(namespace="default", id="v-1"))
+    known = {"logs"} if rules_version >= HOST_VOLUME_RULES else {"data", "logs"}
+    assert set(replica.state.nodes[node.id].host_volumes) == known
 
 
 async def test_each_command_on_its_way_to_the_log_is_subject_to_the_rules_of_now() -> None:

@@ -24,22 +24,25 @@ class Port:
         self.bench, self.node = bench, node
         self.error: Exception | None = None
         self.asked: list[str] = []
+        self.reports = True
 
     async def create_host_volume(self, volume: HostVolume) -> HostVolumeMade:
         self._called("create")
-        await self._offer({volume.name: HostVolumeInfo(path="/v", id=volume.id)})
+        await self.offer({volume.name: HostVolumeInfo(path="/v", id=volume.id)})
         return HostVolumeMade(path="/v", capacity_bytes=9)
 
     async def delete_host_volume(self, volume: HostVolume) -> None:
         self._called("delete")
-        await self._offer({})
+        await self.offer({})
 
     def _called(self, name: str) -> None:
         self.asked.append(name)
         if self.error is not None:
             raise self.error
 
-    async def _offer(self, volumes: dict[str, HostVolumeInfo]) -> None:
+    async def offer(self, volumes: dict[str, HostVolumeInfo]) -> None:
+        if not self.reports:
+            return
         node = replace(self.node, host_volumes=volumes, status="ready")
         await self.bench.server.clients.calls.register_node(RegisterNodeRequest(node=node))
         await self.bench.server.clients.calls.heartbeat(self.node.id, "ready")
@@ -96,6 +99,29 @@ async def test_a_node_that_fails_leaves_no_volume(bench: Any) -> None:
     with pytest.raises(Invalid, match="the disk is full"):
         await bench.server.resources.host_volumes.create(ASKED)
     assert (port.asked, len(bench.server.state.host_volumes)) == (["create"], 0)
+
+
+async def test_the_name_of_a_deleted_volume_is_free_before_its_node_reports_that(bench: Any) -> None:
+    port = await add_node(bench)
+    volumes = bench.server.resources.host_volumes
+    first, _ = await volumes.create(ASKED)
+    port.reports = False
+    await volumes.delete("default", first.id)
+    assert not bench.server.state.nodes[port.node.id].host_volumes
+    second, _ = await volumes.create(ASKED)
+    assert second.node_id == port.node.id and second.id != first.id
+
+
+async def test_a_late_report_of_a_deleted_volume_leaves_its_name_free_but_is_the_last_choice(bench: Any) -> None:
+    """The node's report from before the deletion is stored after it, so its row names a volume without a row."""
+    port = await add_node(bench)
+    volumes = bench.server.resources.host_volumes
+    first, _ = await volumes.create(ASKED)
+    await volumes.delete("default", first.id)
+    await port.offer({"data": HostVolumeInfo(path="/v", id=first.id)})
+    other = await add_node(bench)
+    assert (await volumes.create(ASKED))[0].node_id == other.node.id
+    assert (await volumes.create(ASKED))[0].node_id == port.node.id
 
 
 @pytest.mark.parametrize("operation", ["create", "delete"])

@@ -19,6 +19,7 @@ from yurt.state.host_volumes import access_mode, has_other_writer, host_requests
 from yurt.state.tables import JobKey
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import DeleteHostVolume, DeleteHostVolumeClaim, HostVolumeCommand, PutHostVolume, Rejected
+from yurt.structs.commands.base import HOST_VOLUME_RULES
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.node import Node
 from yurt.structs.plan import Plan
@@ -100,7 +101,22 @@ def _delete(edit: Edit, command: DeleteHostVolume) -> Rejected | None:
     edit.tx.delete(Tables.host_volumes, volume.id)
     for claim in edit.tx.base.host_volume_claims.where("volume", volume.id):
         edit.tx.delete(Tables.host_volume_claims, claim.id)
+    if edit.rules_version >= HOST_VOLUME_RULES:
+        _withdraw(edit, volume)
     return None
+
+
+def _withdraw(edit: Edit, volume: HostVolume) -> None:
+    """Take a deleted volume from its node's row, before the node itself says so.
+
+    Until then jobs could be placed there because of a volume that is gone, and its name would seem taken.
+    """
+    node: Node | None = edit.tx.get(Tables.nodes, volume.node_id)
+    offered = node.host_volumes.get(volume.name) if node is not None else None
+    if node is None or offered is None or offered.id != volume.id:
+        return
+    rest = {name: each for name, each in node.host_volumes.items() if name != volume.name}
+    edit.tx.put(Tables.nodes, node.id, replace(node, host_volumes=rest, modify_index=edit.index))
 
 
 def follow_node(edit: Edit, node_id: str) -> None:

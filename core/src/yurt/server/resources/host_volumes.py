@@ -141,7 +141,11 @@ class HostVolumes:
         if not fit:
             told = "; ".join(f"{count}: {reason}" for reason, count in sorted(reasons.items())) or "there are no nodes"
             raise Conflict(f"no node can have the volume ({told})")
-        return min(fit, key=lambda node: (state.host_volumes.count_where("node", node.id), node.id))
+
+        def rank(node: Node) -> tuple[bool, int, str]:
+            return asked.name in node.host_volumes, state.host_volumes.count_where("node", node.id), node.id
+
+        return min(fit, key=rank)
 
     @staticmethod
     def find(state: Snapshot, namespace: str, volume_id: str) -> HostVolume:
@@ -188,7 +192,11 @@ def _check_unused(state: Snapshot, volume: HostVolume) -> None:
 
 
 def unfit(state: Snapshot, node: Node, volume: HostVolume, *, needs_plugin: bool) -> str:
-    """Why a node cannot have the volume, or empty."""
+    """Why a node cannot have the volume, or empty.
+
+    A dynamic volume that the node offers and that has no row was deleted. The node may still have it, or its report
+    is older than the deletion: the node itself decides.
+    """
     if not is_ready(node):
         return "not ready and eligible"
     if volume.node_pool not in ("", "all", node.node_pool):
@@ -199,7 +207,9 @@ def unfit(state: Snapshot, node: Node, volume: HostVolume, *, needs_plugin: bool
         if not holds(rule.operand, resolve(rule.l_target, node), resolve(rule.r_target, node)):
             return f"constraint {rule.l_target} {rule.operand} {rule.r_target}"
     same_name = state.host_volumes.where("name", volume.name)
-    if volume.name in node.host_volumes or any(other.node_id == node.id for other in same_name):
+    offered = node.host_volumes.get(volume.name)
+    is_static = offered is not None and not offered.id
+    if is_static or any(other.node_id == node.id for other in same_name):
         return f'has a host volume "{volume.name}" already'
     return ""
 

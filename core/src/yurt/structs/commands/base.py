@@ -21,8 +21,10 @@ class Expectation(Value):
 
 NAMESPACE_RULES: Final = 1
 """From here on `apply` refuses a job that its namespace forbids, and a namespace whose quota does not exist."""
-RULES_VERSION: Final = NAMESPACE_RULES
-"""The newest version of the rules by which `apply` refuses commands."""
+HOST_VOLUME_RULES: Final = 2
+"""From here on `apply` takes a deleted host volume from the row of its node as well."""
+RULES_VERSION: Final = HOST_VOLUME_RULES
+"""The newest version of the rules by which `apply` refuses and carries out commands."""
 
 
 class EventType(NamedTuple):
