@@ -203,6 +203,31 @@ async def test_a_server_that_starts_alone_decides_nothing_by_the_state_on_its_di
         group.mend(name)
 
 
+async def test_a_leader_that_was_frozen_decides_nothing_before_it_knows_who_leads(group: ServerGroup) -> None:
+    """It wakes after the TTL and has not been told yet that another server has led since."""
+    env: FakeEnv = group.env  # type: ignore[assignment]
+    old = group.leader
+    group.view(old.config.name).news.clear()
+    group.log.elect(NAMES[1])
+    await eventually(lambda: group[NAMES[1]].is_leader)
+    await waited(group[NAMES[1]].resources.acl_tokens.delete(ACCESSOR))
+    await env.advance(TTL_S + 5)
+    assert old.is_leader, "it takes itself for the leader"
+    with pytest.raises(Unavailable, match=r"is 3\d s behind the leader"):
+        is_accepted(old)
+    group.view(old.config.name).news.set()
+    await eventually(lambda: not old.is_leader)
+    with pytest.raises(Unavailable, match="behind the leader"):
+        is_accepted(old)
+    await env.advance(3)
+    assert not is_accepted(old)
+
+
+async def test_a_leader_with_nothing_to_store_goes_on_deciding(group: ServerGroup) -> None:
+    await group.env.advance(3 * TTL_S)  # type: ignore[attr-defined]
+    assert is_accepted(group.leader) and group.leader.leader.state_age_s == 0
+
+
 async def waited(work: Awaitable[Any]) -> Any:
     async with asyncio.timeout(30):
         return await work

@@ -71,18 +71,27 @@ class Roles:
             group.create_task(self._keep(), name="role")
 
     async def run_contact(self) -> None:
-        """Stay in contact with the leader until cancelled, since an idle one stores nothing that shows it is alive."""
+        """Stay in contact with the leader until cancelled, since an idle one stores nothing that shows it is alive.
+
+        A server that leads confirms that it does so still.
+        """
         while True:
-            await self._leader.wait_following()
-            name, asked_at = self._leader.name, self._replica.env.monotonic()
+            await self._leader.wait_settled()
             try:
-                async with asyncio.timeout(CONTACT_S):
-                    status = await self._leader.peers.peer(name).status()
-                if status.is_leader:
-                    self._leader.note_index(status.index, asked_at)
+                if self._leader.is_local:
+                    await self._leader.confirm()
+                else:
+                    await self._ask_leader()
             except (YurtError, TimeoutError) as error:
                 log.debug("no contact with the leader: %s", error)
             await self._replica.env.sleep(CONTACT_S)
+
+    async def _ask_leader(self) -> None:
+        name, asked_at = self._leader.name, self._replica.env.monotonic()
+        async with asyncio.timeout(CONTACT_S):
+            status = await self._leader.peers.peer(name).status()
+        if status.is_leader:
+            self._leader.note_index(status.index, asked_at)
 
     def step_down(self) -> None:
         """An append failed: do not lead until the log reports the next election won."""
@@ -165,6 +174,7 @@ class Roles:
 
     async def _begin_term(self, turn: int) -> Term:
         replica, writer = self._replica, self._replica.writer
+        read_at = replica.env.monotonic()
         if not writer.is_open:
             await writer.catch_up()
             if turn != self._turn:
@@ -176,7 +186,7 @@ class Roles:
         term = self._make_term()
         term.restore()
         self.term = term
-        self._leader.begin_term()
+        self._leader.begin_term(read_at)
         log.info("this server leads: term=%d index=%d", self._leader.known.epoch, replica.state.index)
         self._announce()
         return term

@@ -20,6 +20,8 @@ from yurt.server.peers import PeerPort, Peers
 from yurt.storage.log import CommandLog, Leadership
 
 CONFIRM_LIMIT_S: Final = 5.0
+CONFIRMED_S: Final = 2.0
+"""For so long a confirmation that this server leads makes its state the newest."""
 
 
 class CurrentLeader:
@@ -72,12 +74,14 @@ class CurrentLeader:
     def state_age_s(self) -> float:
         """The seconds since the state of this server was known to be the newest; infinite before it ever was.
 
-        Contact with the leader is not enough: the log may not reach a server that hears from the leader.
+        Contact with the leader is not enough: the log may not reach a server that hears from the leader. A leader
+        confirms each second that it leads, and its state counts as the newest in between. When it was frozen, another
+        server may have led meanwhile, which it learns a moment after it goes on.
         """
-        if self._has_term:
-            return 0.0
-        self._update_newest_at()
-        return self._env.monotonic() - self._newest_at
+        if not self._has_term:
+            self._update_newest_at()
+        age_s = self._env.monotonic() - self._newest_at
+        return 0.0 if self._has_term and age_s <= CONFIRMED_S else age_s
 
     def peer(self) -> PeerPort:
         """The leader; raises Unavailable ("No cluster leader") without one, or when it is this server."""
@@ -91,6 +95,7 @@ class CurrentLeader:
 
         The log may confirm a later term than the one in which it was asked, whose state is not applied here yet.
         """
+        asked_at = self._env.monotonic()
         try:
             async with asyncio.timeout(CONFIRM_LIMIT_S):
                 await self._log.confirm()
@@ -98,6 +103,7 @@ class CurrentLeader:
             raise no_leader() from None
         if not self.is_local:
             raise no_leader()
+        self._newest_at = max(self._newest_at, asked_at)
 
     async def wait_news(self, seen: int, timeout_s: float) -> None:
         """Wait for a report newer than `news == seen`, up to a time limit."""
@@ -112,6 +118,11 @@ class CurrentLeader:
     async def wait_following(self) -> None:
         """Return when another server leads."""
         while self.name in ("", self.own_name):
+            await self._has_news.wait()
+
+    async def wait_settled(self) -> None:
+        """Return when another server leads, or a term runs here."""
+        while not self.is_local and self.name in ("", self.own_name):
             await self._has_news.wait()
 
     @asynccontextmanager
@@ -166,15 +177,14 @@ class CurrentLeader:
         if self._sought is not None and self._writer.state.index >= self._sought[0]:
             self._newest_at, self._sought = max(self._newest_at, self._sought[1]), None
 
-    def begin_term(self) -> None:
-        """This server's duties run."""
+    def begin_term(self, read_at: float) -> None:
+        """This server's duties run; at `read_at` it began to read the log to its end."""
         self._has_term = True
+        self._newest_at = max(self._newest_at, read_at)
         self.terms += 1
 
     def end_term(self) -> None:
         """This server's duties have ended."""
-        if self._has_term:
-            self._newest_at = self._env.monotonic()
         self._has_term = False
 
     def announce(self) -> None:
