@@ -57,6 +57,32 @@ def dev_acl_agent(folder: Path, *more: str) -> Iterator[Agent]:
         assert agent.interrupt() == 0
 
 
+def test_nobody_is_faster_than_a_dev_agent_in_making_the_first_token(tmp_path: Path) -> None:
+    """Connections are taken from the start, and answered once access control is bootstrapped."""
+    agent = Agent(tmp_path, data_dir=None)
+    agent.flags = ("-acl",)
+    agent.log.unlink(missing_ok=True)
+    agent.spawn()
+    answers = []
+
+    def is_answered() -> bool:
+        try:
+            answers.append(agent.call("PUT", "/v1/acl/bootstrap", {}))
+        except ApiFailure as failure:
+            answers.append(str(failure))
+        except OSError:
+            return False
+        return True
+
+    try:
+        wait_for("an answer to the stranger", is_answered)
+        agent.token = dev_token(agent)
+        assert agent.get("/v1/acl/token/self")["Type"] == "management"
+    finally:
+        assert agent.interrupt() == 0
+    assert answers and all("bootstrap already done" in str(each) for each in answers), answers
+
+
 def test_a_dev_agent_with_access_control_shows_a_token_that_works(tmp_path: Path) -> None:
     with dev_acl_agent(tmp_path) as agent:
         own = agent.get("/v1/acl/token/self")

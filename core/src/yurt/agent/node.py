@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -121,10 +121,40 @@ class Parts:
         """The client's node, or ""."""
         return self.client.node_id if self.client else ""
 
-    async def start(self, group: asyncio.TaskGroup, sockets: Sequence[socket.socket]) -> None:
-        """Begin to serve; HTTP answers at once, server and client follow."""
+    async def start(
+        self,
+        group: asyncio.TaskGroup,
+        sockets: Sequence[socket.socket],
+        before_serving: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Begin to serve; HTTP answers at once, server and client follow.
+
+        What `before_serving` does on a server that leads is done before anybody is answered.
+        """
         if self.http.audit is not None:
             self._audit_task = group.create_task(self.http.audit.run(), name="audit log")
+        if before_serving is not None and self.server is not None:
+            self._server_task = group.create_task(self._run_server(self.server), name="server")
+            await self._server_ready.wait()
+            await before_serving()
+        await self._serve_http(sockets)
+        if self.links.clients is not None:
+            await self.links.clients.start()
+        if self.links.cluster is not None:
+            await self.links.cluster.start()
+            self._cluster_task = group.create_task(self.links.cluster.run(), name="cluster")
+        if self.links.peers is not None:
+            self._tasks.append(group.create_task(self.links.peers.run(), name="connections to the other servers"))
+        if self.links.regions is not None:
+            self._tasks.append(group.create_task(self.links.regions.run(), name="connections to other regions"))
+        if self.server is not None and self._server_task is None:
+            self._server_task = group.create_task(self._run_server(self.server), name="server")
+        if self.links.servers is not None:
+            self._tasks.append(group.create_task(self.links.servers.run(), name="connection to the servers"))
+        if self.client is not None:
+            self._tasks.append(group.create_task(self._run_client(self.client), name="client"))
+
+    async def _serve_http(self, sockets: Sequence[socket.socket]) -> None:
         await self.http.runner.setup()
         own_sockets = self.links.clients.own_sockets if self.links.clients is not None else None
         connections = Connections(
@@ -141,21 +171,6 @@ class Parts:
             await ServedAddress(
                 self.http.runner, listener, connections, tls=self.http.tls, handshake_s=handshake_s
             ).start()
-        if self.links.clients is not None:
-            await self.links.clients.start()
-        if self.links.cluster is not None:
-            await self.links.cluster.start()
-            self._cluster_task = group.create_task(self.links.cluster.run(), name="cluster")
-        if self.links.peers is not None:
-            self._tasks.append(group.create_task(self.links.peers.run(), name="connections to the other servers"))
-        if self.links.regions is not None:
-            self._tasks.append(group.create_task(self.links.regions.run(), name="connections to other regions"))
-        if self.server is not None:
-            self._server_task = group.create_task(self._run_server(self.server), name="server")
-        if self.links.servers is not None:
-            self._tasks.append(group.create_task(self.links.servers.run(), name="connection to the servers"))
-        if self.client is not None:
-            self._tasks.append(group.create_task(self._run_client(self.client), name="client"))
 
     async def _run_server(self, server: Server) -> None:
         """Open the log when there is a cluster that has one."""

@@ -16,6 +16,7 @@ import socket
 import ssl
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,7 @@ from yurt.sdk.value import replace
 if TYPE_CHECKING:
     from yurt.agent.node import Parts
     from yurt.audit.trail import AuditTrail
+    from yurt.server.server import Server
 
 log = logging.getLogger(__name__)
 
@@ -193,10 +195,16 @@ class _Agent:
         if not self.config.is_server:
             _collect_again()
         async with asyncio.TaskGroup() as group:
-            await parts.start(group, self.sockets)
+            token_lines = banner.access_lines() if self.config.has_acl else []
+            if self.config.makes_token and parts.server is not None:
+                # Who is answered before that could make the first management token.
+                make_token = partial(self._make_token, parts.server, token_lines)
+                await parts.start(group, self.sockets, before_serving=make_token)
+            else:
+                await parts.start(group, self.sockets)
             await self._until_ready(parts, group)
             if not self.stop_asked.is_set():
-                self._print_first_screen(parts, await self._token_lines(parts))
+                self._print_first_screen(parts, token_lines)
             self.held.release()
             supervised(group, "load the scheduler", asyncio.to_thread(_after_start))
             giving_back = supervised(group, "return free memory", keep_giving_back())
@@ -218,13 +226,11 @@ class _Agent:
         ready.cancel()
         stopped.cancel()
 
-    async def _token_lines(self, parts: Parts) -> list[str]:
-        """The management token of a dev agent with access control, or that callers need one; else no line."""
-        if not self.config.makes_token or parts.server is None:
-            return banner.access_lines() if self.config.has_acl else []
+    async def _make_token(self, server: Server, lines: list[str]) -> None:
+        """Make the management token of a dev agent; `lines` then show it."""
         from yurt.agent.dev_token import bootstrap_dev
 
-        return banner.token_lines(await bootstrap_dev(parts.server, self.data, self.env))
+        lines[:] = banner.token_lines(await bootstrap_dev(server, self.data, self.env))
 
     def _print_first_screen(self, parts: Parts, token: Sequence[str]) -> None:
         config = self.config
