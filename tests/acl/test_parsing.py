@@ -142,6 +142,7 @@ def test_an_empty_text_is_an_empty_policy_and_a_text_without_rules_is_none() -> 
         ('node { policy = "read" }\nnode { policy = "write" }', 'rules:2:1: Invalid or duplicate policy keys: "node"'),
         ('nod { policy = "read" }', 'Invalid or duplicate policy keys: "nod" is no block of a policy. '
          'Did you mean "node"?'),
+        ('node "x" { policy = "read" }', 'rules:1:6: Invalid node policy: it takes no label: write node { policy ='),
         ('node = "read"', 'Invalid policy: "node" is a block'),
         ('node { policy = "${level}" }', "rules:1:17: Expressions are not allowed"),
         ('node { policy = lower("READ") }', "Expressions are not allowed"),
@@ -153,6 +154,10 @@ def test_an_empty_text_is_an_empty_policy_and_a_text_without_rules_is_none() -> 
 )  # fmt: skip
 def test_a_mistake_is_told_with_its_place(text: str, problem: str) -> None:
     assert any(problem in each for each in problems(text)), problems(text)
+
+
+def test_a_label_that_a_block_does_not_take_is_one_mistake() -> None:
+    assert len(problems('node "x" { policy = "read" }')) == len(problems('operator "y" { capabilities = [] }')) == 1
 
 
 def test_all_mistakes_are_told_at_once() -> None:

@@ -7,6 +7,7 @@ import pytest
 from yurt.agent.audit_config import audit_trail
 from yurt.agent.config import AgentConfig, make_config
 from yurt.agent.config_check import check
+from yurt.agent.config_files import read_files
 from yurt.agent.config_keys import ROOT
 from yurt.audit.settings import SinkSettings
 from yurt.runtime.env import RealEnv
@@ -55,6 +56,26 @@ def test_sinks_that_cannot_work_are_refused(sinks: dict[str, Any], text: str) ->
     with pytest.raises(Invalid) as caught:
         config({"enabled": True, "sink": sinks})
     assert text in str(caught.value)
+
+
+def test_mistakes_of_access_blocks_are_told_at_their_places(tmp_path: Path) -> None:
+    """The value of the last file counts; a key that no file has is told at its block."""
+    first, second = tmp_path / "a.hcl", tmp_path / "b.hcl"
+    first.write_text('data_dir = "/x"\nserver {\n  enabled = true\n}\naudit {\n  sink "a" {\n    mode = "x"\n  }\n}\n')
+    second.write_text(
+        'acl {\n  token_min_expiration_ttl = "0s"\n  replication_token = "t"\n}\n'
+        'audit {\n  sink "a" {\n    mode = "0999"\n  }\n  filter "f" {\n    stages = ["*", "No"]\n'
+        '    operations = ["*"]\n  }\n}\n'
+    )
+    data, sources = read_files([str(first), str(second)])
+    with pytest.raises(Invalid) as caught:
+        make_config(data, {}, is_dev=False, sources=sources)
+    beginnings = (
+        "2:3: acl.token_min_expiration_ttl", "3:3: acl.replication_token must", '7:5: audit sink "a": mode "0999"',
+        '9:10: audit filter "f": endpoints is empty', '10:5: audit filter "f": stage "No"',
+    )  # fmt: skip
+    for line, beginning in zip(str(caught.value).splitlines(), beginnings, strict=True):
+        assert line.startswith(f"{second}:{beginning}")
 
 
 @pytest.mark.parametrize("given", [{}, {"enabled": False}, {"enabled": False, "sink": {"a": {}}}])

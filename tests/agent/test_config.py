@@ -111,12 +111,12 @@ def test_json_needs_no_extension_and_folders_are_read_in_order(tmp_path: Path) -
     (folder / "a.json").write_text(json.dumps({"region": "first", "client": {"meta": {"a": "1"}}}))
     (folder / "ignored.txt").write_text("not read")
 
-    merged, files = read_files([str(tmp_path / "plain"), str(folder)])
+    merged, sources = read_files([str(tmp_path / "plain"), str(folder)])
 
     assert merged["name"] == "from-json"
     assert merged["region"] == "second"
     assert merged["client"]["meta"] == {"a": "1", "b": "2"}
-    assert [Path(name).name for name in files] == ["plain", "a.json", "b.hcl"]
+    assert [Path(name).name for name in sources.names] == ["plain", "a.json", "b.hcl"]
 
 
 def test_dev_mode_lies_under_the_files() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from yurt.audit.settings import AuditSettings, SinkSettings
 from yurt.cli.commands.acl.answers import go_time
 from yurt.cli.main import main
@@ -143,6 +146,14 @@ async def test_other_commands_say_whether_a_token_was_given(acl: Shell, capsys: 
     assert await asyncio.to_thread(main, ["node", "status", f"-token={uuid.uuid4()}"]) == 1
     denied, hint = capsys.readouterr().err.splitlines()
     assert denied == "Error: Permission denied" and hint.startswith("The token lacks this right, has expired")
+
+
+async def test_an_empty_list_of_namespaces_says_why(acl: Shell, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await asyncio.to_thread(main, ["namespace", "list"]) == 0
+    told = "No namespaces to show: no token was given; see -token and NOMAD_TOKEN\n"
+    assert capsys.readouterr().out == told
+    assert await asyncio.to_thread(main, ["namespace", "list", "-json"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
 
 
 async def test_json_and_a_template_together_are_refused(acl: Shell) -> None:
@@ -362,6 +373,20 @@ async def test_a_login_method_is_shown_and_listed(method: Shell) -> None:
     assert await method.out("auth-method", "list") == "Name  Type  Default\nci    OIDC  true\n"
 
 
+async def test_keys_of_a_login_method_stay_in_their_column(ops: Shell, tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1()).public_key()
+    pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo).decode()
+    (tmp_path / "jwt.json").write_text(json.dumps({"JWTValidationPubKeys": [pem], "BoundAudiences": ["yurt"]}))
+    await ops.out(
+        "auth-method", "create", "-name=gh", "-type=JWT", "-token-locality=local", "-max-token-ttl=1h",
+        f"-config=@{tmp_path}/jwt.json",
+    )  # fmt: skip
+    rows = (await ops.out("auth-method", "info", "gh")).split("Auth Method Config\n")[1].splitlines()
+    begin = rows[0].index("= ") + 2
+    assert [row[begin:] for row in rows[:4]] == pem.splitlines()
+    assert not any(row[:begin].strip() for row in rows[1:4]) and rows[4].startswith("JWKS URL ")
+
+
 async def test_an_update_of_a_login_method_keeps_its_secret_and_what_no_flag_names(method: Shell) -> None:
     changed = await method.facts("auth-method", "update", "-max-token-ttl=2h", "ci")
     assert (changed["Max Token TTL"], changed["Default"], changed["OIDC Client ID"]) == ("2h0m0s", "true", "c")
@@ -443,6 +468,13 @@ async def test_explain_names_the_policy_and_the_rule(ops: Shell) -> None:
     found = json.loads((await ops.run("explain", "-json", accessor, "read-job", "-namespace=prod"))[1])
     assert found["Rules"] == [{"Policy": "ops", "Line": 2, "Column": 3, "Text": 'namespace "prod" { policy = "read" }'}]
     assert (found["Token"]["Name"], found["Token"]["Policies"]) == ("ci", ["ops"])
+
+
+async def test_explain_names_the_policies_of_a_token_that_do_not_exist(ops: Shell) -> None:
+    token = json.loads(await ops.out("token", "create", "-policy=ops", "-json"))
+    await ops.out("policy", "delete", "ops")
+    code, out, _ = await ops.run("explain", token["AccessorID"], "read-job", "-namespace=prod")
+    assert code == 2 and re.search(r'Problem += its policy "ops" does not exist\n', out)
 
 
 async def test_everybody_may_explain_the_own_token_and_management_every_one(ops: Shell) -> None:

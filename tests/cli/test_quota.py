@@ -186,6 +186,15 @@ def test_what_a_file_lacks_is_told(text: str, told: str) -> None:
         read_quota("q.hcl", text)
 
 
+def test_mistakes_that_the_servers_find_are_listed(api: Any, run: Any, tmp_path: Path) -> None:
+    (tmp_path / "q.json").write_text(json.dumps(SPEC))
+    api.answers["/v1/quota"] = (400, '2 errors occurred:\n\t* invalid name "a b": use letters\n\t* no limits\n\n')
+    code, _, error = run("quota", "apply", str(tmp_path / "q.json"))
+    assert code == 1
+    assert error.startswith('Error: the quota specification is not valid:\n  - invalid name "a b": use letters')
+    assert "\n  - no limits\n" in error and "\t" not in error
+
+
 def test_a_json_file_that_is_no_quota_is_refused(run: Any, tmp_path: Path) -> None:
     for text in ("{", "[]", "{}"):
         (tmp_path / "q.json").write_text(text)

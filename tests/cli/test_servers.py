@@ -62,6 +62,15 @@ def test_a_server_is_forced_out(api: Any, run: Any) -> None:
     assert api.asked[-1][1].endswith("node=a.global&prune=1")
 
 
+def test_a_name_that_no_server_has_is_told(api: Any, run: Any) -> None:
+    api.answers["/v1/agent/members"] = {"Members": [{"Name": "a.global", "Tags": {"region": "global"}}]}
+    api.answers["/v1/agent/force-leave"] = b""
+    code, _, error = run("server", "force-leave", "b")
+    assert code == 1 and 'no server "b" is known; `yurt server members` lists them' in error
+    assert [path for method, path, *_ in api.asked if method == "PUT"] == []
+    assert run("server", "force-leave", "a.global")[0] == 0
+
+
 def test_flags_change_how_servers_mind_themselves_and_keep_the_rest(api: Any, run: Any) -> None:
     config = {"CleanupDeadServers": True, "MaxTrailingLogs": 250, "LastContactThreshold": "200ms", "ModifyIndex": 9}
     api.answers["/v1/operator/autopilot/configuration"] = config

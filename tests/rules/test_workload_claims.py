@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from yurt.rules import workload_claims as w
 from yurt.rules.namespaces import configuration_problems
+from yurt.rules.validation.identity import unknown_claims
 from yurt.sdk.value import NANOSECONDS, UnixNano, replace, seconds
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import Namespace
@@ -34,6 +35,16 @@ def test_the_default_identity_has_a_fixed_audience_and_no_end() -> None:
     )  # fmt: skip
     assert "exp" not in made and "extra_claims" not in made
     assert made["iat"] == made["nbf"] == NOW // NANOSECONDS
+
+
+def test_an_extra_claim_that_the_namespace_does_not_offer_is_warned_of() -> None:
+    namespace = Namespace(name="prod", optional_extra_claims={"team": "a"}, required_extra_claims={"region": "eu"})
+    identity = WorkloadIdentity(name="vault", extra_claims=("team", "region", "taem"))
+    task = replace(factories.task(), identities=(identity,))
+    assert list(unknown_claims(task, namespace)) == [
+        'Identity "vault": extra claim "taem" is none of the optional ones of namespace "prod", so tokens come without '
+        'it (did you mean "team"?)'
+    ]
 
 
 def test_without_an_issuer_there_is_no_claim_of_one() -> None:

@@ -13,10 +13,9 @@ from typing import Final, NamedTuple, Protocol
 
 from yurt.access.actor import EVERYBODY, Actor, NoToken
 from yurt.access.needs import ANONYMOUS, MANAGEMENT, EachRow, Need, satisfied
-from yurt.sdk.errors import PermissionDenied
+from yurt.sdk.errors import DENIED, PermissionDenied
 from yurt.sdk.value import Value
 
-DENIED = "Permission denied"
 DECISIONS_MAX: Final = 32
 """Decisions of one request that are kept for its record; further ones are counted."""
 
@@ -66,7 +65,7 @@ class Identity(Value):
     policies: tuple[str, ...] = ()
     """The policies that its rights follow from."""
     problem: str = ""
-    """Why the caller has no rights."""
+    """Why the caller has no rights, or fewer than its policies' names say."""
 
 
 Preparation = Callable[[], Callable[[], None]]

@@ -26,9 +26,10 @@ def identity_of(state: Snapshot, caller: Caller, resolved: Resolved) -> Identity
             token = token_of(state, secret_hash)
             if token is None:
                 return Identity(resolved_by=TOKEN, problem=problem)
+            policies = policies_of(state, token)
             return Identity(
                 resolved_by=TOKEN, accessor_id=token.accessor_id, name=token.name, type=token.type,
-                is_global=token.is_global, policies=policies_of(state, token), problem=problem,
+                is_global=token.is_global, policies=policies, problem=problem or _missing(state, policies),
             )  # fmt: skip
         case ShownWorkload(alloc_id=alloc_id, job=job, task=task):
             workload = resolved.rights.workload
@@ -44,3 +45,11 @@ def identity_of(state: Snapshot, caller: Caller, resolved: Resolved) -> Identity
             return Identity(resolved_by=INVALID, problem=problem)
         case _:
             assert_never(caller)
+
+
+def _missing(state: Snapshot, policies: tuple[str, ...]) -> str:
+    """Which policies of a token do not exist, so that it has fewer rights than it seems; "" for none."""
+    missing = [f'"{name}"' for name in policies if name not in state.acl_policies]
+    if len(missing) > 1:
+        return f"its policies {', '.join(missing)} do not exist"
+    return f"its policy {missing[0]} does not exist" if missing else ""

@@ -197,6 +197,11 @@ class _Parser:
         """The level and the capabilities of a block without a label."""
         area = name.text
         names = (POLICY, CAPABILITIES) if area in GRANTABLE else (POLICY,)
+        label = self._label_of(content, names)
+        if label is not None:
+            detail = f'it takes no label: write {area} {{ policy = "read" }}, for all of them.'
+            self._add(f"Invalid {area} policy", detail, label)
+            return AreaLevel(area, "", _NOWHERE), _closed(area, {})
         members = self._members(content, names)
         self._begin_block("")
         granted: dict[str, Rule] = {}
@@ -206,6 +211,13 @@ class _Parser:
         elif not level and POLICY not in members:
             self._add(f"Invalid {area} policy", f"it needs a level: policy = {_choice(AREAS[area])}", name)
         return AreaLevel(area, level, rule), _closed(area, granted)
+
+    def _label_of(self, content: JsonObject, names: Sequence[str]) -> Label | None:
+        """The label that an author has given to a block without one; it reads as a block inside it."""
+        blocks = (
+            name for name, value in content.members if not isinstance(value, JsonScalar) and name.text not in names
+        )
+        return next(blocks, None) if self._is_strict else None
 
     # Attributes.
 

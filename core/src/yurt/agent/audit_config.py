@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from yurt.agent.config_check import ConfigFinding
 from yurt.api.times import parse_duration
 from yurt.audit import settings
 from yurt.audit.settings import BEST_EFFORT, ENFORCED, AuditSettings, FilterSettings, SinkSettings
@@ -24,52 +25,60 @@ MODE: Final = re.compile(r"0?[0-7]{3}")
 DEFAULT_SINK: Final = "audit"
 
 
-def audit_problems(given: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the block, all of it."""
-    found = [text for name, body in given.get("sink", {}).items() for text in _sink_problems(name, body)]
-    found += [text for name, body in given.get("filter", {}).items() for text in _filter_problems(name, body)]
-    paths = [body.get("path", "") for body in given.get("sink", {}).values()]
-    twice = sorted({path or "(the default)" for path in paths if paths.count(path) > 1})
-    found += [f"audit: two sinks write to {path}; give each a path of its own." for path in twice]
+def audit_problems(given: Mapping[str, Any]) -> list[ConfigFinding]:
+    """What is wrong with the block, all of it, each at its value."""
+    found = [
+        ConfigFinding(("audit", kind, name, key), f'audit {kind} "{name}": {text}')
+        for kind, problems in (("sink", _sink_problems), ("filter", _filter_problems))
+        for name, body in given.get(kind, {}).items()
+        for key, text in problems(body)
+    ]
+    used: dict[str, str] = {}
+    for name, body in given.get("sink", {}).items():
+        path = body.get("path") or "(the default)"
+        if used.setdefault(path, name) != name:
+            text = f'audit: two sinks write to {path}, "{used[path]}" and "{name}"; give each a path of its own.'
+            found.append(ConfigFinding(("audit", "sink", name, "path"), text))
     return found
 
 
-def _sink_problems(name: str, body: Mapping[str, Any]) -> Iterator[str]:
-    where = f'audit sink "{name}"'
+def _sink_problems(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Keys and what is wrong with their values."""
     if (kind := body.get("type", FILE)) != FILE:
-        yield f'{where}: type "{kind}" must be "{FILE}".'
+        yield "type", f'type "{kind}" must be "{FILE}".'
     if (form := body.get("format", JSON)) != JSON:
-        yield f'{where}: format "{form}" must be "{JSON}".'
+        yield "format", f'format "{form}" must be "{JSON}".'
     if (guarantee := body.get("delivery_guarantee", GUARANTEES[0])) not in GUARANTEES:
-        yield f'{where}: delivery_guarantee "{guarantee}" must be "{GUARANTEES[0]}" or "{GUARANTEES[1]}".'
+        text = f'delivery_guarantee "{guarantee}" must be "{GUARANTEES[0]}" or "{GUARANTEES[1]}".'
+        yield "delivery_guarantee", text
     if not MODE.fullmatch(mode := body.get("mode", "0600")):
-        yield f'{where}: mode "{mode}" must be an octal number such as "0600".'
+        yield "mode", f'mode "{mode}" must be an octal number such as "0600".'
     elif not int(mode, 8) & 0o200:
-        yield f'{where}: mode "{mode}" does not let the agent write; it must include 0200.'
+        yield "mode", f'mode "{mode}" does not let the agent write; it must include 0200.'
     if (path := body.get("path", "")) and not path.startswith("/"):
-        yield f'{where}: path "{path}" must be an absolute path.'
+        yield "path", f'path "{path}" must be an absolute path.'
 
 
-def _filter_problems(name: str, body: Mapping[str, Any]) -> Iterator[str]:
-    where = f'audit filter "{name}"'
+def _filter_problems(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Keys and what is wrong with their values."""
     # The reference of Nomad's configuration names both words for this one kind of filter.
     if (kind := body.get("type", EVENT)) not in (EVENT, FILE):
-        yield f'{where}: type "{kind}" must be "{EVENT}".'
+        yield "type", f'type "{kind}" must be "{EVENT}".'
     for key in ("endpoints", "stages", "operations"):
         if not body.get(key):
-            yield f'{where}: {key} is empty, so the filter would match nothing; write ["*"] for all of them.'
+            yield key, f'{key} is empty, so the filter would match nothing; write ["*"] for all of them.'
     yield from (
-        f'{where}: stage "{each}" must be one of {", ".join(STAGES)}.'
+        ("stages", f'stage "{each}" must be one of {", ".join(STAGES)}.')
         for each in body.get("stages", ())
         if each not in STAGES
     )
     yield from (
-        f'{where}: operation "{each}" must be one of {", ".join(OPERATIONS)}.'
+        ("operations", f'operation "{each}" must be one of {", ".join(OPERATIONS)}.')
         for each in body.get("operations", ())
         if each.upper() not in OPERATIONS
     )
     yield from (
-        f'{where}: endpoint "{each}" must begin with "/" or "*".'
+        ("endpoints", f'endpoint "{each}" must begin with "/" or "*".')
         for each in body.get("endpoints", ())
         if each[:1] not in ("/", "*")
     )

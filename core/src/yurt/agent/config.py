@@ -14,7 +14,8 @@ from typing import Any
 
 from yurt.agent.addresses import bracketed, is_loopback
 from yurt.agent.cluster.settings import OWN_ETCD, SERF_PORT, ClusterSettings, cluster_problems, cluster_settings
-from yurt.agent.config_check import NOT_AVAILABLE, merge
+from yurt.agent.config_check import NOT_AVAILABLE, ConfigFinding, merge
+from yurt.agent.config_files import NO_SOURCES, ConfigSources
 from yurt.api.times import parse_duration
 from yurt.http.edge.hosts import is_host
 from yurt.sdk.errors import Invalid
@@ -108,7 +109,7 @@ def make_config(
     *,
     is_dev: bool,
     makes_token: bool = False,
-    files: tuple[str, ...] = (),
+    sources: ConfigSources = NO_SOURCES,
 ) -> AgentConfig:
     """Lay dev mode, files and flags over one another; raises Invalid with every problem found."""
     raw = merge(merge(DEV if is_dev else {}, from_files), from_flags)
@@ -152,9 +153,9 @@ def make_config(
         server=server,
         cluster=cluster_settings(raw, is_dev=is_dev),
         raw=raw,
-        files=files,
+        files=sources.names,
     )
-    problems = [*_relative_problem(raw.get("data_dir", "")), *_problems(config)]
+    problems = [*_relative_problem(raw.get("data_dir", "")), *_problems(config), *_access_problems(raw, sources)]
     if problems:
         raise Invalid("\n".join(problems))
     return config
@@ -217,12 +218,6 @@ def _problems(config: AgentConfig) -> list[str]:
         for host in config.allowed_hosts
         if not is_host(host)
     ]
-    if acl := config.raw.get("acl"):
-        found += _acl_problems(acl)
-    if audit := config.raw.get("audit"):
-        from yurt.agent.audit_config import audit_problems
-
-        found += audit_problems(audit)
     if blocks := config.raw.get("keyring"):
         from yurt.agent.keyring_config import keyring_problems
 
@@ -230,22 +225,41 @@ def _problems(config: AgentConfig) -> list[str]:
     return found
 
 
-def _acl_problems(given: Mapping[str, Any]) -> list[str]:
+def _access_problems(raw: Mapping[str, Any], sources: ConfigSources) -> list[str]:
+    """What is wrong with the values of the blocks `acl` and `audit`, each with its place in its file."""
+    found: list[ConfigFinding] = []
+    if acl := raw.get("acl"):
+        found += _acl_problems(acl)
+    if audit := raw.get("audit"):
+        from yurt.agent.audit_config import audit_problems
+
+        found += audit_problems(audit)
+    places = (sources.place_of(tuple(str(step) for step in problem.path)) for problem in found)
+    return [f"{place}: {problem.text}" if place else problem.text for place, problem in zip(places, found, strict=True)]
+
+
+def _acl_problems(given: Mapping[str, Any]) -> list[ConfigFinding]:
     """Times that do not fit, and a replication token that is none; its text is not told."""
     from yurt.structs.acl import SECRET
 
-    found = []
+    found: list[ConfigFinding] = []
+
+    def add(key: str, text: str) -> None:
+        found.append(ConfigFinding(("acl", key), text))
+
     shortest, longest = (given.get(name, USUAL_TOKEN_TIMES[name]) for name in (SHORTEST, LONGEST))
     if parse_duration(shortest) <= 0:
-        found.append(f'acl.{SHORTEST} is "{shortest}"; it must be above 0.')
+        add(SHORTEST, f'acl.{SHORTEST} is "{shortest}"; it must be above 0.')
     if parse_duration(shortest) > parse_duration(longest):
         defaults = [name for name in (SHORTEST, LONGEST) if name not in given]
         note = f" ({defaults[0]} is the default)" if defaults else ""
-        found.append(f'acl.{SHORTEST} is "{shortest}", longer than {LONGEST}, "{longest}"{note}.')
+        key = SHORTEST if SHORTEST in given else LONGEST
+        add(key, f'acl.{SHORTEST} is "{shortest}", longer than {LONGEST}, "{longest}"{note}.')
     if (token := given.get("replication_token")) and not SECRET.fullmatch(token):
-        found.append(
+        add(
+            "replication_token",
             "acl.replication_token must be the Secret ID of a management token of the authoritative region, such as "
-            "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee."
+            "aaaaaaaa-bbbb-cccc-dddd-eeeeeeeeeeee.",
         )
     return found
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from yurt.agent.config_check import check, merge
 from yurt.agent.config_keys import ROOT
@@ -19,25 +19,69 @@ PlaceOf: TypeAlias = Callable[[tuple[str | int, ...]], str]
 """`:line:column` of a part of the file, or "" where that is not known."""
 
 
-def read_files(paths: Iterable[str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """All files as one checked configuration, and their names; raises Invalid naming every problem with its file."""
+class SourceFile(NamedTuple):
+    """One file as it was read."""
+
+    name: str
+    data: Mapping[str, Any]
+    place_of: PlaceOf
+
+
+class ConfigSources(NamedTuple):
+    """The files that a configuration was read from, in their order."""
+
+    files: tuple[SourceFile, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Their paths."""
+        return tuple(file.name for file in self.files)
+
+    def place_of(self, keys: tuple[str, ...]) -> str:
+        """`file:line:column` of the value that counts, or of the nearest block around it; "" where no file has it."""
+        found = ""
+        for file in self.files:
+            path = _path_in(file.data, keys)
+            if path is not None:
+                found = f"{file.name}{file.place_of(path)}"
+        return found or (self.place_of(keys[:-1]) if len(keys) > 1 else "")
+
+
+NO_SOURCES = ConfigSources()
+
+
+def _path_in(data: Any, keys: tuple[str, ...]) -> tuple[str | int, ...] | None:
+    """The path to the last value with these keys, through lists of blocks; None where there is none."""
+    if isinstance(data, list | tuple):
+        found = ((at, _path_in(part, keys)) for at, part in reversed(tuple(enumerate(data))))
+        return next(((at, *path) for at, path in found if path is not None), None) if keys else ()
+    if not keys:
+        return ()
+    if not isinstance(data, Mapping) or keys[0] not in data:
+        return None
+    rest = _path_in(data[keys[0]], keys[1:])
+    return None if rest is None else (keys[0], *rest)
+
+
+def read_files(paths: Iterable[str]) -> tuple[dict[str, Any], ConfigSources]:
+    """All files as one checked configuration, and its sources; raises Invalid naming every problem with its file."""
     merged: dict[str, Any] = {}
     problems: list[str] = []
-    read: list[str] = []
+    read: list[SourceFile] = []
     for path in paths:
         for file in _expand(path):
-            read.append(str(file))
             try:
                 data, place_of = read_file(file)
             except Invalid as error:
                 problems.append(str(error))
                 continue
+            read.append(SourceFile(str(file), data, place_of))
             shaped, found = check(data, ROOT)
             problems += [f"{file}{place_of(problem.path)}: {problem.text}" for problem in found]
             merged = merge(merged, shaped)
     if problems:
         raise Invalid("\n".join(problems))
-    return merged, tuple(read)
+    return merged, ConfigSources(tuple(read))
 
 
 def _expand(path: str) -> list[Path]:

@@ -46,7 +46,7 @@ from yurt.executor.task_kill import close_all, kill
 from yurt.executor.task_watch import Task, WatchedTasks
 from yurt.executor.waiting import until
 from yurt.runtime.env import Env, RealEnv
-from yurt.sdk.driver import ExecResult, ExitResult, PluginContext, TaskStats
+from yurt.sdk.driver import ExecResult, ExitResult, PluginContext, TaskStats, unknown_signal
 from yurt.sdk.errors import DriverError, NotFound
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
 
@@ -214,7 +214,7 @@ class ProcessExecutor:
         handle = self._tasks.get(task_id).handle
         number = processes.signal_number(name)
         if not number:
-            raise DriverError(f'"{name}" is not a signal of this system; use a name such as SIGHUP')
+            raise DriverError(unknown_signal(name))
         if not processes.send_signal(handle.pid, handle.start_time, number):
             raise DriverError(f"task {task_id} has ended; it cannot be sent {name}")
 

@@ -24,6 +24,11 @@ UNHEALTHY = "unhealthy"
 UNDETECTED = "undetected"
 
 
+def unknown_signal(name: str) -> str:
+    """What a driver answers to the name of a signal that the system does not have."""
+    return f'invalid signal "{name}": use the name of a signal of this system, such as SIGHUP'
+
+
 class Capabilities(Value):
     """A driver's capabilities. `fs_isolation` is none, chroot or image; `network_modes` are host, group, task, none.
 

@@ -11,12 +11,15 @@ the error is raised:
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 ERROR_HEADER = "X-Yurt-Error"
 """The header of an HTTP answer that names the reason of its error."""
 NO_ERROR = 400
 """HTTP statuses below this are not errors."""
 STATUS_MAX = 599
+DENIED: Final = "Permission denied"
+"""All that a caller without the right is told, wherever that is decided."""
 
 
 class Reason(StrEnum):

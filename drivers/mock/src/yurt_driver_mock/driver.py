@@ -24,6 +24,7 @@ from yurt.sdk.driver import (
     TaskHandle,
     TaskRequest,
     TaskStats,
+    unknown_signal,
 )
 from yurt.sdk.errors import DriverError, NotFound, RecoverableError
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano
@@ -202,7 +203,7 @@ class MockDriver:
         if task.course.signal_error:
             raise DriverError(task.course.signal_error)
         if signal not in SIGNALS:
-            raise DriverError(f'"{signal}" is not a signal of this system; use a name such as SIGHUP')
+            raise DriverError(unknown_signal(signal))
         if task.ended.done():
             raise DriverError(f"task {task_id} has ended; it cannot be sent {signal}")
         if SIGNALS[signal] == SIGKILL:

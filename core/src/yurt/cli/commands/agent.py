@@ -105,9 +105,9 @@ def run(call: Invocation) -> int:
         raise CliError("\n".join(f"command line: {problem.text}" for problem in problems))
 
     def read() -> AgentConfig:
-        from_files, files = read_files(flags.texts("config"))
+        from_files, sources = read_files(flags.texts("config"))
         return make_config(
-            from_files, from_flags, is_dev=flags.is_on("dev"), makes_token=flags.is_on("acl"), files=files
+            from_files, from_flags, is_dev=flags.is_on("dev"), makes_token=flags.is_on("acl"), sources=sources
         )
 
     try:

@@ -14,10 +14,10 @@ def validate_config(call: Invocation) -> int:
     from yurt.sdk.errors import YurtError
 
     try:
-        data, files = read_files(call.args)
-        if not files:
+        data, sources = read_files(call.args)
+        if not sources.files:
             raise CliError(f"{', '.join(call.args)}: no configuration file there; a folder's end in .hcl or .json")
-        tls_settings(make_config(data, {}, is_dev=False, files=files))
+        tls_settings(make_config(data, {}, is_dev=False, sources=sources))
     except YurtError as error:
         raise CliError(f"Configuration is invalid:\n{error}") from None
     call.screen.line("Configuration is valid!")

@@ -67,14 +67,14 @@ def show_leftovers(call: Invocation) -> int:
     from yurt.agent.config_files import read_files
     from yurt.agent.leftovers import REMOVED, clear
 
-    from_files, files = read_files(call.flags.texts("config"))
+    from_files, sources = read_files(call.flags.texts("config"))
     data_dir = call.flags.text("data-dir") or str(from_files.get("data_dir", ""))
     if not data_dir:
         call.screen.error("Say which agent's: -data-dir=/var/lib/yurt, or -config=FILE with its data_dir.")
         return 1
     is_named = {"server", "client"} & from_files.keys()
     roles = {} if is_named else {"client": {"enabled": True}, "server": {"enabled": True}}
-    config = make_config({**roles, **from_files}, {"data_dir": data_dir}, is_dev=False, files=files)
+    config = make_config({**roles, **from_files}, {"data_dir": data_dir}, is_dev=False, sources=sources)
     outcomes = asyncio.run(clear(config, removes=call.flags.is_on("clean")))
     left = [each for each in outcomes if each.state != REMOVED]
     if call.flags.is_on("json"):
@@ -111,14 +111,14 @@ def look(call: Invocation) -> Iterator[Finding]:
     yield control_groups(Path("/sys/fs/cgroup"), is_root=_is_root())
     flags: dict[str, str] = {"data_dir": call.flags.text("data-dir")} if call.flags.text("data-dir") else {}
     try:
-        from_files, files = read_files(call.flags.texts("config"))
-        config = make_config(from_files, flags, is_dev=call.flags.is_on("dev") or not files, files=files)
+        from_files, sources = read_files(call.flags.texts("config"))
+        config = make_config(from_files, flags, is_dev=call.flags.is_on("dev") or not sources.files, sources=sources)
     except YurtError as error:
         for line in str(error).splitlines():
             yield Finding(BAD, "configuration", line)
         return
-    if files:
-        yield Finding(FINE, "configuration", f"{', '.join(files)} can be used")
+    if sources.files:
+        yield Finding(FINE, "configuration", f"{', '.join(sources.names)} can be used")
     yield from ports(config.http_addresses, config.http_port)
     yield data_directory(config.data_dir)
     yield artifact_isolation(config.client)

@@ -83,6 +83,14 @@ def list_namespaces(call: Invocation) -> int:
     found = call.api.get("/v1/namespaces") or []
     if is_json:
         return show_data(call, found)
+    if not found:
+        # Each region has the namespace "default", so an empty list is what somebody without rights is shown.
+        has_token = bool(call.api.connection.token)
+        why = (
+            "the token has no right in any namespace" if has_token else "no token was given; see -token and NOMAD_TOKEN"
+        )
+        call.screen.line(f"No namespaces to show: {why}")
+        return 0
     rows = [[space["Name"], space.get("Description") or ""] for space in sorted(found, key=lambda each: each["Name"])]
     call.screen.table("Name|Description", rows)
     return 0

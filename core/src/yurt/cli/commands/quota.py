@@ -80,7 +80,12 @@ def apply_quota(call: Invocation) -> int:
         from yurt.cli.files.quotafile import read_quota
 
         spec = read_quota("<stdin>" if path == "-" else path, source)
-    call.api.put("/v1/quota", spec)
+    try:
+        call.api.put("/v1/quota", spec)
+    except ApiError as error:
+        from yurt.cli.commands.acl.answers import listed_mistakes
+
+        raise listed_mistakes(error, "quota specification") from None
     call.screen.line(f'Successfully applied quota specification "{spec.get("Name")}"!')
     return 0
 

@@ -110,7 +110,8 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
 
 
 def key_values(rows: Iterable[Sequence[Any]]) -> str:
-    """`key = value` lines with the keys padded to one width."""
+    """`key = value` lines with the keys padded to one width; further lines of a value begin below its first."""
     pairs = [(str(key), cell(value)) for key, value in rows]
     width = max((len(key) for key, _ in pairs), default=0)
-    return "\n".join(f"{key.ljust(width)} = {value}" for key, value in pairs)
+    below = "\n" + " " * (width + len(" = "))
+    return "\n".join(f"{key.ljust(width)} = {below.join(value.splitlines())}" for key, value in pairs)

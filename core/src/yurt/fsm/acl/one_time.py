@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import denied, invalid
+from yurt.sdk.errors import DENIED
 from yurt.sdk.value import replace
 from yurt.state import Tables
 from yurt.structs.acl import ACLToken, OneTimeToken, is_expired
 from yurt.structs.commands import Rejected
 from yurt.structs.commands.acl import PutOneTimeToken, TakeOneTimeToken
-
-DENIED = "Permission denied"
 
 
 def put_one_time(edit: Edit, command: PutOneTimeToken) -> Rejected | None:

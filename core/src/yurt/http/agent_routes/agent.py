@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
@@ -14,6 +15,7 @@ from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.cluster import leader_address
 from yurt.http.errors import Refused, failed_call
 from yurt.http.routes import AGENT
+from yurt.sdk.errors import NotFound
 from yurt.server.views.cluster import NodeRows
 from yurt.structs import status
 from yurt.structs.member import FAILED, LEFT, Member
@@ -216,13 +218,21 @@ async def join(call: Call) -> web.Response:
 
 
 async def force_leave(call: Call) -> web.Response:
-    """PUT /v1/agent/force-leave: force a failed server into the state "left"; `prune` also removes its record."""
+    """PUT /v1/agent/force-leave: force a failed server into the state "left"; `prune` also removes its record.
+
+    Nobody has to leave where nobody has the name: as in Nomad that is no error, so the request can be sent again.
+    """
     if not call.has_server:
         raise Refused(501, "Invalid method")
     name = call.query.get("node", "")
     if not name:
         raise Refused(400, "missing node to force leave")
-    await failed_call(call.cluster.force_leave(name, forget="prune" in call.query))
+
+    async def leave() -> None:
+        with suppress(NotFound):
+            await call.cluster.force_leave(name, forget="prune" in call.query)
+
+    await failed_call(leave())
     return empty_answer()
 
 

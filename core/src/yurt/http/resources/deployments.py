@@ -89,9 +89,9 @@ async def promote(call: Call) -> web.Response:
     """PUT /v1/deployment/promote/:id."""
     body = await call.body(DeploymentPromoteBody)
     deployment_id = _same_id(call, body.deployment_id)
-    if body.all == bool(body.groups):
-        raise Refused(400, "All or Groups must be specified, and only one of them")
-    return await _changed(call, call.operations.deployments.promote(deployment_id, groups=body.groups))
+    is_clear = body.all != bool(body.groups)
+    groups = (() if body.all else body.groups) if is_clear else None
+    return await _changed(call, call.operations.deployments.promote(deployment_id, groups=groups))
 
 
 async def set_health(call: Call) -> web.Response:

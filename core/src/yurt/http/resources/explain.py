@@ -9,7 +9,6 @@ from typing import Any
 from aiohttp import web
 
 from yurt.access import Actor, Need, NoToken, Scope, ShownToken, needs
-from yurt.access.authority import DENIED
 from yurt.access.needs import Capability, describe, is_scoped
 from yurt.http import routes
 from yurt.http.call import AUTHORITY, Call, json_answer, object_missing, prepare_rights, read_answer
@@ -19,7 +18,7 @@ from yurt.http.resources.jobs import read_job
 from yurt.http.routes import BODY, ROW
 from yurt.http.routing import find_need
 from yurt.rules.problems import multi_error
-from yurt.sdk.errors import PermissionDenied
+from yurt.sdk.errors import DENIED, PermissionDenied
 from yurt.sdk.value import Value, replace
 from yurt.server.views.acl import TokenRows, is_management
 from yurt.server.views.jobs import JobRows

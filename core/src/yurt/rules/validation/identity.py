@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from difflib import get_close_matches
 from typing import Final
 
 from yurt.rules.problems import duplicates, escapes, is_open, is_signal
+from yurt.structs.cluster import Namespace
 from yurt.structs.service import WorkloadIdentity
 from yurt.structs.task import Task
 
@@ -40,6 +42,20 @@ def identity_doubts(task: Task) -> Iterator[str]:
     for identity in identities_of(task):
         name = (identity.name or DEFAULT)[:64]
         yield from (f'Identity "{name}": {doubt}' for doubt in _doubts(identity))
+
+
+def unknown_claims(task: Task, namespace: Namespace) -> Iterator[str]:
+    """Extra claims that identities ask for and their namespace does not offer: tokens are signed without them."""
+    offered = {*namespace.optional_extra_claims, *namespace.required_extra_claims}
+    for identity in identities_of(task):
+        for name in identity.extra_claims:
+            if name not in offered:
+                near = get_close_matches(name, offered, n=1)
+                hint = f' (did you mean "{near[0]}"?)' if near else ""
+                yield (
+                    f'Identity "{(identity.name or DEFAULT)[:64]}": extra claim "{name[:64]}" is none of the optional '
+                    f'ones of namespace "{namespace.name}", so tokens come without it{hint}'
+                )
 
 
 def _problems(identity: WorkloadIdentity) -> Iterator[str]:

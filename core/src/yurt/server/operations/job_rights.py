@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from yurt.access import Access, Capability, Need, Scope, needs
-from yurt.access.authority import DENIED
 from yurt.access.needs import HostVolumeCapability
-from yurt.sdk.errors import PermissionDenied
+from yurt.sdk.errors import DENIED, PermissionDenied
 from yurt.structs.job import Job, TaskGroup
 
 SENTINEL_OVERRIDE: Final = needs.namespace(Capability.SENTINEL_OVERRIDE)

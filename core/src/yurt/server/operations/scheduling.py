@@ -55,7 +55,7 @@ class DeploymentOperations:
         self._require(deployment_id)
         return await self._deployments.pause(deployment_id, pause=pause)
 
-    async def promote(self, deployment_id: str, *, groups: tuple[str, ...]) -> DeploymentChanged:
+    async def promote(self, deployment_id: str, *, groups: tuple[str, ...] | None) -> DeploymentChanged:
         """Promote the canaries of the named groups, or of all."""
         self._require(deployment_id)
         return await self._deployments.promote(deployment_id, groups=groups)

@@ -15,10 +15,9 @@ from typing import Final, NamedTuple
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from yurt.access.authority import DENIED
 from yurt.acl.validation import check_token, check_token_times
 from yurt.duties.acl_gc import expired
-from yurt.sdk.errors import Invalid, PermissionDenied
+from yurt.sdk.errors import DENIED, Invalid, PermissionDenied
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.config import ServerConfig
 from yurt.server.log.log_writer import Stale

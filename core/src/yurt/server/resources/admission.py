@@ -14,6 +14,7 @@ from yurt.rules.bounds import bound_problems, is_costly
 from yurt.rules.namespaces import default_pool, namespace_problems
 from yurt.rules.no_effect import unregistered
 from yurt.rules.problems import nested
+from yurt.rules.validation.identity import unknown_claims
 from yurt.rules.validation.job import validate_job
 from yurt.rules.validation.service import provider_problems
 from yurt.sdk.errors import Invalid
@@ -49,11 +50,14 @@ def _of_bounded(state: Snapshot, job: Job, config: ServerConfig) -> Admission:
     errors, warnings = validate_job(job)
     offered = offered_providers(state, job)
     problems = [*errors, *provider_problems_of(job, offered), *_cluster_problems(state, job, config)]
+    namespace = state.namespaces.get(job.namespace)
     advice = [*warnings, *unregistered_services(job, offered)]
     for place, task in _tasks(job):
         found, unknown = driver_problems(state, task)
         problems.extend(f"{place} validation failed: {text}" for text in found)
         advice.extend(f"{place}: {text}" for text in unknown)
+        if namespace is not None:
+            advice.extend(f"{place}: {text}" for text in unknown_claims(task, namespace))
     return Admission(tuple(problems), tuple(advice))
 
 

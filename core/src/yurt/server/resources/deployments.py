@@ -64,12 +64,14 @@ class Deployments:
 
         return _changed(await self._replica.decide(decision), eval_id)
 
-    async def promote(self, deployment_id: str, *, groups: tuple[str, ...] = ()) -> DeploymentChanged:
-        """Promote the canaries of the named groups, or of all."""
+    async def promote(self, deployment_id: str, *, groups: tuple[str, ...] | None = ()) -> DeploymentChanged:
+        """Promote the canaries of the named groups, of all for (); None: the request does not say of which."""
         mint, eval_id = self._replica.mint(), self._replica.env.uuid()
 
         async def decision(state: Snapshot) -> PromoteDeployment:
             deployment, job = _find_active(state, deployment_id, "can't promote terminal deployment")
+            if groups is None:
+                raise Invalid("All or Groups must be specified, and only one of them")
             evaluation, basis = _evaluation(job, deployment, mint, eval_id), _basis(state, deployment)
             return PromoteDeployment(
                 deployment_id=deployment_id, groups=groups, evaluation=evaluation, now=mint.now, based_on=basis

@@ -10,16 +10,15 @@ from typing import Any
 from yurt.cli.api.lookup import HEX_DIGITS, asked_prefix, check_prefix
 from yurt.cli.command import Invocation
 from yurt.cli.errors import ApiError, CliError, UsageError
-from yurt.sdk.errors import Reason
+from yurt.sdk.errors import DENIED, Reason
 
 Json = dict[str, Any]
 Run = Callable[[Invocation], int]
 
 UUID_LENGTH = 36
 DISABLED = "ACL support disabled"
-DENIED = "Permission denied"
 NAME_RULE = "a name has 1 to 128 letters, digits and dashes"
-_MISTAKES = re.compile(r"(?P<thing>[a-z ]+) 0 invalid: \d+ errors? occurred:\n(?P<items>.*)", re.DOTALL)
+_MISTAKES = re.compile(r"((?P<thing>[a-z ]+) 0 invalid: )?\d+ errors? occurred:\n(?P<items>.*)", re.DOTALL)
 
 
 def explained(run: Run) -> Run:
@@ -42,8 +41,13 @@ def _explanation(error: ApiError, *, has_token: bool) -> CliError | ApiError:
     if text == DENIED and error.reason is Reason.PERMISSION_DENIED:
         why = "the token lacks this right, has expired or was revoked"
         return CliError(f"Error: {DENIED}: {why if has_token else 'no token was given; see -token and NOMAD_TOKEN'}")
-    mistakes = _MISTAKES.fullmatch(text)
-    return error if mistakes is None else CliError(_listed(mistakes["thing"], mistakes["items"]))
+    return listed_mistakes(error)
+
+
+def listed_mistakes(error: ApiError, thing: str = "request") -> CliError | ApiError:
+    """The mistakes in a refusal as sentences, about what it names or the thing; other errors stay as they are."""
+    mistakes = _MISTAKES.fullmatch(str(error))
+    return error if mistakes is None else CliError(_listed(mistakes["thing"] or thing, mistakes["items"]))
 
 
 def _listed(thing: str, items: str) -> str:

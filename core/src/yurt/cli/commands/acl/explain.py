@@ -48,6 +48,7 @@ def _show(call: Invocation, found: Json) -> None:
         ("Needs", found["Need"]),
         ("Where", ", ".join(where)),
         ("Reason", found["Reason"]),
+        ("Problem", who["Problem"] if who["Problem"] != found["Reason"] else ""),
         ("Note", found["Note"]),
     ]
     call.screen.pairs([(key, value) for key, value in pairs if value])

@@ -5,7 +5,6 @@ from __future__ import annotations
 from aiohttp import web
 
 from yurt.access import ShownNode, needs
-from yurt.access.authority import DENIED
 from yurt.api.encode import to_wire
 from yurt.http import routes
 from yurt.http.answers import changed_view, list_rows, one_row
@@ -13,6 +12,7 @@ from yurt.http.call import Call, empty_answer, json_answer, object_missing, read
 from yurt.http.errors import Refused, failed_call
 from yurt.http.forwarding.regions import need_authority
 from yurt.http.resources.acl.wire import refused
+from yurt.sdk.errors import DENIED
 from yurt.sdk.value import replace
 from yurt.server.views.acl import PolicyRows, RoleRows
 from yurt.structs.acl import ACLPolicy, ACLRole

@@ -12,7 +12,6 @@ from typing import Any
 from aiohttp import web
 
 from yurt.access import needs
-from yurt.access.authority import DENIED
 from yurt.api.encode import to_wire
 from yurt.http import routes
 from yurt.http.answers import changed_view, list_rows
@@ -30,7 +29,7 @@ from yurt.http.resources.acl.wire import (
     time_of,
     token_wire,
 )
-from yurt.sdk.errors import NotFound
+from yurt.sdk.errors import DENIED, NotFound
 from yurt.sdk.value import Value, spelled
 from yurt.server.resources.acl_tokens import MadeToken
 from yurt.server.views import View
