@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 from importlib.metadata import version
 from pathlib import Path
 from xml.etree import ElementTree
@@ -23,10 +22,20 @@ pytestmark = pytest.mark.timeout(600)
 ROOT = Path(__file__).resolve().parent.parent
 GIVEN = Path(__file__).parent / "python_nomad"
 PACKAGE = f"python-nomad=={version('python-nomad')}"
+NEEDS = ("pytest>=8.3,<10", "flaky>=3.8,<4", "responses>=0.25,<0.27", "mock>=5,<6")
 FETCH_LIMIT_S, RUN_LIMIT_S = 120, 400
-FAILS_WITH_REASON: dict[str, str] = {}
-"""Tests that fail, with why that is right. One that passes by now must be taken out."""
-PASSED_MIN = 270
+ELSEWHERE = [f"tests/test_base.py::test_base_{method}_connection_error" for method in ("get", "put", "delete")]
+"""They ask a host that the network decides about, not the agent."""
+FAILS_WITH_REASON = {
+    "tests.test_deployments.test_get_deployments_with_namespace":
+        "it answers itself, and newer versions of `responses` compare the query, which lacks `prefix`",
+    "tests.test_job.test_dispatch_job_idempotency":
+        'it registers "example-batch" under another name, and Nomad refuses that as well',
+    "tests.test_job.test_delete_job_with_invalid_purge_param_raises":
+        "the package checks no `purge`, so the job is stopped",
+}  # fmt: skip
+"""Tests that fail, with why no agent is at fault. One that passes by now must be taken out."""
+PASSED_MIN = 280
 
 
 STATUS_ADDRESS = "127.0.0.1:4647"
@@ -61,15 +70,14 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
     installed(folder / "fetching", "pip", "setuptools", "wheel")
     fetched(*fetching)
     (archive,) = folder.glob("*.tar.gz")
-    with tarfile.open(archive) as found:
-        found.extractall(folder, filter="data")
+    subprocess.run(["tar", "--extract", "--gzip", f"--file={archive}", f"--directory={folder}"], check=True)
     (unpacked,) = folder.glob("python_nomad-*/")
     for name in ("example.json", "example_batch_parameterized.json", "example.nomad"):
         shutil.copy(GIVEN / name, unpacked)
     shutil.copy(GIVEN / "common.py", unpacked / "tests" / "common.py")
     shutil.copy(GIVEN / "fixtures.py", unpacked / "tests" / "conftest.py")
     shutil.rmtree(unpacked / "nomad")  # The installed package is tested with, not this copy.
-    installed(unpacked / ".venv", PACKAGE, "pytest", "flaky", "responses", "mock")
+    installed(unpacked / ".venv", PACKAGE, *NEEDS)
     return unpacked
 
 
@@ -77,6 +85,7 @@ def run_suite(suite: Path, agent: Agent) -> ElementTree.Element:
     """Run the suite in an environment of its own; its report as JUnit XML."""
     report, python = suite / "report.xml", suite / ".venv" / "bin" / "python"
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "tests"]
+    command += [f"--deselect={test}" for test in ELSEWHERE]
     env = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     env |= {"NOMAD_IP": agent.host, "NOMAD_PORT": str(agent.port), "NOMAD_VERSION": "2.0.0"}
     done = subprocess.run(command, cwd=suite, env=env, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False)

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from yurt.audit.settings import AuditSettings, SinkSettings
 from yurt.cli.commands.acl.answers import go_time
 from yurt.cli.main import main
@@ -146,14 +144,6 @@ async def test_other_commands_say_whether_a_token_was_given(acl: Shell, capsys: 
     assert await asyncio.to_thread(main, ["node", "status", f"-token={uuid.uuid4()}"]) == 1
     denied, hint = capsys.readouterr().err.splitlines()
     assert denied == "Error: Permission denied" and hint.startswith("The token lacks this right, has expired")
-
-
-async def test_an_empty_list_of_namespaces_says_why(acl: Shell, capsys: pytest.CaptureFixture[str]) -> None:
-    assert await asyncio.to_thread(main, ["namespace", "list"]) == 0
-    told = "No namespaces to show: no token was given; see -token and NOMAD_TOKEN\n"
-    assert capsys.readouterr().out == told
-    assert await asyncio.to_thread(main, ["namespace", "list", "-json"]) == 0
-    assert json.loads(capsys.readouterr().out) == []
 
 
 async def test_json_and_a_template_together_are_refused(acl: Shell) -> None:
@@ -371,20 +361,6 @@ async def test_a_login_method_is_shown_and_listed(method: Shell) -> None:
     assert facts["Claim mappings"] == "{/a/b: n}; {mail: m}"
     assert "\n\nAuth Method Config\nJWT Validation Public Keys" in await method.out("auth-method", "info", "ci")
     assert await method.out("auth-method", "list") == "Name  Type  Default\nci    OIDC  true\n"
-
-
-async def test_keys_of_a_login_method_stay_in_their_column(ops: Shell, tmp_path: Path) -> None:
-    key = ec.generate_private_key(ec.SECP256R1()).public_key()
-    pem = key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo).decode()
-    (tmp_path / "jwt.json").write_text(json.dumps({"JWTValidationPubKeys": [pem], "BoundAudiences": ["yurt"]}))
-    await ops.out(
-        "auth-method", "create", "-name=gh", "-type=JWT", "-token-locality=local", "-max-token-ttl=1h",
-        f"-config=@{tmp_path}/jwt.json",
-    )  # fmt: skip
-    rows = (await ops.out("auth-method", "info", "gh")).split("Auth Method Config\n")[1].splitlines()
-    begin = rows[0].index("= ") + 2
-    assert [row[begin:] for row in rows[:4]] == pem.splitlines()
-    assert not any(row[:begin].strip() for row in rows[1:4]) and rows[4].startswith("JWKS URL ")
 
 
 async def test_an_update_of_a_login_method_keeps_its_secret_and_what_no_flag_names(method: Shell) -> None:

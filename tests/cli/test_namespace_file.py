@@ -76,3 +76,13 @@ def test_a_file_that_is_no_text_is_named(api: Any, run: Any, tmp_path: Path) -> 
     path = tmp_path / "binary"
     path.write_bytes(b"\xff\xfe\x00")
     assert run("namespace", "apply", str(path))[2] == f"{path}: not a UTF-8 text\n"
+
+
+def test_an_empty_list_of_namespaces_says_why(api: Any, run: Any) -> None:
+    api.answers["/v1/namespaces"] = []
+    assert run("namespace", "list")[:2] == (
+        0, "No namespaces to show: no token was given; see -token and NOMAD_TOKEN\n",
+    )  # fmt: skip
+    told = run("namespace", "list", "-token=aaaaaaaa-0000-0000-0000-000000000000")[1]
+    assert told == "No namespaces to show: the token has no right in any namespace\n"
+    assert run("namespace", "list", "-json")[1].strip() == "[]"

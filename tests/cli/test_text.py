@@ -74,6 +74,10 @@ def test_keys_are_padded_to_one_width_and_nothing_is_shown_as_none() -> None:
     assert key_values([("ID", "x"), ("Status", ""), ("On", True)]) == "ID     = x\nStatus = <none>\nOn     = true"
 
 
+def test_further_lines_of_a_value_begin_below_its_first() -> None:
+    assert key_values([("Keys", "one\ntwo\n"), ("ID", "x")]) == "Keys = one\n       two\nID   = x"
+
+
 def test_the_nearest_word_is_found_only_when_it_is_near() -> None:
     assert nearest("stauts", ["status", "stop"]) == "status"
     assert nearest("zzz", ["status", "stop"]) == ""

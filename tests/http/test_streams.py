@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import logging
+import uuid
 from collections.abc import AsyncIterator
 from typing import Any, get_args
 
@@ -123,6 +124,8 @@ async def test_a_file_is_read_whole_and_in_part(api_with_node: Api, alloc_id: st
     assert (await api_with_node.get(f"/v1/client/fs/readat/{path}&offset=1&limit=3")).text == "ell"
     assert (await api_with_node.get(f"/v1/client/fs/readat/{path}")).status == 400
     assert (await api_with_node.get(f"/v1/client/fs/cat/{alloc_id}?path=nope")).status == 404
+    assert (await api_with_node.get(f"/v1/client/fs/stream/{alloc_id}?path=nope")).status == 400
+    assert (await api_with_node.get(f"/v1/client/fs/stream/{uuid.uuid4()}?path=nope")).status == 404
 
 
 async def test_html_is_never_served_as_html(api_with_node: Api, alloc_id: str) -> None:

@@ -9,7 +9,7 @@ import stat
 from collections.abc import AsyncGenerator
 
 from yurt.client.files.safe_files import Owners, check_names, is_private, open_beneath, parts_of
-from yurt.sdk.errors import Invalid, NotFound, PermissionDenied
+from yurt.sdk.errors import Invalid, PermissionDenied
 from yurt.structs.rpc import FileInfo
 
 LIST_MAX = 10_000
@@ -31,7 +31,7 @@ async def read_file(root: str, path: str, *, offset: int, limit: int, owners: Ow
     """The bytes from `offset`, at most `limit` (0: all)."""
     if offset < 0 or limit < 0:
         raise Invalid("offset and limit cannot be negative")
-    descriptor = await asyncio.to_thread(open_to_read, root, path, owners)
+    descriptor = await asyncio.to_thread(open_file, root, path, owners)
     try:
         left = limit or None
         while left is None or left > 0:
@@ -44,14 +44,6 @@ async def read_file(root: str, path: str, *, offset: int, limit: int, owners: Ow
             left = None if left is None else left - len(data)
     finally:
         os.close(descriptor)
-
-
-def open_to_read(root: str, path: str, owners: Owners) -> int:
-    """As `open_file`, for a caller who named the path: one that does not exist is a mistake in the request (400)."""
-    try:
-        return open_file(root, path, owners)
-    except NotFound as error:
-        raise Invalid(str(error)) from None
 
 
 def open_file(root: str, path: str, owners: Owners) -> int:

@@ -14,7 +14,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import NamedTuple
 
-from yurt.client.files.browse import CHUNK_BYTES, list_files, open_file, open_to_read
+from yurt.client.files.browse import CHUNK_BYTES, list_files, open_file
 from yurt.client.files.safe_files import Owners
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid, NotFound
@@ -41,7 +41,7 @@ async def stream_file(
 ) -> AsyncGenerator[StreamFrame]:
     """Frames of one file."""
     _check(offset, origin)
-    descriptor = await asyncio.to_thread(open_to_read, source.root, path, source.owners)
+    descriptor = await asyncio.to_thread(open_file, source.root, path, source.owners)
     try:
         size = os.fstat(descriptor).st_size
         position = max(size - offset, 0) if origin == "end" else offset

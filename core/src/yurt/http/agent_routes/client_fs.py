@@ -16,6 +16,7 @@ from yurt.http.forwarding.targets import node_of_alloc
 from yurt.http.query import flag, number
 from yurt.http.routes import NODE, ROW, Handler
 from yurt.http.streams import send_bytes, send_frame_data, send_frames
+from yurt.sdk.errors import NotFound, Reason
 
 if TYPE_CHECKING:
     from yurt.server.ports import NodePort
@@ -66,7 +67,12 @@ async def stream(call: Call) -> web.StreamResponse:
     alloc_id, node = _target(call)
     path, origin, offset = _path(call), _origin(call), _offset(call)
     follow = flag(call.query, "follow", default=True)
-    await node.stat_file(alloc_id, path)
+    try:
+        await node.stat_file(alloc_id, path)
+    except NotFound as error:
+        if error.reason is not Reason.NOT_FOUND:
+            raise
+        raise Refused(400, str(error)) from None  # Clients expect 404 of an unknown allocation only.
     return await send_frames(call, node.stream_file(alloc_id, path, offset=offset, origin=origin, follow=follow))
 
 

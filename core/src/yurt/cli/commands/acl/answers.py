@@ -46,7 +46,8 @@ def _explanation(error: ApiError, *, has_token: bool) -> CliError | ApiError:
 
 def listed_mistakes(error: ApiError, thing: str = "request") -> CliError | ApiError:
     """The mistakes in a refusal as sentences, about what it names or the thing; other errors stay as they are."""
-    mistakes = _MISTAKES.fullmatch(str(error))
+    text = str(error)
+    mistakes = _MISTAKES.fullmatch(text)
     return error if mistakes is None else CliError(_listed(mistakes["thing"] or thing, mistakes["items"]))
 
 
