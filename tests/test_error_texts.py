@@ -24,6 +24,7 @@ EDGES: dict[str, str] = {
     "core/src/yurt/client/csi/volumes.py::_claimed": LOGS_CHANGES,
     "core/src/yurt/client/fingerprint/package_fingerprints.py::_broke": LOGS_CHANGES,
     "core/src/yurt/cli/commands/acl/answers.py::_explanation": "agents of Nomad tell these refusals in words only",
+    "core/src/yurt/cli/commands/acl/answers.py::listed_mistakes": "agents of Nomad tell these refusals in words only",
     "core/src/yurt/agent/cluster/joining.py::_try": "shows the address once, whoever named it",
     "drivers/docker/src/yurt_driver_docker/images.py::_pull_with_auth": "Docker tells a refused login in words only",
     "drivers/podman/src/yurt_driver_podman/images.py::_pull_with_auth": "Podman tells a refused login in words only",

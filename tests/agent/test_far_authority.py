@@ -115,7 +115,7 @@ async def test_long_rows_come_in_several_answers(west: Api, port: ServerApi) -> 
     for number in range(4):
         await policies.put_policy(acl.ACLPolicy(name=f"p{number}", rules=f'{rules}\nnode {{ policy = "read" }}'))
     page = await authority(port, token=ROOT).rows("acl_policies", [f"p{number}" for number in range(4)])
-    assert ([row.name for row in page.rows], page.left) == (["p0", "p1", "p2"], ("p3",))
+    assert ([row.name for row in page.rows], page.remaining) == (["p0", "p1", "p2"], ("p3",))
 
 
 async def test_a_wait_ends_with_a_change(west: Api, port: ServerApi) -> None:

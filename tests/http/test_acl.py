@@ -451,6 +451,29 @@ async def test_a_token_that_is_revoked_during_a_blocking_query_gets_nothing(acl:
     assert (waiting.result().status, waiting.result().text) == (403, "Permission denied")
 
 
+async def test_a_list_shows_only_what_its_reader_may_see_when_it_wakes(acl: Callers) -> None:
+    """The reader loses one of two namespaces while its query waits."""
+    for name in ("prod", "dev"):
+        assert (await acl.put(f"/v1/namespace/{name}", {"Name": name})).status == 200
+        assert (await acl.put("/v1/jobs", {"Job": job_document("web", Namespace=name)})).status == 200
+    both = 'namespace "prod" { policy = "read" }\nnamespace "dev" { policy = "read" }'
+    await acl.policy("readers", both)
+    secret = (await acl.token("readers"))["SecretID"]
+    before = await acl.get("/v1/jobs?namespace=*", token=secret)
+    waiters = acl.api.client.app[CONTEXT].waiters
+    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+        path = f"/v1/jobs?namespace=*&index={before.headers['X-Nomad-Index']}&wait=20s"
+        waiting = group.create_task(acl.get(path, token=secret))
+        while waiters._value == BLOCKING_MAX:  # noqa: ASYNC110 - the query waits behind HTTP
+            await asyncio.sleep(0.01)
+        await acl.policy("readers", 'namespace "prod" { policy = "read" }')
+        await acl.put("/v1/jobs", {"Job": job_document("late", Namespace="dev")})
+        await acl.put("/v1/jobs", {"Job": job_document("late", Namespace="prod")})
+    assert {job["Namespace"] for job in before.json} == {"prod", "dev"}
+    answer = waiting.result()
+    assert answer.status == 200 and {job["Namespace"] for job in answer.json} == {"prod"}
+
+
 async def test_nothing_is_decided_while_the_state_is_not_there() -> None:
     settings = ServerConfig(name="test", acl=AclConfig(enabled=True))
     server = Server(settings, env=RealEnv(), log=MemoryLog())

@@ -36,7 +36,7 @@ class AuditFile:
         self._path = Path(settings.path)
         self._fd = -1
         self._size = 0
-        self._born_ns = 0
+        self._created_ns = 0
         self._is_torn = False
         """The end of the file is a part of a line that could not be cut off."""
         self._has_told_rotation = False
@@ -52,13 +52,13 @@ class AuditFile:
                 raise OSError(f"{self._path} is not a regular file")
             if stat.S_IMODE(found.st_mode) != self.settings.mode:
                 os.fchmod(fd, self.settings.mode)
-            born_ns = _born(self._path) if found.st_size else now_ns
+            created_ns = _creation_ns(self._path) if found.st_size else now_ns
             is_torn = bool(found.st_size) and not _ends_in_line(self._path, found.st_size)
         except OSError:
             os.close(fd)
             raise
         self.close()
-        self._fd, self._size, self._born_ns, self._is_torn = fd, found.st_size, born_ns, is_torn
+        self._fd, self._size, self._created_ns, self._is_torn = fd, found.st_size, created_ns, is_torn
 
     def close(self) -> None:
         """Close the file."""
@@ -98,7 +98,7 @@ class AuditFile:
             return False
         settings = self.settings
         is_full = bool(settings.rotate_bytes) and self._size + more > settings.rotate_bytes
-        is_old = bool(settings.rotate_s) and now_ns - self._born_ns >= settings.rotate_s * NANOSECONDS
+        is_old = bool(settings.rotate_s) and now_ns - self._created_ns >= settings.rotate_s * NANOSECONDS
         return is_full or is_old
 
     def _rotate(self, now_ns: int) -> None:
@@ -134,7 +134,7 @@ class AuditFile:
                 each.unlink()
 
 
-def _born(path: Path) -> int:
+def _creation_ns(path: Path) -> int:
     """When a file was begun, in nanoseconds: by its first line, else by its last change."""
     with path.open("rb") as file:
         found = _CREATED.search(file.read(FIRST_LINE_BYTES))

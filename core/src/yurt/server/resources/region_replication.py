@@ -69,7 +69,7 @@ class Page(NamedTuple):
     """Rows that were fetched, and the keys that did not fit into the answer."""
 
     rows: tuple[Any, ...]
-    left: tuple[str, ...]
+    remaining: tuple[str, ...]
 
 
 class AuthoritativeRegion(Protocol):
@@ -88,18 +88,18 @@ class Kind(NamedTuple):
     """One table of shared rows, and the commands that make a copy of it."""
 
     table: str
-    what: str
+    rows_name: str
     """How log lines call the rows."""
     put: Callable[[tuple[Any, ...]], AnyCommand]
     delete: Callable[[tuple[str, ...]], AnyCommand]
     is_shared: Callable[[Any], bool] = lambda _: True
-    fixed: frozenset[str] = frozenset()
+    never_copied: frozenset[str] = frozenset()
     """Keys that are not copied."""
-    kept: frozenset[str] = frozenset()
+    never_deleted: frozenset[str] = frozenset()
     """Keys that are not deleted."""
     batch: int = 100
     """Rows that one command deletes."""
-    first: tuple[str, ...] = ()
+    copied_after: tuple[str, ...] = ()
     """Tables whose new rows are copied before: rows of this one name them."""
 
 
@@ -113,7 +113,7 @@ class Difference(NamedTuple):
 CLUSTER_KINDS: Final = (
     Kind(
         Tables.namespaces.name, "namespaces", lambda rows: UpsertNamespaces(namespaces=rows),
-        lambda keys: DeleteNamespaces(names=keys), kept=BUILT_IN, batch=1, first=(Tables.quotas.name,),
+        lambda keys: DeleteNamespaces(names=keys), never_deleted=BUILT_IN, batch=1, copied_after=(Tables.quotas.name,),
     ),
     Kind(
         Tables.quotas.name, "quotas", lambda rows: UpsertQuotas(quotas=rows),
@@ -121,7 +121,7 @@ CLUSTER_KINDS: Final = (
     ),
     Kind(
         Tables.node_pools.name, "node pools", lambda rows: UpsertNodePools(pools=rows),
-        lambda keys: DeleteNodePools(names=keys), fixed=BUILT_IN, kept=BUILT_IN, batch=1,
+        lambda keys: DeleteNodePools(names=keys), never_copied=BUILT_IN, never_deleted=BUILT_IN, batch=1,
     ),
 )  # fmt: skip
 ACL_KINDS: Final = (
@@ -150,14 +150,16 @@ ACL_KINDS: Final = (
 
 def difference(theirs: SharedDigests, ours: dict[str, str], kind: Kind) -> Difference:
     """What to fetch and what to delete; a table that `is_new` deletes nothing."""
-    fetch = sorted(key for key, digest in theirs.digests.items() if ours.get(key) != digest and key not in kind.fixed)
-    gone = sorted(key for key in ours if key not in theirs.digests and key not in kind.kept)
+    fetch = sorted(
+        key for key, digest in theirs.digests.items() if ours.get(key) != digest and key not in kind.never_copied
+    )
+    gone = sorted(key for key in ours if key not in theirs.digests and key not in kind.never_deleted)
     return Difference(tuple(fetch), () if is_new(theirs, kind) else tuple(gone))
 
 
 def is_new(theirs: SharedDigests, kind: Kind) -> bool:
     """Whether nobody has ever written to the table: a new state has built-in rows at most."""
-    return theirs.index <= FIRST_INDEX and theirs.digests.keys() <= kind.kept
+    return theirs.index <= FIRST_INDEX and theirs.digests.keys() <= kind.never_deleted
 
 
 class Replication:
@@ -172,7 +174,7 @@ class Replication:
         self._metrics = metrics
         self._kinds = CLUSTER_KINDS + (() if seal is None else ACL_KINDS)
         self._seal = seal
-        self._kept: dict[str, set[str]] = {}
+        self._undeletable: dict[str, set[str]] = {}
         """Rows that could not be deleted, by table: each is told once."""
         self._refused: dict[str, str] = {}
         """Why a token is not copied, by accessor id: each is told once."""
@@ -193,36 +195,36 @@ class Replication:
                 self._metrics.count("replication.failed")
                 if str(error) != problem:
                     problem = str(error)
-                    log.warning("replication failed, nothing is deleted: what=%r error=%r", kind.what, problem)
+                    log.warning("replication failed, nothing is deleted: what=%r error=%r", kind.rows_name, problem)
                 await env.sleep(pause_s * (1 + env.random()))
                 pause_s, index = min(pause_s * 2, PAUSE_MAX_S), 0
             else:
                 self._metrics.count("replication.pulled")
                 if problem:
-                    log.info("replication works again: what=%r", kind.what)
+                    log.info("replication works again: what=%r", kind.rows_name)
                 pause_s, problem = PAUSE_FIRST_S, ""
                 await env.sleep(ROUND_MIN_S)
 
     async def _round(self, kind: Kind, index: int) -> int:
         """Make the rows equal once; returns the index to wait past."""
-        wait_s = KEPT_WAIT_S if self._kept.get(kind.table) else WAIT_S
+        wait_s = KEPT_WAIT_S if self._undeletable.get(kind.table) else WAIT_S
         theirs = await self._authority.digests(kind.table, min_index=index, wait_s=wait_s)
         if theirs.index < index:
             log.warning(
                 "the authoritative region was restored, its index is lower: what=%r index=%d before=%d",
-                kind.what, theirs.index, index,
+                kind.rows_name, theirs.index, index,
             )  # fmt: skip
         ours = await self._digests(kind)
         found = difference(theirs, ours, kind)
-        if is_new(theirs, kind) and ours.keys() - kind.kept:
-            log.warning("the authoritative region is new and has none, the copies stay: what=%r", kind.what)
+        if is_new(theirs, kind) and ours.keys() - kind.never_deleted:
+            log.warning("the authoritative region is new and has none, the copies stay: what=%r", kind.rows_name)
         deleted = await self._delete(kind, found.delete)
         if found.fetch:
-            for other in (each for each in self._kinds if each.table in kind.first):
+            for other in (each for each in self._kinds if each.table in kind.copied_after):
                 await self._fetch_new(other)
         await self._fetch(kind, found.fetch)
         if deleted or found.fetch:
-            log.info("replicated: what=%r deleted=%d fetched=%d", kind.what, deleted, len(found.fetch))
+            log.info("replicated: what=%r deleted=%d fetched=%d", kind.rows_name, deleted, len(found.fetch))
         return theirs.index
 
     async def _fetch_new(self, kind: Kind) -> None:
@@ -242,16 +244,16 @@ class Replication:
         while wanted:
             asked, rest = wanted[:KEYS_MAX], wanted[KEYS_MAX:]
             page = await self._authority.rows(kind.table, asked)
-            if len(page.left) >= len(asked):
-                raise Unavailable(f"the authoritative region answers none of the {kind.what} that it lists")
+            if len(page.remaining) >= len(asked):
+                raise Unavailable(f"the authoritative region answers none of the {kind.rows_name} that it lists")
             key_of = TABLES[kind.table].key_of
             assert key_of is not None, kind.table
             if any(key_of(row) not in asked or not kind.is_shared(row) for row in page.rows):
-                raise Invalid(f"the authoritative region answered with {kind.what} that were not asked for")
+                raise Invalid(f"the authoritative region answered with {kind.rows_name} that were not asked for")
             rows = await self._storable(kind, page.rows)
             if rows:
                 await self._replica.propose(kind.put(rows))
-            wanted = [*page.left, *rest]
+            wanted = [*page.remaining, *rest]
 
     async def _storable(self, kind: Kind, rows: tuple[Any, ...]) -> tuple[Any, ...]:
         """The rows as this region stores them."""
@@ -276,8 +278,8 @@ class Replication:
 
     async def _delete(self, kind: Kind, keys: Sequence[str]) -> int:
         """Delete what can be deleted, in batches, and one by one where a batch is refused; returns the number."""
-        count, kept = 0, self._kept.setdefault(kind.table, set())
-        kept &= set(keys)
+        count, undeletable = 0, self._undeletable.setdefault(kind.table, set())
+        undeletable &= set(keys)
         for start in range(0, len(keys), kind.batch):
             batch = tuple(keys[start : start + kind.batch])
             if await self._is_deleted(kind, batch, is_last=len(batch) == 1):
@@ -296,9 +298,11 @@ class Replication:
         except Unavailable:
             raise
         except YurtError as error:
-            if is_last and keys[0] not in self._kept[kind.table]:
-                self._kept[kind.table].add(keys[0])
-                log.warning("kept although the authoritative region deleted it: what=%r error=%s", kind.what, error)
+            if is_last and keys[0] not in self._undeletable[kind.table]:
+                self._undeletable[kind.table].add(keys[0])
+                log.warning(
+                    "kept although the authoritative region deleted it: what=%r error=%s", kind.rows_name, error
+                )
             return False
-        self._kept[kind.table].difference_update(keys)
+        self._undeletable[kind.table].difference_update(keys)
         return True

@@ -20,7 +20,7 @@ from yurt.http.routes import Route
 from yurt.http.table import ROUTES
 from yurt.testing.access.callers import Callers, bootstrapped
 from yurt.testing.access.probes import Probe, probes_of
-from yurt.testing.access.world import ANY_CLAIM, World, build
+from yurt.testing.access.world import ANY_CLAIM, World, make_world
 
 EMPTY: Final = frozenset(("", "[]", "null", "{}", '{"Count":0}'))
 NEVER_EMPTY: Final = ("/v1/acl/policy/self",)
@@ -120,7 +120,7 @@ def _shows(probe: Probe, text: str) -> bool:
 async def measure(routes: tuple[Route, ...] = ROUTES, *, wanted: Iterable[str] | None = None) -> dict[str, Any]:
     """The matrix of a new server: the callers, and a row for each probe."""
     async with bootstrapped() as callers:
-        world = await build(callers)
+        world = await make_world(callers)
         matrix = Matrix(callers, world)
         probes = probes_of(routes, world.ids)
         names = set(wanted) if wanted is not None else {probe.name for probe in probes}

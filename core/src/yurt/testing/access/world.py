@@ -117,33 +117,33 @@ def everything_in(namespace: str) -> str:
     return f'namespace "{namespace}" {{\n capabilities = [{named}]\n {variables}\n}}'
 
 
-async def build(callers: Callers) -> World:
+async def make_world(callers: Callers) -> World:
     """Make everything; the callers' API is that of a new server."""
-    ids = await _objects(callers)
-    return World(ids, await _headers(callers, ids))
+    ids = await _make_objects(callers)
+    return World(ids, await _caller_headers(callers, ids))
 
 
-async def _objects(callers: Callers) -> dict[str, str]:
+async def _make_objects(callers: Callers) -> dict[str, str]:
     server = callers.api.server
     for path, body in (
         (f"/v1/namespace/{TEAM}", {"Name": TEAM}), (f"/v1/namespace/{ELSEWHERE}", {"Name": ELSEWHERE}),
         (f"/v1/node/pool/{POOL}", {"Name": POOL}), ("/v1/quota", QUOTA),
     ):  # fmt: skip
-        await _done(callers, path, body)
+        await _put(callers, path, body)
     offered = {"data": HostVolumeInfo(path="/x", id=VOLUME_ID)}
     await server.replica.propose(RegisterNode(node=replace(ready_node(), host_volumes=offered)))
     await server.replica.propose(SetNodeStatus(node_id=NODE_ID, status="ready", updated_at=1))
     await server.replica.propose(PutHostVolume(volume=_host_volume(), now=UnixNano(1)))
     for namespace in (TEAM, ELSEWHERE):
         for job in _jobs(namespace):
-            await _done(callers, "/v1/jobs", {"Job": job})
-    await _done(callers, f"/v1/var/secret?namespace={TEAM}", {"Items": {"user": "anna"}})
+            await _put(callers, "/v1/jobs", {"Job": job})
+    await _put(callers, f"/v1/var/secret?namespace={TEAM}", {"Items": {"user": "anna"}})
     await callers.policy("stored")
     method = ACLAuthMethod(name="stored", type="JWT", token_locality="local", max_token_ttl=seconds(3600))
     await server.replica.propose(UpsertACLAuthMethod(method=method))
     rule = ACLBindingRule(id=RULE_ID, auth_method="stored", bind_type="management")
     await server.replica.propose(CreateACLBindingRule(rule=rule))
-    await _done(callers, "/v1/acl/role", {"Name": "stored", "Policies": [{"Name": "stored"}]})
+    await _put(callers, "/v1/acl/role", {"Name": "stored", "Policies": [{"Name": "stored"}]})
     await _wait_for_allocs(callers)
     alloc = _alloc_of(server, TEAM)
     volume = CSIVolume(id="csi", namespace=TEAM, external_id="x", plugin_id="ebs")
@@ -201,7 +201,7 @@ def _host_volume() -> HostVolume:
     )  # fmt: skip
 
 
-async def _done(callers: Callers, path: str, body: object) -> None:
+async def _put(callers: Callers, path: str, body: object) -> None:
     answer = await callers.put(path, body)
     assert answer.status == 200, (path, answer.text)
 
@@ -220,27 +220,27 @@ def _alloc_of(server: Server, namespace: str) -> Allocation:
     return next(row for row in server.state.allocs.values() if row.namespace == namespace and row.job_id == "web")
 
 
-async def _headers(callers: Callers, ids: dict[str, str]) -> dict[str, dict[str, str]]:
+async def _caller_headers(callers: Callers, ids: dict[str, str]) -> dict[str, dict[str, str]]:
     server = callers.api.server
     await _store_expired(server)
     found: dict[str, dict[str, str]] = {
         "no token": {},
-        "expired token": _shown(EXPIRED),
-        "unknown token": _shown(REVOKED),
-        "wrong namespace": _shown(await callers.secret_for(everything_in(ELSEWHERE))),
+        "expired token": _token_header(EXPIRED),
+        "unknown token": _token_header(REVOKED),
+        "wrong namespace": _token_header(await callers.secret_for(everything_in(ELSEWHERE))),
     }
     for right in (*rights(), *COMBINATIONS, *SHORTHANDS):
-        found[right] = _shown(await callers.secret_for(rules_of(right)))
-    found["management"] = _shown(callers.root["SecretID"])
-    found["workload"] = _shown(await _workload_identity(server, ids["alloc"]))
-    found["workload elsewhere"] = _shown(await _workload_identity(server, ids["elsewhere"]))
-    found["node"] = _shown(await _node_identity(server))
+        found[right] = _token_header(await callers.secret_for(rules_of(right)))
+    found["management"] = _token_header(callers.root["SecretID"])
+    found["workload"] = _token_header(await _workload_identity(server, ids["alloc"]))
+    found["workload elsewhere"] = _token_header(await _workload_identity(server, ids["elsewhere"]))
+    found["node"] = _token_header(await _node_identity(server))
     origin = Origin(address="192.0.2.1", certificate_name="client.global.nomad")
     found["client certificate"] = {ORIGIN: sealed_origin(origin)}
     return found
 
 
-def _shown(secret: str) -> dict[str, str]:
+def _token_header(secret: str) -> dict[str, str]:
     return {"X-Nomad-Token": secret}
 
 
