@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,6 +68,10 @@ class Texts:
     def __init__(self, function: Function) -> None:
         self._errors = error_names(function)
         self._names: set[str] = set()
+        self.may_exist = bool(self._errors)
+        """Most functions hold no error, and so no text of one."""
+        if not self.may_exist:
+            return
         assigned = [node for node in ast.walk(function) if isinstance(node, ast.Assign | ast.NamedExpr)]
         for _ in assigned:
             before = len(self._names)
@@ -98,7 +103,7 @@ class Texts:
 def decisions(function: Function) -> Iterator[ast.expr | ast.match_case]:
     """Where a function decides by the text of an error, or takes it apart."""
     texts = Texts(function)
-    for node in ast.walk(function):
+    for node in ast.walk(function) if texts.may_exist else ():
         match node:
             case ast.Compare(left=left, ops=ops, comparators=others):
                 by_identity = all(isinstance(each, ast.Is | ast.IsNot) for each in ops)
@@ -122,7 +127,9 @@ def findings_in(path: Path) -> Iterator[Finding]:
                 yield Finding(f"{name}::{function.name}", node.lineno, ast.unparse(node))
 
 
+@cache
 def all_findings() -> list[Finding]:
+    """Two tests ask, and to read every file takes seconds."""
     paths = (path for folder in SOURCES for path in sorted((ROOT / folder).rglob("*.py")))
     return [
         finding
