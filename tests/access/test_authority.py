@@ -30,6 +30,9 @@ class OnlyNamespace:
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         return False
 
+    def standing(self, actor: Actor) -> None:
+        return None
+
 
 def test_everybody_may_do_everything_while_access_control_is_off() -> None:
     access = Access(EVERYBODY, needs.MANAGEMENT, AllowAll())

@@ -37,6 +37,9 @@ class Recorder:
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         return False
 
+    def standing(self, actor: Actor) -> None:
+        return None
+
 
 class Kept:
     """An API that keeps what it is asked."""

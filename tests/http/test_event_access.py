@@ -105,6 +105,9 @@ class OneNodePool:
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         return False
 
+    def standing(self, actor: Actor) -> None:
+        return None
+
 
 def test_a_node_is_decided_about_in_its_pool() -> None:
     nodes = [Node(id=pool, node_pool=pool) for pool in ("gpu", "default")]

@@ -8,7 +8,7 @@ through who may do the thing somewhere, and the view decides again about the row
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple, Protocol
 
 from yurt.access.actor import EVERYBODY, Actor, NoToken
@@ -91,6 +91,13 @@ class Authority(Protocol):
         """Whether `allows` says yes in every scope, so that lists need not look at their rows."""
         ...
 
+    def standing(self, actor: Actor) -> Hashable | None:
+        """What all answers about the actor follow from now: the same value for actors with the same rights.
+
+        None where that is unknown, so that nothing is shared.
+        """
+        ...
+
     def identify(self, actor: Actor) -> Identity:
         """Who the actor is; for records."""
         ...
@@ -119,6 +126,10 @@ class AllowAll:
         """Yes."""
         return True
 
+    def standing(self, actor: Actor) -> Hashable | None:
+        """Unknown: nobody asks, since everybody sees everything."""
+        return None
+
     def identify(self, actor: Actor) -> Identity:
         """Nobody in particular: no token is looked at."""
         return Identity(resolved_by="access control is off")
@@ -146,6 +157,10 @@ class AllowNobody:
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         """As `allows`."""
         return self.allows(actor, need, ANYWHERE)
+
+    def standing(self, actor: Actor) -> Hashable | None:
+        """Unknown."""
+        return None
 
     def identify(self, actor: Actor) -> Identity:
         """What the caller showed, unresolved."""
@@ -208,7 +223,7 @@ class Access:
     about a variable are not: each is asked for once, and a list may have a hundred thousand.
     """
 
-    __slots__ = ("_authority", "_kept", "_namespaces", "_trace", "actor", "need", "sees_all")
+    __slots__ = ("_authority", "_kept", "_namespaces", "_sees_all", "_trace", "actor", "need")
 
     def __init__(
         self,
@@ -231,15 +246,11 @@ class Access:
 
     def allows(self, scope: Scope) -> bool:
         """Whether the request may do what it is about in that scope."""
-        if self.sees_all:
-            if self._trace is not None:
-                self._trace.add(self.need, scope, is_allowed=True)
-            return True
-        if scope.variable is not None:
-            return self._noted(scope, self._authority.allows(self.actor, self.need, scope))
         known = self._kept.get(scope)
         if known is None:
-            known = self._kept[scope] = self._noted(scope, self._authority.allows(self.actor, self.need, scope))
+            known = self._noted(scope, self._sees_all or self._authority.allows(self.actor, self.need, scope))
+            if scope.variable is None:
+                self._kept[scope] = known
         return known
 
     def allows_namespace(self, namespace: str) -> bool:
@@ -250,10 +261,33 @@ class Access:
         return known
 
     @property
+    def sees_all(self) -> bool:
+        """Whether no row has to be looked at; asked for at most once until the rights are renewed."""
+        known = self._sees_all
+        if known is None:
+            known = self._sees_all = self._authority.allows_everywhere(self.actor, self.need)
+        return known
+
+    @property
     def sees_some(self) -> bool:
         """Whether the request may do what it is about somewhere; where not, no row of a list has to be looked at."""
         need = self.need.need if isinstance(self.need, EachRow) else self.need
         return self.sees_all or self._authority.allows(self.actor, need, ANYWHERE)
+
+    def sight(self, namespace: str = "*") -> Hashable | None:
+        """What decides which rows the request sees: two requests for which it is equal see the same ones.
+
+        In one namespace the decision about the namespace is enough, where the rows have no other scope. None where it
+        is unknown, or where each decision about a row is recorded: such an answer is shared with nobody.
+        """
+        if self.sees_all:
+            return True
+        if self._trace is not None:
+            return None
+        if namespace != "*":
+            return self.allows_namespace(namespace)
+        standing = self._authority.standing(self.actor)
+        return None if standing is None else (self.need, standing)
 
     @property
     def is_management(self) -> bool:
@@ -282,8 +316,7 @@ class Access:
 
     def renew(self) -> None:
         """Forget earlier decisions: while the request waited, the rights of the caller may have changed."""
-        self.sees_all = self._authority.allows_everywhere(self.actor, self.need)
-        """Whether no row has to be looked at."""
+        self._sees_all: bool | None = None
         self._kept: dict[Scope, bool] = {}
         self._namespaces: dict[str, bool] = {}
 

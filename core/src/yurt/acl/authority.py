@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
-from yurt.access import Actor, Decision, Identity, Need, Scope
+from yurt.access import Actor, Caller, Decision, Identity, Need, Scope
 from yurt.access.needs import satisfied
 from yurt.acl.assignments import token_of
 from yurt.acl.decisions import decide
@@ -36,14 +36,27 @@ class AclAuthority:
         self._state_age_s = state_age_s
         self._age_max_s = age_max_s
         self._resolver = Resolver()
+        self._last: tuple[Snapshot, Caller, Resolved] | None = None
+        """The last answer that time does not end: a request asks a few times in a row about the same caller."""
 
     def resolve(self, actor: Actor) -> Resolved:
         """What the actor may do."""
-        state = self._state()
-        return self._resolver.lasting(state, actor.caller) or self._resolver.resolve(state, actor.caller, self._now())
+        return self._lasting(actor) or self._resolver.resolve(self._state(), actor.caller, self._now())
+
+    def _lasting(self, actor: Actor) -> Resolved | None:
+        """As `resolve`, where that is known for the newest state and no time ends it."""
+        state, last = self._state(), self._last
+        if last is not None and last[0] is state and last[1] is actor.caller:
+            return last[2]
+        found = self._resolver.lasting(state, actor.caller)
+        if found is not None:
+            self._last = (state, actor.caller, found)
+        return found
 
     def preparation(self, actor: Actor) -> Callable[[], Callable[[], None]] | None:
         """Reading long policies, for a thread."""
+        if self._lasting(actor) is not None:
+            return None
         return self._resolver.preparation(self._state(), actor.caller)
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
@@ -76,6 +89,11 @@ class AclAuthority:
         if self._state_age_s() > self._age_max_s:
             self._need_fresh_state(need)
         return self.resolve(actor).rights.allows_everywhere(need)
+
+    def standing(self, actor: Actor) -> Hashable | None:
+        """The compiled policies and how far the caller is known; a workload's own rights are its alone."""
+        rights = self.resolve(actor).rights
+        return rights if rights.workload is not None else (rights.kind, rights.policies)
 
     def _need_fresh_state(self, need: Need) -> None:
         """Raises Unavailable where the state is too old to decide; what anybody may do needs no state."""

@@ -17,6 +17,7 @@ from yurt.filters import compile_filter
 from yurt.sdk.errors import Invalid
 
 R = TypeVar("R")
+W = TypeVar("W")
 Key = tuple[Any, str]
 
 STEP = 200
@@ -89,7 +90,7 @@ def by_name(row: Any) -> Key:
     return (row.namespace, row.id)
 
 
-class Pager(Generic[R]):
+class Pager(Generic[R, W]):
     """A page in the making: `step` looks at some rows, so that a caller can do other things between.
 
     First the rows are gathered in sorted runs, of which a page without a filter keeps no more than it can show: no
@@ -100,14 +101,17 @@ class Pager(Generic[R]):
     def __init__(
         self,
         rows: Iterable[R],
-        render: Callable[[R], dict[str, Any]],
+        render: Callable[[R], W],
         *,
         key: Callable[[R], Key],
         options: PageOptions,
         is_reversed: bool | None = None,
         wanted: Callable[[R], bool] | None = None,
     ) -> None:
-        """`wanted` says which of the rows are in the list at all: looking for few among many takes steps too."""
+        """`wanted` says which of the rows are in the list at all: looking for few among many takes steps too.
+
+        A filter looks at what `render` gives, which is a dict in the shape of the API then.
+        """
         self._wanted = wanted
         self._reverse = options.reverse if is_reversed is None else is_reversed
         self._token = options.next_token
@@ -121,11 +125,11 @@ class Pager(Generic[R]):
         self._per_page = options.per_page
         self._is_short = 0 < options.per_page <= GATHERED and self._keep is None
         self._taken = 0
-        self.found: list[dict[str, Any]] = []
+        self.found: list[W] = []
         """Rendered rows that nobody has taken yet."""
         self.next_token = ""
 
-    def take(self) -> list[dict[str, Any]]:
+    def take(self) -> list[W]:
         """The rows found since the last time."""
         found, self.found = self.found, []
         self._taken += len(found)
@@ -153,7 +157,7 @@ class Pager(Generic[R]):
             row = next(self._ordered, None)
             if row is None:
                 return True
-            wire = self._render(row)
+            wire: Any = self._render(row)
             if self._keep is not None and not self._keep(wire):
                 continue
             if self._per_page and self._taken + len(self.found) == self._per_page:

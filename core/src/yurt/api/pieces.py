@@ -60,6 +60,13 @@ class JsonList:
         if elements:
             self._put(_inside(encode_builtins(elements), pretty=self._pretty, depth=self._depth))
 
+    def add_texts(self, elements: Sequence[bytes]) -> None:
+        """Append elements that are encoded already."""
+        if elements:
+            text = b",".join(elements)
+            pretty, depth = self._pretty, self._depth
+            self._put(_inside(b"[" + text + b"]", pretty=True, depth=depth) if pretty else text)
+
     def add_object(self, fields: Mapping[str, Any]) -> None:
         """Append an object that may have a `JsonList` of depth + 2 for a field."""
         self._put(_line(self._depth + 1, pretty=self._pretty))

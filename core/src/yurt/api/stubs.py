@@ -25,7 +25,7 @@ _alloc_fields = operator.attrgetter(
 )  # fmt: skip
 
 
-def job_stub(job: Job, summary: JobSummary | None, *, meta: bool = False) -> dict[str, Any]:
+def job_stub(job: Job, summary: JobSummary | None, meta: bool = False) -> dict[str, Any]:
     """A job in a list."""
     return {
         "CreateIndex": job.create_index,
@@ -52,7 +52,7 @@ def job_stub(job: Job, summary: JobSummary | None, *, meta: bool = False) -> dic
     }
 
 
-def alloc_stub(alloc: Allocation, *, task_states: bool = True, resources: bool = False) -> dict[str, Any]:
+def alloc_stub(alloc: Allocation, task_states: bool = True, resources: bool = False) -> dict[str, Any]:
     """An allocation in a list; task states and resources only when they are asked for."""
     wire = dict(zip(_ALLOC_KEYS, _alloc_fields(alloc), strict=True))
     job, status, tracker = alloc.job, alloc.deployment_status, alloc.reschedule_tracker
@@ -69,7 +69,7 @@ def alloc_stub(alloc: Allocation, *, task_states: bool = True, resources: bool =
     return wire
 
 
-def node_stub(node: Node, *, resources: bool = False, os: bool = False) -> dict[str, Any]:
+def node_stub(node: Node, resources: bool = False, os: bool = False) -> dict[str, Any]:
     """A node in a list; resources and operating system only when they are asked for."""
     convert = struct_converter(DriverInfo)
     wire: dict[str, Any] = {
@@ -123,3 +123,8 @@ class AllocWriter:
         if found is None:
             found = self._jobs[id(job)] = (job, to_wire(job))
         return found[1]
+
+
+def alloc_wire(alloc: Allocation) -> dict[str, Any]:
+    """One whole allocation."""
+    return AllocWriter()(alloc)

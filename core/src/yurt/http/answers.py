@@ -7,14 +7,18 @@ see.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypedDict, TypeVar
 
 from aiohttp import web
 
 from yurt.access import ANYWHERE, needs
+from yurt.api.encode import pretty_json
 from yurt.api.page import Key, Pager, by_index
+from yurt.api.row_texts import RowForm, RowTexts
+from yurt.http.answer_cache import AnswerKey, AnswerSlot
 from yurt.http.call import Call, changed_state, object_missing, prepare_rights, read_answer
-from yurt.http.lists import Write, page_answer
+from yurt.http.lists import Write, list_answer, page_answer
 from yurt.http.query import flag
 from yurt.server.views import Listing, Rows, View
 from yurt.state.watch import WatchKey
@@ -30,13 +34,15 @@ async def changed_view(call: Call, keys: Iterable[WatchKey], index_of: Callable[
     is left.
     """
     access = call.access
-    state, index = await changed_state(call, keys, lambda state: index_of(View(state, access)))
-    if call.options.index > 0:
-        await prepare_rights(call.request, call.actor)
-        access.renew()
-        access.require(call.scope)
-        index = index_of(View(state, access))
-    return View(state, access), index
+    if not call.options.index:
+        view = call.view()
+        return view, index_of(view)
+    state, _ = await changed_state(call, keys, lambda state: index_of(View(state, access)))
+    await prepare_rights(call.request, call.actor)
+    access.renew()
+    access.require(call.scope)
+    view = View(state, access)
+    return view, index_of(view)
 
 
 def need_complete(call: Call) -> None:
@@ -48,17 +54,75 @@ def need_complete(call: Call) -> None:
         call.access.narrowed(needs.MANAGEMENT).require(ANYWHERE)
 
 
+class FormBeside(NamedTuple):
+    """A form that writes a row together with rows of other kinds."""
+
+    form: RowForm
+    rows: Callable[[View], Callable[[Any], tuple[Any, ...]]]
+    """The row and those beside it, in the order in which the form takes them."""
+
+
+Form = RowForm | FormBeside
+Render = Callable[[View], Callable[[Any], dict[str, Any]]]
+
+
+class FormAt(NamedTuple):
+    """A form of rows of one view, and where the answer that they make up is kept."""
+
+    form: Form
+    view: View
+    slot: AnswerSlot | None = None
+
+    def wire(self) -> Callable[[Any], dict[str, Any]]:
+        """Writes a row in the shape of the API."""
+        form = self.form
+        if isinstance(form, RowForm):
+            return form.wire
+        beside = form.rows(self.view)
+        return lambda row: form.form.wire(*beside(row))
+
+    def text(self, texts: RowTexts) -> Callable[[Any], bytes]:
+        """Gives the text of a row."""
+        form = self.form
+        if isinstance(form, RowForm):
+            return partial(texts.text, form)
+        beside = form.rows(self.view)
+        return lambda row: texts.text_beside(form.form, beside(row))
+
+
 async def list_rows(
     call: Call,
     kinds: tuple[type[Rows[Any, Any]], ...],
     listing: Callable[[View], Listing[R]],
     *,
-    render: Callable[[View], Callable[[R], dict[str, Any]]],
+    render: Form | Render,
     key: Callable[[Any], Key] = by_index,
+    namespace: str = "*",
 ) -> web.Response:
-    """A page of a listing; blocks on the tables of the kinds."""
+    """A page of a listing; blocks on the tables of the kinds.
+
+    With a form, the answer and the texts of its rows are kept: the listing must follow from the kinds' tables, the
+    path, the query and the caller's rights alone. `namespace`: where all rows lie, if that is their only scope.
+    """
     view, index = await changed_view(call, [kind.watched() for kind in kinds], lambda view: kinds_index(view, kinds))
-    return await list_page(call, listing(view), index, render=render(view), key=key)
+    if not isinstance(render, Form):
+        return await list_page(call, listing(view), index, render=render(view), key=key)
+    slot = answer_slot(call, view, kinds, namespace)
+    if slot is not None and (kept := slot.find()) is not None:
+        return list_answer(call, kept.pieces, kept.at_index, kept.next_token)
+    return await list_page(call, listing(view), index, render=FormAt(render, view, slot), key=key)
+
+
+def answer_slot(call: Call, view: View, kinds: Iterable[type[Rows[Any, Any]]], namespace: str) -> AnswerSlot | None:
+    """Where the answer to the request is kept as long as the tables of the kinds stay the same; None: nowhere.
+
+    `namespace` as for `list_rows`.
+    """
+    sight = call.access.sight(namespace)
+    if sight is None:
+        return None
+    key = AnswerKey(call.target, sight, len(call.request.raw_path))
+    return AnswerSlot(call.context.answers, key, tuple(view.of(kind).content for kind in kinds))
 
 
 async def list_page(
@@ -66,13 +130,12 @@ async def list_page(
     listing: Listing[R],
     index: int,
     *,
-    render: Callable[[R], dict[str, Any]],
+    render: FormAt | Callable[[R], dict[str, Any]],
     key: Callable[[Any], Key] = by_index,
-    write: Write | None = None,
 ) -> web.Response:
     """A page of a listing, oldest first."""
-    pager = Pager(listing.rows, render, key=key, options=call.options, wanted=listing.is_wanted)
-    return await page_answer(call, pager, index, write=write)
+    pager = _pager(call, listing, render, key, is_reversed=call.options.reverse)
+    return await page_answer(call, pager, index, **_kept(call, render))
 
 
 async def list_page_newest_first(
@@ -80,16 +143,40 @@ async def list_page_newest_first(
     listing: Listing[R],
     index: int,
     *,
-    render: Callable[[R], dict[str, Any]],
+    render: FormAt | Callable[[R], dict[str, Any]],
     key: Callable[[Any], Key] = by_index,
     write: Write | None = None,
 ) -> web.Response:
     """A page of a listing, newest first unless it is reversed."""
+    pager = _pager(call, listing, render, key, is_reversed=not call.options.reverse)
+    return await page_answer(call, pager, index, write=write, **_kept(call, render))
+
+
+def _pager(
+    call: Call,
+    listing: Listing[R],
+    render: FormAt | Callable[[R], dict[str, Any]],
+    key: Callable[[Any], Key],
+    *,
+    is_reversed: bool,
+) -> Pager[R, Any]:
+    """A filter looks at rows in the shape of the API; without one, the texts of rows in a form are enough."""
     options = call.options
-    pager = Pager(
-        listing.rows, render, key=key, options=options, is_reversed=not options.reverse, wanted=listing.is_wanted
-    )
-    return await page_answer(call, pager, index, write=write)
+    write: Callable[[R], Any]
+    if isinstance(render, FormAt):
+        write = render.wire() if options.filter else render.text(call.context.texts)
+    else:
+        write = render
+    return Pager(listing.rows, write, key=key, options=options, is_reversed=is_reversed, wanted=listing.is_wanted)
+
+
+class _Kept(TypedDict, total=False):
+    is_encoded: bool
+    slot: AnswerSlot | None
+
+
+def _kept(call: Call, render: object) -> _Kept:
+    return {"is_encoded": not call.options.filter, "slot": render.slot} if isinstance(render, FormAt) else {}
 
 
 def kinds_index(view: View, kinds: Iterable[type[Rows[Any, Any]]]) -> int:
@@ -98,12 +185,22 @@ def kinds_index(view: View, kinds: Iterable[type[Rows[Any, Any]]]) -> int:
 
 
 async def one_row(
-    call: Call, kind: type[Rows[K, Any]], key: K, *, render: Callable[[Any, View], Any], missing: str
+    call: Call, kind: type[Rows[K, Any]], key: K, *, render: RowForm | Callable[[Any, View], Any], missing: str
 ) -> web.Response:
-    """One row; 404 with `missing` when it is not there for the caller. Blocks on the row."""
-    watched = call.view().of(kind).watched_of(key)
-    view, index = await changed_view(call, [watched], lambda view: view.of(kind).index_of(key))
-    row = view.of(kind).get(key)
+    """One row; 404 with `missing` when it is not there for the caller. Blocks on the row.
+
+    With a form, the text of the row is kept.
+    """
+    if call.options.index:
+        watched = call.view().of(kind).watched_of(key)
+        view, _ = await changed_view(call, [watched], lambda view: view.of(kind).index_of(key))
+    else:
+        view = call.view()
+    rows = view.of(kind)
+    row = rows.get(key)
     if row is None:
-        return object_missing(call, missing, index)
-    return read_answer(call, render(row, view), index)
+        return object_missing(call, missing, rows.index)
+    if not isinstance(render, RowForm):
+        return read_answer(call, render(row, view), row.modify_index)
+    text = call.context.texts.text(render, row)
+    return list_answer(call, (pretty_json(text) if call.options.pretty else text,), row.modify_index, "")

@@ -33,7 +33,7 @@ from yurt.http.leases import OpenLeases
 from yurt.http.marks import NOT_LEADING
 from yurt.http.node_routes import check_node_route
 from yurt.http.pieces import PiecesBody
-from yurt.http.routing import has_cors, has_effect_on_get
+from yurt.http.routing import IS_AUDITED, has_cors, has_effect_on_get
 from yurt.http.table import add_all_routes
 from yurt.http.ui_routes.shell import FILES
 from yurt.runtime.env import Env, RealEnv
@@ -111,6 +111,7 @@ def add_audit(app: web.Application, trail: AuditTrail) -> None:
     from yurt.http.audit import AUDIT, audited, note_answer
 
     app[AUDIT] = trail
+    app[IS_AUDITED] = True
     app.middlewares.insert(app.middlewares.index(_gate), audited)
     app.on_response_prepare.append(note_answer)
 
@@ -151,8 +152,8 @@ async def _gate(request: web.Request, handler: _Handler) -> web.StreamResponse:
         request.app[STRANGERS].refuse_page(request.remote or "", why)
         return web.Response(status=403, text=why)
     for name, plain in PLAIN_BODY.items():
-        coding = request.headers.get(name, plain)
-        if coding != plain and (coding := coding.strip().lower()) != plain:
+        coding = request.headers.get(name)
+        if coding not in (None, plain) and (coding := coding.strip().lower()) != plain:
             request.app[STRANGERS].refuse_request(request.remote or "", f"its body has {name} {coding}")
             return web.Response(status=400, text=f"{name} may only be {plain}: send the body as it is")
     return await handler(request)

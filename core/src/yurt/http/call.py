@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -13,7 +13,9 @@ from aiohttp import web
 from yurt.access import Access, Actor, Authority, Caller, Scope
 from yurt.api.decode import check_size, decode_json, decode_value
 from yurt.api.encode import encode_json
+from yurt.api.row_texts import RowTexts
 from yurt.http.agent_info import AgentInfo
+from yurt.http.answer_cache import AnswerCache
 from yurt.http.callers import actor_of, origin_of, token_text
 from yurt.http.cluster import CLUSTER, Cluster
 from yurt.http.errors import NoServer, Refused
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=msgspec.Struct)
 
+_WAITING: Final = ("index", "wait")
 LARGE_BODY: Final = 64 * 1024
 """Bytes of a body that are read and decoded in 20 ms at most."""
 
@@ -58,6 +61,8 @@ class Context:
     leases: OpenLeases
     policy_reads: asyncio.Lock
     """Held while long policies are read in a thread, so that one thread is enough for many requests of a caller."""
+    texts: RowTexts = dataclasses.field(default_factory=RowTexts)
+    answers: AnswerCache = dataclasses.field(default_factory=AnswerCache)
     servers: ApiPort | None = None
     """How an agent without a server reaches those that have one."""
 
@@ -86,7 +91,7 @@ RIGHTS: web.AppKey[RightsSource] = web.AppKey("yurt_rights_source")
 """Set on agents without a server, with access control."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(slots=True, eq=False)
 class Call:
     """One request with its read options."""
 
@@ -142,6 +147,14 @@ class Call:
     def query(self) -> Any:
         """All query parameters."""
         return self.request.query
+
+    @property
+    def target(self) -> Hashable:
+        """The path and the query, without what only says how long to wait."""
+        if not self.options.index:
+            return self.request.raw_path
+        asked = (each for each in self.query.items() if each[0] not in _WAITING)
+        return self.request.rel_url.raw_path, *asked
 
     def part(self, name: str) -> str:
         """A part of the path."""
@@ -236,7 +249,11 @@ async def identified(context: Context, request: web.Request) -> Actor:
     callers = context.server.keys.callers if context.server is not None else None
     if callers is None:
         return actor_of(request)
-    return Actor(caller=await callers.shown(token_text(request)), origin=origin_of(request))
+    token = token_text(request)
+    caller = callers.secret(token)
+    if caller is None:
+        caller = await callers.shown(token)
+    return Actor(caller=caller, origin=origin_of(request))
 
 
 async def prepare_rights(request: web.Request, actor: Actor) -> None:
@@ -248,8 +265,11 @@ async def prepare_rights(request: web.Request, actor: Actor) -> None:
     context, authority, source = app[CONTEXT], app[AUTHORITY], app.get(RIGHTS)
     if source is not None:
         await source.learn(actor, token_text(request))
-    if authority.preparation(actor) is None:
-        return
+    if authority.preparation(actor) is not None:
+        await _prepare(context, authority, actor)
+
+
+async def _prepare(context: Context, authority: Authority, actor: Actor) -> None:
     async with context.policy_reads:
         work = authority.preparation(actor)  # another request may have done it meanwhile
         if work is not None:

@@ -18,6 +18,7 @@ import msgspec
 from aiohttp import web
 
 from yurt.access import Actor, Caller, InvalidToken, NoToken, Origin, ShownToken, Through
+from yurt.http.edge.protocol import ApiProtocol
 from yurt.http.marks import ORIGIN
 from yurt.sdk.value import replace
 from yurt.structs.acl import SECRET, hash_of_secret
@@ -105,10 +106,19 @@ def caller_of(text: str) -> Caller:
 
 
 def origin_of(request: web.Request) -> Origin:
-    """Where a request came from."""
+    """Where a request came from; what its connection says of that is found out once."""
     sealed = request.headers.get(ORIGIN)
     if sealed is not None and (found := _opened(sealed)) is not None:
         return found
+    protocol = request.protocol
+    if not isinstance(protocol, ApiProtocol):
+        return _origin_of_connection(request)
+    if protocol.origin is None:
+        protocol.origin = _origin_of_connection(request)
+    return protocol.origin
+
+
+def _origin_of_connection(request: web.Request) -> Origin:
     return Origin(address=request.remote or "", certificate_name=_certificate_name(request))
 
 

@@ -130,6 +130,13 @@ class Lease:
         self._task = asyncio.current_task()
         self._open.add(self)
 
+    def raise_refusal(self) -> None:
+        """For the cancelled request of the current task: raises why the lease has ended, if it has."""
+        task = self._task
+        if self._refusal is not None and task is not None:
+            task.uncancel()
+            raise self._refusal from None
+
     def suspend(self) -> None:
         """The request shows nothing for a while, and decides itself before it does."""
         self._open.discard(self)

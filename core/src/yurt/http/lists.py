@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from aiohttp import web
 
 from yurt.api.page import STEP, Pager
 from yurt.api.pieces import JsonList
+from yurt.http.answer_cache import AnswerSlot
 from yurt.http.call import Call, read_headers
 from yurt.http.errors import Refused
 from yurt.http.pieces import body_of
@@ -20,16 +21,27 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 Write = Callable[[JsonList, list[dict[str, Any]]], Awaitable[None]]
 
 
-async def page_answer(call: Call, pager: Pager[Any], index: int, *, write: Write | None = None) -> web.Response:
+async def page_answer(
+    call: Call,
+    pager: Pager[Any, Any],
+    index: int,
+    *,
+    write: Write | None = None,
+    is_encoded: bool = False,
+    slot: AnswerSlot | None = None,
+) -> web.Response:
     """The page as an answer; a long list lets other requests through between its steps.
 
-    `write` adds rows to the answer where that takes turns of its own.
+    `write` adds rows to the answer where that takes turns of its own. `is_encoded`: the pager gives the texts of rows.
+    The answer is kept in `slot`.
     """
     written, turns, is_done = JsonList(pretty=call.options.pretty), call.turns, False
     while not is_done:
         is_done = pager.step(STEP)
         rows = pager.take()
-        if write is None:
+        if is_encoded:
+            written.add_texts(rows)
+        elif write is None:
             written.add(rows)
         else:
             await write(written, rows)
@@ -37,8 +49,18 @@ async def page_answer(call: Call, pager: Pager[Any], index: int, *, write: Write
             await turns.next()
     while pager.forget():
         await turns.next()
-    headers = read_headers(call, index) | ({"X-Nomad-NextToken": pager.next_token} if pager.next_token else {})
-    return web.Response(body=body_of(written.taken()), content_type="application/json", headers=headers)
+    pieces = written.taken()
+    if slot is not None:
+        slot.keep(pieces, index, pager.next_token)
+    return list_answer(call, pieces, index, pager.next_token)
+
+
+def list_answer(call: Call, pieces: Sequence[bytes], index: int, next_token: str) -> web.Response:
+    """An encoded page as an answer."""
+    headers = read_headers(call, index)
+    if next_token:
+        headers["X-Nomad-NextToken"] = next_token
+    return web.Response(body=body_of(pieces), content_type="application/json", headers=headers)
 
 
 def check_uuid(text: str, kind: str) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from aiohttp import web
 
-from yurt.access.needs import Need, is_scoped
+from yurt.access.needs import Anonymous, Need, is_scoped
 from yurt.http.query import INDEX_ERROR
 
 if TYPE_CHECKING:
@@ -92,6 +92,11 @@ class Route:
     """HEAD and OPTIONS are answered too, for pages of the origins to which the operator has opened reads."""
     index_error: str = INDEX_ERROR
     """The text of the answer to an `index` that is not a number."""
+
+    @property
+    def is_anonymous(self) -> bool:
+        """Whether anybody may ask."""
+        return isinstance(self.needs, Anonymous)
 
     def __post_init__(self) -> None:
         """A declaration that contradicts itself does not import."""

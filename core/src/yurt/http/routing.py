@@ -20,14 +20,14 @@ from aiohttp import web
 from yarl import URL
 
 from yurt.access import ANYWHERE, Access, Actor, Authority, Scope, Trace
-from yurt.access.needs import ANONYMOUS, OnVariable
+from yurt.access.needs import OnVariable
 from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS, Call, Context, identified, prepare_rights
 from yurt.http.callers import token_text
 from yurt.http.edge.browsers import READS
 from yurt.http.errors import NoServer, Refused
 from yurt.http.leases import Lease
 from yurt.http.query import read_options
-from yurt.http.routes import BODY, QUERY, AnsweredBy, Handler, Route
+from yurt.http.routes import BODY, QUERY, AnsweredBy, Route
 
 JOB: Final = "/v1/job/{job_id}"
 """How the paths of one job begin."""
@@ -67,6 +67,8 @@ class Record(Protocol):
 
 RECORD: web.RequestKey[Record] = web.RequestKey("yurt_record")
 """There where requests are recorded."""
+IS_AUDITED: web.AppKey[bool] = web.AppKey("yurt_is_audited", bool)
+"""Set where each request has a record."""
 ENDPOINTS: web.AppKey[dict[web.AbstractResource, Endpoint]] = web.AppKey("yurt_endpoints", dict)
 
 
@@ -228,19 +230,25 @@ def has_cors(request: web.Request) -> bool:
 
 
 async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
-    """Let the handler answer, once the authority allows what the route needs."""
+    """Let the handler answer once the authority allows what the route needs, and as long as it does.
+
+    Raises why the caller's rights have ended, if they end before the handler does.
+    """
     options = read_options(request.query, index_error=route.index_error)
     app = request.app
     context, authority = app[CONTEXT], app[AUTHORITY]
-    if context.server is not None and context.server.config.acl.enabled and route.needs != ANONYMOUS:
-        # Half of a log knows tokens that its other half revokes.
-        context.server.log.loader.need_state()
     if context.server is None and _is_decided_by_server(route, context):
         raise NoServer(DECIDED_BY_SERVER)
+    if context.server is not None and context.server.config.acl.enabled and not route.is_anonymous:
+        # Half of a log knows tokens that its other half revokes.
+        context.server.log.loader.need_state()
     actor = await identified(context, request)
-    if context.server is not None or route.needs != ANONYMOUS:
+    if context.server is None:
+        if not route.is_anonymous:
+            await prepare_rights(request, actor)
+    elif authority.preparation(actor) is not None:
         await prepare_rights(request, actor)
-    record = request.get(RECORD)
+    record = request[RECORD] if app.get(IS_AUDITED) else None
     access = Access(actor, route.needs, authority, None if record is None else record.trace)
     scope = _scope(route, request.match_info, options.namespace)
     if context.server is None:
@@ -252,15 +260,24 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
         await record.begin()
     lease = Lease(access, context.leases, partial(prepare_rights, request, actor))
     call = Call(request, context, options, access, scope, lease)
-    has_rights_to_lose = route.needs != ANONYMOUS and not access.is_unconditional
-    if has_rights_to_lose and request.method in READS and not route.has_effect_on_get:
-        return await _under_lease(route.handler, call)
-    return await route.handler(call)
+    if access.is_unconditional or route.is_anonymous or request.method not in READS or route.has_effect_on_get:
+        return await route.handler(call)
+    lease.begin(scope)
+    try:
+        return await route.handler(call)
+    except asyncio.CancelledError:
+        lease.raise_refusal()
+        raise
+    finally:
+        if lease.is_watched:
+            await lease.close()
+        else:
+            lease.forget()
 
 
 def _is_decided_by_server(route: Route, context: Context) -> bool:
     """Whether an agent without a server leaves a request to a server before it looks at who asks."""
-    return context.agent.acl_enabled and route.answered_by is AnsweredBy.LEADER and route.needs != ANONYMOUS
+    return context.agent.acl_enabled and route.answered_by is AnsweredBy.LEADER and not route.is_anonymous
 
 
 async def _need_newest_rights(route: Route, access: Access, scope: Scope, request: web.Request) -> None:
@@ -276,25 +293,6 @@ async def _need_newest_rights(route: Route, access: Access, scope: Scope, reques
     if source is not None:
         await source.learn(access.actor, token_text(request), is_refused=True)
         access.renew()
-
-
-async def _under_lease(handler: Handler, call: Call) -> web.StreamResponse:
-    """Let the handler answer as long as the caller's rights last; raises why they have ended."""
-    lease = call.lease
-    lease.begin(call.scope)
-    try:
-        return await handler(call)
-    except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if lease.refusal is None or task is None:
-            raise
-        task.uncancel()
-        raise lease.refusal from None
-    finally:
-        if lease.is_watched:
-            await lease.close()
-        else:
-            lease.forget()
 
 
 def _scope(route: Route, parts: Mapping[str, str], namespace: str) -> Scope:

@@ -123,6 +123,9 @@ class ServerAuthority:
         kept = self._kept(actor.caller)
         return self.allows(actor, need, ANYWHERE) if kept is None else kept.rights.allows_everywhere(need)
 
+    def standing(self, actor: Actor) -> None:
+        """Unknown: this agent has no lists that callers could share."""
+
     def identify(self, actor: Actor) -> Identity:
         """Who the actor is, as a server says; the names of policies stay there."""
         kept = self._kept(actor.caller)

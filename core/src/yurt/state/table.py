@@ -30,7 +30,7 @@ CHECKED_KEYS: Final = 8
 class Table(Generic[K, V]):
     """Rows by key with named secondary indexes."""
 
-    __slots__ = ("_by", "_extract", "_rows", "get", "index", "name")
+    __slots__ = ("__weakref__", "_by", "_extract", "_rows", "get", "index", "name")
 
     get: Callable[[K], V | None]
     """The row of a key, or None: the map's own method, since nothing is called as often."""

@@ -121,6 +121,11 @@ class CommandLog(Protocol):
         """
         ...
 
+    @property
+    def has_other_servers(self) -> bool:
+        """Whether other servers may keep the log too; without them `confirm` waits for nothing."""
+        ...
+
     async def confirm(self) -> None:
         """Return once this server is known to lead still; raises Unavailable otherwise.
 

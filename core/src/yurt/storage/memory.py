@@ -73,6 +73,11 @@ class MemoryLog(WithoutQuota):
         if to:
             raise Invalid(f'there is no server "{to}" to lead: this one keeps the log by itself')
 
+    @property
+    def has_other_servers(self) -> bool:
+        """No other server keeps this log."""
+        return False
+
     async def confirm(self) -> None:
         """Succeeds until the log is closed; raises Unavailable afterwards."""
         if self._closed.is_set():

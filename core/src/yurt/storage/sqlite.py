@@ -126,6 +126,11 @@ class SqliteLog(WithoutQuota):
         if to:
             raise Invalid(f'there is no server "{to}" to lead: this one keeps the log by itself')
 
+    @property
+    def has_other_servers(self) -> bool:
+        """No other server keeps this log."""
+        return False
+
     async def confirm(self) -> None:
         """Succeeds until the disk fails or the log is closed; raises Unavailable afterwards."""
         if self._ended.is_set():

@@ -44,6 +44,9 @@ class Grants:
         """Only while it is off."""
         return not self.is_on
 
+    def standing(self, actor: Actor) -> None:
+        """Unknown."""
+
     def identify(self, actor: Actor) -> Identity:
         """Nobody in particular."""
         return Identity(resolved_by="a test")

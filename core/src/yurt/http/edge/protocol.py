@@ -18,6 +18,7 @@ from aiohttp import web
 from aiohttp.http import HttpProcessingError, RawRequestMessage
 from aiohttp.streams import StreamReader
 
+from yurt.access import Origin
 from yurt.http.edge.strangers import Strangers
 from yurt.sdk.value import Value
 
@@ -74,6 +75,8 @@ class ApiProtocol(web.RequestHandler):
         super().__init__(server, loop=asyncio.get_running_loop(), **options)
         self.peer = ""
         self.is_task_api = connections.is_task_api
+        self.origin: Origin | None = None
+        """Where the requests of the connection come from, once it was asked (`yurt.http.callers`)."""
         self._connections = connections
         self._pace = connections.pace
         self._is_at_work = False
@@ -117,8 +120,9 @@ class ApiProtocol(web.RequestHandler):
         """Something came."""
         if self._is_at_work:
             self._has_more = self._has_more or not self.is_body_awaited
-        elif self._timer is None and not self.is_body_awaited:
-            self._await_head()
+        begins = not self._is_at_work and self._timer is None and not self.is_body_awaited
+        if begins:
+            self._begin_head()
         self._received += len(data)
         try:
             super().data_received(data)
@@ -128,6 +132,8 @@ class ApiProtocol(web.RequestHandler):
             return
         if self._messages and self._body is None:
             self._stop_timer()  # a head is there; its handler begins in a later turn
+        elif begins:
+            self._limit_head()
         if self._body is not None and self._messages and not isinstance(self._messages[-1][0], RawRequestMessage):
             self._body.set_exception(web.RequestPayloadError("the body is not valid HTTP"))
 
@@ -160,11 +166,19 @@ class ApiProtocol(web.RequestHandler):
     # Time.
 
     def _await_head(self) -> None:
-        if not self._connections.is_watched(self):
-            return
-        self._connections.put_last(self)
-        self._begun_s, self._received = self._loop.time(), 0
-        self._timer = self._loop.call_later(self._pace.head_s, self._look_once_more)
+        self._begin_head()
+        self._limit_head()
+
+    def _begin_head(self) -> None:
+        """A request begins."""
+        if self._connections.is_watched(self):
+            self._connections.put_last(self)
+            self._received = 0
+
+    def _limit_head(self) -> None:
+        """Limit the time of a head that has begun: most come whole, and need no timer."""
+        if self._connections.is_watched(self):
+            self._timer = self._loop.call_later(self._pace.head_s, self._look_once_more)
 
     def _look_once_more(self) -> None:
         """The time is over. A loop that stood still may not have read yet what has come: it gets a turn to do so."""

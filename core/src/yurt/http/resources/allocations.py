@@ -7,7 +7,8 @@ from aiohttp import web
 from yurt.access import needs
 from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
-from yurt.api.stubs import AllocWriter, alloc_stub
+from yurt.api.row_texts import row_form
+from yurt.api.stubs import alloc_stub, alloc_wire
 from yurt.http import routes
 from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, empty_answer, json_answer
@@ -47,18 +48,14 @@ async def list_allocations(call: Call) -> web.Response:
         found = view.of(AllocationRows).of_namespace(options.namespace)
         return found.where((lambda row: row.id.startswith(prefix)) if prefix else None)
 
-    return await list_rows(
-        call, (AllocationRows,), listing,
-        render=lambda _: lambda alloc: alloc_stub(alloc, task_states=task_states, resources=resources),
-    )  # fmt: skip
+    form = row_form(alloc_stub, task_states, resources)
+    return await list_rows(call, (AllocationRows,), listing, render=form, namespace=options.namespace)
 
 
 async def read(call: Call) -> web.Response:
     """GET /v1/allocation/:id."""
     alloc_id = check_uuid(call.part("id"), "alloc")
-    return await one_row(
-        call, AllocationRows, alloc_id, render=lambda row, _: AllocWriter()(row), missing="alloc not found"
-    )
+    return await one_row(call, AllocationRows, alloc_id, render=row_form(alloc_wire), missing="alloc not found")
 
 
 async def stop(call: Call) -> web.Response:

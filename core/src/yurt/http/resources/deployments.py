@@ -9,6 +9,7 @@ from aiohttp import web
 from yurt.access import needs
 from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
+from yurt.api.row_texts import row_form
 from yurt.api.stubs import alloc_stub
 from yurt.http import routes
 from yurt.http.answers import list_rows, one_row
@@ -55,13 +56,13 @@ async def list_deployments(call: Call) -> web.Response:
         found = view.of(DeploymentRows).of_namespace(options.namespace)
         return found.where((lambda row: row.id.startswith(prefix)) if prefix else None)
 
-    return await list_rows(call, (DeploymentRows,), listing, render=lambda _: to_wire)
+    return await list_rows(call, (DeploymentRows,), listing, render=row_form(to_wire), namespace=options.namespace)
 
 
 async def read(call: Call) -> web.Response:
     """GET /v1/deployment/:id."""
     key = check_uuid(call.part("id"), "deployment")
-    return await one_row(call, DeploymentRows, key, render=lambda row, _: row, missing="deployment not found")
+    return await one_row(call, DeploymentRows, key, render=row_form(to_wire), missing="deployment not found")
 
 
 async def allocations(call: Call) -> web.Response:
@@ -69,7 +70,7 @@ async def allocations(call: Call) -> web.Response:
     key = check_uuid(call.part("id"), "deployment")
     return await list_rows(
         call, (AllocationRows,), lambda view: view.of(AllocationRows).each_where("deployment", key),
-        render=lambda _: alloc_stub,
+        render=row_form(alloc_stub),
     )  # fmt: skip
 
 

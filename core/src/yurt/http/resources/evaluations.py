@@ -10,6 +10,7 @@ from yurt.access import needs
 from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.page import STEP, Stopwatch
+from yurt.api.row_texts import row_form
 from yurt.api.stubs import alloc_stub
 from yurt.filters import compile_filter
 from yurt.http import routes
@@ -48,7 +49,9 @@ async def list_evaluations(call: Call) -> web.Response:
     """GET /v1/evaluations."""
     if call.options.filter and (call.query.get("status") or call.query.get("job")):
         raise Refused(400, "Filter expression cannot be used with other filter parameters")
-    return await list_rows(call, (EvaluationRows,), _wanted(call), render=lambda _: to_wire)
+    return await list_rows(
+        call, (EvaluationRows,), _wanted(call), render=row_form(to_wire), namespace=call.options.namespace
+    )
 
 
 async def count(call: Call) -> web.Response:
@@ -122,9 +125,10 @@ async def read(call: Call) -> web.Response:
     eval_id, related = check_uuid(call.part("id"), "eval"), flag(call.query, "related")
 
     def render(row: Evaluation, view: View) -> Evaluation:
-        return replace(row, related_evals=related_evals(view.of(EvaluationRows), row)) if related else row
+        return replace(row, related_evals=related_evals(view.of(EvaluationRows), row))
 
-    return await one_row(call, EvaluationRows, eval_id, render=render, missing="eval not found")
+    form = render if related else row_form(to_wire)
+    return await one_row(call, EvaluationRows, eval_id, render=form, missing="eval not found")
 
 
 def related_evals(rows: EvaluationRows, evaluation: Evaluation) -> tuple[EvaluationStub, ...]:
@@ -150,7 +154,7 @@ async def allocations(call: Call) -> web.Response:
     eval_id = check_uuid(call.part("id"), "eval")
     return await list_rows(
         call, (AllocationRows,), lambda view: view.of(AllocationRows).each_where("eval", eval_id),
-        render=lambda _: alloc_stub,
+        render=row_form(alloc_stub),
     )  # fmt: skip
 
 

@@ -13,12 +13,14 @@ from aiohttp import web
 from yurt.access import needs
 from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
+from yurt.api.row_texts import RowForm, row_form
 from yurt.api.stubs import alloc_stub
 from yurt.http import routes
-from yurt.http.answers import changed_view, list_page_newest_first, one_row
+from yurt.http.answers import FormAt, answer_slot, changed_view, list_page_newest_first, one_row
 from yurt.http.call import Call, object_missing, read_answer
 from yurt.http.errors import Refused
 from yurt.http.forwarding.targets import job_key
+from yurt.http.lists import list_answer
 from yurt.http.query import flag, number
 from yurt.http.resources import job_actions, job_exec, job_tags, services
 from yurt.http.resources.jobs import register_job
@@ -41,7 +43,7 @@ R = TypeVar("R", bound=Stored)
 
 async def read(call: Call) -> web.Response:
     """GET /v1/job/:id."""
-    return await one_row(call, JobRows, job_key(call), render=lambda job, _: job, missing="job not found")
+    return await one_row(call, JobRows, job_key(call), render=row_form(to_wire), missing="job not found")
 
 
 async def update(call: Call) -> web.Response:
@@ -51,7 +53,7 @@ async def update(call: Call) -> web.Response:
 
 async def summary(call: Call) -> web.Response:
     """GET /v1/job/:id/summary."""
-    return await one_row(call, JobSummaryRows, job_key(call), render=lambda row, _: row, missing="job not found")
+    return await one_row(call, JobSummaryRows, job_key(call), render=row_form(to_wire), missing="job not found")
 
 
 async def versions(call: Call) -> web.Response:
@@ -97,12 +99,12 @@ async def allocations(call: Call) -> web.Response:
     def wanted(alloc: Allocation) -> bool:
         return wants_all or job is None or alloc.job is None or alloc.job.create_index == job.create_index
 
-    return await _list_below(call, AllocationRows, alloc_stub, wanted)
+    return await _list_below(call, AllocationRows, row_form(alloc_stub), wanted)
 
 
 async def evaluations(call: Call) -> web.Response:
     """GET /v1/job/:id/evaluations."""
-    return await _list_below(call, EvaluationRows, to_wire)
+    return await _list_below(call, EvaluationRows, row_form(to_wire))
 
 
 async def deployments(call: Call) -> web.Response:
@@ -113,25 +115,29 @@ async def deployments(call: Call) -> web.Response:
     def wanted(deployment: Deployment) -> bool:
         return wants_all or job is None or deployment.job_create_index == job.create_index
 
-    return await _list_below(call, DeploymentRows, to_wire, wanted)
+    return await _list_below(call, DeploymentRows, row_form(to_wire), wanted)
 
 
 async def _list_below(
     call: Call,
     kind: type[Rows[str, R]],
-    render: Callable[[R], dict[str, Any]],
+    form: RowForm,
     wanted: Callable[[R], bool] | None = None,
 ) -> web.Response:
-    """Those of the job's rows of a kind that are wanted, the newest first."""
+    """Those of the job's rows of a kind that are wanted, the newest first; `wanted` looks at the job itself at most."""
     key = job_key(call)
     if call.options.index:
         view, index = await changed_view(call, [kind.watched_where("job", key)], lambda view: _newest(view, kind, key))
     else:
-        view = call.view()
+        view, index = call.view(), None
+    slot = answer_slot(call, view, (kind, JobRows), key[0])
+    if slot is not None and (kept := slot.find()) is not None:
+        return list_answer(call, kept.pieces, kept.at_index, kept.next_token)
+    if index is None:
         index = await _newest_in_slices(call, view, kind, key)
     rows = view.of(kind)
     return await list_page_newest_first(
-        call, rows.each_where("job", key).where(wanted), index or rows.index, render=render
+        call, rows.each_where("job", key).where(wanted), index or rows.index, render=FormAt(form, view, slot)
     )
 
 

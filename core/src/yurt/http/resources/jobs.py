@@ -16,9 +16,10 @@ from yurt.api.decode import decode_job
 from yurt.api.encode import encode_builtins
 from yurt.api.page import STEP, by_modify_index, by_name, in_order
 from yurt.api.pieces import JsonList
+from yurt.api.row_texts import row_form
 from yurt.api.stubs import job_stub
 from yurt.http import routes
-from yurt.http.answers import changed_view, kinds_index, list_page_newest_first, list_rows
+from yurt.http.answers import FormBeside, changed_view, kinds_index, list_page_newest_first, list_rows
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.forwarding.regions import OtherRegion
@@ -37,6 +38,7 @@ from yurt.structs.alloc import Allocation
 from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job, JobSubmission
 from yurt.structs.questions import is_deployment_active
+from yurt.structs.summary import JobSummary
 
 PRIORITY_MAX = 100
 ALLOCS_A_SLICE: Final = 200
@@ -196,11 +198,16 @@ async def list_jobs(call: Call) -> web.Response:
         found = view.of(JobRows).of_namespace(options.namespace)
         return found.where((lambda job: job.id.startswith(prefix)) if prefix else None)
 
-    def render(view: View) -> Callable[[Job], dict[str, Any]]:
-        summaries = view.of(JobSummaryRows)
-        return lambda job: job_stub(job, summaries.get(job.key), meta=meta)
+    return await list_rows(
+        call, (JobRows, JobSummaryRows), listing, key=by_name,
+        render=FormBeside(row_form(job_stub, meta), with_summaries), namespace=options.namespace,
+    )  # fmt: skip
 
-    return await list_rows(call, (JobRows, JobSummaryRows), listing, key=by_name, render=render)
+
+def with_summaries(view: View) -> Callable[[Job], tuple[Job, JobSummary | None]]:
+    """Gives a job and its summary."""
+    summaries = view.of(JobSummaryRows)
+    return lambda job: (job, summaries.get(job.key))
 
 
 async def parse(call: Call) -> web.Response:

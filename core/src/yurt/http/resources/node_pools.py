@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from aiohttp import web
 
 from yurt.access import needs
 from yurt.access.needs import Capability, NodePoolCapability
 from yurt.api.encode import to_wire
 from yurt.api.page import by_name
+from yurt.api.row_texts import row_form
 from yurt.api.stubs import job_stub
 from yurt.http import routes
-from yurt.http.answers import list_rows, need_complete, one_row
+from yurt.http.answers import FormBeside, list_rows, need_complete, one_row
 from yurt.http.call import Call, empty_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.forwarding.regions import need_authority
 from yurt.http.query import flag
+from yurt.http.resources.jobs import with_summaries
 from yurt.http.resources.nodes import list_some
 from yurt.http.routes import BODY, ROW
 from yurt.rules.validation.job import NODE_POOL
@@ -36,14 +35,14 @@ async def list_pools(call: Call) -> web.Response:
     prefix = call.options.prefix
     return await list_rows(
         call, (NodePoolRows,), lambda view: view.of(NodePoolRows).all().where(lambda row: row.name.startswith(prefix)),
-        render=lambda _: to_wire, key=lambda row: (row.name, ""),
+        render=row_form(to_wire), key=lambda row: (row.name, ""),
     )  # fmt: skip
 
 
 async def read(call: Call) -> web.Response:
     """GET /v1/node/pool/:name."""
     name = call.part("name")
-    return await one_row(call, NodePoolRows, name, render=lambda row, _: row, missing="node pool not found")
+    return await one_row(call, NodePoolRows, name, render=row_form(to_wire), missing="node pool not found")
 
 
 async def upsert(call: Call) -> web.Response:
@@ -84,11 +83,10 @@ async def jobs(call: Call) -> web.Response:
     def listing(view: View) -> Listing[Job]:
         return view.of(JobRows).of_namespace(options.namespace).where(lambda job: job.node_pool == name)
 
-    def render(view: View) -> Callable[[Job], dict[str, Any]]:
-        summaries = view.of(JobSummaryRows)
-        return lambda job: job_stub(job, summaries.get(job.key), meta=meta)
-
-    return await list_rows(call, (JobRows, JobSummaryRows), listing, key=by_name, render=render)
+    return await list_rows(
+        call, (JobRows, JobSummaryRows), listing, key=by_name,
+        render=FormBeside(row_form(job_stub, meta), with_summaries), namespace=options.namespace,
+    )  # fmt: skip
 
 
 def _known_pool(call: Call) -> str:

@@ -8,6 +8,7 @@ from aiohttp import web
 
 from yurt.access import needs
 from yurt.access.needs import Capability
+from yurt.api.row_texts import row_form
 from yurt.api.stubs import AllocWriter, node_stub, node_wire
 from yurt.http import routes
 from yurt.http.answers import list_rows, one_row
@@ -53,14 +54,14 @@ async def list_some(call: Call, wanted: Callable[[Node], bool]) -> web.Response:
 
     return await list_rows(
         call, (NodeRows,), lambda view: view.of(NodeRows).all().where(wanted),
-        render=lambda _: lambda node: node_stub(node, resources=resources, os=os),
+        render=row_form(node_stub, resources, os),
     )  # fmt: skip
 
 
 async def read(call: Call) -> web.Response:
     """GET /v1/node/:id."""
     node_id = check_uuid(call.part("id"), "node")
-    return await one_row(call, NodeRows, node_id, render=lambda row, _: node_wire(row), missing="node not found")
+    return await one_row(call, NodeRows, node_id, render=row_form(node_wire), missing="node not found")
 
 
 async def allocations(call: Call) -> web.Response:

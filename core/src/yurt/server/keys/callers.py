@@ -28,6 +28,7 @@ KNOWN_MAX: Final = 4_096
 """Tokens whose signature is remembered."""
 KEY_WAIT_S: Final = 1.0
 """How long a server that follows waits for a root key that it does not know yet."""
+NO_TOKEN: Final = NoToken()
 NO_ID: Final = "its claims name neither an allocation nor a node"
 INTRODUCTION: Final = "an introduction token counts only where its node registers"
 
@@ -59,15 +60,20 @@ class Callers:
         self._keyring = keyring
         self._known: LruCache[bytes, _Signed] = LruCache(KNOWN_MAX)
 
+    def secret(self, token: str) -> Caller | None:
+        """What a caller shows by this text, where it is no identity, which has to be checked first."""
+        if not token:
+            return NO_TOKEN
+        return shown_secret(self._replica.state, token) if SECRET.fullmatch(token) else None
+
     async def shown(self, token: str) -> Caller:
         """What the caller shows by this text; what is no token leaves it without rights, also without those of anybody.
 
         A server that follows may learn of a new root key later than the caller got its identity, and waits a moment.
         """
-        if not token:
-            return NoToken()
-        if SECRET.fullmatch(token):
-            return shown_secret(self._replica.state, token)
+        caller = self.secret(token)
+        if caller is not None:
+            return caller
         if token.startswith(PREFIX):
             await self._wait_key(session_key_id(token))
             return await self.sessions.caller(token)

@@ -97,8 +97,11 @@ class CurrentLeader:
         """
         asked_at = self._env.monotonic()
         try:
-            async with asyncio.timeout(CONFIRM_LIMIT_S):
-                await self._log.confirm()
+            if self._log.has_other_servers:
+                async with asyncio.timeout(CONFIRM_LIMIT_S):
+                    await self._log.confirm()
+            else:
+                await self._log.confirm()  # which asks nobody: a time limit would cost each read more than that
         except (Unavailable, TimeoutError):
             raise no_leader() from None
         if not self.is_local:

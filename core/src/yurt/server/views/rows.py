@@ -106,6 +106,13 @@ class Rows(Generic[K, R]):
         """When a row of the table changed last."""
         return self._table.index
 
+    @property
+    def content(self) -> object:
+        """What stands for all rows of the table, those that the caller may not see included: another object once a row
+        has changed.
+        """
+        return self._table
+
     def get(self, key: K) -> R | None:
         """The row; None when it does not exist or is not visible."""
         row = self._table.get(key)
@@ -172,4 +179,4 @@ class InNamespace(Rows[K, N]):
         return Listing(self._table.values(), lambda row: row.namespace == namespace and seen(row))
 
     def _sees(self, row: N) -> bool:
-        return self._access.sees_all or self._access.allows_namespace(row.namespace)
+        return self._access.allows_namespace(row.namespace)

@@ -130,6 +130,11 @@ class EtcdLog:
         """
         await self._session.handover.resign(to)
 
+    @property
+    def has_other_servers(self) -> bool:
+        """Whether other servers may keep the log too."""
+        return True
+
     async def confirm(self) -> None:
         """Return once this server is known to lead still; raises Unavailable otherwise."""
         await self._session.confirmation.confirm()

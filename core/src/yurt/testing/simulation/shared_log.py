@@ -177,6 +177,11 @@ class LogView(WithoutQuota):
         if self._shared.leader == self.name and others:
             self._shared.elect(to or sorted(others)[0])
 
+    @property
+    def has_other_servers(self) -> bool:
+        """Whether other servers may keep the log too."""
+        return True
+
     async def confirm(self) -> None:
         """Whether this server leads, in truth."""
         await asyncio.sleep(0)

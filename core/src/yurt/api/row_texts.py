@@ -1,0 +1,91 @@
+"""The JSON of rows, encoded once for each row and form.
+
+Rows never change: a changed row is another object. So the text of a row in a form follows from the row's identity, and
+a list of which one row has changed encodes one row. An entry holds its row, so that no other object gets its identity
+meanwhile. The least recently used texts are dropped beyond a number of bytes.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+from yurt.api.encode import encode_builtins
+
+TEXTS_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of row texts that are kept; with the rows that they hold it is two to three times as much."""
+ENTRY_BYTES: Final = 400
+"""What an entry costs beside its text."""
+TEXT_BYTES_MAX: Final = 512 * 1024
+"""Longer texts of single rows are not kept."""
+
+
+class RowForm:
+    """One way to write rows: a function of the row, and of further rows beside it, and of flags alone.
+
+    It must not look at anything else: what it gives is kept, and shown to every caller who may see the row.
+    """
+
+    __slots__ = ("_flags", "_render")
+
+    def __init__(self, render: Callable[..., Any], flags: tuple[bool, ...]) -> None:
+        self._render = render
+        self._flags = flags
+
+    def wire(self, *rows: Any) -> Any:
+        """The row in the shape of the API."""
+        return self._render(*rows, *self._flags)
+
+    def text(self, *rows: Any) -> bytes:
+        """The row's JSON, encoded now."""
+        return encode_builtins(self.wire(*rows))
+
+
+@cache
+def row_form(render: Callable[..., Any], *flags: bool) -> RowForm:
+    """The form of a function of a module; the same object for the same function and flags."""
+    return RowForm(render, flags)
+
+
+class RowTexts:
+    """Texts by row and form; the least recently used ones are dropped."""
+
+    def __init__(self, bytes_max: int = TEXTS_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._entries: OrderedDict[tuple[int, ...], tuple[Any, bytes]] = OrderedDict()
+        self.bytes = 0
+        """Of all entries, their own cost included."""
+
+    def text(self, form: RowForm, row: Any) -> bytes:
+        """The JSON of a row in a form that needs this row alone."""
+        key = (id(form), id(row))
+        found = self._entries.get(key)
+        if found is not None:
+            self._entries.move_to_end(key)
+            return found[1]
+        return self._put(key, row, form.text(row))
+
+    def text_beside(self, form: RowForm, rows: tuple[Any, ...]) -> bytes:
+        """The JSON of a row in a form that also needs the rows beside it, of which some may be None."""
+        key = (id(form), *map(id, rows))
+        found = self._entries.get(key)
+        if found is not None:
+            self._entries.move_to_end(key)
+            return found[1]
+        return self._put(key, rows, form.text(*rows))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _put(self, key: tuple[int, ...], holds: Any, text: bytes) -> bytes:
+        size = len(text)
+        if size > TEXT_BYTES_MAX:
+            return text
+        self._entries[key] = (holds, text)
+        self.bytes += size + ENTRY_BYTES
+        while self.bytes > self._bytes_max:
+            _, (_, dropped) = self._entries.popitem(last=False)
+            self.bytes -= len(dropped) + ENTRY_BYTES
+        return text

@@ -1,0 +1,103 @@
+"""Whole answers of lists, kept as long as the tables that they show are the same.
+
+A list that is asked for again while its tables have not changed is sent as it was encoded. The key says what the answer
+follows from beside the tables: the path and the query, and which rows the caller sees (`Access.sight`). Two callers
+share an answer only where the authority gives the same rights to both, or where the list lies in one namespace that
+both see. What a caller may do is decided before an answer is looked up, for each request anew.
+
+An answer refers weakly to its tables, so it keeps no old state alive.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence
+from typing import Final, NamedTuple
+
+ANSWERS_BYTES_MAX: Final = 32 * 1024 * 1024
+ANSWER_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Longer answers are not kept."""
+ENTRY_BYTES: Final = 1_000
+"""What an entry costs beside its text and the text of its key."""
+
+Tables = tuple[object, ...]
+"""What stands for the content of each table (`Rows.content`): another object once the table has changed."""
+
+
+class AnswerKey(NamedTuple):
+    """What an answer follows from beside its tables."""
+
+    target: Hashable
+    """Path and query, without what only says how long to wait."""
+    sight: Hashable
+    """Which rows the caller sees."""
+    length: int
+    """Letters of the target."""
+
+
+class CachedAnswer(NamedTuple):
+    """A list as it was encoded."""
+
+    tables: tuple[weakref.ref[object], ...]
+    pieces: Sequence[bytes]
+    at_index: int
+    next_token: str
+    size: int
+
+
+class AnswerCache:
+    """Answers by key; the least recently used ones are dropped beyond a number of bytes."""
+
+    def __init__(self, bytes_max: int = ANSWERS_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._entries: OrderedDict[AnswerKey, CachedAnswer] = OrderedDict()
+        self.bytes = 0
+
+    def find(self, key: AnswerKey, tables: Tables) -> CachedAnswer | None:
+        """The answer of a key for these tables; one for others is dropped."""
+        found = self._entries.get(key)
+        if found is None:
+            return None
+        for kept, table in zip(found.tables, tables, strict=True):
+            if kept() is not table:
+                self._drop(key)
+                return None
+        self._entries.move_to_end(key)
+        return found
+
+    def keep(self, key: AnswerKey, tables: Tables, pieces: Sequence[bytes], index: int, next_token: str) -> None:
+        """Keep an answer that shows these tables."""
+        size = sum(map(len, pieces)) + key.length + ENTRY_BYTES
+        if size > ANSWER_BYTES_MAX:
+            return
+        self._drop(key)
+        refs = tuple(map(weakref.ref, tables))
+        self._entries[key] = CachedAnswer(refs, tuple(pieces), index, next_token, size)
+        self.bytes += size
+        while self.bytes > self._bytes_max:
+            self._drop(next(iter(self._entries)))
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def _drop(self, key: AnswerKey) -> None:
+        found = self._entries.pop(key, None)
+        if found is not None:
+            self.bytes -= found.size
+
+
+class AnswerSlot(NamedTuple):
+    """Where the answer to one request has its place."""
+
+    cache: AnswerCache
+    key: AnswerKey
+    tables: Tables
+
+    def find(self) -> CachedAnswer | None:
+        """The answer, if there is one that shows the newest rows."""
+        return self.cache.find(self.key, self.tables)
+
+    def keep(self, pieces: Sequence[bytes], index: int, next_token: str) -> None:
+        """Keep the answer for the next request."""
+        self.cache.keep(self.key, self.tables, pieces, index, next_token)

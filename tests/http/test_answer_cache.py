@@ -1,0 +1,165 @@
+"""An answer that is kept is the answer that a server without a cache gives, to the same caller at the same time."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import random
+from typing import Any, Final
+
+import pytest
+from aiohttp.test_utils import TestClient, TestServer
+from hypothesis import given
+from hypothesis import strategies as st
+from yurt.api.row_texts import RowTexts
+from yurt.http.answer_cache import ANSWER_BYTES_MAX, AnswerCache, AnswerKey
+from yurt.http.app import make_app
+from yurt.http.call import CONTEXT
+from yurt.testing.access import Callers, bootstrapped
+from yurt.testing.http_api import Api, add_ready_node, job_document, serving
+
+NAMESPACES: Final = ("default", "prod", "dev")
+PATHS: Final = (
+    "/v1/jobs", "/v1/jobs?meta=true", "/v1/allocations", "/v1/allocations?resources=true&task_states=false",
+    "/v1/evaluations", "/v1/deployments", "/v1/nodes", "/v1/nodes?resources=true&os=true", "/v1/namespaces",
+    "/v1/node/pools", "/v1/node/pool/default/jobs", "/v1/node/pool/all/nodes", "/v1/job/web", "/v1/job/web/summary",
+    "/v1/job/web/allocations", "/v1/job/web/allocations?all=true", "/v1/job/web/evaluations", "/v1/job/web/deployments",
+    "/v1/job/api", "/v1/namespace/prod",
+)  # fmt: skip
+OPTIONS: Final = (
+    "",
+    "pretty=",
+    "reverse=true",
+    "per_page=1",
+    "prefix=",
+    "filter=ID+matches+%22e%22",
+    "index=1",
+    "stale=",
+)
+HEADERS: Final = ("X-Nomad-Index", "X-Nomad-NextToken", "X-Nomad-KnownLeader", "Content-Type")
+
+
+class Table:
+    """Stands for the content of a table."""
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2), st.booleans()), max_size=60), st.integers(0, 6_000))
+def test_an_answer_is_found_for_its_tables_alone(steps: list[tuple[int, int, bool]], most: int) -> None:
+    cache, tables = AnswerCache(most), [Table() for _ in range(3)]
+    for name, at, is_kept in steps:
+        key, shown = AnswerKey(f"/{name}", True, 2), f"{name} {at}".encode()
+        if is_kept:
+            cache.keep(key, (tables[at],), [shown], at, "")
+        found = cache.find(key, (tables[at],))
+        assert found is None or b"".join(found.pieces) == shown
+        assert 0 <= cache.bytes <= most
+        assert bool(cache.bytes) == bool(len(cache))
+
+
+def test_an_answer_keeps_no_table_alive() -> None:
+    cache, key, table = AnswerCache(), AnswerKey("/", True, 1), Table()
+    cache.keep(key, (table,), [b"[]"], 1, "")
+    assert cache.find(key, (table,)) is not None
+    del table
+    gc.collect()
+    assert cache.find(key, (Table(),)) is None
+    assert cache.bytes == 0
+
+
+def test_a_very_long_answer_is_not_kept() -> None:
+    cache, key, table = AnswerCache(), AnswerKey("/", True, 1), Table()
+    cache.keep(key, (table,), [b"x" * ANSWER_BYTES_MAX], 1, "")
+    assert cache.find(key, (table,)) is None
+
+
+def policy(namespace: str, *more: str) -> str:
+    return f'namespace "{namespace}" {{ policy = "read" }}\n' + "\n".join(more)
+
+
+NODES: Final = 'node { policy = "read" }'
+POLICIES: Final = {
+    "prod": policy("prod"),
+    "dev": policy("dev", NODES),
+    "all": policy("*", NODES, 'node_pool "*" { policy = "read" }'),
+    "list": 'namespace "prod" { capabilities = ["list-jobs"] }',
+    "no-dev": policy("*", 'namespace "dev" { policy = "deny" }', NODES),
+}
+
+
+async def change(callers: Callers, chance: random.Random) -> None:
+    """Change one thing."""
+    namespace, name = chance.choice(NAMESPACES), chance.choice(("web", "api", "etl"))
+    match chance.randrange(5):
+        case 0 | 1:
+            job = job_document(name, Namespace=namespace, Meta={"at": str(chance.random())}, Type="service")
+            assert (await callers.put("/v1/jobs", {"Job": job})).status == 200
+        case 2:
+            await callers.call(
+                "DELETE", f"/v1/job/{name}?namespace={namespace}&purge={chance.choice(('true', 'false'))}"
+            )
+        case 3:
+            which = chance.choice(tuple(POLICIES))
+            rules = chance.choice(tuple(POLICIES.values()))
+            assert (await callers.put(f"/v1/acl/policy/{which}", {"Name": which, "Rules": rules})).status == 200
+        case _:
+            described = {"Name": "prod", "Description": str(chance.random())}
+            assert (await callers.put("/v1/namespace/prod", described)).status == 200
+
+
+async def compare(api: Api, bare: TestClient[Any, Any], path: str, token: str) -> int:
+    """The status of an answer, which is the same with the cache, twice, and without."""
+    headers = {"X-Nomad-Token": token} if token else {}
+    answers = []
+    for client in (api.client, api.client, bare):
+        async with client.get(path, headers=headers) as answer:
+            answers.append((answer.status, await answer.read(), [answer.headers.get(name) for name in HEADERS]))
+    assert answers[0] == answers[2], (path, token)
+    assert answers[1] == answers[2], (path, token)
+    return answers[0][0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_callers_with_different_rights_get_what_a_server_without_a_cache_gives_them(seed: int) -> None:
+    chance = random.Random(seed)
+    async with bootstrapped() as callers:
+        api = callers.api
+        await add_ready_node(api)
+        for namespace in NAMESPACES[1:]:
+            await callers.put("/v1/namespace", {"Name": namespace})
+        tokens = ["", callers.root["SecretID"]]
+        for name, rules in POLICIES.items():
+            await callers.policy(name, rules)
+            tokens.append((await callers.token(name))["SecretID"])
+        app = make_app(api.server, None, api.client.app[CONTEXT].agent)
+        app[CONTEXT] = dataclasses.replace(app[CONTEXT], texts=RowTexts(0), answers=AnswerCache(0))
+        async with TestClient(TestServer(app)) as bare:
+            statuses = set()
+            for _ in range(40):
+                await change(callers, chance)
+                for _ in range(6):
+                    path = chance.choice(PATHS)
+                    asked = [f"namespace={chance.choice((*NAMESPACES, '*'))}", chance.choice(OPTIONS)]
+                    path += ("&" if "?" in path else "?") + "&".join(filter(None, asked))
+                    statuses.add(await compare(api, bare, path, chance.choice(tokens)))
+        assert len(api.client.app[CONTEXT].answers) > 0
+        assert {200, 403} <= statuses
+
+
+async def test_a_list_is_encoded_once_until_a_row_changes() -> None:
+    async with serving() as api:
+        cache = api.client.app[CONTEXT].answers
+        await api.register("web")
+        first = await api.get("/v1/namespaces")
+        kept = next(iter(cache._entries.values()))
+        assert (await api.get("/v1/namespaces")).text == first.text
+        assert next(iter(cache._entries.values())) is kept
+        await api.put("/v1/namespace", {"Name": "prod"})
+        assert (await api.get("/v1/namespaces")).text != first.text
+
+
+async def test_a_blocking_query_that_wakes_shares_the_answer_of_the_others() -> None:
+    async with serving() as api:
+        await api.register("web")
+        first, second = [await api.get(f"/v1/jobs?index=1&wait={wait}s") for wait in (1, 2)]
+        assert first.text == second.text
+        assert len(api.client.app[CONTEXT].answers) == 1
