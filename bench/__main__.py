@@ -18,6 +18,7 @@ NAMES = (
     "etcd",
     "pauses",
     "audit",
+    "http",
     "structure",
     "regions",
     "queue",

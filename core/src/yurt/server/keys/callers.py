@@ -28,6 +28,8 @@ KNOWN_MAX: Final = 4_096
 """Tokens whose signature is remembered."""
 KEY_WAIT_S: Final = 1.0
 """How long a server that follows waits for a root key that it does not know yet."""
+SECRET_LENGTH: Final = 36
+"""Letters of the secret of a token or node: a UUID."""
 NO_TOKEN: Final = NoToken()
 NO_ID: Final = "its claims name neither an allocation nor a node"
 INTRODUCTION: Final = "an introduction token counts only where its node registers"
@@ -59,12 +61,32 @@ class Callers:
         self._leader = leader
         self._keyring = keyring
         self._known: LruCache[bytes, _Signed] = LruCache(KNOWN_MAX)
+        self._tokens: object = None
+        """The table of tokens that `_of_secrets` is about."""
+        self._of_secrets: dict[str, ShownToken] = {}
+        """What stored tokens show, by the hash of their secrets."""
 
     def secret(self, token: str) -> Caller | None:
         """What a caller shows by this text, where it is no identity, which has to be checked first."""
         if not token:
             return NO_TOKEN
-        return shown_secret(self._replica.state, token) if SECRET.fullmatch(token) else None
+        if len(token) != SECRET_LENGTH:
+            return None
+        # Looked up before its form is checked, which costs more: nothing else has the hash of a stored secret.
+        digest = hash_of_secret(token)
+        state = self._replica.state
+        if state.acl_tokens is not self._tokens or len(self._of_secrets) >= KNOWN_MAX:
+            self._tokens = state.acl_tokens
+            self._of_secrets.clear()
+        known = self._of_secrets.get(digest)
+        if known is not None:
+            return known
+        if not SECRET.fullmatch(token):
+            return None
+        caller = shown_secret(state, token)
+        if isinstance(caller, ShownToken) and state.acl_tokens.count_where("secret", digest):
+            self._of_secrets[digest] = caller
+        return caller
 
     async def shown(self, token: str) -> Caller:
         """What the caller shows by this text; what is no token leaves it without rights, also without those of anybody.
