@@ -237,6 +237,7 @@ class Access:
         self._authority = authority
         self._trace = trace
         """Where decisions are noted for a record of the request."""
+        self._sees_all: bool | None = None
         self.renew()
 
     @property
@@ -316,7 +317,7 @@ class Access:
 
     def renew(self) -> None:
         """Forget earlier decisions: while the request waited, the rights of the caller may have changed."""
-        self._sees_all: bool | None = None
+        self._sees_all = None
         self._kept: dict[Scope, bool] = {}
         self._namespaces: dict[str, bool] = {}
 
