@@ -91,6 +91,7 @@ def environment() -> str:
     rows += [
         (code("NOMAD_HTTP_AUTH"), "`user:password` for a proxy before the agent."),
         (code("NOMAD_VAR_<name>"), "The value of a variable of a job file."),
+        (code("YURT_FILE_ACCESS"), "As `-file-access` of the commands that read job files."),
         (code("YURT_DEBUG"), "Shows where in Yurt an internal error happened."),
     ]
     return "## Environment\n\nFlags win.\n\n" + table(("Variable", ""), rows)

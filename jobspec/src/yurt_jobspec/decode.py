@@ -22,6 +22,7 @@ from .evaluator import Evaluator, NameScope
 from .findings import Findings
 from .plain import to_driver_config
 from .schema import BlockSchema, ChildBlock, Field, schema_of
+from .suggestions import entry_hint, map_hint, value_hint
 from .syntax.nodes import AttributeNode, BlockNode, Body, Expr, Label, LiteralValue, RootVariable, place
 from .values import ConversionError, Value, convert, entries_of, is_null, pairs_of, type_name, type_of
 
@@ -265,7 +266,8 @@ class Decoder:
             try:
                 result[field.field] = _KINDS[field.kind](value)
             except ConversionError as error:
-                self.report("Unsuitable value type", f"Unsuitable value: {error}", *place(node))
+                hint = value_hint(attribute.name, field.kind, value) if type(node) is LiteralValue else None
+                self.report("Unsuitable value type", f"Unsuitable value: {error}", *place(node), hint=hint)
         if self.marks is not None:
             self.mark(result, field.field, attribute.start, attribute.end)
 
@@ -309,7 +311,7 @@ class Decoder:
         self.mark(result, child.field, attribute.start, attribute.end)
         if entries is None:
             detail = f"Unsuitable value: a map is required, but have {type_name(type_of(value))}"
-            self.report("Unsuitable value type", detail, *place(attribute.value))
+            self.report("Unsuitable value type", detail, *place(attribute.value), hint=map_hint(attribute.name))
             return
         target: dict[str, Any] = {}
         for key, item in entries.items():
@@ -365,7 +367,8 @@ class Decoder:
             else:
                 target[key] = convert(value, "string")
         except ConversionError as error:
-            self.report("Unsuitable value type", f"Unsuitable value: {error}", *place(attribute.value))
+            hint = None if kind == "free" else entry_hint(key)
+            self.report("Unsuitable value type", f"Unsuitable value: {error}", *place(attribute.value), hint=hint)
 
 
 def _whole(kind: str) -> Any:

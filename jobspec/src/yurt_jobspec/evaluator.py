@@ -19,6 +19,7 @@ from . import calls, numbers
 from .budget import BudgetExhausted, EvaluationBudget
 from .diagnostics import EvaluationError, Near, OffsetDiagnostic, fail
 from .functions.registry import FunctionSpec
+from .suggestions import undeclared_hint
 from .syntax.nodes import (
     Attr,
     Binary,
@@ -231,7 +232,7 @@ class Evaluator:
             if type(first) is not Attr:
                 return self.walk(value.everything(), steps, scope)
             if first.name not in value.names():
-                raise _missing_attribute(first, value.names())
+                raise _undeclared(source.name, first, value.names())
             value, steps = value.get(first.name), steps[1:]
         return self.walk(value, steps, scope)
 
@@ -525,6 +526,11 @@ def _constant_steps(steps: tuple[Step, ...]) -> int:
         if type(step) is Splat or (type(step) is Index and type(step.key) is not LiteralValue):
             return count
     return len(steps)
+
+
+def _undeclared(scope: str, step: Attr, names: tuple[str, ...]) -> EvaluationError:
+    detail = f'This object does not have an attribute named "{step.name}".'
+    return fail("Unsupported attribute", detail, step.start, step.end, hint=undeclared_hint(scope, step.name, names))
 
 
 def _missing_attribute(step: Attr, names: tuple[str, ...]) -> EvaluationError:

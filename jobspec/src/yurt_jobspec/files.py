@@ -1,4 +1,4 @@
-"""What file functions may read: one folder, nothing outside it, and no more than a job needs."""
+"""What file functions may read: all that the user may, one folder or nothing; and no more than a job needs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,26 @@ class FileAccessError(Exception):
 
 
 class Files:
-    """The folder that file functions see; with no folder every access is refused."""
+    """The folder from which relative paths go; with no folder every access is refused.
 
-    def __init__(self, base: Path | None) -> None:
+    `is_confined`: nothing outside of the folder is read. A command line reads for its own user, who may read them
+    anyway, and passes False; a server reads for strangers and passes no folder.
+    """
+
+    def __init__(self, base: Path | None, *, is_confined: bool = True) -> None:
         self.base = base
+        self.is_confined = is_confined
 
     def resolve(self, path: str) -> Path:
-        """The real path of a name inside the folder. Raises FileAccessError."""
+        """The real path of a name, of a confined reader only inside the folder. Raises FileAccessError."""
         if self.base is None:
             raise FileAccessError("filesystem function disabled")
         if "\0" in path:
             raise FileAccessError("a path must not contain NUL")
         base = self.base.resolve()
         resolved = (base / path).resolve()
+        if not self.is_confined:
+            return resolved
         if resolved != base and base not in resolved.parents:
             raise FileAccessError(
                 f"no file exists at {path} inside the job file's folder; files outside it may not be read"

@@ -137,7 +137,7 @@ def _guarded(source: SourceText, inputs: Inputs, base_dir: Path | None, *, with_
 def _parse(source: SourceText, inputs: Inputs, base_dir: Path | None, with_marks: bool) -> _Result:
     body = _read(source)
     findings = Findings()
-    evaluator = Evaluator(source.text, files=Files(base_dir))
+    evaluator = Evaluator(source.text, files=Files(base_dir, is_confined=not inputs.leaves_folder))
     findings.add_all(source, _top_level(body))
     reader = VariableReader(source, evaluator, findings)
     reader.declare_all(body)
@@ -199,7 +199,8 @@ def _job_block(source: SourceText, body: Body, findings: Findings) -> BlockNode 
     for extra in jobs[1:]:
         line = source.position(jobs[0].start)[0]
         detail = f"Only one job block is allowed. Another was defined on line {line}."
-        findings.add(source, OffsetDiagnostic("Duplicate job block", detail, extra.start, extra.name_end))
+        hint = "Move each job to a file of its own, and run each file."
+        findings.add(source, OffsetDiagnostic("Duplicate job block", detail, extra.start, extra.name_end, hint))
     return jobs[0]
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from .diagnostics import fail
+from .diagnostics import Near, fail
+from .suggestions import CONSTRUCTORS
 from .syntax.nodes import Expr, FunctionCall, LiteralValue, ObjectOf, RootVariable, TupleOf, place
 from .values import PRIMITIVES, Type
 
@@ -46,7 +47,11 @@ def _keyword(node: RootVariable, exact: bool) -> Type:
         return "any"
     if node.name in ("list", "set", "map", "object", "tuple"):
         _reject(node, f"The {node.name} type constructor requires one argument, the type of what it holds.")
-    _reject(node, f'The keyword "{node.name}" is not a valid type specification.')
+    _reject(
+        node,
+        f'The keyword "{node.name}" is not a valid type specification.',
+        hint=Near(node.name, PRIMITIVES, f"Use {CONSTRUCTORS}."),
+    )
 
 
 def _object(node: Expr, exact: bool) -> Type:
@@ -66,5 +71,5 @@ def _object(node: Expr, exact: bool) -> Type:
     return ("object", tuple(sorted(members.items())))
 
 
-def _reject(node: Expr, detail: str) -> NoReturn:
-    raise fail(SUMMARY, detail, *place(node))
+def _reject(node: Expr, detail: str, *, hint: Near | None = None) -> NoReturn:
+    raise fail(SUMMARY, detail, *place(node), hint=hint)

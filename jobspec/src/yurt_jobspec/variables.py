@@ -50,12 +50,13 @@ class Declaration(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Where values come from, besides defaults."""
+    """Where values come from, besides defaults; `leaves_folder`: file functions may read outside of its folder."""
 
     variables: Sequence[str] = ()
     var_files: Sequence[Path] = ()
     environ: Mapping[str, str] | None = None
     strict: bool = True
+    leaves_folder: bool = False
 
 
 class VariableReader:

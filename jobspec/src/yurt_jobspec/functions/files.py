@@ -1,6 +1,4 @@
-"""File functions. They read one folder only, see `yurt_jobspec.files`; the ones that only take a path apart read
-nothing.
-"""
+"""File functions. What they read says `yurt_jobspec.files`; the ones that only take a path apart read nothing."""
 
 from __future__ import annotations
 
@@ -77,7 +75,9 @@ def dirname(args: list[Any], files: Files | None) -> str:
 
 
 def pathexpand(args: list[Any], files: Files | None) -> str:
-    """A path that begins with ~ is left alone: the home folder is outside of what a job file may know."""
+    """A path that begins with ~ is in the home folder, which a confined job file may not know."""
     if args[0].startswith("~"):
+        if files is not None and files.base is not None and not files.is_confined:
+            return str(Path(args[0]).expanduser())
         raise FunctionError("filesystem function disabled for paths outside the job file's folder")
     return str(args[0])

@@ -7,6 +7,7 @@ and the parser goes on with the next line of the same body, so that a file's mis
 from __future__ import annotations
 
 from yurt_jobspec.diagnostics import OffsetDiagnostic
+from yurt_jobspec.suggestions import yaml_hint
 
 from .expressions import ExpressionParser, SyntaxProblem, normalize
 from .lexer import (
@@ -25,6 +26,7 @@ from .lexer import (
 )
 from .nodes import AttributeNode, BlockNode, Body, Expr, Label
 
+CLOSE_BLOCK = "Add a line with } where the block ends."
 _CLOSERS = frozenset(CLOSING_KIND.values())
 
 
@@ -59,7 +61,9 @@ class BodyParser(ExpressionParser):
                 "This may be caused by incorrect brace nesting elsewhere in this file."
             )
             self.problems.append(
-                OffsetDiagnostic("Unclosed configuration block", detail, self.starts[opening], self.ends[opening])
+                OffsetDiagnostic(
+                    "Unclosed configuration block", detail, self.starts[opening], self.ends[opening], CLOSE_BLOCK
+                )
             )
         missing = self.starts[opening] if opening is not None else 0
         return Body(tuple(attributes.values()), tuple(blocks), missing, self.ends[self.at])
@@ -85,7 +89,7 @@ class BodyParser(ExpressionParser):
                 self.reject("Missing newline after block definition", "A block definition must end with a newline.")
         else:
             self.at += 1
-            hint = "Write '=' instead of ':'." if following == ":" else None
+            hint = yaml_hint(self.text) if following == ":" else None
             detail = "An argument or block definition is required here. To set an argument, use the equals sign '='."
             self.reject("Invalid argument or block", detail, hint=hint)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from yurt.cli.command import Invocation
 from yurt.cli.errors import CliError
-from yurt.cli.flags import TEXT, Flag, switch, texts, without_effect
+from yurt.cli.flags import TEXT, Flag, switch, text, texts, without_effect
 
 if TYPE_CHECKING:
     from yurt_jobspec import Diagnostic, JobspecError, Positions
@@ -31,7 +31,13 @@ JOBFILE_FLAGS: tuple[Flag, ...] = (
     switch("hcl2-strict", "Refuse variables that the file does not declare.", default=True),
     texts("var", "key=value: the value of a variable; may be repeated."),
     texts("var-file", "A file with values of variables; may be repeated."),
+    text(
+        "file-access",
+        "What file(), fileset() and the like may read: all (the user's files), folder (below the job file), or none; "
+        "YURT_FILE_ACCESS, else all.",
+    ),
 )
+FILE_ACCESS = ("all", "folder", "none")
 VAULT_NAMESPACE = without_effect("vault-namespace", kind=TEXT)
 
 
@@ -130,8 +136,10 @@ def read_hcl(call: Invocation, source: str, filename: str) -> JobFile:
     from yurt_jobspec import Inputs, JobspecError, parse_job_with_findings
 
     settings, files = call.flags.texts("var"), [Path(name) for name in call.flags.texts("var-file")]
-    inputs = Inputs(settings, files, os.environ, call.flags.is_on("hcl2-strict"))
-    base_dir = Path.cwd() if filename == "<stdin>" else Path(filename).parent
+    access = _file_access(call)
+    inputs = Inputs(settings, files, os.environ, call.flags.is_on("hcl2-strict"), leaves_folder=access == "all")
+    folder = Path.cwd() if filename == "<stdin>" else Path(filename).parent
+    base_dir = None if access == "none" else folder
     try:
         job, positions, warnings = parse_job_with_findings(source, filename=filename, inputs=inputs, base_dir=base_dir)
     except JobspecError as error:
@@ -139,6 +147,16 @@ def read_hcl(call: Invocation, source: str, filename: str) -> JobFile:
     flags = dict(setting.partition("=")[::2] for setting in settings)
     contents = "\n".join(file.read_text(encoding="utf-8") for file in files)
     return JobFile(job, source, filename, "hcl2", flags, contents, positions, warnings)
+
+
+def _file_access(call: Invocation) -> str:
+    """What file functions of a job file may read: one of FILE_ACCESS."""
+    given = call.flags.text("file-access")
+    wanted = given or os.environ.get("YURT_FILE_ACCESS") or FILE_ACCESS[0]
+    if wanted not in FILE_ACCESS:
+        where = "-file-access" if given else "YURT_FILE_ACCESS"
+        raise CliError(f'{where} is one of {", ".join(FILE_ACCESS)}, not "{wanted}"')
+    return wanted
 
 
 def rendered(error: JobspecError, sources: dict[str, str]) -> str:
@@ -155,12 +173,12 @@ def server_findings(file: JobFile, text: str, *, is_warning: bool = False) -> li
     return findings(file.job, file.positions, text, is_warning=is_warning)
 
 
-def explain(file: JobFile, message: str) -> str:
+def explain(file: JobFile, message: str, *, is_warning: bool = False) -> str:
     """A server's message, with the line of the file for each part of the job that it names."""
     if file.positions is None:
         return message
-    told = server_findings(file, message)
-    if all(finding.line is None for finding in told):
+    told = server_findings(file, message, is_warning=is_warning)
+    if all(finding.line is None and finding.hint is None for finding in told):
         return message
     from yurt_jobspec import render
 

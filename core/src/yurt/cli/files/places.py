@@ -71,6 +71,8 @@ def findings(job: Json, positions: Positions | None, text: str, *, is_warning: b
 def _finding(job: Json, positions: Positions | None, message: str, is_warning: bool) -> Diagnostic:
     from yurt_jobspec import Diagnostic
 
+    from yurt.cli.files.fixes import fix_of
+
     path = follow(job, message)
     found = positions.nearest(path) if positions is not None and path else None
     hint = _HINT.search(message)
@@ -78,7 +80,7 @@ def _finding(job: Json, positions: Positions | None, message: str, is_warning: b
     summary = WARNING if is_warning else SUMMARY
     if found is None:
         summary = summary.replace("this part of the job", "the job")
-    told = hint[1][0].upper() + hint[1][1:] if hint else None
+    told = hint[1][0].upper() + hint[1][1:] if hint else fix_of(message)
     severity: Severity = "warning" if is_warning else "error"
     if found is None:
         return Diagnostic(severity, summary, detail, hint=told)
@@ -244,6 +246,7 @@ _FIELD_LINES = r"""
 ^Affinity weight                            Weight
 ^Spread block must have a positive          Weight
 ^Missing job datacenters|^Job datacenter    Datacenters
+^Missing job task groups                    ID
 ^Invalid job type|^job type cannot          Type
 ^invalid namespace|is in nonexistent names  Namespace
 ^invalid node pool|is in nonexistent node   NodePool

@@ -49,7 +49,7 @@ def validate_job(call: Invocation) -> int:
         return 1 if any(item.severity == "error" for item in found) else 0
     file = read_job(call, call.args[0])
     errors, warnings = ask(call, file)
-    show_warnings(call, warnings)
+    show_warnings(call, warnings, file)
     if errors:
         screen = call.screen
         screen.line(screen.style("Job validation errors:", "bold", "red"))
@@ -134,7 +134,7 @@ def show_plan(call: Invocation, file: JobFile, plan: Json) -> None:
     screen.line(screen.style("Scheduler dry-run:", "bold"))
     _show_dry_run(call, file, plan)
     screen.line()
-    show_warnings(call, plan.get("Warnings") or "")
+    show_warnings(call, plan.get("Warnings") or "", file)
     _show_preemptions(call, (plan.get("Annotations") or {}).get("PreemptedAllocs") or [])
     index = plan.get("JobModifyIndex") or 0
     screen.line(screen.style(f"Job Modify Index: {index}", "bold"))
@@ -282,7 +282,9 @@ def _as_file_call(call: Invocation) -> Invocation:
     """The call as the reader of job files takes it: there `-json` would say that the file is JSON."""
     names = [flag.name for flag in call.command.all_flags]
     values: Json = {name: call.flags.texts(name) if name in ("var", "var-file") else None for name in names}
-    values |= {"json": False, "hcl2-strict": call.flags.is_on("hcl2-strict")}
+    values |= {
+        "json": False, "hcl2-strict": call.flags.is_on("hcl2-strict"), "file-access": call.flags.text("file-access"),
+    }  # fmt: skip
     return Invocation(call.command, Flags(values, frozenset()), call.args)
 
 

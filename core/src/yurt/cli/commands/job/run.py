@@ -35,7 +35,7 @@ def run_job(call: Invocation) -> int:
         answer: Json = call.api.put("/v1/jobs", _body(call, file), _query(file))
     except ApiError as error:
         raise CliError(_refusal(call, file, error)) from None
-    show_warnings(call, answer.get("Warnings") or "")
+    show_warnings(call, answer.get("Warnings") or "", file)
     if call.flags.is_on("ui"):
         open_page(call, job_page(file.job["ID"], file.job.get("Namespace")))
     eval_id = answer.get("EvalID") or ""
@@ -75,11 +75,12 @@ def _refusal(call: Invocation, file: JobFile, error: ApiError) -> str:
     return f"{message}\nJob not updated" if is_check else f"Error submitting job:\n{message}"
 
 
-def show_warnings(call: Invocation, warnings: str) -> None:
-    """The block of warnings of a registration or a plan."""
+def show_warnings(call: Invocation, warnings: str, file: JobFile | None = None) -> None:
+    """The block of warnings of a registration or a plan, at their lines of the file where these are known."""
     if warnings:
         call.screen.line(call.screen.style("Job Warnings:", "bold", "yellow"))
-        call.screen.line(warnings.rstrip() + "\n")
+        told = explain(file, warnings, is_warning=True) if file else warnings
+        call.screen.line(told.rstrip() + "\n")
 
 
 def _tell_registered(call: Invocation, file: JobFile) -> None:

@@ -1,0 +1,168 @@
+"""How to repair what a server refuses: what its message does not say, for Nomad's wording is kept on the wire."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+_FIXES = (
+    (
+        "^Missing job task groups",
+        'Add a group with a task: group "app" { task "main" { driver = "..." } }.',
+    ),
+    (
+        "Missing tasks for task group",
+        'Add a task to the group: task "main" { driver = "..." config { ... } }.',
+    ),
+    (
+        "Missing task driver",
+        'Add driver = "docker", "exec", "raw_exec", ...; `yurt node status -verbose NODE` lists what a node has.',
+    ),
+    (
+        "no node has shown which options driver",
+        "`yurt plugin list` shows the drivers of an agent; `yurt node status -verbose NODE` those of a node.",
+    ),
+    (
+        "can't be negative",
+        "Write 0 or more.",
+    ),
+    (
+        "only ask for 'cpu' or 'cores'",
+        "Leave out cpu (MHz of shared cores) or cores (whole cores).",
+    ),
+    (
+        r'^Unsupported restart mode|restart mode: "',
+        "Use fail (the allocation has failed, and is replaced) or delay (try again in the next interval).",
+    ),
+    (
+        "^Periodic can only|Periodic can only be",
+        'Write type = "batch", or leave out the periodic block.',
+    ),
+    (
+        "can't restart the TaskGroup",
+        "Raise interval, or lower attempts or delay: attempts x delay must fit into interval.",
+    ),
+    (
+        "can only make .* attempts",
+        "Raise interval, or lower attempts or delay.",
+    ),
+    (
+        "Minimum healthy time must be less",
+        "Lower min_healthy_time or raise healthy_deadline (5m unless given).",
+    ),
+    (
+        "Healthy deadline must be less",
+        "Lower healthy_deadline or raise progress_deadline (10m unless given).",
+    ),
+    (
+        "Must specify a destination for the template",
+        'Add destination = "local/FILE", a path in the task\'s folder.',
+    ),
+    (
+        "source must be specified",
+        'Add source = "https://...", or another place that artifacts come from.',
+    ),
+    (
+        "references undefined volume",
+        'Declare it in the group: volume "NAME" { type = "host" source = "..." }.',
+    ),
+    (
+        "references an empty volume",
+        'Write volume = "NAME", the name of a volume block of the group.',
+    ),
+    (
+        "has an empty source",
+        'Write source = "...", the name of the volume on the nodes.',
+    ),
+    (
+        "priority must be between",
+        "Write a number from 1 (last) to 100 (first).",
+    ),
+    (
+        "nonexistent namespace",
+        "`yurt namespace list` shows what there is; make one with: yurt namespace apply NAME",
+    ),
+    (
+        "nonexistent node pool",
+        "`yurt node pool list` shows what there is; make one with: yurt node pool apply FILE",
+    ),
+    (
+        "has no main task",
+        "Take the lifecycle block out of the task that does the work.",
+    ),
+    (
+        "percentages must not be greater",
+        "Lower the percentages: together at most 100.",
+    ),
+    (
+        "Service name .* valid|Service name must",
+        "Use letters, digits and dashes, at most 63.",
+    ),
+    (
+        "interval must be|interval cannot be",
+        'Write for example interval = "10s".',
+    ),
+    (
+        "timeout must be|timeout cannot be",
+        'Write for example timeout = "2s".',
+    ),
+    (
+        "http path",
+        'Add path = "/health", or what the service answers at.',
+    ),
+    (
+        "Missing job datacenters|without datacenters",
+        'Write datacenters = ["*"] for all.',
+    ),
+    (
+        "must specify at least one .* cron|no cron",
+        'Write crons = ["0 3 * * *"] for three o\'clock each night.',
+    ),
+    (
+        r'cron "',
+        'For example crons = ["*/15 * * * *"] every 15 minutes, or ["@daily"].',
+    ),
+    (
+        "minimum CPU value|MemoryMB value|minimum Mem",
+        "Write at least cpu = 1 and memory = 10.",
+    ),
+    (
+        "log storage .* exceeds|total log storage",
+        "Raise size of ephemeral_disk, or lower max_files or max_file_size of logs.",
+    ),
+    (
+        "Duplicate|defined more than once",
+        "Rename one of the two.",
+    ),
+    (
+        "escapes",
+        "Use a path without .. that stays in the task's folder.",
+    ),
+    (
+        "parameterized .* (periodic|system)|dispatch",
+        "A parameterized job is a batch job without a periodic block.",
+    ),
+    (
+        "reserved|already reserved by",
+        "Choose another port, or leave out static for one that is free.",
+    ),
+    (
+        "Static port",
+        "Choose another port, or leave out static for one that is free.",
+    ),
+    (
+        "valid port",
+        "Leave out static for a port that the scheduler chooses.",
+    ),
+)
+"""Patterns of messages, and the fix; the first that is found counts."""
+
+
+@cache
+def _table() -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(pattern), fix) for pattern, fix in _FIXES)
+
+
+def fix_of(message: str) -> str | None:
+    """How to repair what a message tells; None where it says so itself or nobody knows."""
+    return next((fix for pattern, fix in _table() if pattern.search(message)), None)

@@ -1,0 +1,78 @@
+"""How to write what was meant: hints for values of the wrong kind and for names that nothing declares."""
+
+from __future__ import annotations
+
+import re
+
+from .diagnostics import Near
+from .values import Value
+
+_AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
+_MIB_OF_UNIT = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
+_MIB_ARGUMENTS = frozenset({"memory", "memory_max", "size", "disk", "max_file_size", "secrets", "memory_hard_limit"})
+_NUMBER_KINDS = ("int", "uint", "number", "float")
+CONSTRUCTORS = "string, number, bool, any, list(TYPE), set(TYPE), map(TYPE), object({...}) or tuple([...])"
+
+
+def value_hint(name: str, kind: str, value: Value) -> str | None:
+    """How to write the value of an argument of that kind; None where the message says it."""
+    if kind in ("strings", "ints"):
+        return _list_hint(name, value)
+    if kind == "bool":
+        return f"Write {name} = true or {name} = false, without quotes."
+    if kind.startswith(_NUMBER_KINDS) and isinstance(value, str):
+        return _amount_hint(name, value) or f"Write a number without quotes, for example {name} = 3."
+    if kind == "string":
+        return f'Write one text between double quotes: {name} = "...".'
+    return None
+
+
+def map_hint(name: str) -> str:
+    """How to write a block of names and values."""
+    return f'Write names and values: {name} {{ NAME = "value" }}.'
+
+
+def entry_hint(key: str) -> str:
+    """How to write one value of such a block."""
+    return f'Write one text: {key} = "value"; jsonencode([...]) turns lists and objects into text.'
+
+
+def undeclared_hint(scope: str, name: str, names: tuple[str, ...]) -> str | Near | None:
+    """How to declare what `var.NAME` or `local.NAME` names; a declared name that looks alike first."""
+    blocks = {
+        "var": f'variable "{name}" {{ type = string }}',
+        "local": f'locals {{ {name} = "..." }}',
+    }
+    if scope not in blocks:
+        return Near(name, names)
+    return Near(name, names, f"Declare it outside of the job block: {blocks[scope]}")
+
+
+def yaml_hint(text: str) -> str:
+    """What to write instead of `name: value`; a whole file in YAML gets another answer than one line."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
+    is_yaml = len(lines) > 1 and sum(line.rstrip().endswith(":") or ": " in line for line in lines) > len(lines) / 2
+    if is_yaml and "job " not in text:
+        return "This looks like YAML, but job files are HCL: `yurt job init` writes an example to begin with."
+    return "Write '=' instead of ':'."
+
+
+def _amount_hint(name: str, text: str) -> str | None:
+    """`memory = "32 GB"`: the number that is meant, in the unit of the argument."""
+    found = _AMOUNT.fullmatch(text)
+    if found is None:
+        return None
+    number, unit = float(found[1]), found[2].lower()
+    if name in _MIB_ARGUMENTS and unit[0] in _MIB_OF_UNIT and unit.rstrip("b").rstrip("i") in _MIB_OF_UNIT:
+        mib = max(1, round(number * _MIB_OF_UNIT[unit[0]]))
+        return f"{name} is a number of MiB without a unit: write {name} = {mib}."
+    if name == "cpu":
+        cores = f"cores = {max(1, round(number))}" if unit.startswith("c") else "cores = 1"
+        return f"cpu is a number of MHz without a unit: write cpu = 500, or {cores} for whole cores."
+    return None
+
+
+def _list_hint(name: str, value: Value) -> str | None:
+    if isinstance(value, str):
+        return f'Write a list: {name} = ["{value}"].'
+    return f'Write a list: {name} = ["...", "..."].'
