@@ -22,6 +22,7 @@ from docs.generator import (  # noqa: E402
     http_api,
     job_files,
     metrics,
+    mistakes,
     ui_schema,
 )
 
@@ -38,6 +39,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "job-files.md": job_files.page_,
     "metrics.md": metrics.page_text,
     UI_SCHEMA: ui_schema.module_text,
+    "../howto/common-mistakes.md": mistakes.page_text,
 }
 
 

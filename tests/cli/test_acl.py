@@ -148,7 +148,7 @@ async def test_other_commands_say_whether_a_token_was_given(acl: Shell, capsys: 
 
 async def test_json_and_a_template_together_are_refused(acl: Shell) -> None:
     said = await acl.refusal("policy", "list", "-json", "-t", "{{.}}")
-    assert said == "Both json and template formatting are not allowed"
+    assert said.startswith("Both json and template formatting are not allowed")
 
 
 # Policies.
@@ -283,7 +283,7 @@ async def test_a_token_may_be_brought_along(ops: Shell, tmp_path: Path) -> None:
 
 async def test_self_needs_a_token(acl: Shell) -> None:
     said = await acl.refusal("token", "self", token="")
-    assert said == "No token present in the environment or set via the CLI flag"
+    assert said.startswith("No token present in the environment or set via the CLI flag")
 
 
 def test_a_workload_identity_is_led_to_its_policies(api: Any, run: Any) -> None:
@@ -299,7 +299,7 @@ def test_a_prefix_of_several_ids_is_refused_with_them(api: Any, run: Any) -> Non
     ids = [f"aabb{number}" for number in (1, 2)]
     api.answers["/v1/acl/roles"] = [{"ID": each} for each in ids]
     assert run("acl", "role", "delete", "aabb") == (1, "", "Prefix matched multiple ACL roles: aabb1, aabb2\n")
-    assert run("acl", "role", "delete", "a")[2] == "Identifier must contain at least two characters.\n"
+    assert run("acl", "role", "delete", "a")[2].startswith("Identifier must contain at least two characters.\n")
     assert run("acl", "role", "delete", "web")[2] == 'No ACL role(s) with prefix or id "web" found\n'
     assert {method for method, *_ in api.asked} == {"GET"}
 

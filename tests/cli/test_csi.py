@@ -48,7 +48,7 @@ def test_a_csi_volume_is_found_by_its_name_and_shown(api: Any, run: Any) -> None
         "single-node-writer",
     ):
         assert line in out, out
-    assert run("volume", "status", "-type=host", "data")[2].strip().endswith('ID "data" found')
+    assert run("volume", "status", "-type=host", "data")[2].splitlines()[0].endswith('ID "data" found')
 
 
 def test_a_csi_volume_is_registered_and_forgotten(api: Any, run: Any, tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_a_file_that_is_not_there_is_no_namespace(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     code, _, err = run("namespace", "apply", name)
-    assert (code, err) == (1, f"{name}: there is no such file\n")
+    assert code == 1 and err.startswith(f"{name}: there is no such file\n")
 
 
 def test_a_file_that_is_no_text_is_named(api: Any, run: Any, tmp_path: Path) -> None:

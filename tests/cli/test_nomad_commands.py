@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import webbrowser
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -126,3 +127,22 @@ def test_ui_opens_the_page_that_the_agent_has(api: Any, run: Any, monkeypatch: p
     pages = ["/ui/", "/ui/jobs/web?namespace=default", f"/ui/allocations/{ALLOC_ID}"]
     assert opened == [api.address + page for page in pages]
     assert code == 0 and out.endswith(f'==> Opening URL "{opened[-1]}"\n')
+
+
+def test_file_functions_read_the_users_files_unless_they_are_restricted(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "note.txt").write_text("a note")
+    folder = tmp_path / "jobs"
+    folder.mkdir()
+    path = folder / "x.nomad.hcl"
+    path.write_text('job "x" {\n  meta {\n    a = file("../note.txt")\n  }\n}\n')
+
+    assert '"a": "a note"' in run("job", "run", "-output", str(path))[1]
+    refused = run("job", "run", "-output", "-file-access=folder", str(path))
+    assert refused[0] == 1 and "files outside it may not be read" in refused[2]
+    assert "disabled" in run("job", "run", "-output", "-file-access=none", str(path))[2]
+    monkeypatch.setenv("YURT_FILE_ACCESS", "folder")
+    assert run("job", "run", "-output", str(path))[0] == 1
+    monkeypatch.setenv("YURT_FILE_ACCESS", "home")
+    assert "YURT_FILE_ACCESS is one of all, folder, none" in run("job", "run", "-output", str(path))[2]

@@ -96,7 +96,7 @@ def test_get_prints_an_item_or_the_variable_in_any_form(api: Any, run: Any) -> N
     table = run("var", "get", "-out=table", "app/db")[1]
     assert "Check Index" in table and "user" in table
     assert run("var", "get", "-template", "{{ .Items.user }}", "app/db")[1] == "anna\n"
-    assert run("var", "get", "app/other")[2].strip().endswith("Variable not found")
+    assert run("var", "get", "app/other")[2].startswith("Variable not found\n")
 
 
 def test_list_prints_paths_or_a_table_and_names_the_next_page(api: Any, run: Any) -> None:

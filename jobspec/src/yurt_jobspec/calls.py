@@ -95,6 +95,9 @@ def argument(function: FunctionSpec, index: int, value: Value, node: Expr) -> Va
         raise fail("Invalid function argument", detail, *place(node)) from None
 
 
+RELATIVE_PATHS = "A relative path begins at the folder of the job file."
+
+
 def function_failed(node: FunctionCall, function: FunctionSpec, error: FunctionError, nodes: list[Expr]) -> NoReturn:
     if error.argument is not None and error.argument < len(nodes):
         parameter = (
@@ -108,6 +111,7 @@ def function_failed(node: FunctionCall, function: FunctionSpec, error: FunctionE
         f'Call to function "{node.name}" failed: {error.detail}.',
         node.start,
         node.name_end,
+        hint=RELATIVE_PATHS if function.reads_files else None,
     ) from None
 
 

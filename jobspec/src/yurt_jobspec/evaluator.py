@@ -234,6 +234,10 @@ class Evaluator:
             if first.name not in value.names():
                 raise _undeclared(source.name, first, value.names())
             value, steps = value.get(first.name), steps[1:]
+        elif source.name == "var" and type(steps[0]) is Attr:
+            entries = entries_of(value)
+            if entries is not None and steps[0].name not in entries:
+                raise _undeclared(source.name, steps[0], tuple(entries))
         return self.walk(value, steps, scope)
 
     def walk(self, value: Value, steps: tuple[Step, ...], scope: NameScope) -> Value:

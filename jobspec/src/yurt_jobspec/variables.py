@@ -201,7 +201,9 @@ class VariableReader:
                 self.failed(name, error)
             except ConversionError as error:
                 detail = f"This default value is not compatible with the variable's type constraint: {error}."
-                self.report(OffsetDiagnostic("Invalid default value for variable", detail, *place(declaration.default)))
+                hint = "Change the default or the type, so that they fit."
+                where = place(declaration.default)
+                self.report(OffsetDiagnostic("Invalid default value for variable", detail, *where, hint))
                 self.broken.add(name)
         return values
 

@@ -89,14 +89,15 @@ def _run(command: CliCommand, words: list[str]) -> int:
         call = Invocation(command, flags, arguments)
         return command.run(call)
     except UsageError as error:
-        print(f"{error}\nFor additional help try: yurt {command.name} -help", file=sys.stderr)
+        _tell(str(error))
+        print(f"For additional help try: yurt {command.name} -help", file=sys.stderr)
         return error.code if error.code is not None else command.usage_code or command.failure_code
     except CliError as error:
         if str(error):
-            print(error, file=sys.stderr)
+            _tell(str(error))
         return error.code if error.code is not None else command.failure_code
     except YurtError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        _tell(str(error), prefix="Error: ")
         if error.reason is Reason.NO_LEADER:
             print(NO_LEADER_HINT, file=sys.stderr)
         if error.reason is Reason.PERMISSION_DENIED and call is not None:
@@ -109,6 +110,16 @@ def _run(command: CliCommand, words: list[str]) -> int:
     finally:
         if call is not None:
             call.close()
+
+
+def _tell(error: str, *, prefix: str = "") -> None:
+    """An error, and what to do about it."""
+    from yurt.cli.fixes import advice
+
+    print(f"{prefix}{error}", file=sys.stderr)
+    found = advice(error)
+    if found:
+        print(found, file=sys.stderr)
 
 
 def _check_absent_flags(command: CliCommand, words: list[str]) -> None:

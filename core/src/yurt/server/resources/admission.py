@@ -104,6 +104,8 @@ def _services(job: Job) -> Iterator[tuple[str, Service]]:
 
 def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """(errors, warnings) of a task's driver options; valid if any known version of the driver accepts them."""
+    if not task.driver:
+        return (), ()  # the rules of tasks say that it is missing
     known = tuple(state.schemas.values())
     stored = [row for row in known if row.driver == task.driver]
     if not stored:

@@ -1,0 +1,407 @@
+"""Mistakes of the first hour in job files, and what Yurt answers; tests/cli/test_mistakes.py makes each of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+_JOB = """\
+%(top)sjob "shop" {
+  %(job)s
+  group "web" {
+    %(group)s
+    task "main" {
+      %(driver)s
+      %(task)s
+      config {
+        run_for = "1h"
+      }
+      resources {
+        %(resources)s
+      }
+    }
+  }
+}
+"""
+_RIGHT = {
+    "top": "", "job": "", "group": "", "driver": 'driver = "mock_driver"', "task": "", "resources": "cpu = 20",
+}  # fmt: skip
+"""What stands at each place of a job without a mistake."""
+
+
+class FileMistake(NamedTuple):
+    """A mistake in a job file: what stands at which place of it, and the answer in its parts.
+
+    `parts` may hold a `whole` file, or an `end` that follows a right one; `cut`: the last brace is missing.
+    """
+
+    title: str
+    parts: Mapping[str, str | bool]
+    what: str
+    where: str
+    """Line and column."""
+    fix: str
+
+    def source(self) -> str:
+        """The file."""
+        if "whole" in self.parts:
+            return str(self.parts["whole"])
+        text = _JOB % (_RIGHT | {name: part for name, part in self.parts.items() if name in _RIGHT})
+        top = str(self.parts.get("top", ""))
+        text = top + re.sub(r"\n(\s*\n)+", "\n", text.removeprefix(top))
+        return (text.rstrip()[:-1] if self.parts.get("cut") else text) + str(self.parts.get("end", ""))
+
+    def shown(self) -> str:
+        """The lines with the mistake."""
+        if self.parts.get("cut"):
+            return "no } at the end"
+        if not self.parts.get("driver", "x"):
+            return "no driver = ..."
+        return str(next(part for name, part in self.parts.items() if name != "cut")).strip("\n")
+
+
+FILE_MISTAKES: tuple[FileMistake, ...] = (
+    FileMistake(
+        "A misspelt argument",
+        {"group": "coutn = 3"},
+        'An argument named "coutn" is not expected here.',
+        "3:5",
+        'Did you mean "count"?',
+    ),
+    FileMistake(
+        "A misspelt block",
+        {"group": "reschedul {\n      attempts = 1\n    }"},
+        'Blocks of type "reschedul" are not expected here.',
+        "3:5",
+        'Did you mean "reschedule"?',
+    ),
+    FileMistake(
+        "A duration without a unit",
+        {"group": 'restart {\n      delay = "15"\n    }'},
+        'Unsuitable value: "15" is not a duration',
+        "4:16",
+        'write for example "30s", "1h30m" or "250ms"',
+    ),
+    FileMistake(
+        "A duration in words",
+        {"task": 'kill_timeout = "30 seconds"'},
+        'Unsuitable value: "30 seconds" is not a duration',
+        "5:23",
+        'write for example "30s", "1h30m" or "250ms"',
+    ),
+    FileMistake(
+        "Memory with a unit",
+        {"resources": 'memory = "32 GB"'},
+        "Unsuitable value: a number is required",
+        "9:19",
+        "memory is a number of MiB without a unit: write memory = 32768.",
+    ),
+    FileMistake(
+        "CPU in cores",
+        {"resources": 'cpu = "2 cores"'},
+        "Unsuitable value: a number is required",
+        "9:16",
+        "cpu is a number of MHz without a unit: write cpu = 500, or cores = 2 for whole cores.",
+    ),
+    FileMistake(
+        "CPU both ways",
+        {"resources": "cpu   = 100\n        cores = 2"},
+        (
+            "Task group web validation failed: Task main validation failed: Task can only ask for "
+            "'cpu' or 'cores' resource, not both."
+        ),
+        "10:9",
+        "Leave out cpu (MHz of shared cores) or cores (whole cores).",
+    ),
+    FileMistake(
+        "A variable that nothing declares",
+        {"task": "env {\n        IMAGE = var.image\n      }"},
+        'This object does not have an attribute named "image".',
+        "6:20",
+        'Declare it outside of the job block: variable "image" { type = string }',
+    ),
+    FileMistake(
+        "A variable without a value",
+        {"top": 'variable "image" {\n  type = string\n}\n\n', "task": "env {\n        IMAGE = var.image\n      }"},
+        "A used variable must be set or have a default value.",
+        "1:1",
+        "Pass -var image=... or add a default.",
+    ),
+    FileMistake(
+        "A variable of an unknown type",
+        {"top": 'variable "n" {\n  type = strng\n}\n\n'},
+        'The keyword "strng" is not a valid type specification.',
+        "2:10",
+        'Did you mean "string"?',
+    ),
+    FileMistake(
+        "A default of another type",
+        {"top": 'variable "n" {\n  type    = number\n  default = "many"\n}\n\n'},
+        "This default value is not compatible with the variable's type constraint: a number is required.",
+        "3:14",
+        "Change the default or the type, so that they fit.",
+    ),
+    FileMistake(
+        "A local value that nothing declares",
+        {"task": "env {\n        TAG = local.tag\n      }"},
+        'This object does not have an attribute named "tag".',
+        "6:20",
+        'Declare it outside of the job block: locals { tag = "..." }',
+    ),
+    FileMistake(
+        "A quote that is not closed",
+        {"task": 'user = "root'},
+        "A quoted string ends on its line.",
+        "5:19",
+        "Write \\n for a line end, or use a heredoc for several lines.",
+    ),
+    FileMistake(
+        "Single quotes",
+        {"task": "user = 'root'"},
+        "Strings stand between double quotes.",
+        "5:14",
+        "Write \"text\" instead of 'text'.",
+    ),
+    FileMistake(
+        "A colon instead of an equals sign",
+        {"group": "count: 3"},
+        "An argument or block definition is required here. To set an argument, use the equals sign '='.",
+        "3:10",
+        "Write '=' instead of ':'.",
+    ),
+    FileMistake(
+        "A number in words",
+        {"group": 'count = "three"'},
+        "Unsuitable value: a number is required",
+        "3:14",
+        "Write a number without quotes, for example count = 3.",
+    ),
+    FileMistake(
+        "A negative count",
+        {"group": "count = -1"},
+        "Task group web validation failed: Task group count can't be negative",
+        "3:5",
+        "Write 0 or more.",
+    ),
+    FileMistake(
+        "An unknown job type",
+        {"job": 'type = "deamon"'},
+        'Invalid job type: "deamon"',
+        "2:3",
+        "use service, batch, system or sysbatch",
+    ),
+    FileMistake(
+        "A task without a driver",
+        {"driver": ""},
+        "Task group web validation failed: Task main validation failed: Missing task driver",
+        "3:5",
+        ('Add driver = "docker", "exec", "raw_exec", ...; `yurt node status -verbose NODE` lists what a node has.'),
+    ),
+    FileMistake(
+        "One value instead of a list",
+        {"job": 'datacenters = "dc1"'},
+        "Unsuitable value: list of string required, but have string",
+        "2:18",
+        'Write a list: datacenters = ["dc1"].',
+    ),
+    FileMistake(
+        "A list instead of names and values",
+        {"task": 'env = ["A=1"]'},
+        "Unsuitable value: a map is required, but have tuple",
+        "5:13",
+        'Write names and values: env { NAME = "value" }.',
+    ),
+    FileMistake(
+        "A port that the group does not have",
+        {"group": 'service {\n      name     = "web"\n      port     = "http"\n      provider = "nomad"\n    }'},
+        (
+            "Task group web validation failed: Service[web] validation failed: service references "
+            'unknown port label "http"'
+        ),
+        "5:7",
+        "add it to the group's network",
+    ),
+    FileMistake(
+        "A port out of range",
+        {"group": 'network {\n      port "http" {\n        static = 99999\n      }\n    }'},
+        "Task group web validation failed: Port http has invalid port 99999: it must be between 1 and 65535",
+        "4:7",
+        "Leave out static for a port that the scheduler chooses.",
+    ),
+    FileMistake(
+        "An unknown type of check",
+        {
+            "group": (
+                'service {\n      name     = "web"\n      port     = "80"\n      provider = "nomad"\n      '
+                'check {\n        type     = "htpp"\n        interval = "10s"\n        timeout  = "2s"\n      '
+                "}\n    }"
+            )
+        },
+        (
+            "Task group web validation failed: Service[web] validation failed: check #1 validation "
+            'failed: invalid check type ("htpp")'
+        ),
+        "8:9",
+        "must be one of tcp, http",
+    ),
+    FileMistake(
+        "An unknown operator",
+        {
+            "job": (
+                'constraint {\n    attribute = "${attr.kernel.name}"\n    operator  = "equals"\n    value     '
+                '= "linux"\n  }'
+            )
+        },
+        'Constraint 1 validation failed: Unknown constraint type "equals"',
+        "4:5",
+        (
+            "use a comparison (=, !=, <, <=, >, >=), regexp, version, semver, set_contains, "
+            "set_contains_any, is_set or is_not_set"
+        ),
+    ),
+    FileMistake(
+        "A cron time in words",
+        {"job": 'type = "batch"\n  periodic {\n    crons = ["every day"]\n  }'},
+        'periodic validation failed: cron "every day" has 2 fields; write minute hour day month weekday [year]',
+        "3:3",
+        'For example crons = ["*/15 * * * *"] every 15 minutes, or ["@daily"].',
+    ),
+    FileMistake(
+        "A periodic service",
+        {"job": 'periodic {\n    crons = ["@daily"]\n  }'},
+        'Periodic can only be used with "batch" or "sysbatch" scheduler',
+        "2:3",
+        'Write type = "batch", or leave out the periodic block.',
+    ),
+    FileMistake(
+        "An unknown restart mode",
+        {"group": 'restart {\n      mode = "retry"\n    }'},
+        'Task group web validation failed: Unsupported restart mode: "retry"',
+        "4:7",
+        "Use fail (the allocation has failed, and is replaced) or delay (try again in the next interval).",
+    ),
+    FileMistake(
+        "More restarts than fit",
+        {"group": 'restart {\n      attempts = 10\n      delay    = "15s"\n      interval = "1m"\n    }'},
+        (
+            "Task group web validation failed: Nomad can't restart the TaskGroup 10 times in an "
+            "interval of 60s with a delay of 15s"
+        ),
+        "3:5",
+        "Raise interval, or lower attempts or delay: attempts x delay must fit into interval.",
+    ),
+    FileMistake(
+        "Healthy later than the deadline",
+        {"group": 'update {\n      min_healthy_time = "10m"\n    }'},
+        "Task group web validation failed: Minimum healthy time must be less than healthy deadline",
+        "4:7",
+        "Lower min_healthy_time or raise healthy_deadline (5m unless given).",
+    ),
+    FileMistake(
+        "A template without a destination",
+        {"task": 'template {\n        data = "x"\n      }'},
+        (
+            "Task group web validation failed: Task main validation failed: Template 1 validation "
+            "failed: Must specify a destination for the template"
+        ),
+        "5:7",
+        'Add destination = "local/FILE", a path in the task\'s folder.',
+    ),
+    FileMistake(
+        "An artifact without a source",
+        {"task": 'artifact {\n        destination = "local/"\n      }'},
+        (
+            "Task group web validation failed: Task main validation failed: Artifact 1 validation "
+            "failed: source must be specified"
+        ),
+        "5:7",
+        'Add source = "https://...", or another place that artifacts come from.',
+    ),
+    FileMistake(
+        "A volume that the group does not have",
+        {"task": 'volume_mount {\n        volume      = "data"\n        destination = "/data"\n      }'},
+        (
+            "Task group web validation failed: Task main validation failed: Volume Mount (0) "
+            'references undefined volume "data"'
+        ),
+        "6:9",
+        'Declare it in the group: volume "NAME" { type = "host" source = "..." }.',
+    ),
+    FileMistake(
+        "An unknown type of volume",
+        {"group": 'volume "data" {\n      type   = "nfs"\n      source = "data"\n    }'},
+        (
+            'Task group web validation failed: Task group volume "data" validation failed: volume has '
+            'unrecognized type "nfs"'
+        ),
+        "4:7",
+        "use host or csi",
+    ),
+    FileMistake(
+        "An unknown network mode",
+        {"group": 'network {\n      mode = "brige"\n    }'},
+        'Task group web validation failed: invalid network mode "brige"',
+        "4:7",
+        "use none, host, bridge or cni/<name>",
+    ),
+    FileMistake(
+        "A namespace that does not exist",
+        {"job": 'namespace = "nope"'},
+        'job "shop" is in nonexistent namespace "nope"',
+        "2:3",
+        "`yurt namespace list` shows what there is; make one with: yurt namespace apply NAME",
+    ),
+    FileMistake(
+        "A node pool that does not exist",
+        {"job": 'node_pool = "gpus"'},
+        'job "shop" is in nonexistent node pool "gpus"',
+        "2:3",
+        "`yurt node pool list` shows what there is; make one with: yurt node pool apply FILE",
+    ),
+    FileMistake(
+        "A priority out of range",
+        {"job": "priority = 500"},
+        "Job priority must be between [1, 100]",
+        "2:3",
+        "Write a number from 1 (last) to 100 (first).",
+    ),
+    FileMistake(
+        "An unknown function",
+        {"task": 'env {\n        A = uper("a")\n      }'},
+        'There is no function named "uper".',
+        "6:13",
+        'Did you mean "upper"?',
+    ),
+    FileMistake(
+        "A file that does not exist",
+        {"task": 'env {\n        A = file("nope.txt")\n      }'},
+        'Call to function "file" failed: no file exists at nope.txt.',
+        "6:13",
+        "A relative path begins at the folder of the job file.",
+    ),
+    FileMistake(
+        "Two jobs in one file",
+        {"end": '\njob "other" {\n}\n'},
+        "Only one job block is allowed. Another was defined on line 1.",
+        "15:1",
+        "Move each job to a file of its own, and run each file.",
+    ),
+    FileMistake(
+        "A brace that is missing",
+        {"cut": True},
+        (
+            "There is no closing brace for this block before the end of the file. This may be caused "
+            "by incorrect brace nesting elsewhere in this file."
+        ),
+        "1:12",
+        "Add a line with } where the block ends.",
+    ),
+    FileMistake(
+        "A file in YAML",
+        {"whole": "job:\n  name: shop\n  type: service\n"},
+        "An argument or block definition is required here. To set an argument, use the equals sign '='.",
+        "1:4",
+        "This looks like YAML, but job files are HCL: `yurt job init` writes an example to begin with.",
+    ),
+)

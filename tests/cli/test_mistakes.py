@@ -1,0 +1,97 @@
+"""The first hour of a new user: each common mistake is answered with what, where, why and the fix."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from yurt.cli.main import main
+from yurt.testing.http_api import add_ready_node, serving
+
+from docs.generator.mistake_lines import LINE_MISTAKES, LineMistake
+from docs.generator.mistake_table import FILE_MISTAKES, FileMistake
+
+START_LIMIT_S = 60.0
+FILE = "shop.nomad.hcl"
+
+
+class Background:
+    """A server with one node and one job, in a thread."""
+
+    def __init__(self) -> None:
+        self.address = ""
+        self._ready, self._loop, self._stop = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        async with serving() as api:
+            await add_ready_node(api)
+            await api.register("web")
+            self.address = str(api.client.make_url("/")).rstrip("/")
+            self._ready.set()
+            await self._stop.wait()
+
+    def start(self) -> None:
+        self._thread.start()
+        assert self._ready.wait(START_LIMIT_S)
+
+    def stop(self) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(START_LIMIT_S)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Background]:
+    found = Background()
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture(autouse=True)
+def folder(server: Background, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NOMAD_ADDR", server.address)
+    monkeypatch.setenv("NOMAD_CLI_NO_COLOR", "1")
+    return tmp_path
+
+
+@pytest.mark.parametrize("mistake", FILE_MISTAKES, ids=lambda each: each.title)
+def test_a_mistake_in_a_job_file_is_answered(
+    mistake: FileMistake, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / FILE).write_text(mistake.source())
+
+    code = main(["job", "validate", FILE])
+
+    told = "".join(capsys.readouterr())
+    assert code == 1
+    assert f"{FILE}:{mistake.where}\n" in told
+    assert mistake.what in told and mistake.fix in told
+
+
+@pytest.mark.parametrize("mistake", LINE_MISTAKES, ids=lambda each: each.typed)
+def test_a_mistake_on_the_command_line_is_answered(
+    mistake: LineMistake, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / FILE).write_text(FILE_MISTAKES[0]._replace(parts={}).source())
+
+    code = main(mistake.typed.split(" "))
+
+    told = "".join(capsys.readouterr())
+    assert code in (1, 127, 255)
+    assert mistake.what in told and mistake.fix in told
+    assert "Traceback" not in told and "Internal error" not in told
+
+
+def test_there_are_forty_of_each_kind() -> None:
+    assert len(FILE_MISTAKES) >= 40 and len(LINE_MISTAKES) >= 40
+    assert len({each.title for each in FILE_MISTAKES}) == len(FILE_MISTAKES)
+    assert len({each.typed for each in LINE_MISTAKES}) == len(LINE_MISTAKES)
