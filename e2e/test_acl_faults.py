@@ -1,6 +1,7 @@
 """Tokens and policies change while servers are killed (SIGKILL) and frozen.
 
-Clients make, change, revoke and use tokens through all three servers, and put, delete and use policies. What they were
+Clients make, change, revoke and use tokens through all three servers, put, delete and use policies, and make, change
+and delete roles, login methods and binding rules. What they were
 answered must have an order (`yurt.testing.histories.acl`): after a revocation was acknowledged no server that performs
 consistent reads accepts the token, and an acknowledged token is never refused. At the end every server is asked for
 each token and policy once more, by the state that it has itself.
@@ -8,9 +9,11 @@ each token and policy once more, by the state that it has itself.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from yurt.testing.agent import ApiFailure, wait_for
+from yurt.testing.histories.acl.auth_methods import prerequisites
 from yurt.testing.histories.clients import LoadShape
 from yurt.testing.histories.faults import LeaderFaults, leader_faults, server_kills
 from yurt.testing.histories.programs import RequestProgram, acl_kinds, run_program
@@ -37,6 +40,8 @@ def bootstrap(cluster: RealCluster) -> str:
     secret = wait_for("the first token", made)
     for agent in cluster.agents:
         agent.token = secret
+    for each in prerequisites():
+        cluster.wait_leader().call(each.method, each.path, json.loads(each.body or b"null"))
     return secret
 
 

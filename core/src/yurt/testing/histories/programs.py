@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from yurt.testing.histories.acl.auth_methods import AuthMethodKind
 from yurt.testing.histories.acl.policies import PolicyKind
+from yurt.testing.histories.acl.roles import binding_rule_kind, role_kind
 from yurt.testing.histories.acl.tokens import TokenKind
 from yurt.testing.histories.clients import Clients, LoadShape
 from yurt.testing.histories.configurations import AutopilotKind, ConfigurationKind
@@ -51,8 +53,8 @@ def all_kinds(node_id: str = "") -> list[Kind]:
 
 
 def acl_kinds() -> list[Kind]:
-    """What access control stores; for agents that have it on."""
-    return [TokenKind(), PolicyKind()]
+    """What access control stores; for agents that have it on and have carried out `prerequisites`."""
+    return [TokenKind(), PolicyKind(), AuthMethodKind(), role_kind(), binding_rule_kind()]
 
 
 async def run_program(

@@ -93,7 +93,7 @@ def _may_refuse(state: TokenState, request: Any, answer: Reply) -> bool:
         return answer.status == DENIED and not is_there
     if isinstance(request, PutToken) and EXISTS in str(answer.body):
         return is_there
-    return answer.status in (400, 404) and not is_there
+    return answer.status in (400, 404, 500) and not is_there
 
 
 def _after(state: TokenState, request: Any, at: int) -> TokenState | None:
