@@ -10,7 +10,7 @@ SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
 # Tests start some thousand interpreters, and most of the start is compiling: its outcome is kept, whatever is set outside.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: dev test check fmt e2e failed nightly sim bench fuzz docs access dist setup clean
+.PHONY: dev test check fmt e2e failed nightly sim bench fuzz docs man access dist setup clean
 
 dev: setup ## run the server and client on this machine; more flags with ARGS="-config x.json"
 	@exec $(RUN) yurt agent -dev $(ARGS)
@@ -59,6 +59,9 @@ fuzz: setup ## job files, and what agents read from strangers, against a coverag
 
 docs: setup ## the reference pages, from the code's own tables
 	$(RUN) python -m docs.generate
+
+man: setup ## manual pages of the command line, in build/man
+	$(RUN) python -m docs.manual_pages build/man
 
 access: setup ## docs/reference/access.json, by asking a server for every route as every caller
 	$(RUN) python -m docs.access_matrix

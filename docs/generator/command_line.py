@@ -37,6 +37,10 @@ after `=` or as the next word, and may stand behind arguments; `--` ends them. A
 
 Where an id is asked for, its beginning will do.
 
+`yurt -autocomplete-install` adds completion to the files of bash, zsh and fish in the user's home folder; it offers
+commands, options, files and the ids that the agent knows. `yurt -autocomplete-uninstall` takes it out again. `make man`
+writes manual pages into build/man.
+
 `-json` prints the answer of the API. `-t` prints it through a Go template (text/template), with the functions that
 every Go template has and `json`: `yurt job status -t '{{range .}}{{.ID}} {{.Status}}{{"\\n"}}{{end}}'`. A field that an
 object lacks is an error that names those it has; a key that a map lacks is `<no value>`.

@@ -20,6 +20,7 @@ def root_help() -> str:
     lines += ["", "Other commands:"]
     lines += [f"    {name.ljust(width)}    {summary}" for name, summary in NOUNS.items() if name not in COMMON]
     lines += ["", "Help for one of them: yurt <command> -help"]
+    lines += ["Completion in bash, zsh and fish: yurt -autocomplete-install (or -autocomplete-uninstall)"]
     return "\n".join(lines)
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from yurt.cli.command import CliCommand
 
 HELP = frozenset({"-h", "-help", "--help"})
+COMPLETION = frozenset({"autocomplete-install", "autocomplete-uninstall"})
 VERSION = frozenset({"-v", "-version", "--version"})
 EXIT_INTERRUPTED = 130
 EXIT_NOT_A_COMMAND = 127
@@ -33,6 +34,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line; the exit code."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
+        if "COMP_LINE" in os.environ:
+            from yurt.cli.completion import print_candidates
+
+            return print_candidates()
         return _dispatch(words)
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
@@ -44,6 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _dispatch(words: list[str]) -> int:
     if words and words[0] in VERSION:
         words = ["version"]
+    if words and words[0].lstrip("-") in COMPLETION and words[0].startswith("-"):
+        from yurt.cli.completion import install
+
+        return install(remove=words[0].endswith("-uninstall"))
     name, command, rest = find(words)
     if command is not None:
         return _run(command, rest)

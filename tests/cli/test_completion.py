@@ -1,0 +1,103 @@
+"""Completion: commands, flags, files and live ids; its installation in the user's shells."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from yurt.cli.completion import candidates
+from yurt.cli.main import main
+
+ALLOC_ID = "bbbbbbbb-0000-0000-0000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("yurt jo", ["job"]),
+        ("yurt job pe", ["periodic"]),
+        ("yurt job periodic ", ["force"]),
+        ("yurt alloc logs -std", ["-stderr", "-stdout"]),
+        ("yurt operator root keyring ro", ["rotate"]),
+        ("yurt job run --check", ["--check-index"]),
+        ("yurt nothing x", []),
+        ("yurt job run -check-index ", []),
+    ],
+)
+def test_words_and_flags_are_completed(line: str, expected: list[str]) -> None:
+    assert candidates(line) == expected
+
+
+def test_every_noun_and_short_name_is_offered() -> None:
+    assert {"job", "run", "operator", "var"} <= set(candidates("yurt "))
+
+
+def test_files_are_offered_where_a_path_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "web.nomad.hcl").write_text("")
+    (tmp_path / "web").mkdir()
+    (tmp_path / ".hidden").write_text("")
+    monkeypatch.chdir(tmp_path)
+
+    assert candidates("yurt run we") == ["web.nomad.hcl", "web/"]
+    assert candidates(f"yurt job run -var-file {tmp_path}/we") == [f"{tmp_path}/web.nomad.hcl", f"{tmp_path}/web/"]
+    assert candidates("yurt fmt ") == ["web.nomad.hcl", "web/"]
+
+
+def test_ids_come_from_the_agent(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOMAD_ADDR", api.address)
+    api.answers["/v1/search"] = {"Matches": {"allocs": [ALLOC_ID]}}
+    assert candidates("yurt alloc logs -f bb") == [ALLOC_ID]
+    assert api.asked[-1][3] == {"Prefix": "bb", "Context": "allocs"}
+
+    api.answers["/v1/search"] = {"Matches": {"jobs": ["web", "work"]}}
+    assert candidates("yurt stop -namespace prod w") == ["web", "work"]
+    assert api.asked[-1][1] == "/v1/search?namespace=prod" and api.asked[-1][3]["Context"] == "jobs"
+    assert candidates("yurt job status web ") == []
+
+    api.answers["/v1/search"] = {"Matches": {"namespaces": ["prod"]}}
+    assert candidates("yurt job status -namespace p") == ["prod"]
+
+
+def test_an_agent_that_does_not_answer_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NOMAD_ADDR", "http://127.0.0.1:1")
+    monkeypatch.setenv("COMP_LINE", "yurt job status ")
+
+    assert main([]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_it_is_installed_once_and_taken_out_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    bash, fish = tmp_path / ".bashrc", tmp_path / ".config" / "fish" / "completions" / "yurt.fish"
+    bash.write_text("alias ll='ls -l'\n")
+    fish.parent.parent.mkdir(parents=True)
+
+    assert main(["-autocomplete-install"]) == 0
+    assert bash.read_text().startswith("alias ll='ls -l'\ncomplete -C ") and fish.exists()
+    assert main(["-autocomplete-install"]) == 1
+    assert bash.read_text().count("complete -C") == 1
+    assert main(["-autocomplete-uninstall"]) == 0
+    assert bash.read_text() == "alias ll='ls -l'\n" and not fish.exists()
+    assert not (tmp_path / ".zshrc").exists()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+def test_bash_completes_with_it(tmp_path: Path) -> None:
+    program = tmp_path / "yurt"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m yurt.cli.main "$@"\n')
+    program.chmod(0o755)
+    script = f"COMP_LINE='yurt job sc' COMP_POINT=11 {program} yurt sc job"
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=30, check=True, env=os.environ
+    )
+
+    assert done.stdout.split() == ["scale", "scaling-events"]
