@@ -53,7 +53,7 @@ class Recorded(NamedTuple):
     operations: History
 
 
-class _Senders(NamedTuple):
+class Senders(NamedTuple):
     """The connections, and the parent of the tasks that use them."""
 
     session: aiohttp.ClientSession
@@ -93,23 +93,23 @@ class Clients:
         """Record at least that many operations; an object that was begun is finished."""
         async with new_session(token=self._token) as session, asyncio.TaskGroup() as group:
             for _ in range(self._shape.lanes):
-                group.create_task(self._lane(_Senders(session, group), operations))
+                group.create_task(self._lane(Senders(session, group), operations))
 
     async def read_everywhere(self) -> None:
         """Read each object once more from every agent, as it has it: all of them must have caught up."""
         async with new_session(token=self._token) as session, asyncio.TaskGroup() as group:
             for at, done in enumerate(self.recorded):
-                drive = _Object(self, _Senders(session, group), done.kind, done.key, random.Random(at))
+                drive = ObjectLoad(self, Senders(session, group), done.kind, done.key, random.Random(at))
                 for client in range(len(self._addresses)):
                     await drive.burst(done.kind.last_reads(), client=client, is_stale=True)
                 self.recorded[at] = done._replace(operations=(*done.operations, *drive.past))
 
-    async def _lane(self, senders: _Senders, operations: int) -> None:
+    async def _lane(self, senders: Senders, operations: int) -> None:
         while self.count < operations:
             number = next(self._objects)
             kind = self._kinds[number % len(self._kinds)]
             rng = random.Random(f"{self._seed}/{number}")
-            drive = _Object(self, senders, kind, kind.key(number), rng)
+            drive = ObjectLoad(self, senders, kind, kind.key(number), rng)
             self.recorded.append(Recorded(kind, drive.key, await drive.run(self._shape)))
 
     async def send(
@@ -163,10 +163,10 @@ def new_session(*traces: aiohttp.TraceConfig, token: str = "") -> aiohttp.Client
     return session
 
 
-class _Object:
+class ObjectLoad:
     """One object under the requests of a lane."""
 
-    def __init__(self, clients: Clients, senders: _Senders, kind: Kind, key: str, rng: random.Random) -> None:
+    def __init__(self, clients: Clients, senders: Senders, kind: Kind, key: str, rng: random.Random) -> None:
         self._clients = clients
         self._senders = senders
         self._kind = kind

@@ -10,13 +10,18 @@ from pathlib import Path
 import msgspec
 
 import yurt
-from yurt.testing.sim import ledger
+from yurt.testing.sim import ledger, planted
+
+if "--planted" in sys.argv[1:-1]:  # before the modules of Yurt are imported, which the bug changes
+    planted.install(sys.argv[sys.argv.index("--planted") + 1])
+
 from yurt.testing.sim.plan import Plan, draw
 from yurt.testing.sim.run import Report, run_plan
 from yurt.testing.sim.shrink import shrink
 
 LEDGER = Path("docs/sim-ledger.md")
 PICTURE_LINES = 60
+PLANTED_LIMIT_S = 600.0
 
 
 def main() -> int:
@@ -24,11 +29,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m yurt.testing.sim", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay one seed and print its transcript")
     parser.add_argument("--plan", help="replay this plan (JSON, as a failure prints it)")
+    parser.add_argument("--planted", metavar="BUG", choices=sorted(planted.BUGS), help="look for a planted bug")
     parser.add_argument("--quiet", action="store_true", help="with --seed: only what came of it")
     parser.add_argument("--shrink", action="store_true", help="make a failing seed smaller")
     parser.add_argument("--hours", type=float, help="run new seeds for so many CPU-hours, and keep the ledger")
     parser.add_argument("--ledger", type=Path, default=LEDGER, help=f"the ledger, {LEDGER} by default")
     given = parser.parse_args()
+    if given.planted is not None:
+        return look_for(given.planted)
     if given.hours is not None:
         return search(given.hours, given.ledger)
     if given.seed is None and given.plan is None:
@@ -39,6 +47,22 @@ def main() -> int:
         report = shrink(report, run_plan, tell=print)
     show(report, is_quiet=given.quiet)
     return 0 if report.is_clean else 1
+
+
+def look_for(name: str) -> int:
+    """Run seeds with a planted bug until it is found, for ten CPU-minutes at most; 1 when it is not."""
+    bug, spent_s = planted.BUGS[name], 0.0
+    for seed in range(1, sys.maxsize):
+        report = run_plan(draw(seed, **bug.plan))
+        spent_s += report.cpu_s
+        if report.problem.startswith(bug.finds or ("",)) and report.problem:
+            print(f"{name}: found by seed {seed} after {spent_s:.0f} s of CPU: {report.problem.splitlines()[0][:200]}")
+            return 0
+        print(f"{name}: seed {seed}: {report.problem[-400:] or 'clean'}", flush=True)
+        if spent_s > PLANTED_LIMIT_S:
+            break
+    print(f"{name}: not found in {spent_s:.0f} s of CPU")
+    return 1
 
 
 def show(report: Report, *, is_quiet: bool) -> None:

@@ -37,7 +37,7 @@ from yurt.testing.sim.driver import SimDriver, SimHost
 from yurt.testing.sim.env import SimEnv
 from yurt.testing.sim.etcd import SimEtcd
 from yurt.testing.sim.host import NoHeapKeeper, no_networks
-from yurt.testing.sim.http import SimApi
+from yurt.testing.sim.http import Answer, SimApi
 from yurt.testing.sim.loop import Process, SimLoop
 from yurt.testing.sim.network import Listening, SimNetwork
 
@@ -185,6 +185,12 @@ class ServerAgent:
             return self._world.network.listen(host, port)
         except OSError as error:
             raise Invalid(f"cannot listen on {address}: {error}") from None
+
+    async def call(self, method: str, path: str, body: bytes | None) -> Answer:
+        """One request to its HTTP API; raises ConnectionRefusedError or ConnectionResetError."""
+        if self.api is None or not self.is_up:
+            raise ConnectionRefusedError("connection refused")
+        return await self.api.call(method, path, body, {})
 
     async def kill(self, *, with_host: bool = False) -> None:
         """End the process as SIGKILL does, or the machine as a power loss does."""

@@ -3,7 +3,9 @@
 Commits are checked once, when the first server applies them, and compared on the others. Numbers are those of the list
 of invariants: A1 what was acknowledged is in the log, A2 servers agree, A3 one leader in a term, A5 indexes only grow,
 A7 a restored state is the state, B1 a job comes with its evaluation, C1 and C2 what lives on a node fits, D2 names are
-unique, D4 a completed batch allocation is not run again, D8 a stopped job starts nothing, E7 an end is final.
+unique, D4 a completed batch allocation is not run again, D7 a drain
+leaves nothing, D8 a stopped job starts nothing, D9 a token makes one job, B2 no evaluation is lost, E7 an end is final,
+E10 an end has a reason.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from yurt.state.usage import usage_of
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AnyCommand, RegisterJob
+from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.questions import is_client_terminal, is_terminal
 from yurt.testing.sim.agents import SimServer
@@ -51,6 +54,8 @@ class Checks:
         self._states: OrderedDict[int, Snapshot] = OrderedDict()
         self._indexes: dict[int, int] = {}
         self._leaders: dict[int, str] = {}
+        self._tokens: dict[tuple[str, str, str], str] = {}
+        """Jobs by the idempotency token that made them."""
         self._transcript = transcript
 
     # Commits.
@@ -90,6 +95,9 @@ class Checks:
                 jobs[(change.after.namespace, change.after.job_id)] = None
             elif change.table == "nodes" and change.after is not None:
                 nodes[change.after.id] = None
+                check_drain(state, change)
+            elif change.table == "jobs" and change.before is None:
+                self._check_token(change.after, state.index)
         for node_id in nodes:
             node = state.nodes.get(node_id)
             if node is not None:
@@ -104,13 +112,42 @@ class Checks:
             job = state.jobs.get((after.namespace, after.job_id))
             is_wanted = job is not None and not job.stop
             _hold(is_wanted or is_terminal(after), f"D8 {where} is new, and its job is stopped")
+            self._check_run_once(state, after)
         elif is_client_terminal(before):
             _hold(
                 after.client_status == before.client_status,
                 f"E7 {where} was {before.client_status} and is {after.client_status}",
             )
+        if is_client_terminal(after) and not (before is not None and is_client_terminal(before)):
+            _hold(is_explained(after), f"E10 {where} is {after.client_status}, and nothing says why")
         if after.client_status == status.CLIENT_COMPLETE and after.job is not None and after.job.type in BATCHES:
             self.completed.add(after.id)
+
+    def _check_run_once(self, state: Snapshot, new: Allocation) -> None:
+        """D4: of one version of a batch job no name is placed again that completed, unless it was asked for."""
+        job = new.job
+        if job is None or job.type not in BATCHES:
+            return
+        for other in state.allocs_of_job(new.namespace, new.job_id):
+            is_same = other.job is not None and (other.job.version, other.job.create_index) == (
+                job.version, job.create_index,
+            )  # fmt: skip
+            is_done = other.id in self.completed and other.desired_status == status.DESIRED_RUN
+            is_here = other.name == new.name and (job.type == status.JOB_BATCH or other.node_id == new.node_id)
+            _hold(
+                not (is_same and is_done and is_here),
+                f"D4 {new.name} of {new.job_id} completed as {other.id[:8]}, and is placed again as {new.id[:8]}",
+            )
+
+    def _check_token(self, job: Job, index: int) -> None:
+        """D9: an idempotency token makes one job, for as long as that exists."""
+        token = job.dispatch_idempotency_token
+        if token:
+            key = (job.namespace, job.parent_id, token)
+            known = self._tokens.get(key)
+            is_gone = known is None or (job.namespace, known) not in self._states[index].jobs
+            _hold(is_gone, f"D9 token {token} made {known} and {job.id}")
+            self._tokens[key] = job.id
 
     def restored(self, server: SimServer) -> None:
         """A server has its state from a snapshot, the log, or another server."""
@@ -122,9 +159,13 @@ class Checks:
             _hold(digest(known) == digest(state), f"A7 {server.config.name} restored another state at {state.index}")
 
     def leads(self, server: SimServer, epoch: int) -> None:
-        """A server leads in a term."""
+        """A server leads in a term; each pending evaluation is somewhere at it (B2)."""
         known = self._leaders.setdefault(epoch, server.config.name)
         _hold(known == server.config.name, f"A3 {known} and {server.config.name} lead in term {epoch}")
+        if server.term is not None:
+            broker, pending = server.term.queue.broker, server.state.evals.where("status", status.EVAL_PENDING)
+            lost = [each.id[:8] for each in pending if not broker.place(each.id)]
+            _hold(not lost, f"B2 pending evaluations {lost} are nowhere at {server.config.name}")
 
     # Users and hosts.
 
@@ -156,6 +197,12 @@ class Checks:
             _hold(stored == what, f"A1 {what} was acknowledged at index {index}, where {stored} is")
 
 
+def is_explained(alloc: Allocation) -> bool:
+    """Whether an allocation that ended says why: an event of each task that began, or a description."""
+    states = [each for each in alloc.task_states.values() if each.started_at or each.finished_at]
+    return bool(alloc.client_description or alloc.desired_description or states) and all(each.events for each in states)
+
+
 def check_room(node: Node, allocs: list[Allocation]) -> None:
     """C1 and C2: what lives on a node fits, and nothing exclusive is given twice."""
     usages = [usage_of(each) for each in allocs]
@@ -170,6 +217,20 @@ def check_room(node: Node, allocs: list[Allocation]) -> None:
         _hold(len(held) == len(set(held)), f"C2 {node.name} gives {what} twice: {sorted(held)}")
     devices = [key for each in usages for key in each.devices]
     _hold(not overbooked(node, devices, devices), f"C2 {node.name} gives devices twice")
+
+
+def check_drain(state: Snapshot, change: Change) -> None:
+    """D7: when a drain is reported as complete, nothing that counts is wanted on the node or runs there."""
+    before, after = change.before, change.after
+    is_ended = before is not None and before.drain_strategy is not None and after.drain_strategy is None
+    if not is_ended or after.last_drain is None or after.last_drain.status != status.DRAIN_COMPLETE:
+        return
+    left = [
+        each.id[:8]
+        for each in state.allocs_of_node(after.id)
+        if not is_terminal(each) and each.job is not None and each.job.type != status.JOB_SYSTEM
+    ]
+    _hold(not left, f"D7 the drain of {after.name} is complete at index {state.index}, and {left} are left")
 
 
 def check_names(state: Snapshot, allocs: Iterable[Allocation]) -> None:

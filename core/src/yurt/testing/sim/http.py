@@ -7,18 +7,17 @@ import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
-from unittest import mock
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http import HttpVersion11, RawRequestMessage
 from aiohttp.streams import StreamReader
-from aiohttp.test_utils import make_mocked_request
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
+from yarl import URL
 
 from yurt.http.api_port import PIECE_BYTES, ApiPart, ApiRequest
 from yurt.http.callers import sealed_origin
 from yurt.http.marks import BY_CLIENT, FORWARDED, ORIGIN
-from yurt.sdk.errors import Unavailable
 from yurt.testing.sim.loop import Process, SimLoop
 
 BODY_MAX = 1 << 26
@@ -81,6 +80,25 @@ class _Transport(asyncio.Transport):
         return False
 
 
+class _Protocol(asyncio.Protocol):
+    """The protocol of such a connection, as far as requests ask it."""
+
+    ssl_context = None
+    peername = ("127.0.0.1", 40_000)
+    sockname = ("127.0.0.1", 4646)
+    writer = None
+    _reading_paused = False
+
+    def __init__(self) -> None:
+        self.transport = _Transport()
+
+    def pause_reading(self) -> None:
+        """The body is here as a whole."""
+
+    def resume_reading(self, **_: Any) -> None:
+        """The same."""
+
+
 class SimApi:
     """The API of one server's agent. Calls run as work of its process, and end with that."""
 
@@ -90,10 +108,10 @@ class SimApi:
         self._process = process
 
     async def call(self, method: str, path: str, body: bytes | None, headers: Mapping[str, str]) -> Answer:
-        """One request; raises Unavailable when the agent ends before it has answered."""
+        """One request; raises ConnectionResetError when the agent ends before it has answered."""
         app, process = self.app, self._process
         if app is None or process.is_dead:
-            raise Unavailable("connection refused")
+            raise ConnectionRefusedError("connection refused")
         answering = self._loop.spawn(process, _answered(app, method, path, body, headers), f"{method} {path}")
         try:
             await asyncio.wait({answering})
@@ -101,7 +119,7 @@ class SimApi:
             answering.cancel()
             raise
         if process.is_dead or answering.cancelled():
-            raise Unavailable("the connection was reset")
+            raise ConnectionResetError("the connection was reset")
         answer: Answer = answering.result()
         return answer
 
@@ -123,8 +141,7 @@ async def _answered(
     app: web.Application, method: str, path: str, body: bytes | None, headers: Mapping[str, str]
 ) -> Answer:
     loop, writer = asyncio.get_running_loop(), _Writer()
-    protocol = mock.Mock(spec_set=["writer", "transport", "_reading_paused", "pause_reading", "resume_reading"])
-    protocol._reading_paused = False
+    protocol: Any = _Protocol()
     payload = StreamReader(protocol, BODY_MAX, loop=loop)
     given = CIMultiDict(headers)
     given.setdefault("Host", "127.0.0.1:4646")
@@ -132,17 +149,13 @@ async def _answered(
         given["Content-Length"] = str(len(body))
         payload.feed_data(body)
     payload.feed_eof()
-    request = make_mocked_request(
-        method,
-        path,
-        given,
-        app=app,
-        writer=writer,
-        payload=payload,
-        transport=_Transport(),
-        client_max_size=BODY_MAX,
-        loop=loop,
+    raw = tuple((name.encode(), value.encode()) for name, value in given.items())
+    url = URL.build(path=path.partition("?")[0], query_string=path.partition("?")[2], encoded=True)
+    message = RawRequestMessage(
+        method, path, HttpVersion11, CIMultiDictProxy(given), raw, False, None, False, False, url
     )
+    task: Any = asyncio.current_task()
+    request = web.Request(message, payload, protocol, writer, task, loop, client_max_size=BODY_MAX)
     response = await app._handle(request)
     if not response.prepared:
         await response.prepare(request)

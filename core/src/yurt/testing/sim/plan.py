@@ -13,7 +13,7 @@ from yurt.sdk.value import Value, replace
 
 FEATURES: Final = (
     "service", "batch", "system", "sysbatch", "dispatch", "update", "scale", "stop", "purge", "drain", "eligibility",
-    "alloc-stop", "evaluate", "gc", "canary", "promote", "variables",
+    "alloc-stop", "evaluate", "gc", "canary", "promote", "variables", "histories",
 )  # fmt: skip
 FAULTS: Final = (
     "kill-server", "power-server", "pause-server", "cut-server", "cut-one-way", "slow-host", "lose-packets",

@@ -19,6 +19,7 @@ from yurt.sdk.errors import YurtError
 from yurt.testing.sim.agents import AnyAgent, ClientAgent, Directory, ServerAgent, World, member
 from yurt.testing.sim.checks import Checks, Violation
 from yurt.testing.sim.etcd import SimEtcd
+from yurt.testing.sim.histories import SimClients
 from yurt.testing.sim.host import simulated_machine
 from yurt.testing.sim.loop import PROCESS, SimLoop, run_on
 from yurt.testing.sim.nemesis import Nemesis
@@ -103,17 +104,24 @@ class Cluster:
         await self._wait_until(self._is_ready, START_S, "the cluster does not start")
         async with asyncio.TaskGroup() as group:
             acting = [group.create_task(self.users.run())]
+            histories = SimClients(self.servers, self.plan) if "histories" in self.plan.features else None
+            driving = group.create_task(histories.drive()) if histories is not None else None
             if self.plan.faults:
                 acting.append(group.create_task(self.nemesis.run()))
             await self._watch(self.plan.active_s)
             for task in acting:
                 task.cancel()
-        self.transcript.note("nemesis", "calm")
-        await self.nemesis.calm()
+            self.transcript.note("nemesis", "calm")
+            await self.nemesis.calm()
+            if histories is not None and driving is not None:
+                histories.finish()
+                await self._wait_until(driving.done, self.plan.calm_s, "clients do not finish")
         await self._wait_until(self._is_ready, self.plan.calm_s, "the cluster does not recover")
         await self.users.settle_nodes()
         await self._settle()
         self.checks.finish(server.server for server in self.servers if server.server is not None)
+        if histories is not None and (problem := histories.problem()):
+            raise Violation(f"L1 no order explains a history: {problem}")
 
     def _is_ready(self) -> bool:
         servers = [each.server for each in self.servers]

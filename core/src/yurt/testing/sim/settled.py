@@ -11,6 +11,7 @@ from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
+from yurt.structs.deployment import Deployment
 from yurt.structs.job import Job
 from yurt.structs.questions import is_client_terminal, is_terminal
 from yurt.testing.sim.agents import ClientAgent, ServerAgent
@@ -33,6 +34,11 @@ def problems_of(servers: list[ServerAgent], clients: list[ClientAgent]) -> list[
     ]
     for job in state.jobs.values():
         found += _problems_of_job(state, job, now)
+    found += [
+        f"the deployment of {each.job_id} has not ended"
+        for each in state.deployments.values()
+        if each.status == status.DEPLOYMENT_RUNNING and not _waits_for_promotion(each)
+    ]
     return found + _problems_of_hosts(state, clients)
 
 
@@ -62,8 +68,12 @@ def _is_halted(state: Snapshot, job: Job) -> bool:
     deployment = state.latest_deployment(*job.key)
     if deployment is None:
         return False
-    waits = any(group.desired_canaries and not group.promoted for group in deployment.task_groups.values())
-    return deployment.status == status.DEPLOYMENT_FAILED or (deployment.status == status.DEPLOYMENT_RUNNING and waits)
+    is_waiting = deployment.status == status.DEPLOYMENT_RUNNING and _waits_for_promotion(deployment)
+    return deployment.status == status.DEPLOYMENT_FAILED or is_waiting
+
+
+def _waits_for_promotion(deployment: Deployment) -> bool:
+    return any(group.desired_canaries and not group.promoted for group in deployment.task_groups.values())
 
 
 def _problems_of_hosts(state: Snapshot, clients: list[ClientAgent]) -> list[str]:

@@ -11,7 +11,6 @@ import json
 import random
 from typing import Any
 
-from yurt.sdk.errors import Unavailable
 from yurt.testing.sim.agents import ClientAgent, ServerAgent
 from yurt.testing.sim.checks import Checks
 from yurt.testing.sim.driver import NAME as DRIVER
@@ -43,7 +42,7 @@ class Users:
         self._clients = clients
         self._chance = random.Random(f"users {plan.seed}")
         self._kinds = [kind for kind in KINDS if kind in plan.features] or ["service"]
-        self._actions = ["register", *(each for each in plan.features if each not in KINDS and each != "canary")]
+        self._actions = ["register", *(each for each in plan.features if each not in (*KINDS, "canary", "histories"))]
 
     async def run(self) -> None:
         """Ask until cancelled."""
@@ -63,10 +62,8 @@ class Users:
         data = None if body is None else json.dumps(body).encode()
         try:
             async with asyncio.timeout(ANSWER_LIMIT_S):
-                if agent.api is None:
-                    raise Unavailable("connection refused")
-                answer = await agent.api.call(method, path, data, {})
-        except (Unavailable, TimeoutError):
+                answer = await agent.call(method, path, data)
+        except (ConnectionError, TimeoutError):
             self._transcript.note(user, f"{method} unknown", f"{path} of {agent.name}")
             return None
         self._transcript.note(user, f"{method} {answer.status}", f"{path} of {agent.name}")
