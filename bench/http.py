@@ -19,7 +19,7 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import psutil
@@ -76,7 +76,7 @@ def main() -> None:
     with running(options.nodes, "") as server:
         add_jobs(server)
         at_rest_mb = memory(server) / 1e6
-        print_routes([(route, measured(server, route, options)) for route in routes(server)])
+        print_routes((route, measured(server, route, options)) for route in routes(server))
         print(
             f"memory of the server: {at_rest_mb:,.0f} MB before the reads, {memory(server) / 1e6:,.0f} MB after them\n"
         )
@@ -153,8 +153,8 @@ def change(server: BenchedServer) -> None:
         raise RuntimeError(body.decode())
 
 
-def print_routes(found: Sequence[tuple[Route, Measured]]) -> None:
-    """One line for each route."""
+def print_routes(found: Iterable[tuple[Route, Measured]]) -> None:
+    """One line for each route, as soon as it is measured."""
     line = "{:<32} {:>9} {:>8} {:>8} {:>15} {:>8} {:>9} {:>8} {:>8} {:>8} {:>7}".format
     print(line("GET", "bytes", "cold ms", "16: 1/s", "slowest-fastest", "p99 ms", "CPU us", "256: 1/s", "p99 ms",
                "Nomad", "ratio"))  # fmt: skip
@@ -167,7 +167,7 @@ def print_routes(found: Sequence[tuple[Route, Measured]]) -> None:
             f"{middle(got.few, lambda each: each.p99_ms):.1f}", f"{statistics.median(got.cpu_us):,.0f}",
             f"{middle(got.many, lambda each: each.rate):,.0f}", f"{middle(got.many, lambda each: each.p99_ms):.0f}",
             f"{route.nomad:,}" if route.nomad else "", f"{rate / route.nomad:.2f}" if route.nomad else "",
-        ))  # fmt: skip
+        ), flush=True)  # fmt: skip
     print()
 
 

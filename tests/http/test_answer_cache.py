@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import gc
+import gzip
 import random
 from typing import Any, Final
 
@@ -15,6 +17,7 @@ from yurt.api.row_texts import RowTexts
 from yurt.http.answer_cache import ANSWER_BYTES_MAX, AnswerCache, AnswerKey
 from yurt.http.app import make_app
 from yurt.http.call import CONTEXT
+from yurt.http.pieces import PiecesBody, ZippedTexts
 from yurt.testing.access import Callers, bootstrapped
 from yurt.testing.http_api import Api, add_ready_node, job_document, serving
 
@@ -162,6 +165,32 @@ async def test_a_list_is_encoded_once_until_a_row_changes() -> None:
         assert next(iter(cache._entries.values())) is kept
         await api.put("/v1/namespace", {"Name": "prod"})
         assert (await api.get("/v1/namespaces")).text != first.text
+
+
+@given(st.lists(st.integers(0, 4), max_size=20), st.sampled_from((0, 3_000, 1_000_000)))
+def test_kept_bytes_are_compressed_once_and_come_back_whole(asked: list[int], most: int) -> None:
+    bodies: list[bytes | tuple[bytes, ...]] = [b"a" * 2_000, b"b" * 40_000, (b"c" * 1_500, b"d"), (b"e", b"f"), b"g"]
+
+    async def compare_all() -> None:
+        zipped = ZippedTexts(most)
+        for number in asked:
+            kept = bodies[number]
+            body = await zipped.zipped(kept if isinstance(kept, bytes) else PiecesBody(kept))
+            got = body if isinstance(body, bytes) else b"".join(body.kept)
+            assert gzip.decompress(got) == (kept if isinstance(kept, bytes) else b"".join(kept))
+            assert 0 <= zipped.bytes <= most
+
+    asyncio.run(compare_all())
+
+
+async def test_a_compressed_answer_is_compressed_once() -> None:
+    async with serving() as api:
+        await api.register("web", Meta={"long": "x" * 3_000})
+        plain = await api.get("/v1/job/web", headers={"Accept-Encoding": "identity"})
+        answers = [await api.get("/v1/job/web", headers={"Accept-Encoding": "gzip"}) for _ in range(3)]
+        assert {answer.text for answer in answers} == {plain.text}
+        assert all(answer.headers["Content-Encoding"] == "gzip" for answer in answers)
+        assert len(api.client.app[CONTEXT].zipped._entries) == 1
 
 
 async def test_a_blocking_query_that_wakes_shares_the_answer_of_the_others() -> None:

@@ -66,17 +66,21 @@ class AnswerCache:
         self._entries.move_to_end(key)
         return found
 
-    def keep(self, key: AnswerKey, tables: Tables, pieces: Sequence[bytes], index: int, next_token: str) -> None:
-        """Keep an answer that shows these tables."""
+    def keep(
+        self, key: AnswerKey, tables: Tables, pieces: Sequence[bytes], index: int, next_token: str
+    ) -> Sequence[bytes]:
+        """Keep an answer that shows these tables; returns its pieces as they are kept, or unchanged."""
         size = sum(map(len, pieces)) + key.length + ENTRY_BYTES
         if size > ANSWER_BYTES_MAX:
-            return
+            return pieces
         self._drop(key)
         refs = tuple(map(weakref.ref, tables))
-        self._entries[key] = CachedAnswer(refs, tuple(pieces), index, next_token, size)
+        kept = tuple(pieces)
+        self._entries[key] = CachedAnswer(refs, kept, index, next_token, size)
         self.bytes += size
         while self.bytes > self._bytes_max:
             self._drop(next(iter(self._entries)))
+        return kept
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -98,6 +102,6 @@ class AnswerSlot(NamedTuple):
         """The answer, if there is one that shows the newest rows."""
         return self.cache.find(self.key, self.tables)
 
-    def keep(self, pieces: Sequence[bytes], index: int, next_token: str) -> None:
-        """Keep the answer for the next request."""
-        self.cache.keep(self.key, self.tables, pieces, index, next_token)
+    def keep(self, pieces: Sequence[bytes], index: int, next_token: str) -> Sequence[bytes]:
+        """Keep the answer for the next request; returns its pieces as they are kept."""
+        return self.cache.keep(self.key, self.tables, pieces, index, next_token)

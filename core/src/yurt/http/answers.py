@@ -203,4 +203,4 @@ async def one_row(
     if not isinstance(render, RowForm):
         return read_answer(call, render(row, view), row.modify_index)
     text = call.context.texts.text(render, row)
-    return list_answer(call, (pretty_json(text) if call.options.pretty else text,), row.modify_index, "")
+    return list_answer(call, [pretty_json(text)] if call.options.pretty else (text,), row.modify_index, "")

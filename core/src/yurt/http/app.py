@@ -32,7 +32,7 @@ from yurt.http.forwarding.regions import OtherRegion, answer_from, wanted_region
 from yurt.http.leases import OpenLeases
 from yurt.http.marks import NOT_LEADING
 from yurt.http.node_routes import check_node_route
-from yurt.http.pieces import PiecesBody
+from yurt.http.pieces import KeptAnswer, PiecesBody
 from yurt.http.routing import IS_AUDITED, has_cors, has_effect_on_get
 from yurt.http.table import add_all_routes
 from yurt.http.ui_routes.shell import FILES
@@ -268,10 +268,15 @@ async def _compression(request: web.Request, handler: _Handler) -> web.StreamRes
         if accepted is None or "gzip" not in accepted.lower():
             return response
         match response.body:
+            case bytes() as body if len(body) < COMPRESS_MIN:
+                pass
+            case PiecesBody() | bytes() as body if isinstance(response, KeptAnswer):
+                response.body = await request.app[CONTEXT].zipped.zipped(body)
+                response.headers[hdrs.CONTENT_ENCODING] = web.ContentCoding.gzip.value
             case PiecesBody() as body:
                 response.body = await body.zipped()
                 response.headers[hdrs.CONTENT_ENCODING] = web.ContentCoding.gzip.value
-            case bytes() as body if len(body) >= COMPRESS_MIN:
+            case bytes():
                 response.enable_compression(web.ContentCoding.gzip)
     return response
 

@@ -20,6 +20,7 @@ from yurt.http.callers import actor_of, origin_of, token_text
 from yurt.http.cluster import CLUSTER, Cluster
 from yurt.http.errors import NoServer, Refused
 from yurt.http.leases import Lease, OpenLeases
+from yurt.http.pieces import ZippedTexts
 from yurt.http.query import ReadOptions
 from yurt.runtime.env import Env
 from yurt.runtime.turns import Turns
@@ -63,6 +64,7 @@ class Context:
     """Held while long policies are read in a thread, so that one thread is enough for many requests of a caller."""
     texts: RowTexts = dataclasses.field(default_factory=RowTexts)
     answers: AnswerCache = dataclasses.field(default_factory=AnswerCache)
+    zipped: ZippedTexts = dataclasses.field(default_factory=ZippedTexts)
     servers: ApiPort | None = None
     """How an agent without a server reaches those that have one."""
 

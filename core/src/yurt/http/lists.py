@@ -12,7 +12,7 @@ from yurt.api.pieces import JsonList
 from yurt.http.answer_cache import AnswerSlot
 from yurt.http.call import Call, read_headers
 from yurt.http.errors import Refused
-from yurt.http.pieces import body_of
+from yurt.http.pieces import KeptAnswer, body_of
 
 UUID_LENGTH = 36
 _HEX = frozenset("0123456789abcdefABCDEF")
@@ -49,18 +49,19 @@ async def page_answer(
             await turns.next()
     while pager.forget():
         await turns.next()
-    pieces = written.taken()
+    pieces: Sequence[bytes] = written.taken()
     if slot is not None:
-        slot.keep(pieces, index, pager.next_token)
+        pieces = slot.keep(pieces, index, pager.next_token)
     return list_answer(call, pieces, index, pager.next_token)
 
 
 def list_answer(call: Call, pieces: Sequence[bytes], index: int, next_token: str) -> web.Response:
-    """An encoded page as an answer."""
+    """An encoded page as an answer; a tuple of pieces is kept, and answers further requests."""
     headers = read_headers(call, index)
     if next_token:
         headers["X-Nomad-NextToken"] = next_token
-    return web.Response(body=body_of(pieces), content_type="application/json", headers=headers)
+    kind = KeptAnswer if isinstance(pieces, tuple) else web.Response
+    return kind(body=body_of(pieces), content_type="application/json", headers=headers)
 
 
 def check_uuid(text: str, kind: str) -> str:

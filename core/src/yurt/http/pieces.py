@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections import deque
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from aiohttp import payload
+from aiohttp import payload, web
 from aiohttp.abc import AbstractStreamWriter
 
 _GZIP = 16 + zlib.MAX_WBITS
+ZIPPED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes that are kept in gzip's format."""
+ZIPPED_ENTRY_BYTES: Final = 400
+"""What an entry costs beside its bytes."""
+ZIPPED_AT_ONCE: Final = 16 * 1024
+"""Bytes that are compressed on the event loop: a millisecond at most."""
 
 
 class PiecesBody(payload.Payload):
@@ -18,6 +25,8 @@ class PiecesBody(payload.Payload):
 
     def __init__(self, pieces: Sequence[bytes]) -> None:
         super().__init__(deque(pieces), content_type="application/json")
+        self.kept = pieces if isinstance(pieces, tuple) else ()
+        """The whole body, where its maker keeps it."""
         self._size = sum(map(len, pieces))
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -40,9 +49,50 @@ def body_of(pieces: Sequence[bytes]) -> bytes | PiecesBody:
     return pieces[0] if len(pieces) == 1 else PiecesBody(pieces)
 
 
+class KeptAnswer(web.Response):
+    """An answer whose bytes are kept for further requests: the same objects come again."""
+
+
+class ZippedTexts:
+    """Kept bytes in gzip's format, compressed once; the least recently used ones are dropped.
+
+    The key is the identity of the bytes, which an entry holds.
+    """
+
+    def __init__(self, bytes_max: int = ZIPPED_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._entries: OrderedDict[int, tuple[bytes | tuple[bytes, ...], tuple[bytes, ...], int]] = OrderedDict()
+        self.bytes = 0
+
+    async def zipped(self, body: bytes | PiecesBody) -> bytes | PiecesBody:
+        """A body in gzip's format."""
+        source = body.kept if isinstance(body, PiecesBody) else body
+        found = self._entries.get(id(source))
+        if found is not None:
+            self._entries.move_to_end(id(source))
+            return body_of(found[1])
+        pieces = (source,) if isinstance(source, bytes) else source
+        is_short = sum(map(len, pieces)) <= ZIPPED_AT_ONCE
+        made = tuple(_zip(pieces) if is_short else await asyncio.to_thread(_zip, pieces))
+        size = sum(map(len, (*pieces, *made))) + ZIPPED_ENTRY_BYTES
+        if id(source) not in self._entries and size <= self._bytes_max:
+            self._keep(source, made, size)
+        return body_of(made)
+
+    def _keep(self, source: bytes | tuple[bytes, ...], made: tuple[bytes, ...], size: int) -> None:
+        self._entries[id(source)] = (source, made, size)
+        self.bytes += size
+        while self.bytes > self._bytes_max:
+            _, (_, _, dropped) = self._entries.popitem(last=False)
+            self.bytes -= dropped
+
+
 def _zipped(pieces: deque[bytes]) -> list[bytes]:
+    """The pieces, each of which is let go of when it is compressed."""
+    return _zip(pieces.popleft() for _ in range(len(pieces)))
+
+
+def _zip(pieces: Iterable[bytes]) -> list[bytes]:
     compressor = zlib.compressobj(wbits=_GZIP)
-    made = []
-    while pieces:
-        made.append(compressor.compress(pieces.popleft()))
+    made = [compressor.compress(piece) for piece in pieces]
     return [piece for piece in (*made, compressor.flush()) if piece]
