@@ -32,7 +32,7 @@ const COLUMNS = [
   { id: "health", title: "Health", from: /** @type {"md"} */ ("md"), value: (row) => row.known?.Healthy, size: "7rem", cell: (row) => (row.known ? html`<${Status} status=${row.known.Healthy ? "healthy" : "unhealthy"} />` : "") },
   { id: "contact", title: "Last contact", from: /** @type {"lg"} */ ("lg"), size: "8rem", cell: (row) => plain(row.known?.LastContact) },
   { id: "index", title: "Last index", from: /** @type {"md"} */ ("md"), number: true, value: (row) => row.known?.LastIndex, size: "7rem", cell: (row) => row.known?.LastIndex ?? "" },
-  { id: "address", title: "Address", value: (row) => row.address, size: "minmax(7rem, 1fr)", cell: (row) => plain(row.address) },
+  { id: "address", title: "Address", from: /** @type {"md"} */ ("md"), value: (row) => row.address, size: "minmax(7rem, 1fr)", cell: (row) => plain(row.address) },
   { id: "region", title: "Region", from: /** @type {"lg"} */ ("lg"), value: (row) => row.Tags?.region, size: "6rem", cell: (row) => plain(row.Tags?.region) },
   { id: "version", title: "Version", from: /** @type {"md"} */ ("md"), value: (row) => row.Tags?.build, size: "6rem", cell: (row) => plain(row.Tags?.build) },
   { id: "monitor", title: "", size: "4rem", cell: (row) => html`<a href=${href(["monitor"], { server: row.Name })}>Log</a>` },

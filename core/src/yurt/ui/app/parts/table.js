@@ -127,7 +127,9 @@ export function Table(props) {
   const [first, last] = useWindow(total, body);
   useEffect(() => ensure?.(last), [last, rows.length]);
   if (!total) return props.empty ?? html`<p class="empty">Nothing here.</p>`;
-  const grid = [select ? "2rem" : "", ...columns.map((column) => column.size ?? "minmax(0, 1fr)")].filter(Boolean).join(" ");
+  const narrow = !width.value.includes("md");
+  const sizes = columns.map((column, at) => (narrow ? `minmax(0, ${at ? 1 : 1.4}fr)` : column.size ?? "minmax(0, 1fr)"));
+  const grid = [select ? "1.5rem" : "", ...sizes].filter(Boolean).join(" ");
   const all = Boolean(selection?.size) && selection?.size === rows.length;
   const selectAll = select && (() => select(all ? new Set() : new Set(rows.map(keyOf))));
   const shown = Array.from({ length: Math.max(0, last - first) }, (_, offset) => first + offset);

@@ -1,0 +1,178 @@
+"""One agent with jobs of several kinds, one Chromium, and pages that fail their test on any fault of the browser."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, sync_playwright
+from yurt.testing.agent import Agent, running_agent, wait_for
+
+CHROMIUM = "/usr/bin/chromium"
+WAIT_MS = 15_000
+ATTACK = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+ROOT = Path(__file__).resolve().parents[2]
+AXE = ROOT / "core/ui-vendor/axe/axe.min.js"
+EXPECTED = ("status of 404", "status of 403", "status of 400", "status of 409", "status of 500")
+"""What Chromium writes to the console about answers that a page asks for and shows."""
+VIOLATIONS = "addEventListener('securitypolicyviolation', e => console.error('CSP', e.violatedDirective, e.blockedURI))"
+
+
+def task(name: str, script: str, **more: Any) -> dict[str, Any]:
+    config = {"command": "/bin/sh", "args": ["-c", script]}
+    return {"Name": name, "Driver": "raw_exec", "Config": config,
+            "Resources": {"CPU": 20, "MemoryMB": 32}, **more}  # fmt: skip
+
+
+def job(id: str, tasks: list[dict[str, Any]], *, count: int = 1, **more: Any) -> dict[str, Any]:
+    group = {"Name": "app", "Count": count, "Tasks": tasks} | more.pop("group", {})
+    return {"ID": id, "Name": id, "Type": "service", "Datacenters": ["*"], "TaskGroups": [group], **more}
+
+
+LOUD = r"printf '\033[31mred\033[0m plain\n<b>bold?</b>\n\033]8;;javascript:alert(1)\007link\033]8;;\007\n'; " + (
+    "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; while true; do echo tick; sleep 1; done"
+)
+HCL = """job "written" {
+  type = "service"
+  meta {
+    owner = "team-a"
+  }
+  group "app" {
+    task "main" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sleep"
+        args    = ["3600"]
+      }
+      resources {
+        cpu    = 20
+        memory = 32
+      }
+    }
+  }
+}
+"""
+JOBS = [
+    job(
+        "web",
+        [task("server", LOUD, Actions=[{"Name": "hello", "Command": "/bin/echo", "Args": ["from the task"]}])],
+        count=2,
+        Meta={"owner": "team-a"},
+        UI={
+            "Description": f"A **loud** job {ATTACK}",
+            "Links": [{"Label": "docs", "URL": "https://example.com/"}, {"Label": "bad", "URL": "javascript:alert(1)"}],
+        },
+        group={
+            "Networks": [{"DynamicPorts": [{"Label": "http"}]}],
+            "Services": [{"Name": "web-service", "PortLabel": "http", "Provider": "nomad"}],
+            "Scaling": {"Min": 1, "Max": 5, "Enabled": True},
+        },
+    ),
+    job(
+        "crash",
+        [task("broken", "echo no luck >&2; exit 3")],
+        group={
+            "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
+            "ReschedulePolicy": {"Attempts": 0, "Unlimited": False},
+        },
+    ),
+    job("big", [task("hungry", "sleep 1") | {"Resources": {"CPU": 20, "MemoryMB": 900_000}}]),
+    job(
+        "convert",
+        [task("run", "echo $NOMAD_META_input; sleep 3600")],
+        Type="batch",
+        ParameterizedJob={"Payload": "optional", "MetaRequired": ["input"], "MetaOptional": []},
+    ),
+    job(
+        "nightly",
+        [task("run", "true")],
+        Type="batch",
+        Periodic={"Enabled": True, "Spec": "0 3 1 1 *", "SpecType": "cron"},
+    ),
+    job("everywhere", [task("agent", "sleep 3600")], Type="system"),
+    job(
+        "hostile",
+        [task("run", "sleep 3600", Meta={ATTACK: ATTACK})],
+        Name=ATTACK,
+        Meta={"owner": ATTACK, "bidi": "a\u202eb"},
+    ),
+]
+
+
+@pytest.fixture(scope="session")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Agent]:
+    with running_agent(
+        tmp_path_factory.mktemp("ui"), extra={"ui": {"enabled": True, "label": {"text": "tests"}}}
+    ) as agent:
+        for each in JOBS:
+            agent.call("PUT", "/v1/jobs", {"Job": each})
+        parsed = agent.call("PUT", "/v1/jobs/parse", {"JobHCL": HCL, "Canonicalize": True})
+        agent.call("PUT", "/v1/jobs", {"Job": parsed, "Submission": {"Source": HCL, "Format": "hcl2"}})
+        agent.call("PUT", "/v1/var/nomad/jobs/web", {"Items": {"password": "swordfish", "attack": ATTACK}})
+        agent.running("web", 2)
+        wait_for("a failed job", lambda: [row["ClientStatus"] for row in agent.allocs("crash")] == ["failed"])
+        yield agent
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    with sync_playwright() as started:
+        browser = launched(started)
+        yield browser
+        browser.close()
+
+
+def launched(started: Playwright) -> Browser:
+    if not Path(CHROMIUM).exists():
+        pytest.skip("Debian's chromium is not installed")
+    return started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+
+
+@pytest.fixture
+def context(agent: Agent, chromium: Browser) -> Iterator[BrowserContext]:
+    made = chromium.new_context(
+        base_url=agent.address, viewport={"width": 1280, "height": 800}, reduced_motion="reduce"
+    )
+    made.set_default_timeout(WAIT_MS)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def page(agent: Agent, context: BrowserContext) -> Iterator[Page]:
+    """A page whose test fails on errors of scripts, on broken rules of its policy and on requests to another origin."""
+    page, faults = context.new_page(), list[str]()
+    page.add_init_script(VIOLATIONS)
+    page.on("pageerror", lambda error: faults.append(f"error: {error}"))
+    page.on("dialog", lambda dialog: faults.append(f"dialog: {dialog.message}"))
+    page.on(
+        "request",
+        lambda sent: None if sent.url.startswith((agent.address, "data:", "blob:")) else faults.append(sent.url),
+    )
+    page.on("console", lambda said: faults.append(said.text) if is_fault(said.type, said.text) else None)
+    yield page
+    assert not faults, "\n".join(faults)
+
+
+def is_fault(kind: str, text: str) -> bool:
+    return kind == "error" and not any(known in text for known in EXPECTED)
+
+
+@pytest.fixture
+def check_access(page: Page) -> Callable[[str], None]:
+    """Fails when axe finds a serious fault of accessibility on the page shown."""
+
+    def check(name: str) -> None:
+        page.evaluate(AXE.read_text() + "; 0")
+        found = page.evaluate(
+            "async () => (await axe.run(document, {resultTypes: ['violations'],"
+            " runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa']})).violations"
+            ".filter(v => ['serious', 'critical'].includes(v.impact))"
+            ".map(v => [v.id, v.nodes.slice(0, 3).map(n => n.html)])"
+        )
+        assert not found, f"{name}: {json.dumps(found, indent=1)}"
+
+    return check

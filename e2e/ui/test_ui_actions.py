@@ -1,0 +1,307 @@
+"""What operators do in the web UI, in a real browser against a real agent: find, understand, act, watch it happen."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from playwright.sync_api import BrowserContext, Locator, Page, expect
+from yurt.testing.agent import Agent, wait_for
+
+
+def confirm(page: Page, action: str, command: str | None = None) -> None:
+    """Take an action through its dialog, which shows the command that does the same."""
+    page.locator(f"[data-action='{action}']").first.click()
+    dialog = page.get_by_role("dialog")
+    if command is not None:
+        expect(dialog.locator("code").first).to_contain_text(command)
+    dialog.get_by_role("button", name=action, exact=True).click()
+    expect(dialog).to_be_hidden()
+
+
+def rows(page: Page, label: str) -> Locator:
+    return page.get_by_role("table", name=label).locator(".table-body [role=row]")
+
+
+def test_jobs_are_searched_filtered_sorted_and_kept_in_the_address(page: Page) -> None:
+    page.goto("/ui/jobs")
+    expect(rows(page, "Jobs")).to_have_count(8)
+    page.keyboard.press("F")
+    page.keyboard.type("nigh")
+    expect(rows(page, "Jobs")).to_have_count(1)
+    expect(page).to_have_url(re.compile(r"q=nigh"))
+    page.goto("/ui/jobs?q=" + 'Type%20%3D%3D%20"system"')
+    expect(rows(page, "Jobs")).to_have_count(1)
+    page.goto("/ui/jobs")
+    page.get_by_text("Status ▾").click()
+    page.get_by_label(re.compile("^failed")).check()
+    expect(rows(page, "Jobs")).to_have_count(1)
+    expect(rows(page, "Jobs").first).to_contain_text("crash")
+    page.get_by_role("button", name="Remove filter Status failed").click()
+    expect(rows(page, "Jobs")).to_have_count(8)
+    page.get_by_role("columnheader", name="Job", exact=True).get_by_role("button").click()
+    expect(rows(page, "Jobs").first).to_contain_text("big")
+    page.go_back()
+
+
+def test_the_keyboard_alone_suffices(page: Page) -> None:
+    page.goto("/ui/jobs?sort=ID")
+    expect(rows(page, "Jobs")).to_have_count(8)
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    page.keyboard.press("x")
+    expect(page.get_by_role("region", name="Selected jobs")).to_contain_text("1 job selected")
+    page.keyboard.press("g")
+    page.keyboard.press("c")
+    expect(page.locator("h1")).to_have_text("Nodes")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_contain_text("Go to jobs")
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    page.keyboard.type("everyw")
+    expect(page.get_by_role("option").first).to_contain_text("everywhere")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("everywhere")
+    page.keyboard.press(":")
+    page.keyboard.type("topo")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("Topology")
+
+
+def test_changes_appear_without_reloading(page: Page, agent: Agent) -> None:
+    page.goto("/ui/jobs?q=live")
+    expect(page.locator(".live")).to_contain_text("live")
+    expect(page.locator("main")).to_contain_text("0 jobs")
+    job = agent.get("/v1/job/everywhere") | {"ID": "live-job", "Name": "live-job", "Type": "service"}
+    agent.call("PUT", "/v1/jobs", {"Job": job})
+    expect(rows(page, "Jobs").first).to_contain_text("live-job")
+    expect(rows(page, "Jobs").first).to_contain_text("1 running")
+    agent.call("DELETE", "/v1/job/live-job?purge=true")
+    expect(rows(page, "Jobs")).to_have_count(0)
+
+
+def test_a_job_is_written_with_help_planned_and_run_then_edited_and_reverted(page: Page, agent: Agent) -> None:
+    page.goto("/ui/jobs/run")
+    editor = page.locator("[data-editor='Job file'] .cm-content")
+    editor.click()
+    page.keyboard.press("Control+a")
+    page.keyboard.press("Delete")
+    page.keyboard.insert_text('job "fresh" {\n  group "app" {\n    cuont = 1\n  }\n}\n')
+    expect(page.locator(".cm-lintRange-error")).to_have_count(1)
+    page.keyboard.press("Control+a")
+    text = page.evaluate("async () => (await (await fetch('/v1/job/written/submission?version=0')).json()).Source")
+    page.keyboard.insert_text(text.replace('"written"', '"fresh"'))
+    page.get_by_role("button", name="Plan", exact=True).click()
+    expect(page.get_by_role("group", name="Differences")).to_contain_text("job fresh")
+    expect(page.locator("main")).to_contain_text("all can be placed")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page).to_have_url(re.compile("/ui/jobs/fresh"))
+    agent.running("fresh", 1)
+    page.goto("/ui/jobs/run?edit=fresh&namespace=default")
+    expect(editor).to_contain_text("memory = 32")
+    editor.get_by_text("memory = 32").click()
+    page.keyboard.press("End")
+    page.keyboard.press("Backspace")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    expect(page.get_by_role("group", name="Differences")).to_contain_text("32 → 3")
+    page.keyboard.insert_text("0")
+    page.get_by_role("button", name="Plan", exact=True).click()
+    expect(page.get_by_role("group", name="Differences")).to_contain_text("32 → 30")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page).to_have_url(re.compile("/ui/jobs/fresh"))
+    page.goto("/ui/jobs/fresh/versions")
+    page.get_by_role("button", name="Changes").first.click()
+    expect(page.get_by_role("group", name="Differences")).to_contain_text("32 → 30")
+    page.get_by_role("button", name="Side by side").first.click()
+    expect(page.locator("pre.added")).to_contain_text("memory = 30")
+    confirm(page, "Revert", "yurt job revert fresh 0")
+    expect(page.locator("main")).to_contain_text("Version 2")
+    page.locator("[data-action=Tag]").first.click()
+    page.get_by_role("dialog").get_by_label("Name").fill("good")
+    page.get_by_role("dialog").get_by_role("button", name="Tag", exact=True).click()
+    expect(page.locator("main")).to_contain_text("tag good")
+    page.goto("/ui/jobs/fresh")
+    confirm(page, "Stop", "yurt job stop fresh")
+    wait_for("a stopped job", lambda: agent.get("/v1/job/fresh")["Stop"])
+    expect(page.locator("[data-action=Start]")).to_be_visible()
+
+
+def test_why_a_job_waits_leads_to_the_change_that_helps(page: Page) -> None:
+    page.goto("/ui/")
+    page.locator("main").get_by_role("link", name="big").first.click()
+    page.get_by_role("navigation", name="Sections").get_by_text("Why it waits").click()
+    expect(page.get_by_role("list", name="Nodes left after each step")).to_contain_text("have room0")
+    expect(page.get_by_role("region", name="Nearest nodes")).to_contain_text("MB memory short")
+    page.get_by_role("button", name="Apply to editor").click()
+    expect(page.locator("main")).to_contain_text("lower the memory")
+
+
+def test_a_group_is_scaled_and_a_child_dispatched(page: Page, agent: Agent) -> None:
+    page.goto("/ui/jobs/web/scaling")
+    page.locator("[data-action=Scale]").click()
+    page.get_by_role("dialog").get_by_label("Count").fill("3")
+    page.get_by_role("dialog").get_by_role("button", name="Scale", exact=True).click()
+    expect(page.locator("main")).to_contain_text("2 → 3")
+    agent.running("web", 3)
+    page.goto("/ui/jobs/convert")
+    page.locator("[data-action=Dispatch]").click()
+    page.get_by_role("dialog").get_by_label("input").fill("a picture")
+    page.get_by_role("dialog").get_by_label("Payload").fill("päyload")
+    page.get_by_role("dialog").get_by_role("button", name="Dispatch", exact=True).click()
+    expect(page.locator("main")).to_contain_text("päyload")
+    page.goto("/ui/jobs/convert/children")
+    expect(rows(page, "Jobs")).to_have_count(1)
+    page.goto("/ui/jobs/nightly")
+    confirm(page, "Launch now", "yurt job periodic force nightly")
+    wait_for("a child", lambda: [row for row in agent.get("/v1/jobs?prefix=nightly/") if "periodic" in row["ID"]])
+
+
+def alloc_of(agent: Agent, job: str) -> dict[str, Any]:
+    return next(row for row in agent.allocs(job) if row["ClientStatus"] == "running")
+
+
+def test_logs_follow_search_and_stay_text(page: Page, agent: Agent) -> None:
+    page.goto(f"/ui/allocations/{alloc_of(agent, 'web')['ID']}?tab=logs&from=start")
+    log = page.get_by_role("log")
+    expect(log).to_contain_text("tick")
+    assert page.locator(".log-line").count() < 200
+    page.keyboard.press("f")
+    page.keyboard.type("red")
+    expect(page.locator("main")).to_contain_text("1 lines match")
+    page.get_by_label("Only lines that match").check()
+    expect(log.locator(".f-1")).to_have_text("red")
+    page.get_by_label("Find in the log").fill("/^line 29\\d+$/")
+    expect(page.locator("main")).to_contain_text("111 lines match")
+    page.get_by_label("Find in the log").fill("bold")
+    expect(log).to_contain_text("<b>bold?</b>")
+    page.get_by_label("Find in the log").fill("link")
+    expect(log).to_contain_text("link")
+    assert log.locator("a, b, img").count() == 0
+    with page.expect_download() as saved:
+        page.get_by_role("link", name="Download").click()
+    assert saved.value.suggested_filename == "server.stdout.log"
+
+
+def test_a_terminal_runs_commands(page: Page, agent: Agent) -> None:
+    page.goto(f"/ui/allocations/{alloc_of(agent, 'web')['ID']}/server?tab=exec")
+    page.get_by_role("button", name="Run", exact=True).click()
+    screen = page.locator("[data-terminal] .xterm-rows")
+    expect(screen).to_contain_text(re.compile(r"[$#]"))
+    page.keyboard.type("echo it-is-$((40+2))\n")
+    expect(screen).to_contain_text("it-is-42")
+    page.keyboard.type("printf '\\033[31mcolour\\033[0m\\n'\n")
+    red = screen.locator("span.xterm-fg-1", has_text="colour")
+    expect(red.first).to_be_visible()
+    assert red.first.evaluate("e => getComputedStyle(e).color") != screen.evaluate("e => getComputedStyle(e).color")
+    page.keyboard.type("exit 4\n")
+    expect(page.locator("main")).to_contain_text("exit code 4")
+
+
+def test_files_are_read_and_an_allocation_is_restarted_and_stopped(page: Page, agent: Agent) -> None:
+    alloc = alloc_of(agent, "web")
+    page.goto(f"/ui/allocations/{alloc['ID']}?tab=files&path=/alloc/logs")
+    page.get_by_role("button", name="server.stdout.0").click()
+    expect(page.get_by_label("Contents")).to_contain_text("line 7")
+    page.goto(f"/ui/allocations/{alloc['ID']}")
+    confirm(page, "Restart", f"yurt alloc restart {alloc['ID']}")
+    expect(page.get_by_role("list", name="Events, newest first")).to_contain_text("Restart Signaled")
+    confirm(page, "Stop", f"yurt alloc stop {alloc['ID']}")
+    expect(page.locator("main")).to_contain_text("replaced by")
+
+
+def test_declared_actions_run_and_show_their_output(page: Page, agent: Agent) -> None:
+    agent.running("web", 1)
+    page.goto("/ui/jobs/web/commands")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.locator("main")).to_contain_text("from the task")
+    expect(page.locator("main")).to_contain_text("exit code 0")
+
+
+def test_a_node_takes_no_allocations_and_keeps_metadata(page: Page, agent: Agent) -> None:
+    node = agent.get("/v1/nodes")[0]["ID"]
+    page.goto(f"/ui/nodes/{node}?tab=meta")
+    page.locator("[data-action='Add metadata']").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("rack")
+    page.get_by_role("dialog").get_by_label("Value").fill("r7")
+    page.get_by_role("dialog").get_by_role("button", name="Add metadata").click()
+    expect(page.get_by_role("table", name="Metadata")).to_contain_text("r7")
+    confirm(page, "Take no new allocations", f"yurt node eligibility -disable {node}")
+    expect(page.locator("header.heading")).to_contain_text("ineligible")
+    confirm(page, "Take new allocations")
+    expect(page.locator("header.heading")).to_contain_text("ready")
+
+
+def test_a_variable_is_masked_edited_and_saved_only_over_what_was_read(page: Page, agent: Agent) -> None:
+    page.goto("/ui/variables/nomad/jobs/web")
+    expect(page.locator("main")).not_to_contain_text("swordfish")
+    page.keyboard.press("v")
+    expect(page.locator("main")).to_contain_text("swordfish")
+    expect(page.locator("main")).to_contain_text("<img src=x")
+    page.get_by_role("button", name="Edit", exact=True).click()
+    page.get_by_label("Value 2").fill("mine")
+    agent.call("PUT", "/v1/var/nomad/jobs/web", {"Items": {"attack": "a", "password": "theirs"}})
+    page.get_by_role("button", name="Save").click()
+    expect(page.get_by_role("alert")).to_contain_text("Somebody changed the variable")
+    page.get_by_role("button", name="Overwrite theirs").click()
+    expect(page.locator("main")).to_contain_text("mine")
+    page.goto("/ui/variables?new=1")
+    page.get_by_label("Path").fill("apps/one")
+    page.get_by_label("Key 1").fill("k")
+    page.get_by_label("Value 1").fill("v")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("h1")).to_have_text("apps/one")
+    confirm(page, "Delete", "yurt var purge")
+
+
+def test_a_namespace_is_made_and_deleted(page: Page, agent: Agent) -> None:
+    page.goto("/ui/namespaces?new=1")
+    editor = page.get_by_role("dialog").locator(".cm-content")
+    editor.click()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text('{"Name": "team-b", "Description": "made here"}')
+    page.get_by_role("dialog").get_by_role("button", name="Save").click()
+    expect(rows(page, "namespaces").filter(has_text="team-b")).to_contain_text("made here")
+    rows(page, "namespaces").filter(has_text="team-b").get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    expect(rows(page, "namespaces")).to_have_count(1)
+
+
+def test_jobs_are_stopped_together_and_views_are_saved(page: Page, agent: Agent) -> None:
+    job = agent.get("/v1/job/everywhere")
+    for name in ("pair-1", "pair-2"):
+        agent.call("PUT", "/v1/jobs", {"Job": job | {"ID": name, "Name": name, "Type": "service"}})
+    page.goto("/ui/jobs?q=pair")
+    expect(rows(page, "Jobs")).to_have_count(2)
+    page.get_by_text("Views ▾").click()
+    page.get_by_role("button", name="Save this view").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("pairs")
+    page.get_by_role("dialog").get_by_role("button", name="Save this view").click()
+    expect(page.get_by_role("link", name="pairs")).to_have_attribute("href", "/ui/jobs?q=pair")
+    page.get_by_label("Select all rows").check()
+    page.get_by_role("region", name="Selected jobs").get_by_role("button", name="Purge").click()
+    expect(page.get_by_role("dialog")).to_contain_text("yurt job stop -purge pair-1")
+    page.get_by_role("dialog").get_by_role("button", name="Purge 2 jobs").click()
+    expect(rows(page, "Jobs")).to_have_count(0)
+
+
+def test_a_new_user_on_a_phone_finds_why_a_job_fails_and_restarts_it(page: Page, agent: Agent) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.goto("/ui/")
+    page.locator("main").get_by_role("link", name="crash").first.click()
+    expect(page.locator("main")).to_contain_text("What fails")
+    page.get_by_role("link", name="Log", exact=True).first.click()
+    expect(page.get_by_role("log")).to_contain_text("no luck")
+    page.get_by_role("link", name="crash", exact=True).click()
+    confirm(page, "Stop")
+    confirm(page, "Start", "yurt job start crash")
+    wait_for("a new attempt", lambda: len(agent.allocs("crash")) > 1)
+
+
+def test_all_pages_of_a_browser_share_one_stream(context: BrowserContext, agent: Agent) -> None:
+    pages = [context.new_page() for _ in range(3)]
+    for page, path in zip(pages, ("/ui/", "/ui/jobs", "/ui/nodes"), strict=True):
+        page.goto(path)
+        expect(page.locator(".live")).to_contain_text("live")
+    assert all(
+        "/v1/yurt/watch" not in str(page.evaluate("() => performance.getEntries().map(e => e.name)")) for page in pages
+    )

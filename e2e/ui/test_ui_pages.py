@@ -1,0 +1,171 @@
+"""Every page of the web UI in a real browser: what it shows, in all widths and themes; nothing hostile runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+from yurt.testing.agent import Agent
+
+WIDTHS = (360, 1280, 3840)
+NODES_MAX = 3000
+PAGES: dict[str, tuple[str, str]] = {
+    "overview": ("/ui/", "Needs attention"),
+    "jobs": ("/ui/jobs", "everywhere"),
+    "run": ("/ui/jobs/run", "Plan"),
+    "waiting": ("/ui/waiting", "big"),
+    "job": ("/ui/jobs/web", "Task groups"),
+    "job-allocations": ("/ui/jobs/web/allocations", "web.app[0]"),
+    "why": ("/ui/jobs/big/why", "Smallest change that helps"),
+    "logs": ("/ui/jobs/web/logs", "tick"),
+    "timeline": ("/ui/jobs/web/timeline", "Version 0 registered"),
+    "deployments": ("/ui/jobs/web/deployments", "Healthy"),
+    "versions": ("/ui/jobs/web/versions", "Version 0"),
+    "job-evaluations": ("/ui/jobs/web/evaluations", "job-register"),
+    "job-services": ("/ui/jobs/web/services", "web-service"),
+    "definition": ("/ui/jobs/written/definition", "Variables that the job may read"),
+    "scaling": ("/ui/jobs/web/scaling", "2 desired"),
+    "commands": ("/ui/jobs/web/commands", "hello"),
+    "children": ("/ui/jobs/convert/children", "No children"),
+    "periodic": ("/ui/jobs/nightly", "0 3 1 1 *"),
+    "system": ("/ui/jobs/everywhere/nodes", "The job there"),
+    "allocations": ("/ui/allocations", "crash.app[0]"),
+    "nodes": ("/ui/nodes", "ready"),
+    "topology": ("/ui/topology", "nodes"),
+    "servers": ("/ui/servers", "leader"),
+    "evaluations": ("/ui/evaluations", "job-register"),
+    "all-deployments": ("/ui/deployments", "web"),
+    "services": ("/ui/services", "web-service"),
+    "storage": ("/ui/storage", "No host volumes"),
+    "plugins": ("/ui/storage?tab=plugins", "No CSI plugin"),
+    "variables": ("/ui/variables?flat=1", "nomad/jobs/web"),
+    "variable": ("/ui/variables/nomad/jobs/web", "password"),
+    "namespaces": ("/ui/namespaces", "default"),
+    "quotas": ("/ui/namespaces?tab=quotas", "None."),
+    "pools": ("/ui/pools", "default"),
+    "access": ("/ui/access", "Access control is off"),
+    "operator": ("/ui/operator", "Root keys"),
+    "monitor": ("/ui/monitor", "Level"),
+    "events": ("/ui/events", "Topic"),
+    "metrics": ("/ui/metrics", "gauge"),
+    "settings": ("/ui/settings", "Theme"),
+    "sign-in": ("/ui/sign-in", "Access control is off"),
+}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_shows_fits_and_is_accessible(name: str, page: Page, check_access: Callable[[str], None]) -> None:
+    path, text = PAGES[name]
+    page.goto(path)
+    expect(page.locator("main")).to_contain_text(text)
+    expect(page).to_have_title(re.compile("· Yurt$"))
+    expect(page.locator("h1")).to_have_count(1)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 800})
+        page.evaluate("() => new Promise(requestAnimationFrame)")
+        wide = page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, f"{width} px: {wide} px too wide"
+        if width == WIDTHS[0]:
+            check_access(f"{name} at {width} px")
+    assert page.evaluate("() => document.querySelectorAll('*').length") <= NODES_MAX
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("name", ["overview", "jobs", "job", "why", "run"])
+def test_both_themes_are_accessible(name: str, theme: str, page: Page, check_access: Callable[[str], None]) -> None:
+    page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+    path, text = PAGES[name]
+    page.goto(path)
+    expect(page.locator("main")).to_contain_text(text)
+    expect(page.locator("html")).to_have_attribute("data-theme", theme)
+    check_access(f"{name} in {theme}")
+
+
+def first_alloc(agent: Agent, job: str) -> dict[str, Any]:
+    return agent.allocs(job)[0]
+
+
+def test_the_pages_of_an_allocation_and_a_task(page: Page, agent: Agent, check_access: Callable[[str], None]) -> None:
+    alloc = first_alloc(agent, "crash")
+    page.goto(f"/ui/allocations/{alloc['ID']}")
+    expect(page.locator("main")).to_contain_text("Exit Code: 3")
+    expect(page.get_by_role("list", name="Events, newest first")).to_contain_text("Terminated")
+    check_access("allocation")
+    page.get_by_role("link", name="broken", exact=True).first.click()
+    expect(page.locator("h1")).to_have_text("broken")
+    expect(page.locator("main")).to_contain_text("raw_exec")
+    page.get_by_role("navigation", name="Sections").get_by_text("Files").click()
+    expect(page.get_by_role("table", name="Files")).to_contain_text("local")
+    page.goto(f"/ui/allocations/{alloc['ID']}?tab=why")
+    expect(page.get_by_role("region", name="Scores when it was placed")).to_contain_text("binpack")
+
+
+def test_the_pages_of_a_node_and_an_evaluation(page: Page, agent: Agent, check_access: Callable[[str], None]) -> None:
+    node = agent.get("/v1/nodes")[0]
+    page.goto(f"/ui/clients/{node['ID']}")
+    expect(page.locator("main")).to_contain_text("Use of the host")
+    expect(page.locator("main")).to_contain_text("raw_exec")
+    check_access("node")
+    for tab, text in (("Attributes", "cpu.arch"), ("Allocations", "everywhere"), ("Metadata", "Add metadata")):
+        page.get_by_role("navigation", name="Sections").get_by_text(tab).click()
+        expect(page.locator("main")).to_contain_text(text)
+    evaluation = next(row for row in agent.get("/v1/job/big/evaluations") if row["TriggeredBy"] == "job-register")
+    page.goto(f"/ui/evaluations/{evaluation['ID']}")
+    expect(page.locator("main")).to_contain_text("Not placed")
+    expect(page.locator(".graph")).to_contain_text("blocked")
+    page.goto(f"/ui/evaluations/{evaluation['ID']}?tab=replay")
+    expect(page.locator("main")).to_contain_text("identical to the byte")
+    expect(page.locator("main")).to_contain_text("What would happen now")
+
+
+def test_hostile_text_is_only_text(page: Page) -> None:
+    page.goto("/ui/jobs/hostile")
+    expect(page.locator("h1")).to_contain_text("<img src=x")
+    expect(page.locator("main")).to_contain_text("a\\u202eb")
+    page.goto("/ui/jobs/web")
+    expect(page.locator(".markdown")).to_contain_text("<img src=x")
+    expect(page.locator(".markdown strong")).to_have_text("loud")
+    assert page.locator("a[href^='javascript']").count() == 0
+    expect(page.get_by_role("link", name="docs")).to_have_attribute("rel", "noopener noreferrer")
+    page.goto("/ui/jobs?q=" + "%3Cimg src=x onerror=alert(1)%3E")
+    expect(page.locator("main")).to_contain_text("0 jobs")
+    assert page.locator("main img").count() == 0
+
+
+def test_no_script_of_the_page_can_make_markup(context: BrowserContext) -> None:
+    page = context.new_page()
+    page.goto("/ui/settings")
+    expect(page.locator("h1")).to_have_text("Settings")
+    sinks = ("document.body.innerHTML = '<b>x</b>'", "setTimeout('1')", "document.write('x')", "new Function('1')()",
+             "document.createElement('script').src = 'x.js'", "trustedTypes.createPolicy('other', {})")  # fmt: skip
+    for sink in sinks:
+        assert page.evaluate(
+            "code => { try { CODE; return false } catch { return true } }".replace("CODE", sink), sink
+        ), sink
+
+
+def test_errors_have_pages_of_their_own(page: Page) -> None:
+    page.goto("/ui/jobs/no-such-job")
+    expect(page.get_by_role("alert")).to_contain_text("Not found")
+    page.goto("/ui/nowhere")
+    expect(page.locator("h1")).to_have_text("No such page")
+    page.route("**/v1/deployments*", lambda route: route.fulfill(status=500, body="No cluster leader"))
+    page.goto("/ui/deployments")
+    expect(page.get_by_role("alert")).to_contain_text("No leader")
+    expect(page.locator("header.top")).to_contain_text("no leader")
+    page.unroute("**/v1/deployments*")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator("main")).to_contain_text("web")
+
+
+def test_nomads_addresses_work(page: Page) -> None:
+    for path, text in (
+        ("/ui/jobs/web@default", "Task groups"),
+        ("/ui/jobs/web@default/versions", "Version 0"),
+        ("/ui/clients", "ready"),
+    ):
+        page.goto(path)
+        expect(page.locator("main")).to_contain_text(text)
