@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect, sync_playwright
 from yurt.testing.agent import Agent, running_agent, wait_for
 
 CHROMIUM = "/usr/bin/chromium"
-WAIT_MS = 15_000
+WAIT_MS = 20_000
+expect.set_options(timeout=WAIT_MS)
 ATTACK = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 ROOT = Path(__file__).resolve().parents[2]
 AXE = ROOT / "core/ui-vendor/axe/axe.min.js"

@@ -133,7 +133,8 @@ def test_why_a_job_waits_leads_to_the_change_that_helps(page: Page) -> None:
     expect(page.get_by_role("list", name="Nodes left after each step")).to_contain_text("have room0")
     expect(page.get_by_role("region", name="Nearest nodes")).to_contain_text("MB memory short")
     page.get_by_role("button", name="Apply to editor").click()
-    expect(page.locator("main")).to_contain_text("lower the memory")
+    expect(page.locator("main")).to_contain_text("The smallest change that helps is applied")
+    expect(page.locator("main")).to_contain_text("all can be placed")
 
 
 def test_a_group_is_scaled_and_a_child_dispatched(page: Page, agent: Agent) -> None:

@@ -67,6 +67,22 @@ function extent(text, head, from = 0, to = text.length) {
   return null;
 }
 
+const FIELDS = { memory: "MemoryMB", cpu: "CPU", cores: "Cores", memory_max: "MemoryMaxMB" };
+
+/** A job as JSON with suggested changes of numbers applied, as `withEdits`. */
+export function withJsonEdits(source, group, edits) {
+  const body = JSON.parse(source);
+  const found = ((body.Job ?? body).TaskGroups ?? []).find((each) => each.Name === group);
+  const left = [];
+  for (const edit of edits) {
+    const resources = (found?.Tasks ?? []).find((task) => task.Name === edit.Task)?.Resources;
+    const field = FIELDS[edit.Kind];
+    if (resources && field && resources[field] === edit.Before) resources[field] = edit.After;
+    else left.push(edit.Text);
+  }
+  return { text: JSON.stringify(body, null, 2), left };
+}
+
 const escaped = (name) => name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 
 /**

@@ -5,7 +5,7 @@
 import { html, useEffect, useState } from "../../vendor/preact.js";
 import { ApiError, call, get, put, segment } from "../core/api.js";
 import { command, plain } from "../core/format.js";
-import { findings, withEdits } from "../core/hcl.js";
+import { findings, withEdits, withJsonEdits } from "../core/hcl.js";
 import { useData } from "../core/load.js";
 import { go, guard, href, query } from "../core/router.js";
 import { missing } from "../core/session.js";
@@ -60,7 +60,7 @@ async function beginning(signal) {
   const variables = submission?.Variables || Object.entries(submission?.VariableFlags ?? {}).map(([name, value]) => `${name} = ${JSON.stringify(value)}`).join("\n");
   const wanted = query("apply") ? JSON.parse(sessionStorage.getItem("yurt-edits") ?? "null") : null;
   if (!wanted) return { text, variables, notes: [], job };
-  const edited = withEdits(text, wanted.group, wanted.edits);
+  const edited = (isJson(text) ? withJsonEdits : withEdits)(text, wanted.group, wanted.edits);
   return { text: edited.text, variables, notes: edited.left, job, applied: edited.text !== text };
 }
 

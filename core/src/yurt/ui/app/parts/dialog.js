@@ -1,6 +1,8 @@
 /** One modal dialog at a time: the browser's own `dialog`, which keeps the focus inside and closes on Escape. */
 import { html, signal, useEffect, useRef } from "../../vendor/preact.js";
 
+/** What gets the focus when a dialog opens: the first input, else the action. */
+const FIRST = ".palette input, form input, form select, form textarea, [type=submit]";
 /** @type {import("../../vendor/preact.js").Signal<{title: string, body: any, wide?: boolean}|null>} */
 const shown = signal(null);
 
@@ -13,6 +15,7 @@ export function Dialogs() {
   const dialog = shown.value;
   useEffect(() => {
     if (dialog && !element.current.open) element.current.showModal();
+    if (dialog) element.current.querySelector(FIRST)?.focus();
     if (!dialog && element.current.open) element.current.close();
   }, [dialog]);
   return html`

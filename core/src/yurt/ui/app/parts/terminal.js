@@ -18,12 +18,13 @@ export function withSheets(make) {
   const create = document.createElement;
   const sheets = /** @type {CSSStyleSheet[]} */ ([]);
   document.createElement = /** @type {any} */ (function (name, options) {
-    const element = create.call(document, name, options);
-    if (String(name).toLowerCase() !== "style") return element;
+    if (String(name).toLowerCase() !== "style") return create.call(document, name, options);
+    const element = create.call(document, "template");
     const sheet = new CSSStyleSheet();
     sheets.push(sheet);
     document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
     Object.defineProperty(element, "textContent", { set: (text) => sheet.replaceSync(text), get: () => "" });
+    Object.defineProperty(element, "sheet", { value: sheet });
     return element;
   });
   try {
@@ -108,7 +109,7 @@ export function Exec({ alloc, task, running }) {
       ${state.word && html`<${Status} status=${state.word} /> <span class="dim">${plain(state.note)}</span>`}
       ${!running && html`<span class="dim">The task does not run.</span>`}
     </form>
-    <div class="terminal" ref=${host} data-terminal></div>
+    <div class="terminal-host" ref=${host} data-terminal></div>
     <${Command} text=${command(["alloc", "exec"], { i: true, t: true, task }, [alloc.ID, ...wordsOf(line)])} />
   `;
 }
