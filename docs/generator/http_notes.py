@@ -159,6 +159,13 @@ GET /v1/client/identity | What the identity of a node says (`Claims`).
 PUT /v1/client/identity/renew | Has a node ask its servers for a new identity.
 GET /v1/client/metadata | The metadata of a node: what holds, what was changed, what its configuration says.
 PUT /v1/client/metadata | Changes the metadata of a node; null takes a value away.
+GET /v1/client/allocation/:id/snapshot | The ephemeral disk of an allocation that has ended, as a tar archive.
+GET /v1/client/allocation/:id/pause | Empty: no task has a schedule.
+PUT /v1/client/allocation/:id/pause | 501: schedules of tasks belong to Nomad's Enterprise edition.
+GET /v1/agent/keyring/list | No keys: mutual TLS protects the servers' gossip, as the messages say.
+PUT /v1/agent/keyring/install | 400: there is no gossip key; the text says what to set up instead.
+PUT /v1/agent/keyring/use | As above.
+PUT /v1/agent/keyring/remove | As above.
 PUT /v1/node/:id/eligibility | Lets it have new allocations, or not.
 PUT /v1/node/:id/drain | Begins or ends a drain.
 PUT /v1/node/:id/purge | Forgets it.
@@ -170,6 +177,8 @@ PUT /v1/operator/raft/transfer-leadership | Has the server with that `id` or `ad
 GET /v1/operator/autopilot/configuration | How servers mind themselves.
 PUT /v1/operator/autopilot/configuration | Changes it; with `cas` only when its index is that one, else false.
 GET /v1/operator/autopilot/health | Whether the servers of the region are well; 429 when not.
+GET /v1/operator/upgrade-check/vault-workload-identity | What still needs tokens of Vault.
+PUT /v1/operator/utilization | Nodes, allocations, CPU and memory now, as JSON in base64 (`Bundle`).
 GET /v1/operator/keyring/keys | What is known of the root keys, never the keys themselves.
 PUT /v1/operator/keyring/rotate | A new root key; `full` seals all again; from `publish_time` (unix ns) on.
 DELETE /v1/operator/keyring/key/:id | Forgets a root key that is not active; one in use only with `force`.

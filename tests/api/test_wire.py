@@ -52,15 +52,15 @@ ADDED = {
     "Attribute": {"Bool", "Float", "Int", "String"},  # the servers' spelling, which its Go client reads by tags
     "HostStats": {"Timestamp"},  # written by Nomad's clients
     "Node": {"ComputedClass", "LastAllocUpdateIndex", "LastMissedHeartbeatIndex", "SecretID"},  # written by the servers
-    "NodeResources": {"NodeNetworks"},  # written by the servers, unknown to Nomad's Go client
+    "NodeResources": {"NodeNetworks", "Processors"},  # written by the servers, unknown to Nomad's Go client
     "RescheduleEvent": {"Delay"},  # as above
     "TaskState": {"Paused"},  # as above
 }
 LEFT_OUT = {
-    "Allocation": {"Resources", "TaskResources"},  # replaced by AllocatedResources in Nomad 0.9
+    "Allocation": {"Resources", "TaskResources"},  # added by allocation_wire
     "Attribute": {"BoolVal", "FloatVal", "IntVal", "StringVal"},  # names inside the Go client, not on the wire
     "MemoryStats": {"KernelMaxUsage", "KernelUsage"},  # cgroups v1 only
-    "Node": {"Drain", "Reserved", "Resources"},  # Drain is added by node_wire; the others ended with Nomad 0.9
+    "Node": {"Drain", "Reserved", "Resources"},  # added by node_wire
 }
 
 

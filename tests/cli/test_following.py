@@ -85,7 +85,11 @@ class Node:
 
 
 def frame(name: str, data: bytes, at: int) -> dict[str, Any]:
-    return {"File": name, "Data": base64.b64encode(data[at : at + PIECE]).decode(), "Offset": at}
+    return {
+        "File": name,
+        "Data": base64.b64encode(data[at : at + PIECE]).decode(),
+        "Offset": min(at + PIECE, len(data)),
+    }
 
 
 def handler_of(node: Node) -> type[BaseHTTPRequestHandler]:

@@ -32,12 +32,15 @@ from yurt.testing.http_api import Api
 
 MINT = "/v1/acl/identity/client-introduction-token"
 REFUSED = (
-    "/v1/acl/{path}", MINT, "/v1/agent/force-leave", "/v1/agent/health", "/v1/agent/join", "/v1/agent/schedulers",
+    "/v1/acl/{path}", MINT, "/v1/agent/force-leave", "/v1/agent/health", "/v1/agent/join",
+    "/v1/agent/keyring/install", "/v1/agent/keyring/list", "/v1/agent/keyring/remove", "/v1/agent/keyring/use",
+    "/v1/agent/schedulers",
     "/v1/agent/schedulers/config", "/v1/agent/self", "/v1/agent/servers", "/v1/metrics",
     "/v1/operator/autopilot/configuration", "/v1/operator/autopilot/health", "/v1/operator/keyring/key/{id}",
     "/v1/operator/keyring/keys", "/v1/operator/keyring/rotate", "/v1/operator/license",
     "/v1/operator/raft/configuration", "/v1/operator/raft/peer", "/v1/operator/raft/transfer-leadership",
-    "/v1/operator/scheduler/configuration", "/v1/operator/snapshot", "/v1/operator/utilization",
+    "/v1/operator/scheduler/configuration", "/v1/operator/snapshot",
+    "/v1/operator/upgrade-check/vault-workload-identity", "/v1/operator/utilization",
     "/v1/regions/shared/{table}", "/v1/regions/shared/{table}/rows", "/v1/system/gc",
     "/v1/system/reconcile/summaries", "/v1/yurt/plugin/{name}/reload", "/v1/yurt/plugins",
 )  # fmt: skip

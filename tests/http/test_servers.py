@@ -41,8 +41,9 @@ async def test_members_are_shown_as_nomad_shows_them(api: Api) -> None:
     row = answer["Members"][1]
     assert (row["Addr"], row["Port"]) == ("srv2", 4648)
     assert row["Tags"] == {
-        "build": "0.1.0", "dc": "dc1", "expect": "3", "http_addr": "srv2:4646", "port": "4647",
+        "build": "2.0.6", "dc": "dc1", "expect": "3", "http_addr": "srv2:4646", "port": "4647",
         "raft_vsn": "3", "region": "global", "role": "nomad", "rpc_addr": "srv2", "vsn": "1",
+        "yurt": "0.1.0",
     }  # fmt: skip
 
 

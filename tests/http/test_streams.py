@@ -55,7 +55,7 @@ class FileNode:
     async def stream_file(
         self, alloc_id: str, path: str, *, offset: int, origin: str, follow: bool
     ) -> AsyncIterator[StreamFrame]:
-        yield StreamFrame(offset=6, data=FILES[path], file=path)
+        yield StreamFrame(data=FILES[path], file=path)
         yield StreamFrame()
 
     async def stream_logs(
@@ -64,7 +64,7 @@ class FileNode:
         if task != "main":
             raise NotFound(f'task "{task}" not found')
         try:
-            yield StreamFrame(offset=6, data=b"hello\n", file="main.stdout.0")
+            yield StreamFrame(data=b"hello\n", file="main.stdout.0")
             yield StreamFrame()
             while follow:
                 await asyncio.sleep(0)

@@ -113,6 +113,9 @@ def make_config(
 ) -> AgentConfig:
     """Lay dev mode, files and flags over one another; raises Invalid with every problem found."""
     raw = merge(merge(DEV if is_dev else {}, from_files), from_flags)
+    if is_dev:
+        # A file without its own agent in mind says `enabled = false`: dev mode runs both parts whatever it says.
+        raw = merge(raw, {part: {"enabled": True} for part in ("server", "client") if part not in from_flags})
     client, server = raw.get("client", {}), raw.get("server", {})
     ports, acl = raw.get("ports", {}), raw.get("acl", {})
     bind = raw.get("bind_addr", "0.0.0.0")

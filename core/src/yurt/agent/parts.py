@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from yurt import __version__
+from yurt import NOMAD_VERSION, __version__
 from yurt.agent.config import AgentConfig, seconds_of
 from yurt.agent.data_dir import AgentDataDir
 from yurt.api.redaction import BLANK, redacted, redacted_plugin
@@ -360,7 +360,8 @@ def shown_config(config: AgentConfig) -> dict[str, Any]:
         "LogLevel": config.log_level, "BindAddr": config.raw.get("bind_addr", "0.0.0.0"), "DevMode": config.is_dev,
         "Ports": {"HTTP": config.http_port, "RPC": config.rpc_port, "Serf": config.serf_port},
         "AdvertiseAddrs": {"HTTP": config.advertise_http, "RPC": config.advertise_rpc},
-        "Version": {"Version": __version__, "VersionPrerelease": "", "VersionMetadata": "", "Revision": ""},
+        "Version": {"Version": NOMAD_VERSION, "VersionPrerelease": "", "VersionMetadata": "", "Revision": ""},
+        "YurtVersion": __version__,
         "Files": list(config.files),
     }  # fmt: skip
     shown["Client"] = {**shown.get("Client", {}), "Enabled": config.is_client}

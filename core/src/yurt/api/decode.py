@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import difflib
 import re
+import typing
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import inspect
 
+from yurt.api.times import parse_duration
+from yurt.rules.admission import admitted
 from yurt.rules.canonical import fill_in
 from yurt.sdk.errors import Invalid
+from yurt.sdk.value import Duration
 from yurt.structs.job import Job
 
 DEPTH_MAX = 64
@@ -40,7 +44,7 @@ Json = dict[str, Any]
 
 
 class _Shape(NamedTuple):
-    """What a field holds: `kind` is struct, list or map (of structs `info`), texts (of strings) or leaf."""
+    """What a field holds: `kind` is struct, list or map (of structs `info`), texts (of strings), duration or leaf."""
 
     key: str
     kind: str
@@ -76,6 +80,8 @@ class _Walk:
                 name, kind, inner = shape
                 if inner is not None:
                     known[name] = self._field(value, shape, inner, f"{path}.{name}")
+                elif kind == "duration":
+                    known[name] = _nanoseconds(value, f"{path}.{name}")
                 else:
                     known[name] = _without_nulls(value) if kind == "texts" else value
         return known
@@ -131,7 +137,7 @@ def decode_job(data: Any, *, node_pool: str = DEFAULT_NODE_POOL) -> tuple[Job, t
     walk = _Walk()
     spelled = walk.struct(data, _info(Job), "Job")
     _convert(spelled, Job, "Job")
-    canonical = fill_in(spelled)
+    canonical = admitted(fill_in(spelled))
     canonical["NodePool"] = canonical.get("NodePool") or node_pool
     return _job_of(canonical), tuple(walk.warnings)
 
@@ -242,14 +248,40 @@ def _info(cls: type) -> inspect.StructType:
 def _table(info: inspect.StructType) -> _Table:
     found = _tables.get(info.cls)
     if found is None:
-        shapes = [_shape(field.encode_name, field.type) for field in info.fields]
+        spans = _durations(info.cls)
+        shapes = [
+            _Shape(field.encode_name, "duration", None)
+            if field.name in spans
+            else _shape(field.encode_name, field.type)
+            for field in info.fields
+        ]
         found = _Table({shape.key: shape for shape in shapes}, {shape.key.lower(): shape for shape in shapes})
         _tables[info.cls] = found
     return found
 
 
+def _durations(cls: type) -> frozenset[str]:
+    """The fields that hold a duration, which the type's description shows as an integer."""
+    hints = typing.get_type_hints(cls)
+    return frozenset(name for name, hint in hints.items() if Duration in (hint, *typing.get_args(hint)))
+
+
+def _nanoseconds(value: Any, path: str) -> Any:
+    """A duration as an integer, where it was sent as Go's text."""
+    if type(value) is not str:
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError:
+        raise Invalid(
+            f'{path}: "{value[:64]}" is not a valid duration; use a number and a unit, such as "30s"'
+        ) from None
+
+
 def _shape(key: str, kind: inspect.Type) -> _Shape:
     match kind:
+        case inspect.Metadata():
+            return _shape(key, kind.type)
         case inspect.UnionType():
             inner = [item for item in kind.types if not isinstance(item, inspect.NoneType)]
             return _shape(key, inner[0]) if len(inner) == 1 else _Shape(key, "leaf", None)

@@ -10,8 +10,9 @@ fields that need one.
 from __future__ import annotations
 
 import base64
+import functools
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -77,6 +78,43 @@ def pretty_json(data: bytes) -> bytes:
     return msgspec.json.format(data, indent=4) + b"\n"
 
 
+class WireView(Mapping[str, Any]):
+    """A struct as the API would write it, field by field when asked: filters look at few fields of many rows."""
+
+    __slots__ = ("_fields", "_value")
+
+    def __init__(self, value: msgspec.Struct) -> None:
+        self._value = value
+        self._fields = _fields_of(type(value))
+
+    def __getitem__(self, key: str) -> Any:
+        name, convert = self._fields[key]
+        value = getattr(self._value, name)
+        return value if convert is None else convert(value)
+
+    def __contains__(self, key: object) -> bool:
+        """Whether the type has the field."""
+        return key in self._fields
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._fields)
+
+    def __len__(self) -> int:
+        return len(self._fields)
+
+
+@functools.cache
+def _fields_of(cls: type) -> dict[str, tuple[str, Convert | None]]:
+    """Name and converter of each written field, by its spelling on the wire."""
+    info = inspect.type_info(cls)
+    assert isinstance(info, inspect.StructType), cls
+    return {
+        each.encode_name: (each.name, _converter(each.type, is_kept=(cls.__name__, each.encode_name) in NEVER_NULL))
+        for each in info.fields
+        if not _is_internal(each)
+    }
+
+
 def struct_converter(cls: type) -> Convert:
     """The function that turns a struct of this type into a dict, made once."""
     found = _plans.get(cls)
@@ -139,8 +177,10 @@ def _converter(kind: inspect.Type, *, is_kept: bool = False) -> Convert | None:
     """How to write a field of this kind; None when its value is JSON as it is."""
     match kind:
         case inspect.Metadata():
-            is_time = (kind.extra or {}).get("wire") == "rfc3339"
-            return rfc3339 if is_time else _converter(kind.type)
+            extra = kind.extra or {}
+            if "implied" in extra:
+                return _or_implied(_converter(kind.type), extra["implied"])
+            return _BY_MARK.get(extra.get("wire", "")) or _converter(kind.type)
         case inspect.StructType():
             return _late(kind)
         case inspect.UnionType():
@@ -155,6 +195,20 @@ def _converter(kind: inspect.Type, *, is_kept: bool = False) -> Convert | None:
             return _free_form
         case _:
             return None
+
+
+def _true_or_null(value: Any) -> Any:
+    return True if value else None
+
+
+_BY_MARK: dict[str, Convert] = {"rfc3339": rfc3339, "true or null": _true_or_null}
+"""The converters of fields that say how they are written."""
+
+
+def _or_implied(convert: Convert | None, implied: Any) -> Convert:
+    """Writes the value that an absent one stands for."""
+    assert convert is not None
+    return lambda value: convert(implied if value is None else value)
 
 
 def _late(info: inspect.StructType) -> Convert:

@@ -8,7 +8,7 @@ row, written as `<first>.<id>`, so that rows inserted or deleted meanwhile move 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import merge
 from itertools import islice, repeat
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -90,6 +90,20 @@ def by_name(row: Any) -> Key:
     return (row.namespace, row.id)
 
 
+class Stubs(Generic[R]):
+    """Writes rows in their short form, while filters see them whole."""
+
+    __slots__ = ("_render", "whole")
+
+    def __init__(self, render: Callable[[R], dict[str, Any]], whole: Callable[[R], Mapping[str, Any]]) -> None:
+        self._render = render
+        self.whole = whole
+
+    def __call__(self, row: R) -> dict[str, Any]:
+        """The short form."""
+        return self._render(row)
+
+
 class Pager(Generic[R, W]):
     """A page in the making: `step` looks at some rows, so that a caller can do other things between.
 
@@ -110,7 +124,7 @@ class Pager(Generic[R, W]):
     ) -> None:
         """`wanted` says which of the rows are in the list at all: looking for few among many takes steps too.
 
-        A filter looks at what `render` gives, which is a dict in the shape of the API then.
+        A filter looks at what `render` gives, or at what its attribute `whole` gives where it has one (`Stubs`).
         """
         self._wanted = wanted
         self._reverse = options.reverse if is_reversed is None else is_reversed
@@ -120,6 +134,7 @@ class Pager(Generic[R, W]):
         self._runs: list[dict[int, R]] = []
         self._ordered: Iterator[R] | None = None
         self._render = render
+        self._whole: Callable[[R], Mapping[str, Any]] | None = getattr(render, "whole", None)
         self._key = key
         self._keep = compile_filter(options.filter) if options.filter else None
         self._per_page = options.per_page
@@ -157,14 +172,16 @@ class Pager(Generic[R, W]):
             row = next(self._ordered, None)
             if row is None:
                 return True
-            wire: Any = self._render(row)
-            if self._keep is not None and not self._keep(wire):
-                continue
+            wire: Any = None
+            if self._keep is not None:
+                seen: Any = self._whole(row) if self._whole is not None else (wire := self._render(row))
+                if not self._keep(seen):
+                    continue
             if self._per_page and self._taken + len(self.found) == self._per_page:
                 first, last = self._key(row)
                 self.next_token = f"{first}.{last}"
                 return True
-            self.found.append(wire)
+            self.found.append(self._render(row) if wire is None else wire)
         return False
 
     def _gather(self) -> None:

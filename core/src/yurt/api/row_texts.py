@@ -28,15 +28,15 @@ class RowForm:
     It must not look at anything else: what it gives is kept, and shown to every caller who may see the row.
     """
 
-    __slots__ = ("_flags", "_render")
+    __slots__ = ("_flags", "render")
 
     def __init__(self, render: Callable[..., Any], flags: tuple[bool, ...]) -> None:
-        self._render = render
+        self.render = render
         self._flags = flags
 
     def wire(self, *rows: Any) -> Any:
         """The row in the shape of the API."""
-        return self._render(*rows, *self._flags)
+        return self.render(*rows, *self._flags)
 
     def text(self, *rows: Any) -> bytes:
         """The row's JSON, encoded now."""

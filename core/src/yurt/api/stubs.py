@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import operator
-from typing import Any
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
 
-from yurt.api.encode import struct_converter, to_wire
+from yurt.api.encode import WireView, encode_builtins, struct_converter, to_wire
+from yurt.lifecycle.durations import duration_text
 from yurt.sdk.value import replace
-from yurt.structs.alloc import Allocation, AllocDeploymentStatus, RescheduleTracker, TaskState
+from yurt.structs.alloc import AllocatedTaskResources, Allocation, AllocDeploymentStatus, RescheduleTracker, TaskState
+from yurt.structs.cluster import DEFAULT_NODE_IDENTITY_TTL, Namespace, NodePool
 from yurt.structs.job import Job
 from yurt.structs.node import DriverInfo, Node
+from yurt.structs.resources import Resources
 from yurt.structs.summary import JobSummary
 
 _ALLOC_KEYS = (
@@ -56,7 +63,9 @@ def alloc_stub(alloc: Allocation, task_states: bool = True, resources: bool = Fa
     """An allocation in a list; task states and resources only when they are asked for."""
     wire = dict(zip(_ALLOC_KEYS, _alloc_fields(alloc), strict=True))
     job, status, tracker = alloc.job, alloc.deployment_status, alloc.reschedule_tracker
-    wire["AllocatedResources"] = to_wire(alloc.allocated_resources) if resources else None
+    wire["AllocatedResources"] = None
+    if resources:
+        wire["AllocatedResources"] = to_wire(alloc.allocated_resources) | {"TaskLifecycles": _lifecycles(alloc)}
     wire["DeploymentStatus"] = None if status is None else struct_converter(AllocDeploymentStatus)(status)
     wire["JobType"] = job.type if job is not None else ""
     wire["JobVersion"] = job.version if job is not None else 0
@@ -95,12 +104,104 @@ def node_stub(node: Node, resources: bool = False, os: bool = False) -> dict[str
     return wire
 
 
+def _whole_alloc(alloc: Allocation) -> Mapping[str, Any]:
+    job = alloc.job
+    of_stub = {"JobType": "", "JobVersion": 0} if job is None else {"JobType": job.type, "JobVersion": job.version}
+    return ChainMap(of_stub, cast("dict[str, Any]", WireView(alloc)))
+
+
+def _whole_node(node: Node) -> Mapping[str, Any]:
+    of_stub = {
+        "Address": node.http_addr.rpartition(":")[0],
+        "Drain": node.drain_strategy is not None,
+        "SecretID": "",
+        "Version": node.attributes.get("nomad.version", ""),
+    }
+    return ChainMap(of_stub, cast("dict[str, Any]", WireView(node)))
+
+
+WHOLE: Final[Mapping[Callable[..., Any], Callable[[Any], Mapping[str, Any]]]] = {
+    alloc_stub: _whole_alloc,
+    job_stub: WireView,
+    node_stub: _whole_node,
+}
+"""What filters see of the rows that a list writes in these short forms."""
+
+
 def node_wire(node: Node) -> dict[str, Any]:
-    """A whole node: without its secret, with the `Drain` flag that older clients read."""
+    """A whole node: without its secret, with the fields that older clients read."""
     wire: dict[str, Any] = to_wire(node)
     wire["SecretID"] = ""
     wire["Drain"] = node.drain_strategy is not None
+    has, kept = node.node_resources, node.reserved_resources
+    wire["Resources"] = to_wire(
+        Resources(
+            cpu=has.cpu.cpu_shares, memory_mb=has.memory.memory_mb, disk_mb=has.disk.disk_mb, networks=has.networks
+        )
+    )
+    wire["Reserved"] = to_wire(
+        Resources(cpu=kept.cpu.cpu_shares, memory_mb=kept.memory.memory_mb, disk_mb=kept.disk.disk_mb)
+    )
     return wire
+
+
+def pool_wire(pool: NodePool) -> dict[str, Any]:
+    """A node pool: with the lifetime of identities as a text, and a hash of what its operators decide."""
+    wire: dict[str, Any] = to_wire(pool)
+    wire["NodeIdentityTTL"] = duration_text(pool.node_identity_ttl or DEFAULT_NODE_IDENTITY_TTL)
+    wire["Hash"] = content_hash([wire[name] for name in ("Description", "Meta", "Name", "SchedulerConfiguration")])
+    return wire
+
+
+def namespace_wire(namespace: Namespace) -> dict[str, Any]:
+    """A namespace, with a hash of what its operators decide."""
+    wire: dict[str, Any] = to_wire(namespace)
+    wire["Hash"] = content_hash({name: value for name, value in wire.items() if not name.endswith("Index")})
+    return wire
+
+
+def content_hash(wire: Any) -> str:
+    """The base64 text of a hash that equal content has in common."""
+    return base64.b64encode(hashlib.blake2b(encode_builtins(wire), digest_size=32).digest()).decode()
+
+
+def allocation_wire(alloc: Allocation) -> dict[str, Any]:
+    """An allocation without its job, with the fields that older clients read and the texts of its events."""
+    wire: dict[str, Any] = to_wire(alloc if alloc.job is None else replace(alloc, job=None))
+    for state in (wire["TaskStates"] or {}).values():
+        for event in state["Events"] or ():
+            event["DisplayMessage"] = event["DisplayMessage"] or event["Message"]
+    resources = alloc.allocated_resources
+    wire["AllocatedResources"]["TaskLifecycles"] = _lifecycles(alloc)
+    shared, tasks = resources.shared, {name: _task_resources(task) for name, task in resources.tasks.items()}
+    wire["SharedResources"] = to_wire(Resources(cpu=0, memory_mb=0, disk_mb=shared.disk_mb, networks=shared.networks))
+    wire["TaskResources"] = {name: to_wire(task) for name, task in tasks.items()}
+    wire["Resources"] = to_wire(
+        Resources(
+            cpu=sum(task.cpu for task in tasks.values()),
+            memory_mb=sum(task.memory_mb for task in tasks.values()),
+            memory_max_mb=sum(task.memory_max_mb for task in tasks.values()),
+            disk_mb=shared.disk_mb,
+            networks=(*shared.networks, *(each for task in tasks.values() for each in task.networks)),
+        )
+    )
+    return wire
+
+
+def _task_resources(task: AllocatedTaskResources) -> Resources:
+    return Resources(
+        cpu=task.cpu.cpu_shares,
+        memory_mb=task.memory.memory_mb,
+        memory_max_mb=task.memory.memory_max_mb,
+        networks=task.networks,
+    )
+
+
+def _lifecycles(alloc: Allocation) -> dict[str, Any]:
+    """The lifecycle of each task; null for one of the main tasks."""
+    group = None if alloc.job is None else alloc.job.group(alloc.task_group)
+    found = {task.name: task.lifecycle for task in group.tasks} if group is not None else {}
+    return {name: to_wire(found.get(name)) for name in alloc.allocated_resources.tasks}
 
 
 class AllocWriter:
@@ -111,11 +212,8 @@ class AllocWriter:
 
     def __call__(self, alloc: Allocation) -> dict[str, Any]:
         """The allocation with its job, and the texts of its task events filled in."""
-        wire: dict[str, Any] = to_wire(replace(alloc, job=None))
+        wire = allocation_wire(alloc)
         wire["Job"] = None if alloc.job is None else self._job(alloc.job)
-        for state in (wire["TaskStates"] or {}).values():
-            for event in state["Events"] or ():
-                event["DisplayMessage"] = event["DisplayMessage"] or event["Message"]
         return wire
 
     def _job(self, job: Job) -> dict[str, Any]:

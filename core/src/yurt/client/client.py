@@ -47,7 +47,7 @@ from yurt.client.networks.manager import Networks
 from yurt.client.networks.offers import Finder, OfferedNetworks
 from yurt.client.networks.records import RecordFolder, owner_of
 from yurt.client.node.local_node import LocalNode
-from yurt.client.node.metadata import Metadata
+from yurt.client.node.metadata import Metadata, static_meta
 from yurt.client.node.node_events import NodeEvents
 from yurt.client.node_calls import NodeCalls
 from yurt.client.ports import ServerPort, ServeTask
@@ -58,11 +58,13 @@ from yurt.client.servers.standing import Standing
 from yurt.client.tasks.exec_sessions import ExecSessions
 from yurt.client.templates.context import TemplateContext
 from yurt.client.volumes.host_volumes import DynamicHostVolumes
+from yurt.lifecycle.durations import duration_text
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver
 from yurt.sdk.errors import Unavailable
+from yurt.sdk.value import NANOSECONDS
 from yurt.storage.client_db import ClientDatabase, NodeIdentity
 from yurt.structs.node import Node
 from yurt.structs.status import NODE_READY
@@ -179,7 +181,7 @@ class Client:
             operations=AllocOperations(allocs, config, drivers=context.drivers, meter=meter, execs=execs),
             garbage=GarbageCollector(config, env, allocs),
             usage=HostUsage(config.alloc_dir, env, node=node, devices=self.devices),
-            metadata=Metadata(config.meta, store=self._given.database, node=node),
+            metadata=Metadata(static_meta(config.meta), store=self._given.database, node=node),
             token=token,
             host_volumes=context.host_volumes,
             is_debug=config.enable_debug,
@@ -223,6 +225,17 @@ class Client:
     def is_ready(self) -> bool:
         """The servers take the node for ready, as far as it knows."""
         return self._standing.status == NODE_READY
+
+    def figures(self) -> dict[str, str]:
+        """What operators look at first, by the names of Nomad's `agent-info`."""
+        standing = self._standing
+        return {
+            "heartbeat_ttl": duration_text(round(standing.contact.ttl_s * NANOSECONDS)),
+            "known_servers": ",".join(self.servers),
+            "last_heartbeat": duration_text(round(standing.silence_s * NANOSECONDS)),
+            "node_id": self.node_id,
+            "num_allocations": str(len(self.allocs.live)),
+        }
 
     @property
     def servers(self) -> Addresses:

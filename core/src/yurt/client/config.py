@@ -16,7 +16,6 @@ from yurt.sdk.templates import TemplateProvider
 from yurt.sdk.value import Value, no_entries
 from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
 
-NOMAD_VERSION = "2.0.6"
 """The version of Nomad whose behaviour this client offers; jobs constrain on `attr.nomad.version`."""
 
 DEFAULT_ENV_DENYLIST = (

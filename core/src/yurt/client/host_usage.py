@@ -32,7 +32,10 @@ class HostUsage:
 
     async def stats(self) -> HostStats:
         """Usage of CPU, memory, disks and devices; takes CPU_SAMPLE_S."""
-        found = await asyncio.to_thread(_measured, self._alloc_dir, self._env, core_mhz(self._node.value))
+        before = psutil.cpu_times(percpu=True)
+        await self._env.sleep(CPU_SAMPLE_S)
+        cores = _core_usage(before, core_mhz(self._node.value))
+        found = await asyncio.to_thread(_measured, self._alloc_dir, self._env, cores)
         return replace(found, device_stats=await self._devices.stats())
 
 
@@ -42,10 +45,8 @@ def core_mhz(node: Node) -> float:
     return cpu.cpu_shares / max(cpu.total_cpu_cores, 1)
 
 
-def _measured(alloc_dir: str, env: Env, mhz: float) -> HostStats:
+def _measured(alloc_dir: str, env: Env, cores: tuple[Mapping[str, Any], ...]) -> HostStats:
     memory = psutil.virtual_memory()
-    cores = psutil.cpu_times_percent(interval=CPU_SAMPLE_S, percpu=True)
-    busy = sum(100.0 - core.idle for core in cores)
     now = env.now()
     return HostStats(
         memory={
@@ -54,21 +55,39 @@ def _measured(alloc_dir: str, env: Env, mhz: float) -> HostStats:
             "Used": memory.used,
             "Free": memory.free,
         },
-        cpu=tuple(
-            {
-                "CPU": f"cpu{index}",
-                "User": core.user + getattr(core, "nice", 0.0),
-                "System": core.system,
-                "Idle": core.idle,
-            }
-            for index, core in enumerate(cores)
-        ),
+        cpu=cores,
         disk_stats=tuple(_disk(part.device, part.mountpoint) for part in _partitions()),
         alloc_dir_stats=_disk("", alloc_dir),
         uptime=int(now / NANOSECONDS - psutil.boot_time()),
         timestamp=now,
-        cpu_ticks_consumed=busy / 100.0 * mhz,
+        cpu_ticks_consumed=sum(core["TotalTicks"] for core in cores),
     )
+
+
+def _core_usage(before: list[Any], mhz: float) -> tuple[Mapping[str, Any], ...]:
+    """Percent of the time since `before` that each core spent in each way, and the MHz that it used.
+
+    Not by `psutil.cpu_times_percent`, which counts a sample of less than a second as a whole one.
+    """
+    after = psutil.cpu_times(percpu=True)
+    return tuple(_usage(index, *pair, mhz) for index, pair in enumerate(zip(before, after, strict=False)))
+
+
+def _usage(index: int, before: Any, after: Any, mhz: float) -> Mapping[str, Any]:
+    spent = {name: max(0.0, getattr(after, name) - getattr(before, name)) for name in after._fields}
+    for name, part in (("user", "guest"), ("nice", "guest_nice")):  # the kernel counts guests in both
+        spent[name] = max(0.0, spent.get(name, 0.0) - spent.pop(part, 0.0))
+    total = sum(spent.values())
+    percent = {name: 100.0 * value / total for name, value in spent.items()} if total else {"idle": 100.0}
+    busy = 100.0 - percent["idle"] - percent.get("iowait", 0.0)
+    return {
+        "CPU": f"cpu{index}",
+        "User": percent.get("user", 0.0) + percent.get("nice", 0.0),
+        "System": percent.get("system", 0.0),
+        "Idle": percent["idle"],
+        "TotalPercent": busy,
+        "TotalTicks": busy / 100.0 * mhz,
+    }
 
 
 def _partitions() -> list[Any]:

@@ -7,8 +7,9 @@ loops may do to one row and to all rows is bounded, so that no expression holds 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, cast
 
 from yurt.regexps import BadPattern, Regexp, SearchBudget
 from yurt.sdk.errors import Invalid
@@ -17,6 +18,12 @@ MATCHED_TEXT_MAX = 4096
 Row = Mapping[str, Any]
 Predicate = Callable[[Row], bool]
 MISSING = object()
+
+
+class Each(tuple[Any, ...]):
+    """The values that a selector finds in the objects of a list; a comparison holds where it does for one of them."""
+
+    __slots__ = ()
 
 
 def find(row: Row, steps: tuple[str, ...]) -> Any:
@@ -33,19 +40,38 @@ def find(row: Row, steps: tuple[str, ...]) -> Any:
             value = value.get(step, MISSING)
         elif isinstance(value, list | tuple) and step.isdigit() and int(step) < len(value):
             value = value[int(step)]
+        elif isinstance(value, list | tuple):
+            value = Each(_within(value, step))
         else:
             return MISSING
     return value
 
 
+def _within(items: list[Any] | tuple[Any, ...], step: str) -> Iterator[Any]:
+    for item in items:
+        if isinstance(item, Mapping) and step in item:
+            yield item[step]
+        elif isinstance(items, Each) and isinstance(item, list | tuple):
+            yield from _within(item, step)
+
+
+def is_nil(value: Any) -> bool:
+    """Whether it is missing or null."""
+    return value is MISSING or value is None or (isinstance(value, Each) and all(map(is_nil, value)))
+
+
 def is_empty(value: Any) -> bool:
     """Whether it is missing, null, or an empty text, list or map."""
+    if isinstance(value, Each):
+        return all(map(is_empty, value))
     return value is MISSING or value is None or (isinstance(value, str | list | tuple | Mapping) and not value)
 
 
 def equals(found: Any, value: str) -> bool:
     """Whether a field has a value, which is read as the type of the field."""
     match found:
+        case Each():
+            return any(equals(each, value) for each in found)
         case bool():
             return value in ("true", "True", "TRUE", "1", "t", "T") if found else value in _FALSE_TEXTS
         case int() | float():
@@ -73,11 +99,20 @@ def contains(steps: tuple[str, ...], value: str, budget: SearchBudget | None) ->
         found = find(row, steps)
         if isinstance(found, str | Mapping):
             return value in found
+        if isinstance(found, Each):
+            return any(_has(each, value) for each in found)
         if budget is not None and isinstance(found, list | tuple):
             budget.spend(len(found))
         return isinstance(found, list | tuple) and any(equals(item, value) for item in found)
 
     return holds
+
+
+def _has(found: Any, value: str) -> bool:
+    """Whether a text or a map holds the value, a list has it, or another value is it."""
+    if isinstance(found, str | Mapping):
+        return value in found
+    return any(equals(each, value) for each in found) if isinstance(found, list | tuple) else equals(found, value)
 
 
 def matches(steps: tuple[str, ...], pattern: str, budget: SearchBudget) -> Predicate:
@@ -89,6 +124,8 @@ def matches(steps: tuple[str, ...], pattern: str, budget: SearchBudget) -> Predi
 
     def holds(row: Row) -> bool:
         found = find(row, steps)
+        if isinstance(found, Each):
+            return any(isinstance(each, str) and regexp.search(each[:MATCHED_TEXT_MAX]) for each in found)
         return isinstance(found, str) and regexp.search(found[:MATCHED_TEXT_MAX])
 
     return holds
@@ -111,7 +148,7 @@ class Loop:
         found = find(row, self._steps)
         if found is MISSING or found is None:
             return False
-        holds = (self._holds({**row, **names}) for names in self._bound(found))
+        holds = (self._holds(ChainMap(names, cast("dict[str, Any]", row))) for names in self._bound(found))
         return all(holds) if self._is_all else any(holds)
 
     def _holds(self, row: Row) -> bool:

@@ -4,8 +4,10 @@
     one := "not" one | "(" expression ")" | loop | match
     loop := ("any" | "all") selector "as" name ["," name] "{" expression "}"
     match := selector ("==" | "!=" | "contains" | "not contains" | "matches" | "not matches") value
-           | selector ("is empty" | "is not empty") | value ("in" | "not in") selector
+           | selector ("is empty" | "is not empty" | "is nil" | "is not nil") | value ("in" | "not in") selector
     selector := name ("." name | "[" text "]")* | a JSON pointer in quotes
+
+A name after a list is looked for in each of its objects: a comparison holds where it does for one of them.
 
 The name of a loop stands for each item of a list or each key of a map; of two names the first stands for the index or
 key and the second for the value. `_` takes none. Length, depth, comparisons and patterns of an expression are bounded.
@@ -17,7 +19,7 @@ import re
 from collections.abc import Set
 from typing import NamedTuple
 
-from yurt.filters.evaluation import Loop, Predicate, Row, contains, equals, find, is_empty, matches
+from yurt.filters.evaluation import Loop, Predicate, Row, contains, equals, find, is_empty, is_nil, matches
 from yurt.regexps import SearchBudget, TooMuchWork
 from yurt.sdk.errors import Invalid
 
@@ -35,11 +37,22 @@ TOO_COSTLY = (
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<text>"(?:[^"\\]|\\.)*"|`[^`]*`)|(?P<op>==|!=|[(){},])"""
-    r"""|(?P<word>[^\s(){},"`=!\[\]]+(?:\[(?:"[^"]*"|`[^`]*`|\d+)\][^\s(){},"`=!\[\]]*)*))""",
+    r"""|(?P<word>[^\s(){},"`=!\[\]]+(?:\[(?:"(?:[^"\\]|\\.)*"|`[^`]*`|\d+)\][^\s(){},"`=!\[\]]*)*))""",
     re.VERBOSE,
 )
-_STEP = re.compile(r"""\.?([^.\[\]]+)|\[(?:"([^"]*)"|`([^`]*)`|(\d+))\]""")
-_OPERATORS = ("is not empty", "is empty", "not contains", "not matches", "not in", "contains", "matches", "in")
+_STEP = re.compile(r"""\.?([^.\[\]]+)|\[(?:"((?:[^"\\]|\\.)*)"|`([^`]*)`|(\d+))\]""")
+_OPERATORS = (
+    "is not empty",
+    "is empty",
+    "is not nil",
+    "is nil",
+    "not contains",
+    "not matches",
+    "not in",
+    "contains",
+    "matches",
+    "in",
+)
 
 
 class _Token(NamedTuple):
@@ -182,6 +195,8 @@ class _Parser:
         if operator in ("in", "not in"):
             return _negated(operator, contains(self._selector(self._operand()), _value(left), self._loop_budget()))
         steps = self._selector(left)
+        if operator.endswith("nil"):
+            return _negated(operator, lambda row: is_nil(find(row, steps)))
         if operator.endswith("empty"):
             return _negated(operator, lambda row: is_empty(find(row, steps)))
         value = _value(self._operand())
@@ -246,11 +261,18 @@ def _value(token: _Token) -> str:
     return re.sub(r"\\(.)", r"\1", body) if token.text[0] == '"' else body
 
 
+def _step(match: re.Match[str]) -> str:
+    name, quoted, raw, number = match.groups()
+    if quoted is not None:
+        return re.sub(r"\\(.)", r"\1", quoted)
+    return str(next(each for each in (name, raw, number) if each is not None))
+
+
 def _steps(text: str) -> tuple[str, ...]:
     if text[0] in '"`':
         steps = tuple(text[1:-1].lstrip("/").split("/" if text[1:2] == "/" else "."))
     else:
-        steps = tuple(next(group for group in match.groups() if group is not None) for match in _STEP.finditer(text))
+        steps = tuple(_step(match) for match in _STEP.finditer(text))
     if not steps or not all(steps):
         raise _unreadable(f"{text[:40]!r} is not a selector")
     return steps

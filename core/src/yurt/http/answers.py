@@ -14,8 +14,9 @@ from aiohttp import web
 
 from yurt.access import ANYWHERE, needs
 from yurt.api.encode import pretty_json
-from yurt.api.page import Key, Pager, by_index
+from yurt.api.page import Key, Pager, Stubs, by_index
 from yurt.api.row_texts import RowForm, RowTexts
+from yurt.api.stubs import WHOLE
 from yurt.http.answer_cache import AnswerKey, AnswerSlot
 from yurt.http.call import Call, changed_state, object_missing, prepare_rights, read_answer
 from yurt.http.lists import Write, list_answer, page_answer
@@ -164,10 +165,17 @@ def _pager(
     options = call.options
     write: Callable[[R], Any]
     if isinstance(render, FormAt):
-        write = render.wire() if options.filter else render.text(call.context.texts)
+        write = _filtered(render) if options.filter else render.text(call.context.texts)
     else:
         write = render
     return Pager(listing.rows, write, key=key, options=options, is_reversed=is_reversed, wanted=listing.is_wanted)
+
+
+def _filtered(render: FormAt) -> Callable[[Any], dict[str, Any]]:
+    """Writes rows whose filter sees them whole, where the form is a short one."""
+    form = render.form if isinstance(render.form, RowForm) else render.form.form
+    whole = WHOLE.get(form.render)
+    return render.wire() if whole is None else Stubs(render.wire(), whole)
 
 
 class _Kept(TypedDict, total=False):

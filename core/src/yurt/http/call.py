@@ -293,9 +293,16 @@ def empty_answer(*, index: int | None = None) -> web.Response:
 
 def read_headers(call: Call, index: int) -> dict[str, str]:
     """The headers of every read."""
-    server = call.context.server
     return {
-        "X-Nomad-Index": str(max(index, 1)),
+        "X-Nomad-Index": str(index),
+        **leader_headers(call.context),
+    }
+
+
+def leader_headers(context: Context) -> dict[str, str]:
+    """What every read tells of the leader: whether there is one, and how long ago it was heard of (ms)."""
+    server = context.server
+    return {
         "X-Nomad-KnownLeader": "true" if server is not None and server.leader_name else "false",
         "X-Nomad-LastContact": str(round(server.leader.last_contact_s * 1000)) if server is not None else "0",
     }
@@ -329,5 +336,5 @@ async def changed_state(
 
 
 def object_missing(call: Call, text: str, index: int) -> web.Response:
-    """404 with the headers of a read, so that a blocking query can wait for the object."""
-    return web.Response(status=404, text=text, headers=read_headers(call, index))
+    """404 with the headers of a read, so that a blocking query can wait for the object: its index is never 0."""
+    return web.Response(status=404, text=text, headers=read_headers(call, max(index, 1)))

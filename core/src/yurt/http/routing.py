@@ -21,7 +21,7 @@ from yarl import URL
 
 from yurt.access import ANYWHERE, Access, Actor, Authority, Scope, Trace
 from yurt.access.needs import OnVariable
-from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS, Call, Context, identified, prepare_rights
+from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS, Call, Context, identified, leader_headers, prepare_rights
 from yurt.http.callers import token_text
 from yurt.http.edge.browsers import READS
 from yurt.http.errors import NoServer, Refused
@@ -260,11 +260,13 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
         await record.begin()
     lease = Lease(access, context.leases, partial(prepare_rights, request, actor))
     call = Call(request, context, options, access, scope, lease)
-    if access.is_unconditional or route.is_anonymous or request.method not in READS or route.has_effect_on_get:
+    if request.method not in READS:
         return await route.handler(call)
+    if access.is_unconditional or route.is_anonymous or route.has_effect_on_get:
+        return _as_read(call, await route.handler(call))
     lease.begin(scope)
     try:
-        return await route.handler(call)
+        return _as_read(call, await route.handler(call))
     except asyncio.CancelledError:
         lease.raise_refusal()
         raise
@@ -273,6 +275,13 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
             await lease.close()
         else:
             lease.forget()
+
+
+def _as_read(call: Call, response: web.StreamResponse) -> web.StreamResponse:
+    """The answer of a read, which tells of the leader."""
+    if not response.prepared and "X-Nomad-KnownLeader" not in response.headers:
+        response.headers.update(leader_headers(call.context))
+    return response
 
 
 def _is_decided_by_server(route: Route, context: Context) -> bool:

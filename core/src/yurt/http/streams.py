@@ -40,7 +40,7 @@ async def send_frame_data(call: Call, frames: AsyncIterator[StreamFrame]) -> web
 
 
 def frame_line(frame: StreamFrame) -> bytes:
-    """One frame; fields that are empty are left out."""
+    """One frame; fields that are empty are left out. `Offset` is where its data ends, which is where to go on."""
     wire: dict[str, Any] = {}
     if frame.data:
         wire["Data"] = base64.b64encode(frame.data).decode()
@@ -48,8 +48,8 @@ def frame_line(frame: StreamFrame) -> bytes:
         wire["File"] = frame.file
     if frame.file_event:
         wire["FileEvent"] = frame.file_event
-    if frame.offset:
-        wire["Offset"] = frame.offset
+    if frame.offset or frame.data:
+        wire["Offset"] = frame.offset + len(frame.data)
     return encode_builtins(wire) + b"\n"
 
 

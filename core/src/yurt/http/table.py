@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from yurt.http.agent_routes import agent, agent_debug, alloc_exec, client_fs, client_node, metrics, monitor, plugins, ui
-from yurt.http.cluster_routes import autopilot, discovery, introduction, keyring, operator, raft, snapshot
+from yurt.http.agent_routes import (
+    agent,
+    agent_debug,
+    alloc_disk,
+    alloc_exec,
+    client_fs,
+    client_node,
+    gossip_keyring,
+    metrics,
+    monitor,
+    plugins,
+    ui,
+)
+from yurt.http.cluster_routes import autopilot, checks, discovery, introduction, keyring, operator, raft, snapshot
 from yurt.http.cluster_routes import status as status_routes
 from yurt.http.cluster_routes import unavailable as fixed
 from yurt.http.resources import (
@@ -33,10 +45,10 @@ from yurt.http.routing import add_routes
 from yurt.http.ui_routes import sessions, shell
 
 _MODULES = (
-    auth_methods, login, policies, tokens, job, agent, agent_debug, alloc_exec, allocations, autopilot, client_fs,
-    client_node, csi_volumes, deployments, discovery, evaluations, events, explain, fixed, introduction, jobs, keyring,
-    metrics, monitor, namespaces, node_pools, nodes, operator, plugins, quotas, raft, scaling, search, services,
-    snapshot, status_routes, sessions, ui, shell, variables, volumes,
+    auth_methods, login, policies, tokens, job, agent, agent_debug, alloc_disk, alloc_exec, allocations, autopilot,
+    checks, client_fs, client_node, csi_volumes, deployments, discovery, evaluations, events, explain, fixed,
+    gossip_keyring, introduction, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes, operator,
+    plugins, quotas, raft, scaling, search, services, snapshot, status_routes, sessions, ui, shell, variables, volumes,
 )  # fmt: skip
 
 ROUTES: tuple[Route, ...] = tuple(route for module in _MODULES for route in module.ROUTES)

@@ -23,6 +23,8 @@ WHEN_SET = msgspec.Meta(extra={"wire": "when set"})
 """Marks a field that the HTTP API writes only when it is not at its default: `Annotated[str, WHEN_SET]`."""
 INTERNAL = msgspec.Meta(extra={"wire": "never"})
 """Marks a field that the HTTP API never writes: `Annotated[str, INTERNAL]`."""
+TRUE_OR_NULL = msgspec.Meta(extra={"wire": "true or null"})
+"""Marks a flag that the HTTP API writes as null when it is not set: `Annotated[bool, TRUE_OR_NULL]`."""
 OWN = WHEN_SET
 """Marks a field that Nomad's API has not got: `Annotated[str, OWN]`; written only when it is set."""
 

@@ -41,6 +41,11 @@ class ServerFacts:
         return self._leader.name
 
     @property
+    def last_contact_s(self) -> float:
+        """How long ago the leader was heard of; 0 on the leader."""
+        return self._leader.last_contact_s
+
+    @property
     def term_number(self) -> int:
         """The number of the leader's term as far as known; 0: none yet."""
         return self._leader.known.epoch

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from yurt.sdk.value import OWN, Duration, Timestamp, UnixNano, Value, no_entries, spelled
+from yurt.sdk.value import OWN, TRUE_OR_NULL, Duration, Timestamp, UnixNano, Value, no_entries, spelled
 from yurt.structs.explain.metrics import AllocationMetric
 from yurt.structs.job import Job
 from yurt.structs.network import DNSConfig, NetworkResource, PortMapping
@@ -91,11 +91,11 @@ class AllocState(Value):
 class DesiredTransition(Value):
     """What the servers want to happen to a running allocation."""
 
-    migrate: bool = False
-    reschedule: bool = False
-    force_reschedule: bool = False
-    no_shutdown_delay: bool = False
-    migrate_disable_placement: bool = False
+    migrate: Annotated[bool, TRUE_OR_NULL] = False
+    reschedule: Annotated[bool, TRUE_OR_NULL] = False
+    force_reschedule: Annotated[bool, TRUE_OR_NULL] = False
+    no_shutdown_delay: Annotated[bool, TRUE_OR_NULL] = False
+    migrate_disable_placement: Annotated[bool, TRUE_OR_NULL] = False
 
 
 class RescheduleEvent(Value):

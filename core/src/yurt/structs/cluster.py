@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from yurt.sdk.value import Duration, UnixNano, Value, no_entries
+from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, Value, no_entries
 
 
 class NamespaceCapabilities(Value):
@@ -49,6 +49,10 @@ class NodePoolSchedulerConfiguration(Value):
 
     scheduler_algorithm: str = ""
     memory_oversubscription_enabled: bool | None = None
+
+
+DEFAULT_NODE_IDENTITY_TTL: Final = Duration(24 * 3600 * NANOSECONDS)
+"""The lifetime of the identities of nodes in a pool that says none."""
 
 
 class NodePool(Value):

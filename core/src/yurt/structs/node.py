@@ -155,6 +155,35 @@ class NodeNetworkResource(Value):
     addresses: tuple[NodeNetworkAddress, ...] = ()
 
 
+class ProcessorCore(Value):
+    """A core; speeds in MHz, 0 where the kernel does not say. `grade`: a core for performance, not for efficiency."""
+
+    socket_id: int = 0
+    node_id: int = 0
+    id: int = 0
+    grade: bool = True
+    disable: bool = False
+    base_speed: int = 0
+    max_speed: int = 0
+    guess_speed: int = 0
+
+
+class ProcessorTopology(Value):
+    """The processors of a node: its NUMA nodes, their distances from each other, and its cores."""
+
+    nodes: tuple[int, ...] = ()
+    distances: tuple[tuple[int, ...], ...] = ()
+    cores: tuple[ProcessorCore, ...] = ()
+    override_total_compute: int = 0
+    override_withold_compute: int = 0
+
+
+class NodeProcessorResources(Value):
+    """The processors of a node; unknown for agents of versions that did not tell them."""
+
+    topology: ProcessorTopology | None = None
+
+
 class NodeResources(Value, rename=spelled(cpu="Cpu")):
     """All that a node has."""
 
@@ -164,6 +193,7 @@ class NodeResources(Value, rename=spelled(cpu="Cpu")):
     networks: tuple[NetworkResource, ...] = ()
     node_networks: tuple[NodeNetworkResource, ...] = ()
     devices: tuple[NodeDeviceResource, ...] = ()
+    processors: NodeProcessorResources = NodeProcessorResources()
     min_dynamic_port: int = 20000
     max_dynamic_port: int = 32000
 

@@ -31,6 +31,10 @@ class WorkloadIdentity(Value):
     extra_claims: tuple[str, ...] = ()
 
 
+DEFAULT_IDENTITY = WorkloadIdentity(name="default", audience=("nomadproject.io",))
+"""The identity of a task that names none."""
+
+
 class ServiceWeights(Value):
     """DNS weights of a service by health."""
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from yurt.sdk.value import Duration, Value, no_entries
 from yurt.structs.constraint import Affinity, Constraint
 from yurt.structs.policies import RestartPolicy
 from yurt.structs.resources import LogConfig, Resources
-from yurt.structs.service import Service, WorkloadIdentity
+from yurt.structs.service import DEFAULT_IDENTITY, Service, WorkloadIdentity
 from yurt.structs.volumes.request import VolumeMount
 
 
@@ -186,7 +188,8 @@ class Task(Value):
     kind: str = ""
     scaling_policies: tuple[ScalingPolicy, ...] = ()
     secrets: tuple[Secret, ...] = ()
-    identity: WorkloadIdentity | None = None
+    identity: Annotated[WorkloadIdentity | None, msgspec.Meta(extra={"implied": DEFAULT_IDENTITY})] = None
+    """None: the default one, which the HTTP API writes in full."""
     identities: tuple[WorkloadIdentity, ...] = ()
     actions: tuple[Action, ...] = ()
     schedule: TaskSchedule | None = None

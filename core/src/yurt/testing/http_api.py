@@ -99,7 +99,10 @@ def ready_node() -> Node:
     """A node with room for a few tasks."""
     return Node(
         id=NODE_ID, secret_id="a secret", name="worker", http_addr="127.0.0.1:4646", computed_class="v1:1",
-        attributes={"kernel.name": "linux", "driver.mock_driver": "1", "nomad.version": "2.0.0", "os.name": "debian"},
+        attributes={
+            "kernel.name": "linux", "driver.mock_driver": "1", "nomad.version": "2.0.0", "os.name": "debian",
+            "nomad.service_discovery": "true", "os.signals": "SIGHUP,SIGINT,SIGKILL,SIGTERM,SIGUSR1",
+        },
         drivers={"mock_driver": DriverInfo(detected=True, healthy=True)},
         node_resources=NodeResources(
             cpu=NodeCpuResources(cpu_shares=4000, total_cpu_cores=4), memory=NodeMemoryResources(memory_mb=8192),

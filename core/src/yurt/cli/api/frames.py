@@ -70,6 +70,11 @@ class FrameSource(Protocol):
         ...
 
 
+def _begin(frame: Json) -> int:
+    """Where the data of a frame begins in its file: the frame says where it ends, as Nomad's do."""
+    return max((frame.get("Offset") or 0) - len(data_of(frame)), 0)
+
+
 class FileSource:
     """One file of an allocation."""
 
@@ -89,7 +94,7 @@ class FileSource:
 
     def shown(self, api: ApiClient, place: FilePosition, frame: Json) -> int:
         """None after a truncation, which a file event announces: reading restarts at the beginning."""
-        return 0 if frame.get("FileEvent") else _overlap(place.offset, frame.get("Offset") or 0)
+        return 0 if frame.get("FileEvent") else _overlap(place.offset, _begin(frame))
 
     def has_more(self, api: ApiClient, place: FilePosition) -> bool:
         """Never: an offset in one file means the same to every agent."""
@@ -132,7 +137,7 @@ class LogSource:
         if not place.file:
             return 0
         here, there = _number(place.file), _number(frame.get("File") or "")
-        offset: int = frame.get("Offset") or 0
+        offset = _begin(frame)
         if there < here:
             return len(data_of(frame))
         if there == here:
@@ -214,7 +219,7 @@ def place_after(place: FilePosition, frame: Json) -> FilePosition:
     data = data_of(frame)
     if not data:
         return place
-    return FilePosition(frame.get("File") or place.file, (frame.get("Offset") or 0) + len(data))
+    return FilePosition(frame.get("File") or place.file, frame.get("Offset") or len(data))
 
 
 def last_lines(api: ApiClient, source: FrameSource, count: int) -> tuple[bytes, FilePosition]:

@@ -155,7 +155,12 @@ async def log_files(root: str, log: LogSelection) -> list[LogFile]:
 
 
 def place_at(files: list[LogFile], offset: int, origin: str) -> LogPlace:
-    """The position `offset` bytes from the start or the end of the whole log."""
+    """The position `offset` bytes from the start or the end of the whole log.
+
+    No byte from the end is the beginning of the newest file, as in Nomad: `alloc logs -f` begins there.
+    """
+    if origin == "end" and not offset:
+        return LogPlace(files[-1].number, 0)
     if origin == "end":
         total = sum(file.size for file in files)
         offset = max(total - offset, 0)

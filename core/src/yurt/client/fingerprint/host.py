@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 import psutil
 
-from yurt import __version__
-from yurt.client.config import NOMAD_VERSION
+from yurt import NOMAD_VERSION, __version__
 
 DEFAULT_MHZ = 1000
 OS_RELEASE = Path("/etc/os-release")
@@ -107,6 +106,7 @@ def host_attributes(cpu: CpuFacts) -> dict[str, str]:
         "kernel.version": platform.release(),
         "kernel.arch": machine,
         "unique.hostname": host_name(),
+        "nomad.service_discovery": "true",
         "nomad.version": NOMAD_VERSION,
         "yurt.version": __version__,
     }

@@ -12,6 +12,8 @@ from yurt.client.config import ClientConfig
 from yurt.client.fingerprint.exclusion import without_excluded
 from yurt.client.fingerprint.host import CpuFacts, cpu_facts, host_attributes, host_name, memory_bytes
 from yurt.client.fingerprint.network import host_networks, network_facts, node_networks
+from yurt.client.fingerprint.topology import topology_of
+from yurt.client.node.metadata import static_meta
 from yurt.sdk.errors import Invalid
 from yurt.sdk.landlock import availability
 from yurt.sdk.value import replace
@@ -22,6 +24,7 @@ from yurt.structs.node import (
     NodeCpuResources,
     NodeDiskResources,
     NodeMemoryResources,
+    NodeProcessorResources,
     NodeReservedCpuResources,
     NodeReservedDiskResources,
     NodeReservedMemoryResources,
@@ -72,7 +75,7 @@ def build_node(config: ClientConfig, identity: NodeIdentity, plugin_attributes: 
         node_class=config.node_class,
         node_pool=config.node_pool,
         http_addr=config.http_addr,
-        meta=config.meta,
+        meta=static_meta(config.meta),
         attributes=attributes,
         node_resources=replace(resources, node_networks=node_networks(network, named, family=family)),
         reserved_resources=_reserved(config),
@@ -110,6 +113,7 @@ def _resources(
         memory=NodeMemoryResources(memory_mb=config.memory_total_mb or memory_bytes() // MIB),
         disk=NodeDiskResources(disk_mb=config.disk_total_mb or disk_free // MIB),
         networks=networks,
+        processors=NodeProcessorResources(topology=topology_of(cpu, override_mhz=config.cpu_total_compute)),
         min_dynamic_port=config.min_dynamic_port,
         max_dynamic_port=config.max_dynamic_port,
     )

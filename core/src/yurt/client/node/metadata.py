@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Mapping
+from typing import Final
 
 from yurt.client.node.local_node import LocalNode
 from yurt.sdk.errors import Invalid
@@ -17,6 +18,22 @@ KEYS_MAX = 256
 KEY_LENGTH_MAX = 128
 VALUE_LENGTH_MAX = 4096
 KEY = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.\-/]*$")
+
+
+DEFAULTS: Final[Mapping[str, str]] = {
+    "connect.gateway_image": "docker.io/envoyproxy/envoy:v${NOMAD_envoy_version}",
+    "connect.log_level": "info",
+    "connect.proxy_concurrency": "1",
+    "connect.sidecar_image": "docker.io/envoyproxy/envoy:v${NOMAD_envoy_version}",
+    "connect.transparent_proxy.default_outbound_port": "15001",
+    "connect.transparent_proxy.default_uid": "101",
+}
+"""Metadata of every node, which its configuration may change; jobs refer to it."""
+
+
+def static_meta(configured: Mapping[str, str]) -> dict[str, str]:
+    """The metadata that a node begins with."""
+    return {**DEFAULTS, **configured}
 
 
 class Metadata:

@@ -44,6 +44,11 @@ class Standing:
         self._refusals = 0
 
     @property
+    def silence_s(self) -> float:
+        """How long ago a server answered."""
+        return max(0.0, self._env.monotonic() - self.contact.last_ok_s)
+
+    @property
     def wanted(self) -> str:
         """The status that the next heartbeat asks for."""
         return NODE_READY if self._is_allowed else NODE_INIT

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import platform
+import threading
 from contextlib import suppress
 from typing import Any
 
 from aiohttp import web
 
+from yurt import NOMAD_VERSION
 from yurt.access import needs
 from yurt.api.encode import encode_builtins
 from yurt.api.times import rfc3339
@@ -29,7 +33,7 @@ def member_row(member: Member) -> dict[str, Any]:
     host, port = _parts(member.address)
     rpc_host, rpc_port = _parts(member.rpc_addr)
     tags = {
-        "build": member.version,
+        "build": NOMAD_VERSION,
         "dc": member.datacenter,
         "http_addr": member.http_addr,
         "port": str(rpc_port),
@@ -38,6 +42,7 @@ def member_row(member: Member) -> dict[str, Any]:
         "role": "nomad",
         "rpc_addr": rpc_host,
         "vsn": "1",
+        "yurt": member.version,
     }
     if member.expect:
         tags["expect"] = str(member.expect)
@@ -91,7 +96,13 @@ async def _stats(call: Call) -> dict[str, dict[str, str]]:
         }
         stats["raft"] = {
             "applied_index": str(server.index),
+            "commit_index": str(server.index),
+            "fsm_pending": "0",
+            "last_contact": f"{round(server.last_contact_s * 1000)}ms",
             "last_log_index": str(server.index),
+            "last_log_term": str(server.term_number),
+            "num_peers": str(max(sum(each.region == call.agent.region for each in members) - 1, 0)),
+            "term": str(server.term_number),
             "state": "Leader" if server.is_leader else "Follower",
         }
         stats["serf"] = {
@@ -100,7 +111,16 @@ async def _stats(call: Call) -> dict[str, dict[str, str]]:
             "members": str(len(members)),
         }
     if call.client is not None:
-        stats["client"] = {"node_id": call.client.node_id}
+        stats["client"] = call.client.figures()
+    stats["runtime"] = {
+        "arch": platform.machine(),
+        "cpu_count": str(os.cpu_count() or 1),
+        "kernel.name": platform.system().lower(),
+        "max_procs": str(os.cpu_count() or 1),
+        "threads": str(threading.active_count()),
+        "version": f"python {platform.python_version()}",
+        "yurt": call.agent.version,
+    }
     return stats
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from aiohttp import web
 
+from yurt import NOMAD_VERSION
 from yurt.access import needs
 from yurt.api.decode import decode_value
 from yurt.api.encode import to_wire
@@ -119,7 +120,7 @@ def _row(call: Call, view: ServerView, config: AutopilotConfiguration) -> dict[s
         "Name": member.name,
         "SerfStatus": member.status,
         "StableSince": rfc3339(call.context.env.now() - round(view.stable_s * NANOSECONDS)),
-        "Version": member.version,
+        "Version": NOMAD_VERSION,
     }
 
 

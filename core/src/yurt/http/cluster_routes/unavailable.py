@@ -12,7 +12,7 @@ from yurt.http.errors import Refused
 ENTERPRISE = (
     "/v1/sentinel/policies", "/v1/sentinel/policy/{name}", "/v1/recommendations", "/v1/recommendation",
     "/v1/recommendation/{id}",
-    "/v1/recommendations/apply", "/v1/operator/license", "/v1/operator/utilization", "/v1/deployment/unblock/{id}",
+    "/v1/recommendations/apply", "/v1/operator/license", "/v1/deployment/unblock/{id}",
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from aiohttp import web
 from yurt.access import needs
 from yurt.access.needs import Capability, VariableCapability
 from yurt.api.encode import encode_builtins, to_wire
-from yurt.api.stubs import node_wire
+from yurt.api.stubs import allocation_wire, node_wire, pool_wire
 from yurt.http import routes
 from yurt.http.call import Call
 from yurt.http.errors import Refused
@@ -30,6 +30,8 @@ from yurt.sdk.errors import YurtError
 from yurt.server.log.event_buffer import Event
 from yurt.server.resources.variables import metadata_of
 from yurt.server.views.events import ALL, NEEDS, Subscription, Told, Wanted
+from yurt.structs.alloc import Allocation
+from yurt.structs.cluster import NodePool
 from yurt.structs.node import Node
 from yurt.structs.variable import EncryptedVariable
 
@@ -73,6 +75,10 @@ def _written(shown: object) -> Any:
     """What everybody may see of a row, as the API writes it; nodes and variables have a form of their own there."""
     if isinstance(shown, Node):
         return node_wire(shown)
+    if isinstance(shown, Allocation):
+        return allocation_wire(shown)
+    if isinstance(shown, NodePool):
+        return pool_wire(shown)
     if isinstance(shown, EncryptedVariable):
         return to_wire(metadata_of(shown))
     return to_wire(shown)

@@ -178,7 +178,10 @@ async def submission(call: Call) -> web.Response:
     row = view.of(JobRows).submission(key)
     if row is None:
         return object_missing(call, "job source not found", index)
-    return read_answer(call, row, index)
+    version = view.of(JobVersionRows).get(key)
+    of_job = {"JobID": key[1], "Namespace": key[0], "Version": key[2]}
+    stored_at = version.job_modify_index if version is not None else 0
+    return read_answer(call, to_wire(row) | of_job | {"JobModifyIndex": stored_at}, index)
 
 
 async def scale_status(call: Call) -> web.Response:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from yurt.access import needs
-from yurt.api.encode import to_wire
 from yurt.api.row_texts import row_form
+from yurt.api.stubs import namespace_wire
 from yurt.http import routes
 from yurt.http.answers import list_rows, need_complete, one_row
 from yurt.http.call import Call, empty_answer
@@ -29,14 +29,14 @@ async def list_namespaces(call: Call) -> web.Response:
     return await list_rows(
         call, (NamespaceRows,),
         lambda view: view.of(NamespaceRows).all().where(lambda row: row.name.startswith(prefix)),
-        render=row_form(to_wire), key=lambda row: (row.name, ""),
+        render=row_form(namespace_wire), key=lambda row: (row.name, ""),
     )  # fmt: skip
 
 
 async def read(call: Call) -> web.Response:
     """GET /v1/namespace/:name."""
     name = call.part("name")
-    return await one_row(call, NamespaceRows, name, render=row_form(to_wire), missing="Namespace not found")
+    return await one_row(call, NamespaceRows, name, render=row_form(namespace_wire), missing="Namespace not found")
 
 
 async def upsert(call: Call) -> web.Response:

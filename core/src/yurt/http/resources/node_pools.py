@@ -6,10 +6,9 @@ from aiohttp import web
 
 from yurt.access import needs
 from yurt.access.needs import Capability, NodePoolCapability
-from yurt.api.encode import to_wire
 from yurt.api.page import by_name
 from yurt.api.row_texts import row_form
-from yurt.api.stubs import job_stub
+from yurt.api.stubs import job_stub, pool_wire
 from yurt.http import routes
 from yurt.http.answers import FormBeside, list_rows, need_complete, one_row
 from yurt.http.call import Call, empty_answer
@@ -35,14 +34,14 @@ async def list_pools(call: Call) -> web.Response:
     prefix = call.options.prefix
     return await list_rows(
         call, (NodePoolRows,), lambda view: view.of(NodePoolRows).all().where(lambda row: row.name.startswith(prefix)),
-        render=row_form(to_wire), key=lambda row: (row.name, ""),
+        render=row_form(pool_wire), key=lambda row: (row.name, ""),
     )  # fmt: skip
 
 
 async def read(call: Call) -> web.Response:
     """GET /v1/node/pool/:name."""
     name = call.part("name")
-    return await one_row(call, NodePoolRows, name, render=row_form(to_wire), missing="node pool not found")
+    return await one_row(call, NodePoolRows, name, render=row_form(pool_wire), missing="node pool not found")
 
 
 async def upsert(call: Call) -> web.Response:

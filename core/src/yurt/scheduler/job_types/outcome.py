@@ -5,7 +5,7 @@ from __future__ import annotations
 from yurt.scheduler.job_types.context import AttemptContext
 from yurt.scheduler.job_types.plan_draft import PlanDraft
 from yurt.sdk.value import replace
-from yurt.structs.evaluation import Evaluation
+from yurt.structs.evaluation import Evaluation, PlanAnnotations
 from yurt.structs.plan import Plan
 from yurt.structs.status import EVAL_COMPLETE
 
@@ -23,7 +23,14 @@ def completed(
         queued_allocations=dict(sorted(draft.queued.items())),
         quota_limit_reached=limit_reached,
         deployment_id=deployment_id,
-        plan_annotations=plan.annotations if evaluation.annotate_plan else None,
+        plan_annotations=_annotations(evaluation, plan),
         snapshot_index=context.snapshot.index,
         modify_time=context.now,
     )
+
+
+def _annotations(evaluation: Evaluation, plan: Plan) -> PlanAnnotations | None:
+    """What the plan does by group; the ids of what it preempts only where a dry run asks for them."""
+    if plan.annotations is None or evaluation.annotate_plan:
+        return plan.annotations
+    return replace(plan.annotations, preempted_allocs=())

@@ -21,11 +21,12 @@ from yurt.sdk.errors import Invalid, PermissionDenied, Unavailable
 from yurt.sdk.value import NANOSECONDS, UnixNano
 from yurt.server.keys.keyring import Keyring, algorithm_of
 from yurt.state.table import Table
+from yurt.structs.cluster import DEFAULT_NODE_IDENTITY_TTL
 from yurt.structs.variable import RootKeyMeta
 
 INTRODUCTION_KIND: Final = "node-introduction"
 """How the subject of a token begins that introduces a client."""
-NODE_IDENTITY_TTL_S: Final = 24 * 3600
+NODE_IDENTITY_TTL_S: Final = DEFAULT_NODE_IDENTITY_TTL // NANOSECONDS
 """How long the identity of a node lasts where its pool does not say."""
 TOKEN_MAX: Final = 8_192
 """Characters of a token that is looked at."""

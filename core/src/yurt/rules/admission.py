@@ -1,0 +1,90 @@
+"""What the servers add to a job that they take in: constraints that follow from it, and the targets of its policies.
+
+A group's tasks need nodes that know the signals which they are sent, that register services without Consul where they
+have such ones, and that know NUMA where they ask for it. All of it stands in the job that clients read, as in Nomad; a
+second time adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from yurt.rules.workload_claims import AUDIENCE
+
+Data = dict[str, Any]
+
+SERVICES: Final[Data] = {"LTarget": "${attr.nomad.service_discovery}", "RTarget": "true", "Operand": "="}
+CHECKS: Final[Data] = {"LTarget": "${attr.nomad.version}", "RTarget": ">= 1.4.0", "Operand": "semver"}
+NUMA: Final[tuple[Data, ...]] = (
+    {"LTarget": "${attr.nomad.version}", "RTarget": ">= 1.7.0-dev", "Operand": "semver"},
+    {"LTarget": "${attr.kernel.name}", "RTarget": "linux", "Operand": "="},
+)
+_FIELDS = ("LTarget", "RTarget", "Operand")
+
+
+def admitted(job: Data) -> Data:
+    """Complete a canonical job, in place, and return it."""
+    for group in job.get("TaskGroups") or ():
+        _add_constraints(group)
+        target = {"Namespace": job["Namespace"], "Job": job["ID"], "Group": group["Name"]}
+        if group.get("Scaling"):
+            group["Scaling"]["Target"] = target
+        for task in group.get("Tasks") or ():
+            if _is_default_identity(task.get("Identity")):
+                task["Identity"] = None
+            for policy in task.get("ScalingPolicies") or ():
+                policy["Target"] = target | {"Task": task["Name"]}
+    return job
+
+
+def _add_constraints(group: Data) -> None:
+    present = list(group.get("Constraints") or ())
+    known = {_key(each) for each in present}
+    added = [each for each in _implied(group) if _key(each) not in known]
+    if added:
+        group["Constraints"] = [*present, *(dict(each) for each in added)]
+
+
+def _is_default_identity(identity: Data | None) -> bool:
+    """Whether it says what holds without it: the API writes it out, and clients send it back."""
+    given = {name: value for name, value in (identity or {}).items() if value}
+    audience = list(given.pop("Audience", ()))
+    return audience == [AUDIENCE] and given in ({}, {"Name": "default"})
+
+
+def _key(constraint: Data) -> tuple[Any, ...]:
+    return tuple(constraint.get(field) or "" for field in _FIELDS)
+
+
+def _implied(group: Data) -> Iterator[Data]:
+    tasks = group.get("Tasks") or ()
+    signals = sorted({signal for task in tasks for signal in _signals(task)})
+    if signals:
+        yield {"LTarget": "${attr.os.signals}", "RTarget": ",".join(signals), "Operand": "set_contains"}
+    services = [*_native(group), *(service for task in tasks for service in _native(task))]
+    if services:
+        yield SERVICES
+    if any(service.get("Checks") for service in services):
+        yield CHECKS
+    if any(_asks_for_numa(task) for task in tasks):
+        yield from NUMA
+
+
+def _signals(task: Data) -> Iterator[str]:
+    """The signals that the task is sent."""
+    if task.get("KillSignal"):
+        yield task["KillSignal"]
+    for block in (*(task.get("Templates") or ()), *((task["Vault"],) if task.get("Vault") else ())):
+        if block.get("ChangeMode") == "signal" and block.get("ChangeSignal"):
+            yield block["ChangeSignal"]
+
+
+def _native(owner: Data) -> Iterable[Data]:
+    """The services that the cluster itself registers."""
+    return (service for service in owner.get("Services") or () if service.get("Provider") == "nomad")
+
+
+def _asks_for_numa(task: Data) -> bool:
+    numa = (task.get("Resources") or {}).get("NUMA")
+    return numa is not None and numa.get("Affinity") not in (None, "", "none")
