@@ -134,7 +134,6 @@ class Pager(Generic[R, W]):
         self._runs: list[dict[int, R]] = []
         self._ordered: Iterator[R] | None = None
         self._render = render
-        self._whole: Callable[[R], Mapping[str, Any]] | None = getattr(render, "whole", None)
         self._key = key
         self._keep = compile_filter(options.filter) if options.filter else None
         self._per_page = options.per_page
@@ -166,6 +165,7 @@ class Pager(Generic[R, W]):
         if self._ordered is None:
             return False
         watch = Stopwatch() if self._keep is not None else None
+        whole: Callable[[R], Mapping[str, Any]] | None = getattr(self._render, "whole", None)
         for _ in range(count):
             if watch is not None and watch.is_over:
                 return False
@@ -174,7 +174,7 @@ class Pager(Generic[R, W]):
                 return True
             wire: Any = None
             if self._keep is not None:
-                seen: Any = self._whole(row) if self._whole is not None else (wire := self._render(row))
+                seen: Any = whole(row) if whole is not None else (wire := self._render(row))
                 if not self._keep(seen):
                     continue
             if self._per_page and self._taken + len(self.found) == self._per_page:
