@@ -51,8 +51,8 @@ UNNEEDED = (
 MODULES_MAX = 1301
 """A bound for the sum: an agent that is ready had 1268 modules after its wide classes were split (ADR 0020).
 
-The operations of access control and the sockets of tasks brought it to 1284, the routes of the web UI to 1289, the rest of
-Nomad's routes and facts of nodes to 1299."""
+The operations of access control and the sockets of tasks brought it to 1284, the routes of the web UI to 1289, the
+rest of the routes of Nomad and the facts of nodes to 1299."""
 LAST_IMPORT = "yurt.scheduler.job_types.system"
 """What an agent imports last, in a thread, once it has told that it is ready."""
 
