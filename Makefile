@@ -10,7 +10,7 @@ SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
 # Tests start some thousand interpreters, and most of the start is compiling: its outcome is kept, whatever is set outside.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: dev test check fmt e2e failed nightly sim bench fuzz docs man access dist setup clean
+.PHONY: dev test ui-shots check fmt e2e failed nightly sim bench fuzz docs man access dist setup clean
 
 dev: setup ## run the server and client on this machine; more flags with ARGS="-config x.json"
 	@exec $(RUN) yurt agent -dev $(ARGS)
@@ -24,6 +24,7 @@ check: setup ## format, lint, types, import contracts, tidy rules, and that ever
 	$(RUN) mypy
 	$(RUN) lint-imports
 	$(RUN) pytest -q tests/test_tidy.py
+	@if command -v tsc >/dev/null; then tsc -p core/src/yurt/ui/tsconfig.json; else echo "tsc is not installed: types of the web UI are not checked"; fi
 	@set -o pipefail; $(RUN) pytest --collect-only --quiet . | tail --lines 50 | sed '/::/d'
 
 fmt: setup ## format and fix what can be fixed
@@ -32,6 +33,9 @@ fmt: setup ## format and fix what can be fixed
 
 e2e: setup ## real agents and real processes
 	$(RUN) pytest -n $(E2E_WORKERS) $(SIDE_BY_SIDE) e2e
+
+ui-shots: setup ## pictures of all pages of the web UI, in three widths and two themes, in dist/ui-shots; those of the tour in docs
+	YURT_UI_SHOTS=$(CURDIR)/dist/ui-shots $(RUN) pytest -q e2e/ui/test_ui_pages.py -k fits
 
 failed: setup ## the tests that failed in the last `make test` or `make e2e`, once more and one after the other
 	$(RUN) python .ci/failed.py

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +13,10 @@ from playwright.sync_api import BrowserContext, Page, expect
 from yurt.testing.agent import Agent
 
 WIDTHS = (360, 1280, 3840)
+SHOTS = os.environ.get("YURT_UI_SHOTS", "")
+"""Where `make ui-shots` wants pictures of all pages."""
+TOUR = ("overview", "jobs", "job", "why", "logs", "run")
+PICTURES = Path(__file__).resolve().parents[2] / "docs/tutorial/pictures"
 NODES_MAX = 3000
 PAGES: dict[str, tuple[str, str]] = {
     "overview": ("/ui/", "Needs attention"),
@@ -56,6 +62,15 @@ PAGES: dict[str, tuple[str, str]] = {
 }
 
 
+def take_pictures(page: Page, name: str, width: int) -> None:
+    """One picture in each theme, and the one of the tour."""
+    for theme in ("dark", "light"):
+        page.emulate_media(color_scheme=theme)  # type: ignore[arg-type]
+        page.screenshot(path=Path(SHOTS) / f"{name}-{width}-{theme}.png")
+    if width == WIDTHS[1] and name in TOUR:
+        page.screenshot(path=PICTURES / f"{name}.png")
+
+
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_shows_fits_and_is_accessible(name: str, page: Page, check_access: Callable[[str], None]) -> None:
     path, text = PAGES[name]
@@ -68,6 +83,8 @@ def test_a_page_shows_fits_and_is_accessible(name: str, page: Page, check_access
         page.evaluate("() => new Promise(requestAnimationFrame)")
         wide = page.evaluate("() => document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, f"{width} px: {wide} px too wide"
+        if SHOTS:
+            take_pictures(page, name, width)
         if width == WIDTHS[0]:
             check_access(f"{name} at {width} px")
     assert page.evaluate("() => document.querySelectorAll('*').length") <= NODES_MAX
