@@ -128,3 +128,22 @@ def test_what_nobody_handles_is_kept() -> None:
 
     run_on(loop, main())
     assert len(loop.failures) == 1 and "ZeroDivisionError" in loop.failures[0]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_the_failure_of_a_process_is_kept_unless_it_was_killed(is_killed: bool) -> None:
+    loop, process = SimLoop(1), Process("a")
+
+    async def agent() -> None:
+        await asyncio.sleep(1)
+        raise OSError("no space")
+
+    async def main() -> None:
+        loop.run_process(process, agent(), "agent a")
+        if is_killed:
+            await loop.kill(process)
+        await asyncio.sleep(2)
+
+    run_on(loop, main())
+    assert [failure for failure in loop.failures if "no space" in failure] == loop.failures
+    assert len(loop.failures) == (0 if is_killed else 1)

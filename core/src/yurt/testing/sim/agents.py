@@ -133,7 +133,7 @@ class ServerAgent:
         assert not self.is_up, self.name
         self.starts += 1
         self.process = Process(f"{self.host}#{self.starts}")
-        self._world.loop.spawn(self.process, self._run(self.process), f"agent {self.name}")
+        self._world.loop.run_process(self.process, self._run(self.process), f"agent {self.name}")
 
     async def _run(self, process: Process) -> None:
         world, name = self._world, f"{self.name}.{REGION}"
@@ -239,7 +239,7 @@ class ClientAgent:
         assert not self.is_up, self.name
         self.starts += 1
         self.process = Process(f"{self.host}#{self.starts}")
-        self._world.loop.spawn(self.process, self._run(self.process), f"agent {self.name}")
+        self._world.loop.run_process(self.process, self._run(self.process), f"agent {self.name}")
 
     async def _run(self, process: Process) -> None:
         world = self._world

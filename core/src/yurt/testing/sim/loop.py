@@ -15,6 +15,7 @@ import contextvars
 import heapq
 import itertools
 import random
+import traceback
 from asyncio import events
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -23,6 +24,10 @@ TICK_S = 1e-6
 """Callbacks of one turn take no time; a turn takes this long, so that no loop of turns stops the clock."""
 TURNS_MAX = 2_000_000
 """Turns without any timer in between: more mean a loop that never waits."""
+
+
+TRACE_LETTERS = 2_000
+"""How much of a traceback is told."""
 
 
 class Stuck(AssertionError):
@@ -189,6 +194,16 @@ class SimLoop(asyncio.BaseEventLoop):
         context.run(PROCESS.set, process)
         task: asyncio.Task[Any] = self.create_task(coro, name=name, context=context)
         return task
+
+    def run_process(self, process: Process, coro: Coroutine[Any, Any, Any], name: str) -> None:
+        """Run the main task of a process; when it fails by itself, the run fails."""
+
+        def look(task: asyncio.Task[Any]) -> None:
+            if not task.cancelled() and task.exception() is not None and not process.is_dead:
+                trace = "".join(traceback.format_exception(task.exception()))
+                self.failures.append(f"{self._now_s:.6f} {name} ended: {task.exception()!r}\n{trace[-TRACE_LETTERS:]}")
+
+        self.spawn(process, coro, name).add_done_callback(look)
 
     # Threads.
 

@@ -229,22 +229,6 @@ BUGS: Final[dict[str, Bug]] = {
         ("D2",),
         CALM_USERS | {"features": ("service", "scale", "alloc-stop")},
     ),
-    "deposed-leader-is-not-told": Bug(
-        (
-            Patch(
-                "yurt.storage.etcd.leading",
-                "if self.term is not None and seen.epoch_revision > self.term.revision:",
-                "if False:",
-            ),
-            Patch(
-                "yurt.storage.etcd.leading",
-                "        return is_at(self._keys.epoch, term.revision)",
-                "        return is_at(self._keys.turn, 0)",
-            ),
-        ),
-        (),
-        SMALL | {"faults": ("etcd-leader", "cut-server", "pause-server"), "fault_pause_s": 2.0},
-    ),
     "evaluation-is-never-acknowledged": Bug(
         (
             Patch(
