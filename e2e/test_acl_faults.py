@@ -1,21 +1,23 @@
 """Tokens and policies change while servers are killed (SIGKILL) and frozen.
 
 Clients make, change, revoke and use tokens through all three servers, put, delete and use policies, and make, change
-and delete roles, login methods and binding rules. What they were
-answered must have an order (`yurt.testing.histories.acl`): after a revocation was acknowledged no server that performs
-consistent reads accepts the token, and an acknowledged token is never refused. At the end every server is asked for
-each token and policy once more, by the state that it has itself.
+and delete roles, login methods and binding rules. What they were answered must have an order
+(`yurt.testing.histories.acl`): after a revocation was acknowledged no server that performs consistent reads accepts the
+token, and an acknowledged token is never refused. At the end every server is asked for each object once more, by the
+state that it has itself.
 """
 
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 from yurt.testing.agent import ApiFailure, wait_for
 from yurt.testing.histories.acl.auth_methods import prerequisites
 from yurt.testing.histories.clients import LoadShape
 from yurt.testing.histories.faults import LeaderFaults, leader_faults, server_kills
+from yurt.testing.histories.kinds import PreparedRequest
 from yurt.testing.histories.programs import RequestProgram, acl_kinds, run_program
 from yurt.testing.histories.report import HistoryReport
 from yurt.testing.nightly import is_nightly, seed
@@ -40,8 +42,16 @@ def bootstrap(cluster: RealCluster) -> str:
     secret = wait_for("the first token", made)
     for agent in cluster.agents:
         agent.token = secret
+
+    def is_stored(row: PreparedRequest) -> bool:
+        try:
+            cluster.wait_leader().call(row.method, row.path, json.loads(row.body or b"null"))
+        except (OSError, ApiFailure):
+            return False
+        return True
+
     for each in prerequisites():
-        cluster.wait_leader().call(each.method, each.path, json.loads(each.body or b"null"))
+        wait_for(each.path, partial(is_stored, each))
     return secret
 
 
