@@ -72,6 +72,37 @@ def test_a_batch_job_completes_with_its_exit_code_and_log(dev_agent: Agent) -> N
     assert dev_agent.cli("alloc", "logs", str(alloc["ID"])).stdout == "done\n"
 
 
+def test_job_run_tells_why_a_batch_job_failed_and_that_a_finished_one_needs_nothing(dev_agent: Agent) -> None:
+    source = """
+job "fails" {
+  type = "batch"
+  group "g" {
+    restart { attempts = 0 }
+    reschedule { attempts = 0 }
+    task "main" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sh"
+        args    = ["-c", "echo oh no >&2; exit 3"]
+      }
+    }
+  }
+}
+"""
+    path = dev_agent.folder / "fails.nomad.hcl"
+    path.write_text(source)
+    failed = dev_agent.cli("job", "run", str(path))
+    status = dev_agent.cli("job", "status", "fails")
+    path.write_text(source.replace("exit 3", "exit 0").replace('"fails"', '"works"'))
+    worked, again = dev_agent.cli("job", "run", str(path)), dev_agent.cli("job", "run", str(path))
+
+    assert failed.returncode == 1
+    assert "failed: Terminated: Exit Code: 3" in failed.stdout and "stderr: oh no" in failed.stdout
+    assert "Last Failures" in status.stdout
+    assert (worked.returncode, again.returncode) == (0, 0) and "1 allocation complete" in worked.stdout
+    assert 'Nothing was to be done: job "works" is unchanged and has run to its end.' in again.stdout
+
+
 def test_a_crashing_service_is_restarted_and_then_rescheduled(dev_agent: Agent) -> None:
     job = raw_exec_job("crash", "/bin/sh", "-c", "exit 7")
     job["TaskGroups"][0] |= {

@@ -166,6 +166,9 @@ def test_a_device_that_is_there_but_not_as_asked_is_told_from_one_that_is_not_th
     assert _only_change(found) == wanted
     assert found.smallest_change is not None and found.smallest_change.places == 1
     assert _only_change(_why_not(state, _gpu_job("amd/gpu"))) == 'leave out the device "amd/gpu" of task "web"'
+    other = _near(_why_not(state, _gpu_job("amd/gpu")))
+    assert other["node-1"][0].startswith('device "amd/gpu" is missing; the node has nvidia/gpu/')
+    assert other["node-2"] == ['device "amd/gpu" is missing']
 
 
 def test_a_name_that_no_node_has_is_called_so_with_the_one_that_may_be_meant() -> None:

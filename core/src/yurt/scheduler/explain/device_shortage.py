@@ -24,6 +24,9 @@ from yurt.structs.constraint import Constraint
 from yurt.structs.node import Node
 from yurt.structs.resources import RequestedDevice
 
+KINDS_SHOWN = 5
+"""Kinds of a node's devices that are named to one who asked for another."""
+
 
 class DeviceShortage(NamedTuple):
     """A request that a node cannot meet: the number of devices it could give; `text` names the shortage.
@@ -100,7 +103,7 @@ def _nothing_words(stock: Stock, request: RequestedDevice) -> Words:
     named = [item for item in stock.items if is_named(item.kind, name)]
     healthy = [item for item in named if item.instance.healthy]
     if not named:
-        return f'device "{name}" is missing', " missing"
+        return f'device "{name}" is missing{_available_words(stock)}', " missing"
     if not healthy:
         return f"none of its {len(named)} {name} is healthy", " not healthy"
     unmet = [
@@ -108,6 +111,13 @@ def _nothing_words(stock: Stock, request: RequestedDevice) -> Words:
     ]
     texts = " and ".join(map(text_of_constraint, unmet or request.constraints))
     return f"none of its {len(healthy)} {name} meets {texts}", f": none meets {texts}"
+
+
+def _available_words(stock: Stock) -> str:
+    """`; the node has nvidia/gpu/A100`: the kinds that could be asked for instead; empty when there are none."""
+    kinds = sorted({f"{item.kind.vendor}/{item.kind.type}/{item.kind.name}" for item in stock.items})
+    more = f" and {len(kinds) - KINDS_SHOWN} more" if len(kinds) > KINDS_SHOWN else ""
+    return f"; the node has {', '.join(kinds[:KINDS_SHOWN])}{more}" if kinds else ""
 
 
 def _rule_in_the_way(stock: Stock, request: RequestedDevice) -> Constraint | None:

@@ -16,8 +16,10 @@ An engine that cannot be reached is `EngineDown`, which a retry may mend.
 from __future__ import annotations
 
 import asyncio
+import grp
 import json
 import os
+import pwd
 import ssl
 import threading
 from collections import Counter
@@ -74,6 +76,24 @@ class EngineAddress:
     def is_absent(self) -> bool:
         """Whether the engine certainly does not run: its socket does not exist."""
         return bool(self.socket_path) and not os.path.exists(self.socket_path)
+
+    def group_fix(self) -> str:
+        """How this user gets access to the socket, by its group; empty where access is not what is missing."""
+        if self.is_absent() or not self.socket_path or os.access(self.socket_path, os.R_OK | os.W_OK):
+            return ""
+        number = os.stat(self.socket_path).st_gid
+        try:
+            group = grp.getgrgid(number).gr_name
+        except KeyError:
+            group = str(number)
+        try:
+            user = pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:
+            user = str(os.getuid())
+        return (
+            f'add the agent\'s user to the group "{group}", which owns {self.socket_path}: '
+            f"sudo usermod -aG {group} {user}; then log in again and restart the agent"
+        )
 
     def connector(self) -> aiohttp.BaseConnector:
         """An HTTP connector with no limit on connections: each container may hold one."""

@@ -143,6 +143,7 @@ class Watch:
         if self.engine.target.is_absent() and not was_seen:
             return Fingerprint(health=UNDETECTED, description=str(error), fix=self.queries.install)
         fix = self.queries.restart if was_seen or isinstance(error, EngineDown) else self.queries.install
+        fix = self.engine.target.group_fix() or fix
         return Fingerprint(health=UNHEALTHY, description=str(error), fix=fix)
 
     def _note(self, found: Fingerprint, *, is_up: bool) -> None:

@@ -236,7 +236,8 @@ def explain_job(call: Invocation) -> int:
 
     is_json = wants_data(call)
     subject = call.args[0]
-    if subject == "-" or subject.endswith(_ENDINGS) or Path(subject).is_file():
+    is_file = subject == "-" or subject.endswith(_ENDINGS) or Path(subject).is_file()
+    if is_file:
         found = _of_file(call, subject)
     else:
         stub = find_job(call, subject)
@@ -245,7 +246,8 @@ def explain_job(call: Invocation) -> int:
         show_data(call, found)
     else:
         _show(call, found)
-        _show_failures(call, found)
+        if not is_file:
+            _show_failures(call, found)
     return NOT_PLACED if any(map(lacks_room, found.get("Groups") or ())) else PLACED
 
 
