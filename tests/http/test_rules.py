@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import pytest
 from yurt.testing.http_api import UNKNOWN_ID, Api
 
@@ -74,6 +76,13 @@ async def test_reads_without_an_index_tell_of_the_leader_too(api: Api) -> None:
     for path in ("/v1/agent/self", "/v1/status/leader", "/v1/operator/raft/configuration", "/v1/regions"):
         headers = (await api.get(path)).headers
         assert (headers["X-Nomad-KnownLeader"], headers["X-Nomad-LastContact"]) == ("true", "0"), path
+
+
+async def test_ids_hold_any_characters(api: Api) -> None:
+    job_id = 'a/b\\c:d?e&f\ng\u00e9%2F"'
+    path = f"/v1/job/{quote(job_id, safe='')}"
+    assert (await api.get(path)).text == (await api.get(f"{path}/summary")).text == "job not found"
+    assert (await api.get(f"/v1/var/{quote(job_id, safe='')}")).text == "variable not found"
 
 
 async def test_filters_of_short_forms_see_whole_objects(api_with_node: Api) -> None:

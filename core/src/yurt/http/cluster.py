@@ -127,7 +127,10 @@ class LoneServer:
         return (LogPeer(id=self._id, name=own.name, address=own.rpc_addr),)
 
     async def remove_log_peer(self, wanted: str) -> None:
-        """Raises Invalid."""
+        """Raises Invalid, or NotFound for another one."""
+        own = (await self.log_peers())[0]
+        if wanted not in (own.id, own.name, own.address):
+            raise NotFound(f'id "{wanted}" was not found in the Raft configuration')
         raise Invalid("the only server cannot be removed")
 
     async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:

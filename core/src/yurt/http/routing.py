@@ -176,9 +176,10 @@ def add_routes(app: web.Application, routes: Iterable[Route]) -> None:
         assert resource is not None, path
         endpoints[resource] = endpoint
 
-    add("/v1/job/{path:.*}", JobPaths(each for each in routes if each.path.startswith(JOB)))
+    # Ids hold any characters, line breaks too, which a dot alone does not match.
+    add("/v1/job/{path:(?s:.*)}", JobPaths(each for each in routes if each.path.startswith(JOB)))
     for path, found in _by_path(each for each in routes if not each.path.startswith(JOB)).items():
-        add(path, Methods(found))
+        add(path.replace(":.*}", ":(?s:.*)}"), Methods(found))
 
 
 def endpoint_of(request: web.Request) -> Endpoint | None:
