@@ -22,6 +22,7 @@ NAMES = (
     "structure",
     "regions",
     "queue",
+    "ui",
 )
 
 

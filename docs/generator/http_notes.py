@@ -80,6 +80,11 @@ GET /ui/a/:hash/:path | A file of the web UI; the hash is that of all files.
 GET /ui/plain/ | A page without scripts: jobs and nodes.
 GET /ui/plain/jobs/:job_id | A page without scripts: a job with its allocations.
 GET /v1/yurt/ui/config | What the web UI shows before anybody signs in ([details](web-ui-api.md)).
+GET /v1/yurt/jobs | Jobs as columns with their truthful status ([details](web-ui-api.md#lists-as-columns)).
+GET /v1/yurt/allocations | Allocations as columns: of a `job`, of a `node`, or all.
+GET /v1/yurt/nodes | Nodes as columns, with what allocations book of them.
+GET /v1/yurt/overview | Numbers by status, capacity by node pool, and what needs attention.
+GET /v1/yurt/watch | A stream of the rows that change in each `view` ([details](web-ui-api.md#watch)).
 GET /v1/yurt/session | Who asks, and what that caller may do ([details](web-ui-api.md#sessions)).
 PUT /v1/yurt/session | Signs a browser in with a token, a one-time token or a login, or renews its session.
 DELETE /v1/yurt/session | Signs a browser out.

@@ -26,7 +26,7 @@ NAMES = {
     "paper.pdf": "application/pdf", "noname": "", "x.mhtml": "multipart/related", "odd": "TEXT/HTML",
 }  # fmt: skip
 PLAIN = ("text/plain; charset=utf-8", "application/octet-stream")
-ENDLESS = ("/v1/event/stream", "/v1/agent/monitor")
+ENDLESS = ("/v1/event/stream", "/v1/agent/monitor", "/v1/yurt/watch")
 
 
 class HtmlNode:

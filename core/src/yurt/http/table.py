@@ -42,13 +42,14 @@ from yurt.http.resources import (
 from yurt.http.resources.acl import auth_methods, login, policies, tokens
 from yurt.http.routes import Route
 from yurt.http.routing import add_routes
-from yurt.http.ui_routes import sessions, shell
+from yurt.http.ui_routes import columnar, sessions, shell, watch
 
 _MODULES = (
     auth_methods, login, policies, tokens, job, agent, agent_debug, alloc_disk, alloc_exec, allocations, autopilot,
-    checks, client_fs, client_node, csi_volumes, deployments, discovery, evaluations, events, explain, fixed,
-    gossip_keyring, introduction, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes, operator,
-    plugins, quotas, raft, scaling, search, services, snapshot, status_routes, sessions, ui, shell, variables, volumes,
+    checks, client_fs, client_node, columnar, csi_volumes, deployments, discovery, evaluations, events, explain,
+    fixed, gossip_keyring, introduction, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes, operator,
+    plugins, quotas, raft, scaling, search, services, snapshot, status_routes, sessions, ui, shell, variables,
+    volumes, watch,
 )  # fmt: skip
 
 ROUTES: tuple[Route, ...] = tuple(route for module in _MODULES for route in module.ROUTES)

@@ -40,6 +40,7 @@ from yurt.server.log.state_loader import StateLoader
 from yurt.server.log.state_waits import StateWaiter
 from yurt.server.metrics import Metrics
 from yurt.server.peers import Peers
+from yurt.server.read_models import ReadModels
 from yurt.server.resources.acl_policies import AclPolicies
 from yurt.server.resources.acl_tokens import AclTokens
 from yurt.server.resources.allocs import Allocs
@@ -76,6 +77,7 @@ class Foundation:
     peers: Peers
     authority: Authority
     """Who decides what callers may do."""
+    read_models: ReadModels
 
     @property
     def replica(self) -> Replica:
@@ -106,7 +108,8 @@ def make_foundation(
         loader=StateLoader(command_log, writer=writer, snapshotter=snapshotter, peers=peers, env=env),
     )
     leader = CurrentLeader(config.name, command_log=command_log, writer=writer, peers=peers, env=env)
-    return Foundation(config, Metrics(), log, leader, peers, _authority(config, writer, leader, env))
+    authority = _authority(config, writer, leader, env)
+    return Foundation(config, Metrics(), log, leader, peers, authority, ReadModels(log.replica))
 
 
 def _authority(config: ServerConfig, writer: LogWriter, leader: CurrentLeader, env: Env) -> Authority:

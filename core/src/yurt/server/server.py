@@ -29,6 +29,7 @@ from yurt.server.metrics import Metrics
 from yurt.server.operations import Targets
 from yurt.server.peers import NoPeers, Peers
 from yurt.server.python_collector import HeapKeeper
+from yurt.server.read_models import ReadModels
 from yurt.server.scheduling.scheduling import Scheduling
 from yurt.state import Changes, Snapshot
 from yurt.storage.log import CommandLog
@@ -92,6 +93,7 @@ class Server:
             root_keys=self.keys.root_keys,
             introductions=self.clients.introductions,
             logins=lazy_logins(base, self.keys),
+            read_models=base.read_models,
             sessions=None if self.keys.callers is None else self.keys.callers.sessions,
         )
         self._heap = HeapKeeper(env=env, metrics=base.metrics, rows=lambda: sum(map(len, self.state.tables())))
@@ -103,6 +105,11 @@ class Server:
     def replica(self) -> Replica:
         """The replica: the state, and how to change it."""
         return self.log.replica
+
+    @property
+    def read_models(self) -> ReadModels:
+        """Rows for those who look at many."""
+        return self._base.read_models
 
     @property
     def metrics(self) -> Metrics:
@@ -197,6 +204,7 @@ class Server:
         self.clients.node_service.start(state)
         self.keys.root_keys.look()
         log.events.break_off(state.index)
+        self.read_models.reset()
         log.watches.wake_all()
         log.replica.waiter.reached(state.index)
 
@@ -213,8 +221,10 @@ class Server:
             self.roles.term.observe(changes, index=index)
         if isinstance(command, FinishRestore) and changes:
             self.clients.node_service.start(self.state)
+            self.read_models.reset()
             self.roles.begin_anew()
         else:
             log_life(changes)
+        self.read_models.observe(changes)
         self.log.events.add(Event(index, changes, command.event_type, size))
         self.log.replica.waiter.reached(index)

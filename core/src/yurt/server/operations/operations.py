@@ -30,8 +30,10 @@ from yurt.server.operations.scheduling import AllocationOperations, DeploymentOp
 from yurt.server.operations.services import ServiceOperations
 from yurt.server.operations.variables import VariableOperations
 from yurt.server.operations.volumes import CsiVolumeOperations, HostVolumeOperations
+from yurt.server.read_models import ReadModels
 from yurt.server.resources.resources import Resources
 from yurt.server.scheduling.scheduling import Scheduling
+from yurt.server.views.live_rows import LiveRows
 from yurt.state import Snapshot
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Targets:
     introductions: Introductions
     logins: Callable[[], Logins]
     """Made when it is first asked for."""
+    read_models: ReadModels
     sessions: Sessions | None
     """None while access control is off."""
 
@@ -109,6 +112,11 @@ class Operations:
     def evaluations(self) -> EvaluationOperations:
         """Evaluations."""
         return EvaluationOperations(self._targets.replica.writer)
+
+    @property
+    def live_rows(self) -> LiveRows:
+        """The rows of the read models."""
+        return LiveRows(self._targets.read_models, self._access)
 
     def explanations(self, state: Snapshot) -> Explanations:
         """Explanations of a state."""

@@ -31,7 +31,7 @@ UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 UNNAMED: Final[Mapping[str, str]] = defaultdict(str)
 """No ids: the names of rows do not depend on them."""
 ALL_BUT: Final = "all but"
-STREAMS: Final = ("/v1/event/stream", "/v1/agent/monitor")
+STREAMS: Final = ("/v1/event/stream", "/v1/agent/monitor", "/v1/yurt/watch")
 """Answers that do not end."""
 
 

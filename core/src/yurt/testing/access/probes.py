@@ -94,12 +94,13 @@ _QUERIES: Final = {
     "/v1/volume/csi/{id}/detach": f"&node={NODE_ID}", "/v1/job/{job_id}/action": "&action=a&group=group&task=main",
     "/v1/client/allocation/{id}/exec": "&task=main&command=%5B%22true%22%5D", "/v1/operator/raft/peer": "&id=absent",
     "/v1/node/pool/{name}/jobs": "&reverse=false",
+    "/v1/yurt/watch": f"&view=%7B%22ID%22:%22a%22,%22Kind%22:%22jobs%22,%22Namespace%22:%22{TEAM}%22%7D",
 }  # fmt: skip
 _MARKERS: Final = {
     ("GET", "/v1/namespaces"): f'"{TEAM}"', ("GET", "/v1/namespace/{name}"): f'"{TEAM}"',
     ("GET", "/v1/acl/token/self"): '"AccessorID"', ("GET", "/v1/acl/policies"): '"stored"',
     ("GET", "/v1/acl/roles"): '"stored"',
-    ("GET", "/ui/plain/"): f"namespace={TEAM}",
+    ("GET", "/ui/plain/"): f"namespace={TEAM}", ("GET", "/v1/yurt/overview"): '"Jobs":{',
     ("PUT", "/v1/jobs/statuses"): '"web"', ("POST", "/v1/jobs/statuses"): '"web"',
     ("PUT", "/v1/yurt/job/why-not"): '"web"', ("POST", "/v1/yurt/job/why-not"): '"web"',
 }  # fmt: skip
@@ -211,6 +212,7 @@ def _with_variants(probe: Probe, route: Route, method: str, ids: Mapping[str, st
 _OF_ALL_NAMESPACES: Final = (
     "/v1/jobs", "/v1/jobs/statuses", "/v1/allocations", "/v1/evaluations", "/v1/deployments", "/v1/services",
     "/v1/vars", "/v1/volumes", "/v1/volumes/claims", "/v1/scaling/policies", "/v1/service/{name}",
+    "/v1/yurt/jobs", "/v1/yurt/allocations",
 )  # fmt: skip
 """Lists that may be asked for in all namespaces together; each row is decided about by its own."""
 _TEXTS: Final = {

@@ -1,0 +1,277 @@
+"""The watch: one stream for many views, with the rows that changed, as columns.
+
+A line comes when something changed in a view, not more often than the read models allow (`yurt.server.read_models`),
+and at least each `BEAT_S`. A row that a view shows no more is `Gone`; a view of which changes were lost is in `Resync`.
+What the reader may see is decided anew each second, and the stream ends with the reason once a view is forbidden.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Mapping
+from contextlib import aclosing, suppress
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from aiohttp import hdrs, web
+
+from yurt.access import needs
+from yurt.access.needs import Capability
+from yurt.api.encode import encode_builtins
+from yurt.http import routes
+from yurt.http.call import Call
+from yurt.http.errors import Refused
+from yurt.http.routes import ROW
+from yurt.http.ui_routes.columnar import CARD_LIST, live_rows, without_cards
+from yurt.readmodels.kinds import JOBS, KINDS, NODES, Kind
+from yurt.readmodels.query import Asked, Query, parse_query
+from yurt.readmodels.selection import Matcher, columns_of
+from yurt.sdk.errors import Invalid, YurtError
+from yurt.sdk.value import Value
+from yurt.server.views.live_rows import ALL, Delta, LiveRows, Place
+
+VIEWS_MAX: Final = 32
+VIEW_TEXT_MAX: Final = 4_096
+ID_MAX: Final = 64
+ROWS_MAX: Final = 2_000
+"""Rows of a view in one line: above, its reader is better off with the list."""
+BEAT_S: Final = 15.0
+LAST_LINE_S: Final = 2.0
+OVERVIEW: Final = "overview"
+_GZIP: Final = 16 + zlib.MAX_WBITS
+
+
+class ViewText(Value):
+    """A view as the query of a request describes it."""
+
+    id: str = ""
+    kind: str = ""
+    namespace: str = ALL
+    where: tuple[str, ...] = ()
+    search: str = ""
+    filter: str = ""
+    parent: str | None = None
+    job: str = ""
+    node: str = ""
+    fields: tuple[str, ...] = ()
+
+
+class WatchedView(NamedTuple):
+    """A view that can be watched."""
+
+    place: Place
+    kind: Kind[Any]
+    query: Query
+    matcher: Matcher[Any]
+    has_cards: bool
+
+    async def wire(self, delta: Delta, rows: LiveRows, call: Call) -> dict[str, Any] | None:
+        """What a line says of the view; {} where nothing of it changed, None where too much did."""
+        found, gone = [], []
+        async for part in call.turns.slices(delta.pairs):
+            for _, before, after in part:
+                if after is not None and self.matcher(after):
+                    found.append(after)
+                elif before is not None and self.matcher(before):
+                    gone.append(list(self.kind.key_of(before)))
+            if len(found) > ROWS_MAX:
+                return None
+        wire: dict[str, Any] = {"Gone": gone} if gone else {}
+        if found:
+            wire["Columns"] = columns_of(self.kind, self.query.fields, found)
+            if self.has_cards:
+                wire["Columns"][CARD_LIST] = await rows.card_lists(wire["Columns"]["ID"])
+        return wire
+
+
+class Watched(NamedTuple):
+    """All views of a request, by their ids; those of the overview have a namespace only."""
+
+    views: dict[str, WatchedView]
+    overviews: dict[str, str]
+
+    @property
+    def places(self) -> dict[str, Place]:
+        """What to look at for changes."""
+        found = {name: view.place for name, view in self.views.items()}
+        for name, namespace in self.overviews.items():
+            found |= {f"{name}\0jobs": Place(JOBS.name, namespace), f"{name}\0nodes": Place(NODES.name)}
+        return found
+
+    def require(self, rows: LiveRows) -> None:
+        """Raises PermissionDenied where a view is forbidden."""
+        for view in self.views.values():
+            rows.require(view.place)
+        for namespace in self.overviews.values():
+            if not rows.may_see(Place(NODES.name)):
+                rows.require(Place(JOBS.name, namespace))
+
+
+def watched_of(texts: list[str]) -> Watched:
+    """The views of a query; raises Refused (400)."""
+    if not texts or len(texts) > VIEWS_MAX:
+        raise Refused(400, f"{len(texts)} views to watch: give 1 to {VIEWS_MAX}")
+    found = Watched({}, {})
+    for text in texts:
+        view = _decoded(text)
+        if not view.id or len(view.id) > ID_MAX or view.id in found.views or view.id in found.overviews:
+            raise Refused(
+                400, f'view "{view.id[:ID_MAX]}": each view needs an ID of its own, of at most {ID_MAX} characters'
+            )
+        if view.kind == OVERVIEW:
+            found.overviews[view.id] = view.namespace
+        else:
+            found.views[view.id] = _view(view)
+    return found
+
+
+def _decoded(text: str) -> ViewText:
+    if len(text) > VIEW_TEXT_MAX:
+        raise Refused(400, f"a view is longer than {VIEW_TEXT_MAX} characters")
+    try:
+        return msgspec.json.decode(text, type=ViewText)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise Refused(400, f"a view is not a JSON object as the watch expects it: {error}") from None
+
+
+def _view(text: ViewText) -> WatchedView:
+    kind = KINDS.get(text.kind)
+    if kind is None:
+        raise Refused(
+            400, f'view "{text.id}": unknown kind "{text.kind[:64]}"; known are {", ".join((*KINDS, OVERVIEW))}'
+        )
+    names = ",".join(dict.fromkeys((*kind.key, *(text.fields or kind.defaults))))
+    has_cards = kind is NODES and CARD_LIST in text.fields
+    fields = without_cards(names) if has_cards else names
+    try:
+        query = parse_query(kind, Asked(fields=fields, where=text.where, search=text.search, filter=text.filter))
+        matcher: Matcher[Any] = Matcher(kind, query)
+    except Invalid as error:
+        raise Refused(400, f'view "{text.id}": {error}') from None
+    place = Place(kind.name, text.namespace, parent=text.parent, job=text.job, node=text.node)
+    return WatchedView(place, kind, query, matcher, has_cards)
+
+
+class Lines:
+    """Lines of JSON to a reader, compressed where it accepts that; one may be written at a time."""
+
+    def __init__(self, call: Call) -> None:
+        accepted = call.request.headers.get(hdrs.ACCEPT_ENCODING, "").lower()
+        self._zip = zlib.compressobj(wbits=_GZIP) if "gzip" in accepted else None
+        headers = {hdrs.CONTENT_TYPE: "application/json", hdrs.CACHE_CONTROL: "no-store"}
+        if self._zip is not None:
+            headers[hdrs.CONTENT_ENCODING] = "gzip"
+        self._call = call
+        self._writing = asyncio.Lock()
+        self.response = web.StreamResponse(headers=headers)
+
+    async def begin(self) -> None:
+        """Send the head."""
+        await self.response.prepare(self._call.request)
+
+    async def write(self, line: Mapping[str, Any]) -> None:
+        """Send a line at once."""
+        raw = encode_builtins(line) + b"\n"
+        async with self._writing:
+            if self._zip is not None:
+                raw = self._zip.compress(raw) + self._zip.flush(zlib.Z_SYNC_FLUSH)
+            await self.response.write(raw)
+
+
+async def watch(call: Call) -> web.StreamResponse:
+    """GET /v1/yurt/watch."""
+    watched, rows, lines = watched_of(call.query.getall("view", [])), live_rows(call), Lines(call)
+    watched.require(rows)
+
+    def check() -> None:
+        rows.renew()
+        watched.require(rows)
+
+    # Index 0 is that of a cluster in which nothing has happened yet.
+    after = call.options.index if "index" in call.query else await rows.newest_index()
+    await lines.begin()
+    call.lease.also(check)
+    await lines.write({"Index": after})
+    closed: YurtError | None = None
+    place = [after]
+    try:
+        async with asyncio.TaskGroup() as group:
+            beat = group.create_task(_beat(call, lines, place), name="heartbeat of a watch")
+            work = [
+                group.create_task(_send(call, lines, watched, rows, place), name="lines of a watch"),
+                group.create_task(_without_rights(call), name="rights of a watch"),
+            ]
+            done, _ = await asyncio.wait(work, return_when=asyncio.FIRST_COMPLETED)
+            for task in (beat, *work):
+                task.cancel()
+            closed = done.pop().result()
+    except* ConnectionError:
+        pass
+    if closed is not None:
+        with suppress(TimeoutError, ConnectionError):
+            async with call.context.env.timeout(LAST_LINE_S):
+                await lines.write({"Error": str(closed)})
+        raise closed
+    return lines.response
+
+
+async def _beat(call: Call, lines: Lines, place: list[int]) -> None:
+    while True:
+        await call.context.env.sleep(BEAT_S)
+        await lines.write({"Index": place[0]})
+
+
+async def _without_rights(call: Call) -> YurtError:
+    try:
+        await call.lease.lost()
+    except YurtError as error:
+        return error
+
+
+async def _send(call: Call, lines: Lines, watched: Watched, rows: LiveRows, place: list[int]) -> YurtError:
+    """Send changes until the reader leaves; why this server ends the stream, as where a filter cannot compare."""
+    try:
+        async with aclosing(rows.changes(watched.places, place[0])) as changes:
+            async for found in changes:
+                place[0] = await _tell(lines, await _line(call, watched, rows, found))
+    except YurtError as error:
+        return error
+    raise AssertionError("changes end with an error only")
+
+
+async def _tell(lines: Lines, line: dict[str, Any]) -> int:
+    """Send a line that says something; the index of the next one's beginning."""
+    if len(line) > 1:
+        await lines.write(line)
+    index: int = line["Index"]
+    return index
+
+
+async def _line(call: Call, watched: Watched, rows: LiveRows, found: dict[str, Delta] | int) -> dict[str, Any]:
+    """One line of the stream; {"Index": ...} alone where it says nothing."""
+    if isinstance(found, int):
+        return {"Index": found, "Resync": [*watched.views, *watched.overviews]}
+    index, views, resync = 0, dict[str, Any](), list[str]()
+    for name, view in watched.views.items():
+        index = found[name].index
+        wire = await view.wire(found[name], rows, call)
+        if wire is None:
+            resync.append(name)
+        elif wire:
+            views[name] = wire
+    for name, namespace in watched.overviews.items():
+        index = found[f"{name}\0jobs"].index
+        if any(True for part in ("jobs", "nodes") for _ in found[f"{name}\0{part}"].pairs):
+            views[name] = {"Overview": await rows.overview(namespace)}
+    return {"Index": index} | ({"Views": views} if views else {}) | ({"Resync": resync} if resync else {})
+
+
+LIST_JOBS = needs.namespace(Capability.LIST_JOBS, Capability.READ_JOB)
+
+ROUTES = (
+    routes.get(
+        "/v1/yurt/watch", watch, needs=needs.each_row(needs.any_of(LIST_JOBS, needs.NODE_READ)), scope=ROW,
+        from_nodes=True, is_stream=True,
+    ),
+)  # fmt: skip

@@ -1,0 +1,6 @@
+"""What clients see of many rows: facts derived from several tables, as columns that can be filtered and sorted.
+
+Pure: a snapshot goes in, values come out. `job_facts`, `alloc_facts` and `node_facts` say what is known of one row,
+`kinds` names its fields as the API does, `query` reads a request for a list, and `selection` filters, counts and sorts
+rows, a slice at a time.
+"""

@@ -1,0 +1,147 @@
+"""What is known of one allocation: its truthful status, and the fields of its row when they are asked for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from yurt.scheduler.devices.bookings import parted
+from yurt.state.usage import usage_of
+from yurt.structs import status
+from yurt.structs.alloc import Allocation, TaskEvent, TaskState
+from yurt.structs.questions import is_client_terminal, is_server_terminal
+
+UNHEALTHY: Final = "unhealthy"
+STARTING: Final = "starting"
+RESTARTING: Final = "restarting"
+STOPPING: Final = "stopping"
+STOPPED: Final = "stopped"
+
+STATUSES: Final = (
+    status.CLIENT_FAILED, status.CLIENT_LOST, RESTARTING, UNHEALTHY, status.CLIENT_UNKNOWN, STARTING,
+    status.CLIENT_RUNNING, STOPPING, status.CLIENT_COMPLETE, STOPPED,
+)  # fmt: skip
+"""All words, most urgent first."""
+
+
+def alloc_status(alloc: Allocation) -> str:
+    """One word for what the allocation does."""
+    client = alloc.client_status
+    if client == status.CLIENT_COMPLETE:
+        return STOPPED if is_server_terminal(alloc) else client
+    if is_client_terminal(alloc) or client == status.CLIENT_UNKNOWN:
+        return client
+    if is_server_terminal(alloc):
+        return STOPPING
+    if is_restarting(alloc):
+        return RESTARTING
+    if client == status.CLIENT_PENDING:
+        return STARTING
+    return UNHEALTHY if healthy(alloc) is False else client
+
+
+def is_restarting(alloc: Allocation) -> bool:
+    """A task has failed, or ended, and waits to be started again."""
+    return any(state.state == status.TASK_PENDING and state.restarts for state in alloc.task_states.values())
+
+
+def healthy(alloc: Allocation) -> bool | None:
+    """What the deployment made of the allocation; None where it has not decided."""
+    found = alloc.deployment_status
+    return None if found is None else found.healthy
+
+
+def deciding_task(alloc: Allocation) -> str:
+    """The task that failed; "" for none."""
+    return next((name for name, state in sorted(alloc.task_states.items()) if state.failed), "")
+
+
+def last_event(alloc: Allocation) -> TaskEvent | None:
+    """The newest event of the task that failed, else of any."""
+    failed = deciding_task(alloc)
+    states: tuple[TaskState, ...] = (alloc.task_states[failed],) if failed else tuple(alloc.task_states.values())
+    newest = (state.events[-1] for state in states if state.events)
+    return max(newest, key=lambda event: event.time, default=None)
+
+
+def reason(alloc: Allocation) -> str:
+    """Why the allocation is as it is, for people; "" for one that simply runs."""
+    found = alloc_status(alloc)
+    if found in (status.CLIENT_RUNNING, status.CLIENT_COMPLETE):
+        return ""
+    if found in (STOPPING, STOPPED) and alloc.desired_description:
+        return alloc.desired_description
+    told = telling_event(alloc)
+    text = "" if told is None else told.display_message or told.message or told.type
+    return text or alloc.client_description
+
+
+def telling_event(alloc: Allocation) -> TaskEvent | None:
+    """The newest event that says why a task failed; the newest of all where none does."""
+    failed = deciding_task(alloc)
+    events = alloc.task_states[failed].events if failed else ()
+    return next((event for event in reversed(events) if _tells_failure(event)), None) or last_event(alloc)
+
+
+def _tells_failure(event: TaskEvent) -> bool:
+    return bool(
+        event.driver_error or event.setup_error or event.download_error or event.validation_error
+        or event.exit_code or event.signal or event.fails_task
+    )  # fmt: skip
+
+
+def restarts(alloc: Allocation) -> int:
+    """How often tasks were started again."""
+    return sum(state.restarts for state in alloc.task_states.values())
+
+
+def started_at(alloc: Allocation) -> int:
+    """When the first task started; 0 for never."""
+    return min((state.started_at for state in alloc.task_states.values() if state.started_at), default=0)
+
+
+def finished_at(alloc: Allocation) -> int:
+    """When the last task ended; 0 while one runs."""
+    states = alloc.task_states.values()
+    is_over = bool(states) and all(state.state == status.TASK_DEAD for state in states)
+    return max((state.finished_at for state in states), default=0) if is_over else 0
+
+
+def tasks_running(alloc: Allocation) -> int:
+    """How many tasks run."""
+    return sum(state.state == status.TASK_RUNNING for state in alloc.task_states.values())
+
+
+def booked_mhz(alloc: Allocation) -> int:
+    """MHz that it books."""
+    return usage_of(alloc).cpu
+
+
+def booked_memory(alloc: Allocation) -> int:
+    """MiB of memory that it books."""
+    return usage_of(alloc).memory
+
+
+def booked_cards(alloc: Allocation) -> int:
+    """Devices that it books, whole or in part."""
+    return len({parted(key)[0] for key in usage_of(alloc).devices})
+
+
+def booked_vram(alloc: Allocation) -> int:
+    """MiB of device memory that its shares book; whole devices are not counted, as the node alone knows their size."""
+    shares = (parted(key)[1] for key in usage_of(alloc).devices)
+    return sum(share.memory_mb for share in shares if share is not None)
+
+
+def is_replaced(alloc: Allocation) -> bool:
+    """Whether another allocation took its place."""
+    return bool(alloc.next_allocation)
+
+
+def booked_memory_max(alloc: Allocation) -> int:
+    """MiB of memory that it may use at most; 0 where that is what it books."""
+    return usage_of(alloc).memory_max
+
+
+def booked_cores(alloc: Allocation) -> int:
+    """Cores that it has alone."""
+    return len(usage_of(alloc).cores)

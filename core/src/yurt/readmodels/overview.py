@@ -1,0 +1,117 @@
+"""The overview of a cluster: numbers by status, capacity by node pool, and what needs somebody's attention."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from heapq import nlargest, nsmallest
+from typing import Any, Final
+
+from yurt.readmodels import job_status, node_facts
+from yurt.readmodels.job_facts import JobFacts
+from yurt.readmodels.node_facts import NodeFacts
+from yurt.structs.status import NODE_DISCONNECTED, NODE_DOWN
+
+ATTENTION_MAX: Final = 20
+RECENT_MAX: Final = 10
+FULL_PERCENT: Final = 95
+"""From this part of its disk on, booked, a node is called full."""
+_URGENT: Final = {
+    job_status.FAILED: 0, job_status.FAILING: 1, NODE_DOWN: 2, NODE_DISCONNECTED: 2, node_facts.UNHEALTHY: 3,
+    job_status.DEGRADED: 4, job_status.WAITING: 5,
+}  # fmt: skip
+_PROMOTION, _FULL, _CARDS = 6, 7, 3
+_SUMS: Final = {
+    "CPU": "cpu", "CPUUsed": "cpu_used", "MemoryMB": "memory_mb", "MemoryUsedMB": "memory_used_mb",
+    "DiskMB": "disk_mb", "DiskUsedMB": "disk_used_mb", "Cards": "cards", "CardsUsed": "cards_used",
+    "VRAMMB": "vram_mb", "VRAMUsedMB": "vram_used_mb",
+}  # fmt: skip
+_COUNTS: Final = {
+    "Running": "running", "Starting": "starting", "Waiting": "waiting", "Failed": "failed", "Lost": "lost",
+    "Unknown": "unknown",
+}  # fmt: skip
+
+Wire = dict[str, Any]
+
+
+def jobs_part(jobs: Iterable[JobFacts]) -> Wire:
+    """What the overview tells of jobs."""
+    listed = list(jobs)
+    return {
+        "Jobs": {
+            "Total": len(listed),
+            "Statuses": dict(Counter(job.status for job in listed)),
+            "Types": dict(Counter(job.type for job in listed)),
+            "Namespaces": dict(Counter(job.namespace for job in listed)),
+        },
+        "Allocations": {
+            name: sum(getattr(job, field) for job in listed if not job.is_stopped) for name, field in _COUNTS.items()
+        },
+        "Recent": [
+            {
+                "Namespace": job.namespace, "ID": job.id, "Status": job.status, "Version": job.version,
+                "SubmitTime": job.submit_time,
+            }
+            for job in nlargest(RECENT_MAX, listed, key=lambda job: (job.submit_time, job.namespace, job.id))
+        ],
+    }  # fmt: skip
+
+
+def nodes_part(nodes: Iterable[NodeFacts]) -> Wire:
+    """What the overview tells of nodes."""
+    listed = list(nodes)
+    pools: dict[str, list[NodeFacts]] = {}
+    for node in listed:
+        pools.setdefault(node.pool, []).append(node)
+    return {
+        "Nodes": {"Total": len(listed), "Statuses": dict(Counter(node.status for node in listed))},
+        "Pools": [_pool(name, pools[name]) for name in sorted(pools)],
+    }
+
+
+def _pool(name: str, nodes: list[NodeFacts]) -> Wire:
+    """The capacity of the nodes that are not down, and what is booked on them."""
+    up = [node for node in nodes if node.node_status != NODE_DOWN]
+    sums = {wire: sum(getattr(node, field) for node in up) for wire, field in _SUMS.items()}
+    return {
+        "Name": name, "Nodes": len(nodes), "Ready": sum(node.status == node_facts.READY for node in nodes), **sums,
+    }  # fmt: skip
+
+
+def attention(jobs: Iterable[JobFacts], nodes: Iterable[NodeFacts]) -> Wire:
+    """The most urgent problems, and how many more there are."""
+    found = [(rank, wire) for job in jobs if (rank := _rank_of_job(job)) is not None for wire in (_job_wire(job),)]
+    for node in nodes:
+        found += [(rank, _node_wire(node, reason)) for rank, reason in _problems(node)]
+    first = nsmallest(ATTENTION_MAX, found, key=lambda each: (each[0], -each[1]["Since"], each[1]["ID"]))
+    return {"Attention": [wire for _, wire in first], "AttentionOmitted": len(found) - len(first)}
+
+
+def _rank_of_job(job: JobFacts) -> int | None:
+    return _PROMOTION if job.needs_promotion and job.status not in _URGENT else _URGENT.get(job.status)
+
+
+def _job_wire(job: JobFacts) -> Wire:
+    return {
+        "Kind": "job", "Namespace": job.namespace, "ID": job.id, "Name": job.name, "Status": job.status,
+        "Reason": job.reason, "Since": job.waiting_since or job.submit_time,
+    }  # fmt: skip
+
+
+def _problems(node: NodeFacts) -> Iterable[tuple[int, str]]:
+    if node.status in _URGENT:
+        drivers = f": {', '.join(node.unhealthy_drivers)}" if node.unhealthy_drivers else ""
+        text = f"no driver is healthy{drivers}" if node.status == node_facts.UNHEALTHY else node.last_event
+        yield _URGENT[node.status], text
+        return
+    if node.unhealthy_cards:
+        yield _CARDS, f"{node.unhealthy_cards} of {node.cards} devices are unhealthy"
+    if node.disk_mb and node.disk_used_mb * 100 >= node.disk_mb * FULL_PERCENT:
+        yield _FULL, f"{node.disk_used_mb} of {node.disk_mb} MiB of disk are booked"
+
+
+def _node_wire(node: NodeFacts, reason: str) -> Wire:
+    return {
+        "Kind": "node", "Namespace": "", "ID": node.id, "Name": node.name, "Status": node.status, "Reason": reason,
+        "Since": node.status_updated_at * 1_000_000_000,
+    }  # fmt: skip
