@@ -32,8 +32,10 @@ const CONTEXTS = { "allocations": "allocs", "variables": "vars", "evaluations": 
 
 /** The groups of hits of an answer of the search. */
 function hitsOf(data) {
-  return Object.entries(data?.Matches ?? {}).flatMap(([context, found]) => {
-    const kind = CONTEXTS[context] ?? context;
+  const order = Object.keys(KINDS);
+  const known = Object.entries(data?.Matches ?? {}).map(([context, found]) => /** @type {[string, string, any]} */ ([CONTEXTS[context] ?? context, context, found]));
+  known.sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
+  return known.flatMap(([kind, context, found]) => {
     const rows = (found ?? []).slice(0, SHOWN_MAX).map((each) => KINDS[kind]?.(typeof each === "string" ? { ID: each } : each)).filter(Boolean);
     const cut = Boolean(data.Truncations?.[context]) || found?.length > SHOWN_MAX;
     return rows.length ? [{ title: kind.replace("_", " "), rows, cut }] : [];
