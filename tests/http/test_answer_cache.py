@@ -10,6 +10,7 @@ import random
 from typing import Any, Final
 
 import pytest
+import yurt.api.page
 from aiohttp.test_utils import TestClient, TestServer
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,7 +51,7 @@ class Table:
 def test_an_answer_is_found_for_its_tables_alone(steps: list[tuple[int, int, bool]], most: int) -> None:
     cache, tables = AnswerCache(most), [Table() for _ in range(3)]
     for name, at, is_kept in steps:
-        key, shown = AnswerKey(f"/{name}", True, 2), f"{name} {at}".encode()
+        key, shown = AnswerKey(f"/{name}", True), f"{name} {at}".encode()
         if is_kept:
             cache.keep(key, (tables[at],), [shown], at, "")
         found = cache.find(key, (tables[at],))
@@ -60,7 +61,7 @@ def test_an_answer_is_found_for_its_tables_alone(steps: list[tuple[int, int, boo
 
 
 def test_an_answer_keeps_no_table_alive() -> None:
-    cache, key, table = AnswerCache(), AnswerKey("/", True, 1), Table()
+    cache, key, table = AnswerCache(), AnswerKey("/", True), Table()
     cache.keep(key, (table,), [b"[]"], 1, "")
     assert cache.find(key, (table,)) is not None
     del table
@@ -70,7 +71,7 @@ def test_an_answer_keeps_no_table_alive() -> None:
 
 
 def test_a_very_long_answer_is_not_kept() -> None:
-    cache, key, table = AnswerCache(), AnswerKey("/", True, 1), Table()
+    cache, key, table = AnswerCache(), AnswerKey("/", True), Table()
     cache.keep(key, (table,), [b"x" * ANSWER_BYTES_MAX], 1, "")
     assert cache.find(key, (table,)) is None
 
@@ -199,3 +200,56 @@ async def test_a_blocking_query_that_wakes_shares_the_answer_of_the_others() -> 
         first, second = [await api.get(f"/v1/jobs?index=1&wait={wait}s") for wait in (1, 2)]
         assert first.text == second.text
         assert len(api.client.app[CONTEXT].answers) == 1
+
+
+async def test_a_list_that_was_made_with_rights_of_two_times_is_kept_for_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The rest of a long list is decided by the newest rights: it is no answer to those who have the former ones."""
+    async with bootstrapped() as callers:
+        for namespace in NAMESPACES[1:]:
+            await callers.put("/v1/namespace", {"Name": namespace})
+        for namespace in NAMESPACES:
+            for name in ("api", "etl", "web"):
+                await callers.put("/v1/jobs", {"Job": job_document(name, Namespace=namespace)})
+        await callers.policy("prod", POLICIES["prod"])
+        await callers.policy("all", POLICIES["all"])
+        one, other = await callers.token("prod"), await callers.token("prod")
+        turns, states = callers.api.server.replica.turns, list[int]()
+        proceed = turns.next
+
+        async def next_turn() -> None:
+            await proceed()
+            if not states:
+                states.append(0)
+                more = {"AccessorID": one["AccessorID"], "Type": "client", "Policies": ["all"]}
+                states[0] = (await callers.put(f"/v1/acl/token/{one['AccessorID']}", more)).status
+
+        monkeypatch.setattr(yurt.api.page, "GATHERED", 1)
+        monkeypatch.setattr(turns, "next", next_turn, raising=False)
+        await callers.get("/v1/jobs?namespace=*", token=one["SecretID"])
+        assert states == [200]
+        shown = (await callers.get("/v1/jobs?namespace=*", token=other["SecretID"])).json
+        assert {job["Namespace"] for job in shown} == {"prod"}
+
+
+async def test_a_query_that_waited_shows_the_job_that_has_the_id_when_it_ends() -> None:
+    async with serving() as api:
+        await api.register("web")
+        waiting = asyncio.create_task(api.get("/v1/job/web/allocations?index=1&wait=20s"))
+        await asyncio.sleep(0.05)
+        await api.call("DELETE", "/v1/job/web?purge=true")
+        await api.register("web")
+        await add_ready_node(api)
+        shown = (await waiting).json
+        assert len(shown) == 1
+        assert (await api.get("/v1/job/web/allocations?index=1")).json == shown
+
+
+def test_the_text_of_a_query_is_all_that_its_answer_costs_beside_its_bytes() -> None:
+    cache, table = AnswerCache(100_000), Table()
+    for number in range(100):
+        key = AnswerKey(f"/v1/jobs?{number}" + "&a" * 4_000, True)
+        cache.keep(key, (table,), [b"[]"], 1, "")
+    assert all(isinstance(key.target, str) for key in cache._entries)
+    assert sum(len(key.target) for key in cache._entries) <= 100_000

@@ -87,6 +87,30 @@ async def test_a_session_that_nobody_renews_ends(acl: Callers, monkeypatch: pyte
     assert (await ask(acl, "GET", "/v1/jobs", cookie=cookie)).status == 403
 
 
+async def test_a_session_ends_with_the_root_key_that_sealed_it(acl: Callers) -> None:
+    """Who had got hold of the key could have sealed sessions without end."""
+    _, cookie = await signed_in(acl, acl.root["SecretID"])
+    assert (await ask(acl, "GET", "/v1/jobs", cookie=cookie)).status == 200
+    old = (await acl.get("/v1/operator/keyring/keys")).json[0]["KeyID"]
+    assert (await acl.put("/v1/operator/keyring/rotate")).status == 200
+    assert (await ask(acl, "GET", "/v1/jobs", cookie=cookie)).status == 200
+    removed = await acl.call("DELETE", f"/v1/operator/keyring/key/{old}?force=true")
+    assert removed.status == 200, removed.text
+    assert (await ask(acl, "GET", "/v1/jobs", cookie=cookie)).status == 403
+    renewed = await ask(acl, "POST", PATH, cookie=cookie)
+    assert (renewed.status, renewed.text) == (403, sessions.UNKNOWN)
+
+
+async def test_with_tls_only_the_cookie_that_no_other_port_can_set_counts(acl: Callers) -> None:
+    _, cookie = await signed_in(acl, acl.root["SecretID"])
+    assert cookie.startswith("yurt=")
+    tls = {"X_Forwarded_Proto": "https"}
+    assert (await ask(acl, "GET", "/v1/jobs", cookie=cookie)).status == 200
+    assert (await ask(acl, "GET", "/v1/jobs", cookie=cookie, **tls)).status == 403
+    safe = cookie.replace("yurt=", "__Host-yurt=")
+    assert (await ask(acl, "GET", "/v1/jobs", cookie=f"yurt=ys_; {safe}", **tls)).status == 200
+
+
 async def test_a_session_is_renewed_up_to_its_end_only() -> None:
     session = sessions.Session("hash", started_at=UnixNano(0), renewed_at=UnixNano(int(sessions.LIFE_S * 1e9) - 5))
     assert session.idle_at == session.ends_at == int(sessions.LIFE_S * 1e9)

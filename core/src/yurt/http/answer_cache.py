@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Final, NamedTuple
 
 ANSWERS_BYTES_MAX: Final = 32 * 1024 * 1024
@@ -28,12 +28,10 @@ Tables = tuple[object, ...]
 class AnswerKey(NamedTuple):
     """What an answer follows from beside its tables."""
 
-    target: Hashable
-    """Path and query, without what only says how long to wait."""
+    target: str
+    """Path and query, without what only says how long to wait: one text, whose letters are what it costs."""
     sight: Hashable
     """Which rows the caller sees."""
-    length: int
-    """Letters of the target."""
 
 
 class CachedAnswer(NamedTuple):
@@ -70,7 +68,7 @@ class AnswerCache:
         self, key: AnswerKey, tables: Tables, pieces: Sequence[bytes], index: int, next_token: str
     ) -> Sequence[bytes]:
         """Keep an answer that shows these tables; returns its pieces as they are kept, or unchanged."""
-        size = sum(map(len, pieces)) + key.length + ENTRY_BYTES
+        size = sum(map(len, pieces)) + len(key.target) + ENTRY_BYTES
         if size > ANSWER_BYTES_MAX:
             return pieces
         self._drop(key)
@@ -97,11 +95,19 @@ class AnswerSlot(NamedTuple):
     cache: AnswerCache
     key: AnswerKey
     tables: Tables
+    sight: Callable[[], Hashable]
+    """Which rows the caller sees now."""
 
     def find(self) -> CachedAnswer | None:
         """The answer, if there is one that shows the newest rows."""
         return self.cache.find(self.key, self.tables)
 
     def keep(self, pieces: Sequence[bytes], index: int, next_token: str) -> Sequence[bytes]:
-        """Keep the answer for the next request; returns its pieces as they are kept."""
+        """Keep the answer for the next request; returns its pieces as they are kept, or unchanged.
+
+        A long list is made in steps, and decides about a namespace when it meets the first row of it. Where the rights
+        of its caller have changed meanwhile, it shows rows by both, and is no answer for others with the former ones.
+        """
+        if self.sight() != self.key.sight:
+            return pieces
         return self.cache.keep(self.key, self.tables, pieces, index, next_token)

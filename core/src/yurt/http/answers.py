@@ -122,8 +122,9 @@ def answer_slot(call: Call, view: View, kinds: Iterable[type[Rows[Any, Any]]], n
     sight = call.access.sight(namespace)
     if sight is None:
         return None
-    key = AnswerKey(call.target, sight, len(call.request.raw_path))
-    return AnswerSlot(call.context.answers, key, tuple(view.of(kind).content for kind in kinds))
+    key = AnswerKey(call.target, sight)
+    tables = tuple(view.of(kind).content for kind in kinds)
+    return AnswerSlot(call.context.answers, key, tables, partial(call.access.sight, namespace))
 
 
 async def list_page(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 import msgspec
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_WAITING: Final = ("index", "wait")
+_WAITING: Final = ("index=", "wait=")
 LARGE_BODY: Final = 64 * 1024
 """Bytes of a body that are read and decoded in 20 ms at most."""
 
@@ -151,12 +151,12 @@ class Call:
         return self.request.query
 
     @property
-    def target(self) -> Hashable:
+    def target(self) -> str:
         """The path and the query, without what only says how long to wait."""
+        path, mark, query = self.request.raw_path.partition("?")
         if not self.options.index:
-            return self.request.raw_path
-        asked = (each for each in self.query.items() if each[0] not in _WAITING)
-        return self.request.rel_url.raw_path, *asked
+            return path + mark + query
+        return path + mark + "&".join(each for each in query.split("&") if not each.startswith(_WAITING))
 
     def part(self, name: str) -> str:
         """A part of the path."""

@@ -62,7 +62,8 @@ def secret_text(request: web.Request) -> str:
 def session_text(request: web.Request) -> str:
     """The session of the browser that sends a request, from its cookie or as another agent passes it on; "" for none.
 
-    A request that shows a secret has no session.
+    A request that shows a secret has no session. With TLS the cookie without the prefix `__Host-` counts for nothing:
+    a page of another port or over plain HTTP could have set it, and signed its reader in as somebody else.
     """
     headers = request.headers
     shown = headers.get("X-Nomad-Token", "").strip()
@@ -71,7 +72,8 @@ def session_text(request: web.Request) -> str:
     if "Cookie" not in headers:
         return ""
     cookies = request.cookies
-    return cookies.get(SECURE_COOKIE) or cookies.get(COOKIE) or ""
+    found = cookies.get(SECURE_COOKIE, "")
+    return found if found or is_secure(request) else cookies.get(COOKIE, "")
 
 
 def session_problem(request: web.Request) -> str:

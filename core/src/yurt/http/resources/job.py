@@ -93,11 +93,12 @@ def _version_diffs(found: list[Job], base_version: int | None) -> list[Any]:
 
 async def allocations(call: Call) -> web.Response:
     """GET /v1/job/:id/allocations; `all` includes those of earlier jobs with the same id."""
-    key, wants_all = job_key(call), flag(call.query, "all")
-    job = call.view().of(JobRows).get(key)
+    wants_all = flag(call.query, "all")
 
-    def wanted(alloc: Allocation) -> bool:
-        return wants_all or job is None or alloc.job is None or alloc.job.create_index == job.create_index
+    def wanted(job: Job | None) -> Callable[[Allocation], bool] | None:
+        if wants_all or job is None:
+            return None
+        return lambda alloc: alloc.job is None or alloc.job.create_index == job.create_index
 
     return await _list_below(call, AllocationRows, row_form(alloc_stub), wanted)
 
@@ -109,11 +110,12 @@ async def evaluations(call: Call) -> web.Response:
 
 async def deployments(call: Call) -> web.Response:
     """GET /v1/job/:id/deployments."""
-    key, wants_all = job_key(call), flag(call.query, "all")
-    job = call.view().of(JobRows).get(key)
+    wants_all = flag(call.query, "all")
 
-    def wanted(deployment: Deployment) -> bool:
-        return wants_all or job is None or deployment.job_create_index == job.create_index
+    def wanted(job: Job | None) -> Callable[[Deployment], bool] | None:
+        if wants_all or job is None:
+            return None
+        return lambda deployment: deployment.job_create_index == job.create_index
 
     return await _list_below(call, DeploymentRows, row_form(to_wire), wanted)
 
@@ -122,9 +124,12 @@ async def _list_below(
     call: Call,
     kind: type[Rows[str, R]],
     form: RowForm,
-    wanted: Callable[[R], bool] | None = None,
+    wanted: Callable[[Job | None], Callable[[R], bool] | None] = lambda _: None,
 ) -> web.Response:
-    """Those of the job's rows of a kind that are wanted, the newest first; `wanted` looks at the job itself at most."""
+    """Those of the job's rows of a kind that are wanted, the newest first.
+
+    `wanted` gets the job as it is when the answer is written: while a query waited, another may have got its id.
+    """
     key = job_key(call)
     if call.options.index:
         view, index = await changed_view(call, [kind.watched_where("job", key)], lambda view: _newest(view, kind, key))
@@ -136,9 +141,8 @@ async def _list_below(
     if index is None:
         index = await _newest_in_slices(call, view, kind, key)
     rows = view.of(kind)
-    return await list_page_newest_first(
-        call, rows.each_where("job", key).where(wanted), index or rows.index, render=FormAt(form, view, slot)
-    )
+    listing = rows.each_where("job", key).where(wanted(view.of(JobRows).get(key)))
+    return await list_page_newest_first(call, listing, index or rows.index, render=FormAt(form, view, slot))
 
 
 def _newest(view: View, kind: type[Rows[str, R]], key: JobKey) -> int:

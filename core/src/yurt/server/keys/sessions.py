@@ -64,6 +64,13 @@ class SealedSession(NamedTuple):
     text: str
 
 
+class _Opened(NamedTuple):
+    """A session that was opened, and the root key that sealed it: without that key it counts no more."""
+
+    session: Session
+    key_id: str
+
+
 class Sessions:
     """Makes, renews and opens sessions."""
 
@@ -71,7 +78,7 @@ class Sessions:
         self._replica = replica
         self._root_keys = root_keys
         self._keyring = keyring
-        self._known: LruCache[bytes, Session] = LruCache(KNOWN_MAX)
+        self._known: LruCache[bytes, _Opened] = LruCache(KNOWN_MAX)
 
     async def begin(self, secret_hash: str) -> SealedSession:
         """A session of the token with this hash; raises Unavailable without a leader."""
@@ -92,13 +99,15 @@ class Sessions:
     async def opened(self, text: str) -> Session:
         """The session behind a text; raises Invalid when it is over or was not made here."""
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-        session = self._known.get(digest)
-        if session is None:
-            session = await self._replica.env.in_thread(partial(self._open, text))
-            self._known.put(digest, session)
-        if session.idle_at <= self._replica.env.now():
+        known = self._known.get(digest)
+        if known is None:
+            known = await self._replica.env.in_thread(partial(self._open, text))
+            self._known.put(digest, known)
+        if known.key_id not in self._replica.state.root_keys:
+            raise Invalid(UNKNOWN)
+        if known.session.idle_at <= self._replica.env.now():
             raise Invalid(OVER)
-        return session
+        return known.session
 
     async def _sealed(self, session: Session) -> SealedSession:
         key_id = (await self._root_keys.active()).key_id
@@ -107,14 +116,14 @@ class Sessions:
         text = PREFIX + base64.urlsafe_b64encode(UUID(key_id).bytes + data).rstrip(b"=").decode()
         return SealedSession(session, text)
 
-    def _open(self, text: str) -> Session:
+    def _open(self, text: str) -> _Opened:
         try:
             data = decoded_base64url(text[len(PREFIX) : TEXT_MAX])
             key_id = str(UUID(bytes=data[:_ID_BYTES]))
             if key_id not in self._replica.state.root_keys:
                 raise Invalid(UNKNOWN)
             plain = self._keyring.decrypt(key_id, data[_ID_BYTES:], context=_CONTEXT)
-            return msgspec.msgpack.decode(plain, type=Session)
+            return _Opened(msgspec.msgpack.decode(plain, type=Session), key_id)
         except (binascii.Error, UnicodeError, ValueError, Conflict, Unavailable, Invalid):
             raise Invalid(UNKNOWN) from None
 
