@@ -38,7 +38,7 @@ class Grants:
                 return leaf.capability in self.capabilities
             return isinstance(leaf, AnyInNamespace)
 
-        return satisfied(need, holds, has_row=scope != ANYWHERE)
+        return not self.is_on or satisfied(need, holds, has_row=scope != ANYWHERE)
 
     def allows_everywhere(self, actor: Actor, need: Need) -> bool:
         """Only while it is off."""
