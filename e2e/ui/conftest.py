@@ -148,7 +148,7 @@ def page(agent: Agent, context: BrowserContext) -> Iterator[Page]:
     page, faults = context.new_page(), list[str]()
     page.add_init_script(VIOLATIONS)
     page.on("pageerror", lambda error: faults.append(f"error: {error}"))
-    page.on("dialog", lambda dialog: faults.append(f"dialog: {dialog.message}"))
+    page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
     page.on(
         "request",
         lambda sent: None if sent.url.startswith((agent.address, "data:", "blob:")) else faults.append(sent.url),

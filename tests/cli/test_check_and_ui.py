@@ -20,6 +20,7 @@ MEMBERS = {
     ],
 }
 JOB = "/ui/jobs/shop/web"
+ID = "11111111-2222-4333-8444-555555555555"
 
 
 @pytest.fixture
@@ -84,18 +85,30 @@ def test_the_pages_of_an_agent_are_opened(api: Any, run: Any, pages: list[str]) 
     ("kind", "name", "path"),
     [
         ("jobs", "shop/web", f"{JOB}?namespace=default"),
-        ("allocs", "11111111-2222-4333-8444-555555555555", f"{JOB}?namespace=dev"),
-        ("nodes", "11111111-2222-4333-8444-555555555555", "/ui/"),
+        ("allocs", ID, f"/ui/allocations/{ID}"),
+        ("nodes", ID, f"/ui/nodes/{ID}"),
     ],
 )
 def test_what_an_identifier_means_is_shown(
     api: Any, run: Any, pages: list[str], kind: str, name: str, path: str
 ) -> None:
     api.answers["/v1/search"] = {"Matches": {kind: [name], "evals": ["x"]}}
-    alloc = {"ID": name, "JobID": "shop/web", "Namespace": "dev"}
-    api.answers["/v1/allocations"] = [alloc]
-    api.answers[f"/v1/allocation/{name}"] = alloc
+    api.answers[path.partition("?")[0]] = b"<html>"
     assert run("ui", "-show-url", name) == (0, f"URL for web UI: {api.address}{path}\n", "")
+
+
+def test_a_browser_is_signed_in_by_a_token_that_is_not_printed(api: Any, run: Any, pages: list[str]) -> None:
+    api.answers["/ui/sign-in"] = b"<html>"
+    api.answers["/v1/acl/token/onetime"] = {"OneTimeToken": {"OneTimeSecretID": "once/1"}}
+    url = f"{api.address}/ui/sign-in"
+    assert run("ui", "-authenticate", "-token", ID) == (0, f'Opening URL "{url}" with a one-time token\n', "")
+    assert pages == [f"{url}#ott=once%2F1"]
+    assert run("ui", "-authenticate", "-show-url", "-token", ID)[1] == f"URL for web UI: {url}#ott=once%2F1\n"
+    api.answers["/v1/search"] = {"Matches": {"nodes": [ID]}}
+    shown = run("ui", "-authenticate", "-show-url", "-token", ID, ID)[1]
+    assert shown == f"URL for web UI: {url}?back=%2Fui%2Fnodes%2F{ID}#ott=once%2F1\n"
+    api.answers["/v1/acl/token/onetime"] = (400, "ACL support disabled")
+    assert "ACL support disabled" in run("ui", "-authenticate", "-token", ID)[2]
 
 
 def test_what_cannot_be_shown_is_told(api: Any, run: Any, pages: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +116,7 @@ def test_what_cannot_be_shown_is_told(api: Any, run: Any, pages: list[str], monk
     assert run("ui", "x")[2].startswith('No job, allocation or node has the id "x"\n')
     api.answers["/v1/search"] = {"Matches": {"jobs": ["xa", "xb"]}}
     assert 'begins with "x": xa, xb' in run("ui", "x")[2]
-    assert "the web pages take no token" in run("ui", "-authenticate")[2]
+    assert "give one with -token or NOMAD_TOKEN" in run("ui", "-authenticate")[2]
     api.answers["/ui/"] = (404, "The pages are off")
     assert "The pages are off" in run("ui")[2]
     api.answers["/ui/"] = b"<html>"

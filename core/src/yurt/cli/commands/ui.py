@@ -5,30 +5,30 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from yurt.cli.api.lookup import find_alloc
 from yurt.cli.command import CliCommand, Invocation
-from yurt.cli.errors import CliError, UsageError
+from yurt.cli.errors import CliError
 from yurt.cli.flags import switch
 from yurt.cli.tree import NOUNS
 
 Json = dict[str, Any]
-START = "/ui/"
+START, SIGN_IN = "/ui/", "/ui/sign-in"
 KINDS = ("jobs", "allocs", "nodes")
-NO_TOKEN = (
-    "-authenticate: the web pages take no token, so that a browser keeps none. With access control they show what the "
-    'policy "anonymous" allows; use commands such as "yurt status" with your token for the rest'
-)
 SHOWN_MAX, TEXT_MAX = 20, 200
 FIRST_ERROR = 400
+NO_TOKEN = "-authenticate signs the browser in as your token: give one with -token or NOMAD_TOKEN"
+OTHER_BROWSER = ", or ask for one with a token by -show-url"
 
 
 def run(call: Invocation) -> int:
     """Open the agent's pages in a browser, or say where they are."""
     from yurt.cli.views.browser import opened
 
-    if call.flags.is_on("authenticate"):
-        raise UsageError(NO_TOKEN)
+    has_token = call.flags.is_on("authenticate")
+    if has_token and not call.api.connection.token:
+        raise CliError(NO_TOKEN)
     path = page_of(call, call.args[0]) if call.args else START
+    if has_token:
+        path = SIGN_IN if path == START else f"{SIGN_IN}?{urlencode({'back': path})}"
     url = call.api.url(path)
     if not url.startswith("http"):
         raise CliError(f"A browser cannot open {call.api.connection.address}; name an http address with -address")
@@ -36,17 +36,26 @@ def run(call: Invocation) -> int:
     if answer.status >= FIRST_ERROR:
         said = answer.body.decode(errors="replace")[:TEXT_MAX]
         raise CliError(f"The agent at {call.api.connection.address} does not show {url}: {said}")
+    whole = f"{url}#ott={quote(one_time_token(call), safe='')}" if has_token else url
     if call.flags.is_on("show-url"):
-        call.screen.line(f"URL for web UI: {url}")
+        call.screen.line(f"URL for web UI: {whole}")
         return 0
-    call.screen.line(f'Opening URL "{url}"')
-    if not opened(url):
-        raise CliError("No browser could be started on this machine; open the address in one of yours")
+    call.screen.line(f'Opening URL "{url}"' + (" with a one-time token" if has_token else ""))
+    if not opened(whole):
+        raise CliError(
+            f"No browser could be started on this machine; open the address in one of yours{OTHER_BROWSER * has_token}"
+        )
     return 0
 
 
+def one_time_token(call: Invocation) -> str:
+    """A secret that signs in once as the caller's token does; raises CliError."""
+    answer: Json = call.api.put("/v1/acl/token/onetime")
+    return str(answer["OneTimeToken"]["OneTimeSecretID"])
+
+
 def page_of(call: Invocation, identifier: str) -> str:
-    """The page that shows a job, an allocation (with its job) or a node (with all nodes); raises CliError."""
+    """The page of a job, an allocation or a node; raises CliError."""
     query = {"namespace": call.api.namespace}
     answer: Json = call.api.put("/v1/search", {"Prefix": identifier, "Context": "all"}, query) or {}
     found = [(kind, each) for kind in KINDS for each in (answer.get("Matches") or {}).get(kind) or ()]
@@ -57,13 +66,9 @@ def page_of(call: Invocation, identifier: str) -> str:
         names = ", ".join(each for _, each in found[:SHOWN_MAX])
         raise CliError(f'Several jobs, allocations or nodes have an id that begins with "{identifier}": {names}')
     kind, name = found[0]
-    if kind == "nodes":
-        return START
-    job_id, namespace = name, call.api.namespace
-    if kind == "allocs":
-        alloc = find_alloc(call, name)
-        job_id, namespace = alloc["JobID"], alloc["Namespace"]
-    return f"{START}jobs/{quote(job_id)}?{urlencode({'namespace': namespace or 'default'})}"
+    if kind != "jobs":
+        return f"{START}{'nodes' if kind == 'nodes' else 'allocations'}/{quote(name, safe='')}"
+    return f"{START}jobs/{quote(name)}?{urlencode({'namespace': call.api.namespace})}"
 
 
 COMMANDS = (
@@ -73,15 +78,16 @@ COMMANDS = (
         run,
         (
             switch("show-url", "Print the address instead of opening it."),
-            switch("authenticate", "Refused: the web pages take no token."),
+            switch("authenticate", "Sign the browser in as the token of this command, by a one-time token."),
         ),
         (0, 1),
         "[<identifier>]",
         "at most one argument: <identifier>",
         details="""
-The identifier is that of a job, an allocation or a node, or the beginning of one. An allocation is shown on the page of
-its job; a node on the start page, which lists jobs, nodes and servers. The pages only show, and change nothing.
-They take no token: with access control they show what the policy "anonymous" allows.
+The identifier is that of a job, an allocation or a node, or the beginning of one.
+With -authenticate the browser opens the sign-in page with a one-time token in the fragment of the address, which is not
+sent to any server; after a click it signs in as your token and goes on to the page. The token works once and for ten
+minutes. With -show-url the address that is printed holds it.
 """,
     ),
 )

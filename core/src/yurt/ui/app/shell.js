@@ -123,7 +123,7 @@ function useShellKeys() {
     { keys: "n n", help: "New namespace", group: "New", run: () => go("/ui/namespaces?new=1") },
     { keys: "n t", help: "New token", group: "New", run: () => go("/ui/access?tab=tokens&new=1") },
     { keys: "T", help: "Change the theme", group: "Everywhere", run: () => choose({ theme: THEMES[settings.value.theme] }) },
-  ], [session.value]);
+  ]);
 }
 
 export function Shell() {

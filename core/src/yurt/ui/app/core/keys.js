@@ -3,7 +3,7 @@
  *
  * Nothing destructive is on a key: actions only open their dialog.
  */
-import { signal, useEffect } from "../../vendor/preact.js";
+import { signal, useLayoutEffect, useRef } from "../../vendor/preact.js";
 import { settings } from "./settings.js";
 
 const SEQUENCE_MS = 900;
@@ -21,8 +21,16 @@ export function bind(added) {
   return () => (bindings.value = bindings.value.filter((each) => !added.includes(each)));
 }
 
-/** Bindings of a page, while it is shown. @param {Binding[]} added @param {unknown[]} inputs */
-export const useKeys = (added, inputs = []) => useEffect(() => bind(added), inputs);
+/**
+ * Bindings of a page, while it is shown. A key runs what the newest drawing of the page gave: quick keys must not see old rows.
+ * @param {Binding[]} added
+ */
+export function useKeys(added) {
+  const latest = useRef(added);
+  latest.current = added;
+  const run = (at) => (event) => latest.current[at]?.run(event);
+  useLayoutEffect(() => bind(added.map((each, at) => ({ ...each, run: run(at) }))), [JSON.stringify(added)]);
+}
 
 export function startKeys() {
   document.addEventListener("keydown", (event) => {

@@ -57,7 +57,7 @@ function View({ id, task = "" }) {
   useKeys([
     { keys: "l", help: "Logs", run: () => go(to("logs")) }, { keys: "e", help: "Terminal", run: () => go(to("exec")) }, { keys: "F", help: "Files", run: () => go(to("files")) },
     { keys: "w", help: "Why here", run: () => go(href(["allocations", id], { tab: "why" })) }, { keys: "R", help: "Restart", run: () => act("Restart") }, { keys: "S", help: "Stop", run: () => act("Stop") },
-  ], [alloc, task]);
+  ]);
   const crumbs = /** @type {[string, string][]} */ (alloc ? [["Jobs", "/ui/jobs"], [alloc.JobID, href(["jobs", alloc.JobID], { namespace: alloc.Namespace === "default" ? "" : alloc.Namespace })], ...(task ? [[alloc.Name, href(["allocations", id])]] : [])] : [["Allocations", "/ui/allocations"]]);
   const status = task ? alloc?.TaskStates?.[task]?.State : state.data?.row.Status ?? alloc?.ClientStatus;
   return html`

@@ -67,7 +67,7 @@ export function Job({ rest }) {
     { keys: "s", help: "Scaling", run: () => go(to("scaling")) }, { keys: "S", help: "Stop or start the job", run: () => (state.data?.job.Stop ? byName("Start") : byName("Stop")) },
     { keys: "P", help: "Promote the deployment", run: () => byName("Promote") },
     ...[...Array(9).keys()].map((at) => ({ keys: String(at + 1), help: `Tab ${at + 1}`, group: "Tabs", run: () => state.data && tabsOf(state.data.job)[at] && go(to(tabsOf(state.data.job)[at][0])) })),
-  ], [state.data, id, namespace]);
+  ]);
   const job = state.data?.job;
   const crumbs = /** @type {[string, string][]} */ ([["Jobs", "/ui/jobs"], ...(job?.ParentID ? [[job.ParentID, href(["jobs", job.ParentID], { namespace })]] : [])]);
   return html`

@@ -72,7 +72,7 @@ export function Node({ id }) {
   const tab = query("tab");
   const node = state.data?.node;
   const to = (name) => href(["nodes", id], { tab: name });
-  useKeys(TABS.map(([name, label], at) => ({ keys: String(at + 1), help: label, group: "Tabs", run: () => go(to(name)) })), [id]);
+  useKeys(TABS.map(([name, label], at) => ({ keys: String(at + 1), help: label, group: "Tabs", run: () => go(to(name)) })));
   return html`
     <${Heading} title=${node?.Name ?? id.slice(0, 8)} kind="node" crumbs=${[["Nodes", "/ui/nodes"]]}>
       ${node && html`<${Status} status=${state.data.row.Status ?? node.Status} note=${node.StatusDescription} /><${Id} id=${node.ID} /><span class="dim">${plain(node.NodePool)}, ${plain(node.Datacenter)}</span><${Actions} actions=${actionsOf(node, state.reload)} />`}

@@ -82,20 +82,24 @@ export function Editor({ text, change, language, label, check, words }) {
   const view = useRef(/** @type {any} */ (null));
   const latest = useRef({ change, check, words });
   latest.current = { change, check, words };
+  const echoes = useRef(new Set()); // Texts told to `change` that may come back as `text` after more was typed.
   const [failure, setFailure] = useState("");
   useEffect(() => {
     let gone = false;
     load().then((cm) => {
       if (gone) return;
       const root = host.current.shadowRoot ?? host.current.attachShadow({ mode: "open" });
-      const options = { label, language, change: change && ((next) => latest.current.change?.(next)), check: check && ((now) => /** @type {any} */ (latest.current).check(now)), words: words && ((blocks) => /** @type {any} */ (latest.current).words(blocks)) };
+      const options = { label, language, change: change && ((next) => { echoes.current.add(next); latest.current.change?.(next); }), check: check && ((now) => /** @type {any} */ (latest.current).check(now)), words: words && ((blocks) => /** @type {any} */ (latest.current).words(blocks)) };
       view.current = new cm.EditorView({ doc: text, extensions: extensions(cm, options), parent: root, root });
     }, (error) => setFailure(error.message));
     return () => { gone = true; view.current?.destroy(); view.current = null; };
   }, [language, label, Boolean(change)]);
   useEffect(() => {
     const now = view.current;
-    if (now && now.state.doc.toString() !== text) now.dispatch({ changes: { from: 0, to: now.state.doc.length, insert: text } });
+    if (!now) return;
+    const isShown = now.state.doc.toString() === text;
+    if (!isShown && !echoes.current.has(text)) now.dispatch({ changes: { from: 0, to: now.state.doc.length, insert: text } });
+    if (isShown) echoes.current.clear();
   }, [text]);
   if (failure) return html`<textarea aria-label=${label} rows="24" readonly=${!change} value=${text} onInput=${(event) => change?.(event.target.value)}></textarea>`;
   return html`<div class="cm-host" ref=${host} data-editor=${label}></div>`;

@@ -124,7 +124,7 @@ export function LogView({ sources, namespace, tools = null }) {
     { keys: "n", help: "Next match in the log", run: () => step(true) }, { keys: "N", help: "Match before", run: () => step(false) },
     { keys: "W", help: "Wrap log lines", run: () => setQuery({ wrap: wrap ? "" : "1" }) }, { keys: "p", help: "Pause or follow the log", run: () => setLive((before) => !before) },
     { keys: "f", help: "Find in the log", run: () => document.getElementById("log-find")?.focus() },
-  ], [found.hits, jump, wrap]);
+  ]);
   const source = sources[0];
   const saved = url(logPath(source), { task: source.task, type: kind === "stderr" ? "stderr" : "stdout", plain: true, origin: "start", namespace });
   return html`

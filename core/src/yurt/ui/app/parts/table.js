@@ -87,25 +87,40 @@ function Row({ row, at, columns, href, current, selected, onSelect, onFocus }) {
 
 /** The movement of the current row by keys. */
 function useCurrent(rows, keyOf, hrefOf, toggle, main) {
-  const [key, setKey] = useState("");
+  const [key, show] = useState("");
+  const chosen = useRef(key); // Ahead of what is drawn: the next key may come first.
+  const moved = useRef(false);
   const at = useMemo(() => rows.findIndex((row) => row && keyOf(row) === key), [rows, key]);
   const body = useRef(/** @type {any} */ (null));
+  const now = () => rows.findIndex((row) => row && keyOf(row) === chosen.current);
+  const setKey = (next) => {
+    chosen.current = next;
+    show(next);
+  };
   const move = (step) => {
-    const next = Math.max(0, Math.min(rows.length - 1, at + step));
+    const next = Math.max(0, Math.min(rows.length - 1, now() + step));
     if (!rows[next]) return;
+    moved.current = true;
     setKey(keyOf(rows[next]));
     const top = body.current.getBoundingClientRect().top + next * ROW_HEIGHT;
     if (top < 110) scrollBy(0, top - 110);
     if (top + ROW_HEIGHT * 2 > innerHeight) scrollBy(0, top + ROW_HEIGHT * 2 - innerHeight);
-    requestAnimationFrame(() => body.current?.querySelector(".row.current")?.focus({ preventScroll: true }));
+  };
+  useLayoutEffect(() => {
+    if (moved.current) body.current?.querySelector(".row.current")?.focus({ preventScroll: true });
+    moved.current = false;
+  }, [key]);
+  const open = (event) => {
+    if (event.target.closest("a, button")) event.target.click();
+    else if (now() >= 0 && hrefOf?.(rows[now()])) go(hrefOf(rows[now()]));
   };
   const keys = [
     { keys: "j", help: "Next row", run: () => move(1) }, { keys: "k", help: "Row before", run: () => move(-1) },
     { keys: "ArrowDown", help: "Next row", run: () => move(1) }, { keys: "ArrowUp", help: "Row before", run: () => move(-1) },
-    { keys: "Enter", help: "Open the row", run: (event) => (event.target.closest("a, button") ? event.target.click() : at >= 0 && hrefOf?.(rows[at]) && go(hrefOf(rows[at]))) },
-    { keys: "x", help: "Select the row", run: () => at >= 0 && toggle?.(rows[at]) },
+    { keys: "Enter", help: "Open the row", run: open },
+    { keys: "x", help: "Select the row", run: () => now() >= 0 && toggle?.(rows[now()]) },
   ];
-  useKeys(main ? keys : [], [rows, at, main]);
+  useKeys(main ? keys : []);
   return { at, body, setKey };
 }
 
