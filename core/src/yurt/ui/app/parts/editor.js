@@ -54,12 +54,26 @@ function completions(cm, words) {
   });
 }
 
+/**
+ * Text typed over several lines, put in by the editor: the browser's own way joins lines with `style` attributes, which the policy
+ * of these pages refuses.
+ */
+const typedOverLines = (cm) => cm.EditorView.domEventHandlers({
+  beforeinput(event, view) {
+    const { from, to } = view.state.selection.main;
+    if (event.inputType !== "insertText" || event.data === null || view.composing || view.state.doc.lineAt(from).to >= to) return false;
+    view.dispatch(view.state.replaceSelection(event.data), { userEvent: "input.type", scrollIntoView: true });
+    event.preventDefault();
+    return true;
+  },
+});
+
 function extensions(cm, { label, language, change, check, words }) {
   const base = [cm.lineNumbers(), cm.highlightSpecialChars(), cm.drawSelection(), cm.bracketMatching(), cm.foldGutter(), cm.indentUnit.of("  "), cm.StreamLanguage.define(language === "hcl" ? tokenizer : JSON_TOKENS), cm.highlightSelectionMatches(),
     cm.EditorView.contentAttributes.of({ "aria-label": label, spellcheck: "false" }), ...look(cm)];
   if (!change) return [...base, cm.EditorState.readOnly.of(true), cm.EditorView.lineWrapping, cm.keymap.of([...cm.searchKeymap, ...cm.foldKeymap])];
   const keys = cm.keymap.of([...cm.closeBracketsKeymap, ...cm.defaultKeymap, ...cm.searchKeymap, ...cm.historyKeymap, ...cm.foldKeymap, ...cm.completionKeymap, ...cm.lintKeymap]);
-  return [...base, cm.history(), cm.closeBrackets(), cm.indentOnInput(), cm.highlightActiveLine(), cm.highlightActiveLineGutter(), cm.EditorView.updateListener.of((update) => update.docChanged && change(update.state.doc.toString())), keys,
+  return [...base, typedOverLines(cm), cm.history(), cm.closeBrackets(), cm.indentOnInput(), cm.highlightActiveLine(), cm.highlightActiveLineGutter(), cm.EditorView.updateListener.of((update) => update.docChanged && change(update.state.doc.toString())), keys,
     ...(check ? [cm.lintGutter(), cm.linter((view) => check(view.state.doc.toString()).then((found) => marks(view.state.doc, found)), { delay: CHECK_MS })] : []), ...(words ? [completions(cm, words)] : [])];
 }
 
