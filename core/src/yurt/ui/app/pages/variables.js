@@ -122,9 +122,9 @@ function Values({ items }) {
   const [shown, setShown] = useState(false);
   useKeys([{ keys: "v", help: "Show or hide the values", run: () => setShown((before) => !before) }]);
   return html`
-    <div class="filters"><button aria-pressed=${shown} onClick=${() => setShown(!shown)}>${shown ? "Hide values" : "Show values"}</button><${Copy} text=${JSON.stringify(items, null, 2)} label="Copy all as JSON" /></div>
+    <div class="filters"><button aria-pressed=${shown} onClick=${() => setShown(!shown)}>${shown ? "Hide values" : "Show values"}</button><${Copy} text=${JSON.stringify(items, null, 2)} label="Copy all as JSON" name="" /></div>
     ${query("as") === "json" && shown ? html`<${CodeView} text=${JSON.stringify(items, null, 2)} language="json" label="Items" />` : html`
-      <table class="plain-table"><thead><tr><th>Key</th><th>Value</th><th></th></tr></thead><tbody>${Object.entries(items).map(([key, value]) => html`<tr key=${key}><td>${plain(key)}</td><td><code>${shown ? plain(value) : "••••••••"}</code></td><td><${Copy} text=${value} label="Copy value" /></td></tr>`)}</tbody></table>`}
+      <table class="plain-table"><thead><tr><th>Key</th><th>Value</th><th></th></tr></thead><tbody>${Object.entries(items).map(([key, value]) => html`<tr key=${key}><td>${plain(key)}</td><td><code>${shown ? plain(value) : "••••••••"}</code></td><td><${Copy} text=${value} label="Copy value" name=${key} /></td></tr>`)}</tbody></table>`}
   `;
 }
 

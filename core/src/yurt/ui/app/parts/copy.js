@@ -4,7 +4,8 @@ import { plain, short } from "../core/format.js";
 
 const SHOWN_MS = 1500;
 
-export function Copy({ text, label = "Copy" }) {
+/** @param {{text: string, label?: string, name?: string}} props `name` is told for `text` where that is secret. */
+export function Copy({ text, label = "Copy", name = text }) {
   const [done, setDone] = useState(false);
   const copy = async () => {
     try {
@@ -15,7 +16,7 @@ export function Copy({ text, label = "Copy" }) {
     setDone(true);
     setTimeout(() => setDone(false), SHOWN_MS);
   };
-  return html`<button class="quiet copy" title=${label} aria-label=${`${label}: ${text}`} onClick=${copy}>${done ? "✓" : "⧉"}</button>`;
+  return html`<button class="quiet copy" title=${label} aria-label=${name ? `${label}: ${name}` : label} onClick=${copy}>${done ? "✓" : "⧉"}</button>`;
 }
 
 /** A short id with a button that copies the whole. */
