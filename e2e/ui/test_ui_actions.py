@@ -250,6 +250,7 @@ def test_a_variable_is_masked_edited_and_saved_only_over_what_was_read(page: Pag
     page.get_by_role("button", name="Save").click()
     expect(page.get_by_role("alert")).to_contain_text("Somebody changed the variable")
     page.get_by_role("button", name="Overwrite theirs").click()
+    page.get_by_role("button", name="Show values").click()
     expect(page.locator("main")).to_contain_text("mine")
     page.goto("/ui/variables?new=1")
     page.get_by_label("Path").fill("apps/one")
