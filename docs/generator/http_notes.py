@@ -108,6 +108,8 @@ GET /v1/namespace/:name | A namespace.
 PUT /v1/namespace/:name | Makes or changes it.
 DELETE /v1/namespace/:name | Deletes it; not while it has jobs that are not dead.
 PUT /v1/acl/bootstrap | Makes the first management token; `BootstrapSecret` (a UUID) chooses its secret. Works once.
+GET /v1/queue/jobs | The jobs that wait in the queue of a node pool, with position, reason and expected start.
+GET /v1/queue/tenants | What the tenants of a node pool's queue have used.
 GET /v1/quotas | All quotas.
 GET /v1/quota-usages | What is used of each quota in this region, and by which namespaces that the caller may see.
 PUT /v1/quota | Makes or changes one; unknown fields, and limits that could not be enforced, are errors.

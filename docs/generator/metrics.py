@@ -65,6 +65,8 @@ broker.total_cancelable       Evaluations that a newer one has made needless.
 blocked_evals.total_blocked   Evaluations that wait for capacity.
 blocked_evals.total_escaped   Those of them that any class of node may help.
 plan.queue_depth              Plans that wait to be checked.
+queue.waiting                 Jobs that wait in the queues of node pools.
+queue.in_flight               Evaluations that these queues have let through and that no worker has finished.
 heartbeat.active              Nodes whose heartbeat is awaited.
 """)
 LABELLED = """

@@ -135,6 +135,8 @@ def _compile(info: inspect.StructType) -> Convert:
         if (convert := _converter(field.type, is_kept=(info.cls.__name__, field.encode_name) in NEVER_NULL)) is not None
     )
     optional = tuple((field.encode_name, _default(field)) for field in fields if _is_optional(field))
+    if not keys:
+        return lambda _: {}
     if len(keys) == 1:
         name = fields[0].name
         return _convert_single(keys[0], name, converts)

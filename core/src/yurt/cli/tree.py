@@ -33,6 +33,7 @@ NOUNS = {
     "node": "Show client nodes and act on them",
     "operator": "Tools for the operators of a cluster",
     "plugin": "Show plugins: drivers, device plugins, CSI plugins",
+    "queue": "Show the jobs that wait for node pools",
     "quota": "Show quotas and their usage, and change them",
     "scaling": "Show how groups may be scaled",
     "server": "Show the servers and change who belongs to the cluster",

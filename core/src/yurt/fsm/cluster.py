@@ -105,6 +105,7 @@ def _delete_namespaces(edit: Edit, command: DeleteNamespaces) -> Rejected | None
 
 
 def _put_node_pools(edit: Edit, command: UpsertNodePools) -> Rejected | None:
+    edit.now = command.now
     for pool in command.pools:
         if not pool.name:
             return invalid("a node pool without a name")

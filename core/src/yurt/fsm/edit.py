@@ -40,6 +40,10 @@ class Edit:
         self._without_evals: set[JobKey] = set()
         self.summaries = SummaryChanges(self.tx, index)
         self._progress = DeploymentProgress()
+        self.counts_usage = True
+        """Whether usage of queues follows from the changes; not when a restore brings both."""
+        self.now = 0
+        """The command's time, where it has one besides that of its rows."""
 
     # Reads, with the edits made so far.
 
@@ -155,10 +159,19 @@ class Edit:
         for deployment in self._progress.changed(self.tx, self.index):
             self.put_deployment(deployment)
         self.summaries.write()
+        if self.counts_usage and self._has_fair_share():
+            from yurt.fsm.bookkeeping.queue_usage import record_usage
+
+            record_usage(self.tx, index=self.index, now=self.now)
         # Statuses come last: they follow from the allocations, evaluations and deployments as they are now.
         for key in self._touched:
             self._write_status(key)
         return self.tx.commit(), self.tx.changes
+
+    def _has_fair_share(self) -> bool:
+        """Whether a pool has a fair-share queue, or had one before this command."""
+        base = self.tx.base
+        return bool(self.tx.count_where(Tables.node_pools, "queue", "fair_share") or len(base.queue_usages))
 
     def _write_status(self, key: JobKey) -> None:
         job = self.job(key)

@@ -89,6 +89,7 @@ def _finish(edit: Edit, command: FinishRestore) -> Rejected | None:
     except (Invalid, msgspec.MsgspecError, ValueError, LookupError) as error:
         return invalid(f"the snapshot cannot be read: {error}")
     _drop_staged(edit)
+    edit.counts_usage = False
     _replace(edit, restored)
     return None
 

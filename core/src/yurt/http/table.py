@@ -32,6 +32,7 @@ from yurt.http.resources import (
     namespaces,
     node_pools,
     nodes,
+    queue,
     quotas,
     scaling,
     search,
@@ -48,7 +49,7 @@ _MODULES = (
     auth_methods, login, policies, tokens, job, agent, agent_debug, alloc_disk, alloc_exec, allocations, autopilot,
     checks, client_fs, client_node, columnar, csi_volumes, deployments, discovery, evaluations, events, explain,
     fixed, gossip_keyring, introduction, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes, operator,
-    plugins, quotas, raft, scaling, search, services, snapshot, status_routes, sessions, ui, shell, variables,
+    plugins, queue, quotas, raft, scaling, search, services, snapshot, status_routes, sessions, ui, shell, variables,
     volumes, watch,
 )  # fmt: skip
 

@@ -102,5 +102,7 @@ def _term_gauges(term: Term) -> dict[str, float]:
         "blocked_evals.total_blocked": float(len(blocked)),
         "blocked_evals.total_escaped": float(blocked.escaped),
         "plan.queue_depth": float(len(term.applier)),
+        "queue.waiting": float(0 if term.queue.pools.gate is None else len(term.queue.pools.gate)),
+        "queue.in_flight": float(0 if term.queue.pools.gate is None else term.queue.pools.gate.in_flight),
         "heartbeat.active": float(len(term.heartbeats)),
     }

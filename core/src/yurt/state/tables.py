@@ -41,6 +41,7 @@ from yurt.structs.job import JobScalingEvents, JobSubmission
 from yurt.structs.node import Node
 from yurt.structs.plan import StagedPlan
 from yurt.structs.questions import asks_csi, is_eval_terminal, is_terminal, runs_csi_plugin
+from yurt.structs.queueing.usage import QueueUsage
 from yurt.structs.quota import QuotaSpec
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.summary import JobSummary
@@ -273,9 +274,10 @@ class Tables(TableSet):
         namespace_of=None,
         topic=Topic("NodePool", key=lambda pool: pool.name, needs=needs.MANAGEMENT),
         search=SearchContext("node_pools", lambda pool: ("", pool.name, pool.name)),
+        indexes={"queue": lambda pool: "" if pool.batch_queue is None else pool.batch_queue.type},
         built_in=_built_in_pools(),
     )
-    """Node pools by name; `default` and `all` always exist."""
+    """Node pools by name; `default` and `all` always exist. `queue` finds those with a queue, by its type."""
 
     scheduler_configurations = RenamedTable(
         PlainRows(list[tuple[str, SchedulerConfiguration]]),
@@ -466,6 +468,14 @@ class Tables(TableSet):
         search=SearchContext("quotas", lambda spec: ("", spec.name, spec.name)),
     )
     """Quotas by name."""
+
+    queue_usages = TableSchema(
+        PlainRows(list[tuple[tuple[str, tuple[str, ...]], QueueUsage]]),
+        key_of=lambda row: (row.pool, row.tenant),
+        namespace_of=lambda _, row: row.tenant[0],
+        indexes={"pool": attrgetter("pool")},
+    )
+    """What tenants have used of pools with a fair-share queue, by (pool, tenant)."""
 
 
 AnyTable: TypeAlias = TableSchema[Any, Any]

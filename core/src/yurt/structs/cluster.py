@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, Value, no_entries
+from yurt.sdk.value import NANOSECONDS, WHEN_SET, Duration, UnixNano, Value, no_entries
+from yurt.structs.queueing.batch_queue import BatchQueue
 
 
 class NamespaceCapabilities(Value):
@@ -63,6 +64,8 @@ class NodePool(Value):
     meta: Mapping[str, str] = no_entries()
     node_identity_ttl: Duration = Duration(0)
     scheduler_configuration: NodePoolSchedulerConfiguration | None = None
+    batch_queue: Annotated[BatchQueue | None, WHEN_SET] = None
+    """How batch jobs wait for the pool; None: they do not queue."""
     create_index: int = 0
     modify_index: int = 0
 

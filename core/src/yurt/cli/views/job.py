@@ -49,6 +49,10 @@ def show_job(call: Invocation, job: Json, *, is_short: bool, with_evals: bool, a
     call.screen.pairs(_facts(call, job))
     if is_short:
         return
+    if job.get("Status") == "pending":
+        from yurt.cli.views.queue import show_place
+
+        show_place(call, job)
     summary: Json = call.api.get(api_path("job", job["ID"], "summary"), _query(job)) or {}
     if job.get("Periodic") or (job.get("ParameterizedJob") and not job.get("Dispatched")):
         _show_parent(call, job, summary)

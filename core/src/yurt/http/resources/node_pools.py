@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aiohttp import web
 
 from yurt.access import needs
 from yurt.access.needs import Capability, NodePoolCapability
+from yurt.api.decode import decode_value
 from yurt.api.page import by_name
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import job_stub, pool_wire
+from yurt.api.times import parse_duration
 from yurt.http import routes
 from yurt.http.answers import FormBeside, list_rows, need_complete, one_row
 from yurt.http.call import Call, empty_answer
@@ -18,6 +22,7 @@ from yurt.http.query import flag
 from yurt.http.resources.jobs import with_summaries
 from yurt.http.resources.nodes import list_some
 from yurt.http.routes import BODY, ROW
+from yurt.rules.problems import multi_error
 from yurt.rules.validation.job import NODE_POOL
 from yurt.server.views import Listing, View
 from yurt.server.views.cluster import NodePoolRows
@@ -47,7 +52,7 @@ async def read(call: Call) -> web.Response:
 async def upsert(call: Call) -> web.Response:
     """PUT /v1/node/pools and /v1/node/pool/:name."""
     need_authority(call)
-    pool = await call.body(NodePool)
+    pool = await _pool_of_body(call)
     call.access.name_object("node/pool", pool.name)
     if pool.name != call.request.match_info.get("name", pool.name):
         raise Refused(400, "Node pool name does not match request path")
@@ -56,6 +61,24 @@ async def upsert(call: Call) -> web.Response:
     if not NODE_POOL.match(pool.name):
         raise Refused(400, f'invalid name "{pool.name[:64]}", must match regex ^[a-zA-Z0-9-_]{{1,128}}$')
     return empty_answer(index=await failed_call(call.operations.node_pools.upsert(pool)))
+
+
+async def _pool_of_body(call: Call) -> NodePool:
+    """The pool of a body; its queue in any of the published spellings."""
+    from yurt.rules.batch_queue import batch_queue_problems, normalised
+
+    document = await call.document()
+    if not isinstance(document, Mapping):
+        raise Refused(400, "NodePool: expected object")
+    key = next((key for key in document if key.replace("_", "").lower() == "batchqueue"), "")
+    if key and document[key] is not None:
+        rest = {name: value for name, value in document.items() if name != key}
+        document = rest | {"BatchQueue": normalised(document[key], parse_duration)}
+    pool, _ = decode_value(document, NodePool, name="NodePool")
+    problems = [] if pool.batch_queue is None else batch_queue_problems(pool.batch_queue)
+    if problems:
+        raise Refused(400, multi_error(problems))
+    return pool
 
 
 async def delete(call: Call) -> web.Response:

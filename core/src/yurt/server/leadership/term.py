@@ -96,6 +96,7 @@ class Term:
             "evaluation reaper": queue.run_reaper,
             "failed evaluation reaper": queue.run_failed_reaper,
             "unblocking": queue.run_news,
+            "queues of node pools": queue.pools.run,
             "unblocking of failed evaluations": queue.run_unblocker,
             "pruning of unblocks": queue.run_pruner,
             "plan applier": self.applier.run,

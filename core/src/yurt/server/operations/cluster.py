@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from yurt.access import Access, Scope
 from yurt.sdk.errors import Conflict, NotFound
-from yurt.sdk.value import replace
+from yurt.sdk.value import UnixNano, replace
 from yurt.server.log.log_writer import LogWriter
 from yurt.server.resources.nodes import Check, Nodes
 from yurt.server.results import NodeUpdated
@@ -67,10 +67,11 @@ class QuotaOperations:
 class NodePoolOperations:
     """Operations on node pools for one caller."""
 
-    __slots__ = ("_access", "_region", "_writer")
+    __slots__ = ("_access", "_now", "_region", "_writer")
 
-    def __init__(self, writer: LogWriter, region: str, access: Access) -> None:
+    def __init__(self, writer: LogWriter, region: str, access: Access, *, now: Callable[[], UnixNano]) -> None:
         self._writer = writer
+        self._now = now
         self._region = region
         self._access = access
 
@@ -78,7 +79,7 @@ class NodePoolOperations:
         """Store a node pool; returns the index."""
         self._access.require(Scope(node_pool=pool.name))
         clean = replace(pool, create_index=0, modify_index=0)
-        return (await self._writer.propose(UpsertNodePools(pools=(clean,)))).index
+        return (await self._writer.propose(UpsertNodePools(pools=(clean,), now=self._now()))).index
 
     async def delete(self, name: str) -> int:
         """Delete an empty node pool; raises Conflict while it has nodes or live jobs."""

@@ -162,7 +162,8 @@ class Operations:
     @property
     def node_pools(self) -> NodePoolOperations:
         """Node pools."""
-        return NodePoolOperations(self._targets.replica.writer, self._targets.config.region, self._access)
+        replica = self._targets.replica
+        return NodePoolOperations(replica.writer, self._targets.config.region, self._access, now=replica.env.now)
 
     @property
     def acl_tokens(self) -> AclTokenOperations:

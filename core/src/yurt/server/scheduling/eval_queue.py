@@ -13,6 +13,7 @@ from yurt.runtime.turns import Turns
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.log.state_waits import wait_for
 from yurt.server.scheduling.missed_news import tell_missed_news, uses_csi
+from yurt.server.scheduling.pool_queues import PoolQueues
 from yurt.state import Change, Changes, Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
@@ -59,12 +60,22 @@ class EvalQueue:
         self._has_news = asyncio.Event()
         self._prune_marks: list[int] = []
 
+        def release(evaluations: Iterable[Evaluation]) -> None:
+            for evaluation in evaluations:
+                self.broker.requeue(evaluation, now=env.now())
+            self._changed.set()
+
+        self.pools = PoolQueues(
+            env=env, current=current, turns=turns, has_news=lambda: self.blocked.has_news, release=release
+        )
+
     def restore(self, state: Snapshot) -> None:
         """Load every evaluation that has not ended."""
         self._is_paused = state.scheduler_config.pause_eval_broker
+        self.pools.start(state)
         now = self._env.now()
         for evaluation in state.evals.where("status", status.EVAL_PENDING):
-            self.broker.enqueue(evaluation, now=now)
+            self._route(evaluation, now)
         blocked = tuple(state.evals.where("status", status.EVAL_BLOCKED))
         tell_missed_news(self.blocked, state, blocked)
         for evaluation in blocked:
@@ -101,6 +112,7 @@ class EvalQueue:
             elif change.table == "scheduler_config":
                 self._is_paused = self._current().scheduler_config.pause_eval_broker
                 self._changed.set()
+        self.pools.observe(changes)
         if is_volume_free:
             freed.update(self._current().nodes.keys())
         if freed:
@@ -145,6 +157,7 @@ class EvalQueue:
     def ack(self, delivery: Delivery) -> None:
         """Acknowledge an evaluation."""
         self.broker.ack(delivery.evaluation.id, delivery.token, now=self._env.now())
+        self.pools.done(delivery.evaluation.id)
         self._changed.set()
         if self.broker.has_cancelable:
             self._reapable.set()
@@ -212,8 +225,7 @@ class EvalQueue:
         after: Evaluation | None = change.after
         if after is None:
             assert before is not None
-            self.broker.forget(before.id)
-            self.blocked.forget(before)
+            self._end(before)
         else:
             self._route(after, now)
         self._changed.set()
@@ -222,7 +234,8 @@ class EvalQueue:
         """Put a changed evaluation where its status belongs."""
         match evaluation.status:
             case "pending":
-                self.broker.enqueue(evaluation, now=now)
+                if not self.pools.takes(evaluation):
+                    self.broker.enqueue(evaluation, now=now)
             case "blocked":
                 self._block(evaluation, now)
             case "complete" | "failed" | "canceled":
@@ -233,10 +246,13 @@ class EvalQueue:
     def _end(self, evaluation: Evaluation) -> None:
         self.broker.forget(evaluation.id)
         self.blocked.forget(evaluation)
+        self.pools.forget(evaluation)
 
     def _block(self, evaluation: Evaluation, now: UnixNano) -> None:
         if self.blocked.block(evaluation):
-            self.broker.requeue(evaluation, now=now)
+            self._enqueue((evaluation,), now)
+        else:
+            self.pools.note_blocked(evaluation)
         self._reapable.set()
 
     def _limit_of(self, namespace: str) -> str:
@@ -263,7 +279,8 @@ class EvalQueue:
 
     def _enqueue(self, evaluations: Iterable[Evaluation], now: UnixNano) -> None:
         for evaluation in evaluations:
-            self.broker.requeue(evaluation, now=now)
+            if not self.pools.takes(evaluation):
+                self.broker.requeue(evaluation, now=now)
         self._changed.set()
 
     def _take_canceled(self) -> tuple[Evaluation, ...]:

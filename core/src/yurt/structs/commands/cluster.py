@@ -41,6 +41,8 @@ class UpsertNodePools(Command, tag=True):
     event_type = EventType("NodePoolUpserted")
 
     pools: tuple[NodePool, ...]
+    now: UnixNano = UnixNano(0)
+    """When usage of a new fair-share queue begins; 0 for pools that come from another region."""
 
 
 class DeleteNodePools(Command, tag=True):

@@ -19,7 +19,7 @@ Json = dict[str, Any]
 
 _KEYS = {
     "description": "Description", "meta": "Meta", "node_identity_ttl": "NodeIdentityTTL",
-    "scheduler_config": "SchedulerConfiguration",
+    "scheduler_config": "SchedulerConfiguration", "batch_queue": "BatchQueue",
 }  # fmt: skip
 _SCHEDULER = {
     "scheduler_algorithm": "SchedulerAlgorithm", "memory_oversubscription_enabled": "MemoryOversubscriptionEnabled",
@@ -37,6 +37,13 @@ node_pool "example" {
   meta {
     owner = "sysadmins"
   }
+
+  # In which order batch jobs wait for the pool: fifo {}, dynamic_priority { ... } or fair_share { ... }.
+  # batch_queue {
+  #   fair_share {
+  #     half_life = "7d"
+  #   }
+  # }
 
   # What this pool does otherwise than the cluster's scheduler configuration says.
   # scheduler_config {

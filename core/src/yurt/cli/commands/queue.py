@@ -1,0 +1,181 @@
+"""`yurt queue`: jobs that wait in the queues of node pools, why, and until when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from yurt.cli.api.lookup import api_path, find_job
+from yurt.cli.api.paging import PAGE_FLAGS, show_next_page
+from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
+from yurt.cli.errors import CliError, UsageError
+from yurt.cli.flags import switch, text
+from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.terminal.text import local_time
+from yurt.cli.views.queue import place_facts, place_of, queue_jobs, when
+
+Json = dict[str, Any]
+
+PASSTHROUGH = "passthrough"
+
+
+def list_queues(call: Invocation) -> int:
+    """The queues of all node pools, with what waits at their heads."""
+    is_data = wants_data(call)
+    found: dict[str, Json] = {}
+    for pool in call.api.get("/v1/node/pools") or []:
+        if pool.get("BatchQueue"):
+            found[pool["Name"]] = queue_jobs(call, pool["Name"], {"sort": "priority"})
+    if is_data:
+        return show_data(call, found)
+    if not found:
+        call.screen.line("No node pool has a queue")
+        return 0
+    rows = [
+        [name, queue["Type"], len(queue["Workloads"]), _head(queue["Workloads"]), _start(queue["Workloads"])]
+        for name, queue in found.items()
+    ]
+    call.screen.table("Node Pool|Type|Waiting|First|Expected Start", rows)
+    return 0
+
+
+def list_queue_jobs(call: Invocation) -> int:
+    """The jobs of one queue."""
+    is_data = wants_data(call)
+    pool = _pool(call)
+    query = {
+        "sort": "priority" if call.flags.is_on("p") else None,
+        "per_page": call.flags.number("per-page") or None,
+        "next_token": call.flags.text("page-token"),
+    }
+    queue = queue_jobs(call, pool, query)
+    if is_data:
+        return show_data(call, queue["Workloads"])
+    if queue["Type"] == PASSTHROUGH:
+        call.screen.line(f"No batch job queue configured for node pool: {pool}")
+        return 0
+    call.screen.line("Batch Queue Workloads")
+    if queue["Type"] == "dynamic_priority":
+        header = "JobID|Tenant|Status|Adjusted Priority|Base Priority|Position|Fairshare|Age|Cpu|Memory|CreatedAt"
+    elif queue["Type"] == "fair_share":
+        header = "JobID|Tenant|Status|Position|GPUs|CreatedAt|Expected Start|Reason"
+    else:
+        header = "JobID|Status|Position|CreatedAt|Expected Start|Reason"
+    call.screen.table(header, [[_cell(row, title) for title in header.split("|")] for row in queue["Workloads"]])
+    show_next_page(call, queue.get("NextToken") or "")
+    return 0
+
+
+def show_tenants(call: Invocation) -> int:
+    """The tenants of one queue."""
+    is_data = wants_data(call)
+    pool = _pool(call)
+    answer: Json = call.api.get("/v1/queue/tenants", {"node_pool": pool})
+    if is_data:
+        return show_data(call, answer.get("Tenants"))
+    if answer["Type"] == PASSTHROUGH:
+        call.screen.line("No batch job queue configured")
+        return 0
+    if answer.get("Tenants") is None:
+        raise CliError(f'Queue type "{answer["Type"]}" does not implement status')
+    call.screen.line("Batch Queue Tenants")
+    rows: list[list[object]] = []
+    for tenant in answer["Tenants"]:
+        own, total = tenant["TenantFairshare"], tenant["TotalFairshare"]
+        rows += [
+            [
+                tenant["TenantID"],
+                name,
+                f"{own[name]:.2f} / {total[name]:.2f}",
+                tenant["PercentageUsed"],
+                tenant["Waiting"],
+            ]
+            for name in ("cpu", "memory", "gpu")
+        ]
+    unit = "Used (hours)" if answer["Type"] == "fair_share" else "Allocated"
+    call.screen.table(f"Tenant|Resource|{unit} / Total|Percentage|Waiting", rows)
+    return 0
+
+
+def explain_place(call: Invocation) -> int:
+    """Where one job stands, and what it waits for."""
+    is_data = wants_data(call)
+    stub = find_job(call, call.args[0])
+    job: Json = call.api.get(api_path("job", stub["ID"]), {"namespace": stub.get("Namespace")})
+    row = place_of(call, job)
+    if is_data:
+        return show_data(call, row)
+    if row is None:
+        call.screen.line(f'Job "{job["ID"]}" waits in no queue (it is {job["Status"]})')
+        return 0
+    call.screen.pairs(place_facts(row))
+    return 0
+
+
+def _pool(call: Invocation) -> str:
+    pool = call.flags.text("node-pool")
+    if not pool:
+        raise UsageError("node-pool is required")
+    return pool
+
+
+def _head(rows: list[Json]) -> str:
+    return f"{rows[0]['Namespace']}/{rows[0]['JobID']}" if rows else ""
+
+
+def _start(rows: list[Json]) -> str:
+    return when(rows[0]["ExpectedStart"]) if rows and rows[0].get("ExpectedStart") else ""
+
+
+def _cell(row: Json, title: str) -> object:
+    keys = {
+        "Adjusted Priority": "AdjustedPriority", "Base Priority": "BasePriority", "Fairshare": "FairshareAdjustment",
+        "Age": "AgeAdjustment", "Cpu": "CpuAdjustment", "Memory": "MemoryAdjustment",
+    }  # fmt: skip
+    if title == "CreatedAt":
+        return local_time(row["CreatedAt"])
+    if title == "Expected Start":
+        return when(row["ExpectedStart"]) if row.get("ExpectedStart") else ""
+    if title == "GPUs":
+        return f"{row['GPUs']:g}"
+    return row.get(keys.get(title, title))
+
+
+POOL = text("node-pool", "The node pool; needed.")
+
+COMMANDS = (
+    CliCommand(
+        "queue list",
+        "List the node pools with a queue and what waits at its head",
+        list_queues,
+        JSON_FLAGS,
+    ),
+    CliCommand(
+        "queue jobs",
+        "List the jobs that wait for a node pool",
+        list_queue_jobs,
+        (POOL, switch("p", "In the order of the queue, not of the ids."), *PAGE_FLAGS, *JSON_FLAGS),
+        details="The job at position 0 is the one that is scheduled next.",
+    ),
+    CliCommand(
+        "queue status",
+        "Show what the tenants of a queue have used",
+        show_tenants,
+        (POOL, *JSON_FLAGS),
+        details="Of a fair_share queue decayed usage in hours, of a dynamic_priority queue what is allocated now.",
+    ),
+    CliCommand(
+        "queue tenants",
+        "Show what the tenants of a queue have used, as `queue status`",
+        show_tenants,
+        (POOL, *JSON_FLAGS),
+    ),
+    CliCommand(
+        "queue why",
+        "Show where a job stands in its queue and what it waits for",
+        explain_place,
+        JSON_FLAGS,
+        (1, 1),
+        "<job>",
+        "one argument: <job>",
+    ),
+)

@@ -1,0 +1,150 @@
+"""The queues of node pools: the jobs that wait in them, and what their tenants have used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from aiohttp import web
+
+from yurt.access import needs
+from yurt.access.needs import Capability
+from yurt.http import routes
+from yurt.http.answers import changed_view
+from yurt.http.call import Call, read_answer, read_headers
+from yurt.http.errors import Refused
+from yurt.http.routes import QUERY
+
+if TYPE_CHECKING:
+    from yurt.server.views.queue import Place, TenantUse
+
+Json = dict[str, Any]
+
+DYNAMIC: Final = "dynamic_priority"
+
+
+async def jobs(call: Call) -> web.Response:
+    """GET /v1/queue/jobs: the jobs that wait for a node pool."""
+    from yurt.server.views.queue import PoolQueueRows
+
+    view, index = await changed_view(call, PoolQueueRows.watched(), lambda view: view.of(PoolQueueRows).index)
+    queue, pool, now = view.of(PoolQueueRows), call.query.get("node_pool", ""), call.context.env.now()
+    kind = queue.type_of(pool)
+    await call.context.env.in_thread(queue.preparation())
+    found = await call.context.env.in_thread(lambda: queue.jobs(pool, now)) if kind != "passthrough" else []
+    if call.query.get("sort") != "priority":
+        found.sort(key=lambda place: (place.entry.job.id, place.entry.job.namespace))
+    page, token = _page(found, call.options.next_token, call.options.per_page)
+    body = _envelope(call, index) | {
+        "NextToken": token, "Type": kind, "Workloads": [_workload(place, kind) for place in page],
+    }  # fmt: skip
+    return read_answer(call, body, index, next_token=token)
+
+
+async def tenants(call: Call) -> web.Response:
+    """GET /v1/queue/tenants: what the tenants of a node pool's queue have used."""
+    from yurt.server.views.queue import PoolQueueRows
+
+    view, index = await changed_view(call, PoolQueueRows.watched(), lambda view: view.of(PoolQueueRows).index)
+    queue, pool, now = view.of(PoolQueueRows), call.query.get("node_pool", ""), call.context.env.now()
+    kind = queue.type_of(pool)
+    has_tenants = kind not in ("passthrough", "fifo")
+    found = await call.context.env.in_thread(lambda: queue.tenants(pool, now)) if has_tenants else []
+    rows = [_tenant(use) for use in found] if has_tenants else None
+    return read_answer(call, _envelope(call, index) | {"NextToken": "", "Type": kind, "Tenants": rows}, index)
+
+
+def _envelope(call: Call, index: int) -> Json:
+    """What Nomad's answers about queues repeat of their headers."""
+    headers = read_headers(call, index)
+    return {
+        "Index": index,
+        "KnownLeader": headers["X-Nomad-KnownLeader"] == "true",
+        "LastContact": int(headers["X-Nomad-LastContact"]),
+    }
+
+
+def _page(found: list[Place], token: str, size: int) -> tuple[list[Place], str]:
+    """The page that begins at a token, and the token of the next one."""
+    tokens = [_token(place) for place in found]
+    start = tokens.index(token) if token in tokens else 0
+    if token and token not in tokens:
+        # Its job has left the queue: what came after it is left to be shown.
+        index, _, job_id = token.partition(".")
+        if not index.isdigit():
+            raise Refused(400, f'next_token "{token[:64]}" is not one of this list')
+        found = [
+            place for place in found if (place.entry.waiting.create_index, place.entry.job.id) > (int(index), job_id)
+        ]
+        tokens = [_token(place) for place in found]
+    end = start + size if size > 0 else len(found)
+    return found[start:end], tokens[end] if end < len(found) else ""
+
+
+def _token(place: Place) -> str:
+    return f"{place.entry.waiting.create_index}.{place.entry.job.id}"
+
+
+def _workload(place: Place, kind: str) -> Json:
+    from yurt.server.views.queue import price_parts
+
+    job, waiting = place.entry.job, place.entry.waiting
+    row: Json = {
+        "JobID": job.id,
+        "Namespace": job.namespace,
+        "Status": place.status,
+        "Position": place.position,
+        "CreatedAt": waiting.since,
+        "CreateIndex": waiting.create_index,
+        "Reason": place.reason,
+        "WaitsFor": place.waits_for,
+        "GPUs": waiting.asked.gpu / price_parts(),
+        "ExpectedStart": place.expected_start,
+        "ExpectedBy": place.expected_by,
+        "LatestStart": place.latest_start,
+    }
+    if kind != "fifo":
+        row |= {"Tenant": _tenant_name(waiting.tenant), "BasePriority": job.priority}
+    adjusted = place.adjusted
+    if kind == DYNAMIC and adjusted is not None:
+        row |= {
+            "AdjustedPriority": adjusted.priority,
+            "FairshareAdjustment": adjusted.fairshare,
+            "UsageAdjustment": adjusted.fairshare,
+            "AgeAdjustment": adjusted.age,
+            "CpuAdjustment": adjusted.cpu,
+            "MemoryAdjustment": adjusted.memory,
+            "GPUAdjustment": adjusted.gpu,
+        }
+    return row
+
+
+def _tenant(use: TenantUse) -> Json:
+    own, total = _shown(use.used), _shown(use.total)
+    return {
+        "TenantID": _tenant_name(use.tenant),
+        "PercentageUsed": use.percent,
+        "TenantFairshare": own,
+        "TotalFairshare": total,
+        "TenantUsage": own,
+        "TotalUsage": total,
+        "Waiting": use.waiting,
+    }
+
+
+def _shown(amounts: Any) -> Json:
+    from yurt.server.views.queue import price_parts
+
+    return {"cpu": float(amounts.cpu), "memory": float(amounts.memory), "gpu": amounts.gpu / price_parts()}
+
+
+def _tenant_name(path: tuple[str, ...]) -> str:
+    """`vision`, `vision/ann`; the namespace alone for jobs that name no user."""
+    return "/".join(part for part in path if part)
+
+
+LIST_JOBS = needs.namespace(Capability.LIST_JOBS)
+
+ROUTES = (
+    routes.get("/v1/queue/jobs", jobs, needs=LIST_JOBS, scope=QUERY, from_nodes=True),
+    routes.get("/v1/queue/tenants", tenants, needs=needs.OPERATOR_READ, from_nodes=True),
+)

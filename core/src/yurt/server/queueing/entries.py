@@ -1,0 +1,178 @@
+"""Jobs that wait in the queue of their node pool, as they follow from the state."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from yurt.queue.amounts import NOTHING, Amounts
+from yurt.queue.charge import PRICE_ONE, allocated_amounts, is_gpu, price_of, priced, tenant_of
+from yurt.queue.waiting import JobKey, Waiting
+from yurt.scheduler.capacity.ask import GroupAsk
+from yurt.scheduler.capacity.pool_room import Wanted
+from yurt.sdk.value import Duration, UnixNano
+from yurt.state import Snapshot
+from yurt.state.namespace_usage import MILLI
+from yurt.state.usage import is_using
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.evaluation import Evaluation
+from yurt.structs.job import Job
+from yurt.structs.questions import is_ready, is_server_terminal
+from yurt.structs.queueing.batch_queue import TENANT_METADATA, BatchQueue
+
+QUEUED_TRIGGERS: Final = frozenset(
+    {
+        status.TRIGGER_JOB_REGISTER,
+        status.TRIGGER_PERIODIC,
+        status.TRIGGER_SCALING,
+        status.TRIGGER_QUEUED_ALLOCS,
+    }
+)
+"""Evaluations for other reasons (a lost node, a stop) go to the scheduler at once: their work is not new."""
+
+
+class Entry(NamedTuple):
+    """A job in a queue, with the evaluation that waits."""
+
+    job: Job
+    evaluation: Evaluation
+    waiting: Waiting
+    wanted: tuple[Wanted, ...]
+
+
+def queue_of(state: Snapshot, pool: str) -> BatchQueue | None:
+    """The queue of a node pool."""
+    row = state.node_pools.get(pool)
+    return None if row is None else row.batch_queue
+
+
+def has_queues(state: Snapshot) -> bool:
+    """Whether any pool has a queue."""
+    return any(row.batch_queue is not None for row in state.node_pools.values())
+
+
+def metadata_key(queue: BatchQueue) -> str:
+    """The key of the job meta that names tenants; empty when namespaces are the tenants."""
+    if queue.fair_share is not None:
+        return queue.fair_share.metadata_key
+    dynamic = queue.dynamic_priority
+    return dynamic.metadata_key if dynamic is not None and dynamic.tenant_type == TENANT_METADATA else ""
+
+
+def queued_job(state: Snapshot, evaluation: Evaluation) -> tuple[Job, BatchQueue] | None:
+    """The job and the queue of an evaluation that waits in one."""
+    if evaluation.type != status.JOB_BATCH or evaluation.triggered_by not in QUEUED_TRIGGERS:
+        return None
+    job = state.jobs.get((evaluation.namespace, evaluation.job_id))
+    if job is None or job.stop or job.is_template:
+        return None
+    queue = queue_of(state, job.node_pool)
+    return None if queue is None else (job, queue)
+
+
+def entry_of(state: Snapshot, evaluation: Evaluation) -> Entry | None:
+    """The entry of an evaluation; None when it waits in no queue."""
+    found = queued_job(state, evaluation)
+    if found is None:
+        return None
+    job, queue = found
+    wanted = tuple(_wanted(state, job))
+    asked = NOTHING
+    prices = queue.fair_share.prices if queue.fair_share is not None else {}
+    for one in wanted:
+        asked = asked.plus(priced(one.ask.least_amounts, prices), one.number)
+    waiting = Waiting(
+        key=job.key,
+        tenant=tenant_of(job, metadata_key(queue)),
+        priority=job.priority,
+        create_index=job.job_modify_index,
+        since=UnixNano(job.submit_time or evaluation.create_time),
+        asked=asked,
+        limit=run_limit(job, queue),
+        stretch=round(queue.fair_share.stretch) if queue.fair_share is not None else 0,
+    )
+    return Entry(job, evaluation, waiting, wanted)
+
+
+def entries(state: Snapshot, pool: str) -> list[Entry]:
+    """All jobs that wait in a queue, each once, in no order."""
+    found: dict[JobKey, Entry] = {}
+    for name in (status.EVAL_BLOCKED, status.EVAL_PENDING):
+        for evaluation in state.evals.where("status", name):
+            job = state.jobs.get((evaluation.namespace, evaluation.job_id))
+            if job is None or job.node_pool != pool:
+                continue
+            entry = entry_of(state, evaluation)
+            if entry is not None and entry.wanted:
+                found[entry.waiting.key] = entry
+    return list(found.values())
+
+
+def run_limit(job: Job, queue: BatchQueue) -> Duration:
+    """For how long a job's allocations may run; 0: without end."""
+    limits = [group.max_run_duration or queue.default_run_duration for group in job.task_groups if group.count]
+    return max(limits) if limits and all(limits) else Duration(0)
+
+
+def capacity_of(state: Snapshot, pool: str, queue: BatchQueue) -> Amounts:
+    """What the ready nodes of a pool have; computed once for nodes that do not change."""
+    memo = state.columns.nodes.memo
+    prices = () if queue.fair_share is None else tuple(sorted(queue.fair_share.prices.items()))
+    key = ("capacity of a queue", pool, prices)
+    found: Amounts | None = memo.get(key)
+    if found is None:
+        found = memo[key] = _capacity(state, pool, queue)
+    return found
+
+
+def _capacity(state: Snapshot, pool: str, queue: BatchQueue) -> Amounts:
+    prices = queue.fair_share.prices if queue.fair_share is not None else {}
+    gpu = cpu = memory = 0
+    for node in state.nodes.values():
+        if node.node_pool != pool or not is_ready(node):
+            continue
+        cpu += node.node_resources.cpu.cpu_shares
+        memory += node.node_resources.memory.memory_mb
+        for kind in node.node_resources.devices:
+            name = f"{kind.vendor}/{kind.type}/{kind.name}"
+            healthy = sum(1 for instance in kind.instances if instance.healthy)
+            gpu += healthy * MILLI * price_of(name, prices) if is_gpu(name) else 0
+    return Amounts(gpu, cpu, memory)
+
+
+def allocs_of_pool(state: Snapshot, pool: str) -> Iterator[Allocation]:
+    """The allocations of a pool's nodes that use resources."""
+    for node in state.nodes.values():
+        if node.node_pool == pool:
+            yield from (alloc for alloc in state.allocs.each_where("node", node.id) if is_using(alloc))
+
+
+def held_by_tenant(state: Snapshot, pool: str, queue: BatchQueue) -> dict[tuple[str, ...], Amounts]:
+    """What the batch jobs of each tenant hold now."""
+    key = metadata_key(queue)
+    sums: dict[tuple[str, ...], Amounts] = {}
+    for alloc in allocs_of_pool(state, pool):
+        if alloc.job is not None and alloc.job.type == status.JOB_BATCH:
+            tenant = tenant_of(alloc.job, key)
+            sums[tenant] = sums.get(tenant, NOTHING).plus(allocated_amounts(alloc, {}))
+    return sums
+
+
+def price_parts() -> int:
+    """Parts of a GPU of price 1 in `Amounts.gpu`."""
+    return MILLI * PRICE_ONE
+
+
+def _wanted(state: Snapshot, job: Job) -> Iterator[Wanted]:
+    """The allocations of each group that are neither there nor done."""
+    present: Counter[str] = Counter()
+    for alloc in state.allocs_of_job(job.namespace, job.id):
+        is_done = alloc.client_status == status.CLIENT_COMPLETE
+        if is_done or (is_using(alloc) and not is_server_terminal(alloc)):
+            present[alloc.task_group] += 1
+    for group in job.task_groups:
+        missing = group.count - present[group.name]
+        if missing > 0:
+            yield Wanted(GroupAsk(group, with_memory_max=False), missing, max(1, group.least - present[group.name]))

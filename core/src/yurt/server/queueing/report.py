@@ -1,0 +1,231 @@
+"""What a queue shows: positions, reasons, expected starts, and what tenants have used. Functions of the state."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from yurt.queue.amounts import NOTHING, Amounts
+from yurt.queue.dynamic_priority import Adjusted, percentage_used
+from yurt.queue.expected_start import expected_starts
+from yurt.queue.line import Line
+from yurt.queue.run_times import RunTimes
+from yurt.queue.waiting import JobKey, Waiting
+from yurt.scheduler.capacity.pool_room import PoolRoom
+from yurt.server.queueing.entries import Entry, allocs_of_pool, capacity_of, entries
+from yurt.server.queueing.order import adjusted_order, end_by_limit, ordered, used_amounts
+from yurt.state import Snapshot
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.job import Job
+from yurt.structs.queueing.batch_queue import HOUR, BatchQueue
+
+LIKELY, BY = 50, 80
+"""Percent of comparable runs that took no longer than what the two forecasts count with."""
+HISTORY_MAX: Final = 5_000
+"""Ended allocations from which run times are learned, the newest."""
+UNLIMITED: Final = 365 * 24 * 3600 * 1_000_000_000
+"""The run time of what declares none and has no history, for forecasts."""
+FORECASTS_MAX: Final = 2_000
+"""Jobs at the head of a queue for which a start is forecast."""
+
+
+class Place(NamedTuple):
+    """A waiting job as the queue shows it; times in unix nanoseconds, 0 where nobody can say."""
+
+    entry: Entry
+    position: int
+    status: str
+    """queued, placing (the head, which the scheduler has or gets next) or blocked."""
+    reason: str
+    waits_for: str
+    adjusted: Adjusted | None
+    expected_start: int
+    expected_by: int
+    latest_start: int
+
+
+class TenantUse(NamedTuple):
+    """What a tenant has used, decayed, in hours of MHz, MiB and GPUs; for other types than fair_share what it holds."""
+
+    tenant: tuple[str, ...]
+    used: Amounts
+    total: Amounts
+    percent: int
+    waiting: int
+
+
+class _Forecast(NamedTuple):
+    likely: Mapping[JobKey, int]
+    by: Mapping[JobKey, int]
+    latest: Mapping[JobKey, int]
+
+
+def places(state: Snapshot, pool: str, now: int) -> list[Place]:
+    """The jobs of a pool's queue in their order; none where the pool has no queue."""
+    queue = _queue(state, pool)
+    if queue is None:
+        return []
+    waiting = {entry.waiting.key: entry for entry in entries(state, pool)}
+    line = Line()
+    for entry in waiting.values():
+        line.put(entry.waiting)
+    order = list(ordered(state, pool, queue, line, now))
+    adjusted: dict[JobKey, Adjusted] = {}
+    if queue.dynamic_priority is not None:
+        found = adjusted_order(state, pool, queue.dynamic_priority, order, now)
+        adjusted = {one.job.key: one for one in found}
+    room = PoolRoom(state, pool)
+    running = list(allocs_of_pool(state, pool))
+    forecast = _forecast(state, pool, queue, order, running, now)
+    names = _next_to_end(running, queue)
+    shown: list[Place] = []
+    for position, job in enumerate(order):
+        entry = waiting[job.key]
+        state_of, reason = _reason(room, entry, position)
+        is_queued = state_of != "blocked"
+        shown.append(
+            Place(
+                entry=entry,
+                position=position,
+                status=state_of,
+                reason=reason,
+                waits_for=names if is_queued and not room.has_room(entry.wanted) else "",
+                adjusted=adjusted.get(job.key),
+                expected_start=forecast.likely.get(job.key, 0) if is_queued else 0,
+                expected_by=forecast.by.get(job.key, 0) if is_queued else 0,
+                latest_start=forecast.latest.get(job.key, 0) if is_queued else 0,
+            )
+        )
+    return shown
+
+
+def tenants(state: Snapshot, pool: str, now: int) -> list[TenantUse]:
+    """The tenants of a queue: those that have used something, and those that wait."""
+    queue = _queue(state, pool)
+    if queue is None or queue.fifo is not None:
+        return []
+    used = used_amounts(state, pool, queue, now)
+    if queue.fair_share is not None:
+        used = {name: Amounts(*(amount // HOUR for amount in amounts)) for name, amounts in used.items()}
+    counts: dict[tuple[str, ...], int] = {}
+    for entry in entries(state, pool):
+        counts[entry.waiting.tenant] = counts.get(entry.waiting.tenant, 0) + 1
+    total = NOTHING
+    for amounts in used.values():
+        total = total.plus(amounts)
+    return [
+        TenantUse(
+            tenant=name,
+            used=used.get(name, NOTHING),
+            total=total,
+            percent=percentage_used(used.get(name, NOTHING), total),
+            waiting=counts.get(name, 0),
+        )
+        for name in sorted({*used, *counts})
+    ]
+
+
+def _queue(state: Snapshot, pool: str) -> BatchQueue | None:
+    row = state.node_pools.get(pool)
+    return None if row is None else row.batch_queue
+
+
+def _reason(room: PoolRoom, entry: Entry, position: int) -> tuple[str, str]:
+    """The status of a job and the first cause of its wait."""
+    evaluation = entry.evaluation
+    if evaluation.quota_limit_reached:
+        return "queued", f'quota "{evaluation.quota_limit_reached}" is used up'
+    if entry.wanted and not any(room.total_places(one.ask) >= max(1, one.least) for one in entry.wanted):
+        return "blocked", "it asks for more than the nodes of its pool have, even when they are empty"
+    if room.has_room(entry.wanted):
+        if evaluation.status == status.EVAL_BLOCKED:
+            return "blocked", "there is room, but no node meets its constraints; see `yurt job why`"
+        return ("placing" if position == 0 else "queued"), "the scheduler looks at it next"
+    if position == 0:
+        return "placing", "it is first and waits for room"
+    before = f"{position} job{'s' if position > 1 else ''}"
+    return "queued", f"{before} before it"
+
+
+def _next_to_end(running: Sequence[Allocation], queue: BatchQueue) -> str:
+    """The running job that ends first by its limit."""
+    ends = [(end, alloc.job_id) for alloc in running if (end := end_by_limit(alloc, queue))]
+    return min(ends)[1] if ends else ""
+
+
+def _forecast(
+    state: Snapshot, pool: str, queue: BatchQueue, order: Sequence[Waiting], running: Sequence[Allocation], now: int
+) -> _Forecast:
+    """Expected starts by run times of the past, and by declared limits."""
+    history = _history(state, pool)
+    jobs = {key: job for job in order if (key := job.key)}
+    names = {key: state.jobs.get(key) for key in jobs}
+    capacity = capacity_of(state, pool, queue)
+    held = NOTHING
+    amounts: list[tuple[Allocation, Amounts]] = []
+    from yurt.queue.charge import allocated_amounts
+
+    prices = queue.fair_share.prices if queue.fair_share is not None else {}
+    for alloc in running:
+        own = allocated_amounts(alloc, prices)
+        amounts.append((alloc, own))
+        held = held.plus(own)
+    free = capacity.plus(held, -1)
+    first = [job for job in order[:FORECASTS_MAX] if job.asked.fits_in(capacity)]
+
+    def starts(percent: int) -> dict[JobKey, int]:
+        def run_time(job: Job | None, limit: int, elapsed: int) -> int:
+            if percent > 100 or job is None:
+                return max(elapsed, limit or UNLIMITED)
+            return history.expected(_kinds(job), percent=percent, elapsed=elapsed, limit=limit or UNLIMITED)
+
+        ends = [
+            (alloc.create_time + run_time(alloc.job, _limit(alloc, queue), max(0, now - alloc.create_time)), tuple(own))
+            for alloc, own in amounts
+        ]
+        found = expected_starts(
+            first,
+            now=now,
+            free=tuple(free),
+            ends=ends,
+            vector=lambda job: tuple(job.asked),
+            run_time=lambda job: run_time(names[job.key], job.limit, 0),
+        )
+        return {key: start for key, start in found.items() if start < now + UNLIMITED // 2}
+
+    return _Forecast(starts(LIKELY), starts(BY), starts(101))
+
+
+def _limit(alloc: Allocation, queue: BatchQueue) -> int:
+    end = end_by_limit(alloc, queue)
+    return end - alloc.create_time if end else 0
+
+
+def _history(state: Snapshot, pool: str) -> RunTimes:
+    """Run times of the pool's ended batch allocations."""
+    times = RunTimes()
+    ended = (
+        (alloc.modify_index, alloc.id, alloc)
+        for alloc in state.allocs.values()
+        if alloc.client_status == status.CLIENT_COMPLETE
+        and alloc.job is not None
+        and alloc.job.type == status.JOB_BATCH
+        and alloc.job.node_pool == pool
+    )
+    for _, _, alloc in sorted(ended)[-HISTORY_MAX:]:
+        assert alloc.job is not None
+        duration = max(0, alloc.modify_time - alloc.create_time)
+        times.add(_kinds(alloc.job), duration)
+    return times
+
+
+def _kinds(job: Job) -> tuple[Hashable, ...]:
+    """Of the same job (or launched by the same one), of the same namespace and size, of the namespace, of all."""
+    size = sum(group.count for group in job.task_groups)
+    return (
+        ("job", job.namespace, job.parent_id or job.id),
+        ("size", job.namespace, size),
+        ("namespace", job.namespace),
+        ("all",),
+    )

@@ -1,0 +1,105 @@
+"""Runs the gate of queued node pools: it exists only while a pool has a queue, and costs nothing without one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from yurt.runtime.env import Env
+from yurt.runtime.turns import Turns
+from yurt.state import Change, Changes, Snapshot
+from yurt.structs.evaluation import Evaluation
+
+if TYPE_CHECKING:
+    from yurt.server.queueing.gate import QueueGate
+
+FOLLOWED = frozenset({"allocs", "nodes", "namespaces", "quotas", "queue_usages"})
+"""Tables on which the decision depends besides jobs, evaluations and pools."""
+
+
+class PoolQueues:
+    """The gate while it is needed, and the loop that lets evaluations through."""
+
+    def __init__(
+        self,
+        *,
+        env: Env,
+        current: Callable[[], Snapshot],
+        turns: Turns,
+        has_news: Callable[[], bool],
+        release: Callable[[Iterable[Evaluation]], None],
+    ) -> None:
+        """`release` passes evaluations to the broker; nothing is decided while `has_news` of blocked evaluations."""
+        self.gate: QueueGate | None = None
+        self._env = env
+        self._current = current
+        self._turns = turns
+        self._has_news = has_news
+        self._release = release
+        self._wanted = asyncio.Event()
+
+    def start(self, state: Snapshot) -> None:
+        """Make the gate if a pool has a queue."""
+        if self.gate is None and any(row.batch_queue is not None for row in state.node_pools.values()):
+            from yurt.server.queueing.gate import QueueGate
+
+            self.gate = QueueGate()
+
+    def takes(self, evaluation: Evaluation) -> bool:
+        """Whether an evaluation waits here from now on; False: it is for the broker."""
+        if self.gate is None or not self.gate.takes(self._current(), evaluation):
+            return False
+        self._wanted.set()
+        return True
+
+    def note_blocked(self, evaluation: Evaluation) -> None:
+        """An evaluation is blocked."""
+        if self.gate is not None:
+            self.gate.note_blocked(self._current(), evaluation)
+            self._wanted.set()
+
+    def forget(self, evaluation: Evaluation) -> None:
+        """An evaluation ended or was deleted."""
+        if self.gate is not None:
+            self.gate.forget(evaluation)
+            self._wanted.set()
+
+    def done(self, eval_id: str) -> None:
+        """The broker has an evaluation no more."""
+        if self.gate is not None:
+            self.gate.done(eval_id)
+            self._wanted.set()
+
+    def observe(self, changes: Changes) -> None:
+        """Follow what a command changed besides evaluations."""
+        if any(change.table == "node_pools" for change in changes):
+            self.start(self._current())
+            if self.gate is not None:
+                self._release(self.gate.reset(self._current()))
+        if self.gate is None:
+            return
+        jobs = [_job_key(change) for change in changes if change.table == "jobs"]
+        if jobs:
+            self._release(self.gate.reset(self._current(), jobs))
+        if jobs or any(change.table in FOLLOWED for change in changes):
+            self.gate.is_dirty = True
+        if self.gate.is_dirty:
+            self._wanted.set()
+
+    async def run(self) -> None:
+        """Let evaluations through whenever something changed."""
+        while True:
+            await self._wanted.wait()
+            await self._turns.next()
+            if self._has_news():
+                # Who waits for what came is not known yet: another might be let through in its place.
+                continue
+            self._wanted.clear()
+            if self.gate is not None and self.gate.is_dirty:
+                self._release(self.gate.look(self._current(), self._env.now()))
+
+
+def _job_key(change: Change) -> tuple[str, str]:
+    row = change.before if change.after is None else change.after
+    return (row.namespace, row.id)

@@ -1,0 +1,63 @@
+"""The queues of node pools, as far as a caller may see their jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from yurt.access import Access, Scope
+from yurt.server.queueing.entries import has_queues, price_parts
+from yurt.server.queueing.report import Place, TenantUse, places, tenants
+from yurt.state.store import Snapshot
+from yurt.state.watch import WatchKey
+
+__all__ = ["Place", "PoolQueueRows", "TenantUse", "price_parts"]
+
+_SOURCES: Final = ("evals", "allocs", "jobs", "nodes", "node_pools", "queue_usages")
+"""The tables from which an answer follows; time changes it as well."""
+
+
+class PoolQueueRows:
+    """The queues."""
+
+    __slots__ = ("_access", "_state")
+
+    def __init__(self, state: Snapshot, access: Access) -> None:
+        self._state = state
+        self._access = access
+
+    @staticmethod
+    def watched() -> tuple[WatchKey, ...]:
+        """The watch keys of a blocking query."""
+        return tuple((name,) for name in _SOURCES)
+
+    @property
+    def index(self) -> int:
+        """When something changed last from which the queues follow."""
+        return max(self._state.table(name).index for name in _SOURCES)
+
+    def preparation(self) -> Callable[[], object]:
+        """Sums up the nodes; to be called in a thread, since a server may not have done so yet."""
+        return self._state.columns_maker()
+
+    @property
+    def has_any(self) -> bool:
+        """Whether a pool has a queue."""
+        return has_queues(self._state)
+
+    def type_of(self, pool: str) -> str:
+        """The type of a pool's queue; `passthrough` for none."""
+        row = self._state.node_pools.get(pool)
+        return "passthrough" if row is None or row.batch_queue is None else row.batch_queue.type
+
+    def jobs(self, pool: str, now: int) -> list[Place]:
+        """The waiting jobs in their order, without those that the caller may not see; positions count all."""
+        return [
+            place
+            for place in places(self._state, pool, now)
+            if self._access.allows(Scope(namespace=place.entry.job.namespace))
+        ]
+
+    def tenants(self, pool: str, now: int) -> list[TenantUse]:
+        """What the tenants of a queue have used."""
+        return tenants(self._state, pool, now)

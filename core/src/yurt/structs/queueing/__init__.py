@@ -1,0 +1,1 @@
+"""Queues of batch jobs: their configuration, and what tenants have used."""

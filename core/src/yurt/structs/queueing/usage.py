@@ -1,0 +1,22 @@
+"""What tenants have used of node pools."""
+
+from __future__ import annotations
+
+from yurt.sdk.value import Duration, UnixNano, Value
+
+
+class QueueUsage(Value):
+    """What a tenant has used of a node pool, decaying (`yurt.queue.decay`); GPU, CPU and memory, in this order."""
+
+    pool: str = ""
+    tenant: tuple[str, ...] = ()
+    """Its namespace, and the user within it where the queue tells users apart."""
+    half_life: Duration = Duration(0)
+    landmark: UnixNano = UnixNano(0)
+    at: UnixNano = UnixNano(0)
+    totals: tuple[str, ...] = ()
+    """Inflated to the landmark, hexadecimal: they exceed 64 bits."""
+    rates: tuple[int, ...] = ()
+    """What its allocations hold now."""
+    create_index: int = 0
+    modify_index: int = 0

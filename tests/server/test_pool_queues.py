@@ -1,0 +1,192 @@
+"""Node pools with a queue: the order decides who is scheduled, and nobody is tried for nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from yurt.sdk.value import Duration, replace, seconds
+from yurt.storage.memory import MemoryLog
+from yurt.structs.cluster import Namespace, NodePool
+from yurt.structs.commands import AllocUpdate, UpsertNamespaces, UpsertNodePools
+from yurt.structs.constraint import Constraint
+from yurt.structs.job import Job
+from yurt.structs.node import Node
+from yurt.structs.queueing.batch_queue import BatchQueue, DynamicPriorityQueue, FairShareQueue, FifoQueue
+from yurt.structs.resources import Resources
+from yurt.structs.rpc import UpdateAllocsRequest
+from yurt.testing import factories
+from yurt.testing.fakes import FakeEnv
+
+POOL = "batch"
+FAIR = BatchQueue(fair_share=FairShareQueue(half_life=seconds(3600)))
+FIFO = BatchQueue(fifo=FifoQueue())
+SLOT = 1000
+"""MHz of one slot; a node has four."""
+
+
+async def prepare(bench: Any, queue: BatchQueue | None, *, nodes: int = 1) -> list[Node]:
+    """Two teams' namespaces, and a pool with nodes of four slots."""
+    teams = (Namespace(name="team-a"), Namespace(name="team-b"))
+    await bench.server.replica.propose(UpsertNamespaces(namespaces=teams))
+    pool = NodePool(name=POOL, batch_queue=queue)
+    await bench.server.replica.propose(UpsertNodePools(pools=(pool,), now=bench.env.now()))
+    return [await bench.add_node(node_pool=POOL) for _ in range(nodes)]
+
+
+def batch_job(id: str, *, team: str = "team-a", slots: int = 1, hours: float = 0, **changes: Any) -> Job:
+    """A batch job of one allocation that takes some slots."""
+    made = factories.job(id, type="batch", namespace=team, node_pool=POOL, **changes)
+    task = replace(made.task_groups[0].tasks[0], resources=Resources(cpu=slots * SLOT, memory_mb=64))
+    group = replace(made.task_groups[0], tasks=(task,), max_run_duration=Duration(seconds(hours * 3600)))
+    return replace(made, task_groups=(group,))
+
+
+def ready_nodes(bench: Any) -> list[Node]:
+    """The nodes, all of which go on heartbeating."""
+    return list(bench.server.state.nodes.values())
+
+
+async def register(bench: Any, *jobs: Job) -> None:
+    """Register jobs one after another, each with the time of its submission."""
+    for job in jobs:
+        await bench.pass_time(0.5, *ready_nodes(bench))
+        await bench.server.resources.jobs.register(replace(job, submit_time=bench.env.now()))
+
+
+def placed(bench: Any) -> list[str]:
+    """The jobs that have an allocation, in the order of placement."""
+    allocs = sorted(bench.server.state.allocs.values(), key=lambda alloc: (alloc.create_index, alloc.name))
+    return [alloc.job_id for alloc in allocs]
+
+
+async def end(bench: Any, *job_ids: str) -> None:
+    """The client says that these jobs' allocations have completed."""
+    for alloc in bench.server.state.allocs.values():
+        if alloc.job_id in job_ids and alloc.client_status not in ("complete", "failed"):
+            update = AllocUpdate(id=alloc.id, node_id=alloc.node_id, client_status="complete")
+            await bench.server.clients.calls.update_allocs(
+                UpdateAllocsRequest(node_id=alloc.node_id, updates=(update,))
+            )
+
+
+async def until_placed(bench: Any, expected: Sequence[str]) -> None:
+    """Wait for these placements, in this order."""
+    await bench.until(lambda: len(placed(bench)) >= len(expected))
+    assert placed(bench)[: len(expected)] == list(expected)
+
+
+async def test_who_has_used_less_goes_first(bench: Any) -> None:
+    await prepare(bench, FAIR)
+    await register(bench, batch_job("full", slots=4))
+    await until_placed(bench, ["full"])
+    await bench.pass_time(40, *ready_nodes(bench))
+    await register(bench, batch_job("a1"), batch_job("a2"), batch_job("b1", team="team-b"))
+    await end(bench, "full")
+    await bench.until(lambda: len(placed(bench)) == 4)
+    rows = {row.tenant: row for row in bench.server.state.queue_usages.values()}
+    assert set(rows) == {("team-a",), ("team-b",)}
+    assert rows[("team-a",)].rates[1] == 2 * SLOT
+    assert int(rows[("team-a",)].totals[1], 16) > 0
+
+
+async def test_a_freed_slot_goes_to_the_tenant_with_least_usage(bench: Any) -> None:
+    await prepare(bench, FAIR)
+    first = [batch_job(f"run-{number}") for number in range(4)]
+    await register(bench, *first)
+    await until_placed(bench, [job.id for job in first])
+    await bench.pass_time(40, *ready_nodes(bench))
+    await register(bench, batch_job("a1"), batch_job("a2"), batch_job("b1", team="team-b"))
+    await end(bench, "run-0")
+    await until_placed(bench, [*(job.id for job in first), "b1"])
+    await end(bench, "run-1")
+    await until_placed(bench, [*(job.id for job in first), "b1", "a1"])
+
+
+async def test_one_freed_slot_makes_one_attempt(bench: Any) -> None:
+    await prepare(bench, FIFO)
+    await register(bench, *(batch_job(f"run-{number}") for number in range(4)))
+    await until_placed(bench, [f"run-{number}" for number in range(4)])
+    await register(bench, *(batch_job(f"wait-{number:02}") for number in range(40)))
+    scheduled = bench.server.metrics.counters["worker.evaluations"]
+    await end(bench, "run-2")
+    await bench.until(lambda: "wait-00" in placed(bench))
+    await bench.pass_time(2, *ready_nodes(bench))
+    assert placed(bench)[-1] == "wait-00"
+    assert bench.server.metrics.counters["worker.evaluations"] - scheduled <= 3
+
+
+async def test_the_head_blocks_what_has_no_limit_and_lets_short_jobs_pass(bench: Any) -> None:
+    await prepare(bench, FIFO)
+    await register(bench, batch_job("run", slots=3, hours=2))
+    await until_placed(bench, ["run"])
+    await register(bench, batch_job("large", slots=4, hours=1), batch_job("endless"), batch_job("short", hours=1))
+    await until_placed(bench, ["run", "short"])
+    await bench.pass_time(5, *ready_nodes(bench))
+    assert placed(bench) == ["run", "short"]
+    await end(bench, "short", "run")
+    await until_placed(bench, ["run", "short", "large"])
+
+
+async def test_what_no_node_can_take_blocks_nobody(bench: Any) -> None:
+    await prepare(bench, FIFO)
+    nowhere = Constraint(l_target="${attr.kernel.name}", r_target="plan9", operand="=")
+    await register(bench, batch_job("giant", slots=9), batch_job("nowhere", constraints=(nowhere,)), batch_job("fits"))
+    await bench.until(lambda: "fits" in placed(bench))
+    blocked = bench.server.state.evals.where("status", "blocked")
+    await bench.until(
+        lambda: {each.job_id for each in bench.server.state.evals.where("status", "blocked")} >= {"nowhere"}
+    )
+    assert placed(bench) == ["fits"], blocked
+
+
+async def test_dynamic_priority_prefers_the_smaller_share(bench: Any) -> None:
+    queue = DynamicPriorityQueue(fairshare_weight=50, cpu_weight=10, max_cpu=4000)
+    await prepare(bench, BatchQueue(dynamic_priority=queue))
+    first = [batch_job(f"run-{number}") for number in range(4)]
+    await register(bench, *first)
+    await until_placed(bench, [job.id for job in first])
+    await register(bench, batch_job("a1"), batch_job("b1", team="team-b"))
+    await end(bench, "run-0")
+    await until_placed(bench, [*(job.id for job in first), "b1"])
+
+
+async def test_a_stopped_job_leaves_the_queue(bench: Any) -> None:
+    await prepare(bench, FIFO)
+    await register(bench, batch_job("run", slots=4))
+    await until_placed(bench, ["run"])
+    await register(bench, batch_job("first", slots=4), batch_job("second", slots=4))
+    await bench.server.resources.jobs.deregister("team-a", "first")
+    await end(bench, "run")
+    await until_placed(bench, ["run", "second"])
+
+
+async def test_a_pool_that_loses_its_queue_lets_everybody_through(bench: Any) -> None:
+    await prepare(bench, FIFO)
+    await register(bench, batch_job("run", slots=3))
+    await until_placed(bench, ["run"])
+    await register(bench, batch_job("large", slots=4), batch_job("small"))
+    await bench.pass_time(2, *ready_nodes(bench))
+    assert placed(bench) == ["run"]
+    await bench.server.replica.propose(UpsertNodePools(pools=(NodePool(name=POOL),)))
+    await until_placed(bench, ["run", "small"])
+
+
+async def test_the_next_leader_keeps_the_order(run_server: Any) -> None:
+    log, env = MemoryLog(), FakeEnv()
+    async with run_server(log, env) as first:
+        await prepare(first, FIFO)
+        await register(first, batch_job("run", slots=4))
+        await until_placed(first, ["run"])
+        await register(first, *(batch_job(f"wait-{number}", slots=4) for number in range(3)))
+    async with run_server(log, env) as second:
+        for number, before in enumerate(("run", "wait-0", "wait-1")):
+            await end(second, before)
+            await until_placed(second, ["run", *(f"wait-{each}" for each in range(number + 1))])
+
+
+async def test_other_pools_do_not_queue(bench: Any) -> None:
+    await prepare(bench, None)
+    await register(bench, batch_job("one"), batch_job("two"))
+    await bench.until(lambda: sorted(placed(bench)) == ["one", "two"])
+    assert len(bench.server.state.queue_usages) == 0
