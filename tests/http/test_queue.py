@@ -109,6 +109,11 @@ async def test_the_queue_of_a_pool_over_http() -> None:
         assert (await http.client.put("/v1/node/pools", json={"Name": "gpu", "BatchQueue": block})).status == 200
         pool = await (await http.client.get("/v1/node/pool/gpu")).json()
         assert pool["BatchQueue"]["DynamicPriority"]["FairshareWeight"] == 50
+        again = pool | {"NodeIdentityTTL": "36h"}
+        assert (await http.client.put("/v1/node/pool/gpu", json=again)).status == 200
+        read = await (await http.client.get("/v1/node/pool/gpu")).json()
+        assert (read["NodeIdentityTTL"], read["BatchQueue"]) == ("36h0m0s", pool["BatchQueue"])
+        assert read["Hash"] == pool["Hash"]
         for number in range(3):
             job = factories.job(f"train-{number}", type="batch", node_pool="gpu")
             await http.server.resources.jobs.register(job)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from yurt.runtime.turns import Turns
+from yurt.scheduler.capacity.ask import GroupAsk
+from yurt.scheduler.capacity.pool_room import PoolRoom, Wanted
 from yurt.sdk.value import Duration, replace, seconds
+from yurt.server.queueing.gate import QueueGate
+from yurt.server.scheduling.eval_queue import EvalQueue
 from yurt.storage.memory import MemoryLog
 from yurt.structs.cluster import Namespace, NodePool
-from yurt.structs.commands import AllocUpdate, UpsertNamespaces, UpsertNodePools
+from yurt.structs.commands import (
+    AllocUpdate,
+    RegisterJob,
+    RegisterNode,
+    UpsertEvaluations,
+    UpsertNamespaces,
+    UpsertNodePools,
+)
 from yurt.structs.constraint import Constraint
+from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
 from yurt.structs.queueing.batch_queue import BatchQueue, DynamicPriorityQueue, FairShareQueue, FifoQueue
@@ -17,6 +31,7 @@ from yurt.structs.resources import Resources
 from yurt.structs.rpc import UpdateAllocsRequest
 from yurt.testing import factories
 from yurt.testing.fakes import FakeEnv
+from yurt.testing.replica import Replica
 
 POOL = "batch"
 FAIR = BatchQueue(fair_share=FairShareQueue(half_life=seconds(3600)))
@@ -170,6 +185,78 @@ async def test_a_pool_that_loses_its_queue_lets_everybody_through(bench: Any) ->
     assert placed(bench) == ["run"]
     await bench.server.replica.propose(UpsertNodePools(pools=(NodePool(name=POOL),)))
     await until_placed(bench, ["run", "small"])
+    assert bench.server.term.queue.pools.gate is None
+    await bench.server.replica.propose(UpsertNodePools(pools=(NodePool(name=POOL, batch_queue=FIFO),)))
+    gate = bench.server.term.queue.pools.gate
+    assert ("team-a", "large") in gate, "it is blocked, and has its place"
+
+
+def evaluation_of(job: Job, number: int, **changes: Any) -> Evaluation:
+    return Evaluation(
+        id=f"e{number}", namespace=job.namespace, job_id=job.id, type="batch", triggered_by="job-register", **changes
+    )
+
+
+def replica_with(job: Job, *commands: Any, **of_node: Any) -> Replica:
+    """A node in a pool with a queue, and a job for it."""
+    found = Replica()
+    found.apply(
+        UpsertNamespaces(namespaces=(Namespace(name=job.namespace),)),
+        UpsertNodePools(pools=(NodePool(name=POOL, batch_queue=FIFO),)),
+        RegisterNode(node=factories.node(node_pool=POOL, **of_node)),
+        RegisterJob(job=job),
+        *commands,
+    )
+    return found
+
+
+def test_a_job_leaves_with_the_last_of_its_evaluations() -> None:
+    job = batch_job("twice")
+    state, first, second = replica_with(job).state, evaluation_of(job, 1), evaluation_of(job, 2)
+    gate = QueueGate()
+    assert gate.takes(state, first)
+    assert gate.takes(state, second)
+    gate.forget(second)
+    assert gate.look(state, 0) == [first]
+    gate.forget(first)
+    gate.done(first.id)
+    assert (len(gate), gate.in_flight) == (0, 0)
+
+
+def test_what_wants_nothing_new_does_not_wait() -> None:
+    job = batch_job("empty")
+    job = replace(job, task_groups=(replace(job.task_groups[0], count=0),))
+    assert not QueueGate().takes(replica_with(job).state, evaluation_of(job, 1))
+
+
+async def test_a_term_lets_through_what_waits_although_nothing_happens() -> None:
+    """The news of what came before the term is looked at without a command, for the queues wait for that."""
+    job, other = batch_job("waits"), factories.job("other")
+    pending = evaluation_of(job, 1, status="pending")
+    never = {"class_eligibility": {factories.node(node_pool=POOL).computed_class: False}}
+    blocked = Evaluation(id="e0", job_id=other.id, type="service", status="blocked", snapshot_index=1, **never)
+    state = replica_with(job, UpsertEvaluations(evaluations=(pending, blocked))).state
+    queue = EvalQueue(env=FakeEnv(), writer=None, current=lambda: state, turns=Turns())
+    queue.restore(state)
+    assert queue.blocked.has_news
+    assert queue.broker.ready == 0
+    async with asyncio.TaskGroup() as group:
+        loops = [group.create_task(queue.run_news()), group.create_task(queue.pools.run())]
+        for _ in range(100):
+            await asyncio.sleep(0)
+        for loop in loops:
+            loop.cancel()
+    assert queue.broker.has_ready(("batch",))
+
+
+def test_a_gang_beyond_the_limits_of_a_node_blocks_nobody() -> None:
+    """As many as it needs at once are never on nodes that take fewer, so nothing is kept for it."""
+    job = batch_job("gang")
+    state = replica_with(job, node_max_allocs=2).state
+    ask = GroupAsk(job.task_groups[0], with_memory_max=False)
+    room = PoolRoom(state, POOL)
+    assert room.total_places(ask) == 2
+    assert not room.has_room([Wanted(ask, 3, 3)])
 
 
 async def test_the_next_leader_keeps_the_order(run_server: Any) -> None:

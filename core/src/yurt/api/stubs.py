@@ -149,7 +149,8 @@ def pool_wire(pool: NodePool) -> dict[str, Any]:
     """A node pool: with the lifetime of identities as a text, and a hash of what its operators decide."""
     wire: dict[str, Any] = to_wire(pool)
     wire["NodeIdentityTTL"] = duration_text(pool.node_identity_ttl or DEFAULT_NODE_IDENTITY_TTL)
-    wire["Hash"] = content_hash([wire[name] for name in ("Description", "Meta", "Name", "SchedulerConfiguration")])
+    decided = ("Description", "Meta", "Name", "SchedulerConfiguration", "BatchQueue")
+    wire["Hash"] = content_hash([wire[name] for name in decided if name in wire])
     return wire
 
 

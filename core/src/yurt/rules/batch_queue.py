@@ -56,6 +56,9 @@ def normalised(document: Any, parse_duration: ParseDuration) -> Any:
     kind, config = "", None
     for key, value in block.items():
         name = _folded(key)
+        if value is None:
+            # Answers name the types that a queue is not.
+            continue
         if name in _TYPES:
             found[_TYPES[name]] = _parameters(_TYPES[name], value, parse_duration)
         elif name in _COMMON:
@@ -68,7 +71,7 @@ def normalised(document: Any, parse_duration: ParseDuration) -> Any:
             kind = _folded(str(value))
         elif name == "config":
             config = value
-        elif value is not None:
+        else:
             raise Invalid(f'batch_queue: unknown key "{str(key)[:64]}"; {_known((*_TYPES, *_COMMON, *_DURATIONS))}')
     if kind:
         if kind not in _TYPES:

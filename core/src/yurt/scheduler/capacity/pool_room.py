@@ -55,7 +55,9 @@ class PoolRoom:
         self._at = {node_id: at for at, node_id in enumerate(self._ids)}
         self.offered: IntArray = offered[self.rows][:, AMOUNTS]
         self.free: IntArray = self.offered - columns.used[self.rows][:, AMOUNTS]
-        self._slots: IntArray = _slots(offered[self.rows, ALLOCS], columns.used[self.rows, ALLOCS])
+        limits, used = offered[self.rows, ALLOCS], columns.used[self.rows, ALLOCS]
+        self._slots: IntArray = _slots(limits, used)
+        self._empty_slots: IntArray = _slots(limits, np.zeros_like(used))
         self._held: dict[int, Held] = {}
         self._taken: dict[RequestedDevice, IntArray] = {}
         self._counts: dict[RequestedDevice, IntArray] = {}
@@ -72,8 +74,7 @@ class PoolRoom:
         key = ("empty", *_signature(ask))
         found = self._sums.get(key)
         if found is None:
-            slots = np.full_like(self._slots, 1 << 30)
-            found = self._sums[key] = int(self._places(ask, self.offered, slots, is_empty=True).sum())
+            found = self._sums[key] = int(self._places(ask, self.offered, self._empty_slots, is_empty=True).sum())
         return found
 
     def take(self, wanted: Iterable[Wanted]) -> dict[int, int]:

@@ -48,11 +48,6 @@ def queue_of(state: Snapshot, pool: str) -> BatchQueue | None:
     return None if row is None else row.batch_queue
 
 
-def has_queues(state: Snapshot) -> bool:
-    """Whether any pool has a queue."""
-    return any(row.batch_queue is not None for row in state.node_pools.values())
-
-
 def metadata_key(queue: BatchQueue) -> str:
     """The key of the job meta that names tenants; empty when namespaces are the tenants."""
     if queue.fair_share is not None:

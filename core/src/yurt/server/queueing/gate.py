@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from yurt.queue.line import Line
 from yurt.queue.waiting import JobKey
-from yurt.server.queueing.entries import Entry, entry_of, has_queues
+from yurt.server.queueing.entries import Entry, entry_of
 from yurt.server.queueing.order import Decision, Promise, QueuedJobs, decide
 from yurt.state import Snapshot
 from yurt.structs.evaluation import Evaluation
@@ -38,10 +38,8 @@ class QueueGate:
     def __len__(self) -> int:
         return len(self._entries)
 
-    @staticmethod
-    def is_needed(state: Snapshot) -> bool:
-        """Whether a pool has a queue."""
-        return has_queues(state)
+    def __contains__(self, key: JobKey) -> bool:
+        return key in self._entries
 
     @property
     def in_flight(self) -> int:
@@ -49,11 +47,12 @@ class QueueGate:
         return len(self._in_flight)
 
     def takes(self, state: Snapshot, evaluation: Evaluation) -> bool:
-        """Keep an evaluation that is ready, if its job waits in a queue; False: it is for the broker."""
+        """Keep an evaluation that is ready, if its job waits in a queue; False: it is for the broker.
+
+        A job that wants nothing new (it shrinks, or all of it runs) has nothing to wait for.
+        """
         entry = entry_of(state, evaluation)
-        if entry is None:
-            return False
-        if evaluation.id in self._in_flight:
+        if entry is None or not entry.wanted or evaluation.id in self._in_flight:
             return False
         self._put(entry)
         self._ready.setdefault(entry.waiting.key, {})[evaluation.id] = evaluation
@@ -78,8 +77,14 @@ class QueueGate:
             if not ready:
                 del self._ready[key]
         entry = self._entries.get(key)
-        if entry is not None and key not in self._ready and entry.evaluation.id == evaluation.id:
+        if entry is None or entry.evaluation.id != evaluation.id:
+            return
+        others = self._ready.get(key)
+        if others is None:
             self._drop(key)
+        else:
+            # With the place of an evaluation that ended, the job would stay in the queue for ever.
+            self._entries[key] = entry._replace(evaluation=next(iter(others.values())))
 
     def done(self, eval_id: str) -> None:
         """The broker has an evaluation no more."""
@@ -95,7 +100,7 @@ class QueueGate:
                 continue
             self.is_dirty = True
             now = entry_of(state, entry.evaluation)
-            if now is not None:
+            if now is not None and now.wanted:
                 self._put(now)
                 continue
             self._drop(key)

@@ -80,6 +80,9 @@ class EvalQueue:
         tell_missed_news(self.blocked, state, blocked)
         for evaluation in blocked:
             self._block(evaluation, now)
+        if self.blocked.has_news:
+            # The queues of node pools decide nothing before it is looked at, and no command may come for long.
+            self._has_news.set()
         self._changed.set()
 
     def observe(self, changes: Changes, *, index: int) -> None:

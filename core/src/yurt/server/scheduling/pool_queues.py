@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from yurt.runtime.env import Env
 from yurt.runtime.turns import Turns
 from yurt.state import Change, Changes, Snapshot
+from yurt.structs import status
 from yurt.structs.evaluation import Evaluation
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class PoolQueues:
 
     def start(self, state: Snapshot) -> None:
         """Make the gate if a pool has a queue."""
-        if self.gate is None and any(row.batch_queue is not None for row in state.node_pools.values()):
+        if self.gate is None and _has_queues(state):
             from yurt.server.queueing.gate import QueueGate
 
             self.gate = QueueGate()
@@ -74,9 +75,7 @@ class PoolQueues:
     def observe(self, changes: Changes) -> None:
         """Follow what a command changed besides evaluations."""
         if any(change.table == "node_pools" for change in changes):
-            self.start(self._current())
-            if self.gate is not None:
-                self._release(self.gate.reset(self._current()))
+            self._follow_pools(self._current())
         if self.gate is None:
             return
         jobs = [_job_key(change) for change in changes if change.table == "jobs"]
@@ -86,6 +85,18 @@ class PoolQueues:
             self.gate.is_dirty = True
         if self.gate.is_dirty:
             self._wanted.set()
+
+    def _follow_pools(self, state: Snapshot) -> None:
+        """A pool changed: who waits in no queue any more goes on, and who is blocked gets a place in a new one."""
+        self.start(state)
+        if self.gate is None:
+            return
+        self._release(self.gate.reset(state))
+        if not _has_queues(state):
+            self.gate = None
+            return
+        for evaluation in state.evals.where("status", status.EVAL_BLOCKED):
+            self.note_blocked(evaluation)
 
     async def run(self) -> None:
         """Let evaluations through whenever something changed."""
@@ -98,6 +109,10 @@ class PoolQueues:
             self._wanted.clear()
             if self.gate is not None and self.gate.is_dirty:
                 self._release(self.gate.look(self._current(), self._env.now()))
+
+
+def _has_queues(state: Snapshot) -> bool:
+    return any(row.batch_queue is not None for row in state.node_pools.values())
 
 
 def _job_key(change: Change) -> tuple[str, str]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from yurt.access import Access, Scope
-from yurt.server.queueing.entries import has_queues, price_parts
+from yurt.server.queueing.entries import price_parts
 from yurt.server.queueing.report import Place, TenantUse, places, tenants
 from yurt.state.store import Snapshot
 from yurt.state.watch import WatchKey
@@ -39,11 +39,6 @@ class PoolQueueRows:
     def preparation(self) -> Callable[[], object]:
         """Sums up the nodes; to be called in a thread, since a server may not have done so yet."""
         return self._state.columns_maker()
-
-    @property
-    def has_any(self) -> bool:
-        """Whether a pool has a queue."""
-        return has_queues(self._state)
 
     def type_of(self, pool: str) -> str:
         """The type of a pool's queue; `passthrough` for none."""
