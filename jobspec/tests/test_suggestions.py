@@ -18,7 +18,7 @@ from yurt_jobspec.suggestions import value_hint, yaml_hint
         ("memory", "2048 kB", "write memory = 2."),
         ("cpu", "2 cores", "or cores = 2 for whole cores."),
         ("count", "three", "for example count = 3."),
-        ("memory", "32 Gallons", "for example memory = 3."),
+        ("memory", "32 Gallons", "for example memory = 256."),
     ],
 )
 def test_an_amount_with_a_unit_is_answered_with_the_number(name: str, text: str, hint: str) -> None:

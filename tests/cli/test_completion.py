@@ -90,6 +90,30 @@ def test_it_is_installed_once_and_taken_out_again(
     assert not (tmp_path / ".zshrc").exists()
 
 
+@pytest.mark.parametrize("text", ["", "alias ll='ls -l'"])
+def test_files_without_completion_stay_as_they_are(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    bash = tmp_path / ".bashrc"
+    bash.write_text(text)
+
+    assert main(["-autocomplete-uninstall"]) == 1
+    assert bash.read_text() == text and "is in none of" in capsys.readouterr().err
+
+
+def test_lines_below_the_completion_keep_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    bash = tmp_path / ".bashrc"
+    bash.touch()
+    assert main(["-autocomplete-install"]) == 0
+    bash.write_text(bash.read_text() + "alias ll='ls -l'\n")
+    text = bash.read_text()
+
+    assert main(["-autocomplete-install"]) == 1
+    assert bash.read_text() == text
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_with_it(tmp_path: Path) -> None:
     program = tmp_path / "yurt"

@@ -129,6 +129,16 @@ def test_ui_opens_the_page_that_the_agent_has(api: Any, run: Any, monkeypatch: p
     assert code == 0 and out.endswith(f'==> Opening URL "{opened[-1]}"\n')
 
 
+@pytest.mark.usefixtures("alloc")
+def test_a_machine_without_a_browser_fails_no_command(api: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webbrowser, "open", lambda url: False)
+    api.answers |= {"/ui/": b"<html>", "/v1/jobs": []}
+
+    code, out, err = run("alloc", "status", "-ui", "-short", "bbbb")
+
+    assert code == 0 and f"{api.address}/ui/" in out and "No browser could be started" in err
+
+
 def test_file_functions_read_the_users_files_unless_they_are_restricted(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

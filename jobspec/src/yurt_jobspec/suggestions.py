@@ -10,6 +10,7 @@ from .values import Value
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 _MIB_OF_UNIT = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
 _MIB_ARGUMENTS = frozenset({"memory", "memory_max", "size", "disk", "max_file_size", "secrets", "memory_hard_limit"})
+_EXAMPLES = {"memory": 256, "memory_max": 512, "cpu": 500}
 _NUMBER_KINDS = ("int", "uint", "number", "float")
 CONSTRUCTORS = "string, number, bool, any, list(TYPE), set(TYPE), map(TYPE), object({...}) or tuple([...])"
 
@@ -21,7 +22,8 @@ def value_hint(name: str, kind: str, value: Value) -> str | None:
     if kind == "bool":
         return f"Write {name} = true or {name} = false, without quotes."
     if kind.startswith(_NUMBER_KINDS) and isinstance(value, str):
-        return _amount_hint(name, value) or f"Write a number without quotes, for example {name} = 3."
+        example = _EXAMPLES.get(name, 3)
+        return _amount_hint(name, value) or f"Write a number without quotes, for example {name} = {example}."
     if kind == "string":
         return f'Write one text between double quotes: {name} = "...".'
     return None

@@ -188,14 +188,14 @@ def _change_lines(path: Path, lines: list[str], *, remove: bool) -> list[Path]:
     if not path.is_file():
         return []
     text = path.read_text(encoding="utf-8")
-    kept = [line for line in text.splitlines() if not _is_ours(line)]
-    if not remove:
-        there = text.splitlines()
-        kept += [line for line in lines if _is_ours(line) or line not in there]
-    new = "\n".join(kept) + "\n"
-    if new == text:
+    there = text.splitlines()
+    kept = [line for line in there if not _is_ours(line)]
+    is_done = kept == there if remove else all(line in there for line in lines)
+    if is_done:
         return []
-    path.write_text(new, encoding="utf-8")
+    if not remove:
+        kept += [line for line in lines if _is_ours(line) or line not in there]
+    path.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
     return [path]
 
 

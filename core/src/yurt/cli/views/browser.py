@@ -36,7 +36,11 @@ def offer_page(call: Invocation, pages: Sequence[str], what: str) -> None:
 
 
 def open_page(call: Invocation, pages: Sequence[str]) -> None:
-    """Open the first of the pages that the agent has, else its start page; raises CliError."""
+    """Open the first of the pages that the agent has, else its start page.
+
+    Says so on standard error where no browser starts: what the command did counts, not its page. Raises CliError for an
+    address that no browser can open.
+    """
     address = call.api.connection.address
     if not call.api.url(START).startswith("http"):
         raise CliError(f"A browser cannot open {address}; name an http address with -address")
@@ -44,7 +48,7 @@ def open_page(call: Invocation, pages: Sequence[str]) -> None:
     url = call.api.url(path)
     call.screen.line(f'==> Opening URL "{url}"')
     if not opened(url):
-        raise CliError("No browser could be started on this machine; open the address in one of yours")
+        call.screen.error("No browser could be started on this machine; open the address in one of yours")
 
 
 def opened(url: str) -> bool:
