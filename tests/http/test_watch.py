@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from yurt.access import Capability
 from yurt.server import read_models
+from yurt.structs.commands import AllocUpdate, UpdateAllocsFromClient
 from yurt.testing.authorities import Grants
 from yurt.testing.http_api import NODE_ID, Api, add_ready_node, job_document, serving
 
@@ -132,23 +133,21 @@ async def granted() -> AsyncIterator[tuple[Api, Grants]]:
     grants.is_on = False
     async with serving(authority=grants) as api:
         await add_ready_node(api)
-        for namespace in ("own", "other"):
+        for namespace, job_id in (("own", "mine"), ("other", "secret")):
             await api.put("/v1/namespace", {"Name": namespace})
+            await api.put("/v1/jobs", {"Job": job_document(job_id, Namespace=namespace)})
+        await api.wait_until("/v1/allocations?namespace=*", lambda rows: len(rows) == 2)
         grants.is_on = True
         yield api, grants
 
 
-async def register(api: Api, grants: Grants, job_id: str, namespace: str) -> None:
-    grants.is_on = False
-    await api.put("/v1/jobs", {"Job": job_document(job_id, Namespace=namespace)})
-    grants.is_on = True
-
-
 async def test_a_reader_is_told_of_its_own_namespaces_only(granted: tuple[Api, Grants]) -> None:
-    api, grants = granted
+    api, _ = granted
+    updates = tuple(
+        AllocUpdate(id=alloc.id, node_id=NODE_ID, client_status="running") for alloc in api.server.state.allocs.values()
+    )
     async with watching(api, JOBS, {"ID": "o", "Kind": "overview"}) as reader:
-        await register(api, grants, "secret", "other")
-        await register(api, grants, "mine", "own")
+        await api.server.replica.propose(UpdateAllocsFromClient(updates=updates, now=api.server.replica.env.now()))
         line = await reader.until(lambda line: rows_of(line, "j"))
         assert "secret" not in json.dumps(line) and rows_of(line, "j")["ID"] == ["mine"]
         assert line["Views"]["o"]["Overview"]["Jobs"]["Total"] == 1 and line["Views"]["o"]["Overview"]["Nodes"] is None
