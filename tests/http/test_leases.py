@@ -47,6 +47,9 @@ class FakeNode:
     node_id = "n"
     is_ready = True
 
+    def figures(self) -> dict[str, str]:
+        return {"node_id": self.node_id}
+
     def alloc_namespace(self, alloc_id: str) -> str | None:
         return "default" if alloc_id == ALLOC else None
 
@@ -200,7 +203,7 @@ async def test_a_stream_of_a_token_that_lives_goes_on(api: Api) -> None:
 async def test_a_blocking_query_is_refused_when_it_wakes_without_its_token(api: Api) -> None:
     await grant(api, NAMESPACE.format('"list-jobs", "read-job"'))
     before = await api.get("/v1/jobs", headers={"X-Nomad-Token": SECRET})
-    path = f"/v1/jobs?index={before.index}&wait=2s"
+    path = f"/v1/jobs?index={before.index or 1}&wait=2s"  # 0 before the first job, and 0 waits for nothing
     waiting = asyncio.ensure_future(api.get(path, headers={"X-Nomad-Token": SECRET}))
     await asyncio.sleep(0.2)
     await revoke(api)

@@ -30,7 +30,7 @@ def offer_page(call: Invocation, pages: Sequence[str], what: str) -> None:
     if call.flags.is_on("ui"):
         open_page(call, pages)
     elif call.screen.is_terminal and os.environ.get("NOMAD_CLI_SHOW_HINTS", "1").lower() not in _OFF:
-        url = call.api.url(pages[-1])
+        url = call.api.url(pages[0])
         if url.startswith("http"):
             call.screen.line(f"\n==> View and manage {what} in the Web UI: {url}")
 

@@ -102,7 +102,7 @@ def _open_page(call: Invocation, path: str) -> None:
     from yurt.cli.views.browser import open_page, page
 
     if call.flags.is_on("ui"):
-        open_page(call, page("variables/var" if path else "variables", path))
+        open_page(call, page("variables", path))
 
 
 def _spec(call: Invocation) -> Json:
