@@ -254,7 +254,7 @@ def test_a_variable_is_masked_edited_and_saved_only_over_what_was_read(page: Pag
     expect(page.locator("main")).to_contain_text("mine")
     page.goto("/ui/variables?new=1")
     page.get_by_label("Path").fill("apps/one")
-    page.get_by_label("Key 1").fill("k")
+    page.get_by_label("Key 1", exact=True).fill("k")
     page.get_by_label("Value 1").fill("v")
     page.get_by_role("button", name="Save").click()
     expect(page.locator("h1")).to_have_text("apps/one")
