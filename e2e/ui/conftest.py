@@ -76,6 +76,7 @@ JOBS = [
         "crash",
         [task("broken", "echo no luck >&2; exit 3")],
         group={
+            "Update": {"MaxParallel": 0},
             "RestartPolicy": {"Attempts": 0, "Mode": "fail"},
             "ReschedulePolicy": {"Attempts": 0, "Unlimited": False},
         },

@@ -300,8 +300,7 @@ def test_a_new_user_on_a_phone_finds_why_a_job_fails_and_restarts_it(page: Page,
     page.get_by_role("link", name="Log", exact=True).first.click()
     expect(page.get_by_role("log")).to_contain_text("no luck")
     page.get_by_role("link", name="crash", exact=True).click()
-    confirm(page, "Stop")
-    confirm(page, "Start", "yurt job start crash")
+    confirm(page, "Retry failed", "yurt job eval -force-reschedule crash")
     wait_for("a new attempt", lambda: len(agent.allocs("crash")) > 1)
 
 

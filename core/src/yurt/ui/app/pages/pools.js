@@ -15,7 +15,7 @@ const POOL = {
     { id: "name", title: "Pool", value: (row) => row.Name, cell: (row) => html`<a href=${href(["nodes"], row.Name === "all" ? {} : { Pool: row.Name })}>${plain(row.Name)}</a>` },
     { id: "description", title: "Description", from: "md", cell: (row) => plain(row.Description) },
     { id: "scheduler", title: "Algorithm", from: "md", size: "9rem", cell: (row) => plain(row.SchedulerConfiguration?.SchedulerAlgorithm ?? "of the cluster") },
-    { id: "jobs", title: "Jobs", size: "5rem", cell: (row) => html`<a href=${href(["jobs"], { NodePool: row.Name })}>Jobs</a>` },
+    { id: "jobs", title: "Jobs", from: "md", size: "5rem", cell: (row) => html`<a href=${href(["jobs"], { NodePool: row.Name })}>Jobs</a>` },
   ],
 };
 

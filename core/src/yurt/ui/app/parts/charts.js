@@ -31,7 +31,7 @@ export function Chart({ label, samples, name, limit, text, scale = 1 }) {
   latest.current = data;
   useEffect(() => {
     let gone = false;
-    const size = new ResizeObserver(() => plot.current?.setSize({ width: Math.max(200, host.current.clientWidth), height: HEIGHT }));
+    const size = new ResizeObserver(() => host.current && plot.current?.setSize({ width: Math.max(200, host.current.clientWidth), height: HEIGHT }));
     import("../../vendor/uplot.js").then(({ default: Plot }) => {
       if (gone) return;
       addStyles();

@@ -105,6 +105,7 @@ export function Editor({ text, change, language, label, check, words }) {
       const root = host.current.shadowRoot ?? host.current.attachShadow({ mode: "open" });
       const options = { label, language, change: change && ((next) => { echoes.current.add(next); latest.current.change?.(next); }), check: check && ((now) => /** @type {any} */ (latest.current).check(now)), words: words && ((blocks) => /** @type {any} */ (latest.current).words(blocks)) };
       view.current = new cm.EditorView({ doc: text, extensions: extensions(cm, options), parent: root, root });
+      view.current.scrollDOM.tabIndex = 0; // long lines scroll by keys, also where the text cannot be edited
     }, (error) => setFailure(error.message));
     return () => { gone = true; view.current?.destroy(); view.current = null; };
   }, [language, label, Boolean(change)]);

@@ -44,6 +44,19 @@ function restart(job, reload) {
   };
 }
 
+/** A failed deployment places nothing until a new version is registered. */
+const mayRetry = (row) => row.Failed && row.DeploymentStatus !== "failed";
+
+function retry(job, reload) {
+  return {
+    label: "Retry failed", needs: ["submit-job", "evaluate-job"], namespace: job.Namespace,
+    question: `Places the failed allocations of "${job.ID}" anew, whatever its reschedule policy says.`,
+    command: command(["job", "eval"], { ...flagsOf(job), "force-reschedule": true }, [job.ID]),
+    run: () => put(`${pathOf(job)}/evaluate`, { JobID: job.ID, Namespace: job.Namespace, EvalOptions: { ForceReschedule: true } }, { namespace: job.Namespace }),
+    then: reload, done: `Failed allocations of "${job.ID}" are placed anew`,
+  };
+}
+
 function force(job, reload) {
   return { label: "Launch now", needs: ["submit-job", "dispatch-job", "force-periodic-job"], namespace: job.Namespace, question: `Launches a child of the periodic job "${job.ID}" now.`,
     command: command(["job", "periodic", "force"], flagsOf(job), [job.ID]), run: () => put(`${pathOf(job)}/periodic/force`, {}, { namespace: job.Namespace }), then: reload, done: `A child of "${job.ID}" was launched` };
@@ -91,5 +104,5 @@ export function jobActions(job, row, reload) {
   const deployment = row.DeploymentID ? deploymentActions(job, row.DeploymentID, row.DeploymentStatus, row.NeedsPromotion, reload).filter((action) => /** @type {any} */ (action).label === "Promote") : [];
   const edit = { label: "Edit", needs: ["submit-job", "plan-job"], namespace: job.Namespace, command: command(["job", "inspect"], { ...flagsOf(job), hcl: true }, [job.ID]), run: async () => go(href(["jobs", "run"], { edit: job.ID, namespace: job.Namespace })), done: "Plan before you run" };
   if (job.Stop) return [start(job, reload), edit, purge(job)];
-  return [...deployment, job.ParameterizedJob && !job.Dispatched ? dispatch(job, reload) : null, job.Periodic ? force(job, reload) : null, edit, isParent ? null : restart(job, reload), stop(job)].filter(Boolean);
+  return [...deployment, job.ParameterizedJob && !job.Dispatched ? dispatch(job, reload) : null, job.Periodic ? force(job, reload) : null, edit, isParent ? null : restart(job, reload), mayRetry(row) ? retry(job, reload) : null, stop(job)].filter(Boolean);
 }
