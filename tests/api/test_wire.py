@@ -37,6 +37,7 @@ OWN = {
     "AllocationMetric": {"Gang"},
     "CSIInfo": {"Provider", "ProviderVersion"},
     "Evaluation": {"Attempts"},
+    "NodePool": {"BatchQueue"},  # of Nomad 2.1, written only when it is set
     "QuotaUsage": {"Namespaces"},
     "RequestedDevice": {"AllOfNode", "Compute", "FirstAvailable", "MemoryMB", "Share", "Topology"},
     "TaskGroup": {"Gang"},
