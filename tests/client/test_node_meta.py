@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from yurt.client.node.metadata import KEYS_MAX, changed, combined
+from yurt.client.node.metadata import KEYS_MAX, changed, combined, static_meta
 from yurt.sdk.errors import Invalid
 from yurt.testing.fakes import FakeServerPort, eventually
 
@@ -39,18 +39,18 @@ def test_nothing_and_too_much_are_refused():
 async def test_a_change_is_registered_and_outlives_the_agent(run_client, server: FakeServerPort):
     async with run_client() as client:
         await client.calls.apply_node_meta({"rack": "r2"})
-        await eventually(lambda: server.registrations[-1].node.meta == {"rack": "r2"})
+        await eventually(lambda: server.registrations[-1].node.meta == static_meta({"rack": "r2"}))
         assert server.nodes[client.node_id].status == "ready"
 
     async with run_client() as client:
-        assert server.registrations[-1].node.meta == {"rack": "r2"}
+        assert server.registrations[-1].node.meta == static_meta({"rack": "r2"})
         assert (await client.calls.node_meta()).dynamic == {"rack": "r2"}
 
 
 async def test_what_changes_nothing_registers_nothing(run_client, server: FakeServerPort):
     async with run_client() as client:
         await client.calls.apply_node_meta({"rack": "r2"})
-        await eventually(lambda: server.registrations[-1].node.meta == {"rack": "r2"})
+        await eventually(lambda: server.registrations[-1].node.meta == static_meta({"rack": "r2"}))
         count = len(server.registrations)
         await client.calls.apply_node_meta({"rack": "r2"})
         assert len(server.registrations) == count

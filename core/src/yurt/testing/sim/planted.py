@@ -144,8 +144,8 @@ BUGS: Final[dict[str, Bug]] = {
         (
             Patch(
                 "yurt.server.scheduling.eval_queue",
-                'for evaluation in state.evals.where("status", status.EVAL_PENDING):\n            self.broker.enqueue',
-                "for evaluation in ():\n            self.broker.enqueue",
+                'for evaluation in state.evals.where("status", status.EVAL_PENDING):\n            self._route',
+                "for evaluation in ():\n            self._route",
             ),
         ),
         ("200 s after",),
