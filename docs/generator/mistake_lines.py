@@ -108,7 +108,7 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
     LineMistake(
         "job status nothing",
         'No job(s) with prefix or id "nothing" found',
-        "What there is, lists: yurt job status",
+        "List them with: yurt job status",
     ),
     LineMistake(
         "job scale web",
@@ -153,7 +153,7 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
     LineMistake(
         "alloc logs zz",
         'No allocation(s) with prefix or id "zz" found',
-        "What there is, lists: yurt job allocs JOB",
+        "List them with: yurt job allocs JOB",
     ),
     LineMistake(
         "alloc status web",
@@ -198,22 +198,22 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
     LineMistake(
         "eval status ffff",
         'No evaluation(s) with prefix or id "ffff" found',
-        "`yurt eval list` shows what there is.",
+        "`yurt eval list` lists them.",
     ),
     LineMistake(
         "deployment status ffff",
         'No deployment(s) with prefix or id "ffff" found',
-        "`yurt deployment list` shows what there is.",
+        "`yurt deployment list` lists them.",
     ),
     LineMistake(
         "namespace delete nothing",
         "Error: Namespace not found",
-        "`yurt namespace list` shows what there is.",
+        "`yurt namespace list` lists them.",
     ),
     LineMistake(
         "namespace status nope",
         "Error: Namespace not found",
-        "`yurt namespace list` shows what there is.",
+        "`yurt namespace list` lists them.",
     ),
     LineMistake(
         "var get nothing",
@@ -233,7 +233,7 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
     LineMistake(
         "quota status nope",
         "Error: quota not found",
-        "`yurt quota list` shows what there is.",
+        "`yurt quota list` lists them.",
     ),
     LineMistake(
         "operator snapshot inspect shop.nomad.hcl",
@@ -271,7 +271,7 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
     LineMistake(
         "volume status nothing",
         'No volume(s) with prefix or ID "nothing" found',
-        "`yurt volume status` shows what there is.",
+        "`yurt volume status` lists them.",
     ),
     LineMistake(
         "plugin status -type=foo",
@@ -296,6 +296,6 @@ LINE_MISTAKES: tuple[LineMistake, ...] = (
     LineMistake(
         "ui nothing",
         'No job, allocation or node has the id "nothing"',
-        "`yurt job status` and `yurt node status` show what there is.",
+        "`yurt job status` and `yurt node status` list them.",
     ),
 )

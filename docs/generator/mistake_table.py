@@ -350,14 +350,14 @@ FILE_MISTAKES: tuple[FileMistake, ...] = (
         {"job": 'namespace = "nope"'},
         'job "shop" is in nonexistent namespace "nope"',
         "2:3",
-        "`yurt namespace list` shows what there is; make one with: yurt namespace apply NAME",
+        "`yurt namespace list` lists them; make one with: yurt namespace apply NAME",
     ),
     FileMistake(
         "A node pool that does not exist",
         {"job": 'node_pool = "gpus"'},
         'job "shop" is in nonexistent node pool "gpus"',
         "2:3",
-        "`yurt node pool list` shows what there is; make one with: yurt node pool apply FILE",
+        "`yurt node pool list` lists them; make one with: yurt node pool apply FILE",
     ),
     FileMistake(
         "A priority out of range",

@@ -113,27 +113,22 @@ def test_the_gossip_keyring_leads_to_mutual_tls(run: Any, verb: str) -> None:
 
 
 @pytest.mark.usefixtures("alloc")
-def test_ui_opens_the_page_that_the_agent_has(api: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ui_opens_the_page_of_what_is_shown(api: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", lambda url: opened.append(url) or True)
-    api.answers |= {"/ui/": b"<html>", "/v1/jobs": []}
+    api.answers["/v1/var/app/db"] = {"Path": "app/db", "Namespace": "team a", "Items": {}}
 
-    assert run("alloc", "status", "-ui", "-short", "bbbb")[0] == 0
-    api.answers["/ui/jobs/web"] = b"<html>"
-    assert run("alloc", "status", "-ui", "-short", "bbbb")[0] == 0
-    api.answers[f"/ui/allocations/{ALLOC_ID}"] = b"<html>"
     code, out, _ = run("alloc", "status", "-ui", "-short", "bbbb")
+    assert run("var", "get", "-ui", "-namespace", "team a", "app/db")[0] == 0
 
-    pages = ["/ui/", "/ui/jobs/web?namespace=default", f"/ui/allocations/{ALLOC_ID}"]
+    pages = [f"/ui/allocations/{ALLOC_ID}", "/ui/variables/app/db?namespace=team+a"]
     assert opened == [api.address + page for page in pages]
-    assert code == 0 and out.endswith(f'==> Opening URL "{opened[-1]}"\n')
+    assert code == 0 and out.endswith(f'==> Opening URL "{opened[0]}"\n')
 
 
 @pytest.mark.usefixtures("alloc")
 def test_a_machine_without_a_browser_fails_no_command(api: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda url: False)
-    api.answers |= {"/ui/": b"<html>", "/v1/jobs": []}
-
     code, out, err = run("alloc", "status", "-ui", "-short", "bbbb")
 
     assert code == 0 and f"{api.address}/ui/" in out and "No browser could be started" in err

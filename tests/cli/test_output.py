@@ -49,7 +49,7 @@ def test_an_unknown_job_and_an_ambiguous_prefix_are_errors(api: Any, run: Any) -
     assert run("job", "stop", "m") == (
         1,
         "",
-        'No job(s) with prefix or id "m" found\nWhat there is, lists: yurt job status\n',
+        'No job(s) with prefix or id "m" found\nList them with: yurt job status\n',
     )
 
     api.answers["/v1/jobs"] = [{**JOB_STUB, "ID": "web1"}, {**JOB_STUB, "ID": "web2"}]
@@ -317,7 +317,7 @@ def test_what_can_be_no_id_is_not_found_without_asking(api: Any, run: Any) -> No
     assert run("node", "status", "zz") == (
         1,
         "",
-        'No node(s) with prefix or id "zz" found\nWhat there is, lists: yurt node status\n',
+        'No node(s) with prefix or id "zz" found\nList them with: yurt node status\n',
     )
     assert not [path for _, path, _, _ in api.asked if "prefix=" in path]
 

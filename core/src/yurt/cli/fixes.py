@@ -8,16 +8,16 @@ from __future__ import annotations
 import re
 
 _FIXES = (
-    (r"^Namespace not found", "`yurt namespace list` shows what there is."),
+    (r"^Namespace not found", "`yurt namespace list` lists them."),
     (r"^Variable not found", "`yurt var list` shows the paths; -namespace names another namespace."),
-    (r"[Qq]uota not found", "`yurt quota list` shows what there is."),
-    (r"node pool not found|[Nn]ode pool .* not found", "`yurt node pool list` shows what there is."),
-    (r"^No volume\(s\) with prefix", "`yurt volume status` shows what there is."),
+    (r"[Qq]uota not found", "`yurt quota list` lists them."),
+    (r"node pool not found|[Nn]ode pool .* not found", "`yurt node pool list` lists them."),
+    (r"^No volume\(s\) with prefix", "`yurt volume status` lists them."),
     (r"^No token present", "Give one with -token or NOMAD_TOKEN; `yurt login` gets one."),
     (r"^Unknown log level", "Use TRACE, DEBUG, INFO, WARN or ERROR."),
     (r"agent-ca(-key)?\.pem: cannot be read: No such file", "Make the authority first: yurt tls ca create"),
     (r"^no file .* in the allocation", "`yurt alloc fs ALLOCATION` lists the files."),
-    (r"^No job, allocation or node has the id", "`yurt job status` and `yurt node status` show what there is."),
+    (r"^No job, allocation or node has the id", "`yurt job status` and `yurt node status` list them."),
     (r"^Both json and template formatting", "Leave out -json or -t."),
     (r"has no version", "`yurt job history JOB` lists the versions."),
     (r"^The group .* does not exist|[Tt]ask group .* does not exist", "`yurt job status JOB` shows the groups."),
@@ -28,19 +28,19 @@ _FIXES = (
     (r"^Identifier must contain at least two", "Give more characters of the id, or all of it."),
     (r"cannot be deleted|Can not delete", "`yurt namespace list` shows those that can be."),
     (r"No path to region|unknown region|no path to region", "`yurt server members` shows the regions."),
-    (r"nonexistent namespace", "`yurt namespace list` shows what there is; make one with: yurt namespace apply NAME"),
-    (r"nonexistent node pool", "`yurt node pool list` shows what there is; make one with: yurt node pool apply FILE"),
+    (r"nonexistent namespace", "`yurt namespace list` lists them; make one with: yurt namespace apply NAME"),
+    (r"nonexistent node pool", "`yurt node pool list` lists them; make one with: yurt node pool apply FILE"),
     (r"is no snapshot of Yurt", "Save one with: yurt operator snapshot save FILE"),
     (
-        r"a period(ic)? job|not periodic|non-periodic",
+        r"not a period(ic)? job|not periodic|non-periodic",
         "Give the job a periodic block, or run it with: yurt job run FILE",
     ),
     (
         r"^[^/].*(there is no such file|No such file or directory)$",
         "Check the path; it is relative to the present folder.",
     ),
-    (r"^No evaluation\(s\) with prefix [^\n]*$", "`yurt eval list` shows what there is."),
-    (r"^No deployment\(s\) with prefix [^\n]*$", "`yurt deployment list` shows what there is."),
+    (r"^No evaluation\(s\) with prefix [^\n]*$", "`yurt eval list` lists them."),
+    (r"^No deployment\(s\) with prefix [^\n]*$", "`yurt deployment list` lists them."),
 )
 """Patterns of errors, and the advice; the first that is found counts."""
 

@@ -38,7 +38,7 @@ def hint(call: Invocation, wanted: str, identifier: str) -> str:
         found = _node_by_name(call, identifier)
     if not found:
         lists = {"jobs": "yurt job status", "nodes": "yurt node status", "allocs": "yurt job allocs JOB"}
-        found = f"What there is, lists: {lists[wanted]}" if wanted in lists else ""
+        found = f"List them with: {lists[wanted]}" if wanted in lists else ""
     return f"\n{found}" if found else ""
 
 

@@ -45,7 +45,7 @@ def _question(call: Invocation, wanted: str) -> str:
 
 def list_evals(call: Invocation) -> int:
     """Evaluations, newest first."""
-    from yurt.cli.views.browser import START, offer_page, page
+    from yurt.cli.views.browser import offer_page, page
     from yurt.cli.views.job import placement_failures
 
     is_json = wants_data(call)
@@ -79,7 +79,7 @@ def list_evals(call: Invocation) -> int:
         rows.append([*start, each["Status"], placement_failures(each)])
     call.screen.table("ID|Priority|Triggered By|Job ID|Namespace|Node ID|Status|Placement Failures", rows)
     show_next_page(call, answer.next_token)
-    offer_page(call, page("evaluations", "", instead=(START,)), "evaluations")
+    offer_page(call, page("evaluations"), "evaluations")
     return 0
 
 
@@ -137,7 +137,7 @@ def _conclusion(found: Json) -> str:
 
 def show_eval(call: Invocation) -> int:
     """Show one evaluation, or follow it."""
-    from yurt.cli.views.browser import START, job_page, offer_page, page
+    from yurt.cli.views.browser import offer_page, page
     from yurt.cli.views.monitor import EvalMonitor
 
     is_json = wants_data(call)
@@ -147,8 +147,7 @@ def show_eval(call: Invocation) -> int:
     if is_json:
         return show_data(call, evaluation)
     _show_whole(call, evaluation)
-    pages = job_page(evaluation["JobID"], evaluation.get("Namespace")) if evaluation.get("JobID") else (START,)
-    offer_page(call, page("evaluations", evaluation["ID"], instead=pages), "this evaluation")
+    offer_page(call, page("evaluations", evaluation["ID"]), "this evaluation")
     return 0
 
 

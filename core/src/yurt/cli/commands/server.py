@@ -67,7 +67,7 @@ def join_servers(call: Invocation) -> int:
 
 def list_members(call: Invocation) -> int:
     """The servers that know each other."""
-    from yurt.cli.views.browser import START, offer_page, page
+    from yurt.cli.views.browser import offer_page, page
 
     is_json = wants_data(call)
     answer: Json = call.api.get("/v1/agent/members") or {}
@@ -91,7 +91,7 @@ def list_members(call: Invocation) -> int:
     for region in regions:
         if not leaders[region]:
             print(f"No server leads region {region} now; the servers' logs say what they wait for", file=sys.stderr)
-    offer_page(call, page("servers", "", instead=(START,)), "servers")
+    offer_page(call, page("servers"), "servers")
     return 0
 
 

@@ -80,11 +80,11 @@ _FIXES = (
     ),
     (
         "nonexistent namespace",
-        "`yurt namespace list` shows what there is; make one with: yurt namespace apply NAME",
+        "`yurt namespace list` lists them; make one with: yurt namespace apply NAME",
     ),
     (
         "nonexistent node pool",
-        "`yurt node pool list` shows what there is; make one with: yurt node pool apply FILE",
+        "`yurt node pool list` lists them; make one with: yurt node pool apply FILE",
     ),
     (
         "has no main task",

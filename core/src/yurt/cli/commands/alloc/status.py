@@ -111,7 +111,7 @@ def _csi_row(call: Invocation, alloc: Json, request: Json) -> list[str]:
 def show_alloc(call: Invocation) -> int:
     """Show one allocation; without an id all of them."""
     from yurt.cli.views.allocs import show_allocs
-    from yurt.cli.views.browser import job_page, offer_page, page
+    from yurt.cli.views.browser import offer_page, page
 
     is_json = wants_data(call)
     if not call.args:
@@ -127,8 +127,7 @@ def show_alloc(call: Invocation) -> int:
         _show_short(call, alloc)
     else:
         _show(call, alloc)
-    own = page("allocations", alloc["ID"], instead=job_page(alloc["JobID"], alloc.get("Namespace")))
-    offer_page(call, own, "allocations")
+    offer_page(call, page("allocations", alloc["ID"]), "allocations")
     return 0
 
 

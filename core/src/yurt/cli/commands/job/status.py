@@ -15,7 +15,7 @@ Json = dict[str, Any]
 
 def show_jobs_or_one(call: Invocation) -> int:
     """List all jobs, or show one."""
-    from yurt.cli.views.browser import START, job_page, offer_page, page
+    from yurt.cli.views.browser import job_page, offer_page, page
     from yurt.cli.views.job import show_job, show_jobs
 
     is_json = wants_data(call)
@@ -27,7 +27,7 @@ def show_jobs_or_one(call: Invocation) -> int:
             call.screen.line("No running jobs")
             return 0
         show_jobs(call, jobs, with_namespace=call.api.namespace == "*")
-        offer_page(call, page("jobs", "", instead=(START,)), "jobs")
+        offer_page(call, page("jobs"), "jobs")
         return 0
     stub = find_job(call, call.args[0])
     job: Json = call.api.get(api_path("job", stub["ID"]), {"namespace": stub.get("Namespace")})

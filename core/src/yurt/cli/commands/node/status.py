@@ -19,7 +19,7 @@ Json = dict[str, Any]
 def show_nodes_or_one(call: Invocation) -> int:
     """List all nodes, or show one."""
     from yurt.cli.api.choose import chosen_node
-    from yurt.cli.views.browser import START, offer_page, page
+    from yurt.cli.views.browser import offer_page, page
 
     is_json = wants_data(call)
     if not call.args and not call.flags.is_on("self"):
@@ -28,12 +28,12 @@ def show_nodes_or_one(call: Invocation) -> int:
     if is_json:
         return show_data(call, node)
     _show(call, node)
-    offer_page(call, page("clients", node["ID"], instead=(START,)), "this node")
+    offer_page(call, page("clients", node["ID"]), "this node")
     return 0
 
 
 def _list(call: Invocation, *, is_json: bool) -> int:
-    from yurt.cli.views.browser import START, offer_page, page
+    from yurt.cli.views.browser import offer_page, page
 
     flags = call.flags
     query = {**page_query(call), "os": flags.is_on("os") or None}
@@ -53,7 +53,7 @@ def _list(call: Invocation, *, is_json: bool) -> int:
     header += "|Running Allocs" if flags.is_on("allocs") else ""
     call.screen.table(header, [_row(call, node) for node in nodes])
     show_next_page(call, answer.next_token)
-    offer_page(call, page("clients", "", instead=(START,)), "nodes")
+    offer_page(call, page("clients"), "nodes")
     return 0
 
 

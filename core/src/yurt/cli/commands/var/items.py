@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from yurt.cli.api.paging import next_page, page_query
 from yurt.cli.api.variables import WriteConflict, check_index, read_variable, write
@@ -58,7 +59,7 @@ def print_variable(call: Invocation) -> int:
     if item and (call.flags.is_given("out") or call.flags.is_given("template")):
         raise UsageError("The -item flag prints the value alone; it goes with neither -out nor -template")
     variable = read_variable(call, call.args[0])
-    _open_page(call, variable["Path"])
+    _open_page(call, variable)
     if not item:
         show(call, variable, form)
         return 0
@@ -93,16 +94,19 @@ def put_variable(call: Invocation) -> int:
             f'Successfully created or updated variable "{written["Path"]}" at index {written["ModifyIndex"]}'
         )
     show(call, written, form)
-    _open_page(call, written["Path"])
+    _open_page(call, written)
     return 0
 
 
-def _open_page(call: Invocation, path: str) -> None:
-    """With -ui open the page of a variable, or of all where the agent has none of one."""
+def _open_page(call: Invocation, variable: Json | None = None) -> None:
+    """With -ui open the page of a variable, or of all."""
     from yurt.cli.views.browser import open_page, page
 
-    if call.flags.is_on("ui"):
-        open_page(call, page("variables", path))
+    if not call.flags.is_on("ui"):
+        return
+    path = page("variables", variable["Path"]) if variable else page("variables")
+    namespace = (variable or {}).get("Namespace") or call.api.namespace
+    open_page(call, f"{path}?{urlencode({'namespace': namespace})}")
 
 
 def _spec(call: Invocation) -> Json:
@@ -140,7 +144,7 @@ def list_variables(call: Invocation) -> int:
     prefix = call.args[0] if call.args else ""
     answer = call.api.read("/v1/vars", {"prefix": prefix, **page_query(call)})
     rows: list[Json] = answer.data or []
-    _open_page(call, "")
+    _open_page(call)
     match form:
         case "json":
             call.screen.json(rows)
