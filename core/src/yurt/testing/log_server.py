@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from yurt.sdk.errors import Unavailable
+from yurt.sdk.errors import Conflict, Unavailable
 from yurt.sdk.value import UnixNano
 from yurt.storage.log import CommandLog, Entry, Leadership
 from yurt.structs.commands import AnyCommand, RecordPeriodicLaunch
@@ -96,8 +96,9 @@ class LogServer:
 
     async def _follow(self) -> None:
         async with self._writing:
-            async for entry in self.log.follow(len(self.applied)):
-                self.apply(entry)
+            with contextlib.suppress(Conflict):  # The log was closed between two levels of leadership.
+                async for entry in self.log.follow(len(self.applied)):
+                    self.apply(entry)
 
     def apply(self, entry: Entry) -> None:
         """Keep the numbers of an entry that are not there yet."""
