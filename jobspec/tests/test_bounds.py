@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 from yurt_jobspec import Diagnostic, JobspecError, parse_body, parse_job
 from yurt_jobspec.findings import MAX_FINDINGS
