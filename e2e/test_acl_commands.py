@@ -45,7 +45,8 @@ FILES = {
 UNKNOWN = "11111111-2222-3333-4444-555555555555"
 OPEN = {
     "operator metrics", "ui", "login", "acl lint", "acl bootstrap", "acl auth-method list", "acl token self",
-    "job init", "node pool list", "namespace list", "var list", "acl policy list", "acl role list", "status svc",
+    "job init", "node pool list", "namespace list", "var list", "acl policy list", "acl role list", "queue list",
+    "status svc",
 }  # fmt: skip
 """What needs no token, says in its own words that one is missing, or shows what the caller may see: nothing."""
 CASES = """
@@ -83,6 +84,7 @@ alloc exec ALLOC /bin/true
 alloc checks ALLOC
 alloc why ALLOC
 alloc signal -s SIGCONT ALLOC
+alloc pause -status ALLOC
 alloc restart ALLOC
 alloc stop -detach ALLOC
 deployment list
@@ -117,6 +119,11 @@ namespace apply extra
 namespace status extra
 namespace inspect extra
 namespace delete extra
+queue list
+queue jobs -node-pool=default
+queue status -node-pool=default
+queue tenants -node-pool=default
+queue why svc
 quota list
 quota apply quota.hcl
 quota status small
@@ -162,6 +169,9 @@ volume claim list
 volume claim delete UNKNOWN
 volume create volume.hcl
 volume register csi.hcl
+volume snapshot create c
+volume snapshot list -plugin=p
+volume snapshot delete p x
 volume detach c NODE
 volume deregister c
 volume delete UNKNOWN

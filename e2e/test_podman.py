@@ -76,8 +76,14 @@ def ids(engine: PodmanEngine, alloc: dict[str, Any]) -> list[str]:
     return engine.run("ps", "--quiet", "--no-trunc", "--filter", label).stdout.decode().split()
 
 
-def test_the_node_tells_of_its_engine(agent: Agent) -> None:
+def node_with_podman(agent: Agent) -> dict[str, Any] | None:
+    """The node once its driver has told of the engine; None before."""
     node = agent.get(f"/v1/node/{agent.get('/v1/nodes')[0]['ID']}")
+    return node if "podman" in node["Drivers"] else None
+
+
+def test_the_node_tells_of_its_engine(agent: Agent) -> None:
+    node = wait_for("the driver", lambda: node_with_podman(agent))
     assert node["Drivers"]["podman"]["Healthy"]
     assert node["Attributes"]["driver.podman.rootless"] == "false"
     assert node["Attributes"]["driver.podman.version"].count(".") == 2
