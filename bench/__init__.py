@@ -1,1 +1,1 @@
-"""Benchmarks: `python -m bench` prints the tables that the README quotes."""
+"""Benchmarks: `python -m bench` prints the tables of docs/explanation/performance.md."""
