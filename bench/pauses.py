@@ -95,7 +95,7 @@ async def serving(state: Snapshot, kind: Kind) -> AsyncIterator[Site]:
     async with asyncio.TaskGroup() as group:
         running = group.create_task(server.run(ready=ready), name="server")
         await ready.wait()
-        runner = web.AppRunner(make_app(server, None, AGENT), access_log=None, shutdown_timeout=0.5)
+        runner = web.AppRunner(make_app(server.http, None, AGENT), access_log=None, shutdown_timeout=0.5)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port).start()
         await asyncio.to_thread(state.columns_maker())

@@ -72,7 +72,9 @@ async def serve(port: int, nodes: int, folder: str, *, has_acl: bool) -> None:
         await ready.wait()
         clients = SimulatedClients(server, [replace(node(number, 0), datacenter="dc1") for number in range(nodes)])
         await clients.register()
-        runner = web.AppRunner(make_app(server, None, AgentInfo(name="bench")), access_log=None, shutdown_timeout=0.5)
+        runner = web.AppRunner(
+            make_app(server.http, None, AgentInfo(name="bench")), access_log=None, shutdown_timeout=0.5
+        )
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port).start()
         tasks = [group.create_task(clients.run())]

@@ -8,16 +8,20 @@ of a module of `yurt.http` to the server or to the state that no view of the cal
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeGuard
 
 FOLDER_MAX: Final = 25
+LATE: Final = re.compile(r"_?on_\w+|\w+_callback|_?peers")
+"""Names of attributes that only a constructor sets."""
 TEXT_METHODS: Final = ("startswith", "endswith")
 RAW_READS: Final = ("server", "read_state", "table", "state")
+PURE: Final = ("fsm", "state", "scheduler", "broker", "lifecycle")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -124,6 +128,57 @@ def _attributes(methods: Iterable[ast.AST]) -> set[str]:
     }
 
 
+def late_parts(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and text of each part or callback that is set on another object after its construction."""
+    methods = {
+        each.name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for each in node.body
+        if isinstance(each, Function) and not each.decorator_list
+    }
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    for target, value in _assignments(tree):
+        if not _is_of_other(target) or ast.unparse(target.value) in imported:
+            continue
+        if LATE.fullmatch(target.attr) or _is_function(value, methods):
+            yield target.lineno, ast.unparse(target)
+
+
+def _assignments(tree: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Assign(targets=targets, value=value):
+                yield from _pairs(targets, value)
+            case ast.AnnAssign(target=target, value=ast.expr() as value):
+                yield target, value
+
+
+def _pairs(targets: Iterable[ast.expr], value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Each target with its value; both sides of `a.x, b.y = 1, 2` are taken apart."""
+    for target in targets:
+        if isinstance(target, ast.Tuple):
+            values = value.elts if isinstance(value, ast.Tuple) else [value] * len(target.elts)
+            yield from zip(target.elts, values, strict=True)
+        else:
+            yield target, value
+
+
+def _is_of_other(target: ast.expr) -> TypeGuard[ast.Attribute]:
+    return isinstance(target, ast.Attribute) and not (isinstance(target.value, ast.Name) and target.value.id == "self")
+
+
+def _is_function(value: ast.expr, methods: Collection[str]) -> bool:
+    """A lambda, or a method of a class of the same module."""
+    is_method = isinstance(value, ast.Attribute) and value.attr in methods and ast.unparse(value.value) == "self"
+    return isinstance(value, ast.Lambda) or is_method
+
+
+def importers(code: Code, module: str) -> list[str]:
+    """The shipped modules that import a module, type checking included."""
+    return [name for name in map(code.name, code.shipped()) if module in code.imports[name]]
+
+
 def decisions_by_text(tree: ast.AST) -> int:
     """Places where the text of an error decides."""
     return sum(_is_text_test(node) for node in ast.walk(tree))
@@ -176,6 +231,14 @@ def comment_share(code: Code, package: str) -> str:
     return f"{100 * prose / len(lines):.1f} ({100 * comments / len(lines):.1f})"
 
 
+def assertion_share(code: Code, package: str = "") -> str:
+    """Assertions in 1,000 lines of a package, or of all that is shipped."""
+    paths = list(code.shipped(package))
+    lines = sum(len(code.lines[path]) for path in paths)
+    asserts = sum(isinstance(node, ast.Assert) for path in paths for node in ast.walk(code.trees[path]))
+    return f"{1000 * asserts / lines:.1f}" if lines else "-"
+
+
 def _docstring_lines(tree: ast.AST) -> int:
     return sum(
         (node.end_lineno or node.lineno) - node.lineno + 1
@@ -215,8 +278,11 @@ def rows(code: Code) -> Iterator[tuple[str, object]]:
     yield "decisions by the text of an error", sum(decisions_by_text(code.trees[path]) for path in code.shipped())
     yield "raw reads in http", sum(raw_reads(code.trees[path]) for path in code.shipped("http"))
     yield "files of the command line, empty", f"{len(cli)}, {sum(len(code.lines[path]) <= 1 for path in cli)}"
-    asserts = sum(isinstance(node, ast.Assert) for path in code.shipped() for node in ast.walk(code.trees[path]))
-    yield "assertions in 1,000 lines", f"{1000 * asserts / sum(len(code.lines[path]) for path in code.shipped()):.1f}"
+    yield "assertions in 1,000 lines", assertion_share(code)
+    for package in PURE:
+        yield f"assertions in 1,000 lines of {package}", assertion_share(code, package)
+    yield "parts set after construction", sum(len(list(late_parts(tree))) for tree in code.trees.values())
+    yield "modules that import the server", len(importers(code, "yurt.server.server"))
     for package in ("scheduler", "fsm", "state", "broker", "lifecycle", "server", "client", "http", "cli"):
         yield f"prose (comments) in {package}, %", comment_share(code, package)
 

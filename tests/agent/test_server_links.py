@@ -100,7 +100,7 @@ class Joined:
 
     async def join(self, name: str, stack: AsyncExitStack, tasks: asyncio.TaskGroup) -> None:
         """Have a server listen and dial."""
-        far = self.listeners[name] = FarClients(self._config(name), self.group[name], TlsSettings(), run_of=run_of)
+        far = self.listeners[name] = FarClients(self._config(name), self.group[name].rpc, TlsSettings(), run_of=run_of)
         await far.start()
         stack.push_async_callback(far.stop)
         running = tasks.create_task(self.links[name].run())
@@ -190,7 +190,7 @@ async def test_a_client_is_offered_nothing_of_what_servers_offer_each_other(join
 
 async def test_only_the_certificate_of_a_server_lets_in_as_one(joined: Joined) -> None:
     config = AgentConfig(name="srv1", rpc_address="127.0.0.1")
-    far = FarClients(config, joined.group[FIRST], TlsSettings(rpc=True), run_of=run_of)
+    far = FarClients(config, joined.group[FIRST].rpc, TlsSettings(rpc=True), run_of=run_of)
     hello = Hello(version="1", role="server", region="global", name=SECOND)
     for names in ((), ("client.global.nomad",), ("server.other.nomad",)):
         with pytest.raises(PermissionDenied, match="server"):

@@ -477,7 +477,7 @@ async def test_a_list_shows_only_what_its_reader_may_see_when_it_wakes(acl: Call
 async def test_nothing_is_decided_while_the_state_is_not_there() -> None:
     settings = ServerConfig(name="test", acl=AclConfig(enabled=True))
     server = Server(settings, env=RealEnv(), log=MemoryLog())
-    async with TestClient(TestServer(make_app(server, None, AgentInfo(name="test")))) as client:
+    async with TestClient(TestServer(make_app(server.http, None, AgentInfo(name="test")))) as client:
         for path in ("/v1/jobs?stale", "/v1/agent/self"):
             async with client.get(path, headers={"X-Nomad-Token": str(uuid.uuid4())}) as answer:
                 assert (answer.status, await answer.text()) == (

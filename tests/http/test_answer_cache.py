@@ -134,7 +134,7 @@ async def test_callers_with_different_rights_get_what_a_server_without_a_cache_g
         for name, rules in POLICIES.items():
             await callers.policy(name, rules)
             tokens.append((await callers.token(name))["SecretID"])
-        app = make_app(api.server, None, api.client.app[CONTEXT].agent)
+        app = make_app(api.server.http, None, api.client.app[CONTEXT].agent)
         app[CONTEXT] = dataclasses.replace(app[CONTEXT], texts=RowTexts(0), answers=AnswerCache(0))
         async with TestClient(TestServer(app)) as bare:
             statuses = {await changed_and_compared(callers, bare, chance, tokens) for _ in range(25)}

@@ -76,7 +76,7 @@ async def connected(api: Api, hello: Hello) -> AsyncIterator[Ends]:
     config = AgentConfig(
         name="test", rpc_address="127.0.0.1", rpc_port=port, http_addresses=(str(url.host),), http_port=url.port or 0
     )
-    far = FarClients(config, api.server, TlsSettings(), run_of=lambda _: "")
+    far = FarClients(config, api.server.rpc, TlsSettings(), run_of=lambda _: "")
     await far.start()
     link = Link((f"127.0.0.1:{port}",), dialler=Dialler(lambda: hello), serves={}, env=RealEnv())
     async with asyncio.TaskGroup() as group:

@@ -68,7 +68,7 @@ async def agents() -> AsyncIterator[Agents]:
         made = Agents(group)
         for name in NAMES:
             info = AgentInfo(version="0.1.0", name=name.partition(".")[0], rpc_addr=group[name].config.rpc_addr)
-            app = make_app(group[name], None, info, others=made.others_of(name))
+            app = make_app(group[name].http, None, info, others=made.others_of(name))
             client = TestClient(TestServer(app), timeout=aiohttp.ClientTimeout(120))
             made.api[name] = Api(await stack.enter_async_context(client), group[name])
             made.own[name] = OwnApi(str(client.make_url("")).rstrip("/"))

@@ -146,7 +146,7 @@ async def test_logs_come_in_frames_or_plain(api_with_node: Api, alloc_id: str) -
 async def test_a_reader_that_leaves_a_followed_log_is_no_error(
     api_with_node: Api, node: FileNode, alloc_id: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    runner = web.AppRunner(make_app(api_with_node.server, None, AgentInfo()))  # As an agent runs it.
+    runner = web.AppRunner(make_app(api_with_node.server.http, None, AgentInfo()))  # As an agent runs it.
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     host, port = runner.addresses[0][:2]

@@ -154,7 +154,7 @@ async def test_the_policy_allows_the_pages_own_style_and_nothing_else(api: Api) 
 
 
 async def test_the_pages_can_be_switched_off(api: Api) -> None:
-    app = make_app(api.server, None, AgentInfo(ui_enabled=False))
+    app = make_app(api.server.http, None, AgentInfo(ui_enabled=False))
     async with TestClient(TestServer(app)) as client, client.get("/ui/plain/") as answer:
         assert (answer.status, "ui.enabled is false" in await answer.text()) == (404, True)
 

@@ -88,7 +88,7 @@ async def flap(words: list[tuple[str, int]]) -> None:
             for _ in range(turns):
                 await asyncio.sleep(0)
             for server in group.servers.values():
-                server.facts.gauges()
+                server.http.facts.gauges()
                 assert server.leader_name == server.config.name or not server.log.writer.is_open
             acknowledged += await tries_to_write(group)
         await calm(group)

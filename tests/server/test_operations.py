@@ -375,7 +375,7 @@ async def test_a_node_that_nobody_attached_cannot_be_reached(bench: Any) -> None
 
 
 async def test_figures_are_there_for_the_agent(bench: Any) -> None:
-    found = bench.server.facts.gauges()
+    found = bench.server.http.facts.gauges()
     assert (found["server.is_leader"], found["server.last_contact_ms"], found["broker.total_ready"]) == (1, 0, 0)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import zip_longest
 
 import pytest
 from yurt.agent.cluster.exchange import Exchange
@@ -32,9 +33,9 @@ LIMIT_S = 60.0
 class Node:
     """A server that listens on a port of its own."""
 
-    def __init__(self, each: Member, admit: Admit = admits_nobody) -> None:
+    def __init__(self, each: Member, admit: Admit = admits_nobody, index: int = 0) -> None:
         security = ServerSecurity(TlsSettings())
-        self.membership = Membership(each, env=RealEnv())
+        self.membership = Membership(each, env=RealEnv(), applied_index=lambda: index)
         self.exchange = Exchange(self.membership, security=security, env=RealEnv())
         self.listener = MembersListener(self.membership, security=security, admit=admit)
         self.running: asyncio.Task[None]
@@ -65,12 +66,15 @@ class Node:
 
 
 @asynccontextmanager
-async def nodes(*members: Member, admit: Admit = admits_nobody) -> AsyncIterator[list[Node]]:
+async def nodes(
+    *members: Member, admit: Admit = admits_nobody, indexes: Sequence[int] = ()
+) -> AsyncIterator[list[Node]]:
     """Servers that do not know each other yet."""
     async with asyncio.TaskGroup() as group:
         found = []
-        for each in members:
-            found.append(Node(each, admit))
+        for each, index in zip_longest(members, indexes, fillvalue=0):
+            assert isinstance(each, Member)
+            found.append(Node(each, admit, index))
             await found[-1].start(group)
         try:
             yield found
@@ -215,9 +219,7 @@ async def test_clients_are_told_that_this_is_no_port_for_them() -> None:
 
 
 async def test_news_tell_how_far_a_server_is() -> None:
-    async with nodes(member("a"), member("b")) as (a, b):
-        a.membership.follow_index(lambda: 12)
-        b.membership.follow_index(lambda: 5)
+    async with nodes(member("a"), member("b"), indexes=(12, 5)) as (a, b):
         await b.exchange.join(a.address)
         await a.wait(b=ALIVE)
         assert (a.membership.index_of("b.global"), a.membership.trailing["b.global"]) == (5, 7)

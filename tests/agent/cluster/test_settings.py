@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from yurt.agent.banner import configuration_lines
 from yurt.agent.cluster.cluster import ServerCluster
 from yurt.agent.cluster.exchange import Exchange
+from yurt.agent.cluster.local_server import LocalServer
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.memory import CLUSTER_FILE, Founding, etcd_port, save
 from yurt.agent.cluster.minding import Minder
@@ -136,7 +138,8 @@ async def test_two_servers_that_each_keep_the_state_of_a_region_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     config = config_of({"bootstrap_expect": 1})
-    cluster = ServerCluster(config, tmp_path, engine=FILE, env=RealEnv(), tls=TlsSettings())
+    local = cast("LocalServer", SimpleNamespace(index=0))
+    cluster = ServerCluster(config, tmp_path, engine=FILE, env=RealEnv(), tls=TlsSettings(), local=local)
     twin = Membership(member("b", etcd_addr="", has_data=True), env=RealEnv())
     far = Membership(member("b", "mars", has_data=True), env=RealEnv())
     cluster._membership.take_news(far.news())

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from yurt.agent.data_dir import AgentDataDir
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid
-from yurt.server.server import Server
+from yurt.server.resources.acl_tokens import AclTokens
 from yurt.structs.acl import SECRET
 
 SECRET_FILE: Final = "dev-management-token"
@@ -30,11 +30,11 @@ class DevToken(NamedTuple):
     """The file that keeps the secret for the next start; "" for none."""
 
 
-async def bootstrap_dev(server: Server, data: AgentDataDir, env: Env) -> DevToken:
+async def bootstrap_dev(tokens: AclTokens, data: AgentDataDir, env: Env) -> DevToken:
     """Make the management token of a dev agent; raises Invalid when the file of its secret cannot be used."""
     path = None if data.is_temporary else data.server / SECRET_FILE
     known = "" if path is None else await env.in_thread(_read, path)
-    made = await server.resources.acl_tokens.bootstrap(known)
+    made = await tokens.bootstrap(known)
     if path is not None and not known:
         await env.in_thread(_write, path, made.secret)
     return DevToken(made.token.accessor_id, made.secret, "" if path is None else str(path))

@@ -36,9 +36,9 @@ from yurt.rpc.proxy import far_port
 from yurt.rpc.usefulness import watched_port
 from yurt.runtime.env import Env
 from yurt.sdk.errors import PermissionDenied, Unavailable
+from yurt.server.backends import RpcBackend
 from yurt.server.clients.node_authentication import NodeCredentials
 from yurt.server.ports import NodePort
-from yurt.server.server import Server
 from yurt.storage.client_db import NodeIdentity
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class FarClients:
     def __init__(
         self,
         config: AgentConfig,
-        server: Server,
+        server: RpcBackend,
         tls: TlsSettings,
         *,
         run_of: Callable[[str], str],

@@ -307,7 +307,7 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
             servers.join(client)
     info = agent_info(config, tuple(plugin_facts(status) for status in loaded.statuses))
     api = servers.api if servers is not None else None
-    app = make_app(server, client, info, env=env, servers=api, others=peers)
+    app = make_app(server.http if server is not None else None, client, info, env=env, servers=api, others=peers)
     trail = _audit(config, data, app, server)
     if cluster is not None and regions is not None:
         app[CLUSTER], app[REGIONS] = cluster, regions
@@ -422,10 +422,12 @@ def _own_server(config: AgentConfig, data: AgentDataDir, env: Env, tls: TlsSetti
         log = make_log(config, data, engine=engine, own_endpoint="", env=env)
         return OwnServer(Server(settings, env=env, log=log))
     from yurt.agent.cluster.cluster import ServerCluster
+    from yurt.agent.cluster.local_server import LocalServer
     from yurt.agent.peers import ServerLinks
     from yurt.agent.regions import FarAuthority, RegionLinks
 
-    cluster = ServerCluster(config, data.server, engine=engine, env=env, tls=tls)
+    local = LocalServer(lambda: server.http)
+    cluster = ServerCluster(config, data.server, engine=engine, env=env, tls=tls, local=local)
     log = make_log(config, data, engine=engine, own_endpoint=cluster.own_endpoint, env=env)
     links = ServerLinks(config, directory=cluster, env=env, tls=tls, run_id=cluster.run_id)
     regions = RegionLinks(config, directory=cluster, env=env, tls=tls, run_id=cluster.run_id)
@@ -433,7 +435,6 @@ def _own_server(config: AgentConfig, data: AgentDataDir, env: Env, tls: TlsSetti
     token = settings.acl.replication_token
     authority = None if decides_itself else FarAuthority(regions, settings.authoritative_region, token=token, env=env)
     server = Server(settings, env=env, log=log, peers=links, authority=authority)
-    cluster.follow(server)
     return OwnServer(server, cluster, links, regions)
 
 
@@ -445,7 +446,7 @@ def _clients(
         return None
     from yurt.agent.far import FarClients
 
-    return FarClients(config, server, tls, run_of=cluster.run_of)
+    return FarClients(config, server.rpc, tls, run_of=cluster.run_of)
 
 
 def plugin_context(config: AgentConfig, data: AgentDataDir, name: str, options: Mapping[str, str]) -> PluginContext:

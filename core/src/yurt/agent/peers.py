@@ -28,10 +28,10 @@ from yurt.rpc.peer import ConnectionLost, Peer, Served
 from yurt.rpc.proxy import Terms, far_port
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
+from yurt.server.backends import RpcBackend
 from yurt.server.clients.node_ports import found_port
 from yurt.server.peers import LeaderPort, PeerPort
 from yurt.server.ports import Directory, NodePort
-from yurt.server.server import Server
 from yurt.structs.member import ALIVE, LEFT, Member
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ LEADER_TERMS = Terms(limits_s=dict.fromkeys(_LEADER, LEADER_ANSWER_S))
 class OfferedToServers(Mapping[str, Served]):
     """The ports that a server offers to the others; those of its clients are found when they are called."""
 
-    def __init__(self, server: Server, api: ApiPort, name: str) -> None:
+    def __init__(self, server: RpcBackend, api: ApiPort, name: str) -> None:
         """`name` is the server that calls."""
         self._server = server
         self._caller = ProvenCaller(kind=CallerKind.SERVER, name=name)

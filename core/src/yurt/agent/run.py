@@ -39,7 +39,7 @@ from yurt.sdk.value import replace
 if TYPE_CHECKING:
     from yurt.agent.node import Parts
     from yurt.audit.trail import AuditTrail
-    from yurt.server.server import Server
+    from yurt.server.resources.acl_tokens import AclTokens
 
 log = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ class _Agent:
             token_lines = banner.access_lines() if self.config.has_acl else []
             if self.config.makes_token and parts.server is not None:
                 # Who is answered before that could make the first management token.
-                make_token = partial(self._make_token, parts.server, token_lines)
+                make_token = partial(self._make_token, parts.server.resources.acl_tokens, token_lines)
                 await parts.start(group, self.sockets, before_serving=make_token)
             else:
                 await parts.start(group, self.sockets)
@@ -226,11 +226,11 @@ class _Agent:
         ready.cancel()
         stopped.cancel()
 
-    async def _make_token(self, server: Server, lines: list[str]) -> None:
+    async def _make_token(self, tokens: AclTokens, lines: list[str]) -> None:
         """Make the management token of a dev agent; `lines` then show it."""
         from yurt.agent.dev_token import bootstrap_dev
 
-        lines[:] = banner.token_lines(await bootstrap_dev(server, self.data, self.env))
+        lines[:] = banner.token_lines(await bootstrap_dev(tokens, self.data, self.env))
 
     def _print_first_screen(self, parts: Parts, token: Sequence[str]) -> None:
         config = self.config

@@ -110,10 +110,22 @@ def terminal_ends() -> Ends:
     return Ends(ours, {ours: STDOUT}, (theirs, theirs, theirs))
 
 
+Leaders = Callable[[], list[int]]
+"""Returns process ids."""
+
+
 class ProcessSession:
     """An `ExecSession` for a process of this agent."""
 
-    def __init__(self, transport: asyncio.SubprocessTransport, ended: asyncio.Future[int], ends: Ends) -> None:
+    def __init__(
+        self,
+        transport: asyncio.SubprocessTransport,
+        ended: asyncio.Future[int],
+        ends: Ends,
+        *,
+        other_leaders: Leaders,
+    ) -> None:
+        """`other_leaders` returns the leaders of sessions that the command is known to have begun."""
         self._transport = transport
         self._ended = ended
         self._ends = ends
@@ -125,7 +137,7 @@ class ProcessSession:
         self._pid = transport.get_pid()
         self._started = processes.start_time(self._pid)
         self.on_close: list[Callable[[], object]] = []
-        self.other_leaders: Callable[[], list[int]] = list
+        self._other_leaders = other_leaders
 
     @property
     def has_ended(self) -> bool:
@@ -213,14 +225,16 @@ class ProcessSession:
 
     def _members(self) -> list[tuple[int, int]]:
         """All processes of the command's session with their start times; blocking. Its leader has not been reaped."""
-        inner = self.other_leaders()
+        inner = self._other_leaders()
         leaders, spared = ({*inner, self._pid}, self._pid) if inner else ({self._pid}, 0)
         pids = [pid for pid in processes.all_pids() if pid != spared and processes.session_of(pid) in leaders]
         found = [(pid, processes.start_time(pid)) for pid in pids]
         return [(pid, started) for pid, started in found if started]
 
 
-async def start_session(command: tuple[str, ...], around: Beside, *, tty: bool) -> ProcessSession:
+async def start_session(
+    command: tuple[str, ...], around: Beside, *, tty: bool, other_leaders: Leaders = list
+) -> ProcessSession:
     """Run a command in a new session; raises DriverError with the reason for a failure."""
     if not command or not command[0]:
         raise DriverError("no command was given to run in the task")
@@ -233,7 +247,7 @@ async def start_session(command: tuple[str, ...], around: Beside, *, tty: bool) 
     except OSError as error:
         reason = f"{error.strerror or error}; is the machine, or the agent, out of processes, files or memory?"
         raise RecoverableError(f'cannot run "{command[0]}" in the task: {reason}') from error
-    session = ProcessSession(transport, ended, ends)
+    session = ProcessSession(transport, ended, ends, other_leaders=other_leaders)
     try:
         failure = await read_status(status_fd)
     except BaseException:

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from yurt.audit.trail import AuditTrail
     from yurt.client.client import Client
     from yurt.http.api_port import ApiPort
-    from yurt.server.server import Server
+    from yurt.server.backends import HttpBackend
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 def make_app(
-    server: Server | None,
+    server: HttpBackend | None,
     client: Client | None,
     agent: AgentInfo,
     *,
@@ -116,7 +116,7 @@ def add_audit(app: web.Application, trail: AuditTrail) -> None:
     app.on_response_prepare.append(note_answer)
 
 
-def authority_of(server: Server | None, agent: AgentInfo) -> Authority:
+def authority_of(server: HttpBackend | None, agent: AgentInfo) -> Authority:
     """Who decides about requests: tokens and policies where access control is on.
 
     An agent without a server has neither. With access control on it allows nobody anything: what a server can answer

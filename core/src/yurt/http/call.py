@@ -34,9 +34,9 @@ from yurt.server.views.events import Subscription, Wanted
 if TYPE_CHECKING:
     from yurt.client.client import Client
     from yurt.http.api_port import ApiPort
+    from yurt.server.backends import HttpBackend
     from yurt.server.config import ServerConfig
     from yurt.server.ports import NodePort
-    from yurt.server.server import Server
     from yurt.state.store import Snapshot
     from yurt.state.watch import WatchKey
 
@@ -51,7 +51,7 @@ LARGE_BODY: Final = 64 * 1024
 class Context:
     """What all routes share."""
 
-    server: Server | None
+    server: HttpBackend | None
     client: Client | None
     agent: AgentInfo
     env: Env
@@ -113,7 +113,7 @@ class Call:
         return self.access.actor
 
     @property
-    def server(self) -> Server:
+    def server(self) -> HttpBackend:
         """The server in this agent; raises NoServer on an agent without one, which passes the request on."""
         self.need_server()
         assert self.context.server is not None
@@ -204,16 +204,16 @@ class Call:
 
     def known_view(self) -> View:
         """What this server knows, led or not: for requests that a node answers, wherever they arrive."""
-        return View(self.server.state, self.access)
+        return View(self.server.replica.state, self.access)
 
     def subscription(self, wanted: Wanted) -> Subscription:
         """What the caller is told of changes; raises as `read_state` does, and PermissionDenied for a topic."""
         namespaces = tuple(self.read_state().namespaces.keys())
-        return Subscription(self.server.log.events, self.access, wanted, namespaces)
+        return Subscription(self.server.events, self.access, wanted, namespaces)
 
     def node_port(self, node_id: str) -> NodePort:
         """How to reach a node, here or through another server; raises NotFound or Unavailable."""
-        return self.server.clients.node_ports.find(node_id)
+        return self.server.node_ports.find(node_id)
 
     @property
     def has_server(self) -> bool:
@@ -223,7 +223,7 @@ class Call:
     @property
     def operations(self) -> Operations:
         """What the caller may change."""
-        return Operations(self.server.operation_targets, self.access)
+        return Operations(self.server.targets, self.access)
 
     @property
     def explanations(self) -> Explanations:
@@ -233,14 +233,14 @@ class Call:
     def need_state(self) -> None:
         """Raises Unavailable when nobody leads, unless stale reads were asked for, and while the state is not there."""
         server = self.server
-        if not server.is_leader and not self.options.stale:
+        if not server.leader.is_local and not self.options.stale:
             raise no_leader()
-        server.log.loader.need_state()
+        server.loader.need_state()
 
     def read_state(self) -> Snapshot:
         """The state for a consistent read; raises as `need_state` does."""
         self.need_state()
-        return self.server.state
+        return self.server.replica.state
 
 
 async def identified(context: Context, request: web.Request) -> Actor:
@@ -248,7 +248,7 @@ async def identified(context: Context, request: web.Request) -> Actor:
     source = request.app.get(RIGHTS)
     if source is not None:
         return Actor(caller=source.caller(token_text(request)), origin=origin_of(request))
-    callers = context.server.keys.callers if context.server is not None else None
+    callers = context.server.callers if context.server is not None else None
     if callers is None:
         return actor_of(request)
     token = token_text(request)
@@ -303,7 +303,7 @@ def leader_headers(context: Context) -> dict[str, str]:
     """What every read tells of the leader: whether there is one, and how long ago it was heard of (ms)."""
     server = context.server
     return {
-        "X-Nomad-KnownLeader": "true" if server is not None and server.leader_name else "false",
+        "X-Nomad-KnownLeader": "true" if server is not None and server.leader.name else "false",
         "X-Nomad-LastContact": str(round(server.leader.last_contact_s * 1000)) if server is not None else "0",
     }
 

@@ -242,7 +242,7 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
         raise NoServer(DECIDED_BY_SERVER)
     if context.server is not None and context.server.config.acl.enabled and not route.is_anonymous:
         # Half of a log knows tokens that its other half revokes.
-        context.server.log.loader.need_state()
+        context.server.loader.need_state()
     actor = await identified(context, request)
     if context.server is None:
         if not route.is_anonymous:

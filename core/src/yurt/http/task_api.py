@@ -52,7 +52,7 @@ async def _is_known(request: web.Request) -> bool:
         return await _is_known_by(context.servers, request)
     if not context.server.config.acl.enabled:
         return True
-    context.server.log.loader.need_state()
+    context.server.loader.need_state()
     actor = await identified(context, request)
     await prepare_rights(request, actor)
     return not isinstance(actor.caller, ShownNode) and authority.allows(actor, needs.AUTHENTICATED, ANYWHERE)

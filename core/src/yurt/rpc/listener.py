@@ -81,7 +81,7 @@ class Listener:
         bind: Bind | None = None,
     ) -> None:
         """`bind` listens in the place of a socket of the system."""
-        self.metrics = metrics or NoCounts()
+        self._metrics = metrics or NoCounts()
         self._accept = accept
         self._bind = bind or _bound
         self._welcome = welcome
@@ -143,7 +143,7 @@ class Listener:
         key, self._next_key = self._next_key, self._next_key + 1
         outcome = self._admission.enter(key, host)
         if isinstance(outcome, ConnectionRefused):
-            self.metrics.count("rpc.refuse_conn")
+            self._metrics.count("rpc.refuse_conn")
             self._tell(host, f"a connection is refused: {outcome.reason}")
             connection.close()
             return
@@ -169,7 +169,7 @@ class Listener:
         try:
             hello, session = await self._greet(wire, connection, address, credentials)
         except (TimeoutError, OSError, YurtError) as error:
-            self.metrics.count("rpc.fail_conn")
+            self._metrics.count("rpc.fail_conn")
             self._tell(address, f"a connection is refused: {str(error) or 'it did not say in time who it is'}")
             if isinstance(error, YurtError) and not isinstance(error, ConnectionLost):
                 wire.write(encode_greeting(refusal(error)))
@@ -179,7 +179,7 @@ class Listener:
             wire.abort()
             raise
         self._admission.greet(key)
-        self.metrics.count("rpc.accept_conn")
+        self._metrics.count("rpc.accept_conn")
         wire.write(encode_greeting(self._welcome))
         rate = None if hello.role == SERVER_ROLE else self._limits.calls
         tell = partial(self._end_abuse, address)
@@ -204,7 +204,7 @@ class Listener:
         return hello, self._accept(hello, Caller(address, names_in(wire.certificate), has_tls=bool(tls)))
 
     def _end_abuse(self, address: str, text: str) -> None:
-        self.metrics.count("rpc.bad_message")
+        self._metrics.count("rpc.bad_message")
         self._tell(address, text)
 
     def _tell(self, address: str, text: str) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from yurt.access import Authority
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
+from yurt.server.backends import HttpBackend, RpcBackend
 from yurt.server.clients.node_ports import NodePorts
 from yurt.server.composition import lazy_logins, make_clients, make_foundation, make_keys, make_resources
 from yurt.server.config import ServerConfig
@@ -78,23 +79,24 @@ class Server:
             make_term=self.make_term,
             fetch_state=self._fetch_state,
         )
-        self.peer_calls = PeerCalls(
+        peer_calls = PeerCalls(
             base.replica, self.roles, log, loader=self.log.loader, keyring=self.keys.keyring, node_ports=node_ports
         )
-        self.facts = ServerFacts(
-            base.replica, base.leader, roles=self.roles, loader=self.log.loader, metrics=base.metrics
-        )
-        self.operation_targets = Targets(
+        self.rpc = RpcBackend(self.clients, peer_calls, base.metrics)
+        self.http = HttpBackend(
+            config=config,
             replica=base.replica,
             leader=base.leader,
-            config=config,
-            scheduling=self.scheduling,
-            resources=self.resources,
-            root_keys=self.keys.root_keys,
-            introductions=self.clients.introductions,
-            logins=lazy_logins(base, self.keys),
-            read_models=base.read_models,
-            sessions=None if self.keys.callers is None else self.keys.callers.sessions,
+            loader=base.log.loader,
+            events=base.log.events,
+            authority=base.authority,
+            callers=self.keys.callers,
+            node_ports=node_ports,
+            targets=self._targets(),
+            facts=ServerFacts(
+                base.replica, base.leader, roles=self.roles, loader=base.log.loader, metrics=base.metrics
+            ),
+            metrics=base.metrics,
         )
         self._heap = HeapKeeper(env=env, metrics=base.metrics, rows=lambda: sum(map(len, self.state.tables())))
         self._stopping = asyncio.Event()
@@ -194,6 +196,22 @@ class Server:
             node_service=self.clients.node_service,
             resources=self.resources,
             keys=self.keys,
+        )
+
+    def _targets(self) -> Targets:
+        """The operations of callers."""
+        base, keys = self._base, self.keys
+        return Targets(
+            replica=base.replica,
+            leader=base.leader,
+            config=self.config,
+            scheduling=self.scheduling,
+            resources=self.resources,
+            root_keys=keys.root_keys,
+            introductions=self.clients.introductions,
+            logins=lazy_logins(base, keys),
+            read_models=base.read_models,
+            sessions=None if keys.callers is None else keys.callers.sessions,
         )
 
     async def _fetch_state(self) -> None:

@@ -141,7 +141,7 @@ async def serving(
         if trail is not None:
             trail.open()
             group.create_task(trail.run())
-        app = make_app(server, client, agent)
+        app = make_app(server.http, client, agent)
         if trail is not None:
             add_audit(app, trail)
         if authority is not None:

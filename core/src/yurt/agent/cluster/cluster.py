@@ -18,6 +18,7 @@ from yurt.agent.addresses import bracketed, host_of, with_port
 from yurt.agent.cluster.exchange import ASK_INTERVAL_S, Exchange
 from yurt.agent.cluster.forming import lost_majority
 from yurt.agent.cluster.joining import Joiner
+from yurt.agent.cluster.local_server import LocalServer
 from yurt.agent.cluster.log_peers import LogPeers
 from yurt.agent.cluster.members_listener import MembersListener
 from yurt.agent.cluster.members_port import admits_nobody
@@ -35,8 +36,6 @@ from yurt.http.cluster import Joined, LogPeer, ServerView
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import YurtError
-from yurt.server.failures import no_leader
-from yurt.server.server import Server
 from yurt.structs.cluster import AutopilotConfiguration
 from yurt.structs.member import ALIVE, FAILED, LEFT, Member
 
@@ -48,14 +47,16 @@ GAUGE_LIMIT_S = 1.0
 class ServerCluster:
     """The servers, seen from and changed by this one."""
 
-    def __init__(self, config: AgentConfig, folder: Path, *, engine: str, env: Env, tls: TlsSettings) -> None:
+    def __init__(
+        self, config: AgentConfig, folder: Path, *, engine: str, env: Env, tls: TlsSettings, local: LocalServer
+    ) -> None:
         self.formed = asyncio.Event()
-        self._server: Server | None = None
+        self._local = local
         self._twins: tuple[str, ...] = ()
         self._config = config
         self._env = env
         self._security = ServerSecurity(tls)
-        self._membership = Membership(own_member(config, engine, tls), env=env)
+        self._membership = Membership(own_member(config, engine, tls), env=env, applied_index=lambda: local.index)
         self._exchange = Exchange(self._membership, security=self._security, env=env)
         self._etcd: OwnEtcd | None = None
         self._admin: EtcdAdmin | None = None
@@ -65,11 +66,11 @@ class ServerCluster:
 
             self._etcd = OwnEtcd(config, folder, membership=self._membership, exchange=self._exchange, env=env, tls=tls)
             self._admin = OwnEtcdAdmin(self._etcd.endpoint)
-            admit = Admitter(self._admin, self._membership, self._minding).admit
+            admit = Admitter(self._admin, self._membership, self._autopilot).admit
         elif engine == FILE:
             self._membership.subscribe(self._warn_of_twins)
-        self._listener = MembersListener(self._membership, security=self._security, admit=admit)
-        self._log_peers = LogPeers(self._membership, admin=self._admin, env=env)
+        self._listener = MembersListener(self._membership, security=self._security, admit=admit, counts=local)
+        self._log_peers = LogPeers(self._membership, admin=self._admin, env=env, local=local)
         self._memory = ServerMemory(folder, self._membership, self._membership.own.name)
         self._joiner = Joiner(
             config.cluster, membership=self._membership, exchange=self._exchange, peers=self._memory.addresses
@@ -99,12 +100,6 @@ class ServerCluster:
         """What another server proves itself with; "" while it has not been heard."""
         return self._membership.run_of(name)
 
-    def follow(self, server: Server) -> None:
-        """Know how far the server beside is, whom it takes for the leader, and what operators have set."""
-        self._server = server
-        self._membership.follow_index(lambda: server.state.index)
-        self._listener.count_in(server.metrics)
-
     def _warn_of_twins(self) -> None:
         """Warn of two servers that each keep their own state of one region: they are two clusters."""
         own = self._membership.own
@@ -122,11 +117,8 @@ class ServerCluster:
             )
         self._twins = twins
 
-    def _leader(self) -> str:
-        return self._server.leader_name if self._server is not None else ""
-
-    def _minding(self) -> AutopilotConfiguration:
-        return self._server.state.autopilot_config if self._server is not None else AutopilotConfiguration()
+    def _autopilot(self) -> AutopilotConfiguration:
+        return self._local.autopilot
 
     # Life.
 
@@ -161,8 +153,8 @@ class ServerCluster:
             membership=self._membership,
             etcd=self._admin,
             env=self._env,
-            leads=lambda: self._leader() == self._membership.own.name,
-            config=self._minding,
+            leads=lambda: self._local.leader_name == self._membership.own.name,
+            config=self._autopilot,
         )
         address = PeerAddress(self._etcd, self._admin, own=self._membership.own, members=self.members, env=self._env)
         async with asyncio.TaskGroup() as group:
@@ -241,9 +233,7 @@ class ServerCluster:
 
     async def transfer_leadership(self, wanted: str) -> tuple[LogPeer, LogPeer]:
         """Have another server lead; to be asked of the one that leads."""
-        if self._server is None:
-            raise no_leader()
-        return await self._log_peers.transfer(self._server, wanted)
+        return await self._log_peers.transfer(wanted)
 
     async def gauges(self) -> dict[str, float]:
         """How many servers there are by status, and the size of etcd's data."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from yurt.agent.cluster.local_server import LocalServer
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.voters import EtcdAdmin, find_peer, put_out
 from yurt.http.cluster import LogPeer
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.server.failures import no_leader
-from yurt.server.server import Server
 from yurt.structs.member import ALIVE, LEFT, Member
 
 TRANSFER_LIMIT_S, TRANSFER_LOOK_S = 10.0, 0.05
@@ -17,10 +17,11 @@ TRANSFER_LIMIT_S, TRANSFER_LOOK_S = 10.0, 0.05
 class LogPeers:
     """Those of this server's region; without an `admin` the servers have no etcd members of their own."""
 
-    def __init__(self, membership: Membership, *, admin: EtcdAdmin | None, env: Env) -> None:
+    def __init__(self, membership: Membership, *, admin: EtcdAdmin | None, env: Env, local: LocalServer) -> None:
         self._membership = membership
         self._admin = admin
         self._env = env
+        self._local = local
 
     async def all(self) -> tuple[LogPeer, ...]:
         """The servers that keep the log."""
@@ -51,25 +52,25 @@ class LogPeers:
             )
         await put_out(self._admin, find_peer(await self.all(), wanted).id, self._env)
 
-    async def transfer(self, server: Server, wanted: str) -> tuple[LogPeer, LogPeer]:
+    async def transfer(self, wanted: str) -> tuple[LogPeer, LogPeer]:
         """Have another server lead; to be asked of the one that leads."""
         peers = await self.all()
         target = find_peer(peers, wanted)
         before = next((peer for peer in peers if peer.name == self._membership.own.name), None)
-        if before is None or server.leader_name != before.name:
+        if before is None or self._local.leader_name != before.name:
             raise no_leader()
         if before.id != target.id:
             statuses = {each.name: each.status for each in self._membership.members()}
             if statuses.get(target.name) != ALIVE:
                 raise Conflict(f"server {target.name or target.id} is {statuses.get(target.name, 'not there')}")
-            await server.log.command_log.resign(to=target.name)
-            await self._wait_leader(server, target.name)
+            await self._local.resign(target.name)
+            await self._wait_leader(target.name)
         return before, target
 
-    async def _wait_leader(self, server: Server, name: str) -> None:
+    async def _wait_leader(self, name: str) -> None:
         """Wait until the server of that name leads; raises Unavailable when it does not in time."""
         end_s = self._env.monotonic() + TRANSFER_LIMIT_S
-        while server.leader_name != name:
+        while self._local.leader_name != name:
             if self._env.monotonic() > end_s:
                 raise Unavailable(f"server {name} does not lead after {TRANSFER_LIMIT_S:g} s")
             await self._env.sleep(TRANSFER_LOOK_S)

@@ -20,19 +20,21 @@ from yurt.structs.member import Member
 class MembersListener:
     """The port of one server; `admit` takes a server without data into the cluster."""
 
-    def __init__(self, membership: Membership, *, security: ServerSecurity, admit: Admit = admits_nobody) -> None:
+    def __init__(
+        self, membership: Membership, *, security: ServerSecurity, admit: Admit = admits_nobody,
+        counts: Counts | None = None,
+    ) -> None:  # fmt: skip
+        """`counts` counts connections to this port where those of clients are counted."""
         self._membership = membership
         self._security = security
         self._admit = admit
         self._sessions: Counter[tuple[str, str]] = Counter()
         own = membership.own
         self._listener = Listener(
-            accept=self._accept, welcome=Welcome(version=__version__, region=own.region, name=own.name)
+            accept=self._accept,
+            welcome=Welcome(version=__version__, region=own.region, name=own.name),
+            metrics=counts,
         )
-
-    def count_in(self, metrics: Counts) -> None:
-        """Count connections to this port where those of clients are counted."""
-        self._listener.metrics = metrics
 
     async def start(self, address: str) -> int:
         """Take other servers' connections; the port. Raises Invalid when it cannot be had."""

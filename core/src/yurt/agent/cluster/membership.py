@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 class Membership:
     """The servers that this one knows; the `Directory` of the other parts."""
 
-    def __init__(self, own: Member, *, env: Env) -> None:
+    def __init__(self, own: Member, *, env: Env, applied_index: Callable[[], int] = lambda: 0) -> None:
+        """`applied_index` is how far the server of this agent is, which the others are told."""
         self.run_id = env.uuid()
         self.reports: dict[str, News] = {}
         self.trailing: dict[str, int] = {}
@@ -32,7 +33,7 @@ class Membership:
         self.version = 0
         """Grows with everything that is news for the others."""
         self._origin = Founding()
-        self._applied_index: Callable[[], int] = lambda: 0
+        self._applied_index = applied_index
         self._records = Records(own=replace(own, incarnation=env.now() // 1_000_000))
         self._env = env
         self._listeners: list[Callable[[], None]] = []
@@ -114,10 +115,6 @@ class Membership:
     def awaited(self) -> tuple[str, ...]:
         """The founders that had not begun yet."""
         return self._origin.awaited
-
-    def follow_index(self, applied_index: Callable[[], int]) -> None:
-        """Tell how far the server beside is, once there is one."""
-        self._applied_index = applied_index
 
     def news(self) -> News:
         """What this server tells."""

@@ -102,11 +102,11 @@ class Runc:
         write_private(process_file, msgspec.json.encode({**process, "terminal": tty}))
         words = ("exec", "--process", str(process_file), "--pid-file", str(pid_file), container)
         try:
-            session = await start_session(self.command(*words, log_file=log_file), Beside(env={}, cwd="/"), tty=tty)
+            command, beside = self.command(*words, log_file=log_file), Beside(env={}, cwd="/")
+            session = await start_session(command, beside, tty=tty, other_leaders=lambda: pids_in(pid_file))
         except BaseException:
             remove_file(str(process_file))
             raise
-        session.other_leaders = lambda: pids_in(pid_file)
         session.on_close += [partial(remove_file, str(path)) for path in (process_file, pid_file, log_file)]
         try:
             await until(lambda: pid_file.exists() or session.has_ended, EXEC_START_LIMIT_S)

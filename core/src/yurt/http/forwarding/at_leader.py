@@ -27,7 +27,7 @@ from yurt.server.failures import NO_LEADER, LeaderMoved, is_no_leader, log_broke
 
 if TYPE_CHECKING:
     from yurt.http.api_port import ApiPort
-    from yurt.server.server import Server
+    from yurt.server.backends import HttpBackend
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -56,7 +56,7 @@ class ServerApis(Protocol):
 class Places:
     """Finds the place where a request is answered, on an agent with a server."""
 
-    def __init__(self, server: Server, others: ServerApis | None) -> None:
+    def __init__(self, server: HttpBackend, others: ServerApis | None) -> None:
         self._server = server
         self._others = others
         self._slots = asyncio.Semaphore(PASSED_ON_MAX)
@@ -78,11 +78,11 @@ class Places:
             await leader.wait_news(seen, min(left_s, LOOK_S) if leader.name else left_s)
 
     async def _try(self, request: web.Request, handle: Handle, begun: Callable[[], bool]) -> web.StreamResponse:
-        if self._server.is_leader:
+        if self._server.leader.is_local:
             return await (self._read(request, handle) if request.method in READS else self._write(request, handle))
-        if broken := self._server.log.writer.broken:
+        if broken := self._server.replica.writer.broken:
             raise log_broken(broken)
-        name = self._server.leader_name
+        name = self._server.leader.name
         if not name or name == self._server.config.name or self._others is None or is_from_server(request):
             raise NotLed(NO_LEADER)
         is_read = request.method in READS
@@ -140,7 +140,7 @@ class Places:
         if not wanted or is_from_server(request):
             return ""
         if wanted == "leader":
-            name = self._server.leader_name
+            name = self._server.leader.name
             if not name:
                 raise no_leader()
         else:

@@ -108,6 +108,10 @@ class CurrentLeader:
             raise no_leader()
         self._newest_at = max(self._newest_at, asked_at)
 
+    async def resign(self, to: str) -> None:
+        """Hand the leadership of this server over to another one."""
+        await self._log.resign(to=to)
+
     async def wait_news(self, seen: int, timeout_s: float) -> None:
         """Wait for a report newer than `news == seen`, up to a time limit."""
         if self.news != seen:

@@ -21,11 +21,11 @@ from yurt.broker import PlanQueue, cut_plan, size_of
 from yurt.broker.rejections import Rejections
 from yurt.fsm.basis import expectation
 from yurt.fsm.eval_triggers import Mint, evaluations_of
-from yurt.runtime.env import Env
 from yurt.runtime.supervise import outcome_of
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import replace
-from yurt.server.log.log_writer import Committed, LogWriter
+from yurt.server.log.log_writer import Committed
+from yurt.server.log.replica import Replica
 from yurt.server.metrics import Metrics
 from yurt.server.scheduling.replay import History
 from yurt.state import Snapshot
@@ -93,25 +93,25 @@ class PlanApplier:
     def __init__(
         self,
         *,
-        env: Env,
-        writer: LogWriter,
+        replica: Replica,
         metrics: Metrics,
         limits: Mapping[str, LimitsOf],
         history: History | None = None,
         rejections: Rejections | None = None,
+        on_dropped: Callable[[Plan, int], None] = lambda _, __: None,
     ) -> None:
         """`limits` returns the limits for the check, or nothing.
 
         `history` keeps states for replays, where the log does not; `rejections` counts the nodes that refuse plans.
+        `on_dropped` is called with each plan that was counted as in flight and was rejected, and the index of that.
         """
-        self._env = env
-        self._writer = writer
+        self._env = replica.env
+        self._writer = replica.writer
         self._metrics = metrics
         self._limits = limits
         self.history = history
         self._rejections = rejections
-        self.on_dropped: Callable[[Plan, int], None] | None = None
-        """Called with each plan that was counted as in flight and was rejected, and with the index of that."""
+        self._on_dropped = on_dropped
         self._queue: PlanQueue[_Submission] = PlanQueue()
         self._arrived = asyncio.Event()
         self._in_flight: scheduler.InFlightPlans | None = None
@@ -252,8 +252,8 @@ class PlanApplier:
         if all(map(_is_applied, results)):
             submission.accept(_stored(checked.result, results))
         else:
-            if self.on_dropped is not None and results:
-                self.on_dropped(checked.result.accepted, results[-1].index)
+            if results:
+                self._on_dropped(checked.result.accepted, results[-1].index)
             self._unsettled.append(_Landed(checked, submission, results))
             self._arrived.set()
 

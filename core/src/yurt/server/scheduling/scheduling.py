@@ -86,16 +86,15 @@ class LeaderScheduling:
         if config.rejections.enabled:
             window = seconds(config.rejections.window_s)
             rejections = Rejections(threshold=config.rejections.threshold, window=window)
-        self.queue = EvalQueue(env=env, writer=writer, current=lambda: replica.state, turns=replica.turns)
+        queue = self.queue = EvalQueue(env=env, writer=writer, current=lambda: replica.state, turns=replica.turns)
         self.applier = PlanApplier(
-            env=env,
-            writer=writer,
+            replica=replica,
             metrics=scheduling.metrics,
             limits=scheduling.limits,
             history=scheduling.history if config.dev else None,
             rejections=rejections,
+            on_dropped=lambda plan, index: queue.retry_limit(plan.namespace, index=index),
         )
-        self.applier.on_dropped = lambda plan, index: self.queue.retry_limit(plan.namespace, index=index)
         count = max(0, config.num_schedulers)
         self.work = LeaderWork(env=env, queue=self.queue, applier=self.applier, writer=writer, spare=BATCH * count)
         self.workers = tuple(scheduling.worker(self.work) for _ in range(count))

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from yurt import __version__
 from yurt.agent.config import AgentConfig
@@ -21,19 +22,22 @@ from yurt.client.config import ClientConfig
 from yurt.client.servers.node_token import identified
 from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
+from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid
 from yurt.server.config import ServerConfig
+from yurt.server.peers import Peers
 from yurt.server.server import Server
 from yurt.state import Changes
 from yurt.storage.client_db import ClientDatabase, NodeIdentity
 from yurt.storage.etcd.log import EtcdLog
+from yurt.storage.log import CommandLog
 from yurt.structs.commands import AnyCommand
 from yurt.structs.member import Member
 from yurt.structs.network import NetworkResource
 from yurt.structs.node import Node, NodeCpuResources, NodeDiskResources, NodeMemoryResources, NodeResources
 from yurt.structs.status import ELIGIBLE
 from yurt.testing.sim.disk import SimDisk
-from yurt.testing.sim.driver import SimDriver, SimHost
+from yurt.testing.sim.driver import NO_RUN_CHECKS, RunChecks, SimDriver, SimHost
 from yurt.testing.sim.env import SimEnv
 from yurt.testing.sim.etcd import SimEtcd
 from yurt.testing.sim.host import NoHeapKeeper, no_networks
@@ -86,40 +90,55 @@ def member(name: str, host: str) -> Member:
     )
 
 
+def _ignore(*_: object) -> None:
+    """No check listens."""
+
+
+@dataclass(frozen=True)
+class ServerChecks:
+    """The checks of a run that follow what its servers apply and restore."""
+
+    applied: OnApplied = _ignore
+    restored: OnRestored = _ignore
+
+
+NO_SERVER_CHECKS: Final = ServerChecks()
+
+
 class SimServer(Server):
-    """A server that tells the checks what it applies."""
+    """A server that tells the checks what it applies, and leaves the interpreter's settings alone."""
 
-    on_applied: OnApplied = staticmethod(lambda _, __, ___: None)
-    on_restored: OnRestored = staticmethod(lambda _: None)
-
-    def without_heap_keeper(self) -> None:
-        """Leave the interpreter's settings alone."""
+    def __init__(self, config: ServerConfig, *, env: Env, log: CommandLog, peers: Peers, checks: ServerChecks) -> None:
+        super().__init__(config, env=env, log=log, peers=peers)
         self._heap = NoHeapKeeper()  # type: ignore[assignment]
+        self._checks = checks
 
     def _on_applied(self, command: AnyCommand, changes: Changes, size: int) -> None:
         super()._on_applied(command, changes, size)
-        self.on_applied(self, command, changes)
+        self._checks.applied(self, command, changes)
 
     async def _fetch_state(self) -> None:
         await super()._fetch_state()
-        self.on_restored(self)
+        self._checks.restored(self)
 
 
 class ServerAgent:
     """One server's host: its disk outlives the processes of its agent."""
 
-    def __init__(self, world: World, name: str, host: str, directory: Directory, *, has_own_etcd: bool = True) -> None:
+    def __init__(
+        self, world: World, name: str, host: str, directory: Directory, *, has_own_etcd: bool = True,
+        checks: ServerChecks = NO_SERVER_CHECKS,
+    ) -> None:  # fmt: skip
         self.name = name
         self.host = host
         self.process: Process | None = None
         self.server: SimServer | None = None
         self.api: SimApi | None = None
         self.starts = 0
-        self.on_applied: OnApplied = lambda _, __, ___: None
-        self.on_restored: OnRestored = lambda _: None
         self._world = world
         self._directory = directory
         self._has_own_etcd = has_own_etcd
+        self._checks = checks
         self._log: EtcdLog | None = None
         world.etcd.names[host] = f"{name}.{REGION}"
 
@@ -160,14 +179,12 @@ class ServerAgent:
         )
         links = ServerLinks(agent, directory=self._directory, env=env, tls=tls, run_id=f"run of {name}")
         settings = ServerConfig(name=name, rpc_addr=agent.advertise_rpc, data_dir=str(folder), snapshot_threshold=200)
-        server = self.server = SimServer(settings, env=env, log=log, peers=links)
-        server.on_applied, server.on_restored = self.on_applied, self.on_restored
-        server.without_heap_keeper()
+        server = self.server = SimServer(settings, env=env, log=log, peers=links, checks=self._checks)
         api = self.api = SimApi(world.loop, process)
         info = AgentInfo(version=__version__, name=self.name, http_addr=agent.advertise_http, host_names=(self.host,))
-        api.app = make_app(server, None, info, env=env, others=links)
+        api.app = make_app(server.http, None, info, env=env, others=links)
         api.app.freeze()
-        clients = FarClients(agent, server, tls, run_of=lambda known: f"run of {known}", api=api, bind=self._bind)
+        clients = FarClients(agent, server.rpc, tls, run_of=lambda known: f"run of {known}", api=api, bind=self._bind)
         await clients.start()
         async with asyncio.TaskGroup() as group:
             group.create_task(links.run(), name="connections to the other servers")
@@ -178,7 +195,7 @@ class ServerAgent:
     async def _tell_restored(self, server: SimServer) -> None:
         while not server.log.loader.is_restored:  # noqa: ASYNC110 - a condition on virtual time
             await asyncio.sleep(0.001)
-        self.on_restored(server)
+        self._checks.restored(server)
 
     def _bind(self, host: str, port: int, address: str) -> Listening:
         try:
@@ -213,10 +230,12 @@ class ServerAgent:
 class ClientAgent:
     """One node: its tasks and its disk outlive the processes of its agent."""
 
-    def __init__(self, world: World, name: str, host: str, servers: tuple[str, ...]) -> None:
+    def __init__(
+        self, world: World, name: str, host: str, servers: tuple[str, ...], *, checks: RunChecks = NO_RUN_CHECKS
+    ) -> None:
         self.name = name
         self.host = host
-        self.machine = SimHost(world.loop, host, world.seed)
+        self.machine = SimHost(world.loop, host, world.seed, checks=checks)
         self.disk = SimDisk(world.loop, f"{world.seed} {host}")
         self.process: Process | None = None
         self.client: Client | None = None

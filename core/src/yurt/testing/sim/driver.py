@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 import msgspec
 
@@ -63,17 +64,31 @@ class DriverFaults:
     end_lost: float = 0.0
 
 
-class SimHost:
-    """Where the tasks of one node run. `on_start` and `on_end` hear of every run."""
+def _ignore(*_: object) -> None:
+    """No check listens."""
 
-    def __init__(self, loop: SimLoop, name: str, seed: int) -> None:
+
+@dataclass(frozen=True)
+class RunChecks:
+    """The checks that follow every run of a task."""
+
+    started: Callable[[SimHost, SimTaskRun], None] = _ignore
+    ended: Callable[[SimHost, SimTaskRun], None] = _ignore
+
+
+NO_RUN_CHECKS: Final = RunChecks()
+
+
+class SimHost:
+    """Where the tasks of one node run."""
+
+    def __init__(self, loop: SimLoop, name: str, seed: int, *, checks: RunChecks = NO_RUN_CHECKS) -> None:
         self.name = name
         self.loop = loop
         self.chance = random.Random(f"host {seed} {name}")
         self.faults = DriverFaults()
         self.runs: dict[str, SimTaskRun] = {}
-        self.on_start: Callable[[SimHost, SimTaskRun], None] = lambda _, __: None
-        self.on_end: Callable[[SimHost, SimTaskRun], None] = lambda _, __: None
+        self._checks = checks
 
     def start(self, request: TaskRequest) -> SimTaskRun:
         """Begin a run."""
@@ -89,7 +104,7 @@ class SimHost:
             started_s=self.loop.time(),
         )
         self.runs[request.task_id] = run
-        self.on_start(self, run)
+        self._checks.started(self, run)
         if config.run_s:
             self.loop.call_later(config.run_s, self.end, request.task_id, ExitResult(exit_code=config.exit_code))
         return run
@@ -99,7 +114,7 @@ class SimHost:
         run = self.runs.get(task_id)
         if run is not None and run.result is None:
             run.result = result
-            self.on_end(self, run)
+            self._checks.ended(self, run)
             run.ended.set()
 
     def crash(self) -> None:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import ParamSpec
 
 from yurt.sdk.errors import YurtError
-from yurt.testing.sim.agents import AnyAgent, ClientAgent, Directory, ServerAgent, World, member
+from yurt.testing.sim.agents import AnyAgent, ClientAgent, Directory, ServerAgent, ServerChecks, World, member
 from yurt.testing.sim.checks import Checks, Violation
+from yurt.testing.sim.driver import RunChecks
 from yurt.testing.sim.etcd import SimEtcd
 from yurt.testing.sim.histories import SimClients
 from yurt.testing.sim.host import simulated_machine
@@ -67,20 +68,18 @@ class Cluster:
         self.transcript = Transcript(loop)
         self.checks = Checks(self.transcript)
         directory = Directory(tuple(member(f"srv{at}", host) for at, host in enumerate(hosts, 1)))
+        own_etcd, checks = plan.has_own_etcd, self.checks
+        server_checks = ServerChecks(self._noted(checks.applied), self._noted(checks.restored))
+        run_checks = RunChecks(self._noted(checks.started), self._noted(checks.ended))
         self.servers = [
-            ServerAgent(self.world, f"srv{at}", host, directory, has_own_etcd=plan.has_own_etcd)
+            ServerAgent(self.world, f"srv{at}", host, directory, has_own_etcd=own_etcd, checks=server_checks)
             for at, host in enumerate(hosts, 1)
         ]
         addresses = tuple(f"{host}:4647" for host in hosts)
         self.clients = [
-            ClientAgent(self.world, f"node{at}", f"10.0.{1 + at // 250}.{at % 250}", addresses)
+            ClientAgent(self.world, f"node{at}", f"10.0.{1 + at // 250}.{at % 250}", addresses, checks=run_checks)
             for at in range(1, plan.clients + 1)
         ]
-        for server in self.servers:
-            server.on_applied, server.on_restored = self._noted(self.checks.applied), self._noted(self.checks.restored)
-        for client in self.clients:
-            client.machine.on_start = self._noted(self.checks.started)
-            client.machine.on_end = self._noted(self.checks.ended)
         servers, clients = self.servers, self.clients
         self.nemesis = Nemesis(self.world, plan, self.transcript, servers=servers, clients=clients)
         self.users = Users(plan, self.transcript, self.checks, servers=servers, clients=clients)

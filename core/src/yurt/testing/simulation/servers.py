@@ -53,7 +53,7 @@ class LocalPeers:
 
     def peer(self, name: str) -> PeerPort:
         """What the other one offers."""
-        return self._reach(name).peer_calls
+        return self._reach(name).rpc.peer_calls
 
     def leader(self, name: str) -> LeaderPort:
         """The calls that the other one carries out when it leads."""

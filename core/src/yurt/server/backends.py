@@ -1,0 +1,54 @@
+"""The parts of a server that serve callers: HTTP requests of this agent, and other agents over RPC.
+
+The HTTP API and the agent's links get one of these and never the server, so that their dependencies can be read here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from yurt.access import Authority
+from yurt.server.clients.clients import Clients
+from yurt.server.clients.node_ports import NodePorts
+from yurt.server.config import ServerConfig
+from yurt.server.facts import ServerFacts
+from yurt.server.leadership.peer_calls import PeerCalls
+from yurt.server.log.current_leader import CurrentLeader
+from yurt.server.log.event_buffer import EventBuffer
+from yurt.server.log.replica import Replica
+from yurt.server.log.state_loader import StateLoader
+from yurt.server.metrics import Metrics
+from yurt.server.operations import Targets
+
+if TYPE_CHECKING:
+    from yurt.server.keys.callers import Callers
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HttpBackend:
+    """Serves the HTTP API of the server's own agent."""
+
+    config: ServerConfig
+    replica: Replica
+    leader: CurrentLeader
+    loader: StateLoader
+    events: EventBuffer
+    authority: Authority
+    """Decides what callers may do."""
+    callers: Callers | None
+    """Tells what callers show; None while access control is off."""
+    node_ports: NodePorts
+    targets: Targets
+    """The operations that change the cluster."""
+    facts: ServerFacts
+    metrics: Metrics
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RpcBackend:
+    """Serves agents that connect: the clients of the region and its other servers."""
+
+    clients: Clients
+    peer_calls: PeerCalls
+    metrics: Metrics
