@@ -1,5 +1,5 @@
-"""A package from outside the workspace, e2e/site_tools: its hooks of tasks and allocations, its service provider and
-its fingerprint do their work in a real agent, over a kill of it.
+"""A package from outside the workspace, e2e/site_tools: its hooks of tasks and allocations, its service provider, its
+fingerprint, its artifact getter, its commands and its log engine do their work in a real agent, over a kill of it.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,31 @@ def services(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def agent(tmp_path: Path, services: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
-    """An agent beside which the package is installed."""
+def depot() -> Iterator[Path]:
+    """The folder of the package's artifacts; downloads run as nobody where the agent is root."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        (Path(folder) / "hello.txt").write_text("hello from the depot\n")
+        yield Path(folder)
+
+
+@pytest.fixture
+def agent(tmp_path: Path, services: Path, depot: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Agent]:
+    """An agent beside which the package is installed; its state lies in the package's journal."""
     lay_package(PACKAGE, tmp_path / "site")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "site"), *sys.path]))
     config = {"site": "cellar", "folder": str(services), "licences": {"cad": 1}}
     (tmp_path / "rack").write_text("row = 7\n")
-    extra = {"plugin": {"site-tools": {"config": config}, "rack": {"config": {"file": str(tmp_path / "rack")}}}}
+    plugins = {"site-tools": config, "rack": {"file": str(tmp_path / "rack")}, "depot": {"folder": str(depot)}}
+    extra = {
+        "plugin": {name: {"config": given} for name, given in plugins.items()},
+        "server": {"enabled": True, "bootstrap_expect": 1, "raft_logstore": {"backend": "journal"}},
+        "client": {
+            "enabled": True,
+            "options": {"driver.raw_exec.enable": "1"},
+            "artifact": {"filesystem_isolation_extra_paths": [f"d:r:{depot}"]},
+        },
+    }
     with running_agent(tmp_path, data_dir=tmp_path / "data", extra=extra) as started:
         yield started
 
@@ -58,6 +77,26 @@ def test_a_job_runs_with_the_task_hook_and_the_provider(agent: Agent, services: 
 def test_the_list_of_plugins_names_hooks_and_service_providers(agent: Agent) -> None:
     (row,) = [line for line in agent.cli("plugin", "list").stdout.splitlines() if line.startswith("site-tools")]
     assert "task hook facts, allocation hook licences, service provider directory" in row
+
+
+def test_the_command_the_getter_and_the_log_engine_of_the_package_are_used(agent: Agent, tmp_path: Path) -> None:
+    wanted = job("fetched")
+    task = wanted["TaskGroups"][0]["Tasks"][0]
+    task["Artifacts"] = [{"GetterSource": "depot::hello.txt"}]
+    task["Config"] = {"command": "/bin/sh", "args": ["-c", "cat local/hello.txt; exec sleep 600"]}
+    wanted["Constraints"] = [{"LTarget": "${attr.artifact.getter.depot}", "Operand": "=", "RTarget": "true"}]
+    register(agent, wanted)
+    (alloc,) = agent.running("fetched", 1)
+    output = wait_for("the output", lambda: agent.cli("alloc", "logs", alloc["ID"]).stdout)
+    assert output == "hello from the depot\n"
+
+    listed = agent.cli("racks", "list", "-row", "7")
+    assert (listed.returncode, listed.stdout.split()) == (0, ["Row", "Node", "Status", "7", "e2e", "ready"])
+    absent = agent.cli("racks", "list", "-row", "8")
+    assert (absent.returncode, absent.stderr) == (1, "no node tells its row as 8; is the fingerprint set up?\n")
+
+    journal = tmp_path / "data" / "server" / "engines" / "journal" / "journal"
+    assert b'"first": 1' in journal.read_bytes()
 
 
 def test_a_task_reads_the_attributes_of_the_fingerprint(agent: Agent) -> None:

@@ -14,8 +14,8 @@ from yurt.agent.config_keys import ABSENT, ACCEPTED, ROOT, USED, ConfigBlock, Ke
 from yurt.agent.data_dir import AgentDataDir
 from yurt.agent.far import server_addresses
 from yurt.agent.limits import http_limits, rpc_limits
-from yurt.agent.node import plugin_context
 from yurt.agent.parts import agent_info, client_config, server_config
+from yurt.agent.plugin_context import plugin_context
 from yurt.agent.tls import tls_block
 from yurt.storage.data_dir import DataDir as OwnedFolder
 

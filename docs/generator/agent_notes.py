@@ -182,6 +182,8 @@ server.event_buffer_size  How many commands the event stream can begin in the pa
 server.raft_snapshot_threshold  A snapshot is saved when the log has grown by this many commands.
 server.raft_snapshot_interval  How often that is looked at.
 server.raft_multiplier    1 to 10: so many times longer silence is borne before another server leads.
+server.raft_logstore.backend  The name of a package's log engine, for a server that keeps its state by itself;
+  `boltdb` and `wal` mean Yurt's own storage. See ../howto/write-a-log-engine.md.
 server.raft_trailing_logs How many commands the log keeps behind a snapshot.
 server.job_default_priority  The priority of a job that names none.
 server.job_max_priority   The greatest priority of a job: 100 to 32766.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.agent.node import files_named
+from yurt.agent.plugin_context import files_named
 
 
 def test_files_that_the_configuration_names_are_found_wherever_they_stand() -> None:

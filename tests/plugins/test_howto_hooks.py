@@ -17,11 +17,12 @@ from yurt.testing.page_package import lay_package, page_files
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "e2e" / "site_tools"
 FILES = {path.relative_to(PACKAGE).as_posix(): path.read_text() for path in PACKAGE.rglob("*.*") if path.is_file()}
+PAGES = ("a-hook", "a-fingerprint", "a-command", "an-artifact-getter", "a-log-engine")
 SOURCES = {name: text for name, text in FILES.items() if name.endswith((".toml", ".py"))}
 
 
 def test_the_pages_quote_the_package() -> None:
-    pages = [ROOT / "docs" / "howto" / f"write-a-{what}.md" for what in ("hook", "fingerprint")]
+    pages = [ROOT / "docs" / "howto" / f"write-{what}.md" for what in PAGES]
     quoted = {name: text for page in pages for name, text in page_files(page).items()}
     assert {name: text for name, text in quoted.items() if name.endswith((".toml", ".py"))} == SOURCES
 

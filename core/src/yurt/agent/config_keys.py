@@ -136,7 +136,7 @@ SERVER = block(
     license_env="string !", deploy_query_rate_limit="float -",
     search=block(fuzzy_enabled="bool -", limit_query="int -", limit_results="int -", min_term_length="int -"),
     raft_logstore=block(
-        backend="string -", boltdb=block(no_freelist_sync="bool -"), wal=block(segment_size_mb="int -"),
+        backend="string", boltdb=block(no_freelist_sync="bool -"), wal=block(segment_size_mb="int -"),
         disable_log_cache="bool -", verification=block(enabled="bool -", interval="duration -"),
     ),
     raft_boltdb=block(no_freelist_sync="bool -"), raft_snapshot_threshold="int", raft_snapshot_interval="duration",

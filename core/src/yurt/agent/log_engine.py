@@ -1,17 +1,18 @@
-"""Chooses the storage of the command log: memory, SQLite, the servers' own etcd, or an external etcd."""
+"""Chooses the storage of the command log: memory, SQLite, the servers' own etcd, an external etcd, or a package's."""
 
 from __future__ import annotations
 
-from yurt.agent.cluster.settings import ETCD_FOLDER, FILE, MEMORY, OWN_ETCD, STANDING_ETCD
+from yurt.agent.cluster.settings import ETCD_FOLDER, FILE, MEMORY, OWN_ETCD, PACKAGE, STANDING_ETCD
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import AgentDataDir
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Invalid
+from yurt.sdk.value import replace
 from yurt.storage.etcd.member import has_member_data
 from yurt.storage.log import CommandLog
 
-LOG_FILE, LOG_FOLDER = "log.db", "log"
-"""Below the server's folder: the file of a single server, and the snapshots of a cluster's server."""
+LOG_FILE, LOG_FOLDER, ENGINES_FOLDER = "log.db", "log", "engines"
+"""Below the server's folder: the file of a single server, the snapshots of a cluster's server, packages' engines."""
 
 
 def log_engine(config: AgentConfig, data: AgentDataDir) -> str:
@@ -20,12 +21,14 @@ def log_engine(config: AgentConfig, data: AgentDataDir) -> str:
     A server with an etcd member of its own keeps it whatever its bootstrap_expect says by now.
     """
     engine = config.cluster.engine
+    _check_package_engine(config.cluster.log_engine, data)
     has_etcd = has_member_data(str(data.server / ETCD_FOLDER))
     if engine == FILE and has_etcd:
         return OWN_ETCD
-    if engine in (OWN_ETCD, STANDING_ETCD) and (data.server / LOG_FILE).exists():
+    if engine in (OWN_ETCD, STANDING_ETCD, PACKAGE) and (data.server / LOG_FILE).exists():
+        asked = "another log engine" if engine == PACKAGE else "a cluster"
         raise Invalid(
-            f"{data.server / LOG_FILE} holds the state of a single server, and the configuration asks for a cluster. "
+            f"{data.server / LOG_FILE} holds the state of a single server, and the configuration asks for {asked}. "
             "Take the state along: with the old configuration `yurt operator snapshot save FILE`, then start with "
             "another data_dir and `yurt operator snapshot restore FILE`"
         )
@@ -35,6 +38,19 @@ def log_engine(config: AgentConfig, data: AgentDataDir) -> str:
             "an etcd that stands by itself: leave the etcd block away, or choose another data_dir"
         )
     return engine
+
+
+def _check_package_engine(name: str, data: AgentDataDir) -> None:
+    """Raises Invalid when the state lies with the engine of another package."""
+    folder = data.server / ENGINES_FOLDER
+    others = [each.name for each in folder.iterdir() if each.name != name] if folder.is_dir() else []
+    if others:
+        raise Invalid(
+            f'{folder / others[0]} holds the state of a server with the log engine "{others[0]}"; write '
+            f'server {{ raft_logstore {{ backend = "{others[0]}" }} }}, or take the state along: with the old '
+            "configuration `yurt operator snapshot save FILE`, then start with another data_dir and "
+            "`yurt operator snapshot restore FILE`"
+        )
 
 
 def make_log(config: AgentConfig, data: AgentDataDir, *, engine: str, own_endpoint: str, env: Env) -> CommandLog:
@@ -47,7 +63,19 @@ def make_log(config: AgentConfig, data: AgentDataDir, *, engine: str, own_endpoi
         from yurt.storage.sqlite import SqliteLog
 
         return SqliteLog(data.server / LOG_FILE)
+    if engine == PACKAGE:
+        return _package_log(config, data)
     return _etcd_log(config, data, own_endpoint, env)
+
+
+def _package_log(config: AgentConfig, data: AgentDataDir) -> CommandLog:
+    from yurt.agent.plugin_context import plugin_context
+    from yurt.plugins.manager import make_log_engine
+    from yurt.storage.package_log import PackageLog
+
+    name = config.cluster.log_engine
+    context = replace(plugin_context(config, data, name, {}), config=config.plugins.get(name, {}))
+    return PackageLog(make_log_engine(name, context), data.server / ENGINES_FOLDER / name)
 
 
 def _etcd_log(config: AgentConfig, data: AgentDataDir, own_endpoint: str, env: Env) -> CommandLog:

@@ -26,6 +26,7 @@ from yurt.agent.data_dir import AgentDataDir
 from yurt.agent.limits import HttpLimits, http_limits
 from yurt.agent.log_engine import log_engine, make_log
 from yurt.agent.parts import acl_config, agent_info, client_config, client_folder, server_config
+from yurt.agent.plugin_context import plugin_context
 from yurt.agent.reload import PluginReloader
 from yurt.agent.tls import TlsSettings, http_context, tls_settings
 from yurt.client.client import Client, Surroundings
@@ -44,7 +45,6 @@ from yurt.http.edge.task_sockets import TaskSockets
 from yurt.http.forwarding.regions import REGIONS
 from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginStatus
 from yurt.runtime.env import Env
-from yurt.sdk.driver import AgentPaths, PluginContext
 from yurt.sdk.value import replace
 from yurt.server.server import Server
 from yurt.storage.client_db import ClientDatabase
@@ -381,6 +381,7 @@ def added_by(loaded: LoadedPlugins) -> AddedHooks:
         alloc=loaded.alloc_hooks,
         service_providers=loaded.service_providers,
         fingerprints=loaded.fingerprints,
+        getters=loaded.artifact_getters,
     )
 
 
@@ -447,37 +448,6 @@ def _clients(
     from yurt.agent.far import FarClients
 
     return FarClients(config, server.rpc, tls, run_of=cluster.run_of)
-
-
-def plugin_context(config: AgentConfig, data: AgentDataDir, name: str, options: Mapping[str, str]) -> PluginContext:
-    """What core tells the plugin of that name."""
-    folder = client_folder(config, data) / "plugins" / name
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return PluginContext(
-        dev=config.is_dev,
-        options=options,
-        chroot_env=config.client.get("chroot_env", {}),
-        paths=AgentPaths(state_dir=str(folder), run_dir=str(data.run), secret=secret_paths(config, data)),
-    )
-
-
-def secret_paths(config: AgentConfig, data: AgentDataDir) -> tuple[str, ...]:
-    """The agent's data, its configuration, and the files that this names: keys and certificates, say."""
-    return (str(data.root), *config.files, *sorted(files_named(config.raw)))
-
-
-def files_named(block: object) -> set[str]:
-    """Absolute paths in a configuration that are the values of a key such as `key_file`."""
-    if isinstance(block, (list, tuple)):
-        return {path for each in block for path in files_named(each)}
-    if not isinstance(block, Mapping):
-        return set()
-    own = {
-        value
-        for key, value in block.items()
-        if key.endswith(("_file", "_client_key")) and isinstance(value, str) and value[:1] == "/"
-    }
-    return own | {path for value in block.values() for path in files_named(value)}
 
 
 def plugin_facts(status: msgspec.Struct) -> Mapping[str, Any]:

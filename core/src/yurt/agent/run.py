@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from yurt import __version__
 from yurt.agent import banner
 from yurt.agent.certificates import read_late
-from yurt.agent.cluster.settings import FILE, MEMORY
+from yurt.agent.cluster.settings import ALONE, MEMORY
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import AgentDataDir, open_data_dir
 from yurt.agent.heap import give_back, keep_giving_back, keep_large_blocks_apart
@@ -218,7 +218,7 @@ class _Agent:
         """Wait for leader and node, or for a signal, whichever comes first; late parts do not keep the screen away."""
         ready = group.create_task(parts.wait_ready(), name="ready")
         stopped = group.create_task(_wait(self.stop_asked), name="stopped")
-        is_alone = self.config.is_server and self.config.cluster.engine in (MEMORY, FILE)
+        is_alone = self.config.is_server and self.config.cluster.engine in (MEMORY, *ALONE)
         limit_s = READY_LIMIT_S if is_alone else FAR_READY_LIMIT_S
         await asyncio.wait({ready, stopped}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
         if not ready.done() and not stopped.done():

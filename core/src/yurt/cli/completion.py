@@ -18,6 +18,7 @@ from typing import Any
 from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import BOOL, MAYBE_BOOL, parse
+from yurt.cli.packages import package_nouns
 from yurt.cli.tree import ALIASES, NOUNS, find, noun
 from yurt.sdk.errors import YurtError
 
@@ -90,7 +91,7 @@ def _possible(before: Sequence[str], last: str) -> Iterator[str]:
 
 def _next_words(group: str) -> Iterator[str]:
     if not group:
-        yield from (*NOUNS, *ALIASES)
+        yield from (*NOUNS, *ALIASES, *package_nouns())
     else:
         yield from noun(group.split(maxsplit=1)[0]).below(group)
 

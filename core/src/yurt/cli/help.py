@@ -19,9 +19,22 @@ def root_help() -> str:
     lines += [f"    {name.ljust(width)}    {NOUNS[name]}" for name in COMMON]
     lines += ["", "Other commands:"]
     lines += [f"    {name.ljust(width)}    {summary}" for name, summary in NOUNS.items() if name not in COMMON]
+    lines += _package_lines(width)
     lines += ["", "Help for one of them: yurt <command> -help"]
     lines += ["Completion in bash, zsh and fish: yurt -autocomplete-install (or -autocomplete-uninstall)"]
     return "\n".join(lines)
+
+
+def _package_lines(width: int) -> list[str]:
+    """The words of installed packages; their code is not imported."""
+    from yurt.cli.packages import package_nouns
+
+    added = package_nouns()
+    if not added:
+        return []
+    taken = "not available, because Yurt has commands of that name"
+    shown = {word: f"{noun.summary}: {taken}" if word in NOUNS else noun.summary for word, noun in added.items()}
+    return ["", "Commands of packages:", *(f"    {word.ljust(width)}    {line}" for word, line in shown.items())]
 
 
 def group_help(group: str) -> str:

@@ -53,7 +53,11 @@ def _dispatch(words: list[str]) -> int:
         from yurt.cli.completion import install
 
         return install(remove=words[0].endswith("-uninstall"))
-    name, command, rest = find(words)
+    try:
+        name, command, rest = find(words)
+    except CliError as error:
+        _tell(str(error))
+        return 1
     if command is not None:
         return _run(command, rest)
     from yurt.cli.help import group_help, root_help
@@ -75,7 +79,11 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _next_words(group: str) -> list[str]:
-    return sorted(noun(group.split(maxsplit=1)[0]).below(group)) if group else sorted({*NOUNS, *ALIASES})
+    from yurt.cli.packages import package_nouns
+
+    return (
+        sorted(noun(group.split(maxsplit=1)[0]).below(group)) if group else sorted({*NOUNS, *ALIASES, *package_nouns()})
+    )
 
 
 def _run(command: CliCommand, words: list[str]) -> int:

@@ -92,10 +92,15 @@ class Noun(NamedTuple):
 
 @cache
 def noun(word: str, second: str = "") -> Noun:
-    """The commands of one of NOUNS.
+    """The commands of one of NOUNS or of a package; raises CliError for a package whose commands cannot be loaded.
 
     With a second word, of a noun that is a package only those of the modules that have this word, as far as it has one.
     """
+    if word not in NOUNS:
+        from yurt.cli.packages import package_commands, package_nouns
+
+        added = package_commands(word)
+        return Noun(added, {} if word in added else {word: package_nouns()[word].summary})
     path = f"yurt.cli.commands.{word.replace('-', '_')}"
     package = import_module(path)
     index: Mapping[str, tuple[str, ...]] = getattr(package, "MODULES", {})
@@ -106,12 +111,23 @@ def noun(word: str, second: str = "") -> Noun:
     return Noun(commands, {**own, **getattr(package, "GROUPS", {})})
 
 
+def is_noun(word: str) -> bool:
+    """Whether commands begin with the word: Yurt's own, or else those of an installed package."""
+    if word in NOUNS:
+        return True
+    if not word or word.startswith("-"):
+        return False
+    from yurt.cli.packages import package_nouns
+
+    return word in package_nouns()
+
+
 def find(words: Sequence[str]) -> tuple[str, CliCommand | None, list[str]]:
     """The longest name of a command or a group that the words begin with, the command, and what is left of them."""
     if words and words[0] in ALIASES:
         name = ALIASES[words[0]]
         return name, command(name), list(words[1:])
-    if not words or words[0] not in NOUNS:
+    if not words or not is_noun(words[0]):
         return "", None, list(words)
     found, name, used = noun(*words[:2]), words[0], 1
     while used < len(words) and found.has(f"{name} {words[used]}"):

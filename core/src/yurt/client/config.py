@@ -9,6 +9,7 @@ from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.networks.settings import NetworkSettings
 from yurt.client.options import option
 from yurt.client.templates.settings import TemplateSettings
+from yurt.sdk.artifacts import ArtifactGetter
 from yurt.sdk.fingerprints import NodeFingerprint
 from yurt.sdk.hooks import AllocHook, TaskHook
 from yurt.sdk.services import ServiceProvider
@@ -37,12 +38,13 @@ class Reserved(Value):
 
 
 class AddedHooks(Value):
-    """Hooks, service providers and fingerprints that packages add, by name."""
+    """Hooks, service providers, fingerprints and artifact getters that packages add, by name."""
 
     task: Mapping[str, TaskHook] = no_entries()
     alloc: Mapping[str, AllocHook] = no_entries()
     service_providers: Mapping[str, ServiceProvider] = no_entries()
     fingerprints: Mapping[str, NodeFingerprint] = no_entries()
+    getters: Mapping[str, ArtifactGetter] = no_entries()
 
 
 class ClientConfig(Value):

@@ -2,8 +2,9 @@
 
 Each plugin gets a pluggy manager of its own: a plugin that cannot be imported, has a misspelt function or fails when it
 is called becomes a status, and the next one is loaded all the same. A name has one owner among the parts of its kind
-(drivers, device plugins, template providers and their functions, hooks, service providers, fingerprints); who comes
-second is refused. Plugins are taken in the order of their names, so that the same machine always has the same owner.
+(drivers, device plugins, template providers and their functions, hooks, service providers, fingerprints, artifact
+getters, log engines); who comes second is refused. Plugins are taken in the order of their names, so that the same
+machine always has the same owner.
 
 A configuration is meant for a plugin when its label is the plugin's name or that of a part that it makes. Which these
 are shows only once they are made, so a plugin that is configured by them is asked once more.
@@ -23,11 +24,14 @@ import msgspec
 import pluggy
 
 from yurt.sdk import plugin as declarations
+from yurt.sdk.artifacts import GETTER_ATTRIBUTE, ArtifactGetter
+from yurt.sdk.artifacts import problem_of as artifact_problem_of
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.errors import Invalid
 from yurt.sdk.fingerprints import RESERVED, NodeFingerprint
 from yurt.sdk.hooks import ALLOC_HOOKS, TASK_HOOKS, AllocHook, AllocHookOf, Step, TaskHook, TaskHookOf, order
+from yurt.sdk.log_engines import OWN_ENGINES, LogEngine
 from yurt.sdk.services import NODE_ATTRIBUTE, NOMAD, ServiceProvider
 from yurt.sdk.templates import TemplateProvider, by_function, problem_of
 from yurt.sdk.value import Value, no_entries, replace
@@ -40,8 +44,10 @@ SKIPPED: Final = "skipped"
 FAILED: Final = "failed"
 PLUGIN_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
-Part = Driver | DevicePlugin | TemplateProvider | TaskHook | AllocHook | ServiceProvider | NodeFingerprint
-PART_TYPES = (Driver, DevicePlugin, TemplateProvider, TaskHookOf, AllocHookOf, ServiceProvider, NodeFingerprint)
+Part = Driver | DevicePlugin | TemplateProvider | TaskHook | AllocHook | ServiceProvider | NodeFingerprint | LogEngine
+PART_TYPES = (
+    Driver, DevicePlugin, TemplateProvider, TaskHookOf, AllocHookOf, ServiceProvider, NodeFingerprint, LogEngine,
+)  # fmt: skip
 Configs = Mapping[str, Mapping[str, Any]]
 """Configurations by label."""
 
@@ -62,12 +68,14 @@ class PluginStatus(Value):
     alloc_hooks: tuple[str, ...] = ()
     service_providers: tuple[str, ...] = ()
     fingerprints: tuple[str, ...] = ()
+    artifact_getters: tuple[str, ...] = ()
+    log_engines: tuple[str, ...] = ()
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The labels of a configuration that is meant for it."""
         hooks = (*self.task_hooks, *self.alloc_hooks)
-        others = (*self.service_providers, *self.fingerprints)
+        others = (*self.service_providers, *self.fingerprints, *self.artifact_getters, *self.log_engines)
         return (self.name, *self.drivers, *self.devices, *self.providers, *hooks, *others)
 
     @property
@@ -79,6 +87,8 @@ class PluginStatus(Value):
             ("hooks", (*self.task_hooks, *self.alloc_hooks)),
             ("service providers", self.service_providers),
             ("fingerprints", self.fingerprints),
+            ("artifact getters", self.artifact_getters),
+            ("log engines", self.log_engines),
         )
         return next((kind for kind, names in kinds if names), "")
 
@@ -93,12 +103,13 @@ class MadePlugin(NamedTuple):
     alloc_hooks: tuple[AllocHook, ...] = ()
     service_providers: tuple[ServiceProvider, ...] = ()
     fingerprints: tuple[NodeFingerprint, ...] = ()
+    artifact_getters: tuple[ArtifactGetter, ...] = ()
+    log_engines: tuple[LogEngine, ...] = ()
 
     @property
-    def all(self) -> tuple[Part, ...]:
+    def all(self) -> tuple[Part | ArtifactGetter, ...]:
         """Every part."""
-        parts: tuple[Part, ...] = (*self.drivers, *self.devices, *self.providers)
-        return (*parts, *self.task_hooks, *self.alloc_hooks, *self.service_providers, *self.fingerprints)
+        return tuple(part for parts in self for part in parts)
 
     @property
     def names(self) -> dict[str, tuple[str, ...]]:
@@ -116,6 +127,8 @@ class LoadedPlugins(Value):
     alloc_hooks: Mapping[str, AllocHook] = no_entries()
     service_providers: Mapping[str, ServiceProvider] = no_entries()
     fingerprints: Mapping[str, NodeFingerprint] = no_entries()
+    artifact_getters: Mapping[str, ArtifactGetter] = no_entries()
+    log_engines: Mapping[str, LogEngine] = no_entries()
     statuses: tuple[PluginStatus, ...] = ()
     unused: tuple[str, ...] = ()
 
@@ -126,7 +139,8 @@ class LoadedPlugins(Value):
             found[f"plugin.{status.name}.status"] = status.state
             found |= {f"plugin.{status.name}.reason": status.reason} if status.reason else {}
             found |= {f"plugin.{status.name}.version": status.version} if status.version else {}
-        return found | {f"{NODE_ATTRIBUTE}{name}": "true" for name in self.service_providers}
+        found |= {f"{NODE_ATTRIBUTE}{name}": "true" for name in self.service_providers}
+        return found | {f"{GETTER_ATTRIBUTE}{name}": "true" for name in self.artifact_getters}
 
     def names(self) -> tuple[str, ...]:
         """The labels that a configuration may have."""
@@ -173,6 +187,8 @@ class PluginManager:
         self._alloc_hooks: dict[str, AllocHook] = {}
         self._service_providers: dict[str, ServiceProvider] = {}
         self._fingerprints: dict[str, NodeFingerprint] = {}
+        self._artifact_getters: dict[str, ArtifactGetter] = {}
+        self._log_engines: dict[str, LogEngine] = {}
         self._replaced: list[Part] = []
         self._configs: Configs = {}
 
@@ -193,6 +209,8 @@ class PluginManager:
             alloc_hooks=dict(self._alloc_hooks),
             service_providers=dict(self._service_providers),
             fingerprints=dict(self._fingerprints),
+            artifact_getters=dict(self._artifact_getters),
+            log_engines=dict(self._log_engines),
             statuses=tuple(statuses),
             unused=unused,
         )
@@ -221,6 +239,8 @@ class PluginManager:
                 self._check_hooks(made)
                 self._check_service_providers(made.service_providers)
                 self._check_fingerprints(made.fingerprints)
+                self._check_artifact_getters(made.artifact_getters)
+                check_log_engines(made.log_engines, entry_point.name)
         except declarations.PluginSkipped as reason:
             return msgspec.structs.replace(status, state=SKIPPED, reason=str(reason))
         except PluginFailed as error:
@@ -232,6 +252,8 @@ class PluginManager:
         self._alloc_hooks |= {hook.name: hook for hook in made.alloc_hooks}
         self._service_providers |= {provider.name: provider for provider in made.service_providers}
         self._fingerprints |= {fingerprint.name: fingerprint for fingerprint in made.fingerprints}
+        self._artifact_getters |= {getter.name: getter for getter in made.artifact_getters}
+        self._log_engines |= {engine.name: engine for engine in made.log_engines}
         if not made.all:
             return msgspec.structs.replace(status, state=SKIPPED, reason="it offers nothing on this machine")
         return msgspec.structs.replace(status, **made.names)
@@ -364,10 +386,21 @@ class PluginManager:
             _check_name(fingerprint.name, "fingerprint", names)
             names.add(fingerprint.name)
 
+    def _check_artifact_getters(self, getters: Sequence[ArtifactGetter]) -> None:
+        """Refuse what is no artifact getter, and a name that has an owner."""
+        names = set(self._artifact_getters)
+        for getter in getters:
+            if not isinstance(getter, ArtifactGetter):
+                raise TypeError(f"{getter!r} is no artifact getter: make a yurt.sdk.artifacts.ArtifactGetter")
+            if problem := artifact_problem_of(getter):
+                raise ValueError(problem)
+            _check_name(getter.name, "artifact getter", names)
+            names.add(getter.name)
+
     async def close(self) -> None:
         """Close every part of every plugin, each apart."""
         hooks = (self._task_hooks, self._alloc_hooks)
-        others = (self._service_providers, self._fingerprints)
+        others = (self._service_providers, self._fingerprints, self._log_engines)
         parts = (self._drivers, self._devices, self._providers, *hooks, *others)
         for each in (*(part for known in parts for part in known.values()), *self._replaced):
             try:
@@ -376,6 +409,7 @@ class PluginManager:
                 log.exception("%s failed to close", each.name)
         for known in parts:
             known.clear()
+        self._artifact_getters.clear()
         self._replaced.clear()
 
 
@@ -395,6 +429,8 @@ def make_parts(entry_point: EntryPoint, context: PluginContext) -> MadePlugin:
         alloc_hooks=parts("yurt_alloc_hooks"),
         service_providers=parts("yurt_service_providers"),
         fingerprints=parts("yurt_fingerprints"),
+        artifact_getters=parts("yurt_artifact_getters"),
+        log_engines=parts("yurt_log_engines"),
     )
 
 
@@ -411,6 +447,37 @@ def functions_of(entry_point: EntryPoint) -> pluggy.HookRelay:
     manager.register(entry_point.load(), name=entry_point.name)
     manager.check_pending()
     return manager.hook
+
+
+def check_log_engines(engines: Sequence[LogEngine], plugin: str) -> None:
+    """Refuse what is no log engine. A server finds its engine by the plugin's name, so a plugin has one of its name."""
+    for engine in engines:
+        if not isinstance(engine, LogEngine):
+            raise TypeError(lacking_text(engine, LogEngine, "log engine"))
+        if engine.name != plugin or engine.name in OWN_ENGINES:
+            raise ValueError(
+                f'the log engine "{engine.name}" must have the name of its plugin, "{plugin}", and its own'
+            )
+
+
+def make_log_engine(name: str, context: PluginContext) -> LogEngine:
+    """The log engine of the plugin of that name; raises Invalid with the reason when there is none."""
+    found = [each for each in entry_points(group=declarations.ENTRY_POINT_GROUP) if each.name == name]
+    if not found:
+        raise Invalid(
+            f'server raft_logstore.backend: there is no log engine "{name}": no plugin of that name is installed'
+        )
+    try:
+        with failures_told(name):
+            engines = tuple(
+                each for made in functions_of(found[0]).yurt_log_engines(context=context) for each in made or ()
+            )
+            check_log_engines(engines, name)
+    except (declarations.PluginSkipped, PluginFailed) as error:
+        raise Invalid(f'server raft_logstore.backend: the plugin "{name}" offers no log engine: {error}') from None
+    if not engines:
+        raise Invalid(f'server raft_logstore.backend: the plugin "{name}" offers no log engine')
+    return engines[0]
 
 
 def lacking_text(made: object, protocol: type, kind: str) -> str:

@@ -12,10 +12,13 @@ from collections.abc import Sequence
 import msgspec
 import pluggy
 
+from yurt.sdk.artifacts import ArtifactGetter
+from yurt.sdk.commands import Command
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.fingerprints import NodeFingerprint
 from yurt.sdk.hooks import AllocHook, TaskHook
+from yurt.sdk.log_engines import LogEngine
 from yurt.sdk.services import ServiceProvider
 from yurt.sdk.templates import TemplateProvider
 
@@ -69,6 +72,24 @@ def yurt_service_providers(context: PluginContext) -> Sequence[ServiceProvider]:
 @declared
 def yurt_fingerprints(context: PluginContext) -> Sequence[NodeFingerprint]:
     """Make the plugin's fingerprints of the node; raise PluginSkipped with the reason when there are none."""
+    raise NotImplementedError
+
+
+@declared
+def yurt_artifact_getters(context: PluginContext) -> Sequence[ArtifactGetter]:
+    """Name the plugin's artifact getters; raise PluginSkipped with the reason when there are none."""
+    raise NotImplementedError
+
+
+@declared
+def yurt_log_engines(context: PluginContext) -> Sequence[LogEngine]:
+    """Create the plugin's engines of the command log; raise PluginSkipped with the reason when there are none."""
+    raise NotImplementedError
+
+
+@declared
+def yurt_commands() -> Sequence[Command]:
+    """The commands of a module that an entry point of the group `yurt.commands.v1` names."""
     raise NotImplementedError
 
 

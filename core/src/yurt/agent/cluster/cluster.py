@@ -28,7 +28,7 @@ from yurt.agent.cluster.minding import Minder
 from yurt.agent.cluster.own_etcd import ADVICE_AFTER_S, OwnEtcd, etcd_address
 from yurt.agent.cluster.peer_address import PeerAddress
 from yurt.agent.cluster.security import ServerSecurity
-from yurt.agent.cluster.settings import FILE, OWN_ETCD, SERF_PORT
+from yurt.agent.cluster.settings import ALONE, OWN_ETCD, SERF_PORT
 from yurt.agent.cluster.voters import Admitter, EtcdAdmin, leave, put_out
 from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings
@@ -67,7 +67,7 @@ class ServerCluster:
             self._etcd = OwnEtcd(config, folder, membership=self._membership, exchange=self._exchange, env=env, tls=tls)
             self._admin = OwnEtcdAdmin(self._etcd.endpoint)
             admit = Admitter(self._admin, self._membership, self._autopilot).admit
-        elif engine == FILE:
+        elif engine in ALONE:
             self._membership.subscribe(self._warn_of_twins)
         self._listener = MembersListener(self._membership, security=self._security, admit=admit, counts=local)
         self._log_peers = LogPeers(self._membership, admin=self._admin, env=env, local=local)
@@ -259,7 +259,7 @@ def own_member(config: AgentConfig, engine: str, tls: TlsSettings) -> Member:
         rpc_addr=config.advertise_rpc,
         http_addr=config.advertise_http,
         etcd_addr=etcd_address(config) if engine == OWN_ETCD else "",
-        expect=config.cluster.expect if engine == OWN_ETCD else int(engine == FILE),
+        expect=config.cluster.expect if engine == OWN_ETCD else int(engine in ALONE),
         has_data=engine != OWN_ETCD,
         has_tls=tls.rpc,
     )

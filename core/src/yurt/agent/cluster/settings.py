@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from yurt.agent.addresses import with_port
 from yurt.api.times import parse_duration
+from yurt.sdk.log_engines import OWN_ENGINES
 from yurt.sdk.value import NANOSECONDS, Value
 
 SERF_PORT, ETCD_PORT = 4648, 4649
@@ -17,8 +18,10 @@ RETRY_INTERVAL_S = 30.0
 PATIENCE_MAX = 10
 QUOTA_BYTES, QUOTA_BYTES_MIN, QUOTA_BYTES_MAX = 4 * 1024**3, 16 * 1024**2, 8 * 1024**3
 """The default, and what etcd bears; below the least of them it would be full at once."""
-MEMORY, FILE, OWN_ETCD, STANDING_ETCD = "memory", "file", "own etcd", "standing etcd"
-"""Where a server keeps the command log."""
+MEMORY, FILE, OWN_ETCD, STANDING_ETCD, PACKAGE = "memory", "file", "own etcd", "standing etcd", "package"
+"""Where a server keeps the command log; PACKAGE: with the log engine of a package."""
+ALONE = (FILE, PACKAGE)
+"""Where no other server has a part."""
 ETCD_FOLDER = "etcd"
 """Below the server's folder: all of its own etcd member."""
 _NAME = re.compile(r"[^\s,=/]+")
@@ -52,6 +55,8 @@ class ClusterSettings(Value):
     """How large the data of the servers' own etcd members may grow."""
     etcd: StandingEtcd = StandingEtcd()
     engine: str = FILE
+    log_engine: str = ""
+    """The package's log engine; "" for Yurt's own storage."""
 
 
 def cluster_settings(raw: Mapping[str, Any], *, is_dev: bool) -> ClusterSettings:
@@ -61,6 +66,8 @@ def cluster_settings(raw: Mapping[str, Any], *, is_dev: bool) -> ClusterSettings
     start = (*server.get("start_join", ()), *joined.get("start_join", ()))
     retry = (*server.get("retry_join", ()), *joined.get("retry_join", ()))
     expect = server.get("bootstrap_expect", 0 if start or retry else 1)
+    log_engine = server.get("raft_logstore", {}).get("backend", "")
+    log_engine = "" if log_engine in OWN_ENGINES else log_engine
     interval = joined.get("retry_interval", server.get("retry_interval"))
     standing = StandingEtcd(
         endpoints=tuple(etcd.get("endpoints", ())),
@@ -78,7 +85,8 @@ def cluster_settings(raw: Mapping[str, Any], *, is_dev: bool) -> ClusterSettings
         has_etcd_port="etcd" in raw.get("ports", {}),
         quota_bytes=etcd.get("quota_bytes", QUOTA_BYTES),
         etcd=standing,
-        engine=_engine(expect, standing, is_dev=is_dev),
+        engine=_engine(expect, standing, log_engine, is_dev=is_dev),
+        log_engine=log_engine,
     )
 
 
@@ -92,6 +100,11 @@ def cluster_problems(raw: Mapping[str, Any], name: str, *, is_dev: bool) -> Iter
         yield (
             "A dev agent keeps its state in memory and stands alone: several servers need a data_dir each "
             "(leave -dev away)."
+        )
+    if settings.log_engine and (is_dev or joins or settings.expect != 1 or settings.etcd.endpoints):
+        yield (
+            f'server.raft_logstore.backend = "{settings.log_engine}": the log engine of a package keeps the state of '
+            "one server with a data_dir; remove -dev, the etcd block, bootstrap_expect and other servers' addresses."
         )
     yield from (
         f'server: "{address}" is no address of a server; finding servers by a cloud provider is not available in '
@@ -126,9 +139,11 @@ def _etcd_problems(etcd: StandingEtcd) -> Iterator[str]:
         )
 
 
-def _engine(expect: int, standing: StandingEtcd, *, is_dev: bool) -> str:
+def _engine(expect: int, standing: StandingEtcd, log_engine: str, *, is_dev: bool) -> str:
     if is_dev:
         return MEMORY
+    if log_engine:
+        return PACKAGE
     if standing.endpoints:
         return STANDING_ETCD
     return FILE if expect == 1 else OWN_ETCD

@@ -247,12 +247,12 @@ async def plugins(config: AgentConfig) -> list[Finding]:
         Finding(FINE, f"templates {name}", f"answers {', '.join(provider.functions)}")
         for name, provider in loaded.providers.items()
     ]
-    findings += hooks_and_service_providers(loaded)
+    findings += other_parts(loaded)
     return findings + list(seen) + list(found)
 
 
-def hooks_and_service_providers(loaded: LoadedPlugins) -> Iterator[Finding]:
-    """A line for each hook of a package, with its place among the others, and for each service provider."""
+def other_parts(loaded: LoadedPlugins) -> Iterator[Finding]:
+    """A line for each hook with its place in the order, service provider, artifact getter and log engine."""
     from yurt.sdk.hooks import ALLOC_HOOKS, TASK_HOOKS, order
 
     orders = (
@@ -266,6 +266,10 @@ def hooks_and_service_providers(loaded: LoadedPlugins) -> Iterator[Finding]:
             yield Finding(FINE, f"{kind} {name}", f"is called {place}")
     for name in loaded.service_providers:
         yield Finding(FINE, f"service provider {name}", f'registers services with provider = "{name}"')
+    for name in loaded.artifact_getters:
+        yield Finding(FINE, f"artifact getter {name}", f'downloads artifacts whose source begins with "{name}::"')
+    for name in loaded.log_engines:
+        yield Finding(FINE, f"log engine {name}", f'is used with server {{ raft_logstore {{ backend = "{name}" }} }}')
 
 
 async def _in_time(answer: Coroutine[Any, Any, T]) -> T:

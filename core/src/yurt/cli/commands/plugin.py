@@ -16,7 +16,8 @@ Json = dict[str, Any]
 
 PARTS = {
     "Drivers": "", "Devices": "", "Providers": "", "TaskHooks": "task hook ", "AllocHooks": "allocation hook ",
-    "ServiceProviders": "service provider ", "Fingerprints": "fingerprint ",
+    "ServiceProviders": "service provider ", "Fingerprints": "fingerprint ", "ArtifactGetters": "artifact getter ",
+    "LogEngines": "log engine ",
 }  # fmt: skip
 """The fields of a plugin that name its parts, and what stands before each name."""
 

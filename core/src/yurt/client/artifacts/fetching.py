@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from yurt.client.artifacts.sources import ArtifactSource
+from yurt.client.artifacts.sources import GIT, ArtifactSource
+from yurt.sdk.artifacts import TREE_KIND, ArtifactGetter
 from yurt.sdk.value import Value, no_entries
 
 MODE_ANY, MODE_FILE, MODE_DIR = "any", "file", "dir"
@@ -28,6 +29,13 @@ class ArtifactLimits(Value):
     env_names: tuple[str, ...] = ()
 
 
+class PackageGetter(Value):
+    """The getter of a package, and the agent's module path, by which the child finds its module."""
+
+    getter: ArtifactGetter
+    module_path: tuple[str, ...] = ()
+
+
 class Fetch(Value):
     """One artifact to fetch into a directory tree.
 
@@ -47,6 +55,14 @@ class Fetch(Value):
     owner: tuple[int, int] | None = None
     link_owners: tuple[int, ...] | None = None
     limits: ArtifactLimits = ArtifactLimits()
+    package: PackageGetter | None = None
+
+
+def makes_tree(fetch: Fetch) -> bool:
+    """Whether its getter makes a folder instead of a file."""
+    if fetch.package is not None:
+        return fetch.package.getter.makes == TREE_KIND
+    return fetch.source.getter == GIT
 
 
 class Fetched(Value):

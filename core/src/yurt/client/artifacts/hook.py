@@ -18,11 +18,12 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from yurt.client.artifacts.fetching import ArtifactLimits, Fetch, Fetched
+from yurt.client.artifacts.fetching import ArtifactLimits, Fetch, Fetched, PackageGetter
 from yurt.client.artifacts.sources import GIT, parse_source, shown_url
 from yurt.client.files.safe_files import Owners
 from yurt.client.files.users import ids_of
 from yurt.client.task_env import replace_in, replace_references
+from yurt.sdk.artifacts import ArtifactGetter
 from yurt.sdk.driver import TaskDirs
 from yurt.sdk.errors import Invalid, RecoverableError
 from yurt.sdk.value import Value, replace
@@ -52,20 +53,24 @@ def plan(
     *,
     lookup: Callable[[str], str | None],
     limits: ArtifactLimits,
+    added: Mapping[str, ArtifactGetter] | None = None,
 ) -> dict[str, Fetch]:
     """The fetches of a task by a digest of each artifact's declaration; raises Invalid."""
     fetches = {}
     for number, artifact in enumerate(artifacts):
-        fetch = fetch_of(artifact, place, lookup=lookup, limits=limits)
+        fetch = fetch_of(artifact, place, lookup=lookup, limits=limits, added=added or {})
         digest = hashlib.blake2b(msgspec.json.encode(fetch), digest_size=16).hexdigest()
         staging = os.path.join(place.dirs.alloc_dir, f"{STAGING}-{place.task_name}-{number}")
-        fetches[digest] = replace(fetch, staging=staging)
+        # Neither folder says anything about the artifact: a digest without them survives an upgrade of the agent.
+        package = None if fetch.package is None else replace(fetch.package, module_path=tuple(sys.path))
+        fetches[digest] = replace(fetch, staging=staging, package=package)
     return fetches
 
 
 def fetch_of(
-    artifact: TaskArtifact, place: TaskPlace, *, lookup: Callable[[str], str | None], limits: ArtifactLimits
-) -> Fetch:
+    artifact: TaskArtifact, place: TaskPlace, *, lookup: Callable[[str], str | None], limits: ArtifactLimits,
+    added: Mapping[str, ArtifactGetter],
+) -> Fetch:  # fmt: skip
     """The fetch of one artifact, with its references interpolated."""
     dirs = place.dirs
     on_host = {
@@ -79,7 +84,8 @@ def fetch_of(
 
     text = replace_references(artifact.getter_source, look)
     try:
-        source = parse_source(text, replace_in(artifact.getter_options, look))
+        source = parse_source(text, replace_in(artifact.getter_options, look), added)
+        getter = added.get(source.getter)
         return Fetch(
             source=source,
             root=dirs.alloc_dir,
@@ -92,6 +98,7 @@ def fetch_of(
             owner=ids_of(place.user) if artifact.chown else None,
             link_owners=None if place.link_owners is None else tuple(sorted(place.link_owners)),
             limits=limits,
+            package=None if getter is None else PackageGetter(getter=getter),
         )
     except Invalid as error:
         raise Invalid(failure_text(shown_url(text), str(error))) from None

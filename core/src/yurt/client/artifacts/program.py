@@ -17,8 +17,8 @@ from typing import Final
 
 import msgspec
 
-from yurt.client.artifacts import http, placing, repository, unpacking
-from yurt.client.artifacts.fetching import MODE_DIR, MODE_FILE, Fetch, Fetched
+from yurt.client.artifacts import http, package, placing, repository, unpacking
+from yurt.client.artifacts.fetching import MODE_DIR, MODE_FILE, Fetch, Fetched, makes_tree
 from yurt.client.artifacts.placing import Arrivals
 from yurt.client.artifacts.sources import FILE, GIT, TREE_ARCHIVES
 from yurt.client.artifacts.worker import run_worker
@@ -84,8 +84,8 @@ def printable(text: str) -> str:
 
 def run(fetch: Fetch) -> None:
     """Fetch into the staging folder, check the result, move it to the destination."""
-    if fetch.source.getter == GIT and fetch.mode == MODE_FILE:
-        raise Invalid('a repository is a folder; mode = "file" fetches one file by http')
+    if makes_tree(fetch) and fetch.mode == MODE_FILE:
+        raise Invalid('the artifact is a folder; mode = "file" fetches one file by http')
     folder = f"{fetch.staging}/work"
     os.mkdir(folder, 0o700)
     if fetch.source.getter == FILE:
@@ -99,7 +99,7 @@ def run(fetch: Fetch) -> None:
         produce(replace(fetch, staging=folder))
     arrivals = Arrivals(os.stat(folder).st_uid, _owner(fetch) if is_confined else fetch.owner)
     kind = fetch.source.archive
-    if fetch.source.getter == GIT or kind in TREE_ARCHIVES:
+    if makes_tree(fetch) or kind in TREE_ARCHIVES:
         _place(fetch, f"{folder}/tree", arrivals)
     elif kind:
         _place_file(fetch, f"{folder}/unpacked", fetch.source.file_name.removesuffix(f".{kind}"), arrivals)
@@ -115,10 +115,14 @@ def _owner(fetch: Fetch) -> tuple[int, int] | None:
 def produce(fetch: Fetch) -> None:
     """Download and unpack into the staging folder: `tree`, `unpacked` or `file`."""
     file, kind = f"{fetch.staging}/file", fetch.source.archive
-    if fetch.source.getter == GIT:
+    if fetch.package is not None:
+        package.download(fetch, fetch.package.getter, f"{fetch.staging}/tree" if makes_tree(fetch) else file)
+        if makes_tree(fetch):
+            return
+    elif fetch.source.getter == GIT:
         repository.clone(fetch, f"{fetch.staging}/tree")
         return
-    if fetch.source.getter != FILE:
+    elif fetch.source.getter != FILE:
         http.download(fetch, file)
     if kind in TREE_ARCHIVES:
         unpacking.unpack_tree(file, kind, f"{fetch.staging}/tree", fetch.limits)

@@ -9,12 +9,13 @@ and `depth`. An address without a scheme is a path, or names a host of repositor
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
+from yurt.sdk.artifacts import TREE_KIND, ArtifactGetter
 from yurt.sdk.errors import Invalid
-from yurt.sdk.value import Value, replace
+from yurt.sdk.value import Value, no_entries, replace
 
 HTTP: Final = "http"
 GIT: Final = "git"
@@ -71,6 +72,8 @@ class ArtifactSource(Value):
     depth: int = 0
     ssh_key: str = ""
     s3: S3Access | None = None
+    parameters: Mapping[str, str] = no_entries()
+    """What a package's getter gets besides the address."""
 
     @property
     def shown(self) -> str:
@@ -88,8 +91,11 @@ def shown_url(url: str) -> str:
     return f"{scheme}{mark}{host.rpartition('@')[2]}{slash}{path}"
 
 
-def parse_source(text: str, options: Mapping[str, str] | None = None) -> ArtifactSource:
-    """Parse a source and its options; raises Invalid when it is not supported."""
+def parse_source(
+    text: str, options: Mapping[str, str] | None = None, added: Mapping[str, ArtifactGetter] | None = None
+) -> ArtifactSource:
+    """Parse a source and its options; raises Invalid when it is not supported. `added` are the getters of packages."""
+    added = added or {}
     text = text.strip()
     if "\0" in text or "\n" in text:
         raise Invalid("an artifact's source cannot hold line breaks or NUL characters")
@@ -97,7 +103,7 @@ def parse_source(text: str, options: Mapping[str, str] | None = None) -> Artifac
     name, rest = (forced.group(1).lower(), forced.group(2)) if forced else ("", text)
     address, inside, parameters = _split(rest)
     parameters |= options or {}
-    getter, url = _detected(name, address)
+    getter, url = (name, address) if name in added else _detected(name, address, added)
     if any(part == ".." for part in inside.split("/")):
         raise Invalid(f"the folder inside the artifact, {inside!r}, leads out of it; write it without '..'")
     file_name = parameters.pop("filename", "") or unquote(urlsplit(url).path).rstrip("/").rpartition("/")[2]
@@ -105,13 +111,28 @@ def parse_source(text: str, options: Mapping[str, str] | None = None) -> Artifac
         getter=getter,
         url=url,
         inside=inside.strip("/"),
-        archive=_archive(parameters.pop("archive", ""), file_name) if getter != GIT else "",
+        archive="" if has_tree(getter, added) else _archive(parameters.pop("archive", ""), file_name),
         checksum=_checksum(parameters.pop("checksum", "")),
         file_name=_checked_name(file_name),
     )
     if getter == GIT:
         return _git_source(source, parameters)
+    if getter in added:
+        return _package_source(source, added[getter], parameters)
     return _with_query(_s3_source(source, parameters) if getter == S3 else source, parameters)
+
+
+def has_tree(getter: str, added: Mapping[str, ArtifactGetter]) -> bool:
+    """Whether a getter makes a folder instead of a file."""
+    return getter == GIT or (getter in added and added[getter].makes == TREE_KIND)
+
+
+def _package_source(source: ArtifactSource, getter: ArtifactGetter, parameters: Mapping[str, str]) -> ArtifactSource:
+    if getter.makes == TREE_KIND and source.checksum is not None:
+        raise Invalid(f'an artifact of "{getter.name}" is a folder and has no checksum')
+    if source.checksum is not None and source.checksum.list_url:
+        raise Invalid(f'an artifact of "{getter.name}" needs its checksum itself, not the address of a list')
+    return replace(source, parameters=parameters)
 
 
 def _split(text: str) -> tuple[str, str, dict[str, str]]:
@@ -123,7 +144,7 @@ def _split(text: str) -> tuple[str, str, dict[str, str]]:
     return (base[:cut] if cut >= 0 else base), inside, dict(parse_qsl(query, keep_blank_values=True))
 
 
-def _detected(name: str, address: str) -> tuple[str, str]:
+def _detected(name: str, address: str, added: Iterable[str]) -> tuple[str, str]:
     """The getter for a URL, and the full URL."""
     if name in NOT_BUILT or address.startswith("gs://"):
         raise Invalid(
@@ -131,7 +152,8 @@ def _detected(name: str, address: str) -> tuple[str, str]:
             "use an https address of the object (a signed one, where it is private), or git"
         )
     if name and name not in (*GETTERS, "https"):
-        raise Invalid(f'unknown kind of artifact "{name}::"; this version has http, https, git, s3 and file')
+        known = ", ".join(("http", "https", "git", "s3", "file", *sorted(added)))
+        raise Invalid(f'unknown kind of artifact "{name}::"; this node has {known}')
     if name == S3 or address.startswith("s3://"):
         return S3, _object_address(address)
     if not _SCHEME.match(address):

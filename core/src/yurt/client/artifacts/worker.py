@@ -10,6 +10,7 @@ from typing import Final
 
 import msgspec
 
+from yurt.client.artifacts import package
 from yurt.client.artifacts.confinement import (
     CLONE_NEWPID,
     Ids,
@@ -37,6 +38,8 @@ def run_worker(fetch: Fetch, folder: str, work: Work) -> Fetched:
     `folder` belongs to the worker's user then, and the worker and all that it started have ended.
     """
     _load()
+    if fetch.package is not None:
+        package.load(fetch.package)
     ids = unprivileged()
     if ids is not None:
         os.chown(folder, *ids)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from yurt.client.artifacts import hook as artifacts
 from yurt.client.artifacts.fetching import ArtifactLimits
 from yurt.client.tasks.client_task import ClientTask, SetupProblem
 from yurt.client.waiting import finish_unless
 from yurt.lifecycle import events
+from yurt.sdk.artifacts import ArtifactGetter
 from yurt.sdk.errors import Invalid, RecoverableError
 from yurt.sdk.hooks import TaskHookOf
 
@@ -16,8 +19,10 @@ class ArtifactsHook(TaskHookOf[ClientTask]):
 
     name = "artifacts"
 
-    def __init__(self, limits: ArtifactLimits) -> None:
+    def __init__(self, limits: ArtifactLimits, added: Mapping[str, ArtifactGetter]) -> None:
+        """`added` are the getters of packages."""
         self._limits = limits
+        self._added = added
 
     async def prepare(self, task: ClientTask) -> None:
         """Download what is missing."""
@@ -28,7 +33,8 @@ class ArtifactsHook(TaskHookOf[ClientTask]):
             task_name=task.name, dirs=task.dirs, user=declared.user, link_owners=await task.link_owners()
         )
         try:
-            wanted = artifacts.plan(declared.artifacts, place, lookup=task.lookup, limits=self._limits)
+            limits, added = self._limits, self._added
+            wanted = artifacts.plan(declared.artifacts, place, lookup=task.lookup, limits=limits, added=added)
             missing = {digest: fetch for digest, fetch in wanted.items() if digest not in task.fetched}
             if missing:
                 task.note(events.downloading_artifacts())

@@ -48,7 +48,7 @@ class ClientHooks:
             LogsHook(),
             configuration,
             VolumesHook(context.host_volumes, context.node),
-            ArtifactsHook(context.config.artifact),
+            ArtifactsHook(context.config.artifact, added.getters),
             TemplatesHook(context.templates),
         ]
         of_allocs: list[AllocHookOf[ClientAlloc]] = [
