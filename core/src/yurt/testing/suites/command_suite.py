@@ -27,7 +27,7 @@ from yurt.cli.tree import NOUNS, noun
 from yurt.sdk import plugin as declarations
 from yurt.sdk.commands import Command, problem_of
 
-HEAVY: Final = ("aiohttp", "asyncio", "importlib.metadata", "rich", "requests", "yaml")
+HEAVY: Final = ("aiohttp", "grpc", "numpy", "rich", "requests")
 """Modules that help and completion must not wait for."""
 NOBODY: Final = "http://127.0.0.1:9"
 
