@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from yurt.cli.completion import candidates
 from yurt.cli.main import main
-from yurt.cli.packages import package_nouns
+from yurt.cli.package_nouns import _SECTION, package_nouns
 from yurt.cli.tree import noun
+from yurt.sdk.commands import ENTRY_POINT_GROUP
 
 from .conftest import FixedApi, Run
 
@@ -130,7 +131,11 @@ def test_commands_that_cannot_be_used_say_why(
 def test_yurts_own_commands_do_not_look_for_packages() -> None:
     program = (
         "import sys; from yurt.cli.main import main; main(['job', 'status', '-help']); "
-        "print('yurt.cli.packages' in sys.modules, 'pluggy' in sys.modules)"
+        "print('yurt.cli.package_nouns' in sys.modules, 'pluggy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "False False"
+
+
+def test_the_words_are_read_from_the_group_of_the_sdk() -> None:
+    assert f"[{ENTRY_POINT_GROUP}]" == _SECTION

@@ -18,7 +18,7 @@ from typing import Any
 from yurt.cli.command import CliCommand, Invocation
 from yurt.cli.errors import CliError
 from yurt.cli.flags import BOOL, MAYBE_BOOL, parse
-from yurt.cli.packages import package_nouns
+from yurt.cli.package_nouns import package_nouns
 from yurt.cli.tree import ALIASES, NOUNS, find, noun
 from yurt.sdk.errors import YurtError
 

@@ -27,7 +27,7 @@ def root_help() -> str:
 
 def _package_lines(width: int) -> list[str]:
     """The words of installed packages; their code is not imported."""
-    from yurt.cli.packages import package_nouns
+    from yurt.cli.package_nouns import package_nouns
 
     added = package_nouns()
     if not added:

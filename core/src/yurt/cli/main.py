@@ -79,7 +79,7 @@ def _dispatch(words: list[str]) -> int:
 
 
 def _next_words(group: str) -> list[str]:
-    from yurt.cli.packages import package_nouns
+    from yurt.cli.package_nouns import package_nouns
 
     return (
         sorted(noun(group.split(maxsplit=1)[0]).below(group)) if group else sorted({*NOUNS, *ALIASES, *package_nouns()})

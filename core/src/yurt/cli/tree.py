@@ -97,7 +97,8 @@ def noun(word: str, second: str = "") -> Noun:
     With a second word, of a noun that is a package only those of the modules that have this word, as far as it has one.
     """
     if word not in NOUNS:
-        from yurt.cli.packages import package_commands, package_nouns
+        from yurt.cli.package_nouns import package_nouns
+        from yurt.cli.packages import package_commands
 
         added = package_commands(word)
         return Noun(added, {} if word in added else {word: package_nouns()[word].summary})
@@ -117,7 +118,7 @@ def is_noun(word: str) -> bool:
         return True
     if not word or word.startswith("-"):
         return False
-    from yurt.cli.packages import package_nouns
+    from yurt.cli.package_nouns import package_nouns
 
     return word in package_nouns()
 

@@ -22,7 +22,7 @@ import pluggy
 import pytest
 
 from yurt.cli.main import main
-from yurt.cli.packages import PackageNoun, package_nouns
+from yurt.cli.package_nouns import PackageNoun, package_nouns
 from yurt.cli.tree import NOUNS, noun
 from yurt.sdk import plugin as declarations
 from yurt.sdk.commands import Command, problem_of
@@ -56,7 +56,8 @@ class CommandSuite:
     def installed(self, module: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
         """The command line knows the word, as it would with the package installed."""
         found = {**package_nouns(), self.word: PackageNoun(module.__name__, "the tested package")}
-        monkeypatch.setattr("yurt.cli.packages.package_nouns", lambda: found)
+        for module_name in ("package_nouns", "packages"):
+            monkeypatch.setattr(f"yurt.cli.{module_name}.package_nouns", lambda: found)
         noun.cache_clear()
 
     def test_its_declarations_are_valid(self, commands: tuple[Command, ...]) -> None:

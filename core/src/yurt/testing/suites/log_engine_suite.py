@@ -8,6 +8,8 @@ The suite holds it to the contract that `yurt.sdk.log_engines` writes down, acro
 while it appends, and damage of every file that the engine wrote.
 """
 
+# ruff: noqa: ASYNC222, ASYNC240 - small files of a test
+
 from __future__ import annotations
 
 import asyncio
