@@ -469,7 +469,7 @@ def make_log_engine(name: str, context: PluginContext) -> LogEngine:
         )
     try:
         with failures_told(name):
-            engines = tuple(
+            engines: tuple[LogEngine, ...] = tuple(
                 each for made in functions_of(found[0]).yurt_log_engines(context=context) for each in made or ()
             )
             check_log_engines(engines, name)
