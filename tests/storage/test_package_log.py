@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
 import pytest
+from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.sdk.log_engines import LogBatch, LogContent
 from yurt.sdk.value import UnixNano
@@ -64,7 +65,7 @@ def command(number: int) -> AnyCommand:
 
 
 async def opened(engine: Engine, folder: Path) -> PackageLog:
-    log = PackageLog(engine, folder / "engines" / engine.name)
+    log = PackageLog(engine, folder / "engines" / engine.name, env=RealEnv())
     await log.open()
     return log
 
@@ -130,7 +131,7 @@ async def test_impossible_indexes_are_refused(tmp_path: Path) -> None:
 
 async def test_trimming_keeps_what_lagging_readers_need_and_scrubbing_reports(tmp_path: Path) -> None:
     engine = Engine(content=LogContent(last_index=9, snapshot_index=9))
-    log = PackageLog(engine, tmp_path / "engine")
+    log = PackageLog(engine, tmp_path / "engine", env=RealEnv())
     assert await log.open() == LogState(last_index=9, snapshot_index=9)
     await log.trim(9, keep=4)
     assert engine.trimmed == 5

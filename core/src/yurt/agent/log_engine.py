@@ -64,18 +64,18 @@ def make_log(config: AgentConfig, data: AgentDataDir, *, engine: str, own_endpoi
 
         return SqliteLog(data.server / LOG_FILE)
     if engine == PACKAGE:
-        return _package_log(config, data)
+        return _package_log(config, data, env)
     return _etcd_log(config, data, own_endpoint, env)
 
 
-def _package_log(config: AgentConfig, data: AgentDataDir) -> CommandLog:
+def _package_log(config: AgentConfig, data: AgentDataDir, env: Env) -> CommandLog:
     from yurt.agent.plugin_context import plugin_context
     from yurt.plugins.manager import make_log_engine
     from yurt.storage.package_log import PackageLog
 
     name = config.cluster.log_engine
     context = replace(plugin_context(config, data, name, {}), config=config.plugins.get(name, {}))
-    return PackageLog(make_log_engine(name, context), data.server / ENGINES_FOLDER / name)
+    return PackageLog(make_log_engine(name, context), data.server / ENGINES_FOLDER / name, env=env)
 
 
 def _etcd_log(config: AgentConfig, data: AgentDataDir, own_endpoint: str, env: Env) -> CommandLog:

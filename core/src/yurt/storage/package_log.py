@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Invalid, Unavailable, YurtError
 from yurt.sdk.log_engines import LogBatch, LogEngine
 from yurt.storage.log import KEPT_ENTRIES, Entry, Leadership, LogBroken, LogState, WithoutQuota
@@ -22,8 +24,9 @@ _encoder = msgspec.msgpack.Encoder()
 class PackageLog(WithoutQuota):
     """The log of a single server in `folder`, stored by a package's engine."""
 
-    def __init__(self, engine: LogEngine, folder: Path) -> None:
+    def __init__(self, engine: LogEngine, folder: Path, *, env: Env) -> None:
         self._engine = engine
+        self._env = env
         self._folder = folder
         self._last_index = 0
         self._ended = asyncio.Event()
@@ -31,7 +34,7 @@ class PackageLog(WithoutQuota):
 
     async def open(self) -> LogState:
         """Open the engine; raises Conflict when its folder is in use, damaged or holds nonsense."""
-        await asyncio.to_thread(self._folder.mkdir, parents=True, exist_ok=True, mode=0o700)
+        await self._env.in_thread(partial(self._folder.mkdir, parents=True, exist_ok=True, mode=0o700))
         content = await self._engine.open(str(self._folder))
         if content.last_index < content.snapshot_index or content.first_index > content.last_index + 1:
             raise Conflict(f'the log engine "{self._engine.name}" answers indexes that cannot be: {content}')
