@@ -1,6 +1,7 @@
-"""Measures the access matrix on a real server and writes docs/reference/access.json and the page that shows it.
+"""Measures who may do what on a real server and writes docs/reference/access.json, access_calls.json and their page.
 
-`python -m docs.access_matrix`, or `make access`. With `--changed` only rows that are missing or whose need has changed.
+`python -m docs.access_matrix`, or `make access`. With `--changed` only rows that are missing or whose need has changed,
+and the calls between agents.
 Read the diff: each line is a route, and each word in it a caller who may use it.
 """
 
@@ -10,15 +11,17 @@ import asyncio
 import sys
 from typing import Any
 
+from yurt.testing.access.call_matrix import measure_calls, text_of_calls
 from yurt.testing.access.matrix import measure, names_of_rows, outdated_rows, read_matrix, text_of
 
 from docs import generate
 
-MATRIX = generate.REFERENCE / "access.json"
+MATRIX, CALLS = generate.REFERENCE / "access.json", generate.REFERENCE / "access_calls.json"
 
 
 def main(arguments: list[str]) -> int:
     """Measure and write; the exit code."""
+    CALLS.write_text(text_of_calls(asyncio.run(measure_calls())))
     MATRIX.write_text(text_of(_with_changed() if "--changed" in arguments else asyncio.run(measure())))
     return generate.main([])
 

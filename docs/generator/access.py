@@ -1,29 +1,22 @@
-"""docs/reference/access.md: who may use each route, from the measured matrix in access.json.
+"""docs/reference/access.md: who may use each route and make each call between agents, from what was measured.
 
-The matrix is measured by `python -m docs.access_matrix`; `tests/access/test_matrix.py` measures it again. What agents
-call of each other is read off the declarations, which `tests/server/test_call_needs.py` holds against connections.
+`python -m docs.access_matrix` measures access.json and access_calls.json; `tests/access` measures both again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from yurt.access import Capability
-from yurt.access.calls import CallerKind
-from yurt.agent.cluster.members_port import MembersPort
-from yurt.client.ports import ServerPort
-from yurt.http.api_port import ApiPort
-from yurt.rpc.contract import contract_of
-from yurt.server.peers import LeaderPort, PeerPort
-from yurt.server.ports import NodePort
+from yurt.testing.access.call_matrix import calls, read_calls
 from yurt.testing.access.matrix import outdated_rows, read_matrix
 
 from docs.generator.markdown import code, table
 
 MATRIX: Final = Path(__file__).resolve().parent.parent / "reference" / "access.json"
-PORTS: Final = (ServerPort, LeaderPort, PeerPort, NodePort, ApiPort, MembersPort)
+CALLS: Final = MATRIX.with_name("access_calls.json")
 MANAGEMENT: Final = "management"
 MANY: Final = 20
 """Callers in a cell that are named one by one; of more, those that are left out are named."""
@@ -34,12 +27,14 @@ INTRO: Final = """\
 This page is generated from [access.json](access.json): a real server with access control was asked for
 every method of every route, every event topic and every context of a search, as every caller. It holds
 {rows} rows of {callers} callers each, so {decisions} decisions through the handlers, and {calls} calls
-between agents of {kinds} kinds of callers each. `tests/access/test_matrix.py` asks again and fails when an
-answer differs, or when a route has no row; `make access` writes the file anew.
+between agents of {kinds} kinds of peers each, so {call_decisions} over real connections. `tests/access` asks
+again and fails when an answer differs, or when a route or call has no row; `make access` writes the files
+anew.
 
 *Allowed* names who gets an answer: beside the kinds of callers below, each right is a token with this
 right alone, in the namespace of the object. A management token is allowed everywhere and not named.
-Websockets (`exec`, `action`) are decided about before the upgrade, as the request is.
+Websockets (`exec`, `action`) are asked for with an upgrade: *allowed* means that the socket opened and the
+command in the task answered over it; everybody else got a plain refusal instead of the upgrade.
 *Hidden from* names who may ask and is answered as if the object did not exist: 404, or a list without it.
 Everybody else gets 403. Two rights joined by `+` are one token.
 
@@ -58,9 +53,15 @@ CALLS_INTRO: Final = """\
 
 ## Calls between agents
 
-These calls carry no tokens but those of the requests that `ApiPort.ask` passes on, which are decided about
-as above; `tests/server/test_call_needs.py` tries each as every kind of caller. A node speaks for itself and
-its own allocations alone. A connection without a certificate of the cluster makes no call where TLS is on.
+Each peer has dialled the `rpc` and the `serf` port of a server with TLS and made every call. These calls
+carry no tokens but those of the requests that `ApiPort.ask` passes on, which are decided about as above. A
+node speaks for itself and its own allocations alone; so does a server that connects as a node. No call was
+carried out for any of these peers:
+
+{nobody}
+
+`NodePort` is what servers ask of a node: over the connection that the node has dialled, at whose other end
+its TLS has found a server of its region, or through the server that has this connection, as measured here.
 """
 
 
@@ -76,10 +77,11 @@ def page_text() -> str:
     """The page."""
     matrix = load()
     callers, rows = matrix["callers"], matrix["rows"]
-    calls = list(_calls())
+    made = load_calls()
+    peers, carried_out = made["peers"], made["calls"]
     intro = INTRO.format(
-        rows=len(rows), callers=len(callers), decisions=f"{len(rows) * len(callers):,}", calls=len(calls),
-        kinds=len(CallerKind),
+        rows=len(rows), callers=len(callers), decisions=f"{len(rows) * len(callers):,}", calls=len(carried_out),
+        kinds=len(peers), call_decisions=f"{len(peers) * len(carried_out):,}",
     )  # fmt: skip
     lines = [
         (code(name), row["needs"], _named(row["allowed"], callers), _named(row["hidden"], callers))
@@ -87,15 +89,18 @@ def page_text() -> str:
     ]
     by_path = sorted(lines, key=lambda line: line[0].partition(" ")[2])
     shown = table(("Request", "Declared need", "Allowed", "Hidden from"), by_path)
-    asked = table(("Call", "For"), calls)
-    return f"{intro}\n## HTTP API\n\n{shown}\n{CALLS_INTRO}\n{asked}\n"
+    asked = table(("Call", "Carried out for"), [(code(name), "; ".join(found)) for name, found in carried_out.items()])
+    some = {peer for found in carried_out.values() for peer in found}
+    calls_intro = CALLS_INTRO.format(nobody="\n".join(f"- {peer}" for peer in peers if peer not in some))
+    return f"{intro}\n## HTTP API\n\n{shown}\n{calls_intro}\n{asked}\n"
 
 
-def _calls() -> Iterator[tuple[str, str]]:
-    for port in PORTS:
-        for name, call in contract_of(port).items():
-            allowed = ", ".join(kind.value for kind in CallerKind if kind in call.needs.callers)
-            yield code(f"{port.__name__}.{name}"), allowed
+def load_calls() -> Mapping[str, Any]:
+    """The measured calls; raises ValueError for those of other calls or peers than there are."""
+    made = read_calls(CALLS.read_text())
+    if sorted(made["calls"]) != sorted(name for name, *_ in calls()):
+        raise ValueError("access_calls.json does not fit the calls between agents: run `python -m docs.access_matrix`")
+    return made
 
 
 def _named(found: list[str], callers: list[str]) -> str:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yurt.api.encode import encode_builtins, to_wire
 from yurt.api.pieces import JsonList
-from yurt.api.row_texts import ENTRY_BYTES, TEXT_BYTES_MAX, RowTexts, row_form
+from yurt.api.row_texts import ENTRY_BYTES, IDLE_S, TEXT_BYTES_MAX, RowTexts, row_form
 from yurt.api.stubs import alloc_stub, job_stub, node_stub
 from yurt.structs.node import Node
 from yurt.testing import factories
@@ -45,6 +45,21 @@ def test_a_row_beside_another_has_a_text_for_each_pair() -> None:
 def pair(*rows: Any) -> list[str]:
     """A form of two rows."""
     return [row.id if row is not None else "" for row in rows]
+
+
+def test_a_text_that_nobody_asks_for_is_dropped_with_its_row() -> None:
+    now_s = [0.0]
+    texts, form = RowTexts(now_s=lambda: now_s[0]), row_form(node_stub, False, False)
+    asked, deleted, *others = ROWS
+    kept = texts.text(form, asked)
+    texts.text(form, deleted)
+    for now_s[0] in (IDLE_S, 2 * IDLE_S, 3 * IDLE_S):
+        texts.text(form, others.pop())
+        assert texts.text(form, asked) is kept
+    assert len(texts) == 3, "the first one, and those of the last two minutes"
+    now_s[0] = 9 * IDLE_S
+    size = len(texts.text(form, others.pop()))
+    assert (len(texts), texts.bytes) == (1, size + ENTRY_BYTES)
 
 
 def test_a_text_is_made_once() -> None:

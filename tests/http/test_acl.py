@@ -341,7 +341,7 @@ async def test_wrong_roles_are_refused(acl: Callers) -> None:
     path = await acl.put("/v1/acl/role/r1", {"ID": "r2", "Name": "db", "Policies": [{"Name": "ops"}]})
     assert (path.status, path.text) == (400, "ACL role ID does not match request path")
     gone = await acl.call("DELETE", "/v1/acl/role/r1")
-    assert (gone.status, gone.text) == (500, "ACL role not found")
+    assert (gone.status, gone.text) == (404, "ACL role not found")
 
 
 # Login methods and binding rules.
@@ -414,7 +414,10 @@ async def test_a_binding_rule_is_stored_changed_and_deleted(acl: Callers) -> Non
     assert [each["ID"] for each in (await acl.get("/v1/acl/binding-rules")).json] == [made["ID"]]
     assert (await acl.call("DELETE", path)).status == 200
     assert (await acl.get(path)).text == "ACL binding rule not found"
-    assert (await acl.call("DELETE", path)).status == 500
+    again = await acl.call("DELETE", path)
+    assert (again.status, again.text) == (404, "ACL binding rule not found")
+    method = await acl.call("DELETE", "/v1/acl/auth-method/none")
+    assert (method.status, method.text) == (404, "ACL auth method not found")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from yurt.server.views.search import SearchView
 from yurt.server.views.variables import VariableRows
 from yurt.structs.commands import AllocUpdate, RegisterNode, SetNodeStatus, UpdateAllocsFromClient
 from yurt.structs.rpc import HeldIdentity, IdentityQuery, NodeReply
+from yurt.testing import factories
 from yurt.testing.http_api import NODE_ID, Api, HttpAnswer, job_document, ready_node, serving
 
 SECRET = str(uuid.uuid4())
@@ -307,7 +308,21 @@ async def test_a_node_reads_nodes_and_agents_and_nothing_of_jobs(cluster: Cluste
         assert await cluster.status(path, token) == 403, path
     assert (await cluster.call("GET", "/v1/vars", token=token)).json == []
     assert await cluster.status("/v1/acl/token/self", token) == 404
-    assert await cluster.status(f"/v1/node/{NODE_ID}/drain", token, "POST", {"DrainSpec": None}) == 403
+    for change in ("evaluate", "purge"):
+        assert await cluster.status(f"/v1/node/{NODE_ID}/{change}", token, "POST", {}) == 403
+
+
+@pytest.mark.parametrize("shows", ["secret", "identity"])
+async def test_a_node_drains_itself_and_no_other_node(cluster: Cluster, shows: str) -> None:
+    token = SECRET if shows == "secret" else await cluster.node_token()
+    other = factories.node("aaaaaaaa-2222-4333-8444-000000000009", name="other")
+    await cluster.api.server.replica.propose(RegisterNode(node=other))
+    spec = {"DrainSpec": {"Deadline": 60_000_000_000}}
+    assert await cluster.status(f"/v1/node/{other.id}/drain", token, "POST", spec) == 403
+    assert await cluster.status(f"/v1/node/{NODE_ID}/drain", await cluster.token(), "POST", spec) == 403
+    assert await cluster.status(f"/v1/node/{NODE_ID}/drain", token, "POST", spec) == 200
+    nodes = cluster.api.server.state.nodes
+    assert nodes[NODE_ID].drain_strategy is not None and nodes[other.id].drain_strategy is None
 
 
 async def test_what_callers_show(cluster: Cluster) -> None:

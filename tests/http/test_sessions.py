@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from http.cookies import SimpleCookie
 from typing import Any
 
 import pytest
+from yurt.access import ShownToken
+from yurt.acl.resolver import SESSION_OVER, SIGNED_OUT, Resolver
+from yurt.acl.rights import Kind
+from yurt.duties.acl_gc import expired
+from yurt.http import leases
 from yurt.sdk.value import UnixNano
 from yurt.server.keys import sessions
 from yurt.testing.access import READ_PROD, Callers, bootstrapped
@@ -83,7 +89,7 @@ async def test_a_session_that_nobody_renews_ends(acl: Callers, monkeypatch: pyte
     later = UnixNano(env.now() + int(sessions.IDLE_S * 1e9) + 1)
     monkeypatch.setattr(type(env), "now", lambda _: later)
     over = await ask(acl, "POST", PATH, cookie=cookie)
-    assert (over.status, over.text) == (403, sessions.OVER)
+    assert (over.status, over.text) == (403, SESSION_OVER)
     assert (await ask(acl, "GET", "/v1/jobs", cookie=cookie)).status == 403
 
 
@@ -112,7 +118,9 @@ async def test_with_tls_only_the_cookie_that_no_other_port_can_set_counts(acl: C
 
 
 async def test_a_session_is_renewed_up_to_its_end_only() -> None:
-    session = sessions.Session("hash", started_at=UnixNano(0), renewed_at=UnixNano(int(sessions.LIFE_S * 1e9) - 5))
+    session = sessions.Session(
+        "id", "hash", started_at=UnixNano(0), renewed_at=UnixNano(int(sessions.LIFE_S * 1e9) - 5)
+    )
     assert session.idle_at == session.ends_at == int(sessions.LIFE_S * 1e9)
 
 
@@ -171,10 +179,53 @@ async def test_a_token_that_is_shown_beats_the_cookie(acl: Callers) -> None:
     assert answer.status == 403
 
 
-async def test_signing_out_deletes_the_cookie(acl: Callers) -> None:
+async def test_signing_out_ends_the_session_for_copies_of_its_cookie_too(acl: Callers) -> None:
     _, cookie = await signed_in(acl, acl.root["SecretID"])
+    renewed = await ask(acl, "POST", PATH, cookie=cookie)
+    copy = f"yurt={SimpleCookie(renewed.headers['Set-Cookie'])['yurt'].value}"
+    _, other = await signed_in(acl, acl.root["SecretID"])
     answer = await ask(acl, "DELETE", PATH, cookie=cookie)
     assert answer.status == 204 and "Max-Age=0" in answer.headers["Set-Cookie"]
+    for each in (cookie, copy):
+        assert (await ask(acl, "GET", "/v1/jobs", cookie=each)).status == 403
+        again = await ask(acl, "POST", PATH, cookie=each)
+        assert (again.status, again.text) == (403, SIGNED_OUT)
+        assert (await ask(acl, "DELETE", PATH, cookie=each)).status == 204
+    assert (await ask(acl, "GET", "/v1/jobs", cookie=other)).status == 200
+
+
+async def test_signing_out_ends_open_streams(acl: Callers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leases, "CHECK_S", 0.02)
+    _, cookie = await signed_in(acl, acl.root["SecretID"])
+    headers = {"Cookie": cookie}
+    async with acl.api.client.get("/v1/event/stream?topic=Job", headers=headers) as stream:
+        assert stream.status == 200
+        assert (await ask(acl, "DELETE", PATH, cookie=cookie)).status == 204
+        async with asyncio.timeout(30):
+            while b"the rights of this request have ended" not in (line := await stream.content.readline()):
+                assert line, "the stream ended without its reason"
+
+
+async def test_a_session_is_over_after_its_last_day_also_for_an_open_stream(acl: Callers) -> None:
+    _, cookie = await signed_in(acl, acl.root["SecretID"])
+    server = acl.api.server
+    assert server.keys.callers is not None
+    caller = await server.keys.callers.shown(cookie.partition("=")[2])
+    assert isinstance(caller, ShownToken) and caller.session_id
+    resolver = Resolver()
+    assert resolver.resolve(server.state, caller, server.replica.env.now()).rights.kind is Kind.MANAGEMENT
+    assert resolver.resolve(server.state, caller, caller.valid_until).rights.kind is Kind.NOBODY
+
+
+async def test_an_ended_session_is_forgotten_when_none_of_its_cookies_could_count(acl: Callers) -> None:
+    _, cookie = await signed_in(acl, acl.root["SecretID"])
+    assert (await ask(acl, "DELETE", PATH, cookie=cookie)).status == 204
+    state, now = acl.api.server.state, acl.api.server.replica.env.now()
+    (ended,) = state.ended_sessions.values()
+    assert list(expired(state, now, now)) == []
+    (collected,) = expired(state, UnixNano(ended.forget_at), now)
+    await acl.api.server.replica.propose(collected)
+    assert not list(acl.api.server.state.ended_sessions.keys())
 
 
 async def test_without_access_control_everything_is_allowed() -> None:

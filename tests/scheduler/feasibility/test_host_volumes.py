@@ -149,3 +149,12 @@ def test_a_sticky_allocation_goes_back_to_its_volume_or_waits() -> None:
     assert [each.node_id for each in attempt(back, job).plan.placements] == [alloc.node_id]
     free = after(state, c.DeleteHostVolumeClaim(id=claim.id))
     assert [each.node_id == alloc.node_id for each in attempt(free, job).plan.placements] == [False]
+
+
+def test_a_node_that_offers_a_dynamic_volume_without_a_record_takes_no_allocation() -> None:
+    """Without the record nobody knows to which namespace the volume belongs."""
+    job = job_with()
+    made = attempt(cluster(job=job), job)
+    assert reasons(made) == {'host volume "data" has no record in the cluster': 2}
+    (placement,) = attempt(cluster(volume(1), job=job), job).plan.placements
+    assert placement.node_id == node(1).id

@@ -40,9 +40,17 @@ class NoToken(Value, tag=True):
 
 
 class ShownToken(Value, tag=True):
-    """The caller showed the secret of a token; only its hash is kept."""
+    """The caller showed the secret of a token, or the session of a browser that stands for it; only the hash of the
+    secret is kept.
+    """
 
     secret_hash: str
+    session_id: str = ""
+    """The session; "" where the secret itself was shown."""
+    key_id: str = ""
+    """The root key that sealed the session."""
+    valid_until: UnixNano = UnixNano(0)
+    """The end of the session, however often it is renewed."""
 
 
 class ShownWorkload(Value, tag=True):

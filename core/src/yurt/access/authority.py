@@ -27,6 +27,7 @@ class Scope(NamedTuple):
     node_pool: str | None = None
     variable: str | None = None
     host_volume: str | None = None
+    node: str | None = None
 
 
 ANYWHERE = Scope()

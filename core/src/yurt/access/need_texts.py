@@ -16,6 +16,7 @@ from yurt.access.needs import (
     ANY_CAPABILITY,
     AUTHENTICATED,
     MANAGEMENT,
+    OWN_NODE,
     WORKLOAD,
     AllOf,
     AnyOf,
@@ -49,7 +50,7 @@ _WORD: Final = re.compile(r"\(|\)| or | and |(?:(?!\(|\)| or | and ).)+")
 
 
 def _leaves() -> Iterator[Leaf]:
-    yield from (ANONYMOUS, AUTHENTICATED, MANAGEMENT, ANY_CAPABILITY, WORKLOAD)
+    yield from (ANONYMOUS, AUTHENTICATED, MANAGEMENT, ANY_CAPABILITY, WORKLOAD, OWN_NODE)
     yield from map(namespace, Capability)
     yield from map(variable, VariableCapability)
     yield from map(node_pool, NodePoolCapability)

@@ -9,7 +9,7 @@ need is satisfied.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import assert_never
 
@@ -161,6 +161,10 @@ class AsWorkload(Value):
     """The workload identity of a task or service in the namespace of the object; no policy grants it."""
 
 
+class AsNode(Value):
+    """The identity or the secret of the node that the request is about; no policy grants it."""
+
+
 class AtLevel(Value):
     """A level in an area of the cluster."""
 
@@ -202,6 +206,7 @@ Leaf = (
     | InNodePool
     | OnHostVolume
     | AsWorkload
+    | AsNode
     | AtLevel
     | AsOperator
 )
@@ -212,6 +217,7 @@ AUTHENTICATED = Authenticated()
 MANAGEMENT = Management()
 ANY_CAPABILITY = AnyInNamespace()
 WORKLOAD = AsWorkload()
+OWN_NODE = AsNode()
 NODE_READ, NODE_WRITE = AtLevel(area=Area.NODE, level=Level.READ), AtLevel(area=Area.NODE, level=Level.WRITE)
 AGENT_READ, AGENT_WRITE = AtLevel(area=Area.AGENT, level=Level.READ), AtLevel(area=Area.AGENT, level=Level.WRITE)
 OPERATOR_READ = AtLevel(area=Area.OPERATOR, level=Level.READ)
@@ -278,7 +284,7 @@ def satisfied(need: Need, holds: Callable[[Leaf], bool], *, has_row: bool) -> bo
             return True
         case (
             Authenticated() | Management() | InNamespace() | AnyInNamespace() | OnVariable() | InNodePool()
-            | OnHostVolume() | AsWorkload() | AtLevel() | AsOperator()
+            | OnHostVolume() | AsWorkload() | AsNode() | AtLevel() | AsOperator()
         ):  # fmt: skip
             return holds(need)
         case _:
@@ -286,18 +292,28 @@ def satisfied(need: Need, holds: Callable[[Leaf], bool], *, has_row: bool) -> bo
 
 
 def is_scoped(need: Need) -> bool:
-    """Whether the answer depends on a namespace, a variable's path, a node pool or a host volume."""
+    """Whether the answer depends on a namespace, a variable's path, a node pool, a host volume or a node."""
     match need:
         case AnyOf(needs=parts) | AllOf(needs=parts):
             return any(map(is_scoped, parts))
         case EachRow(need=inner):
             return is_scoped(inner)
-        case InNamespace() | AnyInNamespace() | OnVariable() | InNodePool() | OnHostVolume() | AsWorkload():
+        case InNamespace() | AnyInNamespace() | OnVariable() | InNodePool() | OnHostVolume() | AsWorkload() | AsNode():
             return True
         case Anonymous() | Authenticated() | Management() | AtLevel() | AsOperator():
             return False
         case _:
             assert_never(need)
+
+
+_WORDS: Mapping[type, str] = {
+    Anonymous: "none",
+    Authenticated: "any token",
+    Management: "management",
+    AnyInNamespace: "any capability in the namespace",
+    AsWorkload: "workload identity of the namespace",
+    AsNode: "identity of the node",
+}
 
 
 def describe(need: Need) -> str:
@@ -309,24 +325,16 @@ def describe(need: Need) -> str:
             return " and ".join(map(_nested, parts))
         case EachRow(need=inner):
             return f"each row: {describe(inner)}"
-        case Anonymous():
-            return "none"
-        case Authenticated():
-            return "any token"
-        case Management():
-            return "management"
+        case Anonymous() | Authenticated() | Management() | AnyInNamespace() | AsWorkload() | AsNode():
+            return _WORDS[type(need)]
         case InNamespace(capabilities=capabilities):
             return " or ".join(capabilities)
-        case AnyInNamespace():
-            return "any capability in the namespace"
         case OnVariable(capability=capability):
             return f"variables:{capability}"
         case InNodePool(capability=capability):
             return f"node_pool:{capability}"
         case OnHostVolume(capabilities=capabilities):
             return " or ".join(f"host_volume:{each}" for each in capabilities)
-        case AsWorkload():
-            return "workload identity of the namespace"
         case AtLevel(area=area, level=level):
             return f"{area}:{level}"
         case AsOperator(capability=capability):

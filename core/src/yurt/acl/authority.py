@@ -91,9 +91,11 @@ class AclAuthority:
         return self.resolve(actor).rights.allows_everywhere(need)
 
     def standing(self, actor: Actor) -> Hashable | None:
-        """The compiled policies and how far the caller is known; a workload's own rights are its alone."""
+        """The compiled policies and how far the caller is known; the own rights of a
+        workload or a node are its alone."""
         rights = self.resolve(actor).rights
-        return rights if rights.workload is not None else (rights.kind, rights.policies)
+        is_own = rights.workload is not None or rights.node_id
+        return rights if is_own else (rights.kind, rights.policies)
 
     def _need_fresh_state(self, need: Need) -> None:
         """Raises Unavailable where the state is too old to decide; what anybody may do needs no state."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from yurt.access import Caller, Identity, ShownNode, ShownWorkload
+from yurt.access import Caller, Identity, ShownNode, ShownToken, ShownWorkload
 from yurt.access.needs import Area
 from yurt.acl.compiled import CompiledPolicies
 from yurt.acl.policy import AreaLevel, Block, Policy, Rule
@@ -67,6 +67,6 @@ def identity_in(found: CallerRights) -> Identity:
 
 def _lifetime(caller: Caller, resolved: Resolved, now: UnixNano) -> Duration | None:
     ends = [] if resolved.token is None else [resolved.token.expiration_time]
-    if isinstance(caller, ShownWorkload | ShownNode):
+    if isinstance(caller, ShownToken | ShownWorkload | ShownNode):
         ends.append(caller.valid_until)
     return min((Duration(max(end - now, 0)) for end in ends if end > 0), default=None)

@@ -15,6 +15,7 @@ from yurt.access.needs import (
     AnyInNamespace,
     AnyOf,
     Area,
+    AsNode,
     AsOperator,
     AsWorkload,
     AtLevel,
@@ -90,6 +91,8 @@ def _why_leaf(rights: Rights, need: Leaf, scope: Scope) -> Why:
         case AsWorkload():
             is_one = rights.allows(need, scope)
             return Why(f"{'' if is_one else 'only '}a workload identity of the namespace may do this")
+        case AsNode():
+            return Why(f"{'' if rights.allows(need, scope) else 'only '}the node itself may do this")
         case InNamespace(capabilities=wanted):
             return _reason(rights.policies.namespaces, "namespace", scope.namespace, wanted)
         case AnyInNamespace():

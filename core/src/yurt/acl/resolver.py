@@ -37,6 +37,8 @@ _WITH_POLICIES: Final = (NoToken, ShownToken, ShownWorkload)
 TOKEN_NOT_FOUND: Final = "ACL token not found"
 TOKEN_EXPIRED: Final = "ACL token expired"
 IDENTITY_EXPIRED: Final = "the identity has expired"
+SIGNED_OUT: Final = "the session was signed out: sign in again"
+SESSION_OVER: Final = "the session is over: sign in again"
 _OF_NODES: Final = 'node { policy = "read" }\nagent { policy = "read" }'
 """What the identity of a node may do as a token of the HTTP API."""
 
@@ -93,13 +95,16 @@ class Resolver:
         found = self._of_state.get(caller)
         if found is None or found.token is None or found.token.expiration_time:
             return None
-        return found
+        return None if isinstance(caller, ShownToken) and caller.session_id else found
 
     def resolve(self, state: Snapshot, caller: Caller, now: UnixNano) -> Resolved:
         """What the caller may do in this state at this time."""
         match caller:
-            case NoToken() | ShownToken():
-                return self._still_valid(self._by_tables(state, caller), now)
+            case NoToken():
+                return self._by_tables(state, caller)
+            case ShownToken():
+                problem = _problem_of_session(state, caller, now) if caller.session_id else ""
+                return _nobody(problem) if problem else self._still_valid(self._by_tables(state, caller), now)
             case ShownWorkload() | ShownNode():
                 problem = _problem_of_identity(state, caller, now)
                 if problem:
@@ -107,7 +112,9 @@ class Resolver:
                 if isinstance(caller, ShownWorkload):
                     return self._by_tables(state, caller)
                 is_known = caller.node_id in state.nodes
-                return Resolved(Rights(Kind.KNOWN, self._of_nodes)) if is_known else _nobody("node does not exist")
+                if not is_known:
+                    return _nobody("node does not exist")
+                return Resolved(Rights(Kind.KNOWN, self._of_nodes, node_id=caller.node_id))
             case InvalidToken(problem=problem):
                 return _nobody(problem)
             case _:
@@ -239,6 +246,15 @@ def _problem_of_identity(state: Snapshot, caller: ShownWorkload | ShownNode, now
     if caller.key_id and caller.key_id not in state.root_keys:
         return "the root key that signed the identity was removed"
     return ""
+
+
+def _problem_of_session(state: Snapshot, caller: ShownToken, now: UnixNano) -> str:
+    """Why a browser's session no longer counts; "" when it does. Its holder may sign out while a stream is open."""
+    if caller.session_id in state.ended_sessions:
+        return SIGNED_OUT
+    if caller.valid_until <= now:
+        return SESSION_OVER
+    return "" if caller.key_id in state.root_keys else "the root key that sealed the session was removed"
 
 
 def _present(state: Snapshot, names: Iterable[str]) -> tuple[ACLPolicy, ...]:

@@ -17,6 +17,7 @@ from yurt.access.needs import (
     AnyInNamespace,
     AnyOf,
     Area,
+    AsNode,
     AsOperator,
     AsWorkload,
     AtLevel,
@@ -82,12 +83,21 @@ _PLUGIN_READ: Final = frozenset(("read",))
 class Rights:
     """What one caller may do. Made for a caller once, and asked for every decision."""
 
-    __slots__ = ("_everywhere", "kind", "own_paths", "policies", "workload")
+    __slots__ = ("_everywhere", "kind", "node_id", "own_paths", "policies", "workload")
 
-    def __init__(self, kind: Kind, policies: CompiledPolicies = _NOTHING, *, workload: Workload | None = None) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        policies: CompiledPolicies = _NOTHING,
+        *,
+        workload: Workload | None = None,
+        node_id: str = "",
+    ) -> None:
         self.kind = kind
         self.policies = policies
         self.workload = workload
+        self.node_id = node_id
+        """The node whose identity was shown; "" for any other caller."""
         self.own_paths = frozenset[str]() if workload is None else workload.paths
         self._everywhere: dict[Need, bool] = {}
         """Answers of `allows_everywhere`: each request asks for one, and routes need few different things."""
@@ -123,7 +133,7 @@ class Rights:
                 return _is_only_label(self.policies.node_pools) and self.allows(need, ANYWHERE)
             case OnHostVolume():
                 return _is_only_label(self.policies.host_volumes) and self.allows(need, ANYWHERE)
-            case OnVariable() | AsWorkload():
+            case OnVariable() | AsWorkload() | AsNode():
                 return False
             case _:
                 return self.allows(need, ANYWHERE)
@@ -163,6 +173,9 @@ class Rights:
 
     def _as_workload(self, need: AsWorkload, scope: Scope) -> bool:
         return self.workload is not None and scope.namespace in (None, self.workload.namespace)
+
+    def _as_node(self, need: AsNode, scope: Scope) -> bool:
+        return bool(self.node_id) and scope.node in (None, self.node_id)
 
     def _at_level(self, need: AtLevel, scope: Scope) -> bool:
         known = self.policies.areas.get(need.area)
@@ -246,6 +259,7 @@ _DECIDED_BY: Final[Mapping[type, Callable[[Rights, Any, Scope], bool]]] = {
     OnHostVolume: Rights._on_host_volume,
     OnVariable: Rights._on_variable,
     AsWorkload: Rights._as_workload,
+    AsNode: Rights._as_node,
     AtLevel: Rights._at_level,
     AsOperator: Rights._as_operator,
     AnyOf: Rights._any_of,

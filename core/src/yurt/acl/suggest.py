@@ -19,6 +19,7 @@ from yurt.access.needs import (
     AnyInNamespace,
     AnyOf,
     Area,
+    AsNode,
     AsOperator,
     AsWorkload,
     AtLevel,
@@ -162,7 +163,7 @@ def _leaf_rights(leaf: Leaf, scope: Scope) -> tuple[Right, ...]:
             return (Right(area, "", level),)
         case AsOperator(capability=operator_word):
             return (Right(Area.OPERATOR, "", operator_word),)
-        case Anonymous() | Authenticated() | Management() | AsWorkload():
+        case Anonymous() | Authenticated() | Management() | AsWorkload() | AsNode():
             return ()
         case _:
             assert_never(leaf)

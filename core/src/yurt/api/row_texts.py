@@ -2,7 +2,8 @@
 
 Rows never change: a changed row is another object. So the text of a row in a form follows from the row's identity, and
 a list of which one row has changed encodes one row. An entry holds its row, so that no other object gets its identity
-meanwhile. The least recently used texts are dropped beyond a number of bytes.
+meanwhile. The least recently used texts are dropped beyond a number of bytes, and those that nobody asked for within
+`IDLE_S`: a deleted row is asked for no more, and must not stay in memory, nor the job of a deleted allocation.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from yurt.api.encode import encode_builtins
 
@@ -20,6 +21,8 @@ ENTRY_BYTES: Final = 400
 """What an entry costs beside its text."""
 TEXT_BYTES_MAX: Final = 512 * 1024
 """Longer texts of single rows are not kept."""
+IDLE_S: Final = 60.0
+"""A text that was not asked for in this time is dropped within the same time again, once another text is kept."""
 
 
 class RowForm:
@@ -49,12 +52,21 @@ def row_form(render: Callable[..., Any], *flags: bool) -> RowForm:
     return RowForm(render, flags)
 
 
+Entries: TypeAlias = OrderedDict[tuple[int, ...], tuple[Any, bytes]]
+
+
 class RowTexts:
     """Texts by row and form; the least recently used ones are dropped."""
 
-    def __init__(self, bytes_max: int = TEXTS_BYTES_MAX) -> None:
+    def __init__(self, bytes_max: int = TEXTS_BYTES_MAX, *, now_s: Callable[[], float] = lambda: 0.0) -> None:
+        """`now_s` is a monotonic clock; without one texts do not grow old."""
         self._bytes_max = bytes_max
-        self._entries: OrderedDict[tuple[int, ...], tuple[Any, bytes]] = OrderedDict()
+        self._now_s = now_s
+        self._since_s = now_s()
+        self._entries: Entries = OrderedDict()
+        """Those that were asked for since `_since_s`."""
+        self._idle: Entries = OrderedDict()
+        """Those that were asked for in the `IDLE_S` before, and not since."""
         self.bytes = 0
         """Of all entries, their own cost included."""
 
@@ -65,7 +77,7 @@ class RowTexts:
         if found is not None:
             self._entries.move_to_end(key)
             return found[1]
-        return self._put(key, row, form.text(row))
+        return self._again(key) or self._put(key, row, form.text(row))
 
     def text_beside(self, form: RowForm, rows: tuple[Any, ...]) -> bytes:
         """The JSON of a row in a form that also needs the rows beside it, of which some may be None."""
@@ -74,18 +86,37 @@ class RowTexts:
         if found is not None:
             self._entries.move_to_end(key)
             return found[1]
-        return self._put(key, rows, form.text(*rows))
+        return self._again(key) or self._put(key, rows, form.text(*rows))
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self._entries) + len(self._idle)
+
+    def _again(self, key: tuple[int, ...]) -> bytes:
+        """A text that was idle; b"" for none."""
+        found = self._idle.pop(key, None)
+        if found is None:
+            return b""
+        self._entries[key] = found
+        return found[1]
+
+    def _drop_idle(self) -> None:
+        """Drop what nobody has asked for, twice within `IDLE_S` at most."""
+        now_s = self._now_s()
+        if now_s - self._since_s < IDLE_S:
+            return
+        is_long_ago = now_s - self._since_s >= 2 * IDLE_S
+        self._idle, self._entries = OrderedDict() if is_long_ago else self._entries, OrderedDict()
+        self._since_s = now_s
+        self.bytes = sum(len(text) + ENTRY_BYTES for _, text in self._idle.values())
 
     def _put(self, key: tuple[int, ...], holds: Any, text: bytes) -> bytes:
         size = len(text)
         if size > TEXT_BYTES_MAX:
             return text
+        self._drop_idle()
         self._entries[key] = (holds, text)
         self.bytes += size + ENTRY_BYTES
         while self.bytes > self._bytes_max:
-            _, (_, dropped) = self._entries.popitem(last=False)
+            _, (_, dropped) = (self._idle or self._entries).popitem(last=False)
             self.bytes -= len(dropped) + ENTRY_BYTES
         return text

@@ -1,4 +1,6 @@
-"""Garbage collection for access control: expired tokens, one-time tokens and records of revoked tokens."""
+"""Garbage collection for access control: expired and one-time tokens, records of revoked tokens and of
+ended sessions.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,15 @@ def expired(
     ]
     one_time = [token.secret_hash for token in state.one_time_tokens.values() if token.expires_at <= now]
     revoked = [each.accessor_id for each in state.acl_revocations.values() if 0 < each.expiration_time <= now]
-    for some in zip_longest(*(_batches(sorted(ids)) for ids in (tokens, one_time, revoked)), fillvalue=()):
+    sessions = [each.id for each in state.ended_sessions.values() if each.forget_at <= now]
+    for some in zip_longest(*(_batches(sorted(ids)) for ids in (tokens, one_time, revoked, sessions)), fillvalue=()):
         yield CollectACL(
             now=now,
             created_before=created_before,
             accessor_ids=tuple(some[0]),
             one_time_hashes=tuple(some[1]),
             revoked_ids=tuple(some[2]),
+            session_ids=tuple(some[3]),
         )
 
 

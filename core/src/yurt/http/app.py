@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from aiohttp import hdrs, web
 
 from yurt.access.authority import ALLOW_ALL, ALLOW_NOBODY, Authority
+from yurt.api.row_texts import RowTexts
 from yurt.http.agent_info import AgentInfo
 from yurt.http.call import AUTHORITY, CONTEXT, Context
 from yurt.http.callers import session_problem
@@ -92,6 +93,7 @@ def make_app(
         restores=asyncio.Lock(),
         leases=OpenLeases(env),
         policy_reads=asyncio.Lock(),
+        texts=RowTexts(now_s=env.monotonic),
         servers=servers,
     )
     if server is not None:

@@ -22,6 +22,7 @@ from yurt.structs.acl import (
     ACLRevocation,
     ACLRole,
     ACLToken,
+    EndedSession,
     OneTimeToken,
     hash_of_secret,
     without_method_secrets,
@@ -476,6 +477,15 @@ class Tables(TableSet):
         indexes={"pool": attrgetter("pool")},
     )
     """What tenants have used of pools with a fair-share queue, by (pool, tenant)."""
+
+    ended_sessions = TableSchema(
+        PlainRows(list[tuple[str, EndedSession]]),
+        key_of=lambda session: session.id,
+        namespace_of=None,
+        indexes={"token": lambda session: session.secret_hash},
+        on_restore=OnRestore.MERGE,
+    )
+    """Sessions of browsers that were signed out of, by id, as long as one of their cookies could be shown."""
 
 
 AnyTable: TypeAlias = TableSchema[Any, Any]

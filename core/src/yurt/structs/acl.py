@@ -135,6 +135,18 @@ class ACLRevocation(Value):
     modify_index: int = 0
 
 
+class EndedSession(Value):
+    """The session of a browser that its holder has signed out of: none of its cookies counts any more."""
+
+    id: str = ""
+    secret_hash: Annotated[str, INTERNAL] = ""
+    """The token that it stood for."""
+    forget_at: Timestamp = 0
+    """When the last of its cookies is over without this row."""
+    create_index: int = 0
+    modify_index: int = 0
+
+
 class OIDCClientAssertionKey(Value):
     """The private key of a client assertion."""
 

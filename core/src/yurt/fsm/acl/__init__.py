@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from yurt.fsm.acl.ended_sessions import end_session
 from yurt.fsm.acl.login import (
     create_binding_rule,
     delete_auth_methods,
@@ -29,6 +30,7 @@ from yurt.structs.commands.acl import (
     DeleteACLPolicies,
     DeleteACLRoles,
     DeleteACLTokens,
+    EndSession,
     PutOneTimeToken,
     ReplicateACLAuthMethods,
     ReplicateACLBindingRules,
@@ -51,6 +53,7 @@ TokenCommand = (
     | CollectACL
     | PutOneTimeToken
     | TakeOneTimeToken
+    | EndSession
 )
 ReplicaCommand = ReplicateACLRoles | ReplicateACLTokens | ReplicateACLAuthMethods | ReplicateACLBindingRules
 
@@ -104,6 +107,8 @@ def _apply_token(edit: Edit, command: TokenCommand) -> Rejected | None:
             return put_one_time(edit, command)
         case TakeOneTimeToken():
             return take_one_time(edit, command)
+        case EndSession():
+            return end_session(edit, command)
         case _:
             assert_never(command)
 

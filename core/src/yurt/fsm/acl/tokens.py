@@ -129,6 +129,10 @@ def collect(edit: Edit, command: CollectACL) -> Rejected | None:
         revoked = edit.tx.get(Tables.acl_revocations, revoked_id)
         if revoked is not None and 0 < revoked.expiration_time <= command.now:
             edit.tx.delete(Tables.acl_revocations, revoked_id)
+    for session_id in command.session_ids:
+        session = edit.tx.get(Tables.ended_sessions, session_id)
+        if session is not None and session.forget_at <= command.now:
+            edit.tx.delete(Tables.ended_sessions, session_id)
     return None
 
 

@@ -45,6 +45,7 @@ class ExplainAccessBody(Value):
     node_pool: str | None = None
     variable: str | None = None
     host_volume: str | None = None
+    node: str | None = None
 
 
 async def why(call: Call) -> web.Response:
@@ -128,7 +129,7 @@ async def explain_access(call: Call) -> web.Response:
         "Route": "" if route is None else f"{'/'.join(route.methods)} {route.path}",
         "Scope": {
             "Namespace": scope.namespace, "NodePool": scope.node_pool, "Variable": scope.variable,
-            "HostVolume": scope.host_volume,
+            "HostVolume": scope.host_volume, "Node": scope.node,
         },
         "Note": NO_PLACE if is_open else "",
         "Token": {
@@ -152,7 +153,7 @@ async def _asked_access(call: Call, body: ExplainAccessBody) -> tuple[Need, Scop
         found = Scope(namespace=call.options.namespace if is_scoped(need) else None)
     given = {
         "namespace": body.namespace, "node_pool": body.node_pool, "variable": body.variable,
-        "host_volume": body.host_volume,
+        "host_volume": body.host_volume, "node": body.node,
     }  # fmt: skip
     scope = found._replace(**{name: text for name, text in given.items() if text is not None})
     return need, scope._replace(namespace=None) if scope.namespace == "*" else scope, route

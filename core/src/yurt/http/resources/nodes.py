@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from aiohttp import web
 
-from yurt.access import needs
+from yurt.access import Scope, needs
 from yurt.access.needs import Capability
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import AllocWriter, node_stub, node_wire
@@ -99,6 +99,7 @@ async def set_eligibility(call: Call) -> web.Response:
 async def drain(call: Call) -> web.Response:
     """PUT /v1/node/:id/drain; the `enable` parameter is the oldest form of the request."""
     node_id = _known(call)
+    call.access.require(Scope(node=node_id))
     if "enable" in call.query and not (await call.request.read()).strip():
         spec = DrainSpec() if flag(call.query, "enable") else None
         return _updated(call, await failed_call(call.operations.nodes.drain(node_id, spec, mark_eligible=False)))
@@ -142,6 +143,8 @@ ROUTES = (
     routes.get("/v1/node/{id}/allocations", allocations, needs=READ_NODE_ALLOCATIONS, scope=ROW, from_nodes=True),
     routes.write("/v1/node/{id}/evaluate", evaluate, needs=needs.NODE_WRITE, from_nodes=True),
     routes.write("/v1/node/{id}/eligibility", set_eligibility, needs=needs.NODE_WRITE, from_nodes=True),
-    routes.write("/v1/node/{id}/drain", drain, needs=needs.NODE_WRITE, from_nodes=True),
+    routes.write(
+        "/v1/node/{id}/drain", drain, needs=needs.any_of(needs.NODE_WRITE, needs.OWN_NODE), scope=ROW, from_nodes=True
+    ),
     routes.write("/v1/node/{id}/purge", purge, needs=needs.NODE_WRITE, from_nodes=True),
 )

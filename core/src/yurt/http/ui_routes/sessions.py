@@ -82,7 +82,10 @@ async def sign_in(call: Call) -> web.Response:
 
 
 async def sign_out(call: Call) -> web.Response:
-    """DELETE /v1/yurt/session: the browser forgets the session."""
+    """DELETE /v1/yurt/session: the session ends, for copies of its cookie too, and the browser forgets it."""
+    text = session_text(call.request)
+    if text and call.settings.acl.enabled and (session := await _opened(call, text)) is not None:
+        await call.operations.sessions.end(session)
     answer = web.Response(status=204, headers=HEADERS)
     answer.del_cookie(COOKIE, path="/", httponly=True, samesite="Strict")
     if is_secure(call.request):

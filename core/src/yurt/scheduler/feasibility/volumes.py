@@ -34,6 +34,7 @@ class VolumeClaims:
         self._group = group.name
         self._host = tuple(request for request in host_requests(group) if self._is_special(request))
         self._of_name: dict[str, list[tuple[int, HostVolume]]] = {}
+        self._without_row: dict[str, BoolArray] = {}
         self._written: set[str] = set()
         """Host volumes that placements of this plan write to, by id."""
         self._claims = claims(snapshot, job.namespace) if self._csi else {}
@@ -50,7 +51,21 @@ class VolumeClaims:
         return bool(self._csi or self._host)
 
     def _is_special(self, request: VolumeRequest) -> bool:
-        return request.per_alloc or bool(self._snapshot.host_volumes.keys_where("name", request.source))
+        is_known = bool(self._snapshot.host_volumes.keys_where("name", request.source))
+        return request.per_alloc or is_known or bool(self._offering(request.source).any())
+
+    def _offering(self, source: str) -> BoolArray:
+        """The nodes that offer a dynamic host volume of this name, whether or not the state has a row for it."""
+        check = Check(source, ("dynamic host volume", source), lambda node: _has_dynamic(node, source), False, True)
+        return check_mask(self._snapshot, check)
+
+    def _unrecorded(self, source: str) -> BoolArray:
+        """The nodes that offer such a volume without its row: only the row says whose it is and who may write to it."""
+        if source not in self._without_row:
+            mask = self._offering(source).copy()
+            mask[[row for row, volume in self._dynamic(source) if self._offers(row, volume)]] = False
+            self._without_row[source] = mask
+        return self._without_row[source]
 
     def missing(self, index: int) -> tuple[str, ...]:
         """The unregistered CSI volumes of an allocation."""
@@ -91,6 +106,8 @@ class VolumeClaims:
     def _refuse_dynamic(self, found: dict[str, BoolArray], request: VolumeRequest, source: str, index: int) -> None:
         offered = self._snapshot.columns.nodes.offered
         name = alloc_name(self._job.id, self._group, index)
+        if self._unrecorded(source).any():
+            found[f'host volume "{source}" has no record in the cluster'] = self._unrecorded(source)
         for row, volume in self._dynamic(source):
             reason = refusal_of_host(volume, request, self._job.namespace)
             if not reason and not request.read_only and access_mode(volume, request) == SINGLE_WRITER:
@@ -152,8 +169,17 @@ class VolumeClaims:
         found: CSIVolume | None = self._snapshot.csi_volumes.get((self._job.namespace, source))
         return found
 
+    def _offers(self, row: int, volume: HostVolume) -> bool:
+        offered = self._node(row).host_volumes.get(volume.name)
+        return offered is not None and offered.id == volume.id
+
     def _node(self, row: int) -> Node:
         return self._snapshot.nodes[self._snapshot.columns.nodes.ids[row]]
+
+
+def _has_dynamic(node: Node, source: str) -> bool:
+    offered = node.host_volumes.get(source)
+    return offered is not None and bool(offered.id)
 
 
 def _has_plugin(node: Node, plugin: str) -> bool:

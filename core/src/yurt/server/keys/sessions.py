@@ -1,8 +1,10 @@
 """Sessions of browsers: a token that scripts cannot read, and that ends by itself.
 
-No server remembers a session. Its text is the session itself, sealed with the root key, which every server of the
-region has: the hash of the token's secret, when it began, and when it was renewed last. The token is looked up for each
-decision, as with one that is shown itself: when it is deleted or expires, its sessions are over with the next request.
+No server remembers a session that lasts. Its text is the session itself, sealed with the root key, which every server
+of the region has: its id, the hash of the token's secret, when it began, and when it was renewed last. The token is
+looked up for each decision, as with one that is shown itself: when it is deleted or expires, its sessions are over with
+the next request. Who signs out ends the session by a row in the state, so that a copy of its cookie ends too; the row
+is forgotten when the last cookie could not be shown or renewed any more.
 """
 
 from __future__ import annotations
@@ -18,12 +20,15 @@ import msgspec
 
 from yurt.access import Caller, InvalidToken, ShownToken
 from yurt.acl.lru_cache import LruCache
+from yurt.acl.resolver import SESSION_OVER, SIGNED_OUT
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.sdk.value import UnixNano, seconds
 from yurt.server.keys.keyring import Keyring
 from yurt.server.keys.login_keys import decoded_base64url
 from yurt.server.keys.root_keys import RootKeys
 from yurt.server.log.replica import Replica
+from yurt.structs.acl import EndedSession
+from yurt.structs.commands import EndSession
 
 IDLE_S: Final = 1800.0
 """A session ends so long after it was made or renewed."""
@@ -33,15 +38,17 @@ PREFIX: Final = "ys_"
 TEXT_MAX: Final = 1024
 KNOWN_MAX: Final = 4_096
 """Sessions that were opened lately: opening one takes a thread, as the key may have to be read from disk."""
-OVER: Final = "the session is over: sign in again"
 UNKNOWN: Final = "the session was not made by a server of this region, or its root key was removed: sign in again"
 _CONTEXT: Final = b"session of a browser"
+FORGET_S: Final = IDLE_S + 3600.0
+"""An ended session is remembered so long: its cookies are idle by then, by clocks that differ by an hour at most."""
 _ID_BYTES: Final = 16
 
 
 class Session(NamedTuple):
     """What a session says."""
 
+    id: str
     secret_hash: str
     started_at: UnixNano
     renewed_at: UnixNano
@@ -69,6 +76,7 @@ class _Opened(NamedTuple):
 
     session: Session
     key_id: str
+    caller: ShownToken
 
 
 class Sessions:
@@ -83,31 +91,44 @@ class Sessions:
     async def begin(self, secret_hash: str) -> SealedSession:
         """A session of the token with this hash; raises Unavailable without a leader."""
         now = self._replica.env.now()
-        return await self._sealed(Session(secret_hash, started_at=now, renewed_at=now))
+        session_id = self._replica.env.uuid()
+        return await self._sealed(Session(session_id, secret_hash, started_at=now, renewed_at=now))
 
     async def renew(self, session: Session) -> SealedSession:
         """The session for another while."""
         return await self._sealed(session._replace(renewed_at=self._replica.env.now()))
 
+    async def end(self, session: Session) -> None:
+        """End the session for whoever has its text; raises Conflict, and Unavailable without a leader."""
+        forget_at = self._replica.env.now() + seconds(FORGET_S)
+        ended = EndedSession(id=session.id, secret_hash=session.secret_hash, forget_at=forget_at)
+        await self._replica.propose(EndSession(session=ended))
+
     async def caller(self, text: str) -> Caller:
         """Who shows a session."""
         try:
-            return ShownToken(secret_hash=(await self.opened(text)).secret_hash)
+            return (await self._opened(text)).caller
         except Invalid as error:
             return InvalidToken(problem=str(error))
 
     async def opened(self, text: str) -> Session:
         """The session behind a text; raises Invalid when it is over or was not made here."""
+        return (await self._opened(text)).session
+
+    async def _opened(self, text: str) -> _Opened:
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
         known = self._known.get(digest)
         if known is None:
             known = await self._replica.env.in_thread(partial(self._open, text))
             self._known.put(digest, known)
-        if known.key_id not in self._replica.state.root_keys:
+        state = self._replica.state
+        if known.key_id not in state.root_keys:
             raise Invalid(UNKNOWN)
+        if known.session.id in state.ended_sessions:
+            raise Invalid(SIGNED_OUT)
         if known.session.idle_at <= self._replica.env.now():
-            raise Invalid(OVER)
-        return known.session
+            raise Invalid(SESSION_OVER)
+        return known
 
     async def _sealed(self, session: Session) -> SealedSession:
         key_id = (await self._root_keys.active()).key_id
@@ -123,9 +144,16 @@ class Sessions:
             if key_id not in self._replica.state.root_keys:
                 raise Invalid(UNKNOWN)
             plain = self._keyring.decrypt(key_id, data[_ID_BYTES:], context=_CONTEXT)
-            return _Opened(msgspec.msgpack.decode(plain, type=Session), key_id)
+            session = msgspec.msgpack.decode(plain, type=Session)
+            return _Opened(session, key_id, _caller(session, key_id))
         except (binascii.Error, UnicodeError, ValueError, Conflict, Unavailable, Invalid):
             raise Invalid(UNKNOWN) from None
+
+
+def _caller(session: Session, key_id: str) -> ShownToken:
+    return ShownToken(
+        secret_hash=session.secret_hash, session_id=session.id, key_id=key_id, valid_until=session.ends_at
+    )
 
 
 def session_key_id(text: str) -> str:

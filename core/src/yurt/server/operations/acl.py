@@ -124,3 +124,7 @@ class SessionOperations:
     async def renew(self, session: Session) -> SealedSession:
         """A session for another while."""
         return await self._sessions.renew(session)
+
+    async def end(self, session: Session) -> None:
+        """End a session that the caller has shown; raises Conflict and Unavailable."""
+        await self._sessions.end(session)

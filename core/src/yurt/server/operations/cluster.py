@@ -127,7 +127,7 @@ class NodeOperations:
         def check(state: Snapshot) -> None:
             node = state.nodes.get(node_id)
             # An unknown node is left to `apply`.
-            if node is not None and not self._access.allows(Scope(node_pool=node.node_pool)):
+            if node is not None and not self._access.allows(Scope(node_pool=node.node_pool, node=node_id)):
                 raise NotFound("node not found")
 
         return check

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from yurt.sdk.value import UnixNano
-from yurt.structs.acl import ACLAuthMethod, ACLBindingRule, ACLPolicy, ACLRole, ACLToken, OneTimeToken
+from yurt.structs.acl import ACLAuthMethod, ACLBindingRule, ACLPolicy, ACLRole, ACLToken, EndedSession, OneTimeToken
 from yurt.structs.commands.base import Command, EventType
 
 
@@ -65,7 +65,7 @@ class DeleteACLTokens(Command, tag=True):
 
 
 class CollectACL(Command, tag=True):
-    """Forget tokens, one-time tokens and revocations whose time is over; what is not over stays."""
+    """Forget tokens, one-time tokens, revocations and ended sessions whose time is over; what is not over stays."""
 
     event_type = EventType("ACLTokenDeleted", tells_deletion=True)
 
@@ -74,6 +74,7 @@ class CollectACL(Command, tag=True):
     accessor_ids: tuple[str, ...] = ()
     one_time_hashes: tuple[str, ...] = ()
     revoked_ids: tuple[str, ...] = ()
+    session_ids: tuple[str, ...] = ()
 
 
 class PutOneTimeToken(Command, tag=True):
@@ -88,6 +89,12 @@ class TakeOneTimeToken(Command, tag=True):
 
     secret_hash: str
     now: UnixNano
+
+
+class EndSession(Command, tag=True):
+    """End the session of a browser, for which its holder asked."""
+
+    session: EndedSession
 
 
 class CreateACLRole(Command, tag=True):
@@ -200,6 +207,7 @@ AclCommand = (
     | CollectACL
     | PutOneTimeToken
     | TakeOneTimeToken
+    | EndSession
     | CreateACLRole
     | UpdateACLRole
     | DeleteACLRoles

@@ -13,14 +13,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from enum import StrEnum
-from typing import Any, Final
+from http import HTTPStatus
+from typing import Any, Final, cast
+
+from aiohttp import WSServerHandshakeError
 
 from yurt.access.needs import describe
 from yurt.http.routes import Route
 from yurt.http.table import ROUTES
+from yurt.server.ports import NodePort
 from yurt.testing.access.callers import Callers, bootstrapped
+from yurt.testing.access.dispatch import Answered, dispatch
 from yurt.testing.access.probes import Probe, probes_of
-from yurt.testing.access.world import ANY_CLAIM, World, make_world
+from yurt.testing.access.world import ANY_CLAIM, CommandNode, World, make_world
+from yurt.testing.http_api import NODE_ID
 
 EMPTY: Final = frozenset(("", "[]", "null", "{}", '{"Count":0}'))
 NEVER_EMPTY: Final = ("/v1/acl/policy/self",)
@@ -31,6 +37,7 @@ UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
 UNNAMED: Final[Mapping[str, str]] = defaultdict(str)
 """No ids: the names of rows do not depend on them."""
 ALL_BUT: Final = "all but"
+BOTH_WAYS: Final = ("no token", "management")
 STREAMS: Final = ("/v1/event/stream", "/v1/agent/monitor", "/v1/yurt/watch")
 """Answers that do not end."""
 
@@ -47,18 +54,12 @@ LISTED: Final = (Outcome.ALLOWED, Outcome.HIDDEN)
 """Outcomes whose callers are named; to the rest the request is refused."""
 
 
-class Answered:
-    """The status and the text of an answer; no text of one that does not end."""
-
-    __slots__ = ("status", "text")
-
-    def __init__(self, status: int, text: str) -> None:
-        self.status = status
-        self.text = text
-
-
 class Matrix:
-    """Asks a server as each caller."""
+    """Asks a server as each caller: through its application, and over a connection where that may differ.
+
+    Streams and websockets are asked over a connection, and for each row the callers of `BOTH_WAYS` are asked in both
+    ways: where the outcomes differ the measurement fails.
+    """
 
     def __init__(self, callers: Callers, world: World) -> None:
         self._callers = callers
@@ -71,25 +72,62 @@ class Matrix:
         found: dict[str, list[str]] = {Outcome.ALLOWED: [], Outcome.HIDDEN: []}
         for caller in self._world.headers:
             outcome = outcome_of(probe, await self._ask(probe, caller), hidden)
+            if caller in BOTH_WAYS:
+                again = outcome_of(probe, await self._ask_connected(probe, caller), hidden)
+                assert again is outcome, f"{probe.name} as {caller}: {outcome}, and over a connection {again}"
             if outcome is not Outcome.REFUSED:
                 found[outcome].append(caller)
         return found
 
     async def _ask(self, probe: Probe, caller: str) -> Answered:
-        client = self._callers.api.client
-        headers = {**self._world.headers[caller], "Content-Type": "application/json"}
+        if probe.is_websocket:
+            return await self._open_websocket(probe, caller)
+        if _is_endless(probe):
+            return await self._ask_connected(probe, caller)
+        app = self._callers.api.client.app
+        found = await dispatch(app, probe.method, self._present(probe.path), self._headers(caller), probe.body)
+        return _compared(found.status, found.text)
+
+    def _headers(self, caller: str) -> dict[str, str]:
+        return {**self._world.headers[caller], "Content-Type": "application/json"}
+
+    async def _open_websocket(self, probe: Probe, caller: str) -> Answered:
+        """The answer to a request for an upgrade: 101 once the socket is open, which it is after the command runs."""
+        client, nodes = self._callers.api.client, self._callers.api.server.clients.node_ports
+        node = cast(NodePort, CommandNode())
+        nodes.attach(NODE_ID, node)
+        try:
+            async with client.ws_connect(probe.path, headers=self._world.headers[caller]) as peer:
+                said = [message.data async for message in peer]
+                assert len(said) == 1, (
+                    f"{probe.name} as {caller}: the command said {said}, closed with {peer.close_code}"
+                )
+                return Answered(HTTPStatus.SWITCHING_PROTOCOLS, said[0])
+        except WSServerHandshakeError as error:
+            return Answered(error.status, error.message)
+        finally:
+            nodes.detach(NODE_ID, node)
+
+    async def _ask_connected(self, probe: Probe, caller: str) -> Answered:
+        if probe.is_websocket:
+            return await self._open_websocket(probe, caller)
+        client, headers = self._callers.api.client, self._headers(caller)
         async with client.request(
             probe.method, self._present(probe.path), data=probe.body, headers=headers, allow_redirects=False
         ) as answer:
             is_endless = answer.status == 200 and answer.url.path in STREAMS
-            text = "" if is_endless else await answer.text(errors="replace")
-            return Answered(answer.status, text if len(text) > LONG_TEXT else UUID.sub("an id", text))
+            return _compared(answer.status, "" if is_endless else await answer.text(errors="replace"))
 
     def _present(self, path: str) -> str:
         """The path with the id of a claim that no caller has deleted yet."""
         if ANY_CLAIM not in path:
             return path
         return path.replace(ANY_CLAIM, next(iter(self._callers.api.server.state.host_volume_claims.keys())))
+
+
+def _compared(status: int, text: str) -> Answered:
+    """An answer without the ids that differ for an object that does not exist."""
+    return Answered(status, text if len(text) > LONG_TEXT else UUID.sub("an id", text))
 
 
 def outcome_of(probe: Probe, answer: Answered, hidden: Answered | None) -> Outcome:

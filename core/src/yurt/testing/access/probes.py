@@ -20,6 +20,8 @@ from yurt.testing.access.world import POOL, TEAM, VOLUME_ID
 from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, job_document
 
 ABSENT: Final = "absent"
+WEBSOCKETS: Final = ("/v1/client/allocation/{id}/exec", "/v1/job/{job_id}/action")
+"""Routes that answer over a websocket: what a command says there."""
 LAST: Final = ("/v1/operator/raft/transfer-leadership", "/v1/system/gc")
 """What may change the state as a whole."""
 
@@ -36,6 +38,8 @@ class Probe:
     """What an answer with status 200 holds where it shows the object; "": any answer but an empty one does."""
     hidden: tuple[str, bytes | None] | None = None
     """Path and body of the same request about an object that does not exist; None: the rows do not decide."""
+    is_websocket: bool = False
+    """Whether the request asks for an upgrade, and a command answers over it."""
 
 
 def probes_of(routes: tuple[Route, ...], ids: Mapping[str, str]) -> tuple[Probe, ...]:
@@ -64,6 +68,7 @@ def _probe(route: Route, method: str, ids: Mapping[str, str]) -> Probe:
     return Probe(
         f"{method} {route.path}", method, _filled(route.path, names) + query, _body(method, route.path, names),
         marker=_MARKERS.get((method, route.path), ""), hidden=hidden if _is_found_by_row(route) else None,
+        is_websocket=route.path in WEBSOCKETS,
     )  # fmt: skip
 
 
@@ -91,7 +96,7 @@ _NAMES: Final = {
 """Names in paths, where a name is looked at and not only refused."""
 _QUERIES: Final = {
     "/v1/client/fs/logs": "&task=main&type=stdout", "/v1/client/fs/logs/{id:[^/]*}": "&task=main&type=stdout",
-    "/v1/volume/csi/{id}/detach": f"&node={NODE_ID}", "/v1/job/{job_id}/action": "&action=a&group=group&task=main",
+    "/v1/volume/csi/{id}/detach": f"&node={NODE_ID}", "/v1/job/{job_id}/action": "&action=act&group=group&task=main",
     "/v1/client/allocation/{id}/exec": "&task=main&command=%5B%22true%22%5D", "/v1/operator/raft/peer": "&id=absent",
     "/v1/node/pool/{name}/jobs": "&reverse=false",
     "/v1/yurt/watch": f"&view=%7B%22ID%22:%22a%22,%22Kind%22:%22jobs%22,%22Namespace%22:%22{TEAM}%22%7D",
@@ -167,7 +172,7 @@ _BODIES: Final[Mapping[str, Any]] = {
     "/v1/deployment/promote/{id}": {"All": True},
     "/v1/deployment/allocation-health/{id}": {"HealthyAllocationIDs": [UNKNOWN_ID]},
     "/v1/node/{id}/eligibility": {"Eligibility": "eligible"},
-    "/v1/node/{id}/drain": {"DrainSpec": None},
+    "/v1/node/{id}/drain": {"NodeID": ABSENT},
 }
 _NAMED_IN_BODY: Final = ("/v1/deployment/",)
 

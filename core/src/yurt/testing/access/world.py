@@ -7,7 +7,7 @@ right there, and nowhere else, shows what that right opens.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from typing import Final
 
 from yurt.access import Capability, Origin
@@ -28,16 +28,20 @@ from yurt.state import Snapshot
 from yurt.structs.acl import ACLAuthMethod, ACLBindingRule, ACLToken, hash_of_secret
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import (
+    AllocUpdate,
     CreateACLBindingRule,
     CreateACLToken,
     PutHostVolume,
     RegisterNode,
     SetNodeStatus,
+    UpdateAllocsFromClient,
     UpsertACLAuthMethod,
     UpsertVolumes,
 )
+from yurt.structs.exec import ExecFrame, ExecInput, ExecRequest
 from yurt.structs.node import HostVolumeInfo
 from yurt.structs.rpc import HeldIdentity, IdentityQuery, NodeReply
+from yurt.structs.status import CLIENT_RUNNING
 from yurt.structs.volumes.csi import CSIVolume
 from yurt.structs.volumes.host import HostVolume
 from yurt.structs.volumes.host import HostVolumeCapability as VolumeMode
@@ -75,6 +79,15 @@ class World:
 
     ids: dict[str, str]
     headers: dict[str, dict[str, str]]
+
+
+class CommandNode:
+    """A node on which commands answer one word and end."""
+
+    async def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
+        """Start a command, which says one word."""
+        yield ExecFrame()
+        yield ExecFrame(stream="stdout", data=b"ready")
 
 
 def rights() -> tuple[str, ...]:
@@ -146,6 +159,8 @@ async def _make_objects(callers: Callers) -> dict[str, str]:
     await _put(callers, "/v1/acl/role", {"Name": "stored", "Policies": [{"Name": "stored"}]})
     await _wait_for_allocs(callers)
     alloc = _alloc_of(server, TEAM)
+    running = AllocUpdate(id=alloc.id, node_id=NODE_ID, client_status=CLIENT_RUNNING)
+    await server.replica.propose(UpdateAllocsFromClient(updates=(running,)))
     volume = CSIVolume(id="csi", namespace=TEAM, external_id="x", plugin_id="ebs")
     await server.replica.propose(UpsertVolumes(volumes=(volume,), now=UnixNano(1)))
     await server.clients.calls.register_services(NODE_ID, (factories.service(alloc, "api"),))

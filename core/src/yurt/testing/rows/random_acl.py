@@ -32,7 +32,7 @@ class AclMaker:
             self._create_role, self._update_role, self._delete_roles, self._method, self._method, self._delete_methods,
             self._create_rule, self._create_rule, self._update_rule, self._delete_rules,
             self._replicate_roles, self._replicate_tokens, self._replicate_tokens, self._replicate_methods,
-            self._replicate_rules,
+            self._replicate_rules, self._end_session,
         )  # fmt: skip
 
     def command(self, state: Snapshot, now: UnixNano) -> c.AclCommand:
@@ -95,7 +95,13 @@ class AclMaker:
             accessor_ids=tuple(sorted(state.acl_tokens.keys())),
             one_time_hashes=tuple(sorted(state.one_time_tokens.keys())),
             revoked_ids=tuple(sorted(state.acl_revocations.keys())),
+            session_ids=tuple(sorted(state.ended_sessions.keys())),
         )
+
+    def _end_session(self, state: Snapshot) -> c.EndSession:
+        forget_at = self._pick((self._now - HOUR, self._now + HOUR))
+        session = acl.EndedSession(id=self._pick(IDS), secret_hash=self._pick(("hash", "")), forget_at=forget_at)
+        return c.EndSession(session=session)
 
     def _one_time(self, state: Snapshot) -> c.PutOneTimeToken:
         token = acl.OneTimeToken(

@@ -10,7 +10,7 @@ from yurt.cli.terminal.data import show_data, wants_data
 SELF = "self"
 REFUSED = 2
 """The exit code for what is not allowed."""
-_SCOPES = (("node-pool", "NodePool"), ("var", "Variable"), ("host-volume", "HostVolume"))
+_SCOPES = (("node-pool", "NodePool"), ("var", "Variable"), ("host-volume", "HostVolume"), ("node", "Node"))
 
 
 @explained
@@ -37,8 +37,11 @@ def run(call: Invocation) -> int:
 def _show(call: Invocation, found: Json) -> None:
     who = found["Token"]
     name = f' "{who["Name"]}"' if who["Name"] else ""
-    places = {"Namespace": "namespace", "NodePool": "node pool", "Variable": "variable", "HostVolume": "host volume"}
-    where = [f"{word} {found['Scope'][key]}" for key, word in places.items() if found["Scope"][key]]
+    places = {
+        "Namespace": "namespace", "NodePool": "node pool", "Variable": "variable", "HostVolume": "host volume",
+        "Node": "node",
+    }  # fmt: skip
+    where = [f"{word} {found['Scope'][key]}" for key, word in places.items() if found["Scope"].get(key)]
     call.screen.line("Allowed" if found["Allowed"] else "Not allowed")
     call.screen.line("")
     pairs = [
@@ -63,6 +66,7 @@ COMMANDS = (
             text("node-pool", "The node pool that the right is about."),
             text("var", "The path of the variable that the right is about."),
             text("host-volume", "The host volume that the right is about."),
+            text("node", "The id of the node that the right is about."),
             *JSON_FLAGS,
         ),
         (2, -1),

@@ -12,7 +12,7 @@ from yurt.api.encode import to_wire
 from yurt.http import routes
 from yurt.http.answers import list_rows, one_row
 from yurt.http.call import Call, empty_answer, json_answer
-from yurt.http.errors import Refused, failed_call
+from yurt.http.errors import Refused
 from yurt.http.forwarding.regions import need_authority
 from yurt.http.resources.acl.wire import duration_of, method_wire, refused
 from yurt.sdk.value import Value, replace
@@ -110,7 +110,7 @@ async def delete_auth_method(call: Call) -> web.Response:
     """DELETE /v1/acl/auth-method/:name."""
     call.need_acl()
     need_authority(call)
-    return empty_answer(index=await failed_call(call.operations.acl_policies.delete_auth_method(call.part("name"))))
+    return empty_answer(index=await call.operations.acl_policies.delete_auth_method(call.part("name")))
 
 
 async def list_binding_rules(call: Call) -> web.Response:
@@ -181,7 +181,7 @@ async def delete_binding_rule(call: Call) -> web.Response:
     """DELETE /v1/acl/binding-rule/:id."""
     call.need_acl()
     need_authority(call)
-    return empty_answer(index=await failed_call(call.operations.acl_policies.delete_binding_rule(call.part("id"))))
+    return empty_answer(index=await call.operations.acl_policies.delete_binding_rule(call.part("id")))
 
 
 ROUTES = (

@@ -9,7 +9,7 @@ from yurt.api.encode import to_wire
 from yurt.http import routes
 from yurt.http.answers import changed_view, list_rows, one_row
 from yurt.http.call import Call, empty_answer, json_answer, object_missing, read_answer
-from yurt.http.errors import Refused, failed_call
+from yurt.http.errors import Refused
 from yurt.http.forwarding.regions import need_authority
 from yurt.http.resources.acl.wire import refused
 from yurt.sdk.errors import DENIED
@@ -140,7 +140,7 @@ async def delete_role(call: Call) -> web.Response:
     """DELETE /v1/acl/role/:id."""
     call.need_acl()
     need_authority(call)
-    return empty_answer(index=await failed_call(call.operations.acl_policies.delete_role(call.part("id"))))
+    return empty_answer(index=await call.operations.acl_policies.delete_role(call.part("id")))
 
 
 OWN = needs.each_row(needs.MANAGEMENT)

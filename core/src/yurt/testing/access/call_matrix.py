@@ -1,0 +1,351 @@
+"""The calls between agents, made by every kind of peer over real connections: who is taken in, and what is carried out.
+
+A server listens on its `rpc` and `serf` ports with TLS. Each peer dials both with its certificate, greets as the agent
+that it says it is, and makes every call of every port. What decides is the agent's own: the handshake, the names of the
+certificate, the greeting, the ports that the connection is offered, and the declaration of the call. Only what a call
+does once it is admitted is replaced, so that no call changes what the next one meets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+import ssl
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from msgspec import inspect
+
+from yurt.agent.cluster.members_listener import MembersListener
+from yurt.agent.cluster.members_port import PORT as MEMBERS
+from yurt.agent.cluster.members_port import MembersPort
+from yurt.agent.cluster.membership import Membership
+from yurt.agent.cluster.security import ServerSecurity
+from yurt.agent.config import AgentConfig
+from yurt.agent.far import FarClients
+from yurt.agent.tls import TlsSettings, channel_credentials
+from yurt.client.ports import ServerPort
+from yurt.http.api_port import ApiPort
+from yurt.rpc.certificates import CLIENT, SERVER, Pair, Wish, make_authority, make_certificate, role_name
+from yurt.rpc.contract import Method, contract_of
+from yurt.rpc.dialling import Dialler, Security
+from yurt.rpc.frames import Hello
+from yurt.rpc.listener import Caller, Session
+from yurt.rpc.peer import Peer, Served
+from yurt.runtime.env import RealEnv
+from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, YurtError
+from yurt.server.peers import LeaderPort, PeerPort
+from yurt.server.ports import NodePort
+from yurt.structs.commands import RegisterNode
+from yurt.structs.member import Member
+from yurt.testing import factories
+from yurt.testing.claims import free_ports
+from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, serving
+
+REGION, FOREIGN = "global", "mars"
+SECRET: Final = "the secret of the node"
+CARRIED_OUT: Final = "carried out: "
+RPC, SERF = "rpc", "serf"
+OFFERS: Final = (
+    (RPC, "server", ServerPort), (RPC, "server", LeaderPort), (RPC, "peer", PeerPort),
+    (RPC, f"node:{NODE_ID}", NodePort), (RPC, "api", ApiPort), (SERF, MEMBERS, MembersPort),
+)  # fmt: skip
+"""Where a port is offered, and under which name: the calls of a leader for clients and for servers share theirs."""
+
+
+class PeerKind(NamedTuple):
+    """An agent that dials: its certificate (None: it speaks no TLS, "": TLS without one), and how it greets."""
+
+    name: str
+    certificate: str | None
+    hello: Hello
+    about: str = NODE_ID
+    """The node that its calls name."""
+
+
+def _greets(role: str, region: str = REGION, *, node: str = NODE_ID, secret: str = SECRET) -> Hello:
+    name = f"peer.{region}" if role == SERVER else "peer"
+    return Hello(role=role, region=region, name=name, node_id=node, secret_id=secret)
+
+
+STRANGER, CLI = "of another authority", f"cli.{REGION}.nomad"
+OF_CLIENT, OF_SERVER = role_name(CLIENT, REGION), role_name(SERVER, REGION)
+ELSEWHERE_CLIENT, ELSEWHERE_SERVER = role_name(CLIENT, FOREIGN), role_name(SERVER, FOREIGN)
+PEERS: Final = (
+    PeerKind("no TLS", None, _greets(CLIENT)),
+    PeerKind("no certificate", "", _greets(CLIENT)),
+    PeerKind("no certificate, as a server", "", _greets(SERVER)),
+    PeerKind("certificate of another authority", STRANGER, _greets(SERVER)),
+    PeerKind("command line's certificate", CLI, _greets(CLIENT)),
+    PeerKind("new node", OF_CLIENT, _greets(CLIENT, node=UNKNOWN_ID), UNKNOWN_ID),
+    PeerKind("new node, about another node", OF_CLIENT, _greets(CLIENT, node=UNKNOWN_ID)),
+    PeerKind("node", OF_CLIENT, _greets(CLIENT)),
+    PeerKind("node, about another node", OF_CLIENT, _greets(CLIENT), UNKNOWN_ID),
+    PeerKind("node with a wrong secret", OF_CLIENT, _greets(CLIENT, secret="another")),
+    PeerKind("client's certificate, as a server", OF_CLIENT, _greets(SERVER)),
+    PeerKind("client's certificate of another region", ELSEWHERE_CLIENT, _greets(CLIENT, FOREIGN)),
+    PeerKind("server's certificate, as a node", OF_SERVER, _greets(CLIENT)),
+    PeerKind("server", OF_SERVER, _greets(SERVER)),
+    PeerKind("server of another region", ELSEWHERE_SERVER, _greets(SERVER, FOREIGN)),
+    PeerKind("server of another region, as one of this", ELSEWHERE_SERVER, _greets(SERVER)),
+)  # fmt: skip
+
+
+def calls() -> Iterator[tuple[str, str, str, Method]]:
+    """Every call between agents: its name, where and under which name its port is offered, and itself."""
+    for where, offered, port in OFFERS:
+        for name, method in contract_of(port).items():
+            yield f"{port.__name__}.{name}", where, offered, method
+
+
+async def measure_calls() -> dict[str, Any]:
+    """The peers, and for each call the peers for which it was carried out."""
+    found: dict[str, list[str]] = {name: [] for name, *_ in calls()}
+    async with _listening() as world:
+        for peer in PEERS:
+            for where in (RPC, SERF):
+                async with world.connected(peer, where) as connection:
+                    if connection is None:
+                        continue
+                    for name, at, offered, method in calls():
+                        if at == where and await _is_carried_out(connection, name, offered, method, peer.about):
+                            found[name].append(peer.name)
+    return {"peers": [peer.name for peer in PEERS], "calls": found}
+
+
+def text_of_calls(made: Mapping[str, Any]) -> str:
+    """What was measured as a file, a line for each call."""
+    lines = [f"{json.dumps(name)}: {json.dumps(found)}" for name, found in made["calls"].items()]
+    return f'{{"peers": {json.dumps(made["peers"])},\n"calls": {{\n' + ",\n".join(lines) + "\n}}\n"
+
+
+def read_calls(text: str) -> dict[str, Any]:
+    """What was measured, from a file."""
+    made: dict[str, Any] = json.loads(text)
+    return made
+
+
+async def _is_carried_out(connection: Peer, name: str, offered: str, method: Method, node_id: str) -> bool:
+    """Make a call; a refusal of another kind than those of rights is a defect of the measurement."""
+    request = sample(method.request, node_id)
+    try:
+        if method.is_stream:
+            inputs = _no_input() if method.input_name else None
+            async for _ in connection.stream(offered, method, request, inputs):
+                pass
+        else:
+            await connection.call(offered, method, request)
+    except Invalid as error:
+        text = str(error)
+        if text.startswith(CARRIED_OUT):
+            return text == CARRIED_OUT + name
+        if "does not offer" in text or "speaks of something else" in text:
+            return False  # the port is not offered, or the name stands for another one on this connection
+        raise
+    except (PermissionDenied, NotFound):  # what is not registered yet is not found
+        return False
+    raise AssertionError(f"{name} ended without an error")
+
+
+async def _no_input() -> AsyncIterator[Any]:
+    for item in ():
+        yield item
+
+
+def sample(hint: Any, node_id: str) -> Any:
+    """The smallest value of a type, about a node."""
+    info = inspect.type_info(hint)
+    return _sample(info, node_id)
+
+
+def _sample(info: inspect.Type, node_id: str, name: str = "") -> Any:
+    match info:
+        case inspect.StructType(cls=cls, fields=fields) | inspect.NamedTupleType(cls=cls, fields=fields):
+            needed = (each for each in fields if each.required or each.name == "node_id" or _is_id_of_node(cls, each))
+            return cls(**{each.name: _sample(each.type, node_id, _named(cls, each)) for each in needed})
+        case inspect.StrType():
+            return node_id if name == "node_id" else ""
+        case inspect.UnionType(types=types):
+            is_optional = any(isinstance(each, inspect.NoneType) for each in types)
+            return None if is_optional else _sample(types[0], node_id, name)
+        case inspect.EnumType(cls=kinds):
+            return next(iter(kinds))
+        case inspect.TupleType(item_types=types):
+            return tuple(_sample(each, node_id) for each in types)
+        case inspect.LiteralType(values=values):
+            return values[0]
+    return _EMPTY[type(info)]
+
+
+def _is_id_of_node(cls: type, field: inspect.Field) -> bool:
+    return cls.__name__ == "Node" and field.name == "id"
+
+
+def _named(cls: type, field: inspect.Field) -> str:
+    return "node_id" if _is_id_of_node(cls, field) else field.name
+
+
+_EMPTY: Final[Mapping[type, Any]] = {
+    inspect.IntType: 0, inspect.FloatType: 0.0, inspect.BoolType: False, inspect.BytesType: b"",
+    inspect.VarTupleType: (), inspect.ListType: [], inspect.DictType: {}, inspect.AnyType: None,
+}  # fmt: skip
+
+
+class _Admitted:
+    """Stands for what carries out the calls of a port: tells that a call got so far."""
+
+    def __init__(self, served: Served) -> None:
+        names = set(served.contract)
+        port = next(port.__name__ for _, _, port in OFFERS if set(contract_of(port)) == names)
+        self._port = port
+        self._contract = served.contract
+
+    def __getattr__(self, name: str) -> Any:
+        text = f"{CARRIED_OUT}{self._port}.{name}"
+
+        async def call(**_: Any) -> Any:
+            raise Invalid(text)
+
+        async def stream(**given: Any) -> AsyncGenerator[Any]:
+            yield await call(**given)
+
+        return stream if self._contract[name].is_stream else call
+
+
+class _Offered(Mapping[str, Served]):
+    """The ports of a connection, with nothing behind them."""
+
+    def __init__(self, real: Mapping[str, Served]) -> None:
+        self._real = real
+
+    def __getitem__(self, name: str) -> Served:
+        served = self._real[name]
+        return served._replace(target=_Admitted(served))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._real)
+
+    def __len__(self) -> int:
+        return len(self._real)
+
+
+class _NoApi:
+    """The HTTP API is not asked: what carries calls out is replaced."""
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _World:
+    """The ports of a server, and the files of certificates by the name that they are for."""
+
+    ports: Mapping[str, int]
+    files: Mapping[str, Path]
+
+    @contextlib.asynccontextmanager
+    async def connected(self, kind: PeerKind, where: str) -> AsyncIterator[Peer | None]:
+        """The connection of a peer to a port; None where it is not taken in."""
+        dialler = Dialler(lambda: kind.hello, self._security(kind.certificate))
+        try:
+            wire = await dialler.reach(f"127.0.0.1:{self.ports[where]}")
+        except YurtError:
+            yield None
+            return
+        try:
+            await dialler.greet(wire)
+        except YurtError:
+            wire.close()
+            yield None
+            return
+        peer = Peer(wire, serves={}, is_dialler=True)
+        running = asyncio.ensure_future(peer.run())
+        try:
+            yield peer
+        finally:
+            peer.close()
+            await running
+
+    def _security(self, certificate: str | None) -> Security | None:
+        if certificate is None:
+            return None
+        own = self.files[certificate or CLI]
+        settings = _settings(self.files["ca"], own)
+
+        def credentials() -> ssl.SSLContext:
+            if certificate:
+                return channel_credentials(settings)
+            return ssl.create_default_context(cafile=settings.ca_file)
+
+        return Security(credentials, OF_SERVER)
+
+
+@contextlib.asynccontextmanager
+async def _listening() -> AsyncIterator[_World]:
+    with tempfile.TemporaryDirectory() as folder:
+        files = _certificates(Path(folder))
+        own = files[OF_SERVER]
+        tls = _settings(files["ca"], own)
+        (rpc_port,) = free_ports(1)
+        config = AgentConfig(
+            name="server", region=REGION, rpc_address="127.0.0.1", rpc_port=rpc_port, http_addresses=("127.0.0.1",),
+            advertise_rpc=f"127.0.0.1:{rpc_port}",
+        )  # fmt: skip
+        async with serving() as api:
+            await api.server.replica.propose(RegisterNode(node=factories.node(NODE_ID, secret_id=SECRET)))
+            far = FarClients(config, api.server, tls, run_of=lambda _: "", api=_NoApi())  # type: ignore[arg-type]
+            member = Member(
+                name=f"server.{REGION}", region=REGION, datacenter="dc1", version="1", address="127.0.0.1:0",
+                rpc_addr=config.advertise_rpc, http_addr="127.0.0.1:0",
+            )  # fmt: skip
+            members = MembersListener(Membership(member, env=RealEnv()), security=ServerSecurity(tls))
+            for listener in (far._listener, members._listener):
+                _keep_decisions(listener)
+            await far.start()
+            serf_port = await members.start("127.0.0.1:0")
+            try:
+                yield _World({RPC: rpc_port, SERF: serf_port}, files)
+            finally:
+                await members.stop()
+                await far.stop()
+
+
+def _settings(authority: Path, own: Path) -> TlsSettings:
+    return TlsSettings(
+        rpc=True, ca_file=str(authority / "ca.pem"), cert_file=str(own / "a.pem"), key_file=str(own / "a.key")
+    )
+
+
+def _keep_decisions(listener: Any) -> None:
+    """Replace what carries out admitted calls; who is taken in, and who may call, stays the agent's decision."""
+    real = listener._accept
+
+    def accept(hello: Hello, caller: Caller) -> Session:
+        session: Session = real(hello, caller)
+        return session._replace(serves=_Offered(session.serves))
+
+    listener._accept = accept
+
+
+def _certificates(folder: Path) -> dict[str, Path]:
+    """A folder for each name, and for the authority."""
+    now = RealEnv().now()
+    own, other = (make_authority(Wish(common_name=name, days=1), now) for name in ("authority", "another authority"))
+    made: dict[str, Pair] = {
+        name: make_certificate(Wish(common_name=name, days=1, is_server=name.startswith(SERVER)), own, now)
+        for name in (CLI, OF_CLIENT, OF_SERVER, ELSEWHERE_CLIENT, ELSEWHERE_SERVER)
+    }
+    made[STRANGER] = make_certificate(Wish(common_name=OF_SERVER, days=1, is_server=True), other, now)
+    found = {}
+    for number, (name, pair) in enumerate(made.items()):
+        found[name] = folder / str(number)
+        found[name].mkdir()
+        (found[name] / "a.pem").write_bytes(pair.certificate)
+        (found[name] / "a.key").write_bytes(pair.key)
+    found["ca"] = folder
+    (folder / "ca.pem").write_bytes(own.certificate)
+    return found
