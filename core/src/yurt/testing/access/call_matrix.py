@@ -152,7 +152,8 @@ async def _is_carried_out(connection: Peer, name: str, offered: str, method: Met
 
 
 async def _no_input() -> AsyncIterator[Any]:
-    for item in ():
+    nothing: tuple[Any, ...] = ()
+    for item in nothing:
         yield item
 
 
