@@ -6,7 +6,7 @@ from hashlib import sha256
 
 import pytest
 from yurt.fsm import snapshot
-from yurt.fsm.acl import tokens
+from yurt.fsm.acl import ended_sessions, tokens
 from yurt.fsm.restore import framed
 from yurt.sdk.value import UnixNano, replace
 from yurt.state import Snapshot
@@ -255,3 +255,30 @@ def test_one_time_tokens_are_collected_when_they_are_over(replica: Replica) -> N
     assert len(replica.state.one_time_tokens) == 1
     replica.apply(c.CollectACL(now=UnixNano(NOW + HOUR), created_before=NOW, one_time_hashes=hashes))
     assert len(replica.state.one_time_tokens) == 0
+
+
+def end_of(session: str, *, forget_at: int = NOW + HOUR) -> c.EndSession:
+    return c.EndSession(session=acl.EndedSession(id=session, secret_hash="hash", forget_at=forget_at))
+
+
+def test_a_session_is_ended_once_and_forgotten_after_its_time(replica: Replica) -> None:
+    replica.apply(end_of("s"), end_of("s", forget_at=NOW + 9 * HOUR))
+    assert replica.state.ended_sessions["s"].forget_at == NOW + HOUR
+    early = c.CollectACL(now=NOW, created_before=NOW, session_ids=("s", "gone"))
+    replica.apply(early)
+    assert "s" in replica.state.ended_sessions
+    replica.apply(replace(early, now=UnixNano(NOW + HOUR)))
+    assert "s" not in replica.state.ended_sessions
+
+
+def test_ended_sessions_of_a_token_are_bounded(replica: Replica, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ended_sessions, "OF_TOKEN_MAX", 2)
+    replica.apply(end_of("a"), end_of("b"), end_of("a"))
+    assert replica.reject(end_of("c")).kind == "conflict"
+
+
+def test_a_restored_snapshot_revives_no_ended_session(replica: Replica) -> None:
+    earlier = replica.state
+    replica.apply(end_of("s"))
+    restore(replica, earlier)
+    assert "s" in replica.state.ended_sessions

@@ -107,14 +107,20 @@ async def measure_calls() -> dict[str, Any]:
     found: dict[str, list[str]] = {name: [] for name, *_ in calls()}
     async with _listening() as world:
         for peer in PEERS:
-            for where in (RPC, SERF):
-                async with world.connected(peer, where) as connection:
-                    if connection is None:
-                        continue
-                    for name, at, offered, method in calls():
-                        if at == where and await _is_carried_out(connection, name, offered, method, peer.about):
-                            found[name].append(peer.name)
+            for name in [*await _carried_out(world, peer, RPC), *await _carried_out(world, peer, SERF)]:
+                found[name].append(peer.name)
     return {"peers": [peer.name for peer in PEERS], "calls": found}
+
+
+async def _carried_out(world: _World, kind: PeerKind, where: str) -> list[str]:
+    """The calls that are carried out for a peer at a port."""
+    async with world.connected(kind, where) as connection:
+        if connection is None:
+            return []
+        return [
+            name for name, at, offered, method in calls()
+            if at == where and await _is_carried_out(connection, name, offered, method, kind.about)
+        ]  # fmt: skip
 
 
 def text_of_calls(made: Mapping[str, Any]) -> str:
