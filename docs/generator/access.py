@@ -98,7 +98,7 @@ def page_text() -> str:
 def load_calls() -> Mapping[str, Any]:
     """The measured calls; raises ValueError for those of other calls or peers than there are."""
     made = read_calls(CALLS.read_text())
-    if sorted(made["calls"]) != sorted(name for name, *_ in calls()):
+    if sorted(made["calls"]) != sorted(call.name for _, _, call in calls()):
         raise ValueError("access_calls.json does not fit the calls between agents: run `python -m docs.access_matrix`")
     return made
 

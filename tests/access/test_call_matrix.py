@@ -24,7 +24,7 @@ async def test_every_peer_makes_the_calls_that_the_file_says() -> None:
 
 @pytest.mark.parametrize("name", MADE["calls"])
 def test_a_call_is_carried_out_for_the_kinds_of_callers_that_it_declares(name: str) -> None:
-    (needs,) = [method.needs for known, _, _, method in calls() if known == name]
+    (needs,) = [call.method.needs for _, _, call in calls() if call.name == name]
     # Whoever is known may do what a stranger may; the kinds of two ports are proven on connections of their own.
     wanted = {PROVEN[kind] for kind in needs.callers}
     found = set(MADE["calls"][name])

@@ -138,7 +138,7 @@ async def joined() -> AsyncIterator[dict[str, tuple[Api, Recorded]]]:
                 return made[name][1]
 
         for name in NAMES:
-            app = make_app(group[name], None, AgentInfo(version="0.1.0", name=name), others=Others())
+            app = make_app(group[name].http, None, AgentInfo(version="0.1.0", name=name), others=Others())
             client = await stack.enter_async_context(TestClient(TestServer(app)))
             own = OwnApi(str(client.make_url("")).rstrip("/"))
             stack.push_async_callback(own.close)
