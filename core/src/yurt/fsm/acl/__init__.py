@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from yurt.fsm.acl.ended_sessions import end_session
 from yurt.fsm.acl.login import (
     create_binding_rule,
     delete_auth_methods,
@@ -108,6 +107,9 @@ def _apply_token(edit: Edit, command: TokenCommand) -> Rejected | None:
         case TakeOneTimeToken():
             return take_one_time(edit, command)
         case EndSession():
+            # Few people sign out, and the others save the import.
+            from yurt.fsm.acl.ended_sessions import end_session
+
             return end_session(edit, command)
         case _:
             assert_never(command)
