@@ -1,6 +1,7 @@
 """The order of waiting jobs, compared with other systems' on a trace, in one simulator.
 
-    python -m bench queue [-trace FILE] [-jobs N] [-load L ...] [-policy TEXT ...] [-json] [-eta]
+    python -m bench queue [-trace FILE] [-skip N] [-jobs N] [-load L ...] [-policy TEXT ...] [-json]
+    python -m bench queue -look
 
 Without a trace, jobs are drawn from the model of Lublin and Feitelson: large parallel jobs. A trace is a CSV file with
 the columns timestamp, duration, num_gpus and cluster. Run times are cut at 2 days, limits that users declare are 1.05
@@ -16,13 +17,13 @@ from pathlib import Path
 
 from yurt.queue.backfill import BackfillRules
 
-from bench.queue import trace
-from bench.queue.engine import HOUR, Policy, Simulation
+from bench.queue import look, trace
+from bench.queue.engine import Policy, Simulation
 from bench.queue.figures import Figures, figures, private_ends
 from bench.queue.policies import EASY, Cohorts, DynamicPriority, FairShare, FairTree, Fifo, Multifactor
 
 SEED = 7
-YURT = BackfillRules(reservations=1, depth=500, boost_after=36 * HOUR)
+YURT = BackfillRules(reservations=1, depth=500)
 
 
 def policies(tenants: int) -> dict[str, Callable[[], Policy]]:
@@ -35,7 +36,6 @@ def policies(tenants: int) -> dict[str, Callable[[], Policy]]:
         DynamicPriority,
         lambda: Cohorts(tenants, is_strict=False),
         lambda: Cohorts(tenants, is_strict=True),
-        lambda: FairShare(EASY, "fair share, EASY", stretch=0),
         lambda: FairShare(YURT),
     ]
     return {make().name: make for make in made}
@@ -49,10 +49,15 @@ def main() -> None:
     parser.add_argument("-load", type=float, nargs="+", default=[1.0])
     parser.add_argument("-policy", nargs="*", default=[], help="parts of the names of those to run")
     parser.add_argument("-json", action="store_true")
+    parser.add_argument("-skip", type=int, default=0, help="jobs of the trace before the first")
+    parser.add_argument("-look", action="store_true", help="measure the cost of the gate instead")
     options = parser.parse_args()
+    if options.look:
+        look.show(look.Size())
+        return
     for load in options.load:
         if options.trace is not None:
-            work = trace.from_csv(options.trace, count=options.jobs, load=load, seed=SEED)
+            work = trace.from_csv(options.trace, skip=options.skip, count=options.jobs, load=load, seed=SEED)
         else:
             work = trace.drawn(count=options.jobs, load=load, seed=SEED)
         found = {}

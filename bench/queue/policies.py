@@ -11,8 +11,10 @@ from typing import Final
 from yurt.queue.amounts import Amounts
 from yurt.queue.backfill import BackfillRules, Reservation, boosted, decide, with_boosted
 from yurt.queue.decay import Usage, lifetime, no_usage, used, with_rates
-from yurt.queue.fair_order import Shares, fair_order
+from yurt.queue.fair_order import Delays, Shares, delays_of, fair_order
 from yurt.queue.line import Line
+from yurt.queue.profile import NEVER
+from yurt.queue.turns import TurnRules, boost_time, turn_of
 from yurt.queue.waiting import Waiting
 from yurt.sdk.value import Duration, UnixNano
 
@@ -23,6 +25,9 @@ HALF_LIFE: Final = DAY
 EASY: Final = BackfillRules(reservations=1, depth=500)
 SLURM: Final = BackfillRules(reservations=1, depth=100)
 CARD: Final = 1000
+TICKS: Final = 256
+USAGE_DELAY: Final = 72 * HOUR
+TURNS: Final = TurnRules(stretch=2000, reach=96 * HOUR, boost_after=72 * HOUR)
 
 
 def waiting_of(job: Job) -> Waiting:
@@ -60,12 +65,15 @@ class Usages:
 
 
 class FairShare:
-    """Yurt: fair order with the candidate's cost, turns by declared limits, reservations, boost, backfill."""
+    """Yurt: parts of the pool, turns by declared limits and usage, reservations, boost, backfill."""
 
     cycle = 0
 
-    def __init__(self, rules: BackfillRules, name: str = "fair share, backfill (Yurt)", *, stretch: int = 1) -> None:
-        self.stretch = stretch
+    def __init__(
+        self, rules: BackfillRules, name: str = "fair share, backfill (Yurt)", *, turns: TurnRules = TURNS,
+        delay: int = USAGE_DELAY,
+    ) -> None:  # fmt: skip
+        self.turns, self.delay = turns, delay
         self.name = name
         self.rules = rules
         self.line = Line()
@@ -74,12 +82,14 @@ class FairShare:
         """The latest start that was first promised, by job."""
         self._jobs: dict[int, Job] = {}
         self._gpus: dict[int, int] = {}
+        self._tick = -1
 
     def submit(self, job: Job, now: int) -> None:
         """Enter the line."""
         self._jobs[job.id] = job
         self._gpus[job.gpus] = self._gpus.get(job.gpus, 0) + 1
-        self.line.put(waiting_of(job)._replace(stretch=self.stretch))
+        turn, boost = turn_of(job.submit, job.limit, job.gpus, self.turns), boost_time(job.submit, self.turns)
+        self.line.put(waiting_of(job)._replace(turn=turn, boost_at=boost))
 
     def ended(self, job: Job, now: int) -> None:
         """Its tenant uses less."""
@@ -87,11 +97,19 @@ class FairShare:
 
     def order(self, pool: Pool, now: int) -> Iterator[Waiting]:
         """The whole order, lazily."""
-        norm = lifetime(HALF_LIFE)
-        shares = Shares(Amounts(gpu=pool.gpus * CARD * norm), HALF_LIFE, {})
-        old = sum(job.gpus for job, start in pool.running.values() if start - job.submit >= self.rules.boost_after)
-        first = boosted(self.line.oldest(), self.rules, now=now, held=old / pool.gpus)
-        return with_boosted(first, fair_order(self.line.bands, self.usages.now(now), shares))
+        capacity = Amounts(gpu=pool.gpus * CARD)
+        tick = now // (HALF_LIFE // TICKS)
+        if tick != self._tick:
+            self._tick = tick
+            delays = Delays(capacity.times(lifetime(HALF_LIFE)), self.delay)
+            self.line.delay(delays_of(self.usages.now(now), delays, {}))
+        old = sum(job.gpus for job, start in pool.running.values() if start >= self._boost_of(job))
+        first = boosted(self.line.next_boost(), self.rules, now=now, held=old / pool.gpus)
+        held = {name: Amounts(gpu=count * CARD) for name, count in pool.held.items() if count}
+        return with_boosted(first, fair_order(self.line, Shares(capacity, {}, held)))
+
+    def _boost_of(self, job: Job) -> int:
+        return boost_time(job.submit, self.turns) or NEVER
 
     def choose(self, pool: Pool, now: int) -> Sequence[Job]:
         """What starts."""

@@ -53,17 +53,18 @@ class Load(NamedTuple):
         return tuple(sorted({job.tenant for job in self.jobs}))
 
 
-def from_csv(path: Path, *, count: int, load: float, seed: int) -> Load:
-    """The first jobs of a file with the columns timestamp, duration (s), num_gpus and cluster (the tenant)."""
+def from_csv(path: Path, *, count: int, load: float, seed: int, skip: int = 0) -> Load:
+    """Jobs of a file with the columns timestamp, duration (s), num_gpus and cluster (the tenant)."""
     with path.open(newline="") as file:
-        rows = _from_first_busy_day(sorted(_rows(csv.DictReader(file))))[:count]
+        rows = _from_first_busy_day(sorted(_rows(csv.DictReader(file))))[skip : skip + count]
     draw = random.Random(seed)
     first = rows[0][0]
     jobs = [
         _job(number, (time - first, duration, gpus, tenant), draw)
         for number, (time, duration, gpus, tenant) in enumerate(rows)
     ]
-    return _loaded(f"{path.stem}, load {load:g}", jobs, load)
+    part = f" from {skip}" if skip else ""
+    return _loaded(f"{path.stem}{part}, load {load:g}", jobs, load)
 
 
 def drawn(*, count: int, load: float, seed: int, tenants: int = 12, size_max: int = 256) -> Load:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 from yurt.queue.amounts import Amounts
+from yurt.queue.turns import TurnRules, turn_of
 from yurt.queue.waiting import Waiting
 from yurt.sdk.value import Duration, UnixNano
 
 SECOND = 1_000_000_000
 HOUR = 3600 * SECOND
 TENANTS = tuple((team, user) for team in ("vision", "speech", "robots") for user in ("", "ann", "bob"))
+RULES = TurnRules(stretch=1000, reach=24 * HOUR)
 POOL = Amounts(gpu=16_000, cpu=64_000, memory=512_000)
 
 
@@ -22,14 +24,16 @@ def job(
     number: int, *, gpus: int = 1, hours: float = 1, tenant: tuple[str, ...] = ("vision", ""), **fields: int
 ) -> Waiting:
     """A waiting job; its number says when it came."""
+    since, limit = fields.get("since", number * SECOND), round(hours * HOUR)
     return Waiting(
         key=(tenant[0], f"job-{number}"),
         tenant=tenant,
         priority=fields.get("priority", 50),
         create_index=number,
-        since=UnixNano(fields.get("since", number * SECOND)),
+        since=UnixNano(since),
         asked=amounts(gpus),
-        limit=Duration(round(hours * HOUR)),
+        limit=Duration(limit),
+        turn=turn_of(since, limit, gpus, RULES),
     )
 
 

@@ -97,16 +97,16 @@ def test_without_a_limit_nothing_passes_a_reservation() -> None:
     assert [one.key[1] for one in limited.starts] == ["job-2", "job-3"]
 
 
-def test_the_longest_wait_is_boosted_while_boosted_jobs_hold_little() -> None:
-    waiting = [job(number) for number in range(6)]
-    rules = BackfillRules(boost_after=HOUR)
-    found = boosted(waiting, rules, now=2 * HOUR, held=0.2)
-    assert found == waiting[0]
-    assert boosted(waiting, rules, now=HOUR // 2, held=0) is None
-    assert boosted(waiting, rules, now=2 * HOUR, held=0.25) is None
-    assert boosted(waiting, BackfillRules(), now=2 * HOUR, held=0) is None
-    order = list(with_boosted(found, sorted(waiting, key=lambda one: -one.create_index)))
-    assert order[0] == waiting[0]
+def test_a_job_is_boosted_from_its_time_on_while_boosted_jobs_hold_little() -> None:
+    one, rules = job(0)._replace(boost_at=HOUR), BackfillRules()
+    assert boosted(one, rules, now=2 * HOUR, held=0.2) == one
+    assert boosted(one, rules, now=HOUR // 2, held=0) is None
+    assert boosted(one, rules, now=2 * HOUR, held=0.25) is None
+    assert boosted(one._replace(boost_at=0), rules, now=2 * HOUR, held=0) is None
+    assert boosted(None, rules, now=2 * HOUR, held=0) is None
+    waiting = [one, *(job(number) for number in range(1, 6))]
+    order = list(with_boosted(one, sorted(waiting, key=lambda each: -each.create_index)))
+    assert order[0] == one
     assert sorted(order) == sorted(waiting)
 
 
@@ -135,7 +135,8 @@ class _World:
 
     def decide(self, order: list[Waiting]) -> Decision:
         profile = Profile(self.now, (self.free,), [(limit, (gpus,)) for _, limit, gpus in self.ends])
-        first = boosted(sorted(order, key=lambda one: one.since), self.rules, now=self.now, held=0)
+        oldest = min((one for one in order if one.boost_at), key=lambda one: one.boost_at, default=None)
+        first = boosted(oldest, self.rules, now=self.now, held=0)
         return decide(with_boosted(first, order), profile, self.rules, vector=vector)
 
 
@@ -143,8 +144,9 @@ class _World:
 @given(st.integers(2, 16), st.lists(st.integers(1, 4), min_size=1, max_size=5))
 def test_no_job_starves_however_many_rivals_come(gpus: int, hours: list[int]) -> None:
     """The bound: boosted, and then not more than twice the longest limit, for one boosted job."""
-    rules = BackfillRules(reservations=2, boost_after=12 * HOUR)
-    world, large, number = _World(rules), job(0, gpus=gpus, hours=4, tenant=("speech", "")), 1
+    boost_after = 12 * HOUR
+    world, large = _World(BackfillRules(reservations=2)), job(0, gpus=gpus, hours=4, tenant=("speech", ""))
+    large, number = large._replace(boost_at=large.since + boost_after), 1
     longest = max(*hours, 4) * HOUR
     while True:
         # Rivals that always stand before it by share.
@@ -153,7 +155,7 @@ def test_no_job_starves_however_many_rivals_come(gpus: int, hours: list[int]) ->
         decision = world.decide([*rivals, large])
         for one in decision.starts:
             if one is large:
-                assert world.now - large.since <= rules.boost_after + 2 * longest
+                assert world.now - large.since <= boost_after + 2 * longest
                 return
             world.start(one, one.limit - SECOND)
         world.advance()

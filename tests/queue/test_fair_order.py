@@ -1,29 +1,80 @@
-"""The order by fair share: deterministic, fair on every level, and nothing gained by cutting jobs into parts."""
+"""The order by fair share: deterministic, parts of the pool first, then turns that usage puts off."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from hypothesis import given
 from hypothesis import strategies as st
-from yurt.queue.amounts import WEIGHT_MAX, Amounts
-from yurt.queue.fair_order import Shares, fair_order
-from yurt.queue.line import Line
-from yurt.queue.waiting import Waiting
+from yurt.queue.amounts import NOTHING, WEIGHT_MAX, WEIGHT_ONE, Amounts
+from yurt.queue.fair_order import Delays, Shares, delays_of, fair_order
+from yurt.queue.line import Line, place_in_leaf
+from yurt.queue.turns import turn_of
+from yurt.queue.waiting import Path, Waiting
 
-from tests.queue.strategies import HOUR, POOL, TENANTS, amounts, job, jobs, usages
+from tests.queue.strategies import HOUR, POOL, RULES, TENANTS, amounts, job, jobs, usages
 
 DAY = 24 * HOUR
-SHARES = Shares(POOL.times(DAY), DAY, {})
-Used = dict[tuple[str, ...], Amounts]
+DELAYS = Delays(POOL.times(DAY), 72 * HOUR)
+ACCOUNTS = ("vision", "speech", "robots")
+NOBODY = Shares(POOL, {}, {})
+Used = dict[Path, Amounts]
+holdings = st.dictionaries(st.sampled_from(ACCOUNTS), st.integers(1, 8).map(amounts), max_size=3)
+weights = st.dictionaries(st.sampled_from([(name,) for name in ACCOUNTS]), st.integers(1, 5000), max_size=3)
 
 
-def ordered(waiting: Iterable[Waiting], used: Used | None = None, shares: Shares = SHARES) -> list[Waiting]:
+def line_of(waiting: Iterable[Waiting], used: Used | None = None, of: Mapping[Path, int] | None = None) -> Line:
     line = Line()
+    line.delay(delays_of(used or {}, DELAYS, of or {}))
     for one in waiting:
         line.put(one)
     line.check()
-    return list(fair_order(line.bands, used or {}, shares))
+    return line
+
+
+def ordered(waiting: Iterable[Waiting], used: Used | None = None, shares: Shares = NOBODY) -> list[Waiting]:
+    return list(fair_order(line_of(waiting, used, shares.weights), shares))
+
+
+def slow_order(waiting: list[Waiting], used: Used, shares: Shares) -> list[Waiting]:
+    """The order after its definition: at each step all heads are looked at anew."""
+    delays = delays_of(used, DELAYS, shares.weights)
+    held = dict(shares.held)
+    active = {one.tenant[0] for one in waiting} | set(held)
+    total = sum(shares.weight((name,)) for name in active)
+
+    def is_within(one: Waiting) -> bool:
+        now = held.get(one.tenant[0], NOTHING).plus(one.asked)
+        weight = shares.weight((one.tenant[0],))
+        return all(amount * total <= whole * weight for amount, whole in zip(now, POOL, strict=True))
+
+    def delay_of(tenant: Path) -> int:
+        return delays.get(tenant[:1], 0) + delays.get(tenant, 0)
+
+    found: list[Waiting] = []
+    for band in sorted({one.band for one in waiting}, reverse=True):
+        left = {tenant: sorted((one for one in waiting if one.band == band and one.tenant == tenant), key=place_in_leaf)
+                for tenant in TENANTS}  # fmt: skip
+        borrows: set[Path] = set()
+        while any(left.values()):
+            heads = [(leaf[0], tenant) for tenant, leaf in left.items() if leaf]
+            borrows |= {tenant for one, tenant in heads if not is_within(one)}
+            _, one = min(
+                ((tenant in borrows, one.turn + delay_of(tenant), one.create_index, tenant), one)
+                for one, tenant in heads
+            )
+            held[one.tenant[0]] = held.get(one.tenant[0], NOTHING).plus(one.asked)
+            left[one.tenant].remove(one)
+            found.append(one)
+    return found
+
+
+@given(jobs(), usages, holdings, weights)
+def test_the_walk_is_what_its_definition_says(
+    waiting: list[Waiting], used: Used, held: dict[str, Amounts], of: dict[Path, int]
+) -> None:
+    shares = Shares(POOL, of, held)
+    assert ordered(waiting, used, shares) == slow_order(waiting, used, shares)
 
 
 @given(jobs(), usages, st.data())
@@ -33,7 +84,10 @@ def test_equal_histories_give_equal_order_however_jobs_were_entered(
     other = data.draw(st.permutations(waiting))
     found = ordered(waiting, used)
     assert ordered(other, used) == found
-    assert sorted(found) == sorted(waiting)
+    line = line_of(other)
+    line.delay(delays_of(used, DELAYS, {}))
+    line.check()
+    assert list(fair_order(line, NOBODY)) == found, "usage may change while jobs wait"
 
 
 @given(jobs(), usages)
@@ -46,73 +100,75 @@ def test_higher_bands_come_first(waiting: list[Waiting], used: Used) -> None:
 def test_jobs_of_one_tenant_keep_their_priority_and_turn(waiting: list[Waiting], used: Used) -> None:
     found = ordered(waiting, used)
     for tenant in TENANTS:
-        own = [(-one.priority, one.create_index) for one in found if one.tenant == tenant]
+        own = [(-one.priority, one.turn, one.create_index) for one in found if one.tenant == tenant]
         assert own == sorted(own)
+
+
+def test_who_stays_within_its_part_goes_before_who_borrows() -> None:
+    held = Shares(POOL, {}, {"vision": amounts(8)})
+    assert [one.tenant[0] for one in ordered([job(1), job(2, tenant=("speech", ""))], shares=held)] == [
+        "speech", "vision",
+    ]  # fmt: skip
+    weighted = Shares(POOL, {("vision",): 3 * WEIGHT_ONE}, {"vision": amounts(8)})
+    found = ordered([job(1), job(2, tenant=("speech", ""))], shares=weighted)
+    assert [one.tenant[0] for one in found] == ["vision", "speech"], "12 of 16 cards are its part"
 
 
 @given(st.integers(1, 50), st.integers(1, 50))
 def test_who_has_used_less_goes_first(vision: int, speech: int) -> None:
     used = {("vision", ""): amounts(vision).times(HOUR), ("speech", ""): amounts(speech).times(HOUR)}
-    found = ordered([job(1), job(2, tenant=("speech", ""))], used)
+    found = ordered([job(1), job(1, tenant=("speech", ""))], used)
     expected = ("speech", "") if speech < vision else ("vision", "") if vision < speech else found[0].tenant
     assert found[0].tenant == expected
 
 
-def test_one_users_history_does_not_lower_another_accounts_users() -> None:
+def test_one_users_history_puts_off_its_accounts_jobs_and_its_own_most() -> None:
     used = {("vision", "ann"): amounts(40).times(HOUR), ("speech", "bob"): amounts(50).times(HOUR)}
-    # Vision has used less than speech, so both of its users come before speech's other user, who has used nothing.
-    found = ordered([job(1, tenant=("vision", "ann"), hours=0.25), job(2, tenant=("speech", "ann"), hours=0.25)], used)
-    assert [one.tenant for one in found] == [("vision", "ann"), ("speech", "ann")]
+    tenants = [(team, user) for team in ("vision", "speech") for user in ("ann", "bob")]
+    waiting = [job(number, tenant=tenant) for number, tenant in enumerate(tenants)]
+    assert [one.tenant for one in ordered(waiting, used)] == [
+        ("vision", "bob"), ("speech", "ann"), ("vision", "ann"), ("speech", "bob"),
+    ]  # fmt: skip
 
 
 def test_weights_divide_usage() -> None:
     used = {("vision", ""): amounts(30).times(HOUR), ("speech", ""): amounts(20).times(HOUR)}
-    waiting = [job(1), job(2, tenant=("speech", ""))]
+    waiting = [job(1), job(1, tenant=("speech", ""))]
     assert ordered(waiting, used)[0].tenant == ("speech", "")
-    weighted = Shares(POOL.times(DAY), DAY, {("vision",): 3000, ("speech",): 1000})
+    weighted = Shares(POOL, {("vision",): 3000, ("vision", ""): 3000, ("speech",): 1000}, {})
     assert ordered(waiting, used, weighted)[0].tenant == ("vision", "")
-    heaviest = Shares(POOL.times(DAY), DAY, {("vision",): WEIGHT_MAX, ("speech",): 1})
-    assert ordered(waiting, used, heaviest)[0].tenant == ("vision", "")
+    assert Delays(POOL, HOUR).of(POOL, WEIGHT_MAX) < Delays(POOL, HOUR).of(POOL, 1) == HOUR
 
 
-@given(st.integers(2, 8))
-def test_cutting_a_job_into_parts_does_not_bring_its_last_part_forward(parts: int) -> None:
-    rivals = [job(number, gpus=2, tenant=("speech", "")) for number in range(100, 120)]
-    whole = ordered([job(1, gpus=parts), *rivals])
-    cut = ordered([*(job(number, gpus=1) for number in range(parts)), *rivals])
-
-    def last(found: list[Waiting]) -> int:
-        rivals_before = 0
-        before = 0
-        for one in found:
-            if one.tenant == ("speech", ""):
-                rivals_before += 1
-            else:
-                before = rivals_before
-        return before
-
-    assert last(cut) >= last(whole)
+@given(st.integers(1, 16), st.integers(1, 48), st.integers(1, 16), st.integers(1, 48), st.integers(0, 200))
+def test_a_job_is_passed_only_by_such_as_come_within_reach(
+    cards: int, hours: int, other: int, other_hours: int, later: int
+) -> None:
+    first = turn_of(0, hours * HOUR, cards, RULES)
+    second = turn_of(later * HOUR, other_hours * HOUR, other, RULES)
+    if second < first:
+        assert later * HOUR < RULES.reach
+        assert other * other_hours < cards * hours
+    assert turn_of(0, 0, cards, RULES) == RULES.reach, "without a limit it counts as the longest"
 
 
-def test_a_gang_is_charged_before_it_starts() -> None:
-    found = ordered([job(1, gpus=16), job(2, gpus=1, tenant=("speech", ""))])
+def test_little_work_passes_much_that_came_shortly_before() -> None:
+    found = ordered([job(1, gpus=8, hours=4), job(2, gpus=1, hours=1)])
     assert [one.key[1] for one in found] == ["job-2", "job-1"]
 
 
 def test_gpus_dominate_where_they_are_the_largest_part() -> None:
     gpu_heavy = {("vision", ""): Amounts(gpu=8000, cpu=1000).times(HOUR)}
     cpu_heavy = {("speech", ""): Amounts(gpu=0, cpu=30_000).times(HOUR)}
-    found = ordered([job(1), job(2, tenant=("speech", ""))], gpu_heavy | cpu_heavy)
+    found = ordered([job(1), job(1, tenant=("speech", ""))], gpu_heavy | cpu_heavy)
     assert found[0].tenant == ("speech", ""), "30 of 64 GHz are a smaller part than 8 of 16 GPUs"
 
 
 @given(jobs(most=15), st.data())
 def test_a_line_forgets_what_left(waiting: list[Waiting], data: st.DataObject) -> None:
-    line = Line()
-    for one in waiting:
-        line.put(one)
+    line = line_of(waiting)
     gone = data.draw(st.sets(st.sampled_from([one.key for one in waiting])))
     for key in gone:
         assert line.remove(key) is not None
         line.check()
-    assert {one.key for one in fair_order(line.bands, {}, SHARES)} == {one.key for one in waiting} - gone
+    assert {one.key for one in fair_order(line, NOBODY)} == {one.key for one in waiting} - gone

@@ -6,10 +6,11 @@ by the limits that jobs declare. What comes behind starts only where it delays n
 capacity suffices for both. Reservations are taken in the order of the list, so fillers of a tenant cannot lower the
 place of its own reserved job.
 
-A job that has waited for `boost_after` may be *boosted*: the one that has waited longest stands before all others of
-its band, whatever its tenant has used, unless jobs that once were boosted hold the boosted part of the pool already.
-That bounds each wait: with k longer waits before it, a job starts within `boost_after` and k + 1 times the longest
-limit, only higher bands and lost nodes put it off; and it bounds what fairness loses.
+A job is *boosted* from a time on that is fixed when it comes (`turns.boost_time`): the one whose time came first stands
+before all others of its band, whatever its tenant has used, unless jobs that were boosted when they started hold the
+boosted part of the pool already. That bounds each wait: with k such times before its own, a job starts within
+`boost_after` and k + 1 times the longest limit, only higher bands and lost nodes put it off; and it bounds what
+fairness loses.
 """
 
 from __future__ import annotations
@@ -28,8 +29,6 @@ class BackfillRules(NamedTuple):
     """Jobs that do not fit and get a reservation; 1 is EASY backfill, 0 none: the first that does not fit blocks."""
     depth: int = 500
     """Jobs that do not fit and are passed over, until the search ends."""
-    boost_after: int = 0
-    """0: no job is boosted."""
     boost_part: float = 0.25
     """Of the pool, up to which jobs are boosted; one alone may hold more."""
     default_limit: int = 0
@@ -50,12 +49,9 @@ class Decision(NamedTuple):
     reservations: tuple[Reservation, ...]
 
 
-def boosted(oldest: Iterable[Waiting], rules: BackfillRules, *, now: int, held: float) -> Waiting | None:
-    """The job that has waited longest, if long enough; `held` is the part of the pool that earlier ones hold."""
-    job = next(iter(oldest), None)
-    if job is None or rules.boost_after <= 0 or now - job.since < rules.boost_after or held >= rules.boost_part:
-        return None
-    return job
+def boosted(job: Waiting | None, rules: BackfillRules, *, now: int, held: float) -> Waiting | None:
+    """The job whose boost came first, if it has come; `held` is the part of the pool that earlier ones hold."""
+    return job if job is not None and 0 < job.boost_at <= now and held < rules.boost_part else None
 
 
 def with_boosted(first: Waiting | None, order: Iterable[Waiting]) -> Iterator[Waiting]:

@@ -1,159 +1,146 @@
-"""The order of waiting jobs by fair share: a walk of the tree of tenants.
+"""The order of waiting jobs by fair share: who is within its part of the pool, and whose turn it is.
 
-Bands of priority come first, from the top. Within a band the walk starts at the root and takes at each level the child
-with the least
+Bands of priority come first, from the top. Within a band
 
-    (decayed usage + cost of the jobs taken from it in this walk + cost of its next job) / weight
+1. jobs of accounts that stay *within their part* with them: what an account holds, what this walk gave it, and the job
+   are no more than its weight among the accounts that hold something or wait;
+2. the other jobs: they *borrow* what the accounts of the first kind leave.
 
-where amounts are compared by their dominant share. At a leaf it takes the job of the highest priority, of equal ones
-the one that came first. All jobs of an account that has used less come before those of an account that has used more,
-on every level: what one user does never lowers the place of another account's users (a fair tree). The cost of the next
-job counts beforehand, so that a large gang is paid for when it starts, and cutting a job into parts gains nothing.
+Both go by their turns (`turns.turn_of`), put off by what their tenants have used: by `usage_delay` for a tenant that
+has used all of the pool for ever, by a part of it for less, divided by its weight. Amounts are compared by their
+dominant share. A tenant's own jobs go by priority, then by turn.
 
-The walk is lazy: taking the first few of 10,000 jobs orders no others. It is a function of its arguments alone.
+So an account gets at least what a private part of the pool would give it, as soon as something ends, whoever else
+waits; history decides who borrows; and borrowers pass no job that came `reach` and `usage_delay` before them.
+What one user did puts off that user's jobs alone; its account's, by the account's part of it.
+
+The walk is lazy: taking the first few of 10,000 jobs looks at the heads of the leaves. It is a function of its
+arguments alone.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
-from yurt.queue.amounts import NOTHING, WEIGHT_ONE, Amounts, dominant_share
-from yurt.queue.waiting import Waiting
+from yurt.queue.amounts import NOTHING, WEIGHT_ONE, WHOLE, Amounts, dominant_share
+from yurt.queue.line import Band, Head, Line, head_of
+from yurt.queue.waiting import Path, Waiting
 
-Path = tuple[str, ...]
-ROOT: Final[Path] = ()
+DELAY_PARTS: Final = 1 << 20
 
 
 class Shares(NamedTuple):
-    """What the order compares with: capacity of the pool over a lifetime of usage, and the weights of tenants."""
+    """What tenants hold, and which parts of the pool are theirs."""
+
+    capacity: Amounts
+    weights: Mapping[Path, int]
+    """In thousandths, by path; tenants that are missing have weight 1."""
+    held: Mapping[str, Amounts]
+    """By account; accounts that hold nothing are missing."""
+
+    def weight(self, path: Path) -> int:
+        """The weight of a tenant."""
+        weight = self.weights.get(path, WEIGHT_ONE)
+        assert weight > 0, (path, weight)
+        return weight
+
+
+class Delays(NamedTuple):
+    """How usage puts off turns."""
 
     capacity: Amounts
     """The pool's amounts times `decay.lifetime(half_life)`: usage of a tenant that has used all of it for ever."""
-    half_life: int
-    weights: Mapping[Path, int]
-    """In thousandths, by path; tenants that are missing have weight 1."""
+    most: int
+    """The delay of a tenant of weight 1 that has; none is longer."""
 
-    def key(self, amounts: Amounts, path: Path) -> int:
-        """The weighted dominant share."""
-        weight = self.weights.get(path, WEIGHT_ONE)
-        assert weight > 0, (path, weight)
-        return dominant_share(amounts, self.capacity) * WEIGHT_ONE // weight
+    def of(self, used: Amounts, weight: int) -> int:
+        """The delay of a tenant."""
+        share = dominant_share(used, self.capacity) * WEIGHT_ONE // weight
+        return min(share, WHOLE) * DELAY_PARTS // WHOLE * self.most // DELAY_PARTS
 
 
-class _Node(Protocol):
-    """A part of the tree that still has jobs."""
-
-    path: Path
-    used: Amounts
-
-    def peek(self) -> Waiting: ...
-
-    def pop(self) -> Waiting: ...
-
-    @property
-    def is_empty(self) -> bool: ...
-
-
-class _Leaf:
-    """The jobs of one tenant."""
-
-    __slots__ = ("jobs", "next", "path", "used")
-
-    def __init__(self, path: Path, used: Amounts, jobs: Sequence[Waiting]) -> None:
-        self.path, self.used, self.jobs, self.next = path, used, jobs, 0
-
-    def peek(self) -> Waiting:
-        return self.jobs[self.next]
-
-    def pop(self) -> Waiting:
-        self.next += 1
-        return self.jobs[self.next - 1]
-
-    @property
-    def is_empty(self) -> bool:
-        return self.next >= len(self.jobs)
-
-
-class _Branch:
-    """Children by their key."""
-
-    __slots__ = ("children", "heap", "path", "shares", "used")
-
-    def __init__(self, path: Path, used: Amounts, children: Iterable[_Node], shares: Shares) -> None:
-        self.path, self.used, self.shares = path, used, shares
-        self.children = {child.path: child for child in children}
-        self.heap = [(self._key(child), child.path) for child in self.children.values()]
-        heapq.heapify(self.heap)
-
-    def peek(self) -> Waiting:
-        return self.children[self.heap[0][1]].peek()
-
-    def pop(self) -> Waiting:
-        child = self.children[self.heap[0][1]]
-        job = child.pop()
-        child.used = child.used.plus(job.cost(self.shares.half_life))
-        if child.is_empty:
-            heapq.heappop(self.heap)
-        else:
-            heapq.heapreplace(self.heap, (self._key(child), child.path))
-        return job
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.heap
-
-    def _key(self, child: _Node) -> int:
-        return self.shares.key(child.used.plus(child.peek().cost(self.shares.half_life)), child.path)
-
-
-def fair_order(
-    bands: Mapping[int, Mapping[Path, Sequence[Waiting]]], used: Mapping[Path, Amounts], shares: Shares
-) -> Iterator[Waiting]:
-    """The jobs in their order, lazily; nothing given may change meanwhile.
-
-    `bands` has the jobs of each leaf by band, in the order of the leaf; `used` is the decayed usage of each leaf, those
-    that are missing have used nothing.
-    """
-    sums = _summed(used)
-    for band in sorted(bands, reverse=True):
-        if not bands[band]:
-            continue
-        root = _tree(bands[band], sums, shares)
-        while not root.is_empty:
-            job = root.pop()
-            # Bands that follow see what these jobs cost.
-            _charge(sums, job, shares.half_life)
-            yield job
-
-
-def _summed(used: Mapping[Path, Amounts]) -> dict[Path, Amounts]:
-    """Usage of leaves and of all accounts above them."""
-    sums: dict[Path, Amounts] = {}
+def delays_of(used: Mapping[Path, Amounts], delays: Delays, weights: Mapping[Path, int]) -> dict[Path, int]:
+    """The delays of accounts, and of the users within them, which come on top."""
+    accounts: dict[str, Amounts] = {}
     for path, amounts in used.items():
-        for depth in range(1, len(path)):
-            sums[path[:depth]] = sums.get(path[:depth], NOTHING).plus(amounts)
-        sums[path] = sums[path].plus(amounts) if path in sums else amounts
-    return sums
+        accounts[path[0]] = accounts[path[0]].plus(amounts) if path[0] in accounts else amounts
+    found: dict[Path, int] = {}
+    for path, amounts in used.items():
+        found[path[:1]] = delays.of(accounts[path[0]], weights.get(path[:1], WEIGHT_ONE))
+        if len(path) > 1:
+            found[path] = delays.of(amounts, weights.get(path, WEIGHT_ONE))
+    return found
 
 
-def _charge(sums: dict[Path, Amounts], job: Waiting, half_life: int) -> None:
-    cost = job.cost(half_life)
-    for depth in range(1, len(job.tenant) + 1):
-        path = job.tenant[:depth]
-        sums[path] = sums.get(path, NOTHING).plus(cost)
+def fair_order(line: Line, shares: Shares) -> Iterator[Waiting]:
+    """The jobs in their order, lazily; nothing given may change meanwhile."""
+    parts = _Parts(shares, {*line.accounts, *shares.held})
+    for number in sorted(line.bands, reverse=True):
+        yield from _of_band(line.bands[number], line.delays, parts)
 
 
-def _tree(leaves: Mapping[Path, Sequence[Waiting]], sums: Mapping[Path, Amounts], shares: Shares) -> _Branch:
-    """The part of the tree that has jobs."""
-    children: dict[Path, list[_Node]] = defaultdict(list)
-    for path, jobs in leaves.items():
-        assert path, "every job has a tenant"
-        assert jobs, (path, "a leaf without jobs is no leaf")
-        children[path[:-1]].append(_Leaf(path, sums.get(path, NOTHING), jobs))
-    for depth in range(max(map(len, leaves)) - 1, 0, -1):
-        for path in [path for path in children if len(path) == depth]:
-            children[path[:-1]].append(_Branch(path, sums.get(path, NOTHING), children[path], shares))
-    return _Branch(ROOT, NOTHING, children[ROOT], shares)
+class _Parts:
+    """What accounts hold, with what the walk gave them, against their parts of the pool."""
+
+    def __init__(self, shares: Shares, active: set[str]) -> None:
+        self._shares = shares
+        self._held: dict[str, Amounts] = {}
+        weights = shares.weights
+        self._total = sum(weights.get((name,), WEIGHT_ONE) for name in active) if weights else WEIGHT_ONE * len(active)
+
+    def has_part(self, account: str, asked: Amounts) -> bool:
+        """Whether an account stays within its part with so much more."""
+        shares = self._shares
+        held = self._held.get(account) or shares.held.get(account, NOTHING)
+        weight = shares.weight((account,))
+        return all(
+            not more or (own + more) * self._total <= whole * weight
+            for own, more, whole in zip(held, asked, shares.capacity, strict=True)
+        )
+
+    def give(self, account: str, asked: Amounts) -> None:
+        """The walk has come to a job."""
+        held = self._held.get(account) or self._shares.held.get(account, NOTHING)
+        self._held[account] = held.plus(asked)
+
+
+def _of_band(band: Band, delays: Mapping[Path, int], parts: _Parts) -> Iterator[Waiting]:
+    taken: dict[Path, int] = {}
+    borrowers: list[Head] = []
+    moved: list[Head] = []
+    at, heads = 0, band.heads
+
+    def following(path: Path) -> Head | None:
+        taken[path] = number = taken.get(path, 0) + 1
+        leaf = band.leaves[path]
+        return head_of(leaf[number], delays) if number < len(leaf) else None
+
+    # Within their parts: leaves that the walk has not moved come from the sorted heads, moved ones from a heap.
+    while at < len(heads) or moved:
+        if moved and (at >= len(heads) or moved[0] < heads[at]):
+            head = heapq.heappop(moved)
+        else:
+            head = heads[at]
+            at += 1
+        path = head.path
+        job = band.leaves[path][taken.get(path, 0)]
+        if not parts.has_part(path[0], job.asked):
+            heapq.heappush(borrowers, head)
+            continue
+        parts.give(path[0], job.asked)
+        yield job
+        after = following(path)
+        if after is not None:
+            heapq.heappush(moved, after)
+    while borrowers:
+        head = borrowers[0]
+        job = band.leaves[head.path][taken.get(head.path, 0)]
+        parts.give(head.path[0], job.asked)
+        yield job
+        after = following(head.path)
+        if after is None:
+            heapq.heappop(borrowers)
+        else:
+            heapq.heapreplace(borrowers, after)

@@ -1,17 +1,17 @@
 """The jobs that wait, kept sorted: a job enters and leaves in logarithmic time, whatever waits beside it.
 
-A leaf may have children besides its own jobs: those of a namespace's jobs that name no user stand beside its users.
-Such jobs get a leaf of their own below the account (`OWN_LEAF`), so that leaving the name out gains nothing.
+Each tenant has a leaf, in each band of priority. The leaves of a band are sorted by their heads, so that a walk in the
+order of the queue begins without looking at all of them. A job of an account that names no user has a leaf of its own
+beside the users' (`OWN_LEAF`), so that leaving the name out gains nothing.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-from yurt.queue.fair_order import Path
-from yurt.queue.waiting import JobKey, Waiting
+from yurt.queue.waiting import JobKey, Path, Waiting
 
 OWN_LEAF: Final = ""
 """The name of the leaf of jobs that belong to an account and to none of its children."""
@@ -22,13 +22,79 @@ def place_in_leaf(job: Waiting) -> tuple[int, int, int, JobKey]:
     return (-job.priority, job.turn, job.create_index, job.key)
 
 
+class Head(NamedTuple):
+    """The next job of a leaf, as leaves are compared."""
+
+    turn: int
+    """Its turn, put off by what its tenant has used."""
+    create_index: int
+    path: Path
+
+
+class Band:
+    """The leaves of one band, and their heads in order."""
+
+    def __init__(self, delays: Mapping[Path, int]) -> None:
+        self.leaves: dict[Path, list[Waiting]] = {}
+        self.heads: list[Head] = []
+        self._delays = delays
+        self._head_of: dict[Path, Head] = {}
+        self._of_account: dict[str, set[Path]] = {}
+
+    def add(self, job: Waiting) -> None:
+        """A job enters its leaf."""
+        leaf = self.leaves.setdefault(job.tenant, [])
+        self._of_account.setdefault(job.tenant[0], set()).add(job.tenant)
+        insort(leaf, job, key=place_in_leaf)
+        self.refresh(job.tenant)
+
+    def drop(self, job: Waiting) -> None:
+        """A job leaves its leaf."""
+        leaf = self.leaves[job.tenant]
+        del leaf[bisect_left(leaf, place_in_leaf(job), key=place_in_leaf)]
+        if not leaf:
+            del self.leaves[job.tenant]
+            of_account = self._of_account[job.tenant[0]]
+            of_account.remove(job.tenant)
+            if not of_account:
+                del self._of_account[job.tenant[0]]
+        self.refresh(job.tenant)
+
+    def delay_changed(self, path: Path) -> None:
+        """Sort the leaves of a tenant anew: its own, or all of an account."""
+        for leaf in sorted(self._of_account.get(path[0], ())) if len(path) == 1 else (path,):
+            self.refresh(leaf)
+
+    def refresh(self, path: Path) -> None:
+        """Sort a leaf anew among the others."""
+        leaf, known = self.leaves.get(path), self._head_of.get(path)
+        now = None if leaf is None else head_of(leaf[0], self._delays)
+        if now == known:
+            return
+        if known is not None:
+            del self.heads[bisect_left(self.heads, known)], self._head_of[path]
+        if now is not None:
+            insort(self.heads, now)
+            self._head_of[path] = now
+
+
+def head_of(job: Waiting, delays: Mapping[Path, int]) -> Head:
+    """A job as the head of its leaf: put off by its account's delay, and its user's, of whom nobody need know yet."""
+    path = job.tenant
+    delay = delays.get(path, 0) if len(path) == 1 else delays.get(path[:1], 0) + delays.get(path, 0)
+    return Head(job.turn + delay, job.create_index, path)
+
+
 class Line:
-    """Waiting jobs by key, by band and leaf, and by age."""
+    """Waiting jobs by key, by band and leaf, and by the time of their boost."""
 
     def __init__(self) -> None:
+        self._delays: dict[Path, int] = {}
         self._jobs: dict[JobKey, Waiting] = {}
-        self._bands: dict[int, dict[Path, list[Waiting]]] = {}
-        self._ages: list[tuple[int, int, JobKey]] = []
+        self._bands: dict[int, Band] = {}
+        self._boosts: list[tuple[int, int, JobKey]] = []
+        self._accounts: dict[str, int] = {}
+        self._arrivals: list[tuple[int, JobKey]] = []
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -44,43 +110,72 @@ class Line:
         return self._jobs.get(key)
 
     @property
-    def bands(self) -> Mapping[int, Mapping[Path, Sequence[Waiting]]]:
-        """The jobs of each leaf by band, in the order of the leaf."""
+    def bands(self) -> Mapping[int, Band]:
+        """The leaves of each band."""
         return self._bands
+
+    @property
+    def delays(self) -> Mapping[Path, int]:
+        """By how much the turns of each tenant are put off; `delay` changes it."""
+        return self._delays
+
+    @property
+    def accounts(self) -> Mapping[str, int]:
+        """The accounts that wait, with the number of their jobs."""
+        return self._accounts
+
+    def delay(self, delays: Mapping[Path, int]) -> None:
+        """Put off the turns of tenants, of those given, by what their usage makes of it."""
+        for path, delay in delays.items():
+            if self._delays.get(path, 0) != delay:
+                self._delays[path] = delay
+                for band in self._bands.values():
+                    band.delay_changed(path)
 
     def put(self, job: Waiting) -> None:
         """Add a job, or change it."""
+        assert job.tenant, "every job has a tenant"
         self.remove(job.key)
         self._jobs[job.key] = job
-        insort(self._bands.setdefault(job.band, {}).setdefault(job.tenant, []), job, key=place_in_leaf)
-        insort(self._ages, (job.since, job.create_index, job.key))
+        self._bands.setdefault(job.band, Band(self._delays)).add(job)
+        if job.boost_at:
+            insort(self._boosts, (job.boost_at, job.create_index, job.key))
+        insort(self._arrivals, (job.create_index, job.key))
+        self._accounts[job.tenant[0]] = self._accounts.get(job.tenant[0], 0) + 1
 
     def remove(self, key: JobKey) -> Waiting | None:
         """Remove a job, if it is there."""
         job = self._jobs.pop(key, None)
         if job is None:
             return None
-        leaves = self._bands[job.band]
-        leaf = leaves[job.tenant]
-        del leaf[bisect_left(leaf, place_in_leaf(job), key=place_in_leaf)]
-        if not leaf:
-            del leaves[job.tenant]
-        if not leaves:
+        band = self._bands[job.band]
+        band.drop(job)
+        if not band.leaves:
             del self._bands[job.band]
-        del self._ages[bisect_left(self._ages, (job.since, job.create_index, key))]
+        if job.boost_at:
+            del self._boosts[bisect_left(self._boosts, (job.boost_at, job.create_index, key))]
+        del self._arrivals[bisect_left(self._arrivals, (job.create_index, key))]
+        left = self._accounts[job.tenant[0]] - 1
+        if left:
+            self._accounts[job.tenant[0]] = left
+        else:
+            del self._accounts[job.tenant[0]]
         return job
 
-    def oldest(self) -> Iterator[Waiting]:
-        """The jobs, the longest wait first."""
-        return (self._jobs[key] for _, _, key in self._ages)
+    def next_boost(self) -> Waiting | None:
+        """The job that is boosted next, or was boosted first."""
+        return self._jobs[self._boosts[0][2]] if self._boosts else None
 
     def first_come(self) -> Iterator[Waiting]:
         """The jobs by the index of their evaluation."""
-        return iter(sorted(self._jobs.values(), key=lambda job: (job.create_index, job.key)))
+        return (self._jobs[key] for _, key in self._arrivals)
 
     def check(self) -> None:
         """Assert the invariants over all data, for tests after every step."""
-        placed = [job for leaves in self._bands.values() for leaf in leaves.values() for job in leaf]
+        placed = [job for band in self._bands.values() for leaf in band.leaves.values() for job in leaf]
         assert {job.key: job for job in placed} == self._jobs, "a job stands in one leaf of one band"
-        assert len(placed) == len(self._jobs) == len(self._ages), "no job stands twice"
-        assert all(leaf for leaves in self._bands.values() for leaf in leaves.values()), "no leaf is empty"
+        assert len(placed) == len(self._jobs), "no job stands twice"
+        assert sum(self._accounts.values()) == len(placed), "each job belongs to an account"
+        for band in self._bands.values():
+            heads: Sequence[Head] = sorted(head_of(leaf[0], self._delays) for leaf in band.leaves.values())
+            assert band.heads == heads, "each leaf has its head among the others'"

@@ -31,7 +31,7 @@ DEPTH_MAX: Final = 10_000
 HALF_LIFE_MAX: Final = 10 * 365 * 24 * 60 * MINUTE
 _DURATIONS: Final = {
     "calcinterval": "CalcInterval", "halflife": "HalfLife", "maxage": "MaxAge", "boostafter": "BoostAfter",
-    "defaultrunduration": "DefaultRunDuration",
+    "defaultrunduration": "DefaultRunDuration", "reach": "Reach", "usagedelay": "UsageDelay",
 }  # fmt: skip
 _OTHERS: Final = {
     "tenanttype": "TenantType", "metadatakey": "MetadataKey", "usageweight": "FairshareWeight",
@@ -125,8 +125,9 @@ def _dynamic_problems(queue: DynamicPriorityQueue) -> Iterator[str]:
 def _fair_problems(queue: FairShareQueue) -> Iterator[str]:
     if not MINUTE <= queue.half_life <= HALF_LIFE_MAX:
         yield 'half_life is shorter than "1m" or longer than 10 years; for "no memory" use dynamic_priority'
-    if queue.boost_after < 0:
-        yield "boost_after is negative"
+    for name in ("boost_after", "reach", "usage_delay"):
+        if not 0 <= getattr(queue, name) <= HALF_LIFE_MAX:
+            yield f"{name} is negative or longer than 10 years"
     if not 0 <= queue.stretch <= 1000:
         yield f"stretch is {queue.stretch:g}, but must be between 0 and 1000"
     for kind, amounts in (("weights", queue.weights), ("prices", queue.prices)):

@@ -21,6 +21,7 @@ from yurt.structs.alloc import (
 )
 from yurt.structs.job import TaskGroup
 from yurt.structs.node import Node
+from yurt.structs.resources import RequestedDevice
 
 CLAIMED = "conflicting claims for host volume with single-writer"
 
@@ -72,6 +73,17 @@ class GroupAsk:
     def is_exclusive(self) -> bool:
         """Whether particular ports, cores or devices must be assigned on a node."""
         return self.has_ports or self.cores > 0 or bool(self.devices or self.volumes)
+
+    @cached_property
+    def needed_devices(self) -> tuple[RequestedDevice, ...]:
+        """The requests that a node must meet; which of several alternatives it gives is for the scheduler to find."""
+        return tuple(request for _, request in self.devices if not request.first_available)
+
+    @cached_property
+    def signature(self) -> tuple[object, ...]:
+        """Asks that agree in it fit equally often in free amounts and devices."""
+        usage = self.plain.usage
+        return (usage.cpu, usage.memory, usage.disk, self.cores, self.needed_devices)
 
     @cached_property
     def least_amounts(self) -> NamespaceUsage:

@@ -7,15 +7,16 @@ that ends.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from yurt.scheduler.capacity.ask import GroupAsk
 from yurt.scheduler.devices.offers import Stock, rack_of
 from yurt.state.arrays import IntArray
-from yurt.state.columns import ALLOCS, CORES, CPU, DISK, IS_READY, MEMORY, POOL
+from yurt.state.columns import ALLOCS, CORES, CPU, DISK, IS_READY, MEMORY, POOL, Columns
 from yurt.state.held import NOTHING_HELD, Held, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import usage_of
@@ -26,7 +27,9 @@ from yurt.structs.resources import RequestedDevice
 AMOUNTS = (CPU, MEMORY, DISK, CORES)
 SHARES_PER_CARD = 48
 """How many shares a card is taken to have room for: their sizes are for the scheduler."""
-
+TABLES_MAX: Final = 64
+"""Different asks for which the room is kept up to date."""
+ALL_ROWS: Final = slice(None)
 
 Signature = tuple[object, ...]
 
@@ -40,51 +43,98 @@ class Wanted(NamedTuple):
     """Fewer are not placed: more than 1 for gangs."""
 
 
+class _Frame(NamedTuple):
+    """What follows from a pool's nodes alone; computed once for nodes that do not change."""
+
+    rows: IntArray
+    ids: tuple[str, ...]
+    at: Mapping[str, int]
+    offered: IntArray
+    limits: IntArray
+    empty_slots: IntArray
+    empty_counts: dict[RequestedDevice, IntArray]
+    empty_sums: dict[Signature, int]
+
+
+class _Table(NamedTuple):
+    """How many allocations of equal asks each row may take."""
+
+    ask: GroupAsk
+    places: IntArray
+    total: int
+
+
 class PoolRoom:
-    """Free amounts and devices of the ready nodes of a pool; `take` and `release` change them."""
+    """Free amounts and devices of the ready nodes of a pool; `take` and `release` change them.
+
+    A room may be kept: `follow` looks again only at rows that changed, and `copy` makes one to plan with.
+    """
 
     def __init__(self, snapshot: Snapshot, pool: str) -> None:
         columns = snapshot.columns
-        nodes = columns.nodes
-        number = nodes.pools.numbers.get(pool, -1)
-        offered = nodes.offered
-        self.rows: IntArray = np.flatnonzero((offered[:, POOL] == number) & (offered[:, IS_READY] > 0))
-        ids = nodes.ids
+        self._pool = pool
+        self._frame = frame = _frame(snapshot, pool)
         self._snapshot = snapshot
-        self._ids = [ids[row] for row in self.rows.tolist()]
-        self._at = {node_id: at for at, node_id in enumerate(self._ids)}
-        self.offered: IntArray = offered[self.rows][:, AMOUNTS]
-        self.free: IntArray = self.offered - columns.used[self.rows][:, AMOUNTS]
-        limits, used = offered[self.rows, ALLOCS], columns.used[self.rows, ALLOCS]
-        self._slots: IntArray = _slots(limits, used)
-        self._empty_slots: IntArray = _slots(limits, np.zeros_like(used))
+        self._ids, self._at, self.rows, self.offered = frame.ids, frame.at, frame.rows, frame.offered
+        used = columns.used[frame.rows]
+        self.free: IntArray = frame.offered - used[:, AMOUNTS]
+        self._slots: IntArray = _slots(frame.limits, used[:, ALLOCS])
         self._held: dict[int, Held] = {}
         self._taken: dict[RequestedDevice, IntArray] = {}
         self._counts: dict[RequestedDevice, IntArray] = {}
-        self._empty_counts: dict[RequestedDevice, IntArray] = {}
-        self._sums: dict[Signature, int] = {}
-        """What fits of equal asks, until the room changes: most jobs of a queue ask alike."""
+        self._most: list[int] | None = None
+        self._tables: dict[Signature, _Table] = {}
+        """What fits of equal asks: most jobs of a queue ask alike."""
+        self._asked: dict[Signature, GroupAsk] = {}
+        """What its copies were asked for as well, so that the next copy has the answer."""
+
+    def follow(self, snapshot: Snapshot, changed: Iterable[str]) -> bool:
+        """Show a later state, in which allocations of these nodes changed; False when a new room is to be made.
+
+        Only for a room from which nothing was taken or released.
+        """
+        assert not (self._held or self._taken), "a room that was planned with shows no state"
+        if snapshot.columns.nodes is not self._snapshot.columns.nodes:
+            return False
+        self._snapshot = snapshot
+        rows = sorted(self._at[node_id] for node_id in set(changed) if node_id in self._at)
+        if rows:
+            self._recount(rows, snapshot.columns)
+        return True
+
+    def copy(self) -> PoolRoom:
+        """The same room, to plan with."""
+        for ask in list(self._asked.values()):
+            self._table(ask)
+        self._asked.clear()
+        made = copy(self)
+        made.free, made._slots = self.free.copy(), self._slots.copy()
+        made._held, made._taken = dict(self._held), {key: taken.copy() for key, taken in self._taken.items()}
+        made._counts = {key: counts.copy() for key, counts in self._counts.items()}
+        made._tables = {key: table._replace(places=table.places.copy()) for key, table in self._tables.items()}
+        return made
 
     def places(self, ask: GroupAsk) -> IntArray:
         """How many allocations each row may take."""
-        return self._places(ask, self.free, self._slots, is_empty=False)
+        return self._table(ask).places
 
     def total_places(self, ask: GroupAsk) -> int:
         """How many allocations the pool may take when nothing else runs in it."""
-        key = ("empty", *_signature(ask))
-        found = self._sums.get(key)
+        sums, key = self._frame.empty_sums, ask.signature
+        found = sums.get(key)
         if found is None:
-            found = self._sums[key] = int(self._places(ask, self.offered, self._empty_slots, is_empty=True).sum())
+            found = sums[key] = int(self._places(ask, ALL_ROWS, is_empty=True).sum())
         return found
 
     def take(self, wanted: Iterable[Wanted]) -> dict[int, int]:
-        """Take what fits of some groups, the fullest rows first; returns the number by row. Empty: nothing fits."""
+        """Take what fits of some groups, from the first rows; returns the number by row. Empty: nothing fits."""
         taken: dict[int, int] = {}
         for one in wanted:
-            places = self.places(one.ask)
-            if places.sum() < max(1, one.least):
+            table = self._table(one.ask)
+            if table.total < max(1, one.least):
                 continue
             left = one.number
+            places = table.places
             for at in np.flatnonzero(places).tolist():
                 number = min(left, int(places[at]))
                 self._use(at, one.ask, number)
@@ -92,24 +142,30 @@ class PoolRoom:
                 left -= number
                 if not left:
                     break
+            self._refresh(list(taken))
         return taken
 
     def has_room(self, wanted: Iterable[Wanted]) -> bool:
         """Whether some group could place something now."""
-        return any(self._sum(one.ask) >= max(1, one.least) for one in wanted)
+        return any(self._table(one.ask).total >= max(1, one.least) for one in wanted)
 
     def first_release(self, wanted: Sequence[Wanted], ended: Sequence[Allocation]) -> int:
         """How many of these allocations must end, in their order, until some group fits; -1 when all are too few.
 
         Only the row of each is looked at again. The room is left with these allocations released.
         """
-        sums = [self._sum(one.ask) for one in wanted]
+        found = self._first_release(wanted, ended)
+        self._tables.clear()
+        return found
+
+    def _first_release(self, wanted: Sequence[Wanted], ended: Sequence[Allocation]) -> int:
+        sums = [self._table(one.ask).total for one in wanted]
         for number, alloc in enumerate(ended, 1):
             at = self._at.get(alloc.node_id)
             if at is None:
                 continue
             before = [self._row_places(at, one.ask) for one in wanted]
-            self.release((alloc,))
+            self._give_back(alloc, at)
             for index, one in enumerate(wanted):
                 sums[index] += self._row_places(at, one.ask) - before[index]
                 if sums[index] >= max(1, one.least):
@@ -120,15 +176,19 @@ class PoolRoom:
         """Count allocations as ended."""
         for alloc in allocs:
             at = self._at.get(alloc.node_id)
-            if at is None:
-                continue
-            usage = usage_of(alloc)
-            self.free[at] += np.asarray((usage.cpu, usage.memory, usage.disk, len(usage.cores)))
-            self._slots[at] += 1
-            self._held[at] = with_usage(self._held_on(at), usage, -1)
-            for request, counts in self._counts.items():
-                counts[at] = self._count(at, request, self._held[at])
-        self._sums.clear()
+            if at is not None:
+                self._give_back(alloc, at)
+        self._tables.clear()
+
+    def _give_back(self, alloc: Allocation, at: int) -> None:
+        """Count an allocation as ended, but for the tables."""
+        self._most = None
+        usage = usage_of(alloc)
+        self.free[at] += np.asarray((usage.cpu, usage.memory, usage.disk, len(usage.cores)))
+        self._slots[at] += 1
+        self._held[at] = with_usage(self._held_on(at), usage, -1)
+        for request, counts in self._counts.items():
+            counts[at] = self._count(at, request, self._held[at])
 
     def spares(self, rows: Iterable[int], ask: GroupAsk, number: int) -> bool:
         """Whether so many allocations fit on each of these rows beside what was taken, without their devices."""
@@ -137,7 +197,7 @@ class PoolRoom:
             if bool((self.free[at] < amounts).any()):
                 return False
             rack = rack_of(self._snapshot.nodes[self._ids[at]])
-            if any(rack.matching(request) for request in _requests(ask)):
+            if any(rack.matching(request) for request in ask.needed_devices):
                 return False
         return True
 
@@ -146,7 +206,57 @@ class PoolRoom:
         for at in rows:
             self.free[at] -= _amounts(ask) * number
 
-    def _places(self, ask: GroupAsk, free: IntArray, slots: IntArray, *, is_empty: bool) -> IntArray:
+    def _table(self, ask: GroupAsk) -> _Table:
+        key = ask.signature
+        found = self._tables.get(key)
+        if found is None:
+            if len(self._asked) < TABLES_MAX:
+                self._asked[key] = ask
+            if not self._may_fit(ask):
+                # Where many jobs ask for different amounts of a full pool, no row has to be looked at for each.
+                return _Table(ask, np.zeros_like(self._slots), 0)
+            places = self._places(ask, ALL_ROWS, is_empty=False)
+            if len(self._tables) >= TABLES_MAX:
+                del self._tables[next(iter(self._tables))]
+            found = self._tables[key] = _Table(ask, places, int(places.sum()))
+        return found
+
+    def _may_fit(self, ask: GroupAsk) -> bool:
+        """Whether the largest free amounts of all rows suffice, wherever each of them is."""
+        if self._most is None:
+            self._most = self.free.max(axis=0, initial=0).tolist()
+        if any(asked > free for asked, free in zip(_amounts(ask).tolist(), self._most, strict=True)):
+            return False
+        return all(bool((self._device_parts(request) > 0).any()) for request in ask.needed_devices)
+
+    def _refresh(self, changed: list[int]) -> None:
+        """Look at some rows again in all tables."""
+        self._most = None
+        if not changed:
+            return
+        rows = np.asarray(changed, np.int64)
+        for key, table in self._tables.items():
+            now = self._places(table.ask, rows, is_empty=False)
+            grown = int(now.sum()) - int(table.places[rows].sum())
+            table.places[rows] = now
+            if grown:
+                self._tables[key] = table._replace(total=table.total + grown)
+
+    def _recount(self, changed: list[int], columns: Columns) -> None:
+        """Read some rows from the state again."""
+        frame = self._frame
+        rows = np.asarray(changed, np.int64)
+        used = columns.used[frame.rows[rows]]
+        self.free[rows] = frame.offered[rows] - used[:, AMOUNTS]
+        self._slots[rows] = _slots(frame.limits[rows], used[:, ALLOCS])
+        for request, counts in self._counts.items():
+            for at in changed:
+                counts[at] = self._count(at, request, columns.held.get(self._ids[at], NOTHING_HELD))
+        self._refresh(changed)
+
+    def _places(self, ask: GroupAsk, rows: IntArray | slice, *, is_empty: bool) -> IntArray:
+        free = (self.offered if is_empty else self.free)[rows]
+        slots = (self._frame.empty_slots if is_empty else self._slots)[rows]
         amounts = _amounts(ask)
         asked = np.flatnonzero(amounts)
         if len(asked):
@@ -154,16 +264,9 @@ class PoolRoom:
             places: IntArray = np.minimum(found.min(axis=1), slots)
         else:
             places = slots.copy()
-        for request in _requests(ask):
-            places = np.minimum(places, self._devices(request, is_empty=is_empty))
+        for request in ask.needed_devices:
+            places = np.minimum(places, self._device_places(request, rows, is_empty=is_empty))
         return np.maximum(places, 0)
-
-    def _sum(self, ask: GroupAsk) -> int:
-        key = _signature(ask)
-        found = self._sums.get(key)
-        if found is None:
-            found = self._sums[key] = int(self.places(ask).sum())
-        return found
 
     def _row_places(self, at: int, ask: GroupAsk) -> int:
         """What `places` says of one row."""
@@ -171,31 +274,42 @@ class PoolRoom:
         for asked, free in zip(_amounts(ask).tolist(), self.free[at].tolist(), strict=True):
             if asked:
                 found = min(found, max(0, free) // asked)
-        for request in _requests(ask):
-            found = min(found, int(self._devices(request, is_empty=False)[at]))
+        for request in ask.needed_devices:
+            found = min(found, int(self._device_places(request, slice(at, at + 1), is_empty=False)[0]))
         return max(0, found)
 
     def _use(self, at: int, ask: GroupAsk, number: int) -> None:
-        self._sums.clear()
         self.free[at] -= _amounts(ask) * number
         self._slots[at] -= number
-        for request in _requests(ask):
-            self._devices(request, is_empty=False)
+        for request in ask.needed_devices:
+            counts = self._device_parts(request)
             taken = self._taken.setdefault(request, np.zeros_like(self._slots))
-            taken[at] += number
+            taken[at] += counts[at] if request.all_of_node else number * _parts(request)
 
-    def _devices(self, request: RequestedDevice, *, is_empty: bool) -> IntArray:
+    def _device_places(self, request: RequestedDevice, rows: IntArray | slice, *, is_empty: bool) -> IntArray:
         """For how many allocations each row has devices."""
-        if is_empty:
-            if request not in self._empty_counts:
-                empty = [self._count(at, request, NOTHING_HELD) for at in range(len(self._ids))]
-                self._empty_counts[request] = np.asarray(empty, np.int64)
-            return self._empty_counts[request]
+        counts = self._empty_parts(request)[rows] if is_empty else self._device_parts(request)[rows]
+        others = [number[rows] for other, number in self._taken.items() if not is_empty and _overlap(other, request)]
+        taken = np.asarray(sum(others, start=np.zeros_like(counts)))
+        if request.all_of_node:
+            found: IntArray = ((counts > 0) & (taken == 0)).astype(np.int64)
+            return found
+        places: IntArray = np.maximum(counts - taken, 0) // _parts(request)
+        return places
+
+    def _empty_parts(self, request: RequestedDevice) -> IntArray:
+        known = self._frame.empty_counts
+        if request not in known:
+            empty = [self._count(at, request, NOTHING_HELD) for at in range(len(self._ids))]
+            known[request] = np.asarray(empty, np.int64)
+        return known[request]
+
+    def _device_parts(self, request: RequestedDevice) -> IntArray:
+        """What each row has of the devices, in parts of a card, without what was taken."""
         counts = self._counts.get(request)
         if counts is None:
             counts = self._counts[request] = self._present_counts(request)
-        taken = sum((number for other, number in self._taken.items() if _overlap(other, request)), start=0)
-        return counts - taken
+        return counts
 
     def _present_counts(self, request: RequestedDevice) -> IntArray:
         """The counts of all rows; those of nodes that have not changed since somebody asked are remembered."""
@@ -221,27 +335,18 @@ class PoolRoom:
         stock = Stock(node, held.devices)
         items = stock.matching(request)
         if request.share:
-            open_cards = sum(1 for item in items if not stock.of(item).is_whole)
-            return open_cards * SHARES_PER_CARD // max(1, request.count)
+            return sum(SHARES_PER_CARD for item in items if not stock.of(item).is_whole)
         free = sum(1 for item in items if stock.is_free(item))
-        if request.all_of_node:
-            return int(free > 0 and free == len(items))
-        return free // max(1, request.count)
+        return 0 if request.all_of_node and free < len(items) else free * SHARES_PER_CARD
 
     def _held_on(self, at: int) -> Held:
         found = self._held.get(at)
         return self._snapshot.columns.held.get(self._ids[at], NOTHING_HELD) if found is None else found
 
 
-def _requests(ask: GroupAsk) -> Sequence[RequestedDevice]:
-    """The requests that a row must meet; alternatives are for the scheduler."""
-    return [request for _, request in ask.devices if not request.first_available]
-
-
-def _signature(ask: GroupAsk) -> Signature:
-    """What decides how often an ask fits."""
-    usage = ask.plain.usage
-    return (usage.cpu, usage.memory, usage.disk, ask.cores, tuple(_requests(ask)))
+def _parts(request: RequestedDevice) -> int:
+    """What one allocation takes, in parts of a card."""
+    return max(1, request.count) * (1 if request.share else SHARES_PER_CARD)
 
 
 def _overlap(one: RequestedDevice, other: RequestedDevice) -> bool:
@@ -262,3 +367,26 @@ def _amounts(ask: GroupAsk) -> IntArray:
 def _slots(limit: IntArray, used: IntArray) -> IntArray:
     """How many more allocations the nodes' own limits allow."""
     return np.where(limit > 0, limit - used, 1 << 30)
+
+
+def _frame(snapshot: Snapshot, pool: str) -> _Frame:
+    """The pool's ready nodes."""
+    nodes = snapshot.columns.nodes
+    key = ("rows of a pool", pool)
+    found: _Frame | None = nodes.memo.get(key)
+    if found is None:
+        number = nodes.pools.numbers.get(pool, -1)
+        rows: IntArray = np.flatnonzero((nodes.offered[:, POOL] == number) & (nodes.offered[:, IS_READY] > 0))
+        ids = tuple(nodes.ids[row] for row in rows.tolist())
+        limits = nodes.offered[rows, ALLOCS]
+        found = nodes.memo[key] = _Frame(
+            rows=rows,
+            ids=ids,
+            at={node_id: at for at, node_id in enumerate(ids)},
+            offered=nodes.offered[rows][:, AMOUNTS],
+            limits=limits,
+            empty_slots=_slots(limits, np.zeros_like(limits)),
+            empty_counts={},
+            empty_sums={},
+        )
+    return found

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from typing import Final, NamedTuple
 
 from yurt.queue.amounts import NOTHING, Amounts
 from yurt.queue.charge import PRICE_ONE, allocated_amounts, is_gpu, price_of, priced, tenant_of
+from yurt.queue.turns import STRETCH_ONE, TurnRules, boost_time, turn_of
 from yurt.queue.waiting import JobKey, Waiting
 from yurt.scheduler.capacity.ask import GroupAsk
 from yurt.scheduler.capacity.pool_room import Wanted
@@ -18,7 +19,7 @@ from yurt.state.usage import is_using
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
 from yurt.structs.evaluation import Evaluation
-from yurt.structs.job import Job
+from yurt.structs.job import Job, TaskGroup
 from yurt.structs.questions import is_ready, is_server_terminal
 from yurt.structs.queueing.batch_queue import TENANT_METADATA, BatchQueue
 
@@ -78,17 +79,64 @@ def entry_of(state: Snapshot, evaluation: Evaluation) -> Entry | None:
     prices = queue.fair_share.prices if queue.fair_share is not None else {}
     for one in wanted:
         asked = asked.plus(priced(one.ask.least_amounts, prices), one.number)
+    since, limit = UnixNano(job.submit_time or evaluation.create_time), run_limit(job, queue)
+    rules = turn_rules(queue)
     waiting = Waiting(
         key=job.key,
         tenant=tenant_of(job, metadata_key(queue)),
         priority=job.priority,
         create_index=job.job_modify_index,
-        since=UnixNano(job.submit_time or evaluation.create_time),
+        since=since,
         asked=asked,
-        limit=run_limit(job, queue),
-        stretch=round(queue.fair_share.stretch) if queue.fair_share is not None else 0,
+        limit=limit,
+        turn=turn_of(since, limit, cards_of(job), rules),
+        boost_at=boost_time(since, rules),
     )
     return Entry(job, evaluation, waiting, wanted)
+
+
+def turn_rules(queue: BatchQueue) -> TurnRules:
+    """How turns follow from when jobs come; other types than `fair_share` look at no turns."""
+    fair = queue.fair_share
+    if fair is None:
+        return TurnRules()
+    return TurnRules(stretch=round(fair.stretch * STRETCH_ONE), reach=fair.reach, boost_after=fair.boost_after)
+
+
+def cards_of(job: Job) -> int:
+    """How many cards a job asks for in all, or allocations where these are more: its work is that times its limit."""
+    return max(1, sum(group.count * max(1, _cards(group)) for group in job.task_groups))
+
+
+def _cards(group: TaskGroup) -> int:
+    """Whole cards of one allocation."""
+    return sum(device.count for task in group.tasks for device in task.resources.devices if not device.share)
+
+
+def was_boosted(alloc: Allocation, queue: BatchQueue) -> bool:
+    """Whether an allocation's job was boosted when it was placed: it follows from when it came and started."""
+    if alloc.job is None or queue.fair_share is None:
+        return False
+    return 0 < boost_time(alloc.job.submit_time, turn_rules(queue)) <= alloc.create_time
+
+
+def end_by_limit(alloc: Allocation, queue: BatchQueue) -> int:
+    """When an allocation ends at the latest; 0: it has no limit."""
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    limit = 0 if group is None or alloc.job is None else group.max_run_duration or run_limit(alloc.job, queue)
+    return alloc.create_time + limit if limit else 0
+
+
+def kinds_of(job: Job) -> tuple[Hashable, ...]:
+    """With whose run times a job's are compared, from the narrowest: those of the same job (or launched by the same
+    one), of the same namespace and size, of the namespace, of all."""
+    size = sum(group.count for group in job.task_groups)
+    return (
+        ("job", job.namespace, job.parent_id or job.id),
+        ("size", job.namespace, size),
+        ("namespace", job.namespace),
+        ("all",),
+    )
 
 
 def entries(state: Snapshot, pool: str) -> list[Entry]:

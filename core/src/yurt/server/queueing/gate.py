@@ -11,22 +11,70 @@ and found no room; it is ready again once capacity that it could use appears).
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
+from typing import Final
 
 from yurt.queue.line import Line
-from yurt.queue.waiting import JobKey
-from yurt.server.queueing.entries import Entry, entry_of
+from yurt.queue.waiting import JobKey, Waiting
+from yurt.scheduler.capacity.pool_room import Wanted
+from yurt.server.queueing.entries import Entry, entry_of, queue_of
 from yurt.server.queueing.order import Decision, Promise, QueuedJobs, decide
-from yurt.state import Snapshot
+from yurt.server.queueing.pool_view import PoolView
+from yurt.state import Changes, Snapshot
 from yurt.structs.evaluation import Evaluation
+
+SHAPES_MAX: Final = 64
+"""Different requests of a pool's jobs up to which each is asked for before the order is walked."""
+
+
+class _Pool:
+    """The jobs that wait for a pool."""
+
+    def __init__(self) -> None:
+        self.line = Line()
+        self.ready: set[JobKey] = set()
+        self.shapes: dict[object, tuple[Wanted, ...]] = {}
+        self.view: PoolView | None = None
+        self._counts: Counter[object] = Counter()
+
+    def put(self, entry: Entry) -> None:
+        """A job waits."""
+        self.line.put(entry.waiting)
+        shape = _shape(entry)
+        self._counts[shape] += 1
+        self.shapes[shape] = entry.wanted
+
+    def remove(self, entry: Entry) -> None:
+        """A job waits no more."""
+        self.line.remove(entry.waiting.key)
+        self.ready.discard(entry.waiting.key)
+        shape = _shape(entry)
+        self._counts[shape] -= 1
+        if not self._counts[shape]:
+            del self._counts[shape], self.shapes[shape]
+
+    def view_of(self, state: Snapshot, pool: str) -> PoolView | None:
+        """What decisions need of the state; None when the pool has no queue."""
+        queue = queue_of(state, pool)
+        if queue is None:
+            return None
+        if self.view is None or self.view.queue is not queue:
+            self.view = PoolView(state, pool, queue)
+        self.view.show(state)
+        return self.view
+
+
+def _shape(entry: Entry) -> object:
+    """Jobs of one shape fit or do not fit together."""
+    return tuple((one.ask.signature, one.number, one.least) for one in entry.wanted)
 
 
 class QueueGate:
     """The queued jobs of all pools, while this server leads."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, Line] = defaultdict(Line)
+        self._pools: dict[str, _Pool] = defaultdict(_Pool)
         self._entries: dict[JobKey, Entry] = {}
         self._ready: dict[JobKey, dict[str, Evaluation]] = {}
         self._in_flight: dict[str, Entry] = {}
@@ -56,6 +104,7 @@ class QueueGate:
             return False
         self._put(entry)
         self._ready.setdefault(entry.waiting.key, {})[evaluation.id] = evaluation
+        self._pools[entry.job.node_pool].ready.add(entry.waiting.key)
         self.is_dirty = True
         return True
 
@@ -75,7 +124,7 @@ class QueueGate:
         if ready is not None:
             ready.pop(evaluation.id, None)
             if not ready:
-                del self._ready[key]
+                self._unready(key)
         entry = self._entries.get(key)
         if entry is None or entry.evaluation.id != evaluation.id:
             return
@@ -94,6 +143,9 @@ class QueueGate:
     def reset(self, state: Snapshot, keys: Iterable[JobKey] | None = None) -> list[Evaluation]:
         """Look again at jobs that changed, or at all; returns evaluations that wait in no queue any more."""
         freed: list[Evaluation] = []
+        if keys is None:
+            for name, pool in self._pools.items():
+                pool.view = pool.view if queue_of(state, name) is not None else None
         for key in list(self._entries if keys is None else keys):
             entry = self._entries.get(key)
             if entry is None:
@@ -103,49 +155,67 @@ class QueueGate:
             if now is not None and now.wanted:
                 self._put(now)
                 continue
+            freed.extend(self._unready(key).values())
             self._drop(key)
-            freed.extend(self._ready.pop(key, {}).values())
         return freed
 
+    def follow(self, changes: Changes) -> None:
+        """Follow what a command changed, of what decisions depend on besides the jobs that wait."""
+        for pool in self._pools.values():
+            if pool.view is not None and not pool.view.follow(changes):
+                pool.view = None
+
     def look(self, state: Snapshot, now: int) -> list[Evaluation]:
-        """The evaluations that the broker gets now."""
+        """The evaluations that the broker gets now; every change of the state was followed."""
         self.is_dirty = False
         found: list[Evaluation] = []
-        for pool in sorted(self._lines):
-            decision = self._decide(state, pool, now)
-            self.promises[pool] = decision.promises
+        for name in sorted(self._pools):
+            decision = self._decide(state, name, now)
+            self.promises[name] = decision.promises
             for key in decision.release:
-                evaluations = self._ready.pop(key)
+                evaluations = self._unready(key)
                 found.extend(evaluations.values())
                 self._in_flight.update(dict.fromkeys(evaluations, self._entries[key]))
         return found
 
-    def _decide(self, state: Snapshot, pool: str, now: int) -> Decision:
-        line = self._lines[pool]
-        ready = {key for key in self._ready if key in line}
-        flying = {entry.waiting.key: entry for entry in self._in_flight.values() if entry.job.node_pool == pool}
+    def _decide(self, state: Snapshot, name: str, now: int) -> Decision:
+        pool = self._pools[name]
+        view = pool.view_of(state, name)
+        if view is None:
+            return Decision((), ())
+        flying = {entry.waiting.key: entry for entry in self._in_flight.values() if entry.job.node_pool == name}
         # A job in flight has its place in the room already and is passed over by the order.
-        resting = [(key, line.remove(key)) for key in flying]
+        resting: list[Waiting | None] = [pool.line.remove(key) for key in flying]
+        shapes = pool.shapes if len(pool.shapes) <= SHAPES_MAX else None
         try:
-            return decide(state, pool, line, QueuedJobs(self._entries, ready, list(flying.values())), now=now)
+            jobs = QueuedJobs(self._entries, pool.ready, list(flying.values()), shapes)
+            return decide(view, pool.line, jobs, now=now)
         finally:
-            for _, waiting in resting:
+            for waiting in resting:
                 if waiting is not None:
-                    line.put(waiting)
+                    pool.line.put(waiting)
+
+    def _unready(self, key: JobKey) -> dict[str, Evaluation]:
+        """A job's evaluations that waited here, which do so no more."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.job.node_pool in self._pools:
+            self._pools[entry.job.node_pool].ready.discard(key)
+        return self._ready.pop(key, {})
 
     def _put(self, entry: Entry) -> None:
         key = entry.waiting.key
-        known = self._entries.get(key)
-        if known is not None and known.job.node_pool != entry.job.node_pool:
-            self._drop(key)
+        self._drop(key)
         self._entries[key] = entry
-        self._lines[entry.job.node_pool].put(entry.waiting)
+        pool = self._pools[entry.job.node_pool]
+        pool.put(entry)
+        if key in self._ready:
+            pool.ready.add(key)
 
     def _drop(self, key: JobKey) -> None:
         entry = self._entries.pop(key, None)
         if entry is not None:
-            line = self._lines[entry.job.node_pool]
-            line.remove(key)
-            if not len(line):
-                del self._lines[entry.job.node_pool]
+            pool = self._pools[entry.job.node_pool]
+            pool.remove(entry)
+            if not len(pool.line):
+                # Its view stays: the next job comes soon, and summing up a large pool takes longer than following it.
                 self.promises.pop(entry.job.node_pool, None)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from yurt.fsm.bookkeeping.queue_usage import usage_of_row
+from yurt.queue import decay
 from yurt.queue.amounts import NOTHING, Amounts
 from yurt.queue.dynamic_priority import Adjusted, percentage_used
 from yurt.queue.expected_start import expected_starts
@@ -12,8 +14,9 @@ from yurt.queue.line import Line
 from yurt.queue.run_times import RunTimes
 from yurt.queue.waiting import JobKey, Waiting
 from yurt.scheduler.capacity.pool_room import PoolRoom
-from yurt.server.queueing.entries import Entry, allocs_of_pool, capacity_of, entries
-from yurt.server.queueing.order import adjusted_order, end_by_limit, ordered, used_amounts
+from yurt.server.queueing.entries import Entry, capacity_of, end_by_limit, entries, held_by_tenant, kinds_of
+from yurt.server.queueing.order import adjusted_order, ordered
+from yurt.server.queueing.pool_view import PoolView
 from yurt.state import Snapshot
 from yurt.structs import status
 from yurt.structs.alloc import Allocation
@@ -70,13 +73,14 @@ def places(state: Snapshot, pool: str, now: int) -> list[Place]:
     line = Line()
     for entry in waiting.values():
         line.put(entry.waiting)
-    order = list(ordered(state, pool, queue, line, now))
+    view = PoolView(state, pool, queue)
+    order = list(ordered(view, line, now))
     adjusted: dict[JobKey, Adjusted] = {}
     if queue.dynamic_priority is not None:
-        found = adjusted_order(state, pool, queue.dynamic_priority, order, now)
+        found = adjusted_order(queue.dynamic_priority, order, view.held, now)
         adjusted = {one.job.key: one for one in found}
-    room = PoolRoom(state, pool)
-    running = list(allocs_of_pool(state, pool))
+    room = view.room()
+    running = view.running()
     forecast = _forecast(state, pool, queue, order, running, now)
     names = _next_to_end(running, queue)
     shown: list[Place] = []
@@ -105,9 +109,12 @@ def tenants(state: Snapshot, pool: str, now: int) -> list[TenantUse]:
     queue = _queue(state, pool)
     if queue is None or queue.fifo is not None:
         return []
-    used = used_amounts(state, pool, queue, now)
-    if queue.fair_share is not None:
-        used = {name: Amounts(*(amount // HOUR for amount in amounts)) for name, amounts in used.items()}
+    if queue.fair_share is None:
+        used = held_by_tenant(state, pool, queue)
+    else:
+        rows = state.queue_usages.where("pool", pool)
+        decayed = {row.tenant: decay.used(usage_of_row(row), now, row.half_life) for row in rows}
+        used = {name: Amounts(*(amount // HOUR for amount in own)) for name, own in decayed.items()}
     counts: dict[tuple[str, ...], int] = {}
     for entry in entries(state, pool):
         counts[entry.waiting.tenant] = counts.get(entry.waiting.tenant, 0) + 1
@@ -178,7 +185,7 @@ def _forecast(
         def run_time(job: Job | None, limit: int, elapsed: int) -> int:
             if percent > 100 or job is None:
                 return max(elapsed, limit or UNLIMITED)
-            return history.expected(_kinds(job), percent=percent, elapsed=elapsed, limit=limit or UNLIMITED)
+            return history.expected(kinds_of(job), percent=percent, elapsed=elapsed, limit=limit or UNLIMITED)
 
         ends = [
             (alloc.create_time + run_time(alloc.job, _limit(alloc, queue), max(0, now - alloc.create_time)), tuple(own))
@@ -216,16 +223,5 @@ def _history(state: Snapshot, pool: str) -> RunTimes:
     for _, _, alloc in sorted(ended)[-HISTORY_MAX:]:
         assert alloc.job is not None
         duration = max(0, alloc.modify_time - alloc.create_time)
-        times.add(_kinds(alloc.job), duration)
+        times.add(kinds_of(alloc.job), duration)
     return times
-
-
-def _kinds(job: Job) -> tuple[Hashable, ...]:
-    """Of the same job (or launched by the same one), of the same namespace and size, of the namespace, of all."""
-    size = sum(group.count for group in job.task_groups)
-    return (
-        ("job", job.namespace, job.parent_id or job.id),
-        ("size", job.namespace, size),
-        ("namespace", job.namespace),
-        ("all",),
-    )

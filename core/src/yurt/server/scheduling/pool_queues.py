@@ -78,6 +78,7 @@ class PoolQueues:
             self._follow_pools(self._current())
         if self.gate is None:
             return
+        self.gate.follow(changes)
         jobs = [_job_key(change) for change in changes if change.table == "jobs"]
         if jobs:
             self._release(self.gate.reset(self._current(), jobs))

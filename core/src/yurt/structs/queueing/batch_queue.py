@@ -46,10 +46,14 @@ class FairShareQueue(Value):
     """By namespace, or "namespace/user"; 1 where nothing is said."""
     prices: Mapping[str, float] = no_entries()
     """Of devices, "vendor/type/name" or "vendor/type"; 1 where nothing is said."""
-    boost_after: Duration = Duration(36 * HOUR)
+    boost_after: Duration = Duration(72 * HOUR)
     """After so long a job stands before all others of its band; 0: never."""
-    stretch: float = 1.0
-    """How many times its declared run time a job lets shorter jobs of its tenant pass that came later."""
+    stretch: float = 2.0
+    """How many times its cards and declared run time a job lets others of less work pass that came later."""
+    reach: Duration = Duration(96 * HOUR)
+    """Jobs that came so much later pass no job for their little work."""
+    usage_delay: Duration = Duration(72 * HOUR)
+    """How much later the turn of a tenant comes that has used all of the pool for ever; of others in proportion."""
 
 
 class BatchQueue(Value):

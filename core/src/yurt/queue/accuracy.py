@@ -1,0 +1,121 @@
+"""How good the forecasts of starts were: what was said when a job came, against when it started.
+
+Of each job the first forecast counts, the one that its owner plans by. The wait that was forecast is also compared with
+the wait that came of it: a forecast knows no jobs that come later, so waits are longer than it says where those pass.
+The ratios of the last jobs correct the forecasts to come (`corrected`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from statistics import median
+from typing import Final, NamedTuple
+
+from yurt.queue.waiting import JobKey
+
+KEPT: Final = 1_000
+"""Starts that are remembered, the last ones."""
+ENOUGH: Final = 20
+"""Starts from which forecasts are corrected."""
+LEAST_WAIT: Final = 60_000_000_000
+"""Shorter waits, forecast and real, count as so long where they are compared: half a minute is no error of 100 %."""
+PERCENT: Final = 100
+
+
+class Forecast(NamedTuple):
+    """When a job would start, as it was said at `made`; 0 where nobody could say."""
+
+    made: int
+    likely: int
+    by: int
+    latest: int
+
+
+class Start(NamedTuple):
+    """A forecast, what the forecast was before it was corrected, and when the job started."""
+
+    forecast: Forecast
+    plain: Forecast
+    at: int
+
+
+class Summary(NamedTuple):
+    """Errors in nanoseconds and in percent of the wait, coverage in percent."""
+
+    starts: int
+    median_error: int
+    median_error_percent: float
+    by_likely_percent: float
+    """Started when it was likely or before; 50 is right."""
+    by_percent: float
+    """Started by the time that was to hold in 4 of 5 cases."""
+    after_latest: int
+    """Started later than at the latest, by the limits: nodes were lost, or higher bands came."""
+
+
+class Accuracy:
+    """The forecasts of jobs that wait, and the last starts."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[JobKey, tuple[Forecast, Forecast]] = {}
+        self._starts: deque[Start] = deque(maxlen=KEPT)
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def note(self, plain: Mapping[JobKey, Forecast], corrected: Mapping[JobKey, Forecast]) -> None:
+        """Remember the first forecast of each job."""
+        for key, forecast in plain.items():
+            if forecast.likely and key not in self._waiting:
+                self._waiting[key] = (corrected.get(key, forecast), forecast)
+
+    def started(self, key: JobKey, at: int) -> None:
+        """A job has started."""
+        known = self._waiting.pop(key, None)
+        if known is not None:
+            self._starts.append(Start(*known, at))
+
+    def left(self, key: JobKey) -> None:
+        """A job waits no more, and has not started."""
+        self._waiting.pop(key, None)
+
+    def corrected(self, forecast: Forecast) -> Forecast:
+        """A forecast with the waits that half, and four of five, of the last jobs really had for what was said."""
+        ratios = sorted(_ratio(start) for start in self._starts)
+        if len(ratios) < ENOUGH or not forecast.likely:
+            return forecast
+        wait = forecast.likely - forecast.made
+        likely = forecast.made + round(wait * ratios[len(ratios) // 2])
+        by = forecast.made + round(wait * ratios[len(ratios) * 4 // 5])
+        latest = forecast.latest or max(likely, by)
+        return forecast._replace(likely=min(likely, latest), by=min(max(by, likely), latest))
+
+    def summary(self) -> Summary | None:
+        """What came of the last forecasts; None before the first start."""
+        starts = self._starts
+        if not starts:
+            return None
+        errors = [abs(start.at - start.forecast.likely) for start in starts]
+        parts = [
+            PERCENT * error / max(LEAST_WAIT, start.at - start.forecast.made)
+            for error, start in zip(errors, starts, strict=True)
+        ]
+        return Summary(
+            starts=len(starts),
+            median_error=round(median(errors)),
+            median_error_percent=median(parts),
+            by_likely_percent=_percent(sum(start.at <= start.forecast.likely for start in starts), len(starts)),
+            by_percent=_percent(sum(start.at <= start.forecast.by for start in starts), len(starts)),
+            after_latest=sum(start.at > start.forecast.latest > 0 for start in starts),
+        )
+
+
+def _ratio(start: Start) -> float:
+    """The wait as a multiple of what was forecast without correction."""
+    said = max(LEAST_WAIT, start.plain.likely - start.plain.made)
+    return max(LEAST_WAIT, start.at - start.plain.made) / said
+
+
+def _percent(part: int, whole: int) -> float:
+    return PERCENT * part / whole

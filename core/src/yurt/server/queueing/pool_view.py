@@ -1,0 +1,278 @@
+"""What decisions about a queue need of the state, kept from one decision to the next.
+
+All of it follows from the state: `PoolView` sums it up, `follow` changes it by what a command changed, and both come to
+the same (tests/server/test_pool_view.py). So a decision costs what changed since the one before it, not what the pool
+holds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from yurt.fsm.bookkeeping.queue_usage import usage_of_row
+from yurt.queue.amounts import NOTHING, WEIGHT_ONE, Amounts
+from yurt.queue.charge import allocated_amounts, tenant_of
+from yurt.queue.decay import lifetime, used
+from yurt.queue.fair_order import Delays, delays_of
+from yurt.queue.run_times import RunTimes
+from yurt.queue.waiting import Path
+from yurt.scheduler.capacity.pool_room import PoolRoom
+from yurt.server.queueing.entries import capacity_of, end_by_limit, kinds_of, metadata_key, was_boosted
+from yurt.state import Change, Snapshot
+from yurt.state.usage import is_using
+from yurt.structs import status
+from yurt.structs.alloc import Allocation
+from yurt.structs.node import Node
+from yurt.structs.queueing.batch_queue import HOUR, BatchQueue, FairShareQueue
+from yurt.structs.queueing.usage import QueueUsage
+
+TICKS: Final = 256
+"""Of a half-life, in which usage is looked at anew where nothing changed; it ages by 0.3 % in one."""
+LIKELY: Final = 80
+"""Percent of comparable runs that take no longer than what a run without a limit counts with."""
+UNLIMITED: Final = 365 * 24 * HOUR
+"""The run time of what declares none and has no history."""
+REMEMBERED_MAX: Final = 16
+
+
+class _Run(NamedTuple):
+    """An allocation that runs, as it counts."""
+
+    alloc: Allocation
+    end: int
+    """At the latest; 0: nothing says so."""
+    tenant: Path
+    amounts: Amounts
+    is_batch: bool
+    was_boosted: bool
+
+
+class PoolView:
+    """The free room of a pool, what runs in it and when that ends, and what its tenants hold."""
+
+    def __init__(self, state: Snapshot, pool: str, queue: BatchQueue) -> None:
+        self.pool, self.queue = pool, queue
+        self.state = state
+        self.held: dict[Path, Amounts] = {}
+        """What the batch jobs of each tenant hold, GPUs by their price; tenants that hold nothing are missing."""
+        self.held_by_account: dict[str, Amounts] = {}
+        self.boosted = NOTHING
+        """What jobs hold that were boosted when they started."""
+        self.version = 0
+        """Rises with each change of what runs."""
+        self._prices: Mapping[str, float] = queue.fair_share.prices if queue.fair_share is not None else {}
+        self._key = metadata_key(queue)
+        self._runs: dict[str, _Run] = {}
+        self._ends: list[tuple[int, str]] = []
+        self._unlimited: set[str] = set()
+        self._history = RunTimes()
+        self._delays = _DelaysOfUsage(state, pool, queue)
+        self._remembered: dict[Hashable, Any] = {}
+        self._changed_nodes: set[str] = set()
+        self._room: PoolRoom | None = None
+        self._node_ids = {node.id for node in state.nodes.values() if node.node_pool == pool}
+        for node_id in self._node_ids:
+            for alloc in state.allocs.each_where("node", node_id):
+                self._add(alloc)
+        ended = (row for node_id in self._node_ids for row in state.allocs.each_where("node", node_id))
+        for alloc in sorted((row for row in ended if _has_run(row)), key=lambda row: (row.modify_index, row.id)):
+            self._learn(alloc)
+
+    def follow(self, changes: Iterable[Change]) -> bool:
+        """Follow what a command changed; False when the view is to be made anew."""
+        for change in changes:
+            if change.table == "allocs":
+                self._follow_alloc(change.before, change.after)
+            elif change.table == "queue_usages":
+                self._delays.follow(change.before, change.after)
+            elif change.table == "nodes" and not self._follow_node(change.before, change.after):
+                return False
+        return True
+
+    def show(self, state: Snapshot) -> None:
+        """Show this state, whose changes were followed."""
+        self.state = state
+
+    def room(self) -> PoolRoom:
+        """The free room, to plan with."""
+        if self._room is None or not self._room.follow(self.state, self._changed_nodes):
+            self._room = PoolRoom(self.state, self.pool)
+        self._changed_nodes.clear()
+        return self._room.copy()
+
+    @property
+    def capacity(self) -> Amounts:
+        """What the ready nodes have."""
+        return capacity_of(self.state, self.pool, self.queue)
+
+    def delays(self, now: int) -> Mapping[Path, int]:
+        """By how much usage puts off the turns of tenants: those that changed since the last call."""
+        return self._delays.changed(now, self.capacity)
+
+    @property
+    def has_unlimited(self) -> bool:
+        """Whether something runs for which no limit says when it ends."""
+        return bool(self._unlimited)
+
+    def expected_ends(self, now: int, most: int) -> list[tuple[int, Allocation]]:
+        """As `ends`, with the ends that history expects of what has no limit."""
+        found = self._ends[:most]
+        for alloc_id in self._unlimited:
+            alloc = self._runs[alloc_id].alloc
+            assert alloc.job is not None
+            kinds, elapsed = kinds_of(alloc.job), max(0, now - alloc.create_time)
+            whole = self._history.expected(kinds, percent=LIKELY, elapsed=elapsed, limit=UNLIMITED)
+            found.append((alloc.create_time + whole, alloc_id))
+        return [(end, self._runs[alloc_id].alloc) for end, alloc_id in sorted(found)[:most]]
+
+    def remembered(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """The answer to a question, made once until something changes in the pool."""
+        stamp = (self.version, self.state.columns.nodes)
+        known = self._remembered.get(key)
+        if known is None or known[0] != stamp:
+            if len(self._remembered) >= REMEMBERED_MAX:
+                self._remembered.clear()
+            known = self._remembered[key] = (stamp, make())
+        return known[1]
+
+    def ends(self, most: int) -> list[tuple[int, Allocation]]:
+        """The allocations that end first by their limits, with the latest end of each."""
+        return [(end, self._runs[alloc_id].alloc) for end, alloc_id in self._ends[:most]]
+
+    def running(self) -> list[Allocation]:
+        """All that runs, in no order."""
+        return [run.alloc for run in self._runs.values()]
+
+    def _follow_alloc(self, before: Allocation | None, after: Allocation | None) -> None:
+        row = after if after is not None else before
+        assert row is not None
+        if row.node_id not in self._node_ids:
+            return
+        if before is not None and after is not None and is_using(before) and is_using(after) and _same(before, after):
+            run = self._runs.get(after.id)
+            if run is not None:
+                self._runs[after.id] = run._replace(alloc=after)
+                return
+        self._changed_nodes.add(row.node_id)
+        self._remove(row.id)
+        if after is not None:
+            self._add(after)
+            if _has_run(after) and not (before is not None and _has_run(before)):
+                self._learn(after)
+
+    def _learn(self, alloc: Allocation) -> None:
+        assert alloc.job is not None
+        self._history.add(kinds_of(alloc.job), max(0, alloc.modify_time - alloc.create_time))
+
+    def _follow_node(self, before: Node | None, after: Node | None) -> bool:
+        """The room follows the nodes by itself; which nodes are the pool's decides what else is looked at."""
+        return (before is not None and before.node_pool == self.pool) == (
+            after is not None and after.node_pool == self.pool
+        )
+
+    def _add(self, alloc: Allocation) -> None:
+        if not is_using(alloc):
+            return
+        job = alloc.job
+        run = _Run(
+            alloc=alloc,
+            end=end_by_limit(alloc, self.queue),
+            tenant=() if job is None else tenant_of(job, self._key),
+            amounts=allocated_amounts(alloc, self._prices),
+            is_batch=job is not None and job.type == status.JOB_BATCH,
+            was_boosted=was_boosted(alloc, self.queue),
+        )
+        self.version += 1
+        self._runs[alloc.id] = run
+        if run.end:
+            insort(self._ends, (run.end, alloc.id))
+        elif job is not None:
+            self._unlimited.add(alloc.id)
+        self._count(run, 1)
+
+    def _remove(self, alloc_id: str) -> None:
+        run = self._runs.pop(alloc_id, None)
+        if run is None:
+            return
+        self.version += 1
+        self._unlimited.discard(alloc_id)
+        if run.end:
+            del self._ends[bisect_left(self._ends, (run.end, alloc_id))]
+        self._count(run, -1)
+
+    def _count(self, run: _Run, sign: int) -> None:
+        if run.was_boosted:
+            self.boosted = self.boosted.plus(run.amounts, sign)
+        if run.is_batch:
+            _sum_up(self.held, run.tenant, run.amounts, sign)
+            _sum_up(self.held_by_account, run.tenant[0], run.amounts, sign)
+
+
+def weights_of(fair: FairShareQueue) -> dict[Path, int]:
+    """The weights of tenants in thousandths, by path."""
+    return {tuple(name.split("/", 1)): max(1, round(weight * WEIGHT_ONE)) for name, weight in fair.weights.items()}
+
+
+class _DelaysOfUsage:
+    """By how much the decayed usage of tenants puts off their turns."""
+
+    def __init__(self, state: Snapshot, pool: str, queue: BatchQueue) -> None:
+        self._fair = queue.fair_share
+        self._pool = pool
+        self._rows: dict[str, dict[Path, QueueUsage]] = {}
+        self._changed: set[str] = set()
+        self._basis: tuple[int, Amounts] | None = None
+        for row in state.queue_usages.where("pool", pool):
+            self.follow(None, row)
+
+    def follow(self, before: QueueUsage | None, after: QueueUsage | None) -> None:
+        row = after if after is not None else before
+        assert row is not None
+        if row.pool != self._pool:
+            return
+        account = row.tenant[0]
+        self._changed.add(account)
+        rows = self._rows.setdefault(account, {})
+        if after is not None:
+            rows[row.tenant] = after
+        else:
+            rows.pop(row.tenant, None)
+
+    def changed(self, now: int, capacity: Amounts) -> dict[Path, int]:
+        """The delays that changed since the last call."""
+        fair = self._fair
+        if fair is None:
+            return {}
+        tick = now - now % max(1, fair.half_life // TICKS)
+        is_all = self._basis != (tick, capacity)
+        self._basis = (tick, capacity)
+        delays = Delays(capacity.times(lifetime(fair.half_life)), fair.usage_delay)
+        weights = weights_of(fair)
+        found: dict[Path, int] = {}
+        for account in list(self._rows) if is_all else sorted(self._changed):
+            rows = self._rows[account].items()
+            amounts = {path: Amounts(*used(usage_of_row(row), tick, row.half_life)) for path, row in rows}
+            found |= delays_of(amounts, delays, weights)
+        self._changed.clear()
+        return found
+
+
+def _sum_up(sums: dict[Any, Amounts], key: Hashable, amounts: Amounts, sign: int) -> None:
+    left = sums.get(key, NOTHING).plus(amounts, sign)
+    if left == NOTHING:
+        sums.pop(key, None)
+    else:
+        sums[key] = left
+
+
+def _has_run(alloc: Allocation) -> bool:
+    """Whether the run time of an allocation tells of others."""
+    is_complete = alloc.client_status == status.CLIENT_COMPLETE
+    return is_complete and alloc.job is not None and alloc.job.type == status.JOB_BATCH
+
+
+def _same(before: Allocation, after: Allocation) -> bool:
+    """Whether both count alike."""
+    return before.job is after.job and before.allocated_resources is after.allocated_resources
