@@ -72,7 +72,6 @@ class PoolRoom:
 
     def __init__(self, snapshot: Snapshot, pool: str) -> None:
         columns = snapshot.columns
-        self._pool = pool
         self._frame = frame = _frame(snapshot, pool)
         self._snapshot = snapshot
         self._ids, self._at, self.rows, self.offered = frame.ids, frame.at, frame.rows, frame.offered
@@ -288,7 +287,7 @@ class PoolRoom:
 
     def _device_places(self, request: RequestedDevice, rows: IntArray | slice, *, is_empty: bool) -> IntArray:
         """For how many allocations each row has devices."""
-        counts = self._empty_parts(request)[rows] if is_empty else self._device_parts(request)[rows]
+        counts = self._device_parts(request, is_empty=is_empty)[rows]
         others = [number[rows] for other, number in self._taken.items() if not is_empty and _overlap(other, request)]
         taken = np.asarray(sum(others, start=np.zeros_like(counts)))
         if request.all_of_node:
@@ -297,18 +296,15 @@ class PoolRoom:
         places: IntArray = np.maximum(counts - taken, 0) // _parts(request)
         return places
 
-    def _empty_parts(self, request: RequestedDevice) -> IntArray:
-        known = self._frame.empty_counts
-        if request not in known:
-            empty = [self._count(at, request, NOTHING_HELD) for at in range(len(self._ids))]
-            known[request] = np.asarray(empty, np.int64)
-        return known[request]
-
-    def _device_parts(self, request: RequestedDevice) -> IntArray:
+    def _device_parts(self, request: RequestedDevice, *, is_empty: bool = False) -> IntArray:
         """What each row has of the devices, in parts of a card, without what was taken."""
-        counts = self._counts.get(request)
-        if counts is None:
-            counts = self._counts[request] = self._present_counts(request)
+        known = self._frame.empty_counts if is_empty else self._counts
+        counts = known.get(request)
+        if counts is None and is_empty:
+            counts = np.asarray([self._count(at, request, NOTHING_HELD) for at in range(len(self._ids))], np.int64)
+        elif counts is None:
+            counts = self._present_counts(request)
+        known[request] = counts
         return counts
 
     def _present_counts(self, request: RequestedDevice) -> IntArray:

@@ -49,35 +49,85 @@ class _Run(NamedTuple):
     was_boosted: bool
 
 
+class _Runs:
+    """What runs in a pool, when it ends by its limits, and what it comes to."""
+
+    def __init__(self, queue: BatchQueue) -> None:
+        self.version = 0
+        """Rises with each change of what runs."""
+        self.held: dict[Path, Amounts] = {}
+        self.held_by_account: dict[str, Amounts] = {}
+        self.boosted = NOTHING
+        self.by_id: dict[str, _Run] = {}
+        self.ends: list[tuple[int, str]] = []
+        self.unlimited: set[str] = set()
+        self._queue = queue
+        self._prices: Mapping[str, float] = queue.fair_share.prices if queue.fair_share is not None else {}
+        self._key = metadata_key(queue)
+
+    def add(self, alloc: Allocation) -> None:
+        """Count an allocation, if it uses its node."""
+        if not is_using(alloc):
+            return
+        job = alloc.job
+        run = _Run(
+            alloc=alloc,
+            end=end_by_limit(alloc, self._queue),
+            tenant=() if job is None else tenant_of(job, self._key),
+            amounts=allocated_amounts(alloc, self._prices),
+            is_batch=job is not None and job.type == status.JOB_BATCH,
+            was_boosted=was_boosted(alloc, self._queue),
+        )
+        self.version += 1
+        self.by_id[alloc.id] = run
+        if run.end:
+            insort(self.ends, (run.end, alloc.id))
+        elif job is not None:
+            self.unlimited.add(alloc.id)
+        self._count(run, 1)
+
+    def remove(self, alloc_id: str) -> None:
+        """Count an allocation no more."""
+        run = self.by_id.pop(alloc_id, None)
+        if run is None:
+            return
+        self.version += 1
+        self.unlimited.discard(alloc_id)
+        if run.end:
+            del self.ends[bisect_left(self.ends, (run.end, alloc_id))]
+        self._count(run, -1)
+
+    def replace(self, alloc: Allocation) -> bool:
+        """Keep the newest row of an allocation that counts as before; False: it is not known."""
+        run = self.by_id.get(alloc.id)
+        if run is not None:
+            self.by_id[alloc.id] = run._replace(alloc=alloc)
+        return run is not None
+
+    def _count(self, run: _Run, sign: int) -> None:
+        if run.was_boosted:
+            self.boosted = self.boosted.plus(run.amounts, sign)
+        if run.is_batch:
+            _sum_up(self.held, run.tenant, run.amounts, sign)
+            _sum_up(self.held_by_account, run.tenant[0], run.amounts, sign)
+
+
 class PoolView:
     """The free room of a pool, what runs in it and when that ends, and what its tenants hold."""
 
     def __init__(self, state: Snapshot, pool: str, queue: BatchQueue) -> None:
-        self.pool, self.queue = pool, queue
-        self.state = state
-        self.held: dict[Path, Amounts] = {}
-        """What the batch jobs of each tenant hold, GPUs by their price; tenants that hold nothing are missing."""
-        self.held_by_account: dict[str, Amounts] = {}
-        self.boosted = NOTHING
-        """What jobs hold that were boosted when they started."""
-        self.version = 0
-        """Rises with each change of what runs."""
-        self._prices: Mapping[str, float] = queue.fair_share.prices if queue.fair_share is not None else {}
-        self._key = metadata_key(queue)
-        self._runs: dict[str, _Run] = {}
-        self._ends: list[tuple[int, str]] = []
-        self._unlimited: set[str] = set()
+        self.pool, self.queue, self.state = pool, queue, state
+        self._runs = _Runs(queue)
         self._history = RunTimes()
         self._delays = _DelaysOfUsage(state, pool, queue)
         self._remembered: dict[Hashable, Any] = {}
         self._changed_nodes: set[str] = set()
         self._room: PoolRoom | None = None
         self._node_ids = {node.id for node in state.nodes.values() if node.node_pool == pool}
-        for node_id in self._node_ids:
-            for alloc in state.allocs.each_where("node", node_id):
-                self._add(alloc)
-        ended = (row for node_id in self._node_ids for row in state.allocs.each_where("node", node_id))
-        for alloc in sorted((row for row in ended if _has_run(row)), key=lambda row: (row.modify_index, row.id)):
+        rows = [row for node_id in self._node_ids for row in state.allocs.each_where("node", node_id)]
+        for alloc in rows:
+            self._runs.add(alloc)
+        for alloc in sorted((row for row in rows if _has_run(row)), key=lambda row: (row.modify_index, row.id)):
             self._learn(alloc)
 
     def follow(self, changes: Iterable[Change]) -> bool:
@@ -87,7 +137,7 @@ class PoolView:
                 self._follow_alloc(change.before, change.after)
             elif change.table == "queue_usages":
                 self._delays.follow(change.before, change.after)
-            elif change.table == "nodes" and not self._follow_node(change.before, change.after):
+            elif change.table == "nodes" and self._is_own(change.before) != self._is_own(change.after):
                 return False
         return True
 
@@ -107,6 +157,21 @@ class PoolView:
         """What the ready nodes have."""
         return capacity_of(self.state, self.pool, self.queue)
 
+    @property
+    def held(self) -> Mapping[Path, Amounts]:
+        """What the batch jobs of each tenant hold, GPUs by their price; tenants that hold nothing are missing."""
+        return self._runs.held
+
+    @property
+    def held_by_account(self) -> Mapping[str, Amounts]:
+        """As `held`, of accounts."""
+        return self._runs.held_by_account
+
+    @property
+    def boosted(self) -> Amounts:
+        """What jobs hold that were boosted when they started."""
+        return self._runs.boosted
+
     def delays(self, now: int) -> Mapping[Path, int]:
         """By how much usage puts off the turns of tenants: those that changed since the last call."""
         return self._delays.changed(now, self.capacity)
@@ -114,22 +179,30 @@ class PoolView:
     @property
     def has_unlimited(self) -> bool:
         """Whether something runs for which no limit says when it ends."""
-        return bool(self._unlimited)
+        return bool(self._runs.unlimited)
+
+    def ends(self, most: int) -> list[tuple[int, Allocation]]:
+        """The allocations that end first by their limits, with the latest end of each."""
+        return [(end, self._runs.by_id[alloc_id].alloc) for end, alloc_id in self._runs.ends[:most]]
 
     def expected_ends(self, now: int, most: int) -> list[tuple[int, Allocation]]:
         """As `ends`, with the ends that history expects of what has no limit."""
-        found = self._ends[:most]
-        for alloc_id in self._unlimited:
-            alloc = self._runs[alloc_id].alloc
+        found = self._runs.ends[:most]
+        for alloc_id in self._runs.unlimited:
+            alloc = self._runs.by_id[alloc_id].alloc
             assert alloc.job is not None
             kinds, elapsed = kinds_of(alloc.job), max(0, now - alloc.create_time)
             whole = self._history.expected(kinds, percent=LIKELY, elapsed=elapsed, limit=UNLIMITED)
             found.append((alloc.create_time + whole, alloc_id))
-        return [(end, self._runs[alloc_id].alloc) for end, alloc_id in sorted(found)[:most]]
+        return [(end, self._runs.by_id[alloc_id].alloc) for end, alloc_id in sorted(found)[:most]]
+
+    def running(self) -> list[Allocation]:
+        """All that runs, in no order."""
+        return [run.alloc for run in self._runs.by_id.values()]
 
     def remembered(self, key: Hashable, make: Callable[[], Any]) -> Any:
         """The answer to a question, made once until something changes in the pool."""
-        stamp = (self.version, self.state.columns.nodes)
+        stamp = (self._runs.version, self.state.columns.nodes)
         known = self._remembered.get(key)
         if known is None or known[0] != stamp:
             if len(self._remembered) >= REMEMBERED_MAX:
@@ -137,28 +210,17 @@ class PoolView:
             known = self._remembered[key] = (stamp, make())
         return known[1]
 
-    def ends(self, most: int) -> list[tuple[int, Allocation]]:
-        """The allocations that end first by their limits, with the latest end of each."""
-        return [(end, self._runs[alloc_id].alloc) for end, alloc_id in self._ends[:most]]
-
-    def running(self) -> list[Allocation]:
-        """All that runs, in no order."""
-        return [run.alloc for run in self._runs.values()]
-
     def _follow_alloc(self, before: Allocation | None, after: Allocation | None) -> None:
         row = after if after is not None else before
         assert row is not None
         if row.node_id not in self._node_ids:
             return
-        if before is not None and after is not None and is_using(before) and is_using(after) and _same(before, after):
-            run = self._runs.get(after.id)
-            if run is not None:
-                self._runs[after.id] = run._replace(alloc=after)
-                return
+        if before is not None and after is not None and _count_alike(before, after) and self._runs.replace(after):
+            return
         self._changed_nodes.add(row.node_id)
-        self._remove(row.id)
+        self._runs.remove(row.id)
         if after is not None:
-            self._add(after)
+            self._runs.add(after)
             if _has_run(after) and not (before is not None and _has_run(before)):
                 self._learn(after)
 
@@ -166,48 +228,9 @@ class PoolView:
         assert alloc.job is not None
         self._history.add(kinds_of(alloc.job), max(0, alloc.modify_time - alloc.create_time))
 
-    def _follow_node(self, before: Node | None, after: Node | None) -> bool:
-        """The room follows the nodes by itself; which nodes are the pool's decides what else is looked at."""
-        return (before is not None and before.node_pool == self.pool) == (
-            after is not None and after.node_pool == self.pool
-        )
-
-    def _add(self, alloc: Allocation) -> None:
-        if not is_using(alloc):
-            return
-        job = alloc.job
-        run = _Run(
-            alloc=alloc,
-            end=end_by_limit(alloc, self.queue),
-            tenant=() if job is None else tenant_of(job, self._key),
-            amounts=allocated_amounts(alloc, self._prices),
-            is_batch=job is not None and job.type == status.JOB_BATCH,
-            was_boosted=was_boosted(alloc, self.queue),
-        )
-        self.version += 1
-        self._runs[alloc.id] = run
-        if run.end:
-            insort(self._ends, (run.end, alloc.id))
-        elif job is not None:
-            self._unlimited.add(alloc.id)
-        self._count(run, 1)
-
-    def _remove(self, alloc_id: str) -> None:
-        run = self._runs.pop(alloc_id, None)
-        if run is None:
-            return
-        self.version += 1
-        self._unlimited.discard(alloc_id)
-        if run.end:
-            del self._ends[bisect_left(self._ends, (run.end, alloc_id))]
-        self._count(run, -1)
-
-    def _count(self, run: _Run, sign: int) -> None:
-        if run.was_boosted:
-            self.boosted = self.boosted.plus(run.amounts, sign)
-        if run.is_batch:
-            _sum_up(self.held, run.tenant, run.amounts, sign)
-            _sum_up(self.held_by_account, run.tenant[0], run.amounts, sign)
+    def _is_own(self, node: Node | None) -> bool:
+        """Whether a node is the pool's; what it has, the room reads by itself."""
+        return node is not None and node.node_pool == self.pool
 
 
 def weights_of(fair: FairShareQueue) -> dict[Path, int]:
@@ -273,6 +296,7 @@ def _has_run(alloc: Allocation) -> bool:
     return is_complete and alloc.job is not None and alloc.job.type == status.JOB_BATCH
 
 
-def _same(before: Allocation, after: Allocation) -> bool:
-    """Whether both count alike."""
-    return before.job is after.job and before.allocated_resources is after.allocated_resources
+def _count_alike(before: Allocation, after: Allocation) -> bool:
+    """Whether an allocation runs as before."""
+    is_running = is_using(before) and is_using(after)
+    return is_running and before.job is after.job and before.allocated_resources is after.allocated_resources
