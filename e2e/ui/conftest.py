@@ -133,21 +133,25 @@ def launched(started: Playwright) -> Browser:
     return started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def context(agent: Agent, chromium: Browser) -> Iterator[BrowserContext]:
-    made = chromium.new_context(
-        base_url=agent.address, viewport={"width": 1280, "height": 800}, reduced_motion="reduce"
-    )
-    made.set_default_timeout(WAIT_MS)
+    """One profile for all tests: the files of the pages come from its cache, as they do for operators."""
+    made = new_context(chromium, agent.address)
     yield made
     made.close()
+
+
+def new_context(chromium: Browser, address: str) -> BrowserContext:
+    made = chromium.new_context(base_url=address, viewport={"width": 1280, "height": 800}, reduced_motion="reduce")
+    made.set_default_timeout(WAIT_MS)
+    made.add_init_script(VIOLATIONS)
+    return made
 
 
 @pytest.fixture
 def page(agent: Agent, context: BrowserContext) -> Iterator[Page]:
     """A page whose test fails on errors of scripts, on broken rules of its policy and on requests to another origin."""
     page, faults = context.new_page(), list[str]()
-    page.add_init_script(VIOLATIONS)
     page.on("pageerror", lambda error: faults.append(f"error: {error}"))
     page.on("dialog", lambda dialog: (faults.append(f"dialog: {dialog.message}"), dialog.dismiss()))
     page.on(
@@ -156,6 +160,9 @@ def page(agent: Agent, context: BrowserContext) -> Iterator[Page]:
     )
     page.on("console", lambda said: faults.append(said.text) if is_fault(said.type, said.text) else None)
     yield page
+    if page.url.startswith(agent.address):
+        page.evaluate("() => { localStorage.clear(); sessionStorage.clear() }")
+    page.close()
     assert not faults, "\n".join(faults)
 
 
@@ -168,9 +175,10 @@ def check_access(page: Page) -> Callable[[str], None]:
     """Fails when axe finds a serious fault of accessibility on the page shown."""
 
     def check(name: str) -> None:
-        page.evaluate(AXE.read_text() + "; 0")
+        if not page.evaluate("() => 'axe' in window"):
+            page.evaluate(AXE.read_text() + "; 0")
         found = page.evaluate(
-            "async () => (await axe.run(document, {resultTypes: ['violations'],"
+            "async () => (await axe.run(document, {resultTypes: ['violations'], preload: false, iframes: false,"
             " runOnly: ['wcag2a', 'wcag2aa', 'wcag21aa', 'wcag22aa']})).violations"
             ".filter(v => ['serious', 'critical'].includes(v.impact))"
             ".map(v => [v.id, v.nodes.slice(0, 3).map(n => n.html)])"

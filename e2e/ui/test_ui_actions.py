@@ -312,3 +312,5 @@ def test_all_pages_of_a_browser_share_one_stream(context: BrowserContext, agent:
     assert all(
         "/v1/yurt/watch" not in str(page.evaluate("() => performance.getEntries().map(e => e.name)")) for page in pages
     )
+    for page in pages:
+        page.close()

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, expect
 from yurt.testing.agent import Agent, dev_token, wait_for
+
+from e2e.ui.conftest import new_context
 
 SHOWN = "URL for web UI: "
 
@@ -24,6 +26,14 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
         yield agent
     finally:
         agent.interrupt()
+
+
+@pytest.fixture
+def context(agent: Agent, chromium: Browser) -> Iterator[BrowserContext]:
+    """A profile without the other agent's cookies."""
+    made = new_context(chromium, agent.address)
+    yield made
+    made.close()
 
 
 def test_a_command_signs_a_browser_in_once(page: Page, agent: Agent) -> None:

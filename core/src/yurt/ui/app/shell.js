@@ -41,14 +41,18 @@ function Menu({ section }) {
   `;
 }
 
-const LIVE = { live: ["live", "Changes appear as they happen"], paused: ["paused", "Nothing on this page changes by itself"],
-  reconnecting: ["reconnecting", "The live stream broke off and is opened again"] };
+const LIVE = {
+  live: ["live", "Changes appear as they happen"],
+  paused: ["paused", "Nothing on this page changes by itself"],
+  reconnecting: ["reconnecting", "The live stream broke off and is opened again"],
+};
 
 function Connection() {
   if (connection.value === "down") return html`<span class="status bad" role="status">▲ no answer</span>`;
   if (connection.value === "leaderless") return html`<span class="status bad" role="status">▲ no leader</span>`;
   const [word, note] = LIVE[liveState.value];
-  return html`<span class=${`status ${liveState.value === "live" ? "good" : "warn"} live`} role="status" title=${note}>${liveState.value === "live" ? "●" : "◆"} ${word}</span>`;
+  return html`<span class=${`status ${liveState.value === "live" ? "good" : "warn"} live`} role="status"
+    title=${note}>${liveState.value === "live" ? "●" : "◆"} ${word}</span>`;
 }
 
 function Who() {
@@ -66,14 +70,18 @@ function Top() {
   const theme = settings.value.theme;
   return html`
     <header class="top">
-      <button class="quiet burger" aria-label="Menu" aria-expanded=${menuOpen.value} onClick=${() => (menuOpen.value = !menuOpen.value)}>☰</button>
+      <button class="quiet burger" aria-label="Menu" aria-expanded=${menuOpen.value}
+        onClick=${() => (menuOpen.value = !menuOpen.value)}>☰</button>
       <a class="brand" href="/ui/">Yurt</a>
       <span class="region">${plain(config.value.Region)}</span>
-      ${label.Text && html`<span class="label" style=${{ background: label.BackgroundColor || undefined, color: label.TextColor || undefined }}>${plain(label.Text)}</span>`}
+      ${label.Text && html`
+        <span class="label"
+        style=${{ background: label.BackgroundColor || undefined, color: label.TextColor || undefined }}>${plain(label.Text)}</span>`}
       <button class="search" onClick=${() => openSearch()}><span>Search</span> <kbd>/</kbd></button>
       <span class="grow"></span>
       <${Connection} />
-      <button class="quiet" aria-label=${`Theme: ${theme}`} title=${`Theme: ${theme}`} onClick=${() => choose({ theme: THEMES[theme] })}>${{ system: "◐", light: "☀", dark: "☾" }[theme]}</button>
+      <button class="quiet" aria-label=${`Theme: ${theme}`} title=${`Theme: ${theme}`}
+        onClick=${() => choose({ theme: THEMES[theme] })}>${{ system: "◐", light: "☀", dark: "☾" }[theme]}</button>
       <${Who} />
     </header>
   `;
@@ -90,7 +98,8 @@ function Broken({ error, reset }) {
 }
 
 const Missing = () => html`
-  <div class="failure"><h1>No such page</h1><p>There is nothing at ${plain(place.value.path)}.</p><a class="button" href="/ui/">Overview</a></div>
+  <div class="failure"><h1>No such page</h1><p>There is nothing at ${plain(place.value.path)}.</p>
+    <a class="button" href="/ui/">Overview</a></div>
 `;
 
 function Page({ found }) {
@@ -100,7 +109,10 @@ function Page({ found }) {
   const { route, parts } = found;
   useEffect(() => {
     let current = true;
-    route.load().then((loaded) => current && setModule({ loaded, page: route.page }), (problem) => current && setFailure(problem));
+    route.load().then(
+      (loaded) => current && setModule({ loaded, page: route.page }),
+      (problem) => current && setFailure(problem),
+    );
     return () => (current = false);
   }, [route]);
   if (error || failure) return html`<${Broken} error=${error ?? failure} reset=${() => (failure ? location.reload() : reset())} />`;
@@ -111,7 +123,10 @@ function Page({ found }) {
 
 function useShellKeys() {
   const sections = MENU.filter((item) => !item.needs || may(item.needs)).map((item) => ({
-    keys: `g ${item.key}`, help: `Go to ${item.label.toLowerCase()}`, group: "Go to", run: () => go(item.to),
+    keys: `g ${item.key}`,
+    help: `Go to ${item.label.toLowerCase()}`,
+    group: "Go to",
+    run: () => go(item.to),
   }));
   useKeys([
     ...sections,
@@ -135,7 +150,10 @@ export function Shell() {
     if (ott && !path.startsWith("/ui/sign-in")) go(`/ui/sign-in?back=${encodeURIComponent(path)}#ott=${ott}`, { replace: true });
   }, []);
   return html`
-    <a class="skip" href="#main" onClick=${(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>To the content</a>
+    <a class="skip" href="#main" onClick=${(event) => {
+      event.preventDefault();
+      document.getElementById("main")?.focus();
+    }}>To the content</a>
     <${Top} />
     <div class="frame">
       <${Menu} section=${found?.route.section} />

@@ -54,5 +54,14 @@ export const bare = (line) => (line.includes("\x1b") ? line.replace(ESCAPES, "")
 
 /** The classes of a style. @param {Style} style */
 export const classOf = (style) =>
-  [style.bold && "a-bold", style.dim && "a-dim", style.italic && "a-italic", style.under && "a-under", style.strike && "a-strike",
-    style.front !== undefined && `f-${style.front}`, style.back !== undefined && `b-${style.back}`].filter(Boolean).join(" ");
+  [
+    style.bold && "a-bold",
+    style.dim && "a-dim",
+    style.italic && "a-italic",
+    style.under && "a-under",
+    style.strike && "a-strike",
+    style.front !== undefined && `f-${style.front}`,
+    style.back !== undefined && `b-${style.back}`,
+  ]
+    .filter(Boolean)
+    .join(" ");

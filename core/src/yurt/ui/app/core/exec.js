@@ -11,7 +11,8 @@ const encode = (bytes) => btoa(Array.from(bytes, (byte) => String.fromCharCode(b
 const decode = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
 
 /**
- * @param {{path: string, query: Record<string, any>, output: (text: string) => void, ended: (code: number, problem: string) => void, opened?: () => void}} wanted
+ * @param {{path: string, query: Record<string, any>, output: (text: string) => void,
+ *   ended: (code: number, problem: string) => void, opened?: () => void}} wanted
  * @returns {{write: (text: string) => void, resize: (columns: number, rows: number) => void, close: () => void}}
  */
 export function openExec({ path, query, output, ended, opened = () => {} }) {
@@ -31,16 +32,21 @@ export function openExec({ path, query, output, ended, opened = () => {} }) {
   socket.onopen = opened;
   socket.onmessage = (event) => {
     const frame = JSON.parse(event.data);
-    for (const kind of ["stdout", "stderr"]) if (frame[kind]?.data) output(decoders[kind].decode(decode(frame[kind].data), { stream: true }));
+    for (const kind of ["stdout", "stderr"])
+      if (frame[kind]?.data) output(decoders[kind].decode(decode(frame[kind].data), { stream: true }));
     if (frame.exited) {
       end(frame.result?.exit_code ?? 0, "");
       socket.close();
     }
   };
-  socket.onclose = (event) => end(-1, event.reason || (event.code === 1000 ? "" : "The connection ended. The task may have stopped, or the policy forbids it."));
+  socket.onclose = (event) =>
+    end(-1, event.reason || (event.code === 1000 ? "" : "The connection ended. The task may have stopped, or the policy forbids it."));
   return {
     write: (text) => post({ stdin: { data: encode(new TextEncoder().encode(text)) } }),
     resize: (columns, rows) => post({ tty_size: { width: columns, height: rows } }),
-    close: () => { end(-1, ""); socket.close(); },
+    close: () => {
+      end(-1, "");
+      socket.close();
+    },
   };
 }

@@ -5,13 +5,17 @@ import { settings } from "./settings.js";
 
 const MILLION = 1e6;
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
-const SECONDS = [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]];
+const SECONDS = [
+  ["d", 86400],
+  ["h", 3600],
+  ["m", 60],
+  ["s", 1],
+];
 // C0 and C1 controls, bidirectional overrides and isolates, zero-width characters.
 const INVISIBLE = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
 /** A stranger's text with characters that show nothing, or reorder what is shown, as escapes. */
-export const plain = (text) =>
-  String(text ?? "").replace(INVISIBLE, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
+export const plain = (text) => String(text ?? "").replace(INVISIBLE, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
 /** The first part of a UUID. */
 export const short = (id) => String(id ?? "").slice(0, 8);
@@ -24,7 +28,11 @@ export function moment(nanoseconds) {
 /** @param {Date|null} date ISO form, in UTC or in local time with its offset. */
 export function isoTime(date) {
   if (!date || Number.isNaN(date.getTime())) return "";
-  if (settings.value.utc) return date.toISOString().replace("T", " ").replace(/\.\d+Z$/, " UTC");
+  if (settings.value.utc)
+    return date
+      .toISOString()
+      .replace("T", " ")
+      .replace(/\.\d+Z$/, " UTC");
   const pad = (number) => String(number).padStart(2, "0");
   const day = `${date.getFullYear()}-${pad(date.getMonth() + 1)}-${pad(date.getDate())}`;
   return `${day} ${pad(date.getHours())}:${pad(date.getMinutes())}:${pad(date.getSeconds())}`;

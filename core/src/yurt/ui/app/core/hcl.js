@@ -19,10 +19,19 @@ export const tokenizer = {
       return "string";
     }
     if (stream.eatSpace()) return null;
-    if (stream.match(/^(#|\/\/)/)) { stream.skipToEnd(); return "comment"; }
-    if (stream.match("/*")) { state.comment = true; return "comment"; }
+    if (stream.match(/^(#|\/\/)/)) {
+      stream.skipToEnd();
+      return "comment";
+    }
+    if (stream.match("/*")) {
+      state.comment = true;
+      return "comment";
+    }
     const heredoc = stream.match(/^<<[-~]?([A-Za-z_]\w*)/);
-    if (heredoc) { state.heredoc = heredoc[1]; return "string"; }
+    if (heredoc) {
+      state.heredoc = heredoc[1];
+      return "string";
+    }
     if (stream.match(/^"(?:[^"\\]|\\.)*"?/)) return "string";
     if (stream.match(/^-?\d+(\.\d+)?/)) return "number";
     if (stream.match(/^(true|false|null|for|in|if|else)\b/)) return "atom";
@@ -49,7 +58,11 @@ export function blocksAround(text) {
 
 /** Findings of the server in a text: `input.hcl:3:5: what: detail`. @returns {{line: number, column: number, message: string}[]} */
 export function findings(text) {
-  return [...text.matchAll(/(?:^|\s)[\w.-]+:(\d+):(\d+): ([^\n]+)/g)].map(([, line, column, message]) => ({ line: Number(line), column: Number(column), message }));
+  return [...text.matchAll(/(?:^|\s)[\w.-]+:(\d+):(\d+): ([^\n]+)/g)].map(([, line, column, message]) => ({
+    line: Number(line),
+    column: Number(column),
+    message,
+  }));
 }
 
 const KEYS = { memory: ["memory"], cpu: ["cpu"], cores: ["cores"], disk: ["size"], memory_max: ["memory_max"], count: ["count"] };
@@ -95,7 +108,9 @@ export function withEdits(source, group, edits) {
   for (const edit of edits) {
     const around = extent(text, new RegExp(`group\\s+"?${escaped(group)}"?\\s*\\{`)) ?? { start: 0, end: text.length };
     const inside = edit.Task ? extent(text, new RegExp(`task\\s+"?${escaped(edit.Task)}"?\\s*\\{`), around.start, around.end) : around;
-    const key = KEYS[edit.Kind]?.find((name) => inside && new RegExp(`\\b${name}\\s*=\\s*${edit.Before}\\b`).test(text.slice(inside.start, inside.end)));
+    const key = KEYS[edit.Kind]?.find(
+      (name) => inside && new RegExp(`\\b${name}\\s*=\\s*${edit.Before}\\b`).test(text.slice(inside.start, inside.end)),
+    );
     if (!inside || !key) {
       left.push(edit.Text);
       continue;

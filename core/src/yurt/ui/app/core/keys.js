@@ -13,7 +13,9 @@ export const bindings = signal([]);
 let prefix = "";
 let timer = /** @type {any} */ (0);
 
-const isText = (target) => target instanceof HTMLElement && (target.isContentEditable || /^(input|textarea|select)$/i.test(target.tagName) || target.closest(".cm-host, .xterm"));
+const isText = (target) =>
+  target instanceof HTMLElement &&
+  (target.isContentEditable || /^(input|textarea|select)$/i.test(target.tagName) || target.closest(".cm-host, .xterm"));
 
 /** Add bindings; returns what removes them. @param {Binding[]} added */
 export function bind(added) {

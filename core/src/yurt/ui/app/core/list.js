@@ -26,7 +26,10 @@ export const keyOf = (kind, row) => (kind === "jobs" ? `${row.Namespace}\n${row.
 
 /** Compares rows as the server sorts them: by `sort` ("-SubmitTime,ID"), then by key. */
 export function comparator(kind, sort) {
-  const terms = sort.split(",").filter(Boolean).map((term) => (term.startsWith("-") ? [term.slice(1), -1] : [term, 1]));
+  const terms = sort
+    .split(",")
+    .filter(Boolean)
+    .map((term) => (term.startsWith("-") ? [term.slice(1), -1] : [term, 1]));
   return (left, right) => {
     for (const [name, sign] of terms) {
       const a = left[name] ?? "";
@@ -70,26 +73,34 @@ export function useList({ kind, query, fields, facets = [], sort }) {
   const key = JSON.stringify([kind, query, fields, facets, sort]);
   const [turn, setTurn] = useState(0);
   const reload = useCallback(() => setTurn((before) => before + 1), []);
-  const publish = useCallback((changes) => setState((before) => ({ ...before, rows: held.current.rows, total: held.current.total, ...changes })), []);
+  const publish = useCallback(
+    (changes) => setState((before) => ({ ...before, rows: held.current.rows, total: held.current.total, ...changes })),
+    [],
+  );
 
-  const more = useCallback(async (end) => {
-    const now = held.current;
-    if (now.busy || !now.next || end <= now.rows.length) return;
-    now.busy = true;
-    try {
-      const size = Math.min(PAGE_MAX, Math.max(MORE_ROWS, end - now.rows.length));
-      const { data } = await call("GET", path, { query: { ...query, fields: fields.join(","), sort, per_page: size, next_token: now.next } });
-      if (held.current !== now) return;
-      const known = new Set(now.rows.map((row) => keyOf(kind, row)));
-      now.rows = [...now.rows, ...toRows(data.Columns).filter((row) => !known.has(keyOf(kind, row)))];
-      now.next = data.NextToken ?? "";
-      publish({});
-    } catch (error) {
-      publish({ error });
-    } finally {
-      now.busy = false;
-    }
-  }, [key]);
+  const more = useCallback(
+    async (end) => {
+      const now = held.current;
+      if (now.busy || !now.next || end <= now.rows.length) return;
+      now.busy = true;
+      try {
+        const size = Math.min(PAGE_MAX, Math.max(MORE_ROWS, end - now.rows.length));
+        const { data } = await call("GET", path, {
+          query: { ...query, fields: fields.join(","), sort, per_page: size, next_token: now.next },
+        });
+        if (held.current !== now) return;
+        const known = new Set(now.rows.map((row) => keyOf(kind, row)));
+        now.rows = [...now.rows, ...toRows(data.Columns).filter((row) => !known.has(keyOf(kind, row)))];
+        now.next = data.NextToken ?? "";
+        publish({});
+      } catch (error) {
+        publish({ error });
+      } finally {
+        now.busy = false;
+      }
+    },
+    [key],
+  );
 
   useEffect(() => {
     const controller = new AbortController();
@@ -101,7 +112,10 @@ export function useList({ kind, query, fields, facets = [], sort }) {
       timer ||= setTimeout(async () => {
         timer = 0;
         try {
-          const { data } = await call("GET", path, { query: { ...query, fields: "ID", per_page: 1, facets: facets.join(",") }, signal: controller.signal });
+          const { data } = await call("GET", path, {
+            query: { ...query, fields: "ID", per_page: 1, facets: facets.join(",") },
+            signal: controller.signal,
+          });
           now.total = data.Total;
           publish({ facets: data.Facets ?? {} });
         } catch (error) {
@@ -119,7 +133,8 @@ export function useList({ kind, query, fields, facets = [], sort }) {
     };
     const start = async () => {
       const { data } = await call("GET", path, {
-        query: { ...query, fields: fields.join(","), sort, per_page: size, facets: facets.join(",") }, signal: controller.signal,
+        query: { ...query, fields: fields.join(","), sort, per_page: size, facets: facets.join(",") },
+        signal: controller.signal,
       });
       Object.assign(now, { rows: toRows(data.Columns), next: data.NextToken ?? "", index: data.Index, total: data.Total });
       held.current = now;
@@ -140,7 +155,13 @@ export function useList({ kind, query, fields, facets = [], sort }) {
 /** The view of the live stream that matches a list. */
 export function viewOf(kind, query, fields) {
   const where = query.where ?? [];
-  const view = /** @type {Record<string, any>} */ ({ Kind: kind, Where: where, Search: query.search ?? "", Filter: query.filter ?? "", Fields: fields });
+  const view = /** @type {Record<string, any>} */ ({
+    Kind: kind,
+    Where: where,
+    Search: query.search ?? "",
+    Filter: query.filter ?? "",
+    Fields: fields,
+  });
   if (kind !== "nodes") view.Namespace = query.namespace || "*";
   if (query.parent !== undefined) view.Parent = query.parent;
   if (query.job) view.Job = query.job;

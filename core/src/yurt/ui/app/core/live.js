@@ -55,9 +55,19 @@ export function onChange(view, listener, index = 0) {
 export const restartLive = () => wish({ restart: true });
 
 /** The rows of a job, as a topic for `useData`. */
-export const jobTopic = (namespace, id) => ({ Kind: "jobs", Namespace: namespace, Where: [`ID:${id}`], Fields: ["ID", "Namespace", "ModifyIndex", "Status", "Running"] });
+export const jobTopic = (namespace, id) => ({
+  Kind: "jobs",
+  Namespace: namespace,
+  Where: [`ID:${id}`],
+  Fields: ["ID", "Namespace", "ModifyIndex", "Status", "Running"],
+});
 export const jobAllocsTopic = (namespace, id) => ({ Kind: "allocations", Namespace: namespace, Job: id, Fields: ["ID", "ModifyIndex"] });
-export const allocTopic = (namespace, id) => ({ Kind: "allocations", Namespace: namespace, Where: [`ID:${id}`], Fields: ["ID", "ModifyIndex"] });
+export const allocTopic = (namespace, id) => ({
+  Kind: "allocations",
+  Namespace: namespace,
+  Where: [`ID:${id}`],
+  Fields: ["ID", "ModifyIndex"],
+});
 export const nodeTopic = (id) => ({ Kind: "nodes", Where: [`ID:${id}`], Fields: ["ID", "ModifyIndex"] });
 export const nodeAllocsTopic = (id) => ({ Kind: "allocations", Namespace: "*", Node: id, Fields: ["ID", "ModifyIndex"] });
 export const anyJob = () => ({ Kind: "jobs", Namespace: "*", Fields: ["ID", "Namespace", "ModifyIndex"] });

@@ -30,14 +30,23 @@ async function pump(response, take, signal) {
   }
 }
 
-const pause = (ms, signal) => new Promise((resolve) => {
-  const timer = setTimeout(resolve, ms);
-  signal.addEventListener("abort", () => { clearTimeout(timer); resolve(undefined); }, { once: true });
-});
+const pause = (ms, signal) =>
+  new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener(
+      "abort",
+      () => {
+        clearTimeout(timer);
+        resolve(undefined);
+      },
+      { once: true },
+    );
+  });
 
 /**
  * Follow one log: `take(text, isNew)` gets its pieces. `whole` begins at its start, else the last part is shown.
- * @param {{source: Source, kind: string, namespace: string, whole: boolean, take: (text: string, isNew: boolean) => void, problem: (text: string) => void, signal: AbortSignal}} wanted
+ * @param {{source: Source, kind: string, namespace: string, whole: boolean,
+ *   take: (text: string, isNew: boolean) => void, problem: (text: string) => void, signal: AbortSignal}} wanted
  */
 export async function follow({ source, kind, namespace, whole, take, problem, signal }) {
   let size = 0;
@@ -49,7 +58,14 @@ export async function follow({ source, kind, namespace, whole, take, problem, si
       const query = { ...queryOf(source, kind, namespace), ...place(), follow: true };
       const response = await send("GET", logPath(source), { query, signal });
       problem("");
-      await pump(response, (text) => { size += text.length; take(text, settled); }, signal);
+      await pump(
+        response,
+        (text) => {
+          size += text.length;
+          take(text, settled);
+        },
+        signal,
+      );
       if (!whole) return; // The task ended: everything was sent.
     } catch (error) {
       if (isAbort(error) || signal.aborted) return;

@@ -44,8 +44,13 @@ export async function signOut() {
   restartLive();
 }
 
-const LEVELS = { Node: ["", "read", "write"], Agent: ["", "read", "write"], Operator: ["", "read", "write"], Quota: ["", "read", "write"],
-  Plugin: ["", "list", "read", "write"] };
+const LEVELS = {
+  Node: ["", "read", "write"],
+  Agent: ["", "read", "write"],
+  Operator: ["", "read", "write"],
+  Quota: ["", "read", "write"],
+  Plugin: ["", "list", "read", "write"],
+};
 
 /** Whether the caller has a right: a capability (`read-job`), a level (`node:write`), `variables:list`, `management`. */
 export function may(right, namespace = "") {

@@ -17,5 +17,9 @@ export function namesIn(schema, blocks) {
     if (!next) return [];
     block = next;
   }
-  return Object.entries(block).map(([label, kind]) => (kind.startsWith("> ") ? { label, type: "class", detail: "block", apply: `${label} {` } : { label, type: "property", detail: kind, apply: `${label} = ` }));
+  return Object.entries(block).map(([label, kind]) =>
+    kind.startsWith("> ")
+      ? { label, type: "class", detail: "block", apply: `${label} {` }
+      : { label, type: "property", detail: kind, apply: `${label} = ` },
+  );
 }

@@ -15,7 +15,12 @@ import { Later } from "./job.js";
 import { AllocationSummary } from "./alloc/summary.js";
 import { TaskSummary } from "./alloc/task.js";
 
-const LATER = { logs: () => import("./alloc/logs.js"), files: () => import("./alloc/files.js"), exec: () => import("./alloc/exec.js"), why: () => import("./alloc/why.js") };
+const LATER = {
+  logs: () => import("./alloc/logs.js"),
+  files: () => import("./alloc/files.js"),
+  exec: () => import("./alloc/exec.js"),
+  why: () => import("./alloc/why.js"),
+};
 const SIGNALS = ["SIGHUP", "SIGINT", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGTERM", "SIGKILL"];
 
 async function load(id, signal) {
@@ -28,23 +33,54 @@ async function load(id, signal) {
 function actionsOf(alloc, task, reload) {
   const query = { namespace: alloc.Namespace };
   const common = { needs: ["alloc-lifecycle"], namespace: alloc.Namespace, then: reload };
-  const stopped = alloc.ClientStatus === "complete" || alloc.ClientStatus === "failed" || alloc.ClientStatus === "lost" ? `The allocation is ${alloc.ClientStatus}` : "";
+  const stopped =
+    alloc.ClientStatus === "complete" || alloc.ClientStatus === "failed" || alloc.ClientStatus === "lost"
+      ? `The allocation is ${alloc.ClientStatus}`
+      : "";
   const running = stopped || (alloc.ClientStatus === "running" ? "" : `The allocation is ${alloc.ClientStatus}`);
   const name = task ? `task "${task}"` : `all running tasks of ${alloc.Name}`;
   return [
-    { ...common, label: "Restart", unavailable: running, question: `Restarts ${name} in place.`, fields: task ? [] : [{ name: "all", label: "All tasks, also those that have ended", kind: "checkbox" }],
+    {
+      ...common,
+      label: "Restart",
+      unavailable: running,
+      question: `Restarts ${name} in place.`,
+      fields: task ? [] : [{ name: "all", label: "All tasks, also those that have ended", kind: "checkbox" }],
       command: ({ all }) => command(["alloc", "restart"], { task, "all-tasks": all }, [alloc.ID]),
-      run: ({ all }) => put(`/v1/client/allocation/${alloc.ID}/restart`, { TaskName: task ?? "", AllTasks: Boolean(all) }, query), done: `${name} restarts` },
-    { ...common, label: "Signal", unavailable: running, fields: [{ name: "signal", label: "Signal", kind: "select", options: SIGNALS, value: "SIGHUP" }],
-      command: ({ signal }) => command(["alloc", "signal"], { s: signal, task }, [alloc.ID]), run: ({ signal }) => put(`/v1/client/allocation/${alloc.ID}/signal`, { Signal: signal, Task: task ?? "" }, query), done: `The signal was sent to ${name}` },
-    !task && { ...common, label: "Stop", danger: true, unavailable: stopped, question: `Stops ${alloc.Name}; its job places another one if it wants it.`,
-      command: command(["alloc", "stop"], {}, [alloc.ID]), run: () => put(`/v1/allocation/${alloc.ID}/stop`, {}, query), done: `${alloc.Name} is being stopped` },
+      run: ({ all }) => put(`/v1/client/allocation/${alloc.ID}/restart`, { TaskName: task ?? "", AllTasks: Boolean(all) }, query),
+      done: `${name} restarts`,
+    },
+    {
+      ...common,
+      label: "Signal",
+      unavailable: running,
+      fields: [{ name: "signal", label: "Signal", kind: "select", options: SIGNALS, value: "SIGHUP" }],
+      command: ({ signal }) => command(["alloc", "signal"], { s: signal, task }, [alloc.ID]),
+      run: ({ signal }) => put(`/v1/client/allocation/${alloc.ID}/signal`, { Signal: signal, Task: task ?? "" }, query),
+      done: `The signal was sent to ${name}`,
+    },
+    !task && {
+      ...common,
+      label: "Stop",
+      danger: true,
+      unavailable: stopped,
+      question: `Stops ${alloc.Name}; its job places another one if it wants it.`,
+      command: command(["alloc", "stop"], {}, [alloc.ID]),
+      run: () => put(`/v1/allocation/${alloc.ID}/stop`, {}, query),
+      done: `${alloc.Name} is being stopped`,
+    },
   ].filter(Boolean);
 }
 
 function tabsOf(alloc, task) {
   const exec = config.value.Exec !== false && !missing(["alloc-exec"], alloc.Namespace);
-  return /** @type {[string, string][]} */ ([["", "Overview"], ["logs", "Logs"], ["files", "Files"], ...(exec ? [["exec", "Terminal"]] : []), ...(task ? [] : [["why", "Why here"]])]);
+  return /** @type {[string, string][]} */ ([
+    ["", "Overview"],
+    ["logs", "Logs"],
+    ["files", "Files"],
+    ...(exec ? [["exec", "Terminal"]] : []),
+    ...(task ? [] : [["why", "Why here"]]),
+  ]);
 }
 
 function View({ id, task = "" }) {
@@ -53,20 +89,39 @@ function View({ id, task = "" }) {
   const to = (name) => href(["allocations", id, ...(task ? [task] : [])], { tab: name });
   const alloc = state.data?.alloc;
   const actions = alloc ? actionsOf(alloc, task, state.reload) : [];
-  const act = (label) => { const found = actions.find((each) => each.label === label); if (found && !obstacle(found)) ask(found); };
+  const act = (label) => {
+    const found = actions.find((each) => each.label === label);
+    if (found && !obstacle(found)) ask(found);
+  };
   useKeys([
-    { keys: "l", help: "Logs", run: () => go(to("logs")) }, { keys: "e", help: "Terminal", run: () => go(to("exec")) }, { keys: "F", help: "Files", run: () => go(to("files")) },
-    { keys: "w", help: "Why here", run: () => go(href(["allocations", id], { tab: "why" })) }, { keys: "R", help: "Restart", run: () => act("Restart") }, { keys: "S", help: "Stop", run: () => act("Stop") },
+    { keys: "l", help: "Logs", run: () => go(to("logs")) },
+    { keys: "e", help: "Terminal", run: () => go(to("exec")) },
+    { keys: "F", help: "Files", run: () => go(to("files")) },
+    { keys: "w", help: "Why here", run: () => go(href(["allocations", id], { tab: "why" })) },
+    { keys: "R", help: "Restart", run: () => act("Restart") },
+    { keys: "S", help: "Stop", run: () => act("Stop") },
   ]);
-  const crumbs = /** @type {[string, string][]} */ (alloc ? [["Jobs", "/ui/jobs"], [alloc.JobID, href(["jobs", alloc.JobID], { namespace: alloc.Namespace === "default" ? "" : alloc.Namespace })], ...(task ? [[alloc.Name, href(["allocations", id])]] : [])] : [["Allocations", "/ui/allocations"]]);
-  const status = task ? alloc?.TaskStates?.[task]?.State : state.data?.row.Status ?? alloc?.ClientStatus;
+  const crumbs = /** @type {[string, string][]} */ (
+    alloc
+      ? [
+          ["Jobs", "/ui/jobs"],
+          [alloc.JobID, href(["jobs", alloc.JobID], { namespace: alloc.Namespace === "default" ? "" : alloc.Namespace })],
+          ...(task ? [[alloc.Name, href(["allocations", id])]] : []),
+        ]
+      : [["Allocations", "/ui/allocations"]]
+  );
+  const status = task ? alloc?.TaskStates?.[task]?.State : (state.data?.row.Status ?? alloc?.ClientStatus);
   return html`
     <${Heading} title=${task || (alloc?.Name ?? id.slice(0, 8))} kind=${task ? "task" : "allocation"} crumbs=${crumbs}>
-      ${alloc && html`<${Status} status=${task && alloc.TaskStates?.[task]?.Failed ? "failed" : status ?? "pending"} note=${state.data.row.Reason} /><span class="dim">on <a href=${href(["nodes", alloc.NodeID])}>${plain(alloc.NodeName)}</a></span><${Actions} actions=${actions} />`}
+      ${alloc && html`
+        <${Status} status=${task && alloc.TaskStates?.[task]?.Failed ? "failed" : (status ?? "pending")} note=${state.data.row.Reason} />
+        <span class="dim">on <a href=${href(["nodes", alloc.NodeID])}>${plain(alloc.NodeName)}</a></span>
+        <${Actions} actions=${actions} />`}
     <//>
     <${Loaded} state=${state}>${({ row }) => html`
       <${Tabs} tabs=${tabsOf(alloc, task)} current=${tab} to=${to} />
-      ${LATER[tab] ? html`<${Later} key=${tab} load=${LATER[tab]} alloc=${alloc} task=${task} />` : task ? html`<${TaskSummary} alloc=${alloc} task=${task} />` : html`<${AllocationSummary} alloc=${alloc} row=${row} />`}
+      ${LATER[tab] ? html`<${Later} key=${tab} load=${LATER[tab]} alloc=${alloc} task=${task} />` : task
+        ? html`<${TaskSummary} alloc=${alloc} task=${task} />` : html`<${AllocationSummary} alloc=${alloc} row=${row} />`}
     `}<//>
   `;
 }

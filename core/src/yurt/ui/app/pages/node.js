@@ -17,33 +17,64 @@ import { Attributes, Metadata } from "./node/attributes.js";
 import { NodeSummary } from "./node/summary.js";
 
 const NANOSECONDS = 1e9;
-const DEADLINES = /** @type {[string, string][]} */ ([["none", "No deadline"], ["15m", "15 minutes"], ["1h", "1 hour"], ["4h", "4 hours"], ["24h", "1 day"], ["own", "Own"]]);
+const DEADLINES = /** @type {[string, string][]} */ ([
+  ["none", "No deadline"],
+  ["15m", "15 minutes"],
+  ["1h", "1 hour"],
+  ["4h", "4 hours"],
+  ["24h", "1 day"],
+  ["own", "Own"],
+]);
 const UNITS = { s: 1, m: 60, h: 3600, d: 86400 };
 
 /** Nanoseconds of "90m", "1h30m"; raises TypeError. */
 export function nanoseconds(text) {
   const parts = [...String(text).matchAll(/(\d+(?:\.\d+)?)([smhd])/g)];
-  if (!parts.length || parts.map(([part]) => part).join("") !== text) throw new TypeError(`"${text}" is not a valid duration; use a number and a unit, for example "30m"`);
+  if (!parts.length || parts.map(([part]) => part).join("") !== text)
+    throw new TypeError(`"${text}" is not a valid duration; use a number and a unit, for example "30m"`);
   return parts.reduce((sum, [, number, unit]) => sum + Number(number) * UNITS[unit], 0) * NANOSECONDS;
 }
 
 function drain(node, reload) {
   const before = settings.value.drain;
-  const flags = (values) => ({ enable: true, yes: true, deadline: values.deadline === "none" || values.force ? "" : values.deadline === "own" ? values.own : values.deadline, "no-deadline": values.deadline === "none" && !values.force, force: values.force, "ignore-system": values.ignore, "keep-ineligible": values.keep, m: values.message });
+  const flags = (values) => ({
+    enable: true,
+    yes: true,
+    deadline: values.deadline === "none" || values.force ? "" : values.deadline === "own" ? values.own : values.deadline,
+    "no-deadline": values.deadline === "none" && !values.force,
+    force: values.force,
+    "ignore-system": values.ignore,
+    "keep-ineligible": values.keep,
+    m: values.message,
+  });
   return {
-    label: "Drain", needs: ["node:write"], danger: true, question: `Moves the allocations of ${node.Name} to other nodes and places no new ones on it.`, then: reload, done: `${node.Name} drains`,
+    label: "Drain",
+    needs: ["node:write"],
+    danger: true,
+    question: `Moves the allocations of ${node.Name} to other nodes and places no new ones on it.`,
+    then: reload,
+    done: `${node.Name} drains`,
     fields: [
       { name: "deadline", label: "Deadline", kind: /** @type {"select"} */ ("select"), options: DEADLINES, value: before.Deadline },
       { name: "own", label: "Own deadline", hint: 'for example "90m"; counts with "Own"', value: "" },
       { name: "force", label: "Force: stop everything at once", kind: /** @type {"checkbox"} */ ("checkbox") },
-      { name: "ignore", label: "Leave system jobs running", kind: /** @type {"checkbox"} */ ("checkbox"), value: before.IgnoreSystemJobs },
+      { name: "ignore", label: "Leave system jobs running", kind: /** @type {"checkbox"} */ ("checkbox"),
+        value: before.IgnoreSystemJobs },
       { name: "message", label: "Reason", value: "" },
     ],
     command: (values) => command(["node", "drain"], flags(values), [node.ID]),
     run: (values) => {
       choose({ drain: { Deadline: values.deadline, IgnoreSystemJobs: values.ignore } });
-      const deadline = values.force ? -NANOSECONDS : values.deadline === "none" ? 0 : nanoseconds(values.deadline === "own" ? values.own : values.deadline);
-      return put(`/v1/node/${node.ID}/drain`, { DrainSpec: { Deadline: deadline, IgnoreSystemJobs: values.ignore }, MarkEligible: false, Meta: values.message ? { message: values.message } : {} });
+      const deadline = values.force
+        ? -NANOSECONDS
+        : values.deadline === "none"
+          ? 0
+          : nanoseconds(values.deadline === "own" ? values.own : values.deadline);
+      return put(`/v1/node/${node.ID}/drain`, {
+        DrainSpec: { Deadline: deadline, IgnoreSystemJobs: values.ignore },
+        MarkEligible: false,
+        Meta: values.message ? { message: values.message } : {},
+      });
     },
   };
 }
@@ -51,19 +82,70 @@ function drain(node, reload) {
 function actionsOf(node, reload) {
   const eligible = node.SchedulingEligibility === "eligible";
   const needs = ["node:write"];
-  const stopDrain = { label: "Stop drain", needs, question: `Stops draining ${node.Name}.`, fields: [{ name: "eligible", label: "Take new allocations again", kind: "checkbox", value: true }],
-    command: (values) => command(["node", "drain"], { disable: true, "keep-ineligible": !values.eligible }, [node.ID]), run: (values) => put(`/v1/node/${node.ID}/drain`, { DrainSpec: null, MarkEligible: values.eligible }), then: reload, done: "The drain was stopped" };
-  const toggle = { label: eligible ? "Take no new allocations" : "Take new allocations", needs, unavailable: node.DrainStrategy ? "The node drains; stop the drain first" : "",
-    command: command(["node", "eligibility"], { enable: !eligible, disable: eligible }, [node.ID]), run: () => put(`/v1/node/${node.ID}/eligibility`, { Eligibility: eligible ? "ineligible" : "eligible" }), then: reload, done: eligible ? "The node takes no new allocations" : "The node takes new allocations" };
-  const purge = node.Status === "down" && { label: "Purge", needs, danger: true, question: `Forgets ${node.Name}; it registers again if it comes back.`, command: `curl -X PUT $NOMAD_ADDR/v1/node/${node.ID}/purge`, run: () => put(`/v1/node/${node.ID}/purge`), then: () => go("/ui/nodes"), done: "The node was purged" };
-  return [toggle, node.DrainStrategy ? stopDrain : drain(node, reload), { label: "Evaluate", needs, command: `curl -X PUT $NOMAD_ADDR/v1/node/${node.ID}/evaluate`, run: () => put(`/v1/node/${node.ID}/evaluate`), then: reload, done: "Its jobs are evaluated" }, purge].filter(Boolean);
+  const stopDrain = {
+    label: "Stop drain",
+    needs,
+    question: `Stops draining ${node.Name}.`,
+    fields: [{ name: "eligible", label: "Take new allocations again", kind: "checkbox", value: true }],
+    command: (values) => command(["node", "drain"], { disable: true, "keep-ineligible": !values.eligible }, [node.ID]),
+    run: (values) => put(`/v1/node/${node.ID}/drain`, { DrainSpec: null, MarkEligible: values.eligible }),
+    then: reload,
+    done: "The drain was stopped",
+  };
+  const toggle = {
+    label: eligible ? "Take no new allocations" : "Take new allocations",
+    needs,
+    unavailable: node.DrainStrategy ? "The node drains; stop the drain first" : "",
+    command: command(["node", "eligibility"], { enable: !eligible, disable: eligible }, [node.ID]),
+    run: () => put(`/v1/node/${node.ID}/eligibility`, { Eligibility: eligible ? "ineligible" : "eligible" }),
+    then: reload,
+    done: eligible ? "The node takes no new allocations" : "The node takes new allocations",
+  };
+  const purge = node.Status === "down" && {
+    label: "Purge",
+    needs,
+    danger: true,
+    question: `Forgets ${node.Name}; it registers again if it comes back.`,
+    command: `curl -X PUT $NOMAD_ADDR/v1/node/${node.ID}/purge`,
+    run: () => put(`/v1/node/${node.ID}/purge`),
+    then: () => go("/ui/nodes"),
+    done: "The node was purged",
+  };
+  return [
+    toggle,
+    node.DrainStrategy ? stopDrain : drain(node, reload),
+    {
+      label: "Evaluate",
+      needs,
+      command: `curl -X PUT $NOMAD_ADDR/v1/node/${node.ID}/evaluate`,
+      run: () => put(`/v1/node/${node.ID}/evaluate`),
+      then: reload,
+      done: "Its jobs are evaluated",
+    },
+    purge,
+  ].filter(Boolean);
 }
 
-const TABS = /** @type {[string, string][]} */ ([["", "Overview"], ["allocations", "Allocations"], ["attributes", "Attributes"], ["meta", "Metadata"]]);
+const TABS = /** @type {[string, string][]} */ ([
+  ["", "Overview"],
+  ["allocations", "Allocations"],
+  ["attributes", "Attributes"],
+  ["meta", "Metadata"],
+]);
 
 async function load(id, signal) {
   const node = await get(`/v1/node/${id}`, {}, { signal });
-  const list = await get("/v1/yurt/nodes", { where: `ID:${node.ID}`, per_page: 1, fields: "ID,Status,Allocations,CPU,CPUUsed,MemoryMB,MemoryUsedMB,DiskMB,DiskUsedMB,Cards,CardsUsed,VRAMMB,VRAMUsedMB,Cores,CoresUsed,CardList,DrainDeadline" }, { signal });
+  const list = await get(
+    "/v1/yurt/nodes",
+    {
+      where: `ID:${node.ID}`,
+      per_page: 1,
+      fields:
+        "ID,Status,Allocations,CPU,CPUUsed,MemoryMB,MemoryUsedMB,DiskMB,DiskUsedMB,Cards,CardsUsed,VRAMMB,VRAMUsedMB," +
+        "Cores,CoresUsed,CardList,DrainDeadline",
+    },
+    { signal },
+  );
   return { node, row: toRows(list.Columns)[0] ?? {} };
 }
 
@@ -75,11 +157,15 @@ export function Node({ id }) {
   useKeys(TABS.map(([name, label], at) => ({ keys: String(at + 1), help: label, group: "Tabs", run: () => go(to(name)) })));
   return html`
     <${Heading} title=${node?.Name ?? id.slice(0, 8)} kind="node" crumbs=${[["Nodes", "/ui/nodes"]]}>
-      ${node && html`<${Status} status=${state.data.row.Status ?? node.Status} note=${node.StatusDescription} /><${Id} id=${node.ID} /><span class="dim">${plain(node.NodePool)}, ${plain(node.Datacenter)}</span><${Actions} actions=${actionsOf(node, state.reload)} />`}
+      ${node && html`
+        <${Status} status=${state.data.row.Status ?? node.Status} note=${node.StatusDescription} /><${Id} id=${node.ID} />
+        <span class="dim">${plain(node.NodePool)}, ${plain(node.Datacenter)}</span>
+        <${Actions} actions=${actionsOf(node, state.reload)} />`}
     <//>
     <${Loaded} state=${state}>${({ row }) => html`
       <${Tabs} tabs=${TABS} current=${tab} to=${to} />
-      ${tab === "allocations" ? html`<${AllocationList} node=${node.ID} />` : tab === "attributes" ? html`<${Attributes} node=${node} />` : tab === "meta" ? html`<${Metadata} node=${node} />` : html`<${NodeSummary} node=${node} row=${row} />`}
+      ${tab === "allocations" ? html`<${AllocationList} node=${node.ID} />` : tab === "attributes" ? html`<${Attributes} node=${node} />`
+        : tab === "meta" ? html`<${Metadata} node=${node} />` : html`<${NodeSummary} node=${node} row=${row} />`}
     `}<//>
   `;
 }

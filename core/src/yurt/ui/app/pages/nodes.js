@@ -8,24 +8,90 @@ import { Empty, Failure, Heading } from "../parts/page.js";
 import { Meter, Status } from "../parts/status.js";
 import { Table } from "../parts/table.js";
 
-const FACETS = /** @type {[string, string][]} */ ([["Status", "Status"], ["Pool", "Pool"], ["Datacenter", "Datacenter"], ["Class", "Class"], ["Version", "Version"]]);
-const FIELDS = ["ID", "Name", "Status", "Pool", "Datacenter", "Class", "Allocations", "CPU", "CPUUsed", "MemoryMB", "MemoryUsedMB", "DiskMB", "DiskUsedMB", "Cards", "CardsUsed", "VRAMMB", "VRAMUsedMB", "Version", "Address", "LastEvent", "HostVolumes"];
+const FACETS = /** @type {[string, string][]} */ ([
+  ["Status", "Status"],
+  ["Pool", "Pool"],
+  ["Datacenter", "Datacenter"],
+  ["Class", "Class"],
+  ["Version", "Version"],
+]);
+const FIELDS = [
+  "ID",
+  "Name",
+  "Status",
+  "Pool",
+  "Datacenter",
+  "Class",
+  "Allocations",
+  "CPU",
+  "CPUUsed",
+  "MemoryMB",
+  "MemoryUsedMB",
+  "DiskMB",
+  "DiskUsedMB",
+  "Cards",
+  "CardsUsed",
+  "VRAMMB",
+  "VRAMUsedMB",
+  "Version",
+  "Address",
+  "LastEvent",
+  "HostVolumes",
+];
 
 export const nodeHref = (row) => href(["nodes", row.ID]);
 
 /** @type {import("../parts/table.js").Column[]} */
 const COLUMNS = [
-  { id: "name", title: "Node", sort: "Name", size: "minmax(7rem, 1.5fr)", cell: (row) => html`<a href=${nodeHref(row)} title=${row.ID}>${plain(row.Name)}</a>` },
-  { id: "status", title: "Status", sort: "Status", size: "minmax(6.5rem, 8rem)", cell: (row) => html`<${Status} status=${row.Status} note=${row.LastEvent} />` },
+  {
+    id: "name",
+    title: "Node",
+    sort: "Name",
+    size: "minmax(7rem, 1.5fr)",
+    cell: (row) => html`<a href=${nodeHref(row)} title=${row.ID}>${plain(row.Name)}</a>`,
+  },
+  {
+    id: "status",
+    title: "Status",
+    sort: "Status",
+    size: "minmax(6.5rem, 8rem)",
+    cell: (row) => html`<${Status} status=${row.Status} note=${row.LastEvent} />`,
+  },
   { id: "pool", title: "Pool", sort: "Pool", from: "md", size: "minmax(5rem, 1fr)", cell: (row) => plain(row.Pool) },
   { id: "dc", title: "Datacenter", sort: "Datacenter", from: "lg", size: "minmax(5rem, 1fr)", cell: (row) => plain(row.Datacenter) },
   { id: "class", title: "Class", sort: "Class", from: "xl", size: "minmax(5rem, 1fr)", cell: (row) => plain(row.Class) },
   { id: "address", title: "Address", sort: "Address", from: "xl", size: "10rem", cell: (row) => plain(row.Address) },
   { id: "volumes", title: "Volumes", from: "xl", size: "5rem", number: true, cell: (row) => row.HostVolumes?.length ?? 0 },
   { id: "allocs", title: "Allocs", sort: "Allocations", size: "4rem", number: true, cell: (row) => row.Allocations },
-  { id: "cpu", title: "CPU booked", sort: "CPUUsed", from: "md", size: "minmax(8rem, 1.2fr)", cell: (row) => html`<${Meter} label="CPU" used=${row.CPUUsed} total=${row.CPU} text=${`${count(row.CPUUsed)} of ${count(row.CPU)}`} />` },
-  { id: "memory", title: "Memory booked", sort: "MemoryUsedMB", from: "lg", size: "minmax(8rem, 1.2fr)", cell: (row) => html`<${Meter} label="Memory" used=${row.MemoryUsedMB} total=${row.MemoryMB} text=${`${mebibytes(row.MemoryUsedMB)} of ${mebibytes(row.MemoryMB)}`} />` },
-  { id: "cards", title: "Cards", sort: "CardsUsed", from: "lg", size: "8rem", cell: (row) => (row.Cards ? html`<${Meter} label="Cards" used=${row.CardsUsed} total=${row.Cards} text=${`${row.CardsUsed} of ${row.Cards}`} />` : "") },
+  {
+    id: "cpu",
+    title: "CPU booked",
+    sort: "CPUUsed",
+    from: "md",
+    size: "minmax(8rem, 1.2fr)",
+    cell: (row) =>
+      html`<${Meter} label="CPU" used=${row.CPUUsed} total=${row.CPU} text=${`${count(row.CPUUsed)} of ${count(row.CPU)}`} />`,
+  },
+  {
+    id: "memory",
+    title: "Memory booked",
+    sort: "MemoryUsedMB",
+    from: "lg",
+    size: "minmax(8rem, 1.2fr)",
+    cell: (row) =>
+      html`<${Meter} label="Memory" used=${row.MemoryUsedMB} total=${row.MemoryMB}
+        text=${`${mebibytes(row.MemoryUsedMB)} of ${mebibytes(row.MemoryMB)}`} />`,
+  },
+  {
+    id: "cards",
+    title: "Cards",
+    sort: "CardsUsed",
+    from: "lg",
+    size: "8rem",
+    cell: (row) =>
+      row.Cards ? html`<${Meter} label="Cards" used=${row.CardsUsed} total=${row.Cards} text=${`${row.CardsUsed} of ${row.Cards}`} />`
+        : "",
+  },
   { id: "version", title: "Version", sort: "Version", from: "xl", size: "6rem", cell: (row) => plain(row.Version) },
 ];
 
@@ -34,13 +100,18 @@ export function Nodes() {
   const sort = query("sort", "Name");
   const wanted = useMemo(() => ({ where: whereOf(FACETS.map(([name]) => name)), ...textQuery(query("q")) }), [address]);
   const list = useList({ kind: "nodes", query: wanted, fields: FIELDS, facets: FACETS.map(([name]) => name), sort });
-  const empty = list.loading ? html`<p class="loading" role="status">Loading…</p>` : html`<${Empty}>${query("q") || wanted.where.length ? "No node matches." : "No nodes. An agent with a client registers itself."}<//>`;
+  const empty = list.loading
+    ? html`<p class="loading" role="status">Loading…</p>`
+    : html`<${Empty}>${query("q") || wanted.where.length ? "No node matches." : "No nodes. An agent with a client registers itself."}
+      <//>`;
   return html`
     <${Heading} title="Nodes"><div class="actions"><a class="button" href="/ui/topology">Topology</a></div><//>
-    <div class="filters"><${SearchBox} label="Search or filter nodes" hint='Words, or an expression: Class == "gpu" and Cards != 0' /><${Facets} facets=${FACETS} counts=${list.facets} /><span class="dim" role="status">${count(list.total)} nodes</span></div>
+    <div class="filters"><${SearchBox} label="Search or filter nodes" hint='Words, or an expression: Class == "gpu" and Cards != 0' />
+      <${Facets} facets=${FACETS} counts=${list.facets} /><span class="dim" role="status">${count(list.total)} nodes</span></div>
     <${Chips} facets=${FACETS} />
     ${list.error && html`<${Failure} error=${list.error} retry=${list.reload} />`}
-    <${Table} label="Nodes" columns=${COLUMNS} rows=${list.rows} total=${list.total} keyOf=${(row) => row.ID} href=${nodeHref} sort=${sort} onSort=${(next) => setQuery({ sort: next })} ensure=${list.ensure}
+    <${Table} label="Nodes" columns=${COLUMNS} rows=${list.rows} total=${list.total} keyOf=${(row) => row.ID} href=${nodeHref}
+      sort=${sort} onSort=${(next) => setQuery({ sort: next })} ensure=${list.ensure}
       empty=${list.error ? html`<span></span>` : empty} main=${true} />
   `;
 }

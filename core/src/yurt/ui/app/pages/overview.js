@@ -22,27 +22,47 @@ function Attention({ data }) {
   const found = data.Attention ?? [];
   return html`
     <${Section} title="Needs attention" note=${data.AttentionOmitted ? `and ${count(data.AttentionOmitted)} more` : ""}>
-      ${found.length ? html`
-        <ul class="list">${found.map((each) => html`
+      ${
+        found.length
+          ? html`
+        <ul class="list">${found.map(
+          (each) => html`
           <li key=${each.Kind + each.Namespace + each.ID}>
-            <${Status} status=${each.Status} /> <a href=${placeOf(each)}>${each.Kind === "node" ? "node " : ""}${plain(each.Name || each.ID)}</a>
-            <span class="dim">${plain(each.Reason)}</span>${each.Since > 0 && html`<span class="right"><${When} at=${each.Since} /></span>`}
-          </li>`)}</ul>` : html`<${Empty}>Nothing fails, waits or is lost.<//>`}
+            <${Status} status=${each.Status} /> <a
+              href=${placeOf(each)}>${each.Kind === "node" ? "node " : ""}${plain(each.Name || each.ID)}</a>
+            <span class="dim">${plain(each.Reason)}</span>
+              ${each.Since > 0 && html`<span class="right"><${When} at=${each.Since} /></span>`}
+          </li>`,
+        )}</ul>`
+          : html`<${Empty}>Nothing fails, waits or is lost.<//>`
+      }
     <//>
   `;
 }
 
-const RESOURCES = [["CPU", "CPU", (value) => `${count(value)} MHz`], ["Memory", "MemoryMB", mebibytes], ["Disk", "DiskMB", mebibytes], ["Cards", "Cards", count], ["Card memory", "VRAMMB", mebibytes]];
+const RESOURCES = [
+  ["CPU", "CPU", (value) => `${count(value)} MHz`],
+  ["Memory", "MemoryMB", mebibytes],
+  ["Disk", "DiskMB", mebibytes],
+  ["Cards", "Cards", count],
+  ["Card memory", "VRAMMB", mebibytes],
+];
 
 function Pool({ pool }) {
   return html`
     <div class="card">
-      <h3><a href=${href(["nodes"], { Pool: pool.Name })}>${plain(pool.Name)}</a> <small class="dim">${pool.Ready} of ${pool.Nodes} nodes ready</small></h3>
+      <h3><a href=${href(["nodes"], { Pool: pool.Name })}>${plain(pool.Name)}
+        </a> <small class="dim">${pool.Ready} of ${pool.Nodes} nodes ready</small></h3>
       <div class="bars">
         ${RESOURCES.filter(([, name]) => pool[/** @type {string} */ (name)] > 0).map(([label, name, show]) => {
-          const used = pool[/** @type {string} */ (name).replace(/MB$/, "") + (/** @type {string} */ (name).endsWith("MB") ? "UsedMB" : "Used")] ?? 0;
+          const used =
+            pool[/** @type {string} */ (name).replace(/MB$/, "") + /** @type {string} */ ((name).endsWith("MB") ? "UsedMB" : "Used")]
+              ?? 0;
           const total = pool[/** @type {string} */ (name)];
-          return html`<div key=${name}><span>${label}</span><${Meter} label=${label} used=${used} total=${total} text=${`${/** @type {any} */ (show)(used)} of ${/** @type {any} */ (show)(total)}`} /></div>`;
+          return html`<div
+            key=${name}><span>${label}</span>
+            <${Meter} label=${label} used=${used} total=${total}
+            text=${`${/** @type {any} */ (show)(used)} of ${/** @type {any} */ (show)(total)}`} /></div>`;
         })}
       </div>
     </div>
@@ -52,10 +72,14 @@ function Pool({ pool }) {
 export function Overview() {
   const state = useData((signal) => get("/v1/yurt/overview", { namespace: "*" }, { signal }), []);
   const [live, setLive] = useState(/** @type {any} */ (null));
-  useEffect(() => onChange({ Kind: "overview", Namespace: "*" }, (update) => (update.Overview ? setLive(update.Overview) : state.reload())), []);
+  useEffect(
+    () => onChange({ Kind: "overview", Namespace: "*" }, (update) => (update.Overview ? setLive(update.Overview) : state.reload())),
+    [],
+  );
   return html`
     <${Heading} title="Overview" />
-    <${Loaded} state=${state}>${(/** @type {any} */ read) => html`<${Figures} data=${live && live.Index >= read.Index ? live : read} />`}<//>
+    <${Loaded} state=${state}>${(/** @type {any} */ read) => html`<${Figures} data=${live && live.Index >= read.Index ? live : read} />`}
+      <//>
   `;
 }
 
@@ -69,19 +93,33 @@ function Figures({ data }) {
       <${Figure} label="waiting" value=${allocs.Waiting} kind="warn" to="/ui/waiting" />
       <${Figure} label="failed" value=${allocs.Failed} kind="bad" to=${href(["allocations"], { Status: "failed" })} />
       <${Figure} label="lost" value=${allocs.Lost} kind="bad" to=${href(["allocations"], { Status: "lost" })} />
-      ${data.Nodes && html`<${Figure} label=${`nodes, ${data.Nodes.Statuses.ready ?? 0} ready`} value=${data.Nodes.Total} to="/ui/nodes" />`}
+      ${data.Nodes && html`
+        <${Figure} label=${`nodes, ${data.Nodes.Statuses.ready ?? 0} ready`} value=${data.Nodes.Total} to="/ui/nodes" />`}
     </div>
     <div class="grid">
       <${Attention} data=${data} />
       <${Section} title="Submitted last">
-        ${data.Recent?.length ? html`<ul class="list">${data.Recent.map((job) => html`
-          <li key=${job.Namespace + job.ID}><${Status} status=${job.Status} /> <a href=${jobHref(job)}>${plain(job.ID)}</a> <span class="dim">version ${job.Version}</span><span class="right"><${When} at=${job.SubmitTime} /></span></li>`)}</ul>`
-          : html`<${Empty}>No jobs. <a href=${href(["jobs", "run"])}>Run one.</a><//>`}
+        ${
+          data.Recent?.length
+            ? html`<ul class="list">${data.Recent.map(
+                (job) => html`
+          <li key=${job.Namespace + job.ID}><${Status} status=${job.Status} /> <a href=${jobHref(job)}>${plain(job.ID)}
+            </a> <span class="dim">version ${job.Version}</span><span class="right"><${When} at=${job.SubmitTime} /></span></li>`,
+              )}</ul>`
+            : html`<${Empty}>No jobs. <a href=${href(["jobs", "run"])}>Run one.</a><//>`
+        }
       <//>
       <${Section} title="Jobs by status">
-        <ul class="list">${statuses.map(([status, number]) => html`<li key=${status}><a href=${href(["jobs"], { Status: status })}><${Status} status=${status} /></a><span class="right">${count(number)}</span></li>`)}</ul>
+        <ul class="list">
+          ${statuses.map(
+          ([status, number]) =>
+          html`<li key=${status}><a href=${href(["jobs"], { Status: status })}><${Status} status=${status} /></a>
+          <span class="right">${count(number)}</span></li>`)}</ul>
       <//>
     </div>
-    ${may("node:read") && data.Pools?.length > 0 && html`<${Section} title="Capacity" note="booked by allocations, of what nodes offer"><div class="cards">${data.Pools.map((pool) => html`<${Pool} key=${pool.Name} pool=${pool} />`)}</div><//>`}
+    ${may("node:read") && data.Pools?.length > 0
+      && html`<${Section} title="Capacity"
+      note="booked by allocations, of what nodes offer">
+      <div class="cards">${data.Pools.map((pool) => html`<${Pool} key=${pool.Name} pool=${pool} />`)}</div><//>`}
   `;
 }

@@ -9,24 +9,39 @@ import { Status } from "../parts/status.js";
 import { Scores } from "./alloc/why.js";
 import { GroupExplanation } from "./job/why.js";
 
-const verdict = (identical) => html`<${Status} status=${identical ? "complete" : "failed"} /> ${identical ? "identical to the byte" : "different"}`;
+const verdict = (identical) =>
+  html`<${Status} status=${identical ? "complete" : "failed"} /> ${identical ? "identical to the byte" : "different"}`;
 
 function Attempt({ attempt }) {
   return html`
     <${Section} title=${`Attempt ${attempt.Number + 1}`} note=${verdict(attempt.IsIdentical)}>
-      <${Facts} facts=${[["State at index", count(attempt.StateIndex)], ["Made", html`<${Time} at=${new Date(attempt.Now)} />`], ["Placements", count(attempt.Placements)], ["Stops", count(attempt.Stops)], ["Updates", count(attempt.Updates)],
-        ["Rows in the log", count(attempt.Stored)], ["refused by the applier", count(attempt.Refused)], ["different", count(attempt.Different)], ["Plans laid over", count(attempt.LaidOver)], ["Seed", html`<code>${attempt.Seed}</code>`], ["Digest", html`<code>${attempt.Digest}</code>`]]} />
+      <${Facts} facts=${[
+        ["State at index", count(attempt.StateIndex)],
+        ["Made", html`<${Time} at=${new Date(attempt.Now)} />`],
+        ["Placements", count(attempt.Placements)],
+        ["Stops", count(attempt.Stops)],
+        ["Updates", count(attempt.Updates)],
+        ["Rows in the log", count(attempt.Stored)],
+        ["refused by the applier", count(attempt.Refused)],
+        ["different", count(attempt.Different)],
+        ["Plans laid over", count(attempt.LaidOver)],
+        ["Seed", html`<code>${attempt.Seed}</code>`],
+        ["Digest", html`<code>${attempt.Digest}</code>`],
+      ]} />
     <//>
   `;
 }
 
 /** The stages of a placement, one at a time: filtered, ranked, chosen. */
 function Steps({ evaluation }) {
-  const state = useData(async (signal) => {
-    const allocs = await get(`/v1/evaluation/${evaluation.ID}/allocations`, { namespace: evaluation.Namespace }, { signal });
-    const placed = (allocs ?? []).filter((alloc) => alloc.EvalID === evaluation.ID).slice(0, 20);
-    return Promise.all(placed.map((alloc) => get(`/v1/yurt/allocation/${alloc.ID}/why`, { namespace: alloc.Namespace }, { signal })));
-  }, [evaluation.ID]);
+  const state = useData(
+    async (signal) => {
+      const allocs = await get(`/v1/evaluation/${evaluation.ID}/allocations`, { namespace: evaluation.Namespace }, { signal });
+      const placed = (allocs ?? []).filter((alloc) => alloc.EvalID === evaluation.ID).slice(0, 20);
+      return Promise.all(placed.map((alloc) => get(`/v1/yurt/allocation/${alloc.ID}/why`, { namespace: alloc.Namespace }, { signal })));
+    },
+    [evaluation.ID],
+  );
   const [at, setAt] = useState(0);
   return html`
     <${Loaded} state=${state}>${(found) => {
@@ -35,10 +50,15 @@ function Steps({ evaluation }) {
       const metrics = why.Metrics ?? {};
       const lost = [...Object.entries(metrics.ConstraintFiltered ?? {}), ...Object.entries(metrics.ClassFiltered ?? {})];
       return html`
-        <p class="filters"><button disabled=${at === 0} onClick=${() => setAt(at - 1)}>Before</button><span>Placement ${at + 1} of ${found.length}: <strong>${plain(why.Name)}</strong></span><button disabled=${at >= found.length - 1} onClick=${() => setAt(at + 1)}>Next</button></p>
+        <p class="filters"><button disabled=${at === 0} onClick=${() => setAt(at - 1)}>Before</button>
+          <span>Placement ${at + 1} of ${found.length}: <strong>${plain(why.Name)}</strong></span>
+          <button disabled=${at >= found.length - 1} onClick=${() => setAt(at + 1)}>Next</button></p>
         <ol>
-          <li>Filtered: ${count(metrics.NodesFiltered)} of ${count(metrics.NodesEvaluated)} nodes${lost.length ? `: ${lost.map(([text, number]) => `${plain(text)} (${number})`).join(", ")}` : ""}</li>
-          <li>Without room: ${count(metrics.NodesExhausted)} nodes ${Object.entries(metrics.DimensionExhausted ?? {}).map(([text, number]) => `${plain(text)} (${number})`).join(", ")}</li>
+          <li>Filtered: ${count(metrics.NodesFiltered)} of ${count(metrics.NodesEvaluated)} nodes${lost.length
+            ? `: ${lost.map(([text, number]) => `${plain(text)} (${number})`).join(", ")}` : ""}</li>
+          <li>Without room: ${count(metrics.NodesExhausted)} nodes ${Object.entries(metrics.DimensionExhausted ?? {})
+            .map(([text, number]) => `${plain(text)} (${number})`)
+            .join(", ")}</li>
           <li>Ranked: <${Scores} scores=${why.Scores} label="Scores then" /></li>
           <li>Chosen: ${plain(why.Text)}</li>
         </ol>
@@ -48,17 +68,38 @@ function Steps({ evaluation }) {
 }
 
 function Now({ evaluation }) {
-  const state = useData(async (signal) => (await call("POST", "/v1/yurt/job/why-not", { body: { JobID: evaluation.JobID, Namespace: evaluation.Namespace }, query: { namespace: evaluation.Namespace }, signal })).data, [evaluation.ID]);
-  return html`<${Loaded} state=${state}>${(found) => (found.Groups ?? []).map((group) => html`<${GroupExplanation} key=${group.Name} job=${{ ID: evaluation.JobID, Namespace: evaluation.Namespace }} group=${group} />`)}<//>`;
+  const state = useData(
+    async (signal) =>
+      (
+        await call("POST", "/v1/yurt/job/why-not", {
+          body: { JobID: evaluation.JobID, Namespace: evaluation.Namespace },
+          query: { namespace: evaluation.Namespace },
+          signal,
+        })
+      ).data,
+    [evaluation.ID],
+  );
+  return html`<${Loaded}
+    state=${state}>
+    ${(found) => (found.Groups ?? [])
+    .map((group) =>
+    html`<${GroupExplanation} key=${group.Name} job=${{ ID: evaluation.JobID, Namespace: evaluation.Namespace }} group=${group} />`)}
+    <//>`;
 }
 
 /** @param {{evaluation: any}} props */
 export function Replay({ evaluation }) {
-  const state = useData((signal) => get(`/v1/yurt/evaluation/${evaluation.ID}/replay`, { namespace: evaluation.Namespace }, { signal }), [evaluation.ID]);
+  const state = useData(
+    (signal) => get(`/v1/yurt/evaluation/${evaluation.ID}/replay`, { namespace: evaluation.Namespace }, { signal }),
+    [evaluation.ID],
+  );
   return html`
     <${Section} title="Steps"><${Steps} evaluation=${evaluation} /><//>
     <${Loaded} state=${state}>${(found) => html`
-      <${Section} title="Made again" note=${verdict(found.IsIdentical)}><${Facts} facts=${[["Began with the state at", count(found.BaseIndex)], ["Failed placements", found.IsOutcomeIdentical ? "the same" : "different"]]} /><//>
+      <${Section} title="Made again" note=${verdict(found.IsIdentical)}><${Facts} facts=${[
+        ["Began with the state at", count(found.BaseIndex)],
+        ["Failed placements", found.IsOutcomeIdentical ? "the same" : "different"],
+      ]} /><//>
       ${(found.Attempts ?? []).map((attempt) => html`<${Attempt} key=${attempt.Number} attempt=${attempt} />`)}
     `}<//>
     <h2>What would happen now</h2>

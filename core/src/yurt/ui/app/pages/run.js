@@ -57,7 +57,11 @@ async function beginning(signal) {
   const job = await get(path, { ...where, version }, { signal });
   const submission = await get(`${path}/submission`, { ...where, version: version || job.Version }, { signal }).catch(() => null);
   const text = submission?.Source || JSON.stringify({ Job: job }, null, 2);
-  const variables = submission?.Variables || Object.entries(submission?.VariableFlags ?? {}).map(([name, value]) => `${name} = ${JSON.stringify(value)}`).join("\n");
+  const variables =
+    submission?.Variables ||
+    Object.entries(submission?.VariableFlags ?? {})
+      .map(([name, value]) => `${name} = ${JSON.stringify(value)}`)
+      .join("\n");
   const wanted = query("apply") ? JSON.parse(sessionStorage.getItem("yurt-edits") ?? "null") : null;
   if (!wanted) return { text, variables, notes: [], job };
   const edited = (isJson(text) ? withJsonEdits : withEdits)(text, wanted.group, wanted.edits);
@@ -82,7 +86,9 @@ async function check(text, variables) {
   } catch (error) {
     const found = findings(/** @type {Error} */ (error).message);
     if (found.length) return found;
-    return error instanceof ApiError ? [{ line: 1, column: 1, message: error.message }] : [{ line: 1, column: 1, message: /** @type {Error} */ (error).message }];
+    return error instanceof ApiError
+      ? [{ line: 1, column: 1, message: error.message }]
+      : [{ line: 1, column: 1, message: /** @type {Error} */ (error).message }];
   }
 }
 
@@ -98,7 +104,10 @@ function usePlan() {
     setPlan(null);
     try {
       const job = await parse(text, variables);
-      const { data } = await call("POST", `/v1/job/${segment(job.ID)}/plan`, { body: { Job: job, Diff: true }, query: { namespace: job.Namespace } });
+      const { data } = await call("POST", `/v1/job/${segment(job.ID)}/plan`, {
+        body: { Job: job, Diff: true },
+        query: { namespace: job.Namespace },
+      });
       setPlan({ job, answer: data, text, variables });
     } catch (error) {
       setProblem(/** @type {Error} */ (error).message);
@@ -109,7 +118,11 @@ function usePlan() {
 }
 
 async function submit({ job, answer, text, variables }) {
-  const { EvalID, Warnings } = await put("/v1/jobs", { Job: job, EnforceIndex: true, JobModifyIndex: answer.JobModifyIndex, Submission: submissionOf(text, variables) }, { namespace: job.Namespace });
+  const { EvalID, Warnings } = await put(
+    "/v1/jobs",
+    { Job: job, EnforceIndex: true, JobModifyIndex: answer.JobModifyIndex, Submission: submissionOf(text, variables) },
+    { namespace: job.Namespace },
+  );
   guard.question = null;
   if (Warnings) toast(Warnings, "bad");
   toast(`Job "${job.ID}" was registered${EvalID ? `, evaluation ${EvalID.slice(0, 8)}` : ""}`);
@@ -118,7 +131,9 @@ async function submit({ job, answer, text, variables }) {
 
 function Upload({ take }) {
   const read = async (files) => files?.[0] && take(await files[0].text());
-  return html`<label class="button">Open a file<input type="file" accept=".hcl,.nomad,.json" hidden onChange=${(event) => read(event.target.files)} /></label>`;
+  return html`<label
+    class="button">Open a file<input type="file" accept=".hcl,.nomad,.json" hidden onChange=${(event) => read(event.target.files)} />
+    </label>`;
 }
 
 function save(text) {
@@ -134,8 +149,15 @@ function Form({ begun }) {
   const [variables, setVariables] = useState(begun.variables);
   const { plan, problem, busy, run, setProblem, forget } = usePlan();
   const lacks = missing(["submit-job", "plan-job"]);
-  useEffect(() => () => { guard.question = null; }, []);
-  useEffect(() => { if (begun.applied) run(begun.text, begun.variables); }, []);
+  useEffect(
+    () => () => {
+      guard.question = null;
+    },
+    [],
+  );
+  useEffect(() => {
+    if (begun.applied) run(begun.text, begun.variables);
+  }, []);
   const change = (next) => {
     setText(next);
     forget();
@@ -151,22 +173,34 @@ function Form({ begun }) {
     ${begun.notes.length > 0 && html`<div class="note">To be changed by hand: ${begun.notes.map(plain).join("; ")}.</div>`}
     ${begun.applied && html`<div class="note">The smallest change that helps is applied; the plan below shows it.</div>`}
     <div onDragOver=${(event) => event.preventDefault()} onDrop=${drop}>
-      <${Editor} text=${text} change=${change} language=${isJson(text) ? "json" : "hcl"} label="Job file" check=${(now) => check(now, variables)} words=${words} />
+      <${Editor} text=${text} change=${change} language=${isJson(text) ? "json" : "hcl"} label="Job file"
+        check=${(now) => check(now, variables)} words=${words} />
     </div>
-    <details open=${Boolean(variables)}><summary>Variables</summary><textarea aria-label="Variables of the job file" rows="4" value=${variables} spellcheck="false" placeholder='name = "value"' onInput=${(event) => { setVariables(event.target.value); forget(); }}></textarea></details>
+    <details open=${Boolean(variables)}><summary>Variables</summary>
+      <textarea aria-label="Variables of the job file" rows="4" value=${variables} spellcheck="false" placeholder='name = "value"'
+      onInput=${(
+      event,
+    ) => {
+      setVariables(event.target.value);
+      forget();
+    }}></textarea></details>
     <div class="filters">
-      <button class=${plan ? "" : "primary"} disabled=${busy} aria-disabled=${Boolean(lacks)} title=${lacks} onClick=${() => (lacks ? toast(lacks, "bad") : run(text, variables))}>${busy ? "Planning…" : "Plan"}</button>
+      <button class=${plan ? "" : "primary"} disabled=${busy} aria-disabled=${Boolean(lacks)} title=${lacks}
+        onClick=${() => (lacks ? toast(lacks, "bad") : run(text, variables))}>${busy ? "Planning…" : "Plan"}</button>
       ${plan && html`<button class="primary" onClick=${start}>Run</button>`}
-      <span class="grow"></span><${Upload} take=${change} /><button onClick=${() => save(text)}>Save as a file</button><${Templates} text=${text} take=${change} />
+      <span class="grow"></span><${Upload} take=${change} /><button onClick=${() => save(text)}>Save as a file</button>
+        <${Templates} text=${text} take=${change} />
     </div>
     ${problem && html`<div class="note bad" role="alert"><pre>${plain(problem)}</pre></div>`}
     ${plan && html`<${PlanView} job=${plan.job} answer=${plan.answer} />`}
-    <${Section} title="The same on the command line"><${Command} text=${command(["job", "plan"], {}, ["job.nomad.hcl"])} /><${Command} text=${command(["job", "run"], { "check-index": plan?.answer.JobModifyIndex ?? "" }, ["job.nomad.hcl"])} /><//>
+    <${Section} title="The same on the command line"><${Command} text=${command(["job", "plan"], {}, ["job.nomad.hcl"])} />
+      <${Command} text=${command(["job", "run"], { "check-index": plan?.answer.JobModifyIndex ?? "" }, ["job.nomad.hcl"])} /><//>
   `;
 }
 
 export function Run() {
   const state = useData(beginning, [query("edit"), query("version"), query("apply")]);
   const title = query("edit") ? `Edit ${query("edit")}` : "Run a job";
-  return html`<${Heading} title=${title} crumbs=${[["Jobs", "/ui/jobs"]]} /><${Loaded} state=${state}>${(begun) => html`<${Form} key=${query("edit") + query("version")} begun=${begun} />`}<//>`;
+  return html`<${Heading} title=${title} crumbs=${[["Jobs", "/ui/jobs"]]} />
+    <${Loaded} state=${state}>${(begun) => html`<${Form} key=${query("edit") + query("version")} begun=${begun} />`}<//>`;
 }

@@ -13,7 +13,12 @@ const STEP_S = 5;
 
 async function load(signal) {
   const quiet = (path) => get(path, {}, { signal }).catch(() => null);
-  const [members, leader, health, raft] = await Promise.all([get("/v1/agent/members", {}, { signal }), quiet("/v1/status/leader"), quiet("/v1/operator/autopilot/health"), quiet("/v1/operator/raft/configuration")]);
+  const [members, leader, health, raft] = await Promise.all([
+    get("/v1/agent/members", {}, { signal }),
+    quiet("/v1/status/leader"),
+    quiet("/v1/operator/autopilot/health"),
+    quiet("/v1/operator/raft/configuration"),
+  ]);
   return { members: members.Members ?? [], leader, health, raft };
 }
 
@@ -27,38 +32,110 @@ function rowsOf({ members, leader, health, raft }) {
 }
 
 const COLUMNS = [
-  { id: "name", title: "Server", value: (row) => row.Name, size: "minmax(8rem, 2fr)", cell: (row) => html`${plain(row.Name)}${row.isLeader ? html` <strong class="good">leader</strong>` : ""}` },
+  {
+    id: "name",
+    title: "Server",
+    value: (row) => row.Name,
+    size: "minmax(8rem, 2fr)",
+    cell: (row) => html`${plain(row.Name)}${row.isLeader ? html` <strong class="good">leader</strong>` : ""}`,
+  },
   { id: "status", title: "Status", value: (row) => row.Status, size: "7rem", cell: (row) => html`<${Status} status=${row.Status} />` },
-  { id: "health", title: "Health", from: /** @type {"md"} */ ("md"), value: (row) => row.known?.Healthy, size: "7rem", cell: (row) => (row.known ? html`<${Status} status=${row.known.Healthy ? "healthy" : "unhealthy"} />` : "") },
+  {
+    id: "health",
+    title: "Health",
+    from: /** @type {"md"} */ ("md"),
+    value: (row) => row.known?.Healthy,
+    size: "7rem",
+    cell: (row) => (row.known ? html`<${Status} status=${row.known.Healthy ? "healthy" : "unhealthy"} />` : ""),
+  },
   { id: "contact", title: "Last contact", from: /** @type {"lg"} */ ("lg"), size: "8rem", cell: (row) => plain(row.known?.LastContact) },
-  { id: "index", title: "Last index", from: /** @type {"md"} */ ("md"), number: true, value: (row) => row.known?.LastIndex, size: "7rem", cell: (row) => row.known?.LastIndex ?? "" },
-  { id: "address", title: "Address", from: /** @type {"md"} */ ("md"), value: (row) => row.address, size: "minmax(7rem, 1fr)", cell: (row) => plain(row.address) },
-  { id: "region", title: "Region", from: /** @type {"lg"} */ ("lg"), value: (row) => row.Tags?.region, size: "6rem", cell: (row) => plain(row.Tags?.region) },
-  { id: "version", title: "Version", from: /** @type {"md"} */ ("md"), value: (row) => row.Tags?.build, size: "6rem", cell: (row) => plain(row.Tags?.build) },
+  {
+    id: "index",
+    title: "Last index",
+    from: /** @type {"md"} */ ("md"),
+    number: true,
+    value: (row) => row.known?.LastIndex,
+    size: "7rem",
+    cell: (row) => row.known?.LastIndex ?? "",
+  },
+  {
+    id: "address",
+    title: "Address",
+    from: /** @type {"md"} */ ("md"),
+    value: (row) => row.address,
+    size: "minmax(7rem, 1fr)",
+    cell: (row) => plain(row.address),
+  },
+  {
+    id: "region",
+    title: "Region",
+    from: /** @type {"lg"} */ ("lg"),
+    value: (row) => row.Tags?.region,
+    size: "6rem",
+    cell: (row) => plain(row.Tags?.region),
+  },
+  {
+    id: "version",
+    title: "Version",
+    from: /** @type {"md"} */ ("md"),
+    value: (row) => row.Tags?.build,
+    size: "6rem",
+    cell: (row) => plain(row.Tags?.build),
+  },
   { id: "monitor", title: "", size: "4rem", cell: (row) => html`<a href=${href(["monitor"], { server: row.Name })}>Log</a>` },
 ];
 
 function transfer(rows, reload) {
   const options = rows.filter((row) => !row.isLeader && row.voter).map((row) => [row.voter.ID, row.Name]);
-  return { label: "Transfer leadership", needs: ["management"], unavailable: options.length ? "" : "There is no other server", danger: true, question: "Another server becomes the leader.", fields: [{ name: "id", label: "To", kind: "select", options, value: options[0]?.[0] ?? "" }],
-    command: ({ id }) => command(["operator", "raft", "transfer-leadership"], { "peer-id": id }), run: ({ id }) => put("/v1/operator/raft/transfer-leadership", {}, { id }), then: reload, done: "Leadership is transferred" };
+  return {
+    label: "Transfer leadership",
+    needs: ["management"],
+    unavailable: options.length ? "" : "There is no other server",
+    danger: true,
+    question: "Another server becomes the leader.",
+    fields: [{ name: "id", label: "To", kind: "select", options, value: options[0]?.[0] ?? "" }],
+    command: ({ id }) => command(["operator", "raft", "transfer-leadership"], { "peer-id": id }),
+    run: ({ id }) => put("/v1/operator/raft/transfer-leadership", {}, { id }),
+    then: reload,
+    done: "Leadership is transferred",
+  };
 }
 
 function removePeer(rows, reload) {
   const gone = rows.filter((row) => row.voter && row.Status !== "alive").map((row) => [row.voter.ID, row.Name]);
-  return gone.length ? { label: "Remove server", needs: ["management"], danger: true, question: "Takes a server that is gone out of the log's group.", fields: [{ name: "id", label: "Server", kind: "select", options: gone, value: gone[0][0] }],
-    command: ({ id }) => command(["operator", "raft", "remove-peer"], { "peer-id": id }), run: ({ id }) => remove("/v1/operator/raft/peer", { id }), then: reload, done: "The server was removed" } : null;
+  return gone.length
+    ? {
+        label: "Remove server",
+        needs: ["management"],
+        danger: true,
+        question: "Takes a server that is gone out of the log's group.",
+        fields: [{ name: "id", label: "Server", kind: "select", options: gone, value: gone[0][0] }],
+        command: ({ id }) => command(["operator", "raft", "remove-peer"], { "peer-id": id }),
+        run: ({ id }) => remove("/v1/operator/raft/peer", { id }),
+        then: reload,
+        done: "The server was removed",
+      }
+    : null;
 }
 
 export function Servers() {
   const state = useData(load, []);
   useInterval(state.reload, STEP_S);
   return html`
-    <${Heading} title="Servers">${state.data && html`<${Actions} actions=${[transfer(rowsOf(state.data), state.reload), removePeer(rowsOf(state.data), state.reload)]} />`}<//>
+    <${Heading} title="Servers">
+      ${state.data && html`
+      <${Actions} actions=${[transfer(rowsOf(state.data), state.reload), removePeer(rowsOf(state.data), state.reload)]} />`}<//>
     <${Loaded} state=${state}>${(data) => html`
       ${!data.leader && html`<p class="note bad" role="alert">No leader is known. Nothing can be changed until one is elected.</p>`}
-      ${data.health && html`<${Section} title="Autopilot"><${Facts} facts=${[["Healthy", html`<${Status} status=${data.health.Healthy ? "healthy" : "unhealthy"} />`], ["Failures that are tolerated", String(data.health.FailureTolerance)]]} /><//>`}
-      <${LocalTable} name="servers" label="Servers" columns=${COLUMNS} rows=${rowsOf(data)} keyOf=${(row) => row.Name} sort="name" main=${true} search=${(row) => row.Name} empty=${html`<${Empty}>No servers are known.<//>`} />
+      ${
+        data.health &&
+        html`<${Section} title="Autopilot"><${Facts} facts=${[
+          ["Healthy", html`<${Status} status=${data.health.Healthy ? "healthy" : "unhealthy"} />`],
+          ["Failures that are tolerated", String(data.health.FailureTolerance)],
+        ]} /><//>`
+      }
+      <${LocalTable} name="servers" label="Servers" columns=${COLUMNS} rows=${rowsOf(data)} keyOf=${(row) => row.Name} sort="name"
+        main=${true} search=${(row) => row.Name} empty=${html`<${Empty}>No servers are known.<//>`} />
     `}<//>
   `;
 }

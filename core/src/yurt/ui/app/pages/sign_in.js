@@ -26,7 +26,9 @@ function nonce() {
 /** Go to the provider; what its answer must match is kept for this tab. */
 async function beginOidc(method, back) {
   const ClientNonce = nonce();
-  const { data } = await call("POST", "/v1/acl/oidc/auth-url", { body: { AuthMethodName: method, RedirectURI: redirectUri(), ClientNonce } });
+  const { data } = await call("POST", "/v1/acl/oidc/auth-url", {
+    body: { AuthMethodName: method, RedirectURI: redirectUri(), ClientNonce },
+  });
   sessionStorage.setItem(PENDING, JSON.stringify({ method, ClientNonce, back }));
   location.assign(data.AuthURL);
 }
@@ -38,7 +40,17 @@ function oidcAnswer() {
   if (!pending || !params.get("state")) return null;
   sessionStorage.removeItem(PENDING);
   if (params.get("error")) throw new TypeError(`The provider refused: ${params.get("error_description") ?? params.get("error")}`);
-  return { back: pending.back, proof: { AuthMethodName: pending.method, RedirectURI: redirectUri(), ClientNonce: pending.ClientNonce, State: params.get("state") ?? "", Code: params.get("code") ?? "", Iss: params.get("iss") ?? "" } };
+  return {
+    back: pending.back,
+    proof: {
+      AuthMethodName: pending.method,
+      RedirectURI: redirectUri(),
+      ClientNonce: pending.ClientNonce,
+      State: params.get("state") ?? "",
+      Code: params.get("code") ?? "",
+      Iss: params.get("iss") ?? "",
+    },
+  };
 }
 
 /** A one-time token in the address is asked about, not used silently: a link of a stranger could sign in as somebody else. */
@@ -53,11 +65,23 @@ function OneTime({ token, finish }) {
 
 function Methods({ methods, finish, problem }) {
   const [jwt, setJwt] = useState({ token: "" });
-  return methods.map((method) => html`
+  return methods.map(
+    (method) => html`
     <${Section} key=${method.Name} title=${`${plain(method.Name)}${method.Default ? " (default)" : ""}`} note=${method.Type}>
-      ${method.Type === "OIDC" ? html`<button class="primary" onClick=${() => beginOidc(method.Name, backTo(query("back"))).catch((error) => problem(error.message))}>Sign in with ${plain(method.Name)}</button>`
-        : html`<form class="form" onSubmit=${(event) => { event.preventDefault(); finish({ AuthMethodName: method.Name, LoginToken: jwt.token }); }}><${Fields} fields=${[{ name: "token", label: "JWT", kind: "password", required: true }]} values=${jwt} change=${setJwt} /><div class="buttons"><button class="primary" type="submit">Sign in</button></div></form>`}
-    <//>`);
+      ${
+        method.Type === "OIDC"
+          ? html`<button class="primary"
+            onClick=${() =>
+            beginOidc(method.Name, backTo(query("back"))).catch((error) => problem(error.message))}>Sign in with ${plain(method.Name)}
+            </button>`
+          : html`<form class="form" onSubmit=${(event) => {
+              event.preventDefault();
+              finish({ AuthMethodName: method.Name, LoginToken: jwt.token });
+            }}><${Fields} fields=${[{ name: "token", label: "JWT", kind: "password", required: true }]} values=${jwt} change=${setJwt} />
+              <div class="buttons"><button class="primary" type="submit">Sign in</button></div></form>`
+      }
+    <//>`,
+  );
 }
 
 function leave(back) {
@@ -96,15 +120,25 @@ export function SignIn() {
   }, []);
   const { ACL, SignedIn, IsSecure } = session.value;
   if (!ACL) return html`<${Heading} title="Sign in" /><${Empty}>Access control is off: there is nothing to sign in to.<//>`;
-  const out = async () => { await signOut(); toast("Signed out"); };
+  const out = async () => {
+    await signOut();
+    toast("Signed out");
+  };
   return html`
-    <${Heading} title=${SignedIn ? "Signed in" : "Sign in"}>${SignedIn && html`<div class="actions"><button onClick=${out}>Sign out</button></div>`}<//>
+    <${Heading} title=${SignedIn ? "Signed in" : "Sign in"}>
+      ${SignedIn && html`<div class="actions"><button onClick=${out}>Sign out</button></div>`}<//>
     ${problem && html`<p class="note bad" role="alert">${plain(problem)}</p>`}
     ${!IsSecure && html`<p class="note">The connection is not encrypted: whoever listens on the network sees the session.</p>`}
     ${oneTime && html`<${OneTime} token=${oneTime} finish=${finish} />`}
     <${Section} title="Token">
-      <form class="form" onSubmit=${(event) => { event.preventDefault(); finish({ SecretID: values.secret.trim() }); }}>
-        <${Fields} fields=${[{ name: "secret", label: "Secret id of a token", kind: "password", required: true, hint: "It is sent to the agent once; the browser keeps a session cookie that scripts cannot read." }]} values=${values} change=${setValues} />
+      <form class="form" onSubmit=${(event) => {
+        event.preventDefault();
+        finish({ SecretID: values.secret.trim() });
+      }}>
+        <${Fields} fields=${[
+          { name: "secret", label: "Secret id of a token", kind: "password", required: true,
+          hint: "It is sent to the agent once; the browser keeps a session cookie that scripts cannot read." }]} values=${values}
+          change=${setValues} />
         <div class="buttons"><button class="primary" type="submit">Sign in</button></div>
       </form>
       <${Command} text=${command(["ui"], { authenticate: true })} />

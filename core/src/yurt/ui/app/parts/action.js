@@ -72,8 +72,7 @@ function Confirmation({ action, close }) {
 }
 
 /** Ask with the action's dialog. @param {Action} action */
-export const ask = (action) =>
-  openDialog(action.label, ({ close }) => html`<${Confirmation} action=${action} close=${close} />`);
+export const ask = (action) => openDialog(action.label, ({ close }) => html`<${Confirmation} action=${action} close=${close} />`);
 
 /** @param {{action: Action, kind?: string}} props a button that asks and acts; disabled, it says why. */
 export function ActionButton({ action, kind = "" }) {

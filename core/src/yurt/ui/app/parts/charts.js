@@ -15,10 +15,17 @@ const color = (name) => getComputedStyle(document.documentElement).getPropertyVa
 function options(host, { label, limit }) {
   const axis = { stroke: color("--dim"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
   return {
-    width: Math.max(200, host.clientWidth), height: HEIGHT, legend: { show: false }, cursor: { y: false },
+    width: Math.max(200, host.clientWidth),
+    height: HEIGHT,
+    legend: { show: false },
+    cursor: { y: false },
     scales: { y: { range: (_, min, max) => [0, Math.max(limit * 1.05, max * 1.1, 1)] } },
     axes: [axis, { ...axis, size: 56 }],
-    series: [{}, { label, stroke: color("--accent"), width: 2, fill: color("--accent-soft") }, { label: "booked", stroke: color("--warn"), dash: [6, 4], width: 1 }],
+    series: [
+      {},
+      { label, stroke: color("--accent"), width: 2, fill: color("--accent-soft") },
+      { label: "booked", stroke: color("--warn"), dash: [6, 4], width: 1 },
+    ],
   };
 }
 
@@ -26,20 +33,33 @@ function options(host, { label, limit }) {
 export function Chart({ label, samples, name, limit, text, scale = 1 }) {
   const host = useRef(/** @type {any} */ (null));
   const plot = useRef(/** @type {any} */ (null));
-  const data = [samples.map((each) => each.at), samples.map((each) => (each[name] ?? null) === null ? null : each[name] * scale), samples.map(() => limit || null)];
+  const data = [
+    samples.map((each) => each.at),
+    samples.map((each) => ((each[name] ?? null) === null ? null : each[name] * scale)),
+    samples.map(() => limit || null),
+  ];
   const latest = useRef(data);
   latest.current = data;
   useEffect(() => {
     let gone = false;
-    const size = new ResizeObserver(() => host.current && plot.current?.setSize({ width: Math.max(200, host.current.clientWidth), height: HEIGHT }));
+    const size = new ResizeObserver(
+      () => host.current && plot.current?.setSize({ width: Math.max(200, host.current.clientWidth), height: HEIGHT }),
+    );
     import("../../vendor/uplot.js").then(({ default: Plot }) => {
       if (gone) return;
       addStyles();
       plot.current = new Plot(options(host.current, { label, limit }), latest.current, host.current);
       size.observe(host.current);
     });
-    return () => { gone = true; size.disconnect(); plot.current?.destroy(); plot.current = null; };
+    return () => {
+      gone = true;
+      size.disconnect();
+      plot.current?.destroy();
+      plot.current = null;
+    };
   }, [label, limit]);
   useEffect(() => plot.current?.setData(data), [samples]);
-  return html`<figure style=${{ margin: 0, minWidth: 0 }}><figcaption>${label} <span class="dim">${text}</span></figcaption><div class="chart" ref=${host} role="img" aria-label=${`${label}: ${text}`}></div></figure>`;
+  return html`<figure
+    style=${{ margin: 0, minWidth: 0 }}><figcaption>${label} <span class="dim">${text}</span></figcaption>
+    <div class="chart" ref=${host} role="img" aria-label=${`${label}: ${text}`}></div></figure>`;
 }

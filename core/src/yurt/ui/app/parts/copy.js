@@ -16,7 +16,8 @@ export function Copy({ text, label = "Copy", name = text }) {
     setDone(true);
     setTimeout(() => setDone(false), SHOWN_MS);
   };
-  return html`<button class="quiet copy" title=${label} aria-label=${name ? `${label}: ${name}` : label} onClick=${copy}>${done ? "✓" : "⧉"}</button>`;
+  return html`<button class="quiet copy" title=${label} aria-label=${name ? `${label}: ${name}` : label}
+    onClick=${copy}>${done ? "✓" : "⧉"}</button>`;
 }
 
 /** A short id with a button that copies the whole. */

@@ -20,14 +20,16 @@ export function Dialogs() {
   }, [dialog]);
   return html`
     <dialog ref=${element} class=${dialog?.wide ? "wide" : ""} aria-label=${dialog?.title ?? "Dialog"} onClose=${closeDialog}>
-      ${dialog &&
-      html`
+      ${
+        dialog &&
+        html`
         <header>
           <h2>${dialog.title}</h2>
           <button class="quiet" aria-label="Close" onClick=${closeDialog}>✕</button>
         </header>
         <${dialog.body} close=${closeDialog} />
-      `}
+      `
+      }
     </dialog>
   `;
 }

@@ -5,7 +5,8 @@ import { plain } from "../core/format.js";
 const SIGNS = { Added: "+", Deleted: "−", Edited: "±", None: " " };
 
 const Line = ({ type, depth, children }) => html`
-  <div class=${`diff-line ${type.toLowerCase()}`} style=${{ paddingLeft: `${depth * 1.25}rem` }}><b aria-label=${type}>${SIGNS[type] ?? " "}</b> ${children}</div>
+  <div class=${`diff-line ${type.toLowerCase()}`}
+    style=${{ paddingLeft: `${depth * 1.25}rem` }}><b aria-label=${type}>${SIGNS[type] ?? " "}</b> ${children}</div>
 `;
 
 const FieldLine = ({ field, depth }) => html`
@@ -29,7 +30,8 @@ function ObjectLines({ object, depth, label }) {
       ${object.Annotations?.length > 0 && html`<em> (${object.Annotations.map(plain).join(", ")})</em>`}
     <//>
     ${fields.map((field, at) => html`<${FieldLine} key=${at} field=${field} depth=${depth + 1} />`)}
-    ${inner.map((each, at) => html`<${ObjectLines} key=${at} object=${each} depth=${depth + 1} label=${object.Tasks?.includes(each) ? "task" : ""} />`)}
+    ${inner.map((each, at) =>
+      html`<${ObjectLines} key=${at} object=${each} depth=${depth + 1} label=${object.Tasks?.includes(each) ? "task" : ""} />`)}
   `;
 }
 
@@ -53,9 +55,11 @@ export function TextDiff({ before, after }) {
   const shown = all ? rows : near(rows);
   return html`
     <div class="side-by-side" role="group" aria-label="Lines side by side">
-      ${shown.map(([left, right, same], at) => html`
+      ${shown.map(
+        ([left, right, same], at) => html`
         <pre key=${`l${at}`} class=${same ? "" : left === null ? "gap" : "deleted"}>${plain(left ?? "")}</pre>
-        <pre key=${`r${at}`} class=${same ? "" : right === null ? "gap" : "added"}>${plain(right ?? "")}</pre>`)}
+        <pre key=${`r${at}`} class=${same ? "" : right === null ? "gap" : "added"}>${plain(right ?? "")}</pre>`,
+      )}
     </div>
     ${shown.length < rows.length && html`<button onClick=${() => setAll(true)}>Show all ${rows.length} lines</button>`}
   `;
@@ -83,8 +87,8 @@ export function alignLines(left, right) {
   const lengths = new Uint16Array((left.length + 1) * width);
   for (let a = left.length - 1; a >= 0; a -= 1) {
     for (let b = right.length - 1; b >= 0; b -= 1) {
-      lengths[a * width + b] = left[a] === right[b] ? lengths[(a + 1) * width + b + 1] + 1
-        : Math.max(lengths[(a + 1) * width + b], lengths[a * width + b + 1]);
+      lengths[a * width + b] =
+        left[a] === right[b] ? lengths[(a + 1) * width + b + 1] + 1 : Math.max(lengths[(a + 1) * width + b], lengths[a * width + b + 1]);
     }
   }
   const rows = [];
@@ -92,7 +96,8 @@ export function alignLines(left, right) {
   let b = 0;
   while (a < left.length || b < right.length) {
     if (a < left.length && b < right.length && left[a] === right[b]) rows.push([left[a++], right[b++], true]);
-    else if (b < right.length && (a >= left.length || lengths[a * width + b + 1] > lengths[(a + 1) * width + b])) rows.push([null, right[b++], false]);
+    else if (b < right.length && (a >= left.length || lengths[a * width + b + 1] > lengths[(a + 1) * width + b]))
+      rows.push([null, right[b++], false]);
     else rows.push([left[a++], null, false]);
   }
   return rows;

@@ -19,9 +19,11 @@ function Facet({ name, label, facet }) {
     <details class="facet" name="facet">
       <summary>${label}${picked.length ? ` (${picked.length})` : ""} ▾</summary>
       <div>
-        ${values.map(([value, number]) => html`
+        ${values.map(
+          ([value, number]) => html`
           <label key=${value}><input type="checkbox" checked=${picked.includes(String(value))} onChange=${() => toggle(String(value))} />
-            <span>${plain(value) || "(none)"}</span><span class="dim">${count(number)}</span></label>`)}
+            <span>${plain(value) || "(none)"}</span><span class="dim">${count(number)}</span></label>`,
+        )}
         ${!values.length && html`<span class="dim">No values</span>`}
         ${facet?.Omitted > 0 && html`<span class="dim">${count(facet.Omitted)} more values are left out</span>`}
       </div>
@@ -30,7 +32,8 @@ function Facet({ name, label, facet }) {
 }
 
 /** @param {{facets: [string, string][], counts: Record<string, any>}} props names with labels, and what the list counted. */
-export const Facets = ({ facets, counts }) => facets.map(([name, label]) => html`<${Facet} key=${name} name=${name} label=${label} facet=${counts[name]} />`);
+export const Facets = ({ facets, counts }) =>
+  facets.map(([name, label]) => html`<${Facet} key=${name} name=${name} label=${label} facet=${counts[name]} />`);
 
 /** @param {{facets: [string, string][]}} props */
 export function Chips({ facets }) {
@@ -38,9 +41,15 @@ export function Chips({ facets }) {
   if (!picked.length) return null;
   return html`
     <div class="chips">
-      ${picked.map(({ name, label, value }) => html`
-        <button key=${name + value} aria-label=${`Remove filter ${label} ${value}`} onClick=${() => choose(name, chosen(name).filter((each) => each !== value))}>
-          <span class="dim">${label}</span> ${plain(value) || "(none)"} ✕</button>`)}
+      ${picked.map(
+        ({ name, label, value }) => html`
+        <button key=${name + value} aria-label=${`Remove filter ${label} ${value}`} onClick=${() =>
+          choose(
+            name,
+            chosen(name).filter((each) => each !== value),
+          )}>
+          <span class="dim">${label}</span> ${plain(value) || "(none)"} ✕</button>`,
+      )}
       <button onClick=${() => setQuery(Object.fromEntries(facets.map(([name]) => [name, ""])))}>Clear</button>
     </div>
   `;

@@ -20,8 +20,10 @@ export const initial = (fields) =>
 
 function Input({ field, id, value, change }) {
   const common = { id, name: field.name, required: field.required, "aria-describedby": field.hint ? `${id}-hint` : undefined };
-  if (field.kind === "checkbox") return html`<input type="checkbox" ...${common} checked=${value} onChange=${(e) => change(e.target.checked)} />`;
-  if (field.kind === "textarea") return html`<textarea rows="6" ...${common} value=${value} onInput=${(e) => change(e.target.value)}></textarea>`;
+  if (field.kind === "checkbox")
+    return html`<input type="checkbox" ...${common} checked=${value} onChange=${(e) => change(e.target.checked)} />`;
+  if (field.kind === "textarea")
+    return html`<textarea rows="6" ...${common} value=${value} onInput=${(e) => change(e.target.value)}></textarea>`;
   if (field.kind === "select") {
     const options = (field.options ?? []).map((each) => (Array.isArray(each) ? each : [each, each]));
     return html`
@@ -32,7 +34,8 @@ function Input({ field, id, value, change }) {
   }
   const numeric = field.kind === "number";
   return html`
-    <input type=${field.kind ?? "text"} ...${common} value=${value} min=${field.min} max=${field.max} autocomplete="off" spellcheck="false"
+    <input type=${field.kind ?? "text"} ...${common} value=${value} min=${field.min} max=${field.max} autocomplete="off"
+      spellcheck="false"
       onInput=${(e) => change(numeric && e.target.value !== "" ? Number(e.target.value) : e.target.value)} />
   `;
 }

@@ -8,12 +8,18 @@ function Help() {
   const groups = Object.groupBy(bindings.value, (each) => each.group ?? "On this page");
   return html`
     <div class="help">
-      ${Object.entries(groups).map(([group, found]) => html`
+      ${Object.entries(groups).map(
+        ([group, found]) => html`
         <section key=${group}>
           <h3>${group}</h3>
-          <dl>${found?.map((each) => html`<div key=${each.keys}><dt>${each.keys.split(" ").map((key) => html`<kbd>${key}</kbd> `)}</dt><dd>${each.help}</dd></div>`)}</dl>
-        </section>`)}
-      <label><input type="checkbox" checked=${settings.value.keys} onChange=${(event) => choose({ keys: event.target.checked })} /> Use these keys</label>
+          <dl>${found?.map(
+            (each) => html`
+            <div key=${each.keys}><dt>${each.keys.split(" ").map((key) => html`<kbd>${key}</kbd> `)}</dt><dd>${each.help}</dd></div>`)}
+            </dl>
+        </section>`,
+      )}
+      <label><input type="checkbox" checked=${settings.value.keys}
+        onChange=${(event) => choose({ keys: event.target.checked })} /> Use these keys</label>
     </div>
   `;
 }

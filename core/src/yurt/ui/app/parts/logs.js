@@ -32,16 +32,25 @@ function useLines({ sources, namespace, kind, whole, live }) {
     const controller = new AbortController();
     let frame = 0;
     const changed = () => {
-      frame ||= requestAnimationFrame(() => { frame = 0; setVersion((before) => before + 1); });
+      frame ||= requestAnimationFrame(() => {
+        frame = 0;
+        setVersion((before) => before + 1);
+      });
     };
     const single = sources.length === 1;
     sources.forEach((source, index) => {
       for (const each of KINDS[kind] ?? KINDS.stdout) {
-        const take = (text, isNew) => { buffer.current.add(text, { source: index, kind: each, at: isNew ? Date.now() : 0 }); changed(); };
+        const take = (text, isNew) => {
+          buffer.current.add(text, { source: index, kind: each, at: isNew ? Date.now() : 0 });
+          changed();
+        };
         (single ? follow : poll)({ source, kind: each, namespace, whole, take, problem: setProblem, signal: controller.signal });
       }
     });
-    return () => { controller.abort(); cancelAnimationFrame(frame); };
+    return () => {
+      controller.abort();
+      cancelAnimationFrame(frame);
+    };
   }, [JSON.stringify(sources), kind, whole, live]);
   return { buffer: buffer.current, version, problem };
 }
@@ -55,7 +64,10 @@ function useFound(buffer, version, text, only) {
 
 function Line({ line, pattern, labels, times, hit }) {
   return html`
-    <div class=${`log-line ${hit ? "hit" : ""} ${line.kind === "stderr" ? "err" : ""}`}>${times && html`<span class="dim">${line.at ? isoTime(new Date(line.at)).slice(11, 19) : "        "} </span>`}${labels.length > 1 && html`<span class=${`f-${(line.source % 6) + 1}`}>${plain(labels[line.source])} </span>`}<${Ansi} text=${line.text} start=${line.style ?? {}} mark=${pattern} /></div>
+    <div class=${`log-line ${hit ? "hit" : ""} ${line.kind === "stderr" ? "err" : ""}`}>
+      ${times && html`<span class="dim">${line.at ? isoTime(new Date(line.at)).slice(11, 19) : "        "} </span>`}
+      ${labels.length > 1 && html`<span class=${`f-${(line.source % 6) + 1}`}>${plain(labels[line.source])} </span>`}
+      <${Ansi} text=${line.text} start=${line.style ?? {}} mark=${pattern} /></div>
   `;
 }
 
@@ -90,17 +102,23 @@ function Lines({ buffer, version, found, labels, times, wrap, jump }) {
     getSelection()?.selectAllChildren(box.current);
   };
   return html`
-    <div class=${`log ${wrap ? "wrapped" : ""}`} ref=${box} tabindex="0" role="log" aria-label="Log" aria-live="off" onScroll=${scrolled} onKeyDown=${selectAll}>
+    <div class=${`log ${wrap ? "wrapped" : ""}`} ref=${box} tabindex="0" role="log" aria-label="Log" aria-live="off" onScroll=${scrolled}
+      onKeyDown=${selectAll}>
       ${wrap && wrapped > 0 && html`<div class="dim">The last ${WRAPPED_MAX} lines; without wrapping all are shown.</div>`}
       <div style=${wrap ? {} : { height: `${total * LINE}px` }}><div style=${wrap ? {} : { transform: `translateY(${first * LINE}px)` }}>
-        ${indices.map((index) => html`<${Line} key=${index} line=${buffer.lines[index]} pattern=${found.pattern} labels=${labels} times=${times} hit=${index === current} />`)}
+        ${indices.map(
+          (index) => html`
+          <${Line} key=${index} line=${buffer.lines[index]} pattern=${found.pattern} labels=${labels} times=${times}
+          hit=${index === current} />`)}
       </div></div>
     </div>
   `;
 }
 
 /** Lines of another source in the same box, for example an agent's own log. */
-export const LogLines = ({ buffer, version }) => html`<${Lines} buffer=${buffer} version=${version} found=${{ shown: null, hits: [], pattern: null }} labels=${[""]} times=${false} wrap=${false} jump=${null} />`;
+export const LogLines = ({ buffer, version }) =>
+  html`<${Lines} buffer=${buffer} version=${version} found=${{ shown: null, hits: [], pattern: null }} labels=${[""]} times=${false}
+    wrap=${false} jump=${null} />`;
 
 /** @param {{sources: import("../core/log_source.js").Source[], namespace: string, tools?: any}} props */
 export function LogView({ sources, namespace, tools = null }) {
@@ -118,18 +136,32 @@ export function LogView({ sources, namespace, tools = null }) {
     const { hits } = found;
     if (!hits.length) return;
     const now = jump ?? (forward ? -1 : buffer.lines.length);
-    setJump(forward ? hits.find((at) => at > now) ?? hits[0] : hits.findLast((at) => at < now) ?? hits[hits.length - 1]);
+    setJump(forward ? (hits.find((at) => at > now) ?? hits[0]) : (hits.findLast((at) => at < now) ?? hits[hits.length - 1]));
   };
   useKeys([
-    { keys: "n", help: "Next match in the log", run: () => step(true) }, { keys: "N", help: "Match before", run: () => step(false) },
-    { keys: "W", help: "Wrap log lines", run: () => setQuery({ wrap: wrap ? "" : "1" }) }, { keys: "p", help: "Pause or follow the log", run: () => setLive((before) => !before) },
+    { keys: "n", help: "Next match in the log", run: () => step(true) },
+    { keys: "N", help: "Match before", run: () => step(false) },
+    { keys: "W", help: "Wrap log lines", run: () => setQuery({ wrap: wrap ? "" : "1" }) },
+    { keys: "p", help: "Pause or follow the log", run: () => setLive((before) => !before) },
     { keys: "f", help: "Find in the log", run: () => document.getElementById("log-find")?.focus() },
   ]);
   const source = sources[0];
-  const saved = url(logPath(source), { task: source.task, type: kind === "stderr" ? "stderr" : "stdout", plain: true, origin: "start", namespace });
+  const saved = url(logPath(source), {
+    task: source.task,
+    type: kind === "stderr" ? "stderr" : "stdout",
+    plain: true,
+    origin: "start",
+    namespace,
+  });
   return html`
     <div class="filters">
-      ${Object.keys(KINDS).map((each) => html`<button key=${each} aria-pressed=${kind === each} onClick=${() => { choose({ logKind: each }); setQuery({ type: each }); }}>${each}</button>`)}
+      ${Object.keys(KINDS).map(
+        (each) =>
+          html`<button key=${each} aria-pressed=${kind === each} onClick=${() => {
+            choose({ logKind: each });
+            setQuery({ type: each });
+          }}>${each}</button>`,
+      )}
       <button aria-pressed=${!live} onClick=${() => setLive(!live)}>${live ? "Pause" : "Follow"}</button>
       <button aria-pressed=${whole} onClick=${() => setQuery({ from: whole ? "" : "start" })}>From the start</button>
       <button aria-pressed=${wrap} onClick=${() => setQuery({ wrap: wrap ? "" : "1" })}>Wrap</button>
@@ -138,14 +170,22 @@ export function LogView({ sources, namespace, tools = null }) {
       ${tools}
     </div>
     <div class="filters">
-      <input id="log-find" type="search" placeholder="Find: words, or /expression/" aria-label="Find in the log" value=${text} onInput=${(event) => setQuery({ find: event.target.value })}
+      <input id="log-find" type="search" placeholder="Find: words, or /expression/" aria-label="Find in the log" value=${text}
+        onInput=${(event) => setQuery({ find: event.target.value })}
         onKeyDown=${(event) => event.key === "Enter" && step(!event.shiftKey)} />
       <label><input type="checkbox" checked=${only} onChange=${(event) => setOnly(event.target.checked)} /> Only lines that match</label>
-      ${text && html`<span class="dim" role="status">${found.pattern ? `${count(found.hits.length)} lines match` : "not a valid expression"}</span><button onClick=${() => step(false)}>↑</button><button onClick=${() => step(true)}>↓</button>`}
-      <span class="dim right">${count(buffer.lines.length)} lines${buffer.dropped ? `; the first ${count(buffer.dropped)} are not kept (at most ${count(LINES_MAX)})` : ""}</span>
+      ${text && html`
+        <span class="dim" role="status">${found.pattern ? `${count(found.hits.length)} lines match` : "not a valid expression"}</span>
+        <button onClick=${() => step(false)}>↑</button><button onClick=${() => step(true)}>↓</button>`}
+      <span class="dim right">
+        ${count(buffer.lines.length)} lines${buffer.dropped
+        ? `; the first ${count(buffer.dropped)} are not kept (at most ${count(LINES_MAX)})` : ""}</span>
     </div>
     ${problem && html`<p class="stale" role="alert">${plain(problem)}</p>`}
-    <${Lines} buffer=${buffer} version=${version} found=${found} labels=${sources.map((each) => each.label ?? each.task)} times=${times} wrap=${wrap} jump=${jump} />
-    ${sources.length === 1 && html`<${Command} text=${command(["alloc", "logs"], { f: live, stderr: kind === "stderr", task: source.task }, [source.alloc])} />`}
+    <${Lines} buffer=${buffer} version=${version} found=${found} labels=${sources.map((each) => each.label ?? each.task)} times=${times}
+      wrap=${wrap} jump=${jump} />
+    ${sources.length === 1
+      && html`<${Command}
+      text=${command(["alloc", "logs"], { f: live, stderr: kind === "stderr", task: source.task }, [source.alloc])} />`}
   `;
 }

@@ -14,7 +14,11 @@ export function layout(nodes, groupOf, width) {
     if (!byName.has(name)) byName.set(name, []);
     byName.get(name).push(node);
   }
-  return placed([...byName].sort(([a], [b]) => (a < b ? -1 : 1)), nodes.length, width);
+  return placed(
+    [...byName].sort(([a], [b]) => (a < b ? -1 : 1)),
+    nodes.length,
+    width,
+  );
 }
 
 function placed(named, total, width) {
@@ -51,7 +55,15 @@ export function drawMap(canvas, plan, width, look) {
   canvas.style.height = `${plan.height}px`;
   const style = getComputedStyle(document.documentElement);
   const color = (name) => style.getPropertyValue(name).trim();
-  const colors = { good: color("--good-fill"), warn: color("--warn-fill"), bad: color("--bad-fill"), dim: color("--dim-fill"), line: color("--line"), text: color("--text"), accent: color("--accent") };
+  const colors = {
+    good: color("--good-fill"),
+    warn: color("--warn-fill"),
+    bad: color("--bad-fill"),
+    dim: color("--dim-fill"),
+    line: color("--line"),
+    text: color("--text"),
+    accent: color("--accent"),
+  };
   const pen = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
   pen.scale(scale, scale);
   pen.font = "13px system-ui, sans-serif";

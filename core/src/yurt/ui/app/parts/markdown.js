@@ -37,11 +37,16 @@ function block(text) {
   const heading = /^#{1,6} (.*)/.exec(text);
   if (heading) return html`<h3>${inline(heading[1])}</h3>`;
   const lines = text.split("\n");
-  if (lines.every((line) => /^\s*[-*] /.test(line))) return html`<ul>${lines.map((line) => html`<li>${inline(line.replace(/^\s*[-*] /, ""))}</li>`)}</ul>`;
-  if (lines.every((line) => /^\s*\d+\. /.test(line))) return html`<ol>${lines.map((line) => html`<li>${inline(line.replace(/^\s*\d+\. /, ""))}</li>`)}</ol>`;
+  if (lines.every((line) => /^\s*[-*] /.test(line)))
+    return html`<ul>${lines.map((line) => html`<li>${inline(line.replace(/^\s*[-*] /, ""))}</li>`)}</ul>`;
+  if (lines.every((line) => /^\s*\d+\. /.test(line)))
+    return html`<ol>${lines.map((line) => html`<li>${inline(line.replace(/^\s*\d+\. /, ""))}</li>`)}</ol>`;
   return html`<p>${inline(text)}</p>`;
 }
 
 export const Markdown = ({ text }) => html`
-  <div class="markdown">${String(text).split(/(```[\s\S]*?```)|\n\s*\n/).filter((part) => part?.trim()).map((part) => block(part.trim()))}</div>
+  <div class="markdown">${String(text)
+    .split(/(```[\s\S]*?```)|\n\s*\n/)
+    .filter((part) => part?.trim())
+    .map((part) => block(part.trim()))}</div>
 `;

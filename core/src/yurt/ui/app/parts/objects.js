@@ -56,7 +56,10 @@ function Document({ kind, row, done }) {
   `;
 }
 
-const edit = (kind, row, done) => openDialog(`${kind.noun[0].toUpperCase()}${kind.noun.slice(1)}`, () => html`<${Document} kind=${kind} row=${row} done=${done} />`, { wide: true });
+const edit = (kind, row, done) =>
+  openDialog(`${kind.noun[0].toUpperCase()}${kind.noun.slice(1)}`, () => html`<${Document} kind=${kind} row=${row} done=${done} />`, {
+    wide: true,
+  });
 
 /** The actions of one object. */
 function Row({ kind, row, reload }) {
@@ -68,23 +71,47 @@ function Row({ kind, row, reload }) {
       toast(/** @type {Error} */ (error).message, "bad");
     }
   };
-  const deletion = { label: "Delete", danger: true, needs: [kind.needs], unavailable: kind.fixed?.(row) ? `This ${kind.noun} cannot be deleted` : "", question: `Deletes the ${kind.noun} ${kind.idOf(row)}.`, command: kind.command("delete", row), run: () => remove(kind.path(row)), then: reload, done: `The ${kind.noun} was deleted` };
-  return html`<span class="actions"><button title=${lacks} aria-disabled=${Boolean(lacks)} onClick=${() => (lacks ? toast(lacks, "bad") : open())}>Edit</button><${ActionButton} action=${deletion} /></span>`;
+  const deletion = {
+    label: "Delete",
+    danger: true,
+    needs: [kind.needs],
+    unavailable: kind.fixed?.(row) ? `This ${kind.noun} cannot be deleted` : "",
+    question: `Deletes the ${kind.noun} ${kind.idOf(row)}.`,
+    command: kind.command("delete", row),
+    run: () => remove(kind.path(row)),
+    then: reload,
+    done: `The ${kind.noun} was deleted`,
+  };
+  return html`<span
+    class="actions">
+    <button title=${lacks} aria-disabled=${Boolean(lacks)} onClick=${() => (lacks ? toast(lacks, "bad") : open())}>Edit</button>
+    <${ActionButton} action=${deletion} /></span>`;
 }
 
 /** @param {{kind: Kind, created?: (answer: any) => void, tools?: any}} props */
 export function Objects({ kind, created, tools = null }) {
   const state = useData((signal) => get(kind.list, {}, { signal }), [kind.list]);
   const lacks = missing([kind.needs]);
-  const done = (answer) => { setQuery({ new: "" }); state.reload(); created?.(answer); };
+  const done = (answer) => {
+    setQuery({ new: "" });
+    state.reload();
+    created?.(answer);
+  };
   const fresh = () => (lacks ? toast(lacks, "bad") : edit(kind, kind.fresh, done));
   const [asked, setAsked] = useState(false);
-  if (query("new") && !asked && state.data) { setAsked(true); queueMicrotask(fresh); }
-  const columns = [...kind.columns, { id: "actions", title: "", size: "10.5rem", cell: (row) => html`<${Row} kind=${kind} row=${row} reload=${state.reload} />` }];
-  const all = html`<button class="primary" title=${lacks} aria-disabled=${Boolean(lacks)} onClick=${fresh}>New ${kind.noun}</button>${tools}`;
+  if (query("new") && !asked && state.data) {
+    setAsked(true);
+    queueMicrotask(fresh);
+  }
+  const columns = [
+    ...kind.columns,
+    { id: "actions", title: "", size: "10.5rem", cell: (row) => html`<${Row} kind=${kind} row=${row} reload=${state.reload} />` },
+  ];
+  const all = html`
+    <button class="primary" title=${lacks} aria-disabled=${Boolean(lacks)} onClick=${fresh}>New ${kind.noun}</button>${tools}`;
   return html`
     <${Loaded} state=${state}>${(rows) => html`
-      <${LocalTable} name="objects" label=${`${kind.noun}s`} columns=${columns} rows=${rows ?? []} keyOf=${kind.idOf} search=${(row) => JSON.stringify(row)} tools=${all} main=${true} empty=${kind.empty ?? html`<${Empty}>None.<//>`} />`}<//>
+      <${LocalTable} name="objects" label=${`${kind.noun}s`} columns=${columns} rows=${rows ?? []} keyOf=${kind.idOf}
+        search=${(row) => JSON.stringify(row)} tools=${all} main=${true} empty=${kind.empty ?? html`<${Empty}>None.<//>`} />`}<//>
   `;
 }
-

@@ -5,7 +5,10 @@ import { now } from "../core/clock.js";
 
 const SIGN_IN = "/ui/sign-in";
 
-/** The top of a page; sets the document's title. @param {{title: string, crumbs?: [string, string][], children?: any, kind?: string}} props */
+/**
+ * The top of a page; sets the document's title.
+ * @param {{title: string, crumbs?: [string, string][], children?: any, kind?: string}} props
+ */
 export function Heading({ title, crumbs = [], kind = "", children }) {
   useEffect(() => {
     document.title = `${plain(title)} · Yurt`;
@@ -43,7 +46,10 @@ export const Facts = ({ facts }) => html`
   <dl class="facts">
     ${facts
       .filter(([, value]) => value !== undefined && value !== null && value !== "" && value !== false)
-      .map(([name, value]) => html`<div key=${name}><dt>${plain(name)}</dt><dd>${typeof value === "string" ? plain(value) : value}</dd></div>`)}
+      .map(
+        ([name, value]) =>
+          html`<div key=${name}><dt>${plain(name)}</dt><dd>${typeof value === "string" ? plain(value) : value}</dd></div>`,
+      )}
   </dl>
 `;
 
@@ -57,7 +63,9 @@ export function When({ at }) {
 /** A time in full. */
 export function Time({ at }) {
   const date = at instanceof Date ? at : moment(at);
-  return date ? html`<time datetime=${date.toISOString()} title=${ago(date, now.value)}>${isoTime(date)}</time>` : html`<span class="dim">never</span>`;
+  return date
+    ? html`<time datetime=${date.toISOString()} title=${ago(date, now.value)}>${isoTime(date)}</time>`
+    : html`<span class="dim">never</span>`;
 }
 
 const TITLES = { 0: "No answer", 401: "Not signed in", 403: "Not allowed", 404: "Not found", 429: "Too many requests" };
@@ -65,10 +73,12 @@ const TITLES = { 0: "No answer", 401: "Not signed in", 403: "Not allowed", 404: 
 /** @param {{error: any, retry?: () => void}} props what went wrong, and what helps. */
 export function Failure({ error, retry }) {
   const leaderless = /no cluster leader/i.test(error.message);
-  const title = leaderless ? "No leader" : TITLES[error.status] ?? "The server could not answer";
+  const title = leaderless ? "No leader" : (TITLES[error.status] ?? "The server could not answer");
   const help = leaderless
     ? "The servers are electing a leader, or most of them are gone. `yurt server members` and `yurt operator autopilot health` show more."
-    : error.status === 403 || error.status === 401 ? "Sign in with a token whose policies allow it." : "";
+    : error.status === 403 || error.status === 401
+      ? "Sign in with a token whose policies allow it."
+      : "";
   return html`
     <div class="failure" role="alert">
       <h2>${title}</h2>
@@ -90,7 +100,9 @@ export function Loaded({ state, children }) {
   if (state.error && state.data === undefined) return html`<${Failure} error=${state.error} retry=${state.reload} />`;
   if (state.data === undefined) return html`<${Loading} />`;
   return html`
-    ${state.error && html`<p class="stale" role="alert">Not up to date: ${plain(state.error.message)} <button onClick=${state.reload}>Try again</button></p>`}
+    ${state.error
+      && html`<p class="stale"
+      role="alert">Not up to date: ${plain(state.error.message)} <button onClick=${state.reload}>Try again</button></p>`}
     ${children(state.data)}
   `;
 }

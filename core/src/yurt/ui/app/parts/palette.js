@@ -11,16 +11,36 @@ import { closeDialog, openDialog } from "./dialog.js";
 const TYPED_MS = 80;
 const SHOWN_MAX = 10;
 
-/** How a match of each context is shown: label and address. @type {Record<string, (match: any) => {label: string, note: string, to: string}|null>} */
+/**
+ * How a match of each context is shown: label and address.
+ * @type {Record<string, (match: any) => {label: string, note: string, to: string}|null>}
+ */
 const KINDS = {
   jobs: ({ ID, Scope }) => ({ label: ID, note: Scope?.[0] ?? "", to: href(["jobs", Scope?.[1] ?? ID], { namespace: Scope?.[0] }) }),
   nodes: ({ ID, Scope }) => ({ label: ID, note: Scope?.[0] ?? "", to: href(["nodes", Scope?.[0] ?? ID]) }),
   allocs: ({ ID, Scope }) => ({ label: ID, note: Scope?.[0] ?? "", to: href(["allocations", Scope?.[1] ?? ID]) }),
-  groups: ({ ID, Scope }) => ({ label: ID, note: `group of ${Scope?.[1]}`, to: href(["jobs", Scope?.[1] ?? ""], { namespace: Scope?.[0] }) }),
-  tasks: ({ ID, Scope }) => ({ label: ID, note: `task of ${Scope?.[1]}`, to: href(["jobs", Scope?.[1] ?? ""], { namespace: Scope?.[0] }) }),
-  images: ({ ID, Scope }) => ({ label: ID, note: `image of ${Scope?.[1]}`, to: href(["jobs", Scope?.[1] ?? ""], { namespace: Scope?.[0] }) }),
-  commands: ({ ID, Scope }) => ({ label: ID, note: `command of ${Scope?.[1]}`, to: href(["jobs", Scope?.[1] ?? ""], { namespace: Scope?.[0] }) }),
-  services: ({ ID, Scope }) => ({ label: ID, note: `service of ${Scope?.[1]}`, to: href(["jobs", Scope?.[1] ?? "", "services"], { namespace: Scope?.[0] }) }),
+  groups: ({ ID, Scope }) => ({
+    label: ID,
+    note: `group of ${Scope?.[1]}`,
+    to: href(["jobs", Scope?.[1] ?? ""], { namespace: Scope?.[0] }),
+  }),
+  tasks: ({ ID, Scope }) =>
+    ({ label: ID, note: `task of ${Scope?.[1]}`, to: href(["jobs", Scope?.[1] ?? ""], { namespace: Scope?.[0] }) }),
+  images: ({ ID, Scope }) => ({
+    label: ID,
+    note: `image of ${Scope?.[1]}`,
+    to: href(["jobs", Scope?.[1] ?? ""], { namespace: Scope?.[0] }),
+  }),
+  commands: ({ ID, Scope }) => ({
+    label: ID,
+    note: `command of ${Scope?.[1]}`,
+    to: href(["jobs", Scope?.[1] ?? ""], { namespace: Scope?.[0] }),
+  }),
+  services: ({ ID, Scope }) => ({
+    label: ID,
+    note: `service of ${Scope?.[1]}`,
+    to: href(["jobs", Scope?.[1] ?? "", "services"], { namespace: Scope?.[0] }),
+  }),
   namespaces: ({ ID }) => ({ label: ID, note: "", to: href(["jobs"], { namespace: ID }) }),
   node_pools: ({ ID }) => ({ label: ID, note: "", to: href(["nodes"], { Pool: ID }) }),
   vars: ({ ID, Scope }) => ({ label: ID, note: Scope?.[0] ?? "", to: href(["variables", ...ID.split("/")], { namespace: Scope?.[0] }) }),
@@ -28,23 +48,34 @@ const KINDS = {
   evals: ({ ID }) => ({ label: ID, note: "", to: href(["evaluations", ID]) }),
 };
 
-const CONTEXTS = { "allocations": "allocs", "variables": "vars", "evaluations": "evals" };
+const CONTEXTS = { allocations: "allocs", variables: "vars", evaluations: "evals" };
 
 /** The groups of hits of an answer of the search. */
 function hitsOf(data) {
   const order = Object.keys(KINDS);
-  const known = Object.entries(data?.Matches ?? {}).map(([context, found]) => /** @type {[string, string, any]} */ ([CONTEXTS[context] ?? context, context, found]));
+  const known = Object.entries(data?.Matches ?? {}).map(
+    ([context, found]) => /** @type {[string, string, any]} */ ([CONTEXTS[context] ?? context, context, found]),
+  );
   known.sort(([a], [b]) => order.indexOf(a) - order.indexOf(b));
   return known.flatMap(([kind, context, found]) => {
-    const rows = (found ?? []).slice(0, SHOWN_MAX).map((each) => KINDS[kind]?.(typeof each === "string" ? { ID: each } : each)).filter(Boolean);
+    const rows = (found ?? [])
+      .slice(0, SHOWN_MAX)
+      .map((each) => KINDS[kind]?.(typeof each === "string" ? { ID: each } : each))
+      .filter(Boolean);
     const cut = Boolean(data.Truncations?.[context]) || found?.length > SHOWN_MAX;
     return rows.length ? [{ title: kind.replace("_", " "), rows, cut }] : [];
   });
 }
 
 function pagesOf(words) {
-  const pages = MENU.filter((item) => !item.needs || may(item.needs)).map((item) => ({ label: item.label, note: `g ${item.key}`, to: item.to }));
-  const actions = bindings.value.filter((each) => !each.keys.startsWith("g ") && each.help).map((each) => ({ label: each.help, note: each.keys, run: () => each.run(/** @type {any} */ ({ target: document.body })) }));
+  const pages = MENU.filter((item) => !item.needs || may(item.needs)).map((item) => ({
+    label: item.label,
+    note: `g ${item.key}`,
+    to: item.to,
+  }));
+  const actions = bindings.value
+    .filter((each) => !each.keys.startsWith("g ") && each.help)
+    .map((each) => ({ label: each.help, note: each.keys, run: () => each.run(/** @type {any} */ ({ target: document.body })) }));
   const wanted = words.toLowerCase();
   return [...pages, ...actions].filter((each) => each.label.toLowerCase().includes(wanted)).slice(0, 12);
 }
@@ -71,14 +102,20 @@ function Palette({ start }) {
     setProblem("");
     if (isCommand || text.trim().length < 2) return setHits([]);
     const controller = new AbortController();
-    const timer = setTimeout(() => search(text.trim(), controller.signal).then(setHits, (error) => isAbort(error) || setProblem(error.message)), TYPED_MS);
+    const timer = setTimeout(
+      () => search(text.trim(), controller.signal).then(setHits, (error) => isAbort(error) || setProblem(error.message)),
+      TYPED_MS,
+    );
     return () => {
       clearTimeout(timer);
       controller.abort();
     };
   }, [text]);
   const pages = pagesOf(text.replace(/^:/, "").trim());
-  const groups = [...hits, ...(isCommand || text.length < 2 || pages.length ? [{ title: "pages and commands", rows: pages, cut: false }] : [])];
+  const groups = [
+    ...hits,
+    ...(isCommand || text.length < 2 || pages.length ? [{ title: "pages and commands", rows: pages, cut: false }] : []),
+  ];
   const flat = groups.flatMap((group) => group.rows);
   const open = (row) => {
     closeDialog();
@@ -94,19 +131,24 @@ function Palette({ start }) {
   };
   return html`
     <div class="palette">
-      <input ref=${input} type="search" value=${text} placeholder="Jobs, nodes, allocations, groups, services, ids; : for pages" aria-label="Search" role="combobox"
-        aria-expanded="true" aria-controls="hits" aria-activedescendant=${flat.length ? `hit-${at}` : undefined} onInput=${(event) => setText(event.target.value)} onKeyDown=${keys} />
+      <input ref=${input} type="search" value=${text} placeholder="Jobs, nodes, allocations, groups, services, ids; : for pages"
+        aria-label="Search" role="combobox"
+        aria-expanded="true" aria-controls="hits" aria-activedescendant=${flat.length ? `hit-${at}` : undefined}
+          onInput=${(event) => setText(event.target.value)} onKeyDown=${keys} />
       ${problem && html`<p class="bad" role="alert">${plain(problem)}</p>`}
       <div id="hits" role="listbox" aria-label="Found" tabindex="-1">
-        ${groups.map((group) => html`
+        ${groups.map(
+          (group) => html`
           <div key=${group.title} role="group" aria-label=${group.title}>
             <h3>${group.title}${group.cut && html` <small>more are left out</small>`}</h3>
             ${group.rows.map((row) => {
               const index = flat.indexOf(row);
-              return html`<div key=${index} id=${`hit-${index}`} role="option" aria-selected=${index === at} class="hit" onClick=${() => open(row)}>
+              return html`<div key=${index} id=${`hit-${index}`} role="option" aria-selected=${index === at} class="hit"
+                onClick=${() => open(row)}>
                 <span>${plain(row.label)}</span><span class="dim">${plain(row.note)}</span></div>`;
             })}
-          </div>`)}
+          </div>`,
+        )}
         ${text.length > 1 && !flat.length && !problem && html`<p class="empty">Nothing found.</p>`}
       </div>
     </div>

@@ -5,8 +5,23 @@ import { plain } from "../core/format.js";
 const KINDS = {
   good: ["healthy", "running", "ready", "complete", "successful", "alive", "eligible", "active", "passing", "up", "success"],
   bad: ["failed", "failing", "lost", "down", "unhealthy", "critical", "cancelled", "left", "failure"],
-  warn: ["degraded", "recovering", "pending", "deploying", "waiting", "blocked", "draining", "initializing", "disconnected", "unknown",
-    "ineligible", "paused", "starting", "queued", "disabled"],
+  warn: [
+    "degraded",
+    "recovering",
+    "pending",
+    "deploying",
+    "waiting",
+    "blocked",
+    "draining",
+    "initializing",
+    "disconnected",
+    "unknown",
+    "ineligible",
+    "paused",
+    "starting",
+    "queued",
+    "disabled",
+  ],
 };
 const SIGNS = { good: "●", bad: "▲", warn: "◆", dim: "○" };
 const KIND_OF = Object.fromEntries(Object.entries(KINDS).flatMap(([kind, words]) => words.map((word) => [word, kind])));
@@ -16,7 +31,8 @@ export const kindOf = (status) => /** @type {any} */ (KIND_OF[String(status).toL
 
 export const Status = ({ status, note = "" }) => {
   const kind = kindOf(status);
-  return html`<span class=${`status ${kind}`} title=${plain(note)}><span aria-hidden="true">${SIGNS[kind]}</span> ${plain(status)}</span>`;
+  return html`<span class=${`status ${kind}`} title=${plain(note)}><span aria-hidden="true">${SIGNS[kind]}</span> ${plain(status)}
+    </span>`;
 };
 
 const ORDER = ["running", "starting", "pending", "queued", "unknown", "failed", "lost", "complete"];

@@ -55,14 +55,21 @@ function Head({ columns, sort, onSort, selectAll, allSelected }) {
   return html`
     <div role="rowgroup" class="table-head">
       <div role="row" class="row">
-        ${selectAll && html`<div role="columnheader" class="pick"><input type="checkbox" aria-label="Select all rows" checked=${allSelected} onChange=${selectAll} /></div>`}
+        ${selectAll && html`
+          <div role="columnheader"
+          class="pick"><input type="checkbox" aria-label="Select all rows" checked=${allSelected} onChange=${selectAll} /></div>`}
         ${columns.map((column) => {
           const key = column.sort ?? (column.value ? column.id : "");
           const order = sort === key ? "ascending" : sort === `-${key}` ? "descending" : undefined;
           return html`
-            <div key=${column.id} role="columnheader" class=${column.number ? "number" : ""} aria-sort=${key ? order ?? "none" : undefined}>
-              ${key ? html`<button class="sort" onClick=${() => onSort(order === "ascending" ? `-${key}` : key)}>${column.title}
-                <span aria-hidden="true">${order ? (order === "ascending" ? "▲" : "▼") : ""}</span></button>` : column.title}
+            <div key=${column.id} role="columnheader" class=${column.number ? "number" : ""}
+              aria-sort=${key ? (order ?? "none") : undefined}>
+              ${
+                key
+                  ? html`<button class="sort" onClick=${() => onSort(order === "ascending" ? `-${key}` : key)}>${column.title}
+                <span aria-hidden="true">${order ? (order === "ascending" ? "▲" : "▼") : ""}</span></button>`
+                  : column.title
+              }
             </div>
           `;
         })}
@@ -77,10 +84,13 @@ function Row({ row, at, columns, href, current, selected, onSelect, onFocus }) {
     go(href);
   };
   return html`
-    <div role="row" class=${`row ${current ? "current" : ""} ${href ? "opens" : ""}`} aria-rowindex=${at + 2} aria-selected=${onSelect ? selected : undefined}
+    <div role="row" class=${`row ${current ? "current" : ""} ${href ? "opens" : ""}`} aria-rowindex=${at + 2}
+      aria-selected=${onSelect ? selected : undefined}
       tabindex=${current ? 0 : -1} onClick=${open} onFocus=${onFocus}>
-      ${onSelect && html`<div role="cell" class="pick"><input type="checkbox" aria-label="Select row" checked=${selected} onChange=${onSelect} /></div>`}
-      ${columns.map((column) => html`<div key=${column.id} role="cell" class=${column.number ? "number" : ""}>${row ? column.cell(row) : "…"}</div>`)}
+      ${onSelect && html`
+        <div role="cell" class="pick"><input type="checkbox" aria-label="Select row" checked=${selected} onChange=${onSelect} /></div>`}
+      ${columns.map(
+        (column) => html`<div key=${column.id} role="cell" class=${column.number ? "number" : ""}>${row ? column.cell(row) : "…"}</div>`)}
     </div>
   `;
 }
@@ -115,8 +125,10 @@ function useCurrent(rows, keyOf, hrefOf, toggle, main) {
     else if (now() >= 0 && hrefOf?.(rows[now()])) go(hrefOf(rows[now()]));
   };
   const keys = [
-    { keys: "j", help: "Next row", run: () => move(1) }, { keys: "k", help: "Row before", run: () => move(-1) },
-    { keys: "ArrowDown", help: "Next row", run: () => move(1) }, { keys: "ArrowUp", help: "Row before", run: () => move(-1) },
+    { keys: "j", help: "Next row", run: () => move(1) },
+    { keys: "k", help: "Row before", run: () => move(-1) },
+    { keys: "ArrowDown", help: "Next row", run: () => move(1) },
+    { keys: "ArrowUp", help: "Row before", run: () => move(-1) },
     { keys: "Enter", help: "Open the row", run: open },
     { keys: "x", help: "Select the row", run: () => now() >= 0 && toggle?.(rows[now()]) },
   ];
@@ -133,17 +145,19 @@ export function Table(props) {
   const { label, rows, keyOf, href, sort = "", onSort = () => {}, ensure, selection, select, main = false } = props;
   const total = Math.max(rows.length, props.total ?? 0);
   const columns = props.columns.filter((column) => !column.from || width.value.includes(column.from));
-  const toggle = select && ((row) => {
-    const next = new Set(selection);
-    if (!next.delete(keyOf(row))) next.add(keyOf(row));
-    select(next);
-  });
+  const toggle =
+    select &&
+    ((row) => {
+      const next = new Set(selection);
+      if (!next.delete(keyOf(row))) next.add(keyOf(row));
+      select(next);
+    });
   const { at, body, setKey } = useCurrent(rows, keyOf, href, toggle, main);
   const [first, last] = useWindow(total, body);
   useEffect(() => ensure?.(last), [last, rows.length]);
   if (!total) return props.empty ?? html`<p class="empty">Nothing here.</p>`;
   const narrow = !width.value.includes("md");
-  const sizes = columns.map((column, at) => (narrow ? `minmax(0, ${at ? 1 : 1.4}fr)` : column.size ?? "minmax(0, 1fr)"));
+  const sizes = columns.map((column, at) => (narrow ? `minmax(0, ${at ? 1 : 1.4}fr)` : (column.size ?? "minmax(0, 1fr)")));
   const grid = [select ? "1.5rem" : "", ...sizes].filter(Boolean).join(" ");
   const all = Boolean(selection?.size) && selection?.size === rows.length;
   const selectAll = select && (() => select(all ? new Set() : new Set(rows.map(keyOf))));
@@ -155,8 +169,10 @@ export function Table(props) {
         <div role="presentation" style=${{ transform: `translateY(${first * ROW_HEIGHT}px)` }}>
           ${shown.map((index) => {
             const row = rows[index];
-            return html`<${Row} key=${row ? keyOf(row) : index} row=${row} at=${index} columns=${columns} href=${row && href?.(row)} current=${index === at || (at < 0 && index === first)}
-              selected=${row && selection?.has(keyOf(row))} onSelect=${toggle && row && (() => toggle(row))} onFocus=${() => row && setKey(keyOf(row))} />`;
+            return html`<${Row} key=${row ? keyOf(row) : index} row=${row} at=${index} columns=${columns} href=${row && href?.(row)}
+              current=${index === at || (at < 0 && index === first)}
+              selected=${row && selection?.has(keyOf(row))} onSelect=${toggle && row && (() => toggle(row))}
+                onFocus=${() => row && setKey(keyOf(row))} />`;
           })}
         </div>
       </div>
@@ -168,14 +184,18 @@ const compared = (a, b) => (a === b ? 0 : a === undefined || a === null ? 1 : b 
 
 /**
  * A table of rows that are all in the browser: sorted and searched here; both are kept in the address under `name`.
- * @param {{name: string, label: string, columns: Column[], rows: any[], keyOf: (row: any) => string, href?: (row: any) => string, search?: (row: any) => string,
+ * @param {{name: string, label: string, columns: Column[], rows: any[], keyOf: (row: any) => string,
+ *   href?: (row: any) => string, search?: (row: any) => string,
  *   sort?: string, empty?: any, main?: boolean, tools?: any, selection?: Set<string>, select?: (keys: Set<string>) => void}} props
  */
 export function LocalTable(props) {
   const sort = query(`${props.name}-sort`, props.sort ?? "");
   const words = query(`${props.name}-q`).toLowerCase();
   const rows = useMemo(() => {
-    const found = words && props.search ? props.rows.filter((row) => /** @type {any} */ (props).search(row).toLowerCase().includes(words)) : [...props.rows];
+    const found =
+      words && props.search
+        ? props.rows.filter((row) => /** @type {any} */ (props).search(row).toLowerCase().includes(words))
+        : [...props.rows];
     const column = props.columns.find((each) => each.id === sort.replace(/^-/, ""));
     if (column?.value) {
       const sign = sort.startsWith("-") ? -1 : 1;
@@ -187,13 +207,19 @@ export function LocalTable(props) {
   const tooMany = props.search && props.rows.length > 5;
   const empty = words ? html`<p class="empty">Nothing matches “${plain(words)}”.</p>` : props.empty;
   return html`
-    ${(tooMany || words || props.tools) && html`
+    ${
+      (tooMany || words || props.tools) &&
+      html`
       <div class="filters">
-        ${(tooMany || words) && html`<input type="search" aria-label=${`Filter ${props.label}`} placeholder="Filter" value=${words}
-          onInput=${(event) => setQuery({ [`${props.name}-q`]: event.target.value })} />`}
+        ${
+          (tooMany || words) &&
+          html`<input type="search" aria-label=${`Filter ${props.label}`} placeholder="Filter" value=${words}
+          onInput=${(event) => setQuery({ [`${props.name}-q`]: event.target.value })} />`
+        }
         ${props.tools}
         <span class="dim">${count(rows.length)}${rows.length === props.rows.length ? "" : ` of ${count(props.rows.length)}`}</span>
-      </div>`}
+      </div>`
+    }
     <${Table} ...${props} rows=${rows} sort=${sort} onSort=${(next) => setQuery({ [`${props.name}-sort`]: next })} empty=${empty} />
   `;
 }

@@ -11,10 +11,116 @@ const PREFIX = "nomad/job-templates/";
 const pathOf = (name) => `/v1/var/${PREFIX}${segment(name)}`;
 
 const BUILT_IN = [
-  { name: "Service with a port", text: 'job "web" {\n  type = "service"\n\n  group "web" {\n    count = 2\n\n    network {\n      port "http" {}\n    }\n\n    service {\n      name     = "web"\n      port     = "http"\n      provider = "nomad"\n    }\n\n    task "server" {\n      driver = "docker"\n\n      config {\n        image = "busybox:1"\n        command = "httpd"\n        args = ["-f", "-p", "${NOMAD_PORT_http}"]\n        ports = ["http"]\n      }\n\n      resources {\n        cpu    = 100\n        memory = 64\n      }\n    }\n  }\n}\n' },
-  { name: "Batch job with parameters", text: 'job "convert" {\n  type = "batch"\n\n  parameterized {\n    payload       = "optional"\n    meta_required = ["input"]\n  }\n\n  group "convert" {\n    task "run" {\n      driver = "exec"\n\n      config {\n        command = "/bin/sh"\n        args    = ["-c", "echo converting $NOMAD_META_input"]\n      }\n    }\n  }\n}\n' },
-  { name: "Periodic job", text: 'job "nightly" {\n  type = "batch"\n\n  periodic {\n    crons            = ["0 3 * * *"]\n    prohibit_overlap = true\n  }\n\n  group "nightly" {\n    task "run" {\n      driver = "exec"\n\n      config {\n        command = "/bin/date"\n      }\n    }\n  }\n}\n' },
-  { name: "Training on a GPU", text: 'job "train" {\n  type = "batch"\n\n  group "train" {\n    task "run" {\n      driver = "docker"\n\n      config {\n        image   = "pytorch/pytorch"\n        command = "python"\n        args    = ["-c", "import torch; print(torch.cuda.get_device_name())"]\n      }\n\n      resources {\n        cpu    = 4000\n        memory = 16384\n\n        device "nvidia/gpu" {\n          count = 1\n        }\n      }\n    }\n  }\n}\n' },
+  {
+    name: "Service with a port",
+    text: `job "web" {
+  type = "service"
+
+  group "web" {
+    count = 2
+
+    network {
+      port "http" {}
+    }
+
+    service {
+      name     = "web"
+      port     = "http"
+      provider = "nomad"
+    }
+
+    task "server" {
+      driver = "docker"
+
+      config {
+        image = "busybox:1"
+        command = "httpd"
+        args = ["-f", "-p", "\${NOMAD_PORT_http}"]
+        ports = ["http"]
+      }
+
+      resources {
+        cpu    = 100
+        memory = 64
+      }
+    }
+  }
+}
+`,
+  },
+  {
+    name: "Batch job with parameters",
+    text: `job "convert" {
+  type = "batch"
+
+  parameterized {
+    payload       = "optional"
+    meta_required = ["input"]
+  }
+
+  group "convert" {
+    task "run" {
+      driver = "exec"
+
+      config {
+        command = "/bin/sh"
+        args    = ["-c", "echo converting $NOMAD_META_input"]
+      }
+    }
+  }
+}
+`,
+  },
+  {
+    name: "Periodic job",
+    text: `job "nightly" {
+  type = "batch"
+
+  periodic {
+    crons            = ["0 3 * * *"]
+    prohibit_overlap = true
+  }
+
+  group "nightly" {
+    task "run" {
+      driver = "exec"
+
+      config {
+        command = "/bin/date"
+      }
+    }
+  }
+}
+`,
+  },
+  {
+    name: "Training on a GPU",
+    text: `job "train" {
+  type = "batch"
+
+  group "train" {
+    task "run" {
+      driver = "docker"
+
+      config {
+        image   = "pytorch/pytorch"
+        command = "python"
+        args    = ["-c", "import torch; print(torch.cuda.get_device_name())"]
+      }
+
+      resources {
+        cpu    = 4000
+        memory = 16384
+
+        device "nvidia/gpu" {
+          count = 1
+        }
+      }
+    }
+  }
+}
+`,
+  },
 ];
 
 function Choice({ text, take, close }) {
@@ -28,22 +134,57 @@ function Choice({ text, take, close }) {
       setProblem(/** @type {Error} */ (error).message);
     }
   };
-  const drop = (row) => ({ label: "Delete", danger: true, needs: ["variables:destroy"], namespace: row.Namespace, question: `Deletes the template ${row.Path.slice(PREFIX.length)}.`, command: command(["var", "purge"], {}, [row.Path]), run: () => remove(`/v1/var/${row.Path}`, { namespace: row.Namespace }), done: "The template was deleted" });
+  const drop = (row) => ({
+    label: "Delete",
+    danger: true,
+    needs: ["variables:destroy"],
+    namespace: row.Namespace,
+    question: `Deletes the template ${row.Path.slice(PREFIX.length)}.`,
+    command: command(["var", "purge"], {}, [row.Path]),
+    run: () => remove(`/v1/var/${row.Path}`, { namespace: row.Namespace }),
+    done: "The template was deleted",
+  });
   return html`
     ${problem && html`<p class="bad" role="alert">${plain(problem)}</p>`}
     <h3>Built in</h3>
-    <ul class="list">${BUILT_IN.map((each) => html`<li key=${each.name}><strong>${each.name}</strong><span class="right"><button onClick=${() => { take(each.text); close(); }}>Use</button></span></li>`)}</ul>
+    <ul class="list">${BUILT_IN.map(
+      (each) =>
+        html`<li key=${each.name}><strong>${each.name}</strong><span class="right"><button onClick=${() => {
+          take(each.text);
+          close();
+        }}>Use</button></span></li>`,
+    )}</ul>
     <h3>Saved</h3>
-    <${Loaded} state=${state}>${(rows) => (rows?.length ? html`<ul class="list">${rows.map((row) => html`<li key=${row.Namespace + row.Path}><strong>${plain(row.Path.slice(PREFIX.length))}</strong> <span class="dim">${plain(row.Namespace)}</span><span class="right actions"><button onClick=${() => use(row)}>Use</button><${ActionButton} action=${drop(row)} /></span></li>`)}</ul>` : html`<${Empty}>None yet.<//>`)}<//>
+    <${Loaded} state=${state}>
+      ${(rows) => (
+      rows?.length ? html`
+      <ul class="list">
+      ${rows.map((row) =>
+      html`<li key=${row.Namespace + row.Path}><strong>${plain(row.Path.slice(PREFIX.length))}
+      </strong> <span class="dim">${plain(row.Namespace)}</span>
+      <span class="right actions"><button onClick=${() => use(row)}>Use</button><${ActionButton} action=${drop(row)} /></span></li>`)}
+      </ul>` : html`<${Empty}>None yet.<//>`)}<//>
     <div class="buttons"><button onClick=${() => ask(keep(text))}>Save this job file as a template</button></div>
   `;
 }
 
 /** Keeps a job file as a template. */
 const keep = (text) => ({
-  label: "Save template", needs: ["variables:write"], namespace: "default", fields: [{ name: "name", label: "Name", required: true }, { name: "description", label: "Description" }],
+  label: "Save template",
+  needs: ["variables:write"],
+  namespace: "default",
+  fields: [
+    { name: "name", label: "Name", required: true },
+    { name: "description", label: "Description" },
+  ],
   command: ({ name }) => command(["var", "put"], {}, [`${PREFIX}${name || "NAME"}`, "template=@job.nomad.hcl"]),
-  run: ({ name, description }) => put(pathOf(name), { Namespace: "default", Path: `${PREFIX}${name}`, Items: { template: text, description } }, { namespace: "default" }), done: "The template was saved",
+  run: ({ name, description }) =>
+    put(pathOf(name), { Namespace: "default", Path: `${PREFIX}${name}`, Items: { template: text, description } },
+      { namespace: "default" }),
+  done: "The template was saved",
 });
 
-export const Templates = ({ text, take }) => html`<button onClick=${() => openDialog("Templates", ({ close }) => html`<${Choice} text=${text} take=${take} close=${close} />`, { wide: true })}>Templates</button>`;
+export const Templates = ({ text, take }) =>
+  html`<button onClick=${() =>
+    openDialog("Templates", ({ close }) => html`<${Choice} text=${text} take=${take} close=${close} />`,
+    { wide: true })}>Templates</button>`;

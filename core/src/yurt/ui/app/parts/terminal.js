@@ -17,16 +17,18 @@ const DARK = { background: "#101416", foreground: "#e3e9eb", cursor: "#5fc9c3", 
 export function withSheets(make) {
   const create = document.createElement;
   const sheets = /** @type {CSSStyleSheet[]} */ ([]);
-  document.createElement = /** @type {any} */ (function (name, options) {
-    if (String(name).toLowerCase() !== "style") return create.call(document, name, options);
-    const element = create.call(document, "template");
-    const sheet = new CSSStyleSheet();
-    sheets.push(sheet);
-    document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
-    Object.defineProperty(element, "textContent", { set: (text) => sheet.replaceSync(text), get: () => "" });
-    Object.defineProperty(element, "sheet", { value: sheet });
-    return element;
-  });
+  document.createElement = /** @type {any} */ (
+    function (name, options) {
+      if (String(name).toLowerCase() !== "style") return create.call(document, name, options);
+      const element = create.call(document, "template");
+      const sheet = new CSSStyleSheet();
+      sheets.push(sheet);
+      document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];
+      Object.defineProperty(element, "textContent", { set: (text) => sheet.replaceSync(text), get: () => "" });
+      Object.defineProperty(element, "sheet", { value: sheet });
+      return element;
+    }
+  );
   try {
     make();
   } finally {
@@ -44,40 +46,76 @@ function addStyles() {
 
 /** Several lines that are pasted may be several commands: ask. */
 function confirmPaste(text, write) {
-  ask({ label: "Paste", question: `Pastes ${text.trimEnd().split("\n").length} lines into the terminal; each line may run as a command.`, command: text, run: async () => write(text), done: "Pasted" });
+  ask({
+    label: "Paste",
+    question: `Pastes ${text.trimEnd().split("\n").length} lines into the terminal; each line may run as a command.`,
+    command: text,
+    run: async () => write(text),
+    done: "Pasted",
+  });
 }
 
 async function open(host, { alloc, task, words, namespace, ended }) {
   const { Terminal, FitAddon } = await import("../../vendor/xterm.js");
   addStyles();
-  const terminal = new Terminal({ theme: DARK, fontSize: 13, scrollback: 5000, screenReaderMode: true, linkHandler: null, allowProposedApi: false });
+  const terminal = new Terminal({
+    theme: DARK,
+    fontSize: 13,
+    scrollback: 5000,
+    screenReaderMode: true,
+    linkHandler: null,
+    allowProposedApi: false,
+  });
   const fit = new FitAddon();
   terminal.loadAddon(fit);
   const removeSheets = withSheets(() => terminal.open(host));
   const size = new ResizeObserver(() => fit.fit());
   const socket = openExec({
-    path: `/v1/client/allocation/${alloc}/exec`, query: { task, command: JSON.stringify(words), tty: true, namespace },
-    opened: () => { fit.fit(); socket.resize(terminal.cols, terminal.rows); terminal.focus(); },
+    path: `/v1/client/allocation/${alloc}/exec`,
+    query: { task, command: JSON.stringify(words), tty: true, namespace },
+    opened: () => {
+      fit.fit();
+      socket.resize(terminal.cols, terminal.rows);
+      terminal.focus();
+    },
     output: (text) => terminal.write(text),
-    ended: (code, problem) => { guard.question = null; ended(code, problem); },
+    ended: (code, problem) => {
+      guard.question = null;
+      ended(code, problem);
+    },
   });
   size.observe(host);
   terminal.onData((text) => socket.write(text));
   terminal.onResize(({ cols, rows }) => socket.resize(cols, rows));
-  host.addEventListener("paste", (event) => {
-    const text = event.clipboardData?.getData("text/plain") ?? "";
-    if (!text.trimEnd().includes("\n")) return;
-    event.stopPropagation();
-    event.preventDefault();
-    confirmPaste(text, socket.write);
-  }, { capture: true });
+  host.addEventListener(
+    "paste",
+    (event) => {
+      const text = event.clipboardData?.getData("text/plain") ?? "";
+      if (!text.trimEnd().includes("\n")) return;
+      event.stopPropagation();
+      event.preventDefault();
+      confirmPaste(text, socket.write);
+    },
+    { capture: true },
+  );
   guard.question = "A command runs in the terminal. Leave, and end it?";
-  return () => { guard.question = null; size.disconnect(); socket.close(); terminal.dispose(); removeSheets(); };
+  return () => {
+    guard.question = null;
+    size.disconnect();
+    socket.close();
+    terminal.dispose();
+    removeSheets();
+  };
 }
 
 /** Splits a command line into words: quotes group, a backslash takes the next character as it is. */
 export function wordsOf(text) {
-  return [...text.matchAll(/(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+/g)].map(([word]) => word.replace(/\\(.)|"((?:[^"\\]|\\.)*)"|'([^']*)'/g, (_, char, double, single) => char ?? (double !== undefined ? double.replace(/\\(.)/g, "$1") : single)));
+  return [...text.matchAll(/(?:[^\s"'\\]|\\.|"(?:[^"\\]|\\.)*"|'[^']*')+/g)].map(([word]) =>
+    word.replace(
+      /\\(.)|"((?:[^"\\]|\\.)*)"|'([^']*)'/g,
+      (_, char, double, single) => char ?? (double !== undefined ? double.replace(/\\(.)/g, "$1") : single),
+    ),
+  );
 }
 
 /** @param {{alloc: any, task: string, running: boolean}} props */
@@ -91,11 +129,20 @@ export function Exec({ alloc, task, running }) {
     let close = () => {};
     let gone = false;
     setState({ word: "running", note: "" });
-    const ended = (code, problem) => gone || setState({ word: problem || code ? "failed" : "complete", note: problem || `exit code ${code}` });
-    open(host.current, { alloc: alloc.ID, task, words: wordsOf(line), namespace: alloc.Namespace, ended }).then((made) => (gone ? made() : (close = made)), (error) => setState({ word: "failed", note: error.message }));
+    const ended = (code, problem) =>
+      gone || setState({ word: problem || code ? "failed" : "complete", note: problem || `exit code ${code}` });
+    open(host.current, { alloc: alloc.ID, task, words: wordsOf(line), namespace: alloc.Namespace, ended }).then(
+      (made) => (gone ? made() : (close = made)),
+      (error) => setState({ word: "failed", note: error.message }),
+    );
     const leave = (event) => guard.question && event.preventDefault();
     addEventListener("beforeunload", leave);
-    return () => { gone = true; close(); removeEventListener("beforeunload", leave); host.current?.replaceChildren(); };
+    return () => {
+      gone = true;
+      close();
+      removeEventListener("beforeunload", leave);
+      host.current?.replaceChildren();
+    };
   }, [run]);
   const start = (event) => {
     event.preventDefault();

@@ -20,9 +20,13 @@ export function Events({ events }) {
   if (!events.length) return html`<${Empty}>No events yet.<//>`;
   return html`
     ${events.length > SHOWN_MAX && html`<p class="dim">The newest ${SHOWN_MAX} of ${events.length}.</p>`}
-    <ol class="timeline" aria-label="Events, newest first">${events.slice(0, SHOWN_MAX).map((event) => html`
-      <li key=${`${event.task} ${event.Time} ${event.Type}`} class=${kindOfEvent(event)}><b><${Time} at=${event.Time} /></b> ${event.task && html`<span class="dim">${plain(event.task)}</span> `}<strong>${plain(event.Type)}</strong>
-        <div>${plain(event.DisplayMessage || event.Message)}</div></li>`)}</ol>
+    <ol class="timeline" aria-label="Events, newest first">${events.slice(0, SHOWN_MAX).map(
+      (event) => html`
+      <li key=${`${event.task} ${event.Time} ${event.Type}`}
+        class=${kindOfEvent(event)}><b><${Time} at=${event.Time} />
+        </b> ${event.task && html`<span class="dim">${plain(event.task)}</span> `}<strong>${plain(event.Type)}</strong>
+        <div>${plain(event.DisplayMessage || event.Message)}</div></li>`,
+    )}</ol>
   `;
 }
 
@@ -42,10 +46,16 @@ export function Lifecycle({ group, states }) {
   const last = Math.max(...lives.map((life) => life.to));
   const span = Math.max(1, last - first);
   return html`
-    <div class="lifecycle">${lives.map(({ task, state, from, to }) => html`
-      <div key=${task.Name}><span>${plain(task.Name)} <small class="dim">${hookOf(task)}${task.Lifecycle?.Sidecar ? ", sidecar" : ""}</small></span>
-        <span class="lane" role="img" aria-label=${from ? `${state.State}, ran ${duration((to - from) / 1000)}` : "has not started"} title=${from ? duration((to - from) / 1000) : "has not started"}>
-          ${from > 0 && html`<i class=${state.Failed ? "bad" : state.State === "running" ? "good" : "dim"} style=${{ left: `${((from - first) / span) * 100}%`, width: `${((to - from) / span) * 100}%` }}></i>`}</span></div>`)}
+    <div class="lifecycle">${lives.map(
+      ({ task, state, from, to }) => html`
+      <div key=${task.Name}>
+        <span>${plain(task.Name)} <small class="dim">${hookOf(task)}${task.Lifecycle?.Sidecar ? ", sidecar" : ""}</small></span>
+        <span class="lane" role="img" aria-label=${from ? `${state.State}, ran ${duration((to - from) / 1000)}` : "has not started"}
+          title=${from ? duration((to - from) / 1000) : "has not started"}>
+          ${from > 0 && html`
+            <i class=${state.Failed ? "bad" : state.State === "running" ? "good" : "dim"}
+            style=${{ left: `${((from - first) / span) * 100}%`, width: `${((to - from) / span) * 100}%` }}></i>`}</span></div>`,
+    )}
     </div>
   `;
 }

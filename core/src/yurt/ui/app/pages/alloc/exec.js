@@ -10,7 +10,11 @@ export function Tab({ alloc, task }) {
   const name = task || query("task", tasks.find((each) => alloc.TaskStates[each].State === "running") ?? tasks[0] ?? "");
   if (!name) return html`<${Empty}>No task has started.<//>`;
   return html`
-    ${!task && tasks.length > 1 && html`<p><label>Task <select value=${name} onChange=${(event) => setQuery({ task: event.target.value })}>${tasks.map((each) => html`<option key=${each} value=${each} selected=${each === name}>${plain(each)}</option>`)}</select></label></p>`}
+    ${!task && tasks.length > 1
+      && html`<p><label>Task <select value=${name}
+      onChange=${(event) => setQuery({ task: event.target.value })}>
+      ${tasks.map((each) => html`<option key=${each} value=${each} selected=${each === name}>${plain(each)}</option>`)}</select></label>
+      </p>`}
     <${Exec} key=${name} alloc=${alloc} task=${name} running=${alloc.TaskStates?.[name]?.State === "running"} />
   `;
 }

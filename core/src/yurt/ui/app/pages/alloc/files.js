@@ -19,14 +19,38 @@ function Path({ path }) {
   const names = parts(path);
   return html`
     <nav class="crumbs" aria-label="Folder"><button class="quiet" onClick=${() => setQuery({ path: "" }, { replace: false })}>/</button>
-      ${names.map((name, at) => html`<button key=${at} class="quiet" onClick=${() => setQuery({ path: `/${names.slice(0, at + 1).join("/")}`, file: "" }, { replace: false })}>${plain(name)}</button><span aria-hidden="true">/</span>`)}</nav>
+      ${names.map((name, at) =>
+        html`<button key=${at} class="quiet"
+        onClick=${() => setQuery({ path: `/${names.slice(0, at + 1).join("/")}`, file: "" }, { replace: false })}>${plain(name)}</button>
+        <span aria-hidden="true">/</span>`)}</nav>
   `;
 }
 
 const COLUMNS = [
-  { id: "name", title: "Name", value: (file) => `${file.IsDir ? 0 : 1}${file.Name}`, size: "minmax(8rem, 3fr)", cell: (file) => html`<button class="link-like quiet" onClick=${() => open(file)}>${file.IsDir ? "📁 " : ""}${plain(file.Name)}</button>` },
-  { id: "size", title: "Size", value: (file) => file.Size, number: true, size: "6rem", cell: (file) => (file.IsDir ? "" : bytes(file.Size)) },
-  { id: "time", title: "Changed", from: /** @type {"md"} */ ("md"), value: (file) => file.ModTime, size: "11rem", cell: (file) => html`<${Time} at=${new Date(file.ModTime)} />` },
+  {
+    id: "name",
+    title: "Name",
+    value: (file) => `${file.IsDir ? 0 : 1}${file.Name}`,
+    size: "minmax(8rem, 3fr)",
+    cell: (file) =>
+      html`<button class="link-like quiet" onClick=${() => open(file)}>${file.IsDir ? "📁 " : ""}${plain(file.Name)}</button>`,
+  },
+  {
+    id: "size",
+    title: "Size",
+    value: (file) => file.Size,
+    number: true,
+    size: "6rem",
+    cell: (file) => (file.IsDir ? "" : bytes(file.Size)),
+  },
+  {
+    id: "time",
+    title: "Changed",
+    from: /** @type {"md"} */ ("md"),
+    value: (file) => file.ModTime,
+    size: "11rem",
+    cell: (file) => html`<${Time} at=${new Date(file.ModTime)} />`,
+  },
   { id: "mode", title: "Mode", from: /** @type {"lg"} */ ("lg"), size: "8rem", cell: (file) => html`<code>${file.FileMode}</code>` },
 ];
 
@@ -50,13 +74,23 @@ function Image({ alloc, path, kind }) {
 function Text({ alloc, path, size }) {
   const [tail, setTail] = useState(false);
   const offset = tail ? Math.max(0, size - PREVIEW_MAX) : 0;
-  const state = useData(async (signal) => {
-    const response = await send("GET", `/v1/client/fs/readat/${alloc.ID}`, { query: { path, offset, limit: PREVIEW_MAX, namespace: alloc.Namespace }, signal });
-    return new TextDecoder().decode(await response.arrayBuffer());
-  }, [path, offset]);
+  const state = useData(
+    async (signal) => {
+      const response = await send("GET", `/v1/client/fs/readat/${alloc.ID}`, {
+        query: { path, offset, limit: PREVIEW_MAX, namespace: alloc.Namespace },
+        signal,
+      });
+      return new TextDecoder().decode(await response.arrayBuffer());
+    },
+    [path, offset],
+  );
   return html`
-    ${size > PREVIEW_MAX && html`<p class="filters"><button aria-pressed=${!tail} onClick=${() => setTail(false)}>Head</button><button aria-pressed=${tail} onClick=${() => setTail(true)}>Tail</button><span class="dim">${bytes(PREVIEW_MAX)} of ${bytes(size)}</span></p>`}
-    <${Loaded} state=${state}>${(text) => html`<pre class="code" tabindex="0" aria-label="Contents">${text ? plain(text) : "(empty)"}</pre>`}<//>
+    ${size > PREVIEW_MAX
+      && html`<p class="filters"><button aria-pressed=${!tail} onClick=${() => setTail(false)}>Head</button>
+      <button aria-pressed=${tail} onClick=${() => setTail(true)}>Tail</button><span class="dim">${bytes(PREVIEW_MAX)} of ${bytes(size)}
+      </span></p>`}
+    <${Loaded} state=${state}>
+      ${(text) => html`<pre class="code" tabindex="0" aria-label="Contents">${text ? plain(text) : "(empty)"}</pre>`}<//>
   `;
 }
 
@@ -67,17 +101,26 @@ function File({ alloc, path }) {
   const kind = IMAGES[name.split(".").at(-1)?.toLowerCase() ?? ""];
   return html`
     <${Loaded} state=${state}>${(file) => html`
-      <p class="filters"><strong>${plain(name)}</strong> <span class="dim">${bytes(file.Size)}</span><a class="button" href=${address} download=${name}>Download</a><button onClick=${() => setQuery({ file: "" })}>Back to the folder</button></p>
-      ${kind && file.Size <= IMAGE_MAX ? html`<${Image} alloc=${alloc} path=${path} kind=${kind} />` : html`<${Text} alloc=${alloc} path=${path} size=${file.Size} />`}
+      <p class="filters"><strong>${plain(name)}</strong> <span class="dim">${bytes(file.Size)}</span>
+        <a class="button" href=${address} download=${name}>Download</a>
+        <button onClick=${() => setQuery({ file: "" })}>Back to the folder</button></p>
+      ${kind && file.Size <= IMAGE_MAX ? html`<${Image} alloc=${alloc} path=${path} kind=${kind} />`
+        : html`<${Text} alloc=${alloc} path=${path} size=${file.Size} />`}
       <${Command} text=${command(["alloc", "fs"], {}, [alloc.ID, path])} />
     `}<//>
   `;
 }
 
 function Folder({ alloc, path }) {
-  const state = useData((signal) => get(`/v1/client/fs/ls/${alloc.ID}`, { path, namespace: alloc.Namespace }, { signal }), [alloc.ID, path]);
+  const state = useData(
+    (signal) => get(`/v1/client/fs/ls/${alloc.ID}`, { path, namespace: alloc.Namespace }, { signal }),
+    [alloc.ID, path],
+  );
   return html`
-    <${Loaded} state=${state}>${(files) => html`<${LocalTable} name="files" label="Files" columns=${COLUMNS} rows=${(files ?? []).map((file) => ({ ...file, path: inside(path, file.Name) }))} keyOf=${(file) => file.Name}
+    <${Loaded} state=${state}>${(
+      files,
+    ) => html`<${LocalTable} name="files" label="Files" columns=${COLUMNS}
+      rows=${(files ?? []).map((file) => ({ ...file, path: inside(path, file.Name) }))} keyOf=${(file) => file.Name}
       search=${(file) => file.Name} sort="name" empty=${html`<${Empty}>The folder is empty.<//>`} main=${true} />`}<//>
     <${Command} text=${command(["alloc", "fs"], {}, [alloc.ID, path])} />
   `;
@@ -86,5 +129,6 @@ function Folder({ alloc, path }) {
 export function Tab({ alloc, task }) {
   const path = query("path") || (task ? `/${task}` : "/");
   const file = query("file");
-  return html`<${Path} path=${file || path} />${file ? html`<${File} key=${file} alloc=${alloc} path=${file} />` : html`<${Folder} alloc=${alloc} path=${path} />`}`;
+  return html`<${Path} path=${file || path} />
+    ${file ? html`<${File} key=${file} alloc=${alloc} path=${file} />` : html`<${Folder} alloc=${alloc} path=${path} />`}`;
 }

@@ -10,6 +10,11 @@ export function Tab({ alloc, task }) {
   const failed = tasks.find((name) => alloc.TaskStates[name].Failed);
   const name = task || query("task", failed ?? tasks[0] ?? "");
   if (!name) return html`<${Empty}>No task has started, so there is no log.<//>`;
-  const tools = !task && tasks.length > 1 && html`<label>Task <select value=${name} onChange=${(event) => setQuery({ task: event.target.value })}>${tasks.map((each) => html`<option key=${each} value=${each} selected=${each === name}>${plain(each)}</option>`)}</select></label>`;
+  const tools =
+    !task &&
+    tasks.length > 1 &&
+    html`<label>Task <select value=${name}
+      onChange=${(event) => setQuery({ task: event.target.value })}>
+      ${tasks.map((each) => html`<option key=${each} value=${each} selected=${each === name}>${plain(each)}</option>`)}</select></label>`;
   return html`<${LogView} key=${name} sources=${[{ alloc: alloc.ID, task: name }]} namespace=${alloc.Namespace} tools=${tools} />`;
 }

@@ -18,17 +18,52 @@ export function TaskSummary({ alloc, task }) {
   const prestart = (group?.Tasks ?? []).filter((each) => each.Lifecycle?.Hook === "prestart" && each.Name !== task);
   return html`
     <${Section} title="Facts">
-      <${Facts} facts=${[["State", html`<${Status} status=${state?.Failed ? "failed" : state?.State ?? "pending"} />`], ["Driver", spec?.Driver], ["Lifecycle", spec?.Lifecycle ? `${spec.Lifecycle.Hook}${spec.Lifecycle.Sidecar ? ", sidecar" : ""}` : "main"], ["Restarts", String(state?.Restarts ?? 0)],
-        ["Started", state?.StartedAt && html`<${Time} at=${new Date(state.StartedAt)} />`], ["Finished", state?.FinishedAt && html`<${Time} at=${new Date(state.FinishedAt)} />`], ["User", spec?.User],
-        ...Object.entries(spec?.Meta ?? {}).map(([name, value]) => [`meta ${name}`, String(value)])]} />
-      ${prestart.length > 0 && html`<p class="dim">Runs before it: ${prestart.map((each) => html`<a key=${each.Name} href=${href(["allocations", alloc.ID, each.Name])}>${plain(each.Name)}</a> (${alloc.TaskStates?.[each.Name]?.State ?? "pending"}) `)}</p>`}
+      <${Facts} facts=${[
+        ["State", html`<${Status} status=${state?.Failed ? "failed" : (state?.State ?? "pending")} />`],
+        ["Driver", spec?.Driver],
+        ["Lifecycle", spec?.Lifecycle ? `${spec.Lifecycle.Hook}${spec.Lifecycle.Sidecar ? ", sidecar" : ""}` : "main"],
+        ["Restarts", String(state?.Restarts ?? 0)],
+        ["Started", state?.StartedAt && html`<${Time} at=${new Date(state.StartedAt)} />`],
+        ["Finished", state?.FinishedAt && html`<${Time} at=${new Date(state.FinishedAt)} />`],
+        ["User", spec?.User],
+        ...Object.entries(spec?.Meta ?? {}).map(([name, value]) => [`meta ${name}`, String(value)]),
+      ]} />
+      ${prestart.length > 0
+        && html`<p class="dim">Runs before it: ${prestart
+        .map((each) =>
+        html`<a key=${each.Name} href=${href(["allocations", alloc.ID, each.Name])}>${plain(each.Name)}
+        </a> (${alloc.TaskStates?.[each.Name]?.State ?? "pending"}) `)}</p>`}
     <//>
     <div class="grid"><${UsageCharts} alloc=${alloc} task=${task} />
-      ${mounts.length > 0 && html`<${Section} title="Volumes"><ul class="list">${mounts.map((mount) => html`<li key=${mount.Volume}><strong>${plain(mount.Volume)}</strong> at <code>${plain(mount.Destination)}</code> <span class="dim">${group?.Volumes?.[mount.Volume]?.Type} ${plain(group?.Volumes?.[mount.Volume]?.Source)}${mount.ReadOnly ? ", read only" : ""}</span></li>`)}</ul><//>`}
-      ${identities.length > 0 && html`<${Section} title="Identities"><ul class="list">${identities.map((each) => html`<li key=${each.Name}><strong>${plain(each.Name || "default")}</strong> <span class="dim">for ${plain((each.Audience ?? each.Aud ?? []).join(", "))}${each.File ? ", as a file" : ""}${each.Env ? ", in the environment" : ""}</span></li>`)}</ul><//>`}
+      ${mounts.length > 0
+        && html`<${Section}
+        title="Volumes">
+        <ul class="list">
+        ${mounts.map(
+        (mount) => html`
+        <li key=${mount.Volume}><strong>${plain(mount.Volume)}</strong> at <code>${plain(mount.Destination)}
+        </code> <span
+        class="dim">${group?.Volumes?.[mount.Volume]?.Type} ${plain(group?.Volumes?.[mount.Volume]?.Source)}
+        ${mount.ReadOnly ? ", read only" : ""}</span></li>`)}</ul><//>`}
+      ${identities.length > 0
+        && html`<${Section}
+        title="Identities">
+        <ul class="list">
+        ${identities.map(
+        (each) => html`
+        <li key=${each.Name}><strong>${plain(each.Name || "default")}
+        </strong> <span
+        class="dim">for ${plain((each.Audience ?? each.Aud ?? []).join(", "))}${each.File ? ", as a file" : ""}
+        ${each.Env ? ", in the environment" : ""}</span></li>`)}</ul><//>`}
     </div>
     <${Section} title="What happened"><${Events} events=${[...(state?.Events ?? [])].reverse()} /><//>
-    ${spec && html`<${Section} title="Configuration"><pre class="code" tabindex="0">${plain(JSON.stringify({ Config: spec.Config, Env: spec.Env, Resources: spec.Resources, Templates: spec.Templates?.length, Artifacts: spec.Artifacts?.length }, null, 2))}</pre><//>`}
+    ${spec && html`
+      <${Section} title="Configuration">
+      <pre class="code"
+      tabindex="0">
+      ${plain(JSON.stringify(
+      { Config: spec.Config, Env: spec.Env, Resources: spec.Resources, Templates: spec.Templates?.length,
+      Artifacts: spec.Artifacts?.length }, null, 2))}</pre><//>`}
     <${Command} text=${command(["alloc", "status"], { verbose: true }, [alloc.ID])} />
   `;
 }

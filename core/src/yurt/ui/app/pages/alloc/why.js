@@ -15,16 +15,30 @@ export function Scores({ scores, label }) {
   return html`
     <div class="matrix" tabindex="0" role="region" aria-label=${label}><table>
       <thead><tr><th>Node</th><th>Score</th>${terms.map((term) => html`<th key=${term}>${plain(term)}</th>`)}</tr></thead>
-      <tbody>${sorted.map((row) => html`
-        <tr key=${row.NodeID} class=${row.Chosen ? "chosen" : ""}><th scope="row"><a href=${href(["nodes", row.NodeID])}>${plain(row.NodeName || row.NodeID.slice(0, 8))}</a>${row.Chosen ? " (chosen)" : ""}</th><td>${row.NormScore.toFixed(3)}</td>
-          ${terms.map((term) => html`<td key=${term}>${(row.Scores?.[term] ?? 0).toFixed(3)}</td>`)}</tr>`)}</tbody></table></div>
+      <tbody>${sorted.map(
+        (row) => html`
+        <tr key=${row.NodeID}
+          class=${row.Chosen ? "chosen" : ""}>
+          <th scope="row"><a href=${href(["nodes", row.NodeID])}>${plain(row.NodeName || row.NodeID.slice(0, 8))}</a>
+          ${row.Chosen ? " (chosen)" : ""}</th><td>${row.NormScore.toFixed(3)}</td>
+          ${terms.map((term) => html`<td key=${term}>${(row.Scores?.[term] ?? 0).toFixed(3)}</td>`)}</tr>`,
+      )}</tbody></table></div>
   `;
 }
 
 function Filtered({ metrics }) {
   if (!metrics) return null;
-  const reasons = [...Object.entries(metrics.ConstraintFiltered ?? {}), ...Object.entries(metrics.ClassFiltered ?? {}).map(([name, number]) => [`class ${name}`, number]), ...Object.entries(metrics.DimensionExhausted ?? {})];
-  return html`<${Facts} facts=${[["Nodes looked at", count(metrics.NodesEvaluated)], ["filtered", count(metrics.NodesFiltered)], ["without room", count(metrics.NodesExhausted)], ["Why", reasons.map(([text, number]) => `${text} (${number})`).join(", ")]]} />`;
+  const reasons = [
+    ...Object.entries(metrics.ConstraintFiltered ?? {}),
+    ...Object.entries(metrics.ClassFiltered ?? {}).map(([name, number]) => [`class ${name}`, number]),
+    ...Object.entries(metrics.DimensionExhausted ?? {}),
+  ];
+  return html`<${Facts} facts=${[
+    ["Nodes looked at", count(metrics.NodesEvaluated)],
+    ["filtered", count(metrics.NodesFiltered)],
+    ["without room", count(metrics.NodesExhausted)],
+    ["Why", reasons.map(([text, number]) => `${text} (${number})`).join(", ")],
+  ]} />`;
 }
 
 export function Tab({ alloc }) {
@@ -32,9 +46,13 @@ export function Tab({ alloc }) {
   return html`
     <${Loaded} state=${state}>${(found) => html`
       <${Section} title="Then" note=${html`placed <${Time} at=${new Date(found.PlacedAt)} />, ${plain(found.TriggeredBy)}`}>
-        <p>${plain(found.Text)}.</p><${Filtered} metrics=${found.Metrics} /><${Scores} scores=${found.Scores} label="Scores when it was placed" />
+        <p>${plain(found.Text)}.</p><${Filtered} metrics=${found.Metrics} />
+          <${Scores} scores=${found.Scores} label="Scores when it was placed" />
       <//>
-      ${found.Now && html`<${Section} title="Now" note="as the nodes look at this moment"><${Scores} scores=${found.Now.Scores} label="Scores now" />${(found.Now.Notes ?? []).map((note) => html`<p key=${note}>${plain(note)}</p>`)}<//>`}
+      ${found.Now && html`
+        <${Section} title="Now"
+        note="as the nodes look at this moment"><${Scores} scores=${found.Now.Scores} label="Scores now" />
+        ${(found.Now.Notes ?? []).map((note) => html`<p key=${note}>${plain(note)}</p>`)}<//>`}
       <p><a href=${href(["evaluations", alloc.EvalID], { tab: "replay" })}>Replay the evaluation that placed it</a></p>
       <${Command} text=${command(["alloc", "why"], {}, [alloc.ID])} />
     `}<//>

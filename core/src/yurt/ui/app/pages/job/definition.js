@@ -19,12 +19,24 @@ async function load(job, signal) {
 }
 
 function Variables({ job, variables }) {
-  const own = [`nomad/jobs`, `nomad/jobs/${job.ID}`, ...(job.TaskGroups ?? []).flatMap((group) => [`nomad/jobs/${job.ID}/${group.Name}`, ...(group.Tasks ?? []).map((task) => `nomad/jobs/${job.ID}/${group.Name}/${task.Name}`)])];
+  const own = [
+    `nomad/jobs`,
+    `nomad/jobs/${job.ID}`,
+    ...(job.TaskGroups ?? []).flatMap((group) => [
+      `nomad/jobs/${job.ID}/${group.Name}`,
+      ...(group.Tasks ?? []).map((task) => `nomad/jobs/${job.ID}/${group.Name}/${task.Name}`),
+    ]),
+  ];
   const known = new Set(variables.map((each) => each.Path));
   return html`
     <${Section} title="Variables that the job may read by itself">
-      <ul class="list">${own.slice(0, 50).map((path) => html`<li key=${path}><a href=${href(["variables", ...path.split("/")], { namespace: job.Namespace })}><code>${plain(path)}</code></a>
-        <span class="dim">${known.has(path) ? "there" : "not written"}</span></li>`)}</ul>
+      <ul class="list">${own.slice(0, 50).map(
+        (
+          path,
+        ) => html`<li
+          key=${path}><a href=${href(["variables", ...path.split("/")], { namespace: job.Namespace })}><code>${plain(path)}</code></a>
+        <span class="dim">${known.has(path) ? "there" : "not written"}</span></li>`,
+      )}</ul>
     <//>
   `;
 }
@@ -42,11 +54,14 @@ export function Tab({ job }) {
           <a class="button" href=${href(["jobs", "run"], { edit: job.ID, namespace: job.Namespace })}>Edit</a>
           ${!source && html`<span class="dim">The job came as JSON, or its source was not kept.</span>`}
         </div>
-        <${CodeView} text=${kind === "source" && source ? source : JSON.stringify(job, null, 2)} language=${kind === "source" ? "hcl" : "json"} label="Definition of the job" />
-        ${submission?.VariableFlags && Object.keys(submission.VariableFlags).length > 0 && html`<${Section} title="Variables of the job file"><${Facts} facts=${Object.entries(submission.VariableFlags)} /><//>`}
+        <${CodeView} text=${kind === "source" && source ? source : JSON.stringify(job, null, 2)}
+          language=${kind === "source" ? "hcl" : "json"} label="Definition of the job" />
+        ${submission?.VariableFlags && Object.keys(submission.VariableFlags).length > 0
+          && html`<${Section} title="Variables of the job file"><${Facts} facts=${Object.entries(submission.VariableFlags)} /><//>`}
         ${submission?.Variables && html`<${Section} title="Variable file"><pre class="code">${plain(submission.Variables)}</pre><//>`}
         <${Variables} job=${job} variables=${variables} />
-        <${Command} text=${command(["job", "inspect"], { namespace: job.Namespace === "default" ? "" : job.Namespace, hcl: kind === "source" }, [job.ID])} />
+        <${Command} text=${command(
+          ["job", "inspect"], { namespace: job.Namespace === "default" ? "" : job.Namespace, hcl: kind === "source" }, [job.ID])} />
       `;
     }}<//>
   `;

@@ -19,7 +19,18 @@ async function load(job, signal) {
   const [summary, deployment, bad] = await Promise.all([
     get(`${path}/summary`, query, { signal }),
     get(`${path}/deployment`, query, { signal }).catch(() => null),
-    get("/v1/yurt/allocations", { ...query, job: job.ID, where: ["Status:failed", "Status:lost", "Status:unhealthy", "Status:restarting"], sort: "-ModifyTime", per_page: 5, fields: "ID,Namespace,JobID,TaskGroup,Name,NodeName,Status,Reason,FailedTask,ModifyTime,JobVersion,Tasks" }, { signal }),
+    get(
+      "/v1/yurt/allocations",
+      {
+        ...query,
+        job: job.ID,
+        where: ["Status:failed", "Status:lost", "Status:unhealthy", "Status:restarting"],
+        sort: "-ModifyTime",
+        per_page: 5,
+        fields: "ID,Namespace,JobID,TaskGroup,Name,NodeName,Status,Reason,FailedTask,ModifyTime,JobVersion,Tasks",
+      },
+      { signal },
+    ),
   ]);
   return { summary, deployment, bad };
 }
@@ -29,7 +40,8 @@ function Why({ job, row, to }) {
   const reasons = (row.WaitingReasons ?? []).map(plain).join("; ");
   return html`
     <div class="note" role="status"><strong>${plural(row.Waiting, "allocation")} wait${row.Waiting === 1 ? "s" : ""}</strong>
-      ${row.WaitingSince > 0 && html` since <${When} at=${row.WaitingSince} />`}${reasons ? `: ${reasons}` : ""}. <a href=${to("why")}>Why, and what would help</a></div>
+      ${row.WaitingSince > 0 && html` since <${When} at=${row.WaitingSince} />`}
+        ${reasons ? `: ${reasons}` : ""}. <a href=${to("why")}>Why, and what would help</a></div>
   `;
 }
 
@@ -38,10 +50,15 @@ function Evidence({ rows }) {
   if (!rows.length) return null;
   return html`
     <${Section} title="What fails">
-      <ul class="list">${rows.map((alloc) => html`
-        <li key=${alloc.ID}><${Status} status=${alloc.Status} /> <a href=${allocationHref(alloc)}>${plain(alloc.Name)}</a> <span class="dim">on ${plain(alloc.NodeName)}, version ${alloc.JobVersion}</span>
+      <ul class="list">${rows.map(
+        (alloc) => html`
+        <li key=${alloc.ID}><${Status} status=${alloc.Status} /> <a href=${allocationHref(alloc)}>${plain(alloc.Name)}
+          </a> <span class="dim">on ${plain(alloc.NodeName)}, version ${alloc.JobVersion}</span>
           <span>${plain(alloc.Reason)}</span>
-          <a class="right" href=${href(["allocations", alloc.ID, alloc.FailedTask || alloc.Tasks?.[0] || ""], { tab: "logs", type: "stderr" })}>Log</a> <${When} at=${alloc.ModifyTime} /></li>`)}</ul>
+          <a class="right"
+            href=${href(["allocations", alloc.ID, alloc.FailedTask || alloc.Tasks?.[0] || ""],
+            { tab: "logs", type: "stderr" })}>Log</a> <${When} at=${alloc.ModifyTime} /></li>`,
+      )}</ul>
     <//>
   `;
 }
@@ -54,11 +71,16 @@ function Groups({ job, summary, to }) {
       <div class="scroll"><table class="plain-table">
         <thead><tr><th>Group</th><th>Count</th><th>Allocations</th><th>Reserves for each</th><th>Tasks</th></tr></thead>
         <tbody>${(job.TaskGroups ?? []).map((group) => {
-          const counts = Object.fromEntries(Object.entries(summary?.Summary?.[group.Name] ?? {}).map(([name, number]) => [name.toLowerCase(), number]));
+          const counts = Object.fromEntries(
+            Object.entries(summary?.Summary?.[group.Name] ?? {}).map(([name, number]) => [name.toLowerCase(), number]),
+          );
           const cards = (group.Tasks ?? []).flatMap((task) => task.Resources?.Devices ?? []);
           return html`<tr key=${group.Name}>
-            <td><a href=${`${to("allocations")}${to("").includes("?") ? "&" : "?"}TaskGroup=${encodeURIComponent(group.Name)}`}>${plain(group.Name)}</a></td><td>${group.Count}</td><td><${Counts} counts=${counts} /></td>
-            <td>${count(sum(group, "CPU"))} MHz, ${mebibytes(sum(group, "MemoryMB"))}${group.EphemeralDisk ? `, ${mebibytes(group.EphemeralDisk.SizeMB)} disk` : ""}${cards.map((card) => `, ${card.Count} × ${plain(card.Name)}`)}</td>
+            <td><a href=${`${to("allocations")}${to("").includes("?") ? "&" : "?"}TaskGroup=${encodeURIComponent(group.Name)}`}>
+              ${plain(group.Name)}</a></td><td>${group.Count}</td><td><${Counts} counts=${counts} /></td>
+            <td>${count(sum(group, "CPU"))} MHz, ${mebibytes(sum(group, "MemoryMB"))}
+              ${group.EphemeralDisk ? `, ${mebibytes(group.EphemeralDisk.SizeMB)} disk` : ""}
+              ${cards.map((card) => `, ${card.Count} × ${plain(card.Name)}`)}</td>
             <td>${(group.Tasks ?? []).map((task) => `${plain(task.Name)} (${plain(task.Driver)})`).join(", ")}</td></tr>`;
         })}</tbody></table></div>
     <//>
@@ -69,11 +91,16 @@ function Groups({ job, summary, to }) {
 export function DeploymentGroups({ deployment }) {
   return html`
     <div class="scroll"><table class="plain-table">
-      <thead><tr><th>Group</th><th>Desired</th><th>Placed</th><th>Healthy</th><th>Unhealthy</th><th>Canaries</th><th>Deadline</th></tr></thead>
-      <tbody>${Object.entries(deployment.TaskGroups ?? {}).map(([name, group]) => html`
-        <tr key=${name}><td>${plain(name)}</td><td>${group.DesiredTotal}</td><td>${group.PlacedAllocs}</td><td>${group.HealthyAllocs}</td><td>${group.UnhealthyAllocs}</td>
-          <td>${group.DesiredCanaries ? `${(group.PlacedCanaries ?? []).length} of ${group.DesiredCanaries}${group.Promoted ? ", promoted" : ""}` : "none"}</td>
-          <td>${group.RequireProgressBy ? html`<${When} at=${new Date(group.RequireProgressBy)} />` : ""}</td></tr>`)}</tbody></table></div>
+      <thead><tr><th>Group</th><th>Desired</th><th>Placed</th><th>Healthy</th><th>Unhealthy</th><th>Canaries</th><th>Deadline</th></tr>
+        </thead>
+      <tbody>${Object.entries(deployment.TaskGroups ?? {}).map(
+        ([name, group]) => html`
+        <tr key=${name}><td>${plain(name)}</td><td>${group.DesiredTotal}</td><td>${group.PlacedAllocs}</td><td>${group.HealthyAllocs}</td>
+          <td>${group.UnhealthyAllocs}</td>
+          <td>${group.DesiredCanaries
+            ? `${(group.PlacedCanaries ?? []).length} of ${group.DesiredCanaries}${group.Promoted ? ", promoted" : ""}` : "none"}</td>
+          <td>${group.RequireProgressBy ? html`<${When} at=${new Date(group.RequireProgressBy)} />` : ""}</td></tr>`,
+      )}</tbody></table></div>
   `;
 }
 
@@ -81,18 +108,24 @@ function Deployment({ job, deployment, row, reload }) {
   if (!deployment || deployment.JobVersion !== job.Version || deployment.Status === "successful") return null;
   const tools = html`<${Actions} actions=${deploymentActions(job, deployment.ID, deployment.Status, row.NeedsPromotion, reload)} />`;
   return html`
-    <${Section} title="Deployment" note=${html`<${Status} status=${deployment.Status} /> ${plain(deployment.StatusDescription)}`} tools=${tools}><${DeploymentGroups} deployment=${deployment} /><//>
+    <${Section} title="Deployment" note=${html`<${Status} status=${deployment.Status} /> ${plain(deployment.StatusDescription)}`}
+      tools=${tools}><${DeploymentGroups} deployment=${deployment} /><//>
   `;
 }
 
 /** The job's own description and links (`ui` block). */
 function Description({ job }) {
-  const links = (job.UI?.Links ?? []).map((link) => ({ label: link.Label, to: safeLink(link.URL ?? link.Url) })).filter((link) => link.to);
+  const links = (job.UI?.Links ?? []).map((link) => ({ label: link.Label, to: safeLink(link.URL ?? link.Url) }))
+    .filter((link) => link.to);
   if (!job.UI?.Description && !links.length) return null;
   return html`
     <${Section} title="About">
       ${job.UI.Description && html`<${Markdown} text=${job.UI.Description} />`}
-      ${links.length > 0 && html`<p>${links.map((link) => html`<a key=${link.to} class="button" href=${link.to} target="_blank" rel="noopener noreferrer">${plain(link.label || link.to)} ↗</a> `)}</p>`}
+      ${links.length > 0
+        && html`<p>${links
+        .map((link) =>
+        html`<a key=${link.to} class="button" href=${link.to} target="_blank"
+        rel="noopener noreferrer">${plain(link.label || link.to)} ↗</a> `)}</p>`}
     <//>
   `;
 }
@@ -102,9 +135,15 @@ function Parent({ job, row, to }) {
   const periodic = job.Periodic;
   return html`
     <${Section} title=${row.Kind === "periodic" ? "Periodic" : "Parameterized"} tools=${html`<a href=${to("children")}>All children</a>`}>
-      <${Facts} facts=${[["Schedule", periodic && [periodic.Spec, ...(periodic.Specs ?? [])].filter(Boolean).join(", ")], ["Time zone", periodic?.TimeZone], ["Overlap", periodic && (periodic.ProhibitOverlap ? "prohibited" : "allowed")],
-        ["Required metadata", job.ParameterizedJob?.MetaRequired?.join(", ")], ["Optional metadata", job.ParameterizedJob?.MetaOptional?.join(", ")], ["Payload", job.ParameterizedJob?.Payload],
-        ["Children", `${count(row.ChildrenPending)} pending, ${count(row.ChildrenRunning)} running, ${count(row.ChildrenDead)} ended`]]} />
+      <${Facts} facts=${[
+        ["Schedule", periodic && [periodic.Spec, ...(periodic.Specs ?? [])].filter(Boolean).join(", ")],
+        ["Time zone", periodic?.TimeZone],
+        ["Overlap", periodic && (periodic.ProhibitOverlap ? "prohibited" : "allowed")],
+        ["Required metadata", job.ParameterizedJob?.MetaRequired?.join(", ")],
+        ["Optional metadata", job.ParameterizedJob?.MetaOptional?.join(", ")],
+        ["Payload", job.ParameterizedJob?.Payload],
+        ["Children", `${count(row.ChildrenPending)} pending, ${count(row.ChildrenRunning)} running, ${count(row.ChildrenDead)} ended`],
+      ]} />
     <//>
   `;
 }
@@ -120,8 +159,14 @@ function payloadText(payload) {
 export function JobSummary({ job, row, to, reload }) {
   const state = useData((signal) => load(job, signal), [job.ID, job.Namespace, job.ModifyIndex], [jobAllocsTopic(job.Namespace, job.ID)]);
   const facts = /** @type {[string, any][]} */ ([
-    ["Type", job.Type], ["Version", String(job.Version)], ["Priority", String(job.Priority)], ["Node pool", html`<a href=${href(["nodes"], { Pool: job.NodePool })}>${plain(job.NodePool)}</a>`],
-    ["Datacenters", (job.Datacenters ?? []).join(", ")], ["Region", job.Region], ["Submitted", html`<${Time} at=${job.SubmitTime} />`], ["Status of the API", job.Status + (job.StatusDescription ? `: ${job.StatusDescription}` : "")],
+    ["Type", job.Type],
+    ["Version", String(job.Version)],
+    ["Priority", String(job.Priority)],
+    ["Node pool", html`<a href=${href(["nodes"], { Pool: job.NodePool })}>${plain(job.NodePool)}</a>`],
+    ["Datacenters", (job.Datacenters ?? []).join(", ")],
+    ["Region", job.Region],
+    ["Submitted", html`<${Time} at=${job.SubmitTime} />`],
+    ["Status of the API", job.Status + (job.StatusDescription ? `: ${job.StatusDescription}` : "")],
     ...Object.entries(job.Meta ?? {}).map(([name, value]) => [`meta ${name}`, String(value)]),
   ]);
   return html`
@@ -138,4 +183,3 @@ export function JobSummary({ job, row, to, reload }) {
     ${job.Payload && html`<${Section} title="Payload"><pre class="code">${plain(payloadText(job.Payload))}</pre><//>`}
   `;
 }
-

@@ -11,7 +11,14 @@ import { go, href } from "../../core/router.js";
 import { Command } from "../../parts/copy.js";
 import { Empty, Loaded, Section } from "../../parts/page.js";
 
-const load = async (job, signal) => (await call("POST", "/v1/yurt/job/why-not", { body: { JobID: job.ID, Namespace: job.Namespace }, query: { namespace: job.Namespace }, signal })).data;
+const load = async (job, signal) =>
+  (
+    await call("POST", "/v1/yurt/job/why-not", {
+      body: { JobID: job.ID, Namespace: job.Namespace },
+      query: { namespace: job.Namespace },
+      signal,
+    })
+  ).data;
 
 /** How many nodes are left after each step of placing. */
 function Funnel({ group }) {
@@ -23,15 +30,23 @@ function Funnel({ group }) {
     ["have room", Math.max(0, group.NodesEvaluated - group.NodesFiltered - group.NodesExhausted)],
   ];
   return html`
-    <ol class="funnel" aria-label="Nodes left after each step">${steps.map(([label, left]) => html`
-      <li key=${label}><span>${label}</span><span class="track" aria-hidden="true"><i class=${left ? "good" : "bad"} style=${{ width: `${pool ? (Number(left) / pool) * 100 : 0}%` }}></i></span><b>${count(left)}</b></li>`)}</ol>
+    <ol class="funnel" aria-label="Nodes left after each step">${steps.map(
+      ([label, left]) => html`
+      <li key=${label}><span>${label}</span>
+        <span class="track"
+        aria-hidden="true"><i class=${left ? "good" : "bad"} style=${{ width: `${pool ? (Number(left) / pool) * 100 : 0}%` }}></i></span>
+        <b>${count(left)}</b></li>`,
+    )}</ol>
   `;
 }
 
 const Blockers = ({ blockers }) => html`
   <h3>In the way</h3>
   <table class="plain-table"><thead><tr><th>What</th><th>Kind</th><th>Nodes</th><th>Alone on</th></tr></thead>
-    <tbody>${blockers.map((blocker) => html`<tr key=${blocker.Kind + blocker.Text}><td>${plain(blocker.Text)}</td><td>${plain(blocker.Kind)}</td><td>${count(blocker.Nodes)}</td><td>${count(blocker.Alone)}</td></tr>`)}</tbody></table>
+    <tbody>${blockers
+      .map((blocker) =>
+      html`<tr key=${blocker.Kind + blocker.Text}><td>${plain(blocker.Text)}</td><td>${plain(blocker.Kind)}</td>
+      <td>${count(blocker.Nodes)}</td><td>${count(blocker.Alone)}</td></tr>`)}</tbody></table>
 `;
 
 /** Nodes by requirements: red is what a node lacks, with what is asked and free. @param {{misses: any[]}} props */
@@ -41,12 +56,16 @@ export function NearMisses({ misses }) {
     <h3>Nearest nodes</h3>
     <div class="matrix" tabindex="0" role="region" aria-label="Nearest nodes and what they lack"><table>
       <thead><tr><th>Node</th><th>Lacks</th>${kinds.map((kind) => html`<th key=${kind}>${plain(kind)}</th>`)}</tr></thead>
-      <tbody>${misses.map((miss) => html`
-        <tr key=${miss.NodeID}><th scope="row"><a href=${href(["nodes", miss.NodeID])}>${plain(miss.NodeName || miss.NodeID)}</a></th><td>${miss.Shortfalls?.length ?? 0}</td>
+      <tbody>${misses.map(
+        (miss) => html`
+        <tr key=${miss.NodeID}><th scope="row"><a href=${href(["nodes", miss.NodeID])}>${plain(miss.NodeName || miss.NodeID)}</a></th>
+          <td>${miss.Shortfalls?.length ?? 0}</td>
           ${kinds.map((kind) => {
             const lacks = (miss.Shortfalls ?? []).filter((lack) => lack.Kind === kind);
-            return html`<td key=${kind} class=${lacks.length ? "lacks" : ""}>${lacks.length ? lacks.map((lack) => plain(lack.Text)).join("; ") : "met"}</td>`;
-          })}</tr>`)}</tbody></table></div>
+            return html`<td key=${kind}
+              class=${lacks.length ? "lacks" : ""}>${lacks.length ? lacks.map((lack) => plain(lack.Text)).join("; ") : "met"}</td>`;
+          })}</tr>`,
+      )}</tbody></table></div>
   `;
 }
 
@@ -61,9 +80,15 @@ function Change({ job, group }) {
   };
   return html`
     <h3>Smallest change that helps</h3>
-    <p>${plain(change.Text)} ${change.NodeName && html`<span class="dim">(on ${plain(change.NodeName)}; lets ${plural(change.Places, "allocation")} in${change.IsProved ? "; proved" : ""})</span>`}</p>
+    <p>${plain(change.Text)} ${change.NodeName
+      && html`<span
+      class="dim">(on ${plain(change.NodeName)}; lets ${plural(change.Places, "allocation")} in${change.IsProved ? "; proved"
+      : ""})</span>`}</p>
     ${inJob.length > 0 && html`<button class="primary" onClick=${apply}>Apply to editor</button>`}
-    ${edits.filter((edit) => edit.NodeID).map((edit) => html`<p key=${edit.Text}><a href=${href(["nodes", edit.NodeID])}>Open the node</a> <span class="dim">${plain(edit.Text)}</span></p>`)}
+    ${edits.filter((edit) => edit.NodeID)
+      .map((edit) =>
+      html`<p key=${edit.Text}><a href=${href(["nodes", edit.NodeID])}>Open the node</a> <span class="dim">${plain(edit.Text)}</span>
+      </p>`)}
   `;
 }
 
@@ -71,7 +96,9 @@ function Change({ job, group }) {
 export function GroupExplanation({ job, group }) {
   const waits = group.Unplaced > 0 || group.RunsNowhere;
   return html`
-    <${Section} title=${`Group ${plain(group.Name)}`} note=${`${group.Desired} desired, ${group.Running} running${group.Placed ? `, ${group.Placed} could be placed now` : ""}${waits ? `, ${group.Unplaced} cannot be placed` : ""}`}>
+    <${Section} title=${`Group ${plain(group.Name)}`}
+      note=${`${group.Desired} desired, ${group.Running} running${group.Placed ? `, ${group.Placed} could be placed now` : ""}${waits
+      ? `, ${group.Unplaced} cannot be placed` : ""}`}>
       ${(group.Notes ?? []).map((note) => html`<p key=${note}>${plain(note)}</p>`)}
       ${!waits && !group.Blockers?.length && html`<p class="good">Nothing is in the way.</p>`}
       ${waits && html`<${Funnel} group=${group} />`}
