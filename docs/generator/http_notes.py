@@ -9,6 +9,7 @@ DELETE /v1/job/:job_id | Stops a job; with `purge` it is also forgotten. `global
 PUT /v1/job/:job_id/dispatch/payload | Starts a child of a parameterized job; the body is the payload, at most 16 KiB.
 PUT /v1/job/:job_id/periodic/force | Starts a child of a periodic job now.
 GET /v1/job/:job_id/action | A websocket to an action: runs it in `allocID`, or where the job runs newest.
+GET /v1/yurt/job/:job_id/logs | Logs of its tasks as one stream ([details](web-ui-api.md#logs-of-a-job)).
 GET /v1/job/:job_id/actions | The actions that its tasks declare.
 GET /v1/job/:job_id/allocations | Its allocations; `all` includes those of earlier jobs with this id.
 GET /v1/job/:job_id/deployment | Its newest deployment, or null.

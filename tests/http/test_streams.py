@@ -25,6 +25,7 @@ from yurt.structs.volumes.host import HostVolume
 from yurt.testing.events import events_of
 from yurt.testing.http_api import NODE_ID, Api
 
+KINDS = ("stdout", "stderr")
 FILES = {"alloc/logs/main.stdout.0": b"hello\n", "local/page.html": b"<script>"}
 
 
@@ -257,3 +258,67 @@ def test_each_command_has_an_event_or_is_known_to_have_none() -> None:
         "StageRestore", "StoreSchema", "TakeOneTimeToken", "UpsertNamespaces", "UpsertQuotas",
     }  # fmt: skip
     assert silent == {command.__name__ for command in get_args(AnyCommand) if command.event_type is None}
+
+
+async def job_logs(api: Api, query: str = "") -> list[dict[str, Any]]:
+    answer = await api.get(f"/v1/yurt/job/web/logs?{query}")
+    assert answer.status == 200, answer.text
+    return [json.loads(line) for line in answer.text.splitlines()]
+
+
+def texts(lines: list[dict[str, Any]]) -> list[tuple[int, str]]:
+    return sorted((line["Source"], line["Text"]) for line in lines if "Text" in line)
+
+
+async def test_the_logs_of_a_job_are_one_stream(api_with_node: Api, alloc_id: str) -> None:
+    head, *lines = await job_logs(api_with_node)
+
+    both = [{"AllocID": alloc_id, "AllocName": "web.group[0]", "Task": "main", "Type": kind} for kind in KINDS]
+    assert head == {"Sources": both, "Omitted": 0}
+    assert texts(lines) == [(0, "hello\n"), (1, "hello\n")]
+    assert texts((await job_logs(api_with_node, "type=stderr"))[1:]) == [(0, "hello\n")]
+
+
+async def test_the_logs_of_a_job_are_searched_on_the_server(api_with_node: Api, alloc_id: str) -> None:
+    assert texts(await job_logs(api_with_node, "type=stdout&grep=HELL")) == [(0, "hello\n")]
+    assert texts(await job_logs(api_with_node, "type=stdout&grep=absent")) == []
+
+
+async def test_a_log_that_cannot_be_read_says_so_and_the_others_go_on(api_with_node: Api, node: FileNode) -> None:
+    tasks = [{"Name": name, "Driver": "mock_driver", "Config": {"run_for": "1h"}} for name in ("main", "other")]
+    await api_with_node.register(TaskGroups=[{"Name": "group", "Count": 1, "Tasks": tasks}])
+    await api_with_node.wait_until("/v1/job/web/allocations", len)
+
+    lines = await job_logs(api_with_node, "type=stdout")
+
+    assert texts(lines) == [(0, "hello\n")]
+    assert {"Source": 1, "Error": 'task "other" not found'} in lines
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("absent/logs", 404, "job not found"),
+        ("web/logs?type=all", 400, "type must be stdout, stderr or both"),
+        ("web/logs?origin=middle", 400, "origin must be start or end"),
+        ("web/logs?tail=99999999999", 400, "tail must be a number of bytes"),
+        (f"web/logs?alloc={uuid.UUID(int=5)}", 404, "The job has no allocation"),
+    ],
+)
+async def test_logs_of_a_job_that_cannot_be_asked_for(
+    api_with_node: Api, alloc_id: str, path: str, status: int, text: str
+) -> None:
+    answer = await api_with_node.get(f"/v1/yurt/job/{path}")
+
+    assert (answer.status, text in answer.text) == (status, True), answer.text
+
+
+async def test_following_the_logs_of_a_job_ends_with_its_reader(
+    api_with_node: Api, alloc_id: str, node: FileNode
+) -> None:
+    async with api_with_node.client.get("/v1/yurt/job/web/logs?follow=true&type=stdout") as response:
+        await response.content.readline()
+        assert json.loads(await response.content.readline()) == {"Source": 0, "Text": "hello\n"}
+
+    async with asyncio.timeout(30):
+        await node.reading_ended.wait()

@@ -22,7 +22,7 @@ from yurt.http.errors import Refused
 from yurt.http.forwarding.targets import job_key
 from yurt.http.lists import list_answer
 from yurt.http.query import flag, number
-from yurt.http.resources import job_actions, job_exec, job_tags, services
+from yurt.http.resources import job_actions, job_exec, job_logs, job_tags, services
 from yurt.http.resources.jobs import register_job
 from yurt.http.routes import BODY, QUERY
 from yurt.rules.bounds import is_costly
@@ -258,6 +258,7 @@ DEREGISTER_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.DEREGISTER_JO
 DISPATCH_JOB = needs.namespace(Capability.DISPATCH_JOB)
 FORCE_PERIODIC_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.DISPATCH_JOB, Capability.FORCE_PERIODIC_JOB)
 ALLOC_EXEC = needs.namespace(Capability.ALLOC_EXEC)
+READ_LOGS = needs.namespace(Capability.READ_LOGS, Capability.READ_FS)
 EVALUATE_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.EVALUATE_JOB)
 PLAN_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.PLAN_JOB)
 REVERT_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.REVERT_JOB)
@@ -286,6 +287,9 @@ ROUTES = (
     ),
     routes.get(
         "/v1/job/{job_id}/action", job_exec.run_action, needs=ALLOC_EXEC, scope=QUERY, from_nodes=True, is_stream=True
+    ),
+    routes.get(
+        "/v1/yurt/job/{job_id}/logs", job_logs.logs, needs=READ_LOGS, scope=QUERY, from_nodes=True, is_stream=True
     ),
     routes.get("/v1/job/{job_id}/actions", actions, needs=READ_JOB, scope=QUERY, from_nodes=True),
     routes.get("/v1/job/{job_id}/allocations", allocations, needs=READ_JOB, scope=QUERY, from_nodes=True),

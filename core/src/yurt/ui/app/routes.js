@@ -31,6 +31,7 @@ export const ROUTES = [
   { pattern: "clients/:id", load: node, page: "Node", section: "nodes" },
   { pattern: "servers", load: servers, page: "Servers", section: "servers" },
   { pattern: "topology", load: () => import("./pages/topology.js"), page: "Topology", section: "topology" },
+  { pattern: "cards", load: () => import("./pages/cards.js"), page: "Cards", section: "topology" },
   { pattern: "evaluations", load: evaluations, page: "Evaluations", section: "evaluations" },
   { pattern: "evaluations/:id", load: evaluations, page: "Evaluation", section: "evaluations" },
   { pattern: "deployments", load: () => import("./pages/deployments.js"), page: "Deployments", section: "deployments" },

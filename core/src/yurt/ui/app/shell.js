@@ -1,11 +1,11 @@
 /** What surrounds every page: the menu, the search, the state of the connection, who is signed in; and a page's own error. */
 import { html, signal, useEffect, useErrorBoundary, useState } from "../vendor/preact.js";
-import { connection } from "./core/api.js";
+import { connection, get, region } from "./core/api.js";
 import { plain } from "./core/format.js";
 import { useKeys } from "./core/keys.js";
 import { liveState } from "./core/live.js";
 import { go, href, match, place } from "./core/router.js";
-import { config, may, session } from "./core/session.js";
+import { chooseRegion, config, may, session } from "./core/session.js";
 import { choose, settings } from "./core/settings.js";
 import { Dialogs } from "./parts/dialog.js";
 import { Toasts } from "./parts/toast.js";
@@ -65,6 +65,18 @@ function Who() {
 const openSearch = async (start = "") => (await import("./parts/palette.js")).openPalette(start);
 const showHelp = async () => (await import("./parts/help.js")).openHelp();
 
+/** The region shown; a choice where several are joined. */
+function Region() {
+  const [regions, setRegions] = useState(/** @type {string[]} */ ([]));
+  useEffect(() => {
+    get("/v1/regions").then(setRegions, () => {}); // Without the list the region is only named.
+  }, []);
+  const shown = region.value || config.value.Region;
+  if (regions.length < 2) return html`<span class="region">${plain(shown)}</span>`;
+  return html`<select aria-label="Region" class="regions" value=${shown} onChange=${(event) => chooseRegion(event.target.value)}>
+    ${regions.map((name) => html`<option key=${name} value=${name} selected=${name === shown}>${plain(name)}</option>`)}</select>`;
+}
+
 function Top() {
   const label = config.value.Label ?? {};
   const theme = settings.value.theme;
@@ -73,7 +85,7 @@ function Top() {
       <button class="quiet burger" aria-label="Menu" aria-expanded=${menuOpen.value}
         onClick=${() => (menuOpen.value = !menuOpen.value)}>☰</button>
       <a class="brand" href="/ui/">Yurt</a>
-      <span class="region">${plain(config.value.Region)}</span>
+      <${Region} />
       ${label.Text && html`
         <span class="label"
         style=${{ background: label.BackgroundColor || undefined, color: label.TextColor || undefined }}>${plain(label.Text)}</span>`}

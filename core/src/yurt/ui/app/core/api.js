@@ -23,6 +23,9 @@ export class ApiError extends Error {
   }
 }
 
+/** What the reached agent answers itself, whatever region is chosen. */
+const LOCAL = ["/v1/yurt/session", "/v1/yurt/ui/", "/v1/regions", "/v1/agent/", "/v1/metrics"];
+
 /** A path with a query; parameters without a value are left out. */
 export function url(path, query = {}) {
   const params = new URLSearchParams();
@@ -31,7 +34,7 @@ export function url(path, query = {}) {
       if (each !== undefined && each !== null && each !== "" && each !== false) params.append(name, String(each));
     }
   }
-  if (region.value && !params.has("region")) params.set("region", region.value);
+  if (region.value && !params.has("region") && !LOCAL.some((local) => path.startsWith(local))) params.set("region", region.value);
   const text = params.toString();
   return text ? `${path}?${text}` : path;
 }

@@ -12,7 +12,8 @@ const decode = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0
 
 /**
  * @param {{path: string, query: Record<string, any>, output: (text: string) => void,
- *   ended: (code: number, problem: string) => void, opened?: () => void}} wanted
+ *   ended: (code: number, problem: string, isBroken: boolean) => void, opened?: () => void}} wanted `isBroken`: the
+ *   connection was lost while the command ran.
  * @returns {{write: (text: string) => void, resize: (columns: number, rows: number) => void, close: () => void}}
  */
 export function openExec({ path, query, output, ended, opened = () => {} }) {
@@ -21,15 +22,19 @@ export function openExec({ path, query, output, ended, opened = () => {} }) {
   const socket = new WebSocket(address);
   const decoders = { stdout: new TextDecoder(), stderr: new TextDecoder() };
   let over = false;
-  const end = (code, problem) => {
+  let isOpen = false;
+  const end = (code, problem, isBroken = false) => {
     if (over) return;
     over = true;
     clearInterval(timer);
-    ended(code, problem);
+    ended(code, problem, isBroken);
   };
   const post = (frame) => socket.readyState === WebSocket.OPEN && socket.send(JSON.stringify(frame));
   const timer = setInterval(() => post({}), HEARTBEAT_MS);
-  socket.onopen = opened;
+  socket.onopen = () => {
+    isOpen = true;
+    opened();
+  };
   socket.onmessage = (event) => {
     const frame = JSON.parse(event.data);
     for (const kind of ["stdout", "stderr"])
@@ -39,8 +44,11 @@ export function openExec({ path, query, output, ended, opened = () => {} }) {
       socket.close();
     }
   };
-  socket.onclose = (event) =>
-    end(-1, event.reason || (event.code === 1000 ? "" : "The connection ended. The task may have stopped, or the policy forbids it."));
+  socket.onclose = (event) => {
+    const said = event.reason
+      || (event.code === 1000 ? "" : "The connection ended. The task may have stopped, or the policy forbids it.");
+    end(-1, said, isOpen && event.code === 1006);
+  };
   return {
     write: (text) => post({ stdin: { data: encode(new TextEncoder().encode(text)) } }),
     resize: (columns, rows) => post({ tty_size: { width: columns, height: rows } }),

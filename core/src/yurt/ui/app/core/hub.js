@@ -3,8 +3,8 @@
  *
  * Pages subscribe views; equal views share one. When the set changes, a new stream begins at the last index and the old one is
  * closed. A broken stream is opened again with growing pauses, and all views are told to read their lists again where changes
- * may have been lost. While every page is hidden there is no stream. Views that do not fit into the address of one request get
- * a resync mark every `REST_MS` instead.
+ * may have been lost. While every page is hidden there is no stream. Views that do not fit into the address of one request, and those
+ * of other regions, get a resync mark every `REST_MS` instead.
  *
  * @typedef {{subscribe?: string, view?: any, index?: number, unsubscribe?: string, hidden?: boolean, restart?: boolean}} Wish
  */
@@ -61,7 +61,8 @@ export class Hub {
     let length = 0;
     for (const view of wanted) {
       length += encodeURIComponent(view).length + 20;
-      (streamed.length < VIEWS_MAX && length < QUERY_MAX ? streamed : rest).push(view);
+      const fits = streamed.length < VIEWS_MAX && length < QUERY_MAX && !JSON.parse(view).Region;
+      (fits ? streamed : rest).push(view);
     }
     return { streamed, rest };
   }

@@ -7,6 +7,7 @@
  * @typedef {Record<string, any>} Topic
  */
 import { signal } from "../../vendor/preact.js";
+import { region } from "./api.js";
 import { Hub } from "./hub.js";
 import { trustedWorkerUrl } from "./trusted.js";
 
@@ -44,7 +45,7 @@ export function onChange(view, listener, index = 0) {
   last += 1;
   const id = String(last);
   listeners.set(id, listener);
-  wish({ subscribe: id, view, index });
+  wish({ subscribe: id, view: region.value ? { ...view, Region: region.value } : view, index });
   return () => {
     listeners.delete(id);
     wish({ unsubscribe: id });

@@ -1,105 +1,64 @@
 /**
- * Where log lines come from: the log of a task through the agent that shows the page.
- *
- * One log is followed by one open request. Several are asked for what is new every `POLL_MS`, so that a page never holds more than
- * two long requests.
+ * Where log lines come from: the logs of a job's tasks as one stream (`/v1/yurt/job/:id/logs`), so that a page holds one long request
+ * whatever number of logs it shows.
  */
-import { isAbort, send } from "./api.js";
+import { isAbort, lines, segment } from "./api.js";
 
 const TAIL_BYTES = 256 * 1024;
-const POLL_MS = 1000;
 const RETRY_MS = 2000;
+/** After so long, what comes is new and not what was there before. */
+const SETTLED_MS = 400;
+/** Characters after which the page gets a chance to draw. */
+const TURN = 1 << 22;
 
-/** @typedef {{alloc: string, task: string, label?: string}} Source */
+/**
+ * @typedef {{AllocID: string, AllocName: string, Task: string, Type: string}} Source
+ * @typedef {{job: string, namespace: string, allocs?: string[], task?: string, kind: string, whole: boolean}} Wanted
+ */
 
-const queryOf = (source, kind, namespace) => ({ task: source.task, type: kind, plain: true, namespace });
-
-/** Where a whole log can be saved from. @param {Source} source */
-export const logPath = (source) => `/v1/client/fs/logs/${source.alloc}`;
-
-async function pump(response, take, signal) {
-  const reader = response.body.getReader();
-  const decoder = new TextDecoder();
-  let size = 0;
-  for (;;) {
-    const { done, value } = await reader.read();
-    if (done || signal.aborted) return size;
-    size += value.length;
-    take(decoder.decode(value, { stream: true }));
-    if (size % (1 << 22) < value.length) await new Promise((resolve) => setTimeout(resolve)); // Let the page draw.
-  }
-}
+/** Where one whole log can be saved from. */
+export const logPath = (alloc) => `/v1/client/fs/logs/${alloc}`;
 
 const pause = (ms, signal) =>
   new Promise((resolve) => {
     const timer = setTimeout(resolve, ms);
-    signal.addEventListener(
-      "abort",
-      () => {
-        clearTimeout(timer);
-        resolve(undefined);
-      },
-      { once: true },
-    );
+    signal.addEventListener("abort", () => { clearTimeout(timer); resolve(undefined); }, { once: true });
   });
 
+/** The stream of the logs wanted. @param {Wanted} wanted */
+function stream({ job, namespace, allocs = [], task, kind, whole }, signal) {
+  const place = whole ? { origin: "start" } : { origin: "end", tail: TAIL_BYTES };
+  return lines(`/v1/yurt/job/${segment(job)}/logs`, { namespace, alloc: allocs, task, type: kind, follow: true, ...place }, signal);
+}
+
 /**
- * Follow one log: `take(text, isNew)` gets its pieces. `whole` begins at its start, else the last part is shown.
- * @param {{source: Source, kind: string, namespace: string, whole: boolean,
- *   take: (text: string, isNew: boolean) => void, problem: (text: string) => void, signal: AbortSignal}} wanted
+ * Follow logs until all their tasks end. A connection that breaks is opened again and begins anew: `begin` is called again.
+ * @param {Wanted} wanted
+ * @param {{begin: (sources: Source[], omitted: number) => void, take: (source: number, text: string, isNew: boolean) => void,
+ *   problem: (text: string) => void, signal: AbortSignal}} listener
  */
-export async function follow({ source, kind, namespace, whole, take, problem, signal }) {
-  let size = 0;
-  let settled = false;
-  setTimeout(() => (settled = true), 400);
-  const place = () => (whole || size ? { origin: "start", offset: whole ? size : 0 } : { origin: "end", offset: TAIL_BYTES });
+export async function follow(wanted, { begin, take, problem, signal }) {
   while (!signal.aborted) {
+    const started = Date.now();
+    let size = 0;
     try {
-      const query = { ...queryOf(source, kind, namespace), ...place(), follow: true };
-      const response = await send("GET", logPath(source), { query, signal });
-      problem("");
-      await pump(
-        response,
-        (text) => {
-          size += text.length;
-          take(text, settled);
-        },
-        signal,
-      );
-      if (!whole) return; // The task ended: everything was sent.
+      for await (const line of stream(wanted, signal)) {
+        if (line.Sources) begin(line.Sources, line.Omitted);
+        if (line.Error) problem(line.Error);
+        if (!line.Text) continue;
+        take(line.Source, line.Text, Date.now() - started > SETTLED_MS);
+        size += line.Text.length;
+        if (size > TURN) {
+          size = 0;
+          await new Promise((resolve) => setTimeout(resolve));
+        }
+      }
+      return;
     } catch (error) {
       if (isAbort(error) || signal.aborted) return;
       problem(/** @type {Error} */ (error).message);
       if (/** @type {any} */ (error).status) return;
     }
     await pause(RETRY_MS, signal);
-    if (!whole) size = 0;
   }
-}
-
-/** Ask for what is new in a log, again and again. */
-export async function poll({ source, kind, namespace, take, problem, signal }) {
-  let offset = -1;
-  while (!signal.aborted) {
-    try {
-      const place = offset < 0 ? { origin: "end", offset: TAIL_BYTES / 4 } : { origin: "start", offset };
-      const response = await send("GET", logPath(source), { query: { ...queryOf(source, kind, namespace), ...place }, signal });
-      const first = offset < 0;
-      const size = await pump(response, (text) => take(text, !first), signal);
-      offset = first ? await sizeOf(source, kind, namespace, signal) : offset + size;
-      problem("");
-    } catch (error) {
-      if (isAbort(error) || signal.aborted) return;
-      problem(/** @type {Error} */ (error).message);
-      if (/** @type {any} */ (error).status) return;
-    }
-    await pause(POLL_MS, signal);
-  }
-}
-
-/** The size of a log over all its rotated files: offsets from the start count them together. */
-async function sizeOf(source, kind, namespace, signal) {
-  const response = await send("GET", `/v1/client/fs/ls/${source.alloc}`, { query: { path: "alloc/logs", namespace }, signal });
-  const files = await response.json();
-  return files.filter((file) => file.Name.startsWith(`${source.task}.${kind}.`)).reduce((sum, file) => sum + file.Size, 0);
 }

@@ -4,8 +4,9 @@
  * What is missing is only shown; the server decides each request.
  */
 import { signal } from "../../vendor/preact.js";
-import { call, get, remove } from "./api.js";
+import { call, get, region, remove } from "./api.js";
 import { restartLive } from "./live.js";
+import { place } from "./router.js";
 
 const PATH = "/v1/yurt/session";
 const RENEW_MS = 5 * 60 * 1000;
@@ -16,9 +17,25 @@ export const session = signal(NOTHING);
 /** The agent's settings for the pages. @type {import("../../vendor/preact.js").Signal<any>} */
 export const config = signal({ Region: "", ACL: false, Label: {}, AuthMethods: [], Exec: true });
 
+const REGION = "yurt-region";
+
+/** Show another region from here on, in this tab: its servers answer through the agent that serves the pages. */
+export function chooseRegion(name) {
+  sessionStorage.setItem(REGION, name === config.value.Region ? "" : name);
+  location.assign("/ui/");
+}
+
+/** The region of the address or of this tab. */
+function startRegion() {
+  const named = place.peek().query.get("region");
+  if (named) sessionStorage.setItem(REGION, named === config.value.Region ? "" : named);
+  region.value = sessionStorage.getItem(REGION) ?? "";
+}
+
 /** Read the session and the settings before the first page. */
 export async function startSession() {
   [session.value, config.value] = await Promise.all([get(PATH), get("/v1/yurt/ui/config")]);
+  startRegion();
   setInterval(() => {
     if (!document.hidden && session.value.Session) renew();
   }, RENEW_MS);

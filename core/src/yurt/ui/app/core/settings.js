@@ -13,7 +13,7 @@ const DEFAULTS = {
   execCommand: "/bin/sh",
   drain: { Deadline: "1h", IgnoreSystemJobs: false },
   views: /** @type {{name: string, url: string}[]} */ ([]),
-  navigation: true,
+  bound: /** @type {Record<string, string>} */ ({}),
 };
 
 function stored() {

@@ -7,46 +7,17 @@ import { useData } from "../core/load.js";
 import { nodeTopic } from "../core/live.js";
 import { go, href, query } from "../core/router.js";
 import { useKeys } from "../core/keys.js";
-import { choose, settings } from "../core/settings.js";
 import { Actions } from "../parts/action.js";
 import { Id } from "../parts/copy.js";
 import { Heading, Loaded, Tabs } from "../parts/page.js";
 import { Status } from "../parts/status.js";
 import { AllocationList } from "./allocations.js";
+import { drainCommand, drainFields, startDrain } from "./node/drain.js";
 import { Attributes, Metadata } from "./node/attributes.js";
 import { NodeSummary } from "./node/summary.js";
-
-const NANOSECONDS = 1e9;
-const DEADLINES = /** @type {[string, string][]} */ ([
-  ["none", "No deadline"],
-  ["15m", "15 minutes"],
-  ["1h", "1 hour"],
-  ["4h", "4 hours"],
-  ["24h", "1 day"],
-  ["own", "Own"],
-]);
-const UNITS = { s: 1, m: 60, h: 3600, d: 86400 };
-
-/** Nanoseconds of "90m", "1h30m"; raises TypeError. */
-export function nanoseconds(text) {
-  const parts = [...String(text).matchAll(/(\d+(?:\.\d+)?)([smhd])/g)];
-  if (!parts.length || parts.map(([part]) => part).join("") !== text)
-    throw new TypeError(`"${text}" is not a valid duration; use a number and a unit, for example "30m"`);
-  return parts.reduce((sum, [, number, unit]) => sum + Number(number) * UNITS[unit], 0) * NANOSECONDS;
-}
+import { NodeTopology } from "./node/topology.js";
 
 function drain(node, reload) {
-  const before = settings.value.drain;
-  const flags = (values) => ({
-    enable: true,
-    yes: true,
-    deadline: values.deadline === "none" || values.force ? "" : values.deadline === "own" ? values.own : values.deadline,
-    "no-deadline": values.deadline === "none" && !values.force,
-    force: values.force,
-    "ignore-system": values.ignore,
-    "keep-ineligible": values.keep,
-    m: values.message,
-  });
   return {
     label: "Drain",
     needs: ["node:write"],
@@ -54,28 +25,9 @@ function drain(node, reload) {
     question: `Moves the allocations of ${node.Name} to other nodes and places no new ones on it.`,
     then: reload,
     done: `${node.Name} drains`,
-    fields: [
-      { name: "deadline", label: "Deadline", kind: /** @type {"select"} */ ("select"), options: DEADLINES, value: before.Deadline },
-      { name: "own", label: "Own deadline", hint: 'for example "90m"; counts with "Own"', value: "" },
-      { name: "force", label: "Force: stop everything at once", kind: /** @type {"checkbox"} */ ("checkbox") },
-      { name: "ignore", label: "Leave system jobs running", kind: /** @type {"checkbox"} */ ("checkbox"),
-        value: before.IgnoreSystemJobs },
-      { name: "message", label: "Reason", value: "" },
-    ],
-    command: (values) => command(["node", "drain"], flags(values), [node.ID]),
-    run: (values) => {
-      choose({ drain: { Deadline: values.deadline, IgnoreSystemJobs: values.ignore } });
-      const deadline = values.force
-        ? -NANOSECONDS
-        : values.deadline === "none"
-          ? 0
-          : nanoseconds(values.deadline === "own" ? values.own : values.deadline);
-      return put(`/v1/node/${node.ID}/drain`, {
-        DrainSpec: { Deadline: deadline, IgnoreSystemJobs: values.ignore },
-        MarkEligible: false,
-        Meta: values.message ? { message: values.message } : {},
-      });
-    },
+    fields: drainFields(),
+    command: (values) => drainCommand(values, node.ID),
+    run: (values) => startDrain(values, node.ID),
   };
 }
 
@@ -131,6 +83,7 @@ const TABS = /** @type {[string, string][]} */ ([
   ["allocations", "Allocations"],
   ["attributes", "Attributes"],
   ["meta", "Metadata"],
+  ["topology", "Topology"],
 ]);
 
 async function load(id, signal) {
@@ -165,7 +118,8 @@ export function Node({ id }) {
     <${Loaded} state=${state}>${({ row }) => html`
       <${Tabs} tabs=${TABS} current=${tab} to=${to} />
       ${tab === "allocations" ? html`<${AllocationList} node=${node.ID} />` : tab === "attributes" ? html`<${Attributes} node=${node} />`
-        : tab === "meta" ? html`<${Metadata} node=${node} />` : html`<${NodeSummary} node=${node} row=${row} />`}
+        : tab === "meta" ? html`<${Metadata} node=${node} />` : tab === "topology" ? html`<${NodeTopology} node=${node} row=${row} />`
+          : html`<${NodeSummary} node=${node} row=${row} />`}
     `}<//>
   `;
 }

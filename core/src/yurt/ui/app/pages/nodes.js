@@ -1,12 +1,17 @@
-/** All nodes: status, what is booked of what they offer, filters with counts. */
-import { html, useMemo } from "../../vendor/preact.js";
-import { count, mebibytes, plain } from "../core/format.js";
+/** All nodes: status, what is booked of what they offer, filters with counts, actions on many. */
+import { html, useMemo, useState } from "../../vendor/preact.js";
+import { put } from "../core/api.js";
+import { command, count, mebibytes, plain, plural } from "../core/format.js";
 import { useList } from "../core/list.js";
 import { href, place, query, setQuery } from "../core/router.js";
+import { missing } from "../core/session.js";
+import { ask } from "../parts/action.js";
 import { Chips, Facets, SearchBox, textQuery, whereOf } from "../parts/facets.js";
 import { Empty, Failure, Heading } from "../parts/page.js";
 import { Meter, Status } from "../parts/status.js";
 import { Table } from "../parts/table.js";
+import { toast } from "../parts/toast.js";
+import { drainCommand, drainFields, startDrain } from "./node/drain.js";
 
 const FACETS = /** @type {[string, string][]} */ ([
   ["Status", "Status"],
@@ -95,11 +100,62 @@ const COLUMNS = [
   { id: "version", title: "Version", sort: "Version", from: "xl", size: "6rem", cell: (row) => plain(row.Version) },
 ];
 
+const BULK = {
+  disable: {
+    label: "Take no new allocations",
+    fields: [],
+    command: (_, id) => command(["node", "eligibility"], { disable: true }, [id]),
+    run: (_, id) => put(`/v1/node/${id}/eligibility`, { Eligibility: "ineligible" }),
+  },
+  enable: {
+    label: "Take new allocations",
+    fields: [],
+    command: (_, id) => command(["node", "eligibility"], { enable: true }, [id]),
+    run: (_, id) => put(`/v1/node/${id}/eligibility`, { Eligibility: "eligible" }),
+  },
+  drain: { label: "Drain", danger: true, fields: drainFields, command: drainCommand, run: startDrain },
+};
+
+/** One action on many nodes; how each went is told. */
+function bulk(kind, rows, clear) {
+  const what = BULK[kind];
+  return {
+    label: `${what.label}: ${plural(rows.length, "node")}`,
+    danger: what.danger,
+    question: rows.slice(0, 12).map((row) => row.Name).join(", ") + (rows.length > 12 ? ` and ${rows.length - 12} more` : ""),
+    fields: typeof what.fields === "function" ? what.fields() : what.fields,
+    command: (values) => rows.map((row) => what.command(values, row.ID)).join("\n"),
+    run: async (values) => {
+      const results = await Promise.allSettled(rows.map(async (row) => what.run(values, row.ID)));
+      const failed = results
+        .flatMap((result, at) => (result.status === "rejected" ? [`${rows[at].Name}: ${result.reason.message}`] : []));
+      failed.slice(0, 5).forEach((text) => toast(text, "bad"));
+      if (failed.length === rows.length) throw new TypeError(failed[0]);
+      clear();
+    },
+  };
+}
+
+function Selected({ rows, clear }) {
+  if (!rows.length) return null;
+  const lacks = missing(["node:write"]);
+  return html`
+    <div class="bulk" role="region" aria-label="Selected nodes">
+      <span>${plural(rows.length, "node")} selected</span>
+      ${Object.entries(BULK).map(([kind, what]) => html`
+        <button key=${kind} class=${kind === "drain" ? "danger quiet-danger" : ""} aria-disabled=${Boolean(lacks)} title=${lacks}
+          onClick=${() => (lacks ? toast(lacks, "bad") : ask(bulk(kind, rows, clear)))}>${what.label}</button>`)}
+      <button class="quiet right" onClick=${clear}>Clear selection</button>
+    </div>
+  `;
+}
+
 export function Nodes() {
   const address = place.value.query.toString();
   const sort = query("sort", "Name");
   const wanted = useMemo(() => ({ where: whereOf(FACETS.map(([name]) => name)), ...textQuery(query("q")) }), [address]);
   const list = useList({ kind: "nodes", query: wanted, fields: FIELDS, facets: FACETS.map(([name]) => name), sort });
+  const [picked, setPicked] = useState(new Set());
   const empty = list.loading
     ? html`<p class="loading" role="status">Loading…</p>`
     : html`<${Empty}>${query("q") || wanted.where.length ? "No node matches." : "No nodes. An agent with a client registers itself."}
@@ -111,7 +167,8 @@ export function Nodes() {
     <${Chips} facets=${FACETS} />
     ${list.error && html`<${Failure} error=${list.error} retry=${list.reload} />`}
     <${Table} label="Nodes" columns=${COLUMNS} rows=${list.rows} total=${list.total} keyOf=${(row) => row.ID} href=${nodeHref}
-      sort=${sort} onSort=${(next) => setQuery({ sort: next })} ensure=${list.ensure}
+      sort=${sort} onSort=${(next) => setQuery({ sort: next })} ensure=${list.ensure} selection=${picked} select=${setPicked}
       empty=${list.error ? html`<span></span>` : empty} main=${true} />
+    <${Selected} rows=${list.rows.filter((row) => picked.has(row.ID))} clear=${() => setPicked(new Set())} />
   `;
 }

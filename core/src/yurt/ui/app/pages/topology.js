@@ -7,7 +7,7 @@ import { get } from "../core/api.js";
 import { count, mebibytes, percent, plain } from "../core/format.js";
 import { toRows } from "../core/list.js";
 import { useData } from "../core/load.js";
-import { go, href, query, setQuery } from "../core/router.js";
+import { href, query, setQuery } from "../core/router.js";
 import { settings } from "../core/settings.js";
 import { SearchBox } from "../parts/facets.js";
 import { Empty, Heading, Loaded, Section } from "../parts/page.js";
@@ -172,7 +172,8 @@ export function Topology() {
   const by = query("by", job ? "job" : "memory");
   const words = query("q").toLowerCase();
   return html`
-    <${Heading} title="Topology"><div class="actions"><button onClick=${() => go("/ui/nodes")}>List</button></div><//>
+    <${Heading} title="Topology">
+      <div class="actions"><a class="button" href="/ui/cards">Cards</a><a class="button" href="/ui/nodes">List</a></div><//>
     <div class="filters">
       <label>Group by <select value=${group}
         onChange=${(event) => setQuery({ group: event.target.value })}>

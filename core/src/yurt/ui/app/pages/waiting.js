@@ -1,11 +1,17 @@
-/** All work that waits, longest first: since when, what is in the way, and the way to the smallest change that helps. */
+/**
+ * All work that waits, longest first: since when, what is in the way, and the way to the smallest change that helps; and the queues of
+ * node pools, with the place of each job and when it is expected to start.
+ */
 import { html, useMemo } from "../../vendor/preact.js";
+import { get } from "../core/api.js";
 import { count, plain, plural } from "../core/format.js";
 import { useList } from "../core/list.js";
+import { useData } from "../core/load.js";
+import { useQueues } from "../core/queue.js";
 import { href, place, query, setQuery } from "../core/router.js";
 import { Chips, Facets, SearchBox, textQuery, whereOf } from "../parts/facets.js";
-import { Empty, Failure, Heading, When } from "../parts/page.js";
-import { Table } from "../parts/table.js";
+import { Empty, Failure, Heading, Section, When } from "../parts/page.js";
+import { LocalTable, Table } from "../parts/table.js";
 import { jobHref } from "./jobs.js";
 
 const FACETS = /** @type {[string, string][]} */ ([
@@ -60,7 +66,44 @@ const COLUMNS = [
   { id: "priority", title: "Priority", sort: "Priority", from: "md", number: true, size: "5rem", cell: (row) => row.Priority },
 ];
 
+const queueWhy = (job) => whyHref({ ID: job.JobID, Namespace: job.Namespace });
+const starts = (at) => (at > 0 ? html`<${When} at=${at} />` : html`<span class="dim">not known</span>`);
+
+/** @type {import("../parts/table.js").Column[]} */
+const QUEUE_COLUMNS = [
+  { id: "pool", title: "Pool", value: (job) => job.Pool, size: "minmax(5rem, 1fr)", cell: (job) => plain(job.Pool) },
+  { id: "position", title: "Place", value: (job) => job.Position, number: true, size: "4rem", cell: (job) => job.Position + 1 },
+  {
+    id: "job",
+    title: "Job",
+    value: (job) => job.JobID,
+    size: "minmax(7rem, 2fr)",
+    cell: (job) => html`<a href=${queueWhy(job)}>${plain(job.JobID)}</a>`,
+  },
+  { id: "reason", title: "Reason", from: "md", size: "minmax(8rem, 3fr)", cell: (job) => html`<span title=${plain(job.Reason)}>
+    ${plain(job.Reason)}</span>` },
+  { id: "start", title: "Likely start", value: (job) => job.ExpectedStart, size: "7rem", cell: (job) => starts(job.ExpectedStart) },
+  { id: "by", title: "In 4 of 5 cases by", from: "lg", value: (job) => job.ExpectedBy, size: "9rem",
+    cell: (job) => starts(job.ExpectedBy) },
+  { id: "latest", title: "At the latest", from: "lg", value: (job) => job.LatestStart, size: "8rem",
+    cell: (job) => starts(job.LatestStart) },
+];
+
+/** The jobs in the queues of all node pools; nothing where no pool has a queue. */
+function Queues({ queues }) {
+  if (!queues.jobs.length) return null;
+  return html`
+    <${Section} title="Queues of node pools" note="batch jobs in the order in which they are placed">
+      <${LocalTable} name="queue" label="Queues" columns=${QUEUE_COLUMNS} rows=${queues.jobs}
+        keyOf=${(job) => `${job.Namespace}\n${job.JobID}`}
+        href=${queueWhy} search=${(job) => `${job.Pool} ${job.JobID} ${job.Namespace} ${job.Reason}`} />
+    <//>
+  `;
+}
+
 export function Waiting() {
+  const pools = useData((signal) => get("/v1/node/pools", {}, { signal }), []);
+  const queues = useQueues((pools.data ?? []).map((pool) => pool.Name).filter((name) => name !== "all"));
   const address = place.value.query.toString();
   const sort = query("sort", "-Priority,WaitingSince");
   const wanted = useMemo(() => {
@@ -84,5 +127,6 @@ export function Waiting() {
       ensure=${list.ensure} main=${true}
       empty=${list.loading ? html`<p class="loading" role="status">Loading…</p>`
         : html`<${Empty}>Nothing waits: every allocation that is wanted has a place.<//>`} />
+    <${Queues} queues=${queues} />
   `;
 }

@@ -8,7 +8,7 @@ import { url } from "../core/api.js";
 import { command, count, isoTime, plain } from "../core/format.js";
 import { useKeys } from "../core/keys.js";
 import { LINES_MAX, LogBuffer, matches, patternOf } from "../core/log_buffer.js";
-import { follow, logPath, poll } from "../core/log_source.js";
+import { follow, logPath } from "../core/log_source.js";
 import { query, setQuery } from "../core/router.js";
 import { choose, settings } from "../core/settings.js";
 import { Ansi } from "./ansi.js";
@@ -17,42 +17,43 @@ import { Command } from "./copy.js";
 const LINE = 18;
 const BEYOND = 20;
 const WRAPPED_MAX = 500;
-const KINDS = { stdout: ["stdout"], stderr: ["stderr"], both: ["stdout", "stderr"] };
+const KINDS = ["stdout", "stderr", "both"];
 
-/** Reads the sources into a buffer; `version` changes with it. */
-function useLines({ sources, namespace, kind, whole, live }) {
+/** Reads the logs into a buffer; `version` changes with it. */
+function useLines(wanted, live) {
   const buffer = useRef(new LogBuffer());
   const [version, setVersion] = useState(0);
   const [problem, setProblem] = useState("");
+  const [found, setFound] = useState(/** @type {{sources: any[], omitted: number}} */ ({ sources: [], omitted: 0 }));
   useEffect(() => {
-    buffer.current = new LogBuffer();
-    setVersion((before) => before + 1);
-    setProblem("");
     if (!live) return undefined;
     const controller = new AbortController();
     let frame = 0;
+    let sources = /** @type {any[]} */ ([]);
     const changed = () => {
-      frame ||= requestAnimationFrame(() => {
-        frame = 0;
-        setVersion((before) => before + 1);
-      });
+      frame ||= requestAnimationFrame(() => { frame = 0; setVersion((before) => before + 1); });
     };
-    const single = sources.length === 1;
-    sources.forEach((source, index) => {
-      for (const each of KINDS[kind] ?? KINDS.stdout) {
-        const take = (text, isNew) => {
-          buffer.current.add(text, { source: index, kind: each, at: isNew ? Date.now() : 0 });
-          changed();
-        };
-        (single ? follow : poll)({ source, kind: each, namespace, whole, take, problem: setProblem, signal: controller.signal });
-      }
-    });
-    return () => {
-      controller.abort();
-      cancelAnimationFrame(frame);
+    const begin = (named, omitted) => {
+      buffer.current = new LogBuffer();
+      sources = named;
+      setProblem("");
+      setFound({ sources, omitted });
+      changed();
     };
-  }, [JSON.stringify(sources), kind, whole, live]);
-  return { buffer: buffer.current, version, problem };
+    const take = (source, text, isNew) => {
+      buffer.current.add(text, { source, kind: sources[source].Type, at: isNew ? Date.now() : 0 });
+      changed();
+    };
+    follow(wanted, { begin, take, problem: setProblem, signal: controller.signal });
+    return () => { controller.abort(); cancelAnimationFrame(frame); };
+  }, [JSON.stringify(wanted), live]);
+  return { buffer: buffer.current, version, problem, ...found };
+}
+
+/** The name of each source, where there are several tasks: `web.app[0] server`; else "" for all. */
+function labelsOf(sources) {
+  const name = (source) => `${source.AllocName.replace(/^.*\./, "")} ${source.Task}`;
+  return new Set(sources.map(name)).size > 1 ? sources.map(name) : sources.map(() => "");
 }
 
 /** The indices of the lines shown: all, or those that match. */
@@ -66,7 +67,7 @@ function Line({ line, pattern, labels, times, hit }) {
   return html`
     <div class=${`log-line ${hit ? "hit" : ""} ${line.kind === "stderr" ? "err" : ""}`}>
       ${times && html`<span class="dim">${line.at ? isoTime(new Date(line.at)).slice(11, 19) : "        "} </span>`}
-      ${labels.length > 1 && html`<span class=${`f-${(line.source % 6) + 1}`}>${plain(labels[line.source])} </span>`}
+      ${labels[line.source] && html`<span class=${`f-${(line.source % 6) + 1}`}>${plain(labels[line.source])} </span>`}
       <${Ansi} text=${line.text} start=${line.style ?? {}} mark=${pattern} /></div>
   `;
 }
@@ -120,8 +121,18 @@ export const LogLines = ({ buffer, version }) =>
   html`<${Lines} buffer=${buffer} version=${version} found=${{ shown: null, hits: [], pattern: null }} labels=${[""]} times=${false}
     wrap=${false} jump=${null} />`;
 
-/** @param {{sources: import("../core/log_source.js").Source[], namespace: string, tools?: any}} props */
-export function LogView({ sources, namespace, tools = null }) {
+/** Saving the whole of one log. */
+function Download({ alloc, task, kind, namespace }) {
+  const type = kind === "stderr" ? "stderr" : "stdout";
+  const saved = url(logPath(alloc), { task, type, plain: true, origin: "start", namespace });
+  return html`<a class="button" href=${saved} download=${`${task}.${type}.log`}>Download</a>`;
+}
+
+/**
+ * @param {{job: string, namespace: string, allocs?: string[], task?: string, tools?: any}} props without allocations those of the job
+ *   that run or have failed; without a task all.
+ */
+export function LogView({ job, namespace, allocs = [], task = "", tools = null }) {
   const kind = query("type", settings.value.logKind);
   const whole = query("from") === "start";
   const [live, setLive] = useState(true);
@@ -129,7 +140,7 @@ export function LogView({ sources, namespace, tools = null }) {
   const [times, setTimes] = useState(false);
   const [jump, setJump] = useState(/** @type {number|null} */ (null));
   const text = query("find");
-  const { buffer, version, problem } = useLines({ sources, namespace, kind, whole, live });
+  const { buffer, version, problem, sources, omitted } = useLines({ job, namespace, allocs, task, kind, whole }, live);
   const found = useFound(buffer, version, text, only);
   const wrap = settings.value.wrap && query("wrap", "0") === "1";
   const step = (forward) => {
@@ -145,17 +156,10 @@ export function LogView({ sources, namespace, tools = null }) {
     { keys: "p", help: "Pause or follow the log", run: () => setLive((before) => !before) },
     { keys: "f", help: "Find in the log", run: () => document.getElementById("log-find")?.focus() },
   ]);
-  const source = sources[0];
-  const saved = url(logPath(source), {
-    task: source.task,
-    type: kind === "stderr" ? "stderr" : "stdout",
-    plain: true,
-    origin: "start",
-    namespace,
-  });
+  const single = allocs.length === 1 && task ? allocs[0] : "";
   return html`
     <div class="filters">
-      ${Object.keys(KINDS).map(
+      ${KINDS.map(
         (each) =>
           html`<button key=${each} aria-pressed=${kind === each} onClick=${() => {
             choose({ logKind: each });
@@ -166,7 +170,7 @@ export function LogView({ sources, namespace, tools = null }) {
       <button aria-pressed=${whole} onClick=${() => setQuery({ from: whole ? "" : "start" })}>From the start</button>
       <button aria-pressed=${wrap} onClick=${() => setQuery({ wrap: wrap ? "" : "1" })}>Wrap</button>
       <button aria-pressed=${times} onClick=${() => setTimes(!times)}>Times</button>
-      ${sources.length === 1 && html`<a class="button" href=${saved} download=${`${source.task}.${kind}.log`}>Download</a>`}
+      ${single && html`<${Download} alloc=${single} task=${task} kind=${kind} namespace=${namespace} />`}
       ${tools}
     </div>
     <div class="filters">
@@ -182,10 +186,9 @@ export function LogView({ sources, namespace, tools = null }) {
         ? `; the first ${count(buffer.dropped)} are not kept (at most ${count(LINES_MAX)})` : ""}</span>
     </div>
     ${problem && html`<p class="stale" role="alert">${plain(problem)}</p>`}
-    <${Lines} buffer=${buffer} version=${version} found=${found} labels=${sources.map((each) => each.label ?? each.task)} times=${times}
+    ${omitted > 0 && html`<p class="dim">The newest ${sources.length} logs; ${count(omitted)} are left out.</p>`}
+    <${Lines} buffer=${buffer} version=${version} found=${found} labels=${labelsOf(sources)} times=${times}
       wrap=${wrap} jump=${jump} />
-    ${sources.length === 1
-      && html`<${Command}
-      text=${command(["alloc", "logs"], { f: live, stderr: kind === "stderr", task: source.task }, [source.alloc])} />`}
+    ${single && html`<${Command} text=${command(["alloc", "logs"], { f: live, stderr: kind === "stderr", task }, [single])} />`}
   `;
 }

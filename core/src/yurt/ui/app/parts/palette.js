@@ -2,7 +2,7 @@
 import { html, useEffect, useRef, useState } from "../../vendor/preact.js";
 import { call, isAbort } from "../core/api.js";
 import { plain } from "../core/format.js";
-import { bindings } from "../core/keys.js";
+import { bindings, keysOf } from "../core/keys.js";
 import { go, href } from "../core/router.js";
 import { may } from "../core/session.js";
 import { MENU } from "../routes.js";
@@ -75,7 +75,7 @@ function pagesOf(words) {
   }));
   const actions = bindings.value
     .filter((each) => !each.keys.startsWith("g ") && each.help)
-    .map((each) => ({ label: each.help, note: each.keys, run: () => each.run(/** @type {any} */ ({ target: document.body })) }));
+    .map((each) => ({ label: each.help, note: keysOf(each), run: () => each.run(/** @type {any} */ ({ target: document.body })) }));
   const wanted = words.toLowerCase();
   return [...pages, ...actions].filter((each) => each.label.toLowerCase().includes(wanted)).slice(0, 12);
 }

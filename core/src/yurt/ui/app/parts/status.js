@@ -19,6 +19,7 @@ const KINDS = {
     "ineligible",
     "paused",
     "starting",
+    "reconnecting",
     "queued",
     "disabled",
   ],

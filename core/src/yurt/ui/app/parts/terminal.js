@@ -11,6 +11,8 @@ import { Command } from "./copy.js";
 import { ask } from "./action.js";
 import { Status } from "./status.js";
 
+/** Before each new attempt after a connection broke. */
+const PAUSES_MS = [500, 1000, 2000, 4000, 8000];
 const DARK = { background: "#101416", foreground: "#e3e9eb", cursor: "#5fc9c3", selectionBackground: "#345" };
 
 /** Run `make` while `style` elements that it creates write into sheets of the document. @returns {() => void} removes the sheets. */
@@ -55,7 +57,8 @@ function confirmPaste(text, write) {
   });
 }
 
-async function open(host, { alloc, task, words, namespace, ended }) {
+/** An empty terminal in an element, and what removes it. */
+async function makeTerminal(host) {
   const { Terminal, FitAddon } = await import("../../vendor/xterm.js");
   addStyles();
   const terminal = new Terminal({
@@ -70,21 +73,53 @@ async function open(host, { alloc, task, words, namespace, ended }) {
   terminal.loadAddon(fit);
   const removeSheets = withSheets(() => terminal.open(host));
   const size = new ResizeObserver(() => fit.fit());
-  const socket = openExec({
-    path: `/v1/client/allocation/${alloc}/exec`,
-    query: { task, command: JSON.stringify(words), tty: true, namespace },
-    opened: () => {
-      fit.fit();
-      socket.resize(terminal.cols, terminal.rows);
-      terminal.focus();
-    },
-    output: (text) => terminal.write(text),
-    ended: (code, problem) => {
-      guard.question = null;
-      ended(code, problem);
-    },
-  });
   size.observe(host);
+  const remove = () => {
+    size.disconnect();
+    terminal.dispose();
+    removeSheets();
+  };
+  return { terminal, fit, remove };
+}
+
+/**
+ * Runs a command in a terminal. A connection that breaks is opened again, at most `PAUSES_MS.length` times in a row: the command
+ * ended with its connection, so it starts anew below what it wrote, and the terminal says so.
+ */
+async function open(host, { alloc, task, words, namespace, ended, told }) {
+  const { terminal, fit, remove } = await makeTerminal(host);
+  let socket = /** @type {any} */ (null);
+  let timer = /** @type {any} */ (0);
+  let broken = 0;
+  const end = (code, problem, isBroken) => {
+    const pause = PAUSES_MS[broken];
+    if ((isBroken || (broken && code < 0 && problem)) && pause !== undefined) {
+      broken += 1;
+      terminal.write("\r\n\x1b[33m-- the connection broke; the command starts anew --\x1b[0m\r\n");
+      told("reconnecting");
+      timer = setTimeout(connect, pause);
+      return;
+    }
+    guard.question = null;
+    ended(code, problem);
+  };
+  const connect = () => {
+    socket = openExec({
+      path: `/v1/client/allocation/${alloc}/exec`,
+      query: { task, command: JSON.stringify(words), tty: true, namespace },
+      opened: () => {
+        told("running");
+        fit.fit();
+        socket.resize(terminal.cols, terminal.rows);
+        terminal.focus();
+      },
+      output: (text) => {
+        broken = 0;
+        terminal.write(text);
+      },
+      ended: (code, problem, isBroken) => end(code, problem, isBroken),
+    });
+  };
   terminal.onData((text) => socket.write(text));
   terminal.onResize(({ cols, rows }) => socket.resize(cols, rows));
   host.addEventListener(
@@ -99,12 +134,12 @@ async function open(host, { alloc, task, words, namespace, ended }) {
     { capture: true },
   );
   guard.question = "A command runs in the terminal. Leave, and end it?";
+  connect();
   return () => {
     guard.question = null;
-    size.disconnect();
+    clearTimeout(timer);
     socket.close();
-    terminal.dispose();
-    removeSheets();
+    remove();
   };
 }
 
@@ -131,7 +166,8 @@ export function Exec({ alloc, task, running }) {
     setState({ word: "running", note: "" });
     const ended = (code, problem) =>
       gone || setState({ word: problem || code ? "failed" : "complete", note: problem || `exit code ${code}` });
-    open(host.current, { alloc: alloc.ID, task, words: wordsOf(line), namespace: alloc.Namespace, ended }).then(
+    const told = (word) => gone || setState({ word, note: "" });
+    open(host.current, { alloc: alloc.ID, task, words: wordsOf(line), namespace: alloc.Namespace, ended, told }).then(
       (made) => (gone ? made() : (close = made)),
       (error) => setState({ word: "failed", note: error.message }),
     );

@@ -16,5 +16,6 @@ export function Tab({ alloc, task }) {
     html`<label>Task <select value=${name}
       onChange=${(event) => setQuery({ task: event.target.value })}>
       ${tasks.map((each) => html`<option key=${each} value=${each} selected=${each === name}>${plain(each)}</option>`)}</select></label>`;
-  return html`<${LogView} key=${name} sources=${[{ alloc: alloc.ID, task: name }]} namespace=${alloc.Namespace} tools=${tools} />`;
+  return html`<${LogView} key=${name} job=${alloc.JobID} namespace=${alloc.Namespace} allocs=${[alloc.ID]} task=${name}
+    tools=${tools} />`;
 }

@@ -7,9 +7,10 @@ import { call } from "../../core/api.js";
 import { command, count, plain, plural } from "../../core/format.js";
 import { useData } from "../../core/load.js";
 import { jobTopic } from "../../core/live.js";
+import { useQueues } from "../../core/queue.js";
 import { go, href } from "../../core/router.js";
 import { Command } from "../../parts/copy.js";
-import { Empty, Loaded, Section } from "../../parts/page.js";
+import { Empty, Facts, Loaded, Section, When } from "../../parts/page.js";
 
 const load = async (job, signal) =>
   (
@@ -109,11 +110,27 @@ export function GroupExplanation({ job, group }) {
   `;
 }
 
+/** Where a batch job stands in the queue of its node pool, and when it is expected to start. */
+function InQueue({ job }) {
+  const found = useQueues(job.Type === "batch" ? [job.NodePool] : []).placeOf(job.Namespace, job.ID);
+  if (!found) return null;
+  const starts = (at) => at > 0 && html`<${When} at=${at} />`;
+  return html`
+    <${Section} title="In the queue" note=${`of node pool ${plain(job.NodePool)}`}>
+      <p>${plain(found.Reason)}</p>
+      <${Facts} facts=${[["Place", `${found.Position + 1} of ${found.Length}`], ["Waits for", found.WaitsFor], ["Tenant", found.Tenant],
+        ["Likely start", starts(found.ExpectedStart)], ["In 4 of 5 cases by", starts(found.ExpectedBy)],
+          ["At the latest", starts(found.LatestStart)]]} />
+    <//>
+  `;
+}
+
 export function Tab({ job }) {
   const state = useData((signal) => load(job, signal), [job.ID, job.Namespace, job.ModifyIndex], [jobTopic(job.Namespace, job.ID)]);
   return html`
     <${Loaded} state=${state}>${(found) => html`
       ${(found.Warnings ?? []).map((warning) => html`<p class="note" key=${warning}>${plain(warning)}</p>`)}
+      <${InQueue} job=${job} />
       ${found.Groups?.map((group) => html`<${GroupExplanation} key=${group.Name} job=${job} group=${group} />`)}
       ${!found.Groups?.length && html`<${Empty}>The job has no groups.<//>`}
       <p class="dim">On the state at index ${found.Index}. The same on the command line:</p>

@@ -1,0 +1,176 @@
+"""`/v1/yurt/job/:id/logs`: the logs of a job's tasks, standard output and errors, as one stream.
+
+Lines of JSON. The first names the sources; the others hold text of one of them, in the order in which it arrived. A
+source that cannot be read says so in a line of its own and the others go on. An empty object is a heartbeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from aiohttp import web
+
+from yurt.api.encode import encode_builtins
+from yurt.http.call import Call
+from yurt.http.edge.inert import TEXT
+from yurt.http.errors import Refused
+from yurt.http.forwarding.targets import job_key, node_of_alloc
+from yurt.http.lists import check_uuid
+from yurt.http.query import flag, number
+from yurt.sdk.errors import YurtError
+from yurt.server.views.jobs import JobRows
+from yurt.server.views.scheduling import AllocationRows
+from yurt.structs.status import CLIENT_COMPLETE, CLIENT_LOST
+
+if TYPE_CHECKING:
+    from yurt.structs.alloc import Allocation
+
+SOURCES_MAX: Final = 32
+"""Logs of one stream; the newest allocations come first, and of further logs only their number is told."""
+TAIL_BYTES: Final = 64 * 1024
+"""What is shown of each log at first, where `tail` says nothing else."""
+TAIL_MAX: Final = 16 * 1024 * 1024
+WAITING_MAX: Final = 64
+"""Pieces that wait for a slow reader; the logs are then read no further."""
+ENDED: Final = (CLIENT_COMPLETE, CLIENT_LOST)
+LINE_MAX: Final = 64 * 1024
+"""Of a longer line, `grep` looks at the first so many characters alone."""
+KINDS: Final = {"stdout": ("stdout",), "stderr": ("stderr",), "both": ("stdout", "stderr")}
+
+
+class Source(NamedTuple):
+    """One log of one task."""
+
+    alloc: Allocation
+    task: str
+    kind: str
+
+    def wire(self) -> dict[str, str]:
+        """As the first line names it."""
+        return {"AllocID": self.alloc.id, "AllocName": self.alloc.name, "Task": self.task, "Type": self.kind}
+
+
+class Wanted(NamedTuple):
+    """How each log is read."""
+
+    offset: int
+    origin: str
+    follow: bool
+    grep: str
+
+
+async def logs(call: Call) -> web.StreamResponse:
+    """GET /v1/yurt/job/:id/logs."""
+    found, wanted = list(_sources(call)), _wanted(call)
+    sources = found[:SOURCES_MAX]
+    response = web.StreamResponse(headers={"Content-Type": TEXT})
+    await response.prepare(call.request)
+    head = {"Sources": [source.wire() for source in sources], "Omitted": len(found) - len(sources)}
+    await response.write(_line(head))
+    waiting: asyncio.Queue[bytes | None] = asyncio.Queue(WAITING_MAX)
+    # A reader that has gone is no error: its logs are read no further.
+    try:
+        async with asyncio.TaskGroup() as group:
+            for index, source in enumerate(sources):
+                group.create_task(_read(call, index, source, wanted, waiting))
+            for _ in sources:
+                while (line := await waiting.get()) is not None:
+                    await response.write(line)
+            await response.write_eof()
+    except* ConnectionError:
+        pass
+    return response
+
+
+def _wanted(call: Call) -> Wanted:
+    origin, tail = call.query.get("origin") or "end", number(call.query, "tail")
+    if origin not in ("start", "end"):
+        raise Refused(400, "origin must be start or end")
+    if tail is not None and not 0 <= tail <= TAIL_MAX:
+        raise Refused(400, f"tail must be a number of bytes from 0 to {TAIL_MAX}")
+    offset = 0 if origin == "start" else TAIL_BYTES if tail is None else tail
+    return Wanted(offset, origin, flag(call.query, "follow"), call.query.get("grep", "").lower())
+
+
+def _sources(call: Call) -> Iterator[Source]:
+    """The logs that are asked for, of the newest allocations first; raises Refused for what is not there."""
+    view, key = call.view(), job_key(call)
+    allocs = {alloc.id: alloc for alloc in view.of(AllocationRows).where("job", key)}
+    if not allocs and key not in view.of(JobRows):
+        raise Refused(404, "job not found")
+    kinds = KINDS.get(call.query.get("type") or "both")
+    if kinds is None:
+        raise Refused(400, "type must be stdout, stderr or both")
+    named = [check_uuid(each, "alloc") for each in call.query.getall("alloc", ())]
+    if missing := [each for each in named if each not in allocs]:
+        raise Refused(404, f'The job has no allocation "{missing[0]}"')
+    group, task = call.query.get("group", ""), call.query.get("task", "")
+    chosen = [allocs[each] for each in named] or _shown(allocs.values())
+    for alloc in sorted(chosen, key=lambda alloc: (-alloc.create_index, alloc.id)):
+        for name in _tasks(alloc) if group in ("", alloc.task_group) else ():
+            if task in ("", name):
+                yield from (Source(alloc, name, kind) for kind in kinds)
+
+
+def _tasks(alloc: Allocation) -> tuple[str, ...]:
+    """The tasks of the job's version that the allocation runs."""
+    group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
+    return tuple(task.name for task in group.tasks) if group is not None else ()
+
+
+def _shown(allocs: Iterable[Allocation]) -> list[Allocation]:
+    """Those that run or have failed; where there are none, all."""
+    known = list(allocs)
+    return [alloc for alloc in known if alloc.client_status not in ENDED] or known
+
+
+async def _read(
+    call: Call, index: int, source: Source, wanted: Wanted, waiting: asyncio.Queue[bytes | None]
+) -> None:
+    """Put the lines of one source, and None at its end."""
+    text = _Text(wanted.grep)
+    try:
+        alloc_id, node = node_of_alloc(call, source.alloc.id)
+        frames = node.stream_logs(
+            alloc_id, source.task, kind=source.kind, offset=wanted.offset, origin=wanted.origin, follow=wanted.follow
+        )
+        async for frame in frames:
+            if piece := text.add(frame.data):
+                await waiting.put(_line({"Source": index, "Text": piece}))
+            elif not frame.data:
+                await waiting.put(_line({}))
+        if piece := text.end():
+            await waiting.put(_line({"Source": index, "Text": piece}))
+    except (Refused, YurtError) as error:
+        await waiting.put(_line({"Source": index, "Error": str(error)}))
+    await waiting.put(None)
+
+
+class _Text:
+    """Bytes of a log as text; with `grep` only the lines that hold it, letters of either case."""
+
+    def __init__(self, grep: str) -> None:
+        self._grep = grep
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._rest = ""
+
+    def add(self, data: bytes) -> str:
+        """What is to be shown of the next bytes."""
+        text = self._decoder.decode(data)
+        if not self._grep:
+            return text
+        *lines, self._rest = (self._rest + text).split("\n")
+        self._rest = self._rest[:LINE_MAX]
+        return "".join(f"{line}\n" for line in lines if self._grep in line.lower())
+
+    def end(self) -> str:
+        """What is left when the log ends."""
+        rest = self._rest + self._decoder.decode(b"", final=True)
+        return rest if self._grep in rest.lower() else ""
+
+
+def _line(wire: dict[str, Any]) -> bytes:
+    return encode_builtins(wire) + b"\n"
