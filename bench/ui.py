@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import platform
 import statistics
 import time
 import zlib
@@ -120,8 +122,11 @@ async def changes() -> Row:
 
 async def measure(scale: float) -> list[Row]:
     """All rows of the table."""
-    async with world(scale) as api:
-        return [await first_rows(api), *await lists(api), await idle_pages(api), await changes()]
+    from bench.ui_browser import browser_rows
+
+    async with world(scale) as api, serving() as small:
+        rows = [await first_rows(api), *await lists(api), await idle_pages(api), await changes()]
+        return rows + await browser_rows(api, small, asyncio.sleep)
 
 
 def main() -> None:
@@ -131,3 +136,4 @@ def main() -> None:
     scale = parser.parse_args().scale
     title = f"web UI, {JOBS * scale:.0f} jobs of 10 allocations, {NODES * scale:.0f} nodes"
     print_table(title, asyncio.run(measure(scale)), other="")
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, Python {platform.python_version()}")

@@ -59,6 +59,10 @@ class Files:
         """The shell; "" where the package was installed without the pages."""
         self._known: dict[str, File] = {}
 
+    def names(self) -> list[str]:
+        """The paths of all files."""
+        return list(self._paths)
+
     def find(self, name: str) -> File | None:
         """A file by its path; None for any other path."""
         path = self._paths.get(name)

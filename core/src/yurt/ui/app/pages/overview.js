@@ -40,6 +40,7 @@ function Attention({ data }) {
   `;
 }
 
+/** Label, field, and how a value reads. @type {[string, string, (value: number) => string][]} */
 const RESOURCES = [
   ["CPU", "CPU", (value) => `${count(value)} MHz`],
   ["Memory", "MemoryMB", mebibytes],
@@ -54,15 +55,13 @@ function Pool({ pool }) {
       <h3><a href=${href(["nodes"], { Pool: pool.Name })}>${plain(pool.Name)}
         </a> <small class="dim">${pool.Ready} of ${pool.Nodes} nodes ready</small></h3>
       <div class="bars">
-        ${RESOURCES.filter(([, name]) => pool[/** @type {string} */ (name)] > 0).map(([label, name, show]) => {
-          const used =
-            pool[/** @type {string} */ (name).replace(/MB$/, "") + /** @type {string} */ ((name).endsWith("MB") ? "UsedMB" : "Used")]
-              ?? 0;
-          const total = pool[/** @type {string} */ (name)];
+        ${RESOURCES.filter(([, name]) => pool[name] > 0).map(([label, name, show]) => {
+          const used = pool[name.replace(/MB$/, "") + (name.endsWith("MB") ? "UsedMB" : "Used")] ?? 0;
+          const total = pool[name];
           return html`<div
             key=${name}><span>${label}</span>
             <${Meter} label=${label} used=${used} total=${total}
-            text=${`${/** @type {any} */ (show)(used)} of ${/** @type {any} */ (show)(total)}`} /></div>`;
+            text=${`${show(used)} of ${show(total)}`} /></div>`;
         })}
       </div>
     </div>

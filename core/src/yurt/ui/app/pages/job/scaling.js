@@ -8,7 +8,8 @@ import { ActionButton } from "../../parts/action.js";
 import { Empty, Loaded, Section, When } from "../../parts/page.js";
 import { Status } from "../../parts/status.js";
 
-function scale(job, group, count, reload) {
+/** Changing the count of a group, within its bounds. */
+export function scale(job, group, count, reload) {
   const bounds = (job.TaskGroups ?? []).find((each) => each.Name === group)?.Scaling;
   return {
     label: "Scale",

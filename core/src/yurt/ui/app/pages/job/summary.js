@@ -1,22 +1,30 @@
 /** The first tab of a job: what it is, how it does, and the evidence of what fails. */
 import { html } from "../../../vendor/preact.js";
-import { get, segment } from "../../core/api.js";
+import { get, lines, segment } from "../../core/api.js";
 import { count, mebibytes, plain, plural } from "../../core/format.js";
 import { toRows } from "../../core/list.js";
 import { useData } from "../../core/load.js";
 import { jobAllocsTopic } from "../../core/live.js";
 import { href } from "../../core/router.js";
-import { Actions } from "../../parts/action.js";
+import { config, missing } from "../../core/session.js";
+import { ActionButton, Actions } from "../../parts/action.js";
+import { Ansi } from "../../parts/ansi.js";
 import { Markdown, safeLink } from "../../parts/markdown.js";
 import { Empty, Facts, Loaded, Section, Time, When } from "../../parts/page.js";
 import { Counts, Status } from "../../parts/status.js";
 import { deploymentActions } from "./actions.js";
 import { allocationHref } from "../allocations.js";
+import { scale } from "./scaling.js";
+
+const FIELDS = "ID,Namespace,JobID,TaskGroup,Name,NodeID,NodeName,Status,Reason,FailedTask,ModifyTime,JobVersion,Tasks";
+const RECENT = 5;
+const LAST_LINES = 5;
+const LAST_BYTES = 4096;
 
 async function load(job, signal) {
   const path = `/v1/job/${segment(job.ID)}`;
   const query = { namespace: job.Namespace };
-  const [summary, deployment, bad] = await Promise.all([
+  const [summary, deployment, bad, recent] = await Promise.all([
     get(`${path}/summary`, query, { signal }),
     get(`${path}/deployment`, query, { signal }).catch(() => null),
     get(
@@ -27,12 +35,13 @@ async function load(job, signal) {
         where: ["Status:failed", "Status:lost", "Status:unhealthy", "Status:restarting"],
         sort: "-ModifyTime",
         per_page: 5,
-        fields: "ID,Namespace,JobID,TaskGroup,Name,NodeName,Status,Reason,FailedTask,ModifyTime,JobVersion,Tasks",
+        fields: FIELDS,
       },
       { signal },
     ),
+    get("/v1/yurt/allocations", { ...query, job: job.ID, sort: "-CreateTime", per_page: RECENT, fields: FIELDS }, { signal }),
   ]);
-  return { summary, deployment, bad };
+  return { summary, deployment, bad: toRows(bad.Columns), recent: toRows(recent.Columns), total: recent.Total };
 }
 
 function Why({ job, row, to }) {
@@ -46,7 +55,7 @@ function Why({ job, row, to }) {
 }
 
 /** What fails, with its last event: the reader should not have to look for it. */
-function Evidence({ rows }) {
+function Evidence({ job, rows }) {
   if (!rows.length) return null;
   return html`
     <${Section} title="What fails">
@@ -59,17 +68,52 @@ function Evidence({ rows }) {
             href=${href(["allocations", alloc.ID, alloc.FailedTask || alloc.Tasks?.[0] || ""],
             { tab: "logs", type: "stderr" })}>Log</a> <${When} at=${alloc.ModifyTime} /></li>`,
       )}</ul>
+      <${LastLines} job=${job} alloc=${rows[0]} />
+    <//>
+  `;
+}
+
+/** The end of the log of what failed last; nothing where there is none, or where the reader may not see it. */
+function LastLines({ job, alloc }) {
+  const task = alloc.FailedTask || alloc.Tasks?.[0] || "";
+  const state = useData(async (signal) => {
+    let text = "";
+    const wanted = { namespace: job.Namespace, alloc: alloc.ID, task, type: "both", tail: LAST_BYTES };
+    for await (const line of lines(`/v1/yurt/job/${segment(job.ID)}/logs`, wanted, signal)) text += line.Text ?? "";
+    return text.trimEnd().split("\n").slice(-LAST_LINES).join("\n");
+  }, [alloc.ID, task, alloc.ModifyTime]);
+  if (!state.data) return null;
+  return html`<pre class="code" tabindex="0" aria-label=${`Last lines of ${task}`}><${Ansi} text=${state.data} /></pre>`;
+}
+
+/** The newest allocations, with their logs and terminals one click away. */
+function Recent({ job, rows, total, to }) {
+  const exec = config.value.Exec !== false && !missing(["alloc-exec"], job.Namespace);
+  if (!rows.length) return null;
+  return html`
+    <${Section} title="Newest allocations" tools=${total > rows.length && html`<a href=${to("allocations")}>All ${count(total)}</a>`}>
+      <ul class="list">${rows.map((alloc) => {
+        const open = (tab) => href(["allocations", alloc.ID, alloc.Tasks?.[0] ?? ""], { tab });
+        return html`
+          <li key=${alloc.ID}><${Status} status=${alloc.Status} note=${alloc.Reason} />
+            <a href=${allocationHref(alloc)}>${plain(alloc.Name)}</a>
+            <span class="dim">on <a href=${href(["nodes", alloc.NodeID])}>${plain(alloc.NodeName)}</a>, version ${alloc.JobVersion}</span>
+            <span class="right actions"><a href=${open("logs")}>Logs</a>
+              ${exec && alloc.Status === "running" && html`<a href=${open("exec")}>Terminal</a>`}<${When} at=${alloc.ModifyTime} /></span>
+                </li>`;
+      })}</ul>
     <//>
   `;
 }
 
 const sum = (group, name) => (group.Tasks ?? []).reduce((total, task) => total + (task.Resources?.[name] ?? 0), 0);
 
-function Groups({ job, summary, to }) {
+function Groups({ job, summary, to, reload }) {
+  const scales = job.Type === "service" || job.Type === "batch";
   return html`
     <${Section} title="Task groups">
       <div class="scroll"><table class="plain-table">
-        <thead><tr><th>Group</th><th>Count</th><th>Allocations</th><th>Reserves for each</th><th>Tasks</th></tr></thead>
+        <thead><tr><th>Group</th><th>Count</th><th>Allocations</th><th>Reserves for each</th><th>Tasks</th><th></th></tr></thead>
         <tbody>${(job.TaskGroups ?? []).map((group) => {
           const counts = Object.fromEntries(
             Object.entries(summary?.Summary?.[group.Name] ?? {}).map(([name, number]) => [name.toLowerCase(), number]),
@@ -81,7 +125,8 @@ function Groups({ job, summary, to }) {
             <td>${count(sum(group, "CPU"))} MHz, ${mebibytes(sum(group, "MemoryMB"))}
               ${group.EphemeralDisk ? `, ${mebibytes(group.EphemeralDisk.SizeMB)} disk` : ""}
               ${cards.map((card) => `, ${card.Count} × ${plain(card.Name)}`)}</td>
-            <td>${(group.Tasks ?? []).map((task) => `${plain(task.Name)} (${plain(task.Driver)})`).join(", ")}</td></tr>`;
+            <td>${(group.Tasks ?? []).map((task) => `${plain(task.Name)} (${plain(task.Driver)})`).join(", ")}</td>
+            <td>${scales && !job.Stop && html`<${ActionButton} action=${scale(job, group.Name, group.Count, reload)} />`}</td></tr>`;
         })}</tbody></table></div>
     <//>
   `;
@@ -173,9 +218,11 @@ export function JobSummary({ job, row, to, reload }) {
     <${Why} job=${job} row=${row} to=${to} />
     ${row.Reason && html`<p class="dim">${plain(row.Reason)}</p>`}
     <${Loaded} state=${state}>${(data) => html`
-      <${Evidence} rows=${toRows(data.bad.Columns)} />
+      <${Evidence} job=${job} rows=${data.bad} />
       <${Deployment} job=${job} deployment=${data.deployment} row=${row} reload=${reload} />
-      ${job.TaskGroups?.length ? html`<${Groups} job=${job} summary=${data.summary} to=${to} />` : html`<${Empty}>No task groups.<//>`}
+      ${job.TaskGroups?.length ? html`<${Groups} job=${job} summary=${data.summary} to=${to} reload=${reload} />`
+        : html`<${Empty}>No task groups.<//>`}
+      <${Recent} job=${job} rows=${data.recent} total=${data.total} to=${to} />
     `}<//>
     <${Parent} job=${job} row=${row} to=${to} />
     <${Description} job=${job} />
