@@ -15,6 +15,7 @@ CHROMIUM = "/usr/bin/chromium"
 WAIT_MS = 20_000
 expect.set_options(timeout=WAIT_MS)
 ATTACK = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+HOSTILE_NAME = "<img src=x onerror=alert(5)>"
 ROOT = Path(__file__).resolve().parents[2]
 AXE = ROOT / "core/ui-vendor/axe/axe.min.js"
 EXPECTED = ("status of 404", "status of 403", "status of 400", "status of 409", "status of 500")
@@ -33,7 +34,9 @@ def job(id: str, tasks: list[dict[str, Any]], *, count: int = 1, **more: Any) ->
     return {"ID": id, "Name": id, "Type": "service", "Datacenters": ["*"], "TaskGroups": [group], **more}
 
 
-LOUD = r"printf '\033[31mred\033[0m plain\n<b>bold?</b>\n\033]8;;javascript:alert(1)\007link\033]8;;\007\n'; " + (
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" onload="alert(3)"><script>alert(4)</script></svg>'
+FILES = f"echo '{SVG}' > $NOMAD_ALLOC_DIR/evil.svg; echo inside > \"$NOMAD_ALLOC_DIR/{HOSTILE_NAME}\"; "
+LOUD = FILES + r"printf '\033[31mred\033[0m plain\n<b>bold?</b>\n\033]8;;javascript:alert(1)\007link\033]8;;\007\n'; " + (
     "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; while true; do echo tick; sleep 1; done"
 )
 HCL = """job "written" {

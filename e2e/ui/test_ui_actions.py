@@ -70,6 +70,76 @@ def test_the_keyboard_alone_suffices(page: Page) -> None:
     expect(page.locator("h1")).to_have_text("Topology")
 
 
+def test_keys_are_chosen_by_the_reader(page: Page) -> None:
+    page.goto("/ui/jobs")
+    expect(page.locator("main")).to_contain_text("everywhere")
+    page.keyboard.press("?")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Change the key of: Go to nodes").click()
+    page.keyboard.press("j")
+    expect(dialog.get_by_role("alert")).to_contain_text("j is used for: Next row")
+    dialog.get_by_label("Change the key of: Go to nodes").click()
+    page.keyboard.press("Q")
+    expect(dialog.get_by_label("Change the key of: Go to nodes")).to_have_text("Q ")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Q")
+    expect(page.locator("h1")).to_have_text("Nodes")
+    page.reload()
+    page.keyboard.press("?")
+    dialog.get_by_role("button", name="Back to the keys of Yurt").click()
+    expect(dialog.get_by_label("Change the key of: Go to nodes")).to_have_text(re.compile("g ?c"))
+
+
+def test_a_job_file_is_kept_as_a_template(page: Page) -> None:
+    page.goto("/ui/jobs/run")
+    editor = page.locator("[data-editor='Job file'] .cm-content")
+    expect(editor).to_contain_text("example")
+    page.get_by_role("button", name="Templates").click()
+    page.get_by_role("dialog").get_by_role("listitem").filter(has_text="Periodic job").get_by_text("Use").click()
+    expect(editor).to_contain_text("nightly")
+    page.get_by_role("button", name="Templates").click()
+    page.get_by_role("button", name="Save this job file as a template").click()
+    page.get_by_role("dialog").get_by_label("Name").fill("ours")
+    page.get_by_role("dialog").get_by_role("button", name="Save template").click()
+    page.goto("/ui/jobs/run")
+    page.get_by_role("button", name="Templates").click()
+    saved = page.get_by_role("dialog").get_by_role("listitem").filter(has_text="ours")
+    saved.get_by_role("button", name="Use").click()
+    expect(editor).to_contain_text("nightly")
+    page.get_by_role("button", name="Templates").click()
+    saved.get_by_role("button", name="Delete").click()
+    page.get_by_role("dialog").get_by_role("button", name="Delete", exact=True).click()
+
+
+def test_nodes_are_drained_together(page: Page, agent: Agent) -> None:
+    node = agent.get("/v1/nodes")[0]
+    page.goto("/ui/nodes")
+    page.get_by_label("Select all rows").check()
+    selected = page.get_by_role("region", name="Selected nodes")
+    selected.get_by_role("button", name="Drain").click()
+    expect(page.get_by_role("dialog")).to_contain_text(f"yurt node drain -enable -yes -deadline=1h {node['ID']}")
+    page.keyboard.press("Escape")
+    selected.get_by_role("button", name="Take no new allocations").click()
+    page.get_by_role("dialog").get_by_role("button", name="Take no new allocations: 1 node").click()
+    expect(rows(page, "Nodes").first).to_contain_text("ineligible")
+    page.get_by_label("Select all rows").check()
+    selected.get_by_role("button", name="Take new allocations").click()
+    page.get_by_role("dialog").get_by_role("button", name="Take new allocations: 1 node").click()
+    expect(rows(page, "Nodes").first).to_contain_text("ready")
+
+
+def test_a_queued_job_shows_its_place(page: Page, agent: Agent) -> None:
+    agent.call("PUT", "/v1/node/pools", {"Name": "batch", "BatchQueue": {"fifo": {}}})
+    job = agent.get("/v1/job/everywhere")
+    changed = {"ID": "queued", "Name": "queued", "Type": "batch", "NodePool": "batch"}
+    agent.call("PUT", "/v1/jobs", {"Job": job | changed})
+    page.goto("/ui/waiting")
+    expect(rows(page, "Queues").first).to_contain_text("queued")
+    page.get_by_role("table", name="Queues").get_by_role("link", name="queued").click()
+    expect(page.get_by_role("region", name="In the queue")).to_contain_text("1 of 1")
+    agent.call("DELETE", "/v1/job/queued?purge=true")
+
+
 def test_changes_appear_without_reloading(page: Page, agent: Agent) -> None:
     page.goto("/ui/jobs?q=live")
     expect(page.locator(".live")).to_contain_text("live")
@@ -143,10 +213,12 @@ def test_why_a_job_waits_leads_to_the_change_that_helps(page: Page) -> None:
 
 
 def test_a_group_is_scaled_and_a_child_dispatched(page: Page, agent: Agent) -> None:
-    page.goto("/ui/jobs/web/scaling")
+    page.goto("/ui/jobs/web")
     page.locator("[data-action=Scale]").click()
     page.get_by_role("dialog").get_by_label("Count").fill("3")
-    page.get_by_role("dialog").get_by_role("button", name="Scale", exact=True).click()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.get_by_role("navigation", name="Sections").get_by_text("Scaling").click()
     expect(page.locator("main")).to_contain_text("2 → 3")
     agent.running("web", 3)
     page.goto("/ui/jobs/convert")

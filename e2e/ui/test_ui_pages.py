@@ -12,6 +12,8 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 from yurt.testing.agent import Agent
 
+from e2e.ui.conftest import HOSTILE_NAME
+
 WIDTHS = (360, 1280, 3840)
 """A phone, a laptop, and the widest, which shows what a laptop does with more room: that one is for pictures alone."""
 THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -44,6 +46,7 @@ PAGES: dict[str, tuple[str, str]] = {
     "allocations": ("/ui/allocations", "crash.app[0]"),
     "nodes": ("/ui/nodes", "ready"),
     "topology": ("/ui/topology", "nodes"),
+    "cards": ("/ui/cards", "No node has cards"),
     "servers": ("/ui/servers", "leader"),
     "evaluations": ("/ui/evaluations", "job-register"),
     "all-deployments": ("/ui/deployments", "web"),
@@ -153,6 +156,51 @@ def test_hostile_text_is_only_text(page: Page) -> None:
     page.goto("/ui/jobs?q=" + "%3Cimg src=x onerror=alert(1)%3E")
     expect(page.locator("main")).to_contain_text("0 jobs")
     assert page.locator("main img").count() == 0
+
+
+def test_hostile_files_are_only_text(page: Page, agent: Agent) -> None:
+    alloc = first_alloc(agent, "web")["ID"]
+    page.goto(f"/ui/allocations/{alloc}?tab=files&path=/alloc")
+    files = page.get_by_role("table", name="Files")
+    files.get_by_role("button", name=HOSTILE_NAME).click()
+    expect(page.get_by_label("Contents")).to_contain_text("inside")
+    page.goto(f"/ui/allocations/{alloc}?tab=files&path=/alloc&file=/alloc/evil.svg")
+    expect(page.get_by_label("Contents")).to_contain_text("alert(3)")
+    assert page.locator("main img, main svg").count() == 0
+    page.goto(f"/v1/client/fs/cat/{alloc}?path=/alloc/evil.svg")
+    expect(page.locator("pre")).to_contain_text("alert(4)")
+
+
+def test_logs_of_a_job_are_one_stream(page: Page) -> None:
+    page.goto("/ui/jobs/web/logs?type=both")
+    log = page.get_by_role("log")
+    expect(log).to_contain_text("tick")
+    expect(log).to_contain_text("app[0] server")
+    expect(log).to_contain_text("app[1] server")
+    asked = page.evaluate("() => performance.getEntriesByType('resource').map(each => new URL(each.name).pathname)")
+    assert not [path for path in asked if path.startswith("/v1/client/fs/")]
+
+
+def test_the_map_opens_a_panel_for_a_node(page: Page, agent: Agent) -> None:
+    name = agent.get("/v1/nodes")[0]["Name"]
+    page.goto("/ui/topology")
+    page.locator("canvas.map").click(position={"x": 20, "y": 40})
+    expect(page.get_by_role("region", name=name)).to_contain_text("web.app[0]")
+    page.get_by_role("link", name="Open", exact=True).click()
+    expect(page.locator("h1")).to_have_text(name)
+    page.get_by_role("navigation", name="Sections").get_by_text("Topology").click()
+    expect(page.get_by_role("region", name="NUMA node 0")).to_contain_text("cores")
+
+
+def test_another_region_is_chosen_at_the_top(page: Page) -> None:
+    page.route("**/v1/regions", lambda route: route.fulfill(json=["global", "west"]))
+    page.goto("/ui/jobs")
+    expect(page.locator("main")).to_contain_text("everywhere")
+    with page.expect_request(lambda sent: "/v1/yurt/overview" in sent.url and "region=west" in sent.url):
+        page.get_by_label("Region").select_option("west")
+    expect(page.get_by_role("alert")).to_contain_text("No path to region")
+    page.get_by_label("Region").select_option("global")
+    expect(page.locator("main")).to_contain_text("Needs attention")
 
 
 def test_no_script_of_the_page_can_make_markup(context: BrowserContext) -> None:
