@@ -13,14 +13,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, ViewportSize, async_playwright
 from yurt.http.ui_routes.shell import Files
 from yurt.testing.http_api import Api
 
 from bench.table import Row
 
 CHROMIUM: Final = "/usr/bin/chromium"
-VIEWPORT: Final = {"width": 1280, "height": 800}
+HAS_CHROMIUM: Final = Path(CHROMIUM).exists()
+VIEWPORT: Final = ViewportSize(width=1280, height=800)
 TIMES: Final = 5
 SCROLL_S: Final = 2
 IDLE_S: Final = 10.0
@@ -78,7 +79,7 @@ APPEARS: Final = """(text) => {
 @asynccontextmanager
 async def chromium() -> AsyncIterator[Browser | None]:
     """A browser; None where it is not installed."""
-    if not Path(CHROMIUM).exists():
+    if not HAS_CHROMIUM:
         yield None
         return
     async with async_playwright() as started:
@@ -90,7 +91,7 @@ async def chromium() -> AsyncIterator[Browser | None]:
 @asynccontextmanager
 async def opened(browser: Browser, api: Api, path: str = "") -> AsyncIterator[Page]:
     """A page of a new profile: nothing is kept from before."""
-    context = await browser.new_context(base_url=str(api.client.make_url("")), viewport=VIEWPORT)  # type: ignore[arg-type]
+    context = await browser.new_context(base_url=str(api.client.make_url("")), viewport=VIEWPORT)
     await context.add_init_script(SEEN)
     page = await context.new_page()
     if path:
@@ -119,6 +120,7 @@ async def heap_mb(page: Page) -> float:
 
 
 async def count_nodes(page: Page) -> int:
+    """Elements of the document."""
     return int(await page.evaluate("() => document.querySelectorAll('*').length"))
 
 

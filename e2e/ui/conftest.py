@@ -36,8 +36,10 @@ def job(id: str, tasks: list[dict[str, Any]], *, count: int = 1, **more: Any) ->
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" onload="alert(3)"><script>alert(4)</script></svg>'
 FILES = f"echo '{SVG}' > $NOMAD_ALLOC_DIR/evil.svg; echo inside > \"$NOMAD_ALLOC_DIR/{HOSTILE_NAME}\"; "
-LOUD = FILES + r"printf '\033[31mred\033[0m plain\n<b>bold?</b>\n\033]8;;javascript:alert(1)\007link\033]8;;\007\n'; " + (
-    "i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; while true; do echo tick; sleep 1; done"
+LOUD = (
+    FILES
+    + r"printf '\033[31mred\033[0m plain\n<b>bold?</b>\n\033]8;;javascript:alert(1)\007link\033]8;;\007\n'; "
+    + ("i=0; while [ $i -lt 3000 ]; do echo line $i; i=$((i+1)); done; while true; do echo tick; sleep 1; done")
 )
 HCL = """job "written" {
   type = "service"

@@ -8,6 +8,8 @@ from typing import Any
 from playwright.sync_api import BrowserContext, Locator, Page, expect
 from yurt.testing.agent import Agent, wait_for
 
+from e2e.ui.conftest import job, task
+
 
 def confirm(page: Page, action: str, command: str | None = None) -> None:
     """Take an action through its dialog, which shows the command that does the same."""
@@ -85,6 +87,7 @@ def test_keys_are_chosen_by_the_reader(page: Page) -> None:
     page.keyboard.press("Q")
     expect(page.locator("h1")).to_have_text("Nodes")
     page.reload()
+    expect(rows(page, "Nodes")).to_have_count(1)
     page.keyboard.press("?")
     dialog.get_by_role("button", name="Back to the keys of Yurt").click()
     expect(dialog.get_by_label("Change the key of: Go to nodes")).to_have_text(re.compile("g ?c"))
@@ -99,7 +102,7 @@ def test_a_job_file_is_kept_as_a_template(page: Page) -> None:
     expect(editor).to_contain_text("nightly")
     page.get_by_role("button", name="Templates").click()
     page.get_by_role("button", name="Save this job file as a template").click()
-    page.get_by_role("dialog").get_by_label("Name").fill("ours")
+    page.get_by_role("dialog").get_by_role("textbox", name="Name").fill("ours")
     page.get_by_role("dialog").get_by_role("button", name="Save template").click()
     page.goto("/ui/jobs/run")
     page.get_by_role("button", name="Templates").click()
@@ -130,9 +133,7 @@ def test_nodes_are_drained_together(page: Page, agent: Agent) -> None:
 
 def test_a_queued_job_shows_its_place(page: Page, agent: Agent) -> None:
     agent.call("PUT", "/v1/node/pools", {"Name": "batch", "BatchQueue": {"fifo": {}}})
-    job = agent.get("/v1/job/everywhere")
-    changed = {"ID": "queued", "Name": "queued", "Type": "batch", "NodePool": "batch"}
-    agent.call("PUT", "/v1/jobs", {"Job": job | changed})
+    agent.call("PUT", "/v1/jobs", {"Job": job("queued", [task("run", "true")], Type="batch", NodePool="batch")})
     page.goto("/ui/waiting")
     expect(rows(page, "Queues").first).to_contain_text("queued")
     page.get_by_role("table", name="Queues").get_by_role("link", name="queued").click()
@@ -201,12 +202,15 @@ def test_a_job_is_written_with_help_planned_and_run_then_edited_and_reverted(pag
     expect(page.locator("[data-action=Start]")).to_be_visible()
 
 
-def test_why_a_job_waits_leads_to_the_change_that_helps(page: Page) -> None:
+def test_why_a_job_waits_leads_to_the_change_that_helps(page: Page, agent: Agent) -> None:
     page.goto("/ui/")
     page.locator("main").get_by_role("link", name="big").first.click()
     page.get_by_role("navigation", name="Sections").get_by_text("Why it waits").click()
     expect(page.get_by_role("list", name="Nodes left after each step")).to_contain_text("have room0")
     expect(page.get_by_role("region", name="Nearest nodes")).to_contain_text("MB memory short")
+    page.get_by_label("Node that is asked about").fill(agent.get("/v1/nodes")[0]["Name"])
+    page.get_by_role("button", name="Ask").click()
+    expect(page.get_by_role("region", name="Group app")).to_contain_text("lacks: ")
     page.get_by_role("button", name="Apply to editor").click()
     expect(page.locator("main")).to_contain_text("The smallest change that helps is applied")
     expect(page.locator("main")).to_contain_text("all can be placed")

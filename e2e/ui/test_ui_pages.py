@@ -142,6 +142,9 @@ def test_the_pages_of_a_node_and_an_evaluation(page: Page, agent: Agent, check_a
     page.goto(f"/ui/evaluations/{evaluation['ID']}?tab=replay")
     expect(page.locator("main")).to_contain_text("identical to the byte")
     expect(page.locator("main")).to_contain_text("What would happen now")
+    placed = next(row for row in agent.get("/v1/job/everywhere/evaluations") if row["TriggeredBy"] == "job-register")
+    page.goto(f"/ui/evaluations/{placed['ID']}?tab=replay")
+    expect(page.get_by_role("region", name="Steps")).to_contain_text("Today: the same node would be chosen")
 
 
 def test_hostile_text_is_only_text(page: Page) -> None:

@@ -75,7 +75,9 @@ def test_modules_are_small_documented_and_make_no_markup() -> None:
     assert [f"{name_of(path)}: {fault}" for path in MODULES for fault in faults_of(path)] == []
 
 
-@pytest.mark.parametrize("text", ["box.innerHTML = a", "eval(a)", "new Function(a)", "fetch(a)", 'import "preact"', "x" * 141])
+@pytest.mark.parametrize(
+    "text", ["box.innerHTML = a", "eval(a)", "new Function(a)", "fetch(a)", 'import "preact"', "x" * 141]
+)
 def test_a_fault_is_seen(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{__name__}.APP", tmp_path)
     (tmp_path / "bad.js").write_text(f"/** Bad. */\n{text};\n")

@@ -67,6 +67,17 @@ def _told(found: GroupExplanation) -> dict[str, tuple[int, int]]:
     return {blocker.text: (blocker.nodes, blocker.alone) for blocker in found.blockers}
 
 
+def test_a_node_that_is_asked_about_tells_all_that_it_lacks_whether_the_job_is_placed_or_not() -> None:
+    able, poor = _node(1, drivers={"exec": HEALTHY}), _node(2, drivers={"docker": SICK})
+    for nodes, placed in (((able, poor), 1), ((poor,), 0)):
+        state = state_of(*nodes)
+        (found,) = why_not(state, _job(drivers=("exec",)), now=factories.NOW, seed=1, node_id=poor.id).groups
+        assert found.there is not None
+        assert (found.placed, found.there.node_name) == (placed, "node-2")
+        assert [lack.text for lack in found.there.shortfalls] == ['driver "exec" is missing']
+    assert why_not(state_of(able), _job(), now=factories.NOW, seed=1).groups[0].there is None
+
+
 # -- each thing by itself ----------------------------------------------------------------------------------------------
 
 

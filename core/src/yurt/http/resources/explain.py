@@ -32,6 +32,8 @@ class WhyNotBody(Value):
     job: Any = None
     job_id: str = ""
     namespace: str = ""
+    node_id: str = ""
+    """A node that is asked about, by its whole id: what it lacks for one more allocation of each group."""
 
 
 class ExplainAccessBody(Value):
@@ -64,9 +66,9 @@ async def why_not(call: Call) -> web.Response:
     """POST /v1/yurt/job/why-not: nothing is changed."""
     body = await call.body(WhyNotBody)
     job, warnings = await _job(call, body)
-    explanations = call.explanations
+    node_id, explanations = check_uuid(body.node_id, "node") if body.node_id else "", call.explanations
     async with call.context.parsers:
-        found = await explanations.why_not(job, now=call.context.env.now(), seed=_seed(call))
+        found = await explanations.why_not(job, now=call.context.env.now(), seed=_seed(call), node_id=node_id)
     return json_answer(call, replace(found, warnings=warnings), index=explanations.index)
 
 

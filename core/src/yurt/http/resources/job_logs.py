@@ -127,9 +127,7 @@ def _shown(allocs: Iterable[Allocation]) -> list[Allocation]:
     return [alloc for alloc in known if alloc.client_status not in ENDED] or known
 
 
-async def _read(
-    call: Call, index: int, source: Source, wanted: Wanted, waiting: asyncio.Queue[bytes | None]
-) -> None:
+async def _read(call: Call, index: int, source: Source, wanted: Wanted, waiting: asyncio.Queue[bytes | None]) -> None:
     """Put the lines of one source, and None at its end."""
     text = _Text(wanted.grep)
     try:

@@ -34,6 +34,7 @@ from yurt.structs.explain.explanation import (
     Blocker,
     GroupExplanation,
     JobExplanation,
+    NearMiss,
     NodeScore,
 )
 from yurt.structs.explain.metrics import AllocationMetric, NodeScoreMeta
@@ -44,10 +45,21 @@ from yurt.structs.status import CLIENT_TERMINAL, JOB_SYSBATCH, JOB_SYSTEM, SERVE
 OF_EVERY_NODE = (JOB_SYSTEM, JOB_SYSBATCH)
 
 
-def why_not(snapshot: Snapshot, job: Job, *, now: UnixNano, seed: int, limits: LimitsOf = no_limits) -> JobExplanation:
-    """What registering the job (or evaluating it again) would place, and why the rest would stay unplaced."""
+def why_not(
+    snapshot: Snapshot,
+    job: Job,
+    *,
+    now: UnixNano,
+    seed: int,
+    limits: LimitsOf = no_limits,
+    node_id: str = "",
+) -> JobExplanation:
+    """What registering the job (or evaluating it again) would place, and why the rest would stay unplaced.
+
+    With `node_id` also what this node lacks for one more allocation of each group.
+    """
     dry_runs = DryRuns(snapshot, job, now=now, seed=seed, limits=limits)
-    groups = tuple(_explained(dry_runs, dry_runs.unchanged, group) for group in job.task_groups)
+    groups = tuple(_explained(dry_runs, dry_runs.unchanged, group, node_id) for group in job.task_groups)
     return JobExplanation(namespace=job.namespace, job_id=job.id, index=snapshot.index, groups=groups)
 
 
@@ -80,7 +92,7 @@ def why(snapshot: Snapshot, alloc: Allocation, *, seed: int) -> AllocationExplan
 # -- a group that is not placed, and an allocation that is -------------------------------------------------------------
 
 
-def _explained(dry_runs: DryRuns, dry_run: DryRun, group: TaskGroup) -> GroupExplanation:
+def _explained(dry_runs: DryRuns, dry_run: DryRun, group: TaskGroup, node_id: str) -> GroupExplanation:
     """A dry run's result for a group, and why no more was placed."""
     attempt, name = dry_run.attempt, group.name
     running, placed, unplaced = dry_run.running(name), dry_run.placed(name), dry_run.unplaced(name)
@@ -98,13 +110,22 @@ def _explained(dry_runs: DryRuns, dry_run: DryRun, group: TaskGroup) -> GroupExp
         scores=_scores(dry_runs.snapshot, table, placed[0].node_id) if placed else (),
     )
     placer = attempt.placers.get(name)
-    if placer is None or not (name in attempt.draft.failed or made.runs_nowhere):
+    if placer is None:
         return made
+    if not (name in attempt.draft.failed or made.runs_nowhere):
+        return replace(made, there=_there(NodeBlockers(placer), node_id)) if node_id else made
     quota, only = _quota(attempt, name), _open_rows(attempt, name)
     with freed_capacity(attempt, placer) as (blockers, victims):
         made = replace(made, notes=made.notes + _note_of_victims(victims))
         made = _with_blockers(made, blockers, attempt.draft.failed.get(name), only=only, quota=quota)
+        made = replace(made, there=_there(blockers, node_id))
     return with_places(dry_runs, made)
+
+
+def _there(blockers: NodeBlockers, node_id: str) -> NearMiss | None:
+    """A node and all that it lacks; None where none is asked about, or it is in another pool."""
+    row = blockers.view.row(node_id) if node_id else None
+    return None if row is None else near_miss(blockers, row)
 
 
 def _again(snapshot: Snapshot, alloc: Allocation, seed: int) -> GroupExplanation | None:

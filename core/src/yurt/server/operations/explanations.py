@@ -78,12 +78,16 @@ class Explanations:
         self._access.require(Scope(namespace=job.namespace))
         return await admitted(self._state, in_pool(self._state, job), self._config)
 
-    async def why_not(self, job: Job, *, now: UnixNano, seed: int) -> JobExplanation:
-        """What registering the job, or evaluating it again, would place, and why not the rest; changes nothing."""
+    async def why_not(self, job: Job, *, now: UnixNano, seed: int, node_id: str = "") -> JobExplanation:
+        """What registering the job, or evaluating it again, would place, and why not the rest; changes nothing.
+
+        With `node_id` also what that node lacks.
+        """
         from yurt.scheduler import explain
 
         self._access.require(Scope(namespace=job.namespace))
-        work = partial(explain.why_not, self._state, instance_of(in_pool(self._state, job)), now=now, seed=seed)
+        wanted = instance_of(in_pool(self._state, job))
+        work = partial(explain.why_not, self._state, wanted, now=now, seed=seed, node_id=node_id)
         found = replace(await asyncio.to_thread(work, **self._limits), job_id=job.id)
         return await asyncio.to_thread(self._with_quota_notes, found)
 

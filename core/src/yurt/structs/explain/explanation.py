@@ -94,6 +94,8 @@ class GroupExplanation(Value):
     near_misses: tuple[NearMiss, ...] = ()
     smallest_change: SmallestChange | None = None
     scores: tuple[NodeScore, ...] = ()
+    there: NearMiss | None = None
+    """The node that was asked about, with all that it lacks for one more allocation."""
 
 
 class JobExplanation(Value):

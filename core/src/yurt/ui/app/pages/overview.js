@@ -76,7 +76,7 @@ export function Overview() {
     [],
   );
   return html`
-    <${Heading} title="Overview" />
+    <${Heading} title="Overview"><div class="actions"><a class="button" href=${href(["jobs", "run"])}>Run a job</a></div><//>
     <${Loaded} state=${state}>${(/** @type {any} */ read) => html`<${Figures} data=${live && live.Index >= read.Index ? live : read} />`}
       <//>
   `;

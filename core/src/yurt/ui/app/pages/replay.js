@@ -32,6 +32,21 @@ function Attempt({ attempt }) {
   `;
 }
 
+const best = (scores) => [...(scores ?? [])].sort((a, b) => b.NormScore - a.NormScore)[0];
+
+/** Where the same allocation would go at this moment, beside where it went. */
+function Today({ why }) {
+  const now = best(why.Now?.Scores);
+  if (!why.Now) return html`<li>Today: the allocation has ended, so nothing is placed in its stead.</li>`;
+  if (!now) return html`<li>Today: no node would take it.</li>`;
+  const chosen = now.NodeID === why.NodeID;
+  return html`
+    <li>Today: <strong class=${chosen ? "good" : "warn"}>${chosen ? "the same node would be chosen"
+      : `${plain(now.NodeName || now.NodeID)} would be chosen`}</strong> (score ${now.NormScore.toFixed(3)})
+      <${Scores} scores=${why.Now.Scores} label="Scores now" /></li>
+  `;
+}
+
 /** The stages of a placement, one at a time: filtered, ranked, chosen. */
 function Steps({ evaluation }) {
   const state = useData(
@@ -61,6 +76,7 @@ function Steps({ evaluation }) {
             .join(", ")}</li>
           <li>Ranked: <${Scores} scores=${why.Scores} label="Scores then" /></li>
           <li>Chosen: ${plain(why.Text)}</li>
+          <${Today} why=${why} />
         </ol>
       `;
     }}<//>

@@ -2,24 +2,56 @@
  * Why a job waits: what the nodes lose at each step, each blocker with its count, the nearest nodes with what they lack, and the
  * smallest change that would help, which the editor applies on request.
  */
-import { html } from "../../../vendor/preact.js";
-import { call } from "../../core/api.js";
+import { html, useState } from "../../../vendor/preact.js";
+import { call, get } from "../../core/api.js";
 import { command, count, plain, plural } from "../../core/format.js";
 import { useData } from "../../core/load.js";
 import { jobTopic } from "../../core/live.js";
 import { useQueues } from "../../core/queue.js";
-import { go, href } from "../../core/router.js";
+import { toRows } from "../../core/list.js";
+import { go, href, query, setQuery } from "../../core/router.js";
+import { may } from "../../core/session.js";
 import { Command } from "../../parts/copy.js";
 import { Empty, Facts, Loaded, Section, When } from "../../parts/page.js";
 
-const load = async (job, signal) =>
-  (
-    await call("POST", "/v1/yurt/job/why-not", {
-      body: { JobID: job.ID, Namespace: job.Namespace },
-      query: { namespace: job.Namespace },
-      signal,
-    })
-  ).data;
+const load = async (job, node, signal) => {
+  const body = { JobID: job.ID, Namespace: job.Namespace, NodeID: node };
+  return (await call("POST", "/v1/yurt/job/why-not", { body, query: { namespace: job.Namespace }, signal })).data;
+};
+
+/** A question about one node: by its name, completed from the nodes that are known. */
+function AskNode() {
+  const [text, setText] = useState("");
+  const [known, setKnown] = useState(/** @type {any[]} */ ([]));
+  const [problem, setProblem] = useState("");
+  const search = async (words) => toRows((await get("/v1/yurt/nodes", { search: words, per_page: 20, fields: "ID,Name" })).Columns);
+  const type = (event) => {
+    setText(event.target.value);
+    search(event.target.value).then(setKnown, (error) => setProblem(error.message));
+  };
+  const ask = async (event) => {
+    event.preventDefault();
+    const node = (await search(text)).find((row) => row.Name === text || row.ID.startsWith(text));
+    setProblem(node ? "" : `No node is named "${text}".`);
+    if (node) setQuery({ node: node.ID });
+  };
+  return html`
+    <form class="filters" onSubmit=${ask}>
+      <label>Why not on <input list="known-nodes" aria-label="Node that is asked about" placeholder="node" value=${text} onInput=${type}
+        required spellcheck="false" /></label>
+      <datalist id="known-nodes">${known.map((row) => html`<option key=${row.ID} value=${row.Name}></option>`)}</datalist>
+      <button type="submit">Ask</button>${problem && html`<span class="bad" role="alert">${plain(problem)}</span>`}
+    </form>
+  `;
+}
+
+/** What the node that was asked about lacks. */
+function There({ miss }) {
+  if (!miss) return null;
+  const lacks = (miss.Shortfalls ?? []).map((lack) => plain(lack.Text)).join("; ");
+  return html`<p class="note">Node <a href=${href(["nodes", miss.NodeID])}>${plain(miss.NodeName || miss.NodeID)}</a>
+    ${lacks ? ` lacks: ${lacks}.` : " lacks nothing: one more allocation fits there."}</p>`;
+}
 
 /** How many nodes are left after each step of placing. */
 function Funnel({ group }) {
@@ -104,6 +136,7 @@ export function GroupExplanation({ job, group }) {
       ${!waits && !group.Blockers?.length && html`<p class="good">Nothing is in the way.</p>`}
       ${waits && html`<${Funnel} group=${group} />`}
       ${group.Blockers?.length > 0 && html`<${Blockers} blockers=${group.Blockers} />`}
+      <${There} miss=${group.There} />
       <${Change} job=${job} group=${group} />
       ${group.NearMisses?.length > 0 && html`<${NearMisses} misses=${group.NearMisses} />`}
     <//>
@@ -126,11 +159,14 @@ function InQueue({ job }) {
 }
 
 export function Tab({ job }) {
-  const state = useData((signal) => load(job, signal), [job.ID, job.Namespace, job.ModifyIndex], [jobTopic(job.Namespace, job.ID)]);
+  const node = query("node");
+  const inputs = [job.ID, job.Namespace, job.ModifyIndex, node];
+  const state = useData((signal) => load(job, node, signal), inputs, [jobTopic(job.Namespace, job.ID)]);
   return html`
     <${Loaded} state=${state}>${(found) => html`
       ${(found.Warnings ?? []).map((warning) => html`<p class="note" key=${warning}>${plain(warning)}</p>`)}
       <${InQueue} job=${job} />
+      ${may("node:read") && html`<${AskNode} />`}
       ${found.Groups?.map((group) => html`<${GroupExplanation} key=${group.Name} job=${job} group=${group} />`)}
       ${!found.Groups?.length && html`<${Empty}>The job has no groups.<//>`}
       <p class="dim">On the state at index ${found.Index}. The same on the command line:</p>
