@@ -22,7 +22,7 @@ from yurt.http.errors import Refused
 from yurt.http.forwarding.targets import job_key
 from yurt.http.lists import list_answer
 from yurt.http.query import flag, number
-from yurt.http.resources import job_actions, job_exec, job_logs, job_tags, services
+from yurt.http.resources import job_actions, job_exec, job_tags, services
 from yurt.http.resources.jobs import register_job
 from yurt.http.routes import BODY, QUERY
 from yurt.rules.bounds import is_costly
@@ -252,11 +252,20 @@ async def actions(call: Call) -> web.Response:
     return await one_row(call, JobRows, job_key(call), render=render, missing="job not found")
 
 
+async def logs(call: Call) -> web.StreamResponse:
+    """GET /v1/yurt/job/:id/logs."""
+    from yurt.http.resources import job_logs
+
+    return await job_logs.logs(call)
+
+
 READ_JOB = needs.namespace(Capability.READ_JOB)
 REGISTER_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.REGISTER_JOB)
 DEREGISTER_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.DEREGISTER_JOB, Capability.PURGE_JOB)
 DISPATCH_JOB = needs.namespace(Capability.DISPATCH_JOB)
 FORCE_PERIODIC_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.DISPATCH_JOB, Capability.FORCE_PERIODIC_JOB)
+
+
 ALLOC_EXEC = needs.namespace(Capability.ALLOC_EXEC)
 READ_LOGS = needs.namespace(Capability.READ_LOGS, Capability.READ_FS)
 EVALUATE_JOB = needs.namespace(Capability.SUBMIT_JOB, Capability.EVALUATE_JOB)
@@ -288,9 +297,7 @@ ROUTES = (
     routes.get(
         "/v1/job/{job_id}/action", job_exec.run_action, needs=ALLOC_EXEC, scope=QUERY, from_nodes=True, is_stream=True
     ),
-    routes.get(
-        "/v1/yurt/job/{job_id}/logs", job_logs.logs, needs=READ_LOGS, scope=QUERY, from_nodes=True, is_stream=True
-    ),
+    routes.get("/v1/yurt/job/{job_id}/logs", logs, needs=READ_LOGS, scope=QUERY, from_nodes=True, is_stream=True),
     routes.get("/v1/job/{job_id}/actions", actions, needs=READ_JOB, scope=QUERY, from_nodes=True),
     routes.get("/v1/job/{job_id}/allocations", allocations, needs=READ_JOB, scope=QUERY, from_nodes=True),
     routes.get("/v1/job/{job_id}/deployment", deployment, needs=READ_JOB, scope=QUERY, from_nodes=True),

@@ -76,13 +76,21 @@ async def logs(call: Call) -> web.StreamResponse:
         async with asyncio.TaskGroup() as group:
             for index, source in enumerate(sources):
                 group.create_task(_read(call, index, source, wanted, waiting))
-            for _ in sources:
-                while (line := await waiting.get()) is not None:
-                    await response.write(line)
+            await _write_all(response, waiting, len(sources))
             await response.write_eof()
     except* ConnectionError:
         pass
     return response
+
+
+async def _write_all(response: web.StreamResponse, waiting: asyncio.Queue[bytes | None], sources: int) -> None:
+    """The lines of all sources, until the last one has ended."""
+    while sources:
+        line = await waiting.get()
+        if line is None:
+            sources -= 1
+        else:
+            await response.write(line)
 
 
 def _wanted(call: Call) -> Wanted:
