@@ -62,3 +62,21 @@ def test_tenants_show_their_part(queue: Any, run: Any) -> None:
     code, _, err = run("queue", "status", "-node-pool", "gpu")
     assert code != 0
     assert 'Queue type "fifo" does not implement status' in err
+
+
+def test_the_accuracy_of_expected_starts(queue: Any, run: Any) -> None:
+    code, out, _ = run("queue", "accuracy", "-node-pool", "gpu")
+    assert (code, out) == (0, "No job that waited has started since this leader's term began\n")
+    queue.answers["/v1/queue/jobs"]["Accuracy"] = {
+        "Starts": 40, "MedianError": 252_500_000_000, "MedianErrorPercent": 18.5, "ByExpectedStartPercent": 52.5,
+        "ByExpectedByPercent": 81, "AfterLatestStart": 0,
+    }  # fmt: skip
+    code, out, _ = run("queue", "accuracy", "-node-pool", "gpu")
+    assert code == 0
+    assert "4m12s, 18.5 % of the wait" in out
+    assert "52.5 % (50 is right)" in out
+    code, out, _ = run("queue", "accuracy", "-node-pool", "gpu", "-json")
+    assert (code, '"Starts": 40' in out) == (0, True)
+    queue.answers["/v1/queue/jobs"] = {"Type": "passthrough", "Workloads": []}
+    assert "No batch job queue" in run("queue", "accuracy", "-node-pool", "other")[1]
+    assert run("queue", "accuracy")[0] != 0

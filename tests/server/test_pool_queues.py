@@ -11,11 +11,13 @@ from yurt.scheduler.capacity.ask import GroupAsk
 from yurt.scheduler.capacity.pool_room import PoolRoom, Wanted
 from yurt.sdk.value import Duration, replace, seconds
 from yurt.server.queueing.gate import QueueGate
+from yurt.server.queueing.order import PATIENCE
 from yurt.server.scheduling.eval_queue import EvalQueue
 from yurt.storage.memory import MemoryLog
 from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands import (
     AllocUpdate,
+    ApplyPlan,
     RegisterJob,
     RegisterNode,
     UpsertEvaluations,
@@ -26,6 +28,7 @@ from yurt.structs.constraint import Constraint
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.node import Node
+from yurt.structs.plan import Plan
 from yurt.structs.queueing.batch_queue import BatchQueue, DynamicPriorityQueue, FairShareQueue, FifoQueue
 from yurt.structs.resources import Resources
 from yurt.structs.rpc import UpdateAllocsRequest
@@ -270,6 +273,43 @@ async def test_the_next_leader_keeps_the_order(run_server: Any) -> None:
         for number, before in enumerate(("run", "wait-0", "wait-1")):
             await end(second, before)
             await until_placed(second, ["run", *(f"wait-{each}" for each in range(number + 1))])
+
+
+async def test_what_was_said_of_a_start_is_compared_with_it(bench: Any) -> None:
+    await prepare(bench, FIFO)
+    await register(bench, batch_job("run", slots=4, hours=1))
+    await until_placed(bench, ["run"])
+    await register(bench, batch_job("next", slots=4, hours=1), batch_job("gone", slots=4, hours=1))
+    forecasts = bench.server.term.queue.pools.forecasts
+    assert forecasts is not None
+    await bench.pass_time(31, *ready_nodes(bench))
+    await bench.until(lambda: len(forecasts.of(POOL)) == 2)
+    await bench.server.resources.jobs.deregister("team-a", "gone")
+    await bench.until(lambda: len(forecasts.of(POOL)) == 1)
+    await end(bench, "run")
+    await until_placed(bench, ["run", "next"])
+    found = forecasts.summary(POOL)
+    assert found is not None
+    assert (found.starts, found.by_likely_percent, found.after_latest) == (1, 100, 0), "it ended before its limit"
+    assert bench.server.roles.term is not None
+
+
+def test_the_first_waits_for_what_has_no_limit_until_nothing_passes_it() -> None:
+    """An estimate lets others pass, since no limit says when the first fits; its patience ends that."""
+    first, second = batch_job("first", slots=4), batch_job("second", hours=0.1)
+    replica = replica_with(batch_job("runs", slots=3))
+    running = replica.state.jobs[("team-a", "runs")]
+    (node,) = replica.state.nodes.values()
+    placement = factories.placement(running, on=node)
+    plan = Plan(eval_id="", namespace="team-a", job_id="runs", placements=(placement,), now=factories.NOW)
+    replica.apply(ApplyPlan(plan=plan), RegisterJob(job=first), RegisterJob(job=second))
+    gate = QueueGate()
+    evaluations = [evaluation_of(job, number) for number, job in enumerate((first, second))]
+    for evaluation in evaluations:
+        assert gate.takes(replica.state, evaluation)
+    assert gate.look(replica.state, factories.NOW + PATIENCE) == []
+    assert not gate.promises[POOL][0].is_sure
+    assert gate.look(replica.state, factories.NOW + PATIENCE - 1) == evaluations[1:]
 
 
 async def test_other_pools_do_not_queue(bench: Any) -> None:

@@ -6,6 +6,7 @@ It holds no row of the state: rows are seen through a view that is bound to the 
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from yurt.server.leadership.roles import Roles
 from yurt.server.leadership.term import Term
@@ -13,6 +14,9 @@ from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
 from yurt.server.log.state_loader import StateLoader
 from yurt.server.metrics import Metrics, Timing
+
+if TYPE_CHECKING:
+    from yurt.queue.accuracy import Forecast, Summary
 
 
 class ServerFacts:
@@ -70,6 +74,16 @@ class ServerFacts:
         """Evaluations dequeued from this server's broker and not acknowledged; 0 for a follower."""
         term = self._roles.term
         return 0 if term is None else term.queue.broker.stats().outstanding
+
+    def queue_accuracy(self, pool: str) -> Summary | None:
+        """How good the forecasts of a pool's queue were; None for a follower, and before the first start."""
+        forecasts = None if self._roles.term is None else self._roles.term.queue.pools.forecasts
+        return None if forecasts is None else forecasts.summary(pool)
+
+    def corrected(self, pool: str, forecast: Forecast) -> Forecast:
+        """A forecast, corrected by what became of earlier ones; as it is for a follower."""
+        forecasts = None if self._roles.term is None else self._roles.term.queue.pools.forecasts
+        return forecast if forecasts is None else forecasts.corrected(pool, forecast)
 
     def gauges(self) -> dict[str, float]:
         """Present gauges, by Nomad's metric name without its prefix."""

@@ -10,8 +10,8 @@ from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
 from yurt.cli.errors import CliError, UsageError
 from yurt.cli.flags import switch, text
 from yurt.cli.terminal.data import show_data, wants_data
-from yurt.cli.terminal.text import local_time
-from yurt.cli.views.queue import place_facts, place_of, queue_jobs, when
+from yurt.cli.terminal.text import go_duration, local_time
+from yurt.cli.views.queue import ONE_SECOND, place_facts, place_of, queue_jobs, when
 
 Json = dict[str, Any]
 
@@ -111,6 +111,33 @@ def explain_place(call: Invocation) -> int:
     return 0
 
 
+def show_accuracy(call: Invocation) -> int:
+    """How far off the expected starts of one queue were."""
+    is_data = wants_data(call)
+    pool = _pool(call)
+    queue = queue_jobs(call, pool, {"per_page": 1})
+    found = queue.get("Accuracy")
+    if is_data:
+        return show_data(call, found)
+    if queue["Type"] == PASSTHROUGH:
+        call.screen.line(f"No batch job queue configured for node pool: {pool}")
+        return 0
+    if found is None:
+        call.screen.line("No job that waited has started since this leader's term began")
+        return 0
+    error = go_duration(found["MedianError"] // ONE_SECOND * ONE_SECOND)
+    call.screen.pairs(
+        [
+            ("Starts Measured", str(found["Starts"])),
+            ("Median Error", f"{error}, {found['MedianErrorPercent']:g} % of the wait"),
+            ("Started By Expected Start", f"{found['ByExpectedStartPercent']:g} % (50 is right)"),
+            ("Started In 4 Of 5 Cases By", f"{found['ByExpectedByPercent']:g} % (80 is right)"),
+            ("Started After The Latest", str(found["AfterLatestStart"])),
+        ]
+    )
+    return 0
+
+
 def _pool(call: Invocation) -> str:
     pool = call.flags.text("node-pool")
     if not pool:
@@ -168,6 +195,13 @@ COMMANDS = (
         "Show what the tenants of a queue have used, as `queue status`",
         show_tenants,
         (POOL, *JSON_FLAGS),
+    ),
+    CliCommand(
+        "queue accuracy",
+        "Show how far off the expected starts of a queue were",
+        show_accuracy,
+        (POOL, *JSON_FLAGS),
+        details="Measured by the leader on what it said when a job came, of the last 1,000 starts of its term.",
     ),
     CliCommand(
         "queue why",

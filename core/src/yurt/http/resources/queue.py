@@ -15,6 +15,7 @@ from yurt.http.errors import Refused
 from yurt.http.routes import QUERY
 
 if TYPE_CHECKING:
+    from yurt.queue.accuracy import Summary
     from yurt.server.views.queue import Place, TenantUse
 
 Json = dict[str, Any]
@@ -35,8 +36,11 @@ async def jobs(call: Call) -> web.Response:
         found.sort(key=lambda place: (place.entry.job.id, place.entry.job.namespace))
     page, token = _page(found, call.options.next_token, call.options.per_page)
     body = _envelope(call, index) | {
-        "NextToken": token, "Type": kind, "Workloads": [_workload(place, kind) for place in page],
-    }  # fmt: skip
+        "NextToken": token,
+        "Type": kind,
+        "Workloads": [_workload(_corrected(call, place, now), kind) for place in page],
+        "Accuracy": _accuracy(call.server.facts.queue_accuracy(pool)),
+    }
     return read_answer(call, body, index, next_token=token)
 
 
@@ -51,6 +55,29 @@ async def tenants(call: Call) -> web.Response:
     found = await call.context.env.in_thread(lambda: queue.tenants(pool, now)) if has_tenants else []
     rows = [_tenant(use) for use in found] if has_tenants else None
     return read_answer(call, _envelope(call, index) | {"NextToken": "", "Type": kind, "Tenants": rows}, index)
+
+
+def _corrected(call: Call, place: Place, now: int) -> Place:
+    """A place with the expected start as earlier forecasts of this leader suggest it."""
+    from yurt.queue.accuracy import Forecast
+
+    plain = Forecast(now, place.expected_start, place.expected_by, place.latest_start)
+    found = call.server.facts.corrected(place.entry.job.node_pool, plain)
+    return place._replace(expected_start=found.likely, expected_by=found.by)
+
+
+def _accuracy(found: Summary | None) -> Json | None:
+    """How good forecasts were; None where nobody knows yet. Times in nanoseconds."""
+    if found is None:
+        return None
+    return {
+        "Starts": found.starts,
+        "MedianError": found.median_error,
+        "MedianErrorPercent": round(found.median_error_percent, 1),
+        "ByExpectedStartPercent": round(found.by_likely_percent, 1),
+        "ByExpectedByPercent": round(found.by_percent, 1),
+        "AfterLatestStart": found.after_latest,
+    }
 
 
 def _envelope(call: Call, index: int) -> Json:

@@ -97,6 +97,7 @@ class Term:
             "failed evaluation reaper": queue.run_failed_reaper,
             "unblocking": queue.run_news,
             "queues of node pools": queue.pools.run,
+            "forecasts of starts": queue.pools.run_forecasts,
             "unblocking of failed evaluations": queue.run_unblocker,
             "pruning of unblocks": queue.run_pruner,
             "plan applier": self.applier.run,

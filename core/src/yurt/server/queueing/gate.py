@@ -89,6 +89,10 @@ class QueueGate:
     def __contains__(self, key: JobKey) -> bool:
         return key in self._entries
 
+    def pools(self) -> list[str]:
+        """The pools for which jobs wait."""
+        return sorted(name for name, pool in self._pools.items() if len(pool.line))
+
     @property
     def in_flight(self) -> int:
         """Evaluations that the broker has."""

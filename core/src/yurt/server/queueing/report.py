@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from yurt.fsm.bookkeeping.queue_usage import usage_of_row
 from yurt.queue import decay
+from yurt.queue.accuracy import Forecast
 from yurt.queue.amounts import NOTHING, Amounts
 from yurt.queue.dynamic_priority import Adjusted, percentage_used
 from yurt.queue.expected_start import expected_starts
@@ -69,12 +70,7 @@ def places(state: Snapshot, pool: str, now: int) -> list[Place]:
     queue = _queue(state, pool)
     if queue is None:
         return []
-    waiting = {entry.waiting.key: entry for entry in entries(state, pool)}
-    line = Line()
-    for entry in waiting.values():
-        line.put(entry.waiting)
-    view = PoolView(state, pool, queue)
-    order = list(ordered(view, line, now))
+    waiting, view, order = _order(state, pool, queue, now)
     adjusted: dict[JobKey, Adjusted] = {}
     if queue.dynamic_priority is not None:
         found = adjusted_order(queue.dynamic_priority, order, view.held, now)
@@ -102,6 +98,31 @@ def places(state: Snapshot, pool: str, now: int) -> list[Place]:
             )
         )
     return shown
+
+
+def forecasts(state: Snapshot, pool: str, now: int) -> dict[JobKey, Forecast]:
+    """When the jobs of a pool's queue would start, without correction; those of which nobody can say are missing."""
+    queue = _queue(state, pool)
+    if queue is None:
+        return {}
+    _, view, order = _order(state, pool, queue, now)
+    found = _forecast(state, pool, queue, order, view.running(), now)
+    return {
+        key: Forecast(now, likely, found.by.get(key, 0), found.latest.get(key, 0))
+        for key, likely in found.likely.items()
+    }
+
+
+def _order(
+    state: Snapshot, pool: str, queue: BatchQueue, now: int
+) -> tuple[dict[JobKey, Entry], PoolView, list[Waiting]]:
+    """The jobs that wait, and their order."""
+    waiting = {entry.waiting.key: entry for entry in entries(state, pool)}
+    line = Line()
+    for entry in waiting.values():
+        line.put(entry.waiting)
+    view = PoolView(state, pool, queue)
+    return waiting, view, list(ordered(view, line, now))
 
 
 def tenants(state: Snapshot, pool: str, now: int) -> list[TenantUse]:

@@ -13,8 +13,11 @@ from yurt.structs import status
 from yurt.structs.evaluation import Evaluation
 
 if TYPE_CHECKING:
+    from yurt.server.queueing.forecasts import Forecasts
     from yurt.server.queueing.gate import QueueGate
 
+FORECAST_S = 30.0
+"""How often starts are forecast, whoever asks: of the jobs that came since, what is found first is measured."""
 FOLLOWED = frozenset({"allocs", "nodes", "namespaces", "quotas", "queue_usages"})
 """Tables on which the decision depends besides jobs, evaluations and pools."""
 
@@ -33,6 +36,7 @@ class PoolQueues:
     ) -> None:
         """`release` passes evaluations to the broker; nothing is decided while `has_news` of blocked evaluations."""
         self.gate: QueueGate | None = None
+        self.forecasts: Forecasts | None = None
         self._env = env
         self._current = current
         self._turns = turns
@@ -43,9 +47,10 @@ class PoolQueues:
     def start(self, state: Snapshot) -> None:
         """Make the gate if a pool has a queue."""
         if self.gate is None and _has_queues(state):
+            from yurt.server.queueing.forecasts import Forecasts
             from yurt.server.queueing.gate import QueueGate
 
-            self.gate = QueueGate()
+            self.gate, self.forecasts = QueueGate(), Forecasts()
 
     def takes(self, evaluation: Evaluation) -> bool:
         """Whether an evaluation waits here from now on; False: it is for the broker."""
@@ -79,6 +84,8 @@ class PoolQueues:
         if self.gate is None:
             return
         self.gate.follow(changes)
+        if self.forecasts is not None:
+            self.forecasts.follow(changes)
         jobs = [_job_key(change) for change in changes if change.table == "jobs"]
         if jobs:
             self._release(self.gate.reset(self._current(), jobs))
@@ -94,7 +101,7 @@ class PoolQueues:
             return
         self._release(self.gate.reset(state))
         if not _has_queues(state):
-            self.gate = None
+            self.gate = self.forecasts = None
             return
         for evaluation in state.evals.where("status", status.EVAL_BLOCKED):
             self.note_blocked(evaluation)
@@ -110,6 +117,22 @@ class PoolQueues:
             self._wanted.clear()
             if self.gate is not None and self.gate.is_dirty:
                 self._release(self.gate.look(self._current(), self._env.now()))
+
+    async def run_forecasts(self) -> None:
+        """Forecast the starts of what waits, to learn how good forecasts are."""
+        while True:
+            await self._env.sleep(FORECAST_S)
+            if self.gate is None or not len(self.gate):
+                continue
+            from yurt.server.queueing.report import forecasts
+
+            state, now = self._current(), self._env.now()
+            make = state.columns_maker()
+            await self._env.in_thread(make)
+            for pool in self.gate.pools():
+                found = await self._env.in_thread(forecasts, state, pool, now)
+                if self.forecasts is not None:
+                    self.forecasts.note(pool, found)
 
 
 def _has_queues(state: Snapshot) -> bool:

@@ -1,0 +1,96 @@
+"""The measure of forecasts: the first one of each job counts, and later ones are corrected by what came of them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from yurt.queue.accuracy import ENOUGH, KEPT, LEAST_WAIT, Accuracy, Forecast
+from yurt.queue.waiting import JobKey
+
+MINUTE = 60_000_000_000
+
+
+def said(wait: int, *, made: int = 0, latest: int = 0) -> Forecast:
+    """A forecast of a wait in minutes."""
+    likely = made + wait * MINUTE
+    return Forecast(made, likely, likely, latest and made + latest * MINUTE)
+
+
+def key(number: int) -> JobKey:
+    return ("default", f"job-{number}")
+
+
+def history(waits: list[tuple[int, int]]) -> Accuracy:
+    """Starts after (said, real) minutes."""
+    found = Accuracy()
+    for number, (wait, real) in enumerate(waits):
+        found.note({key(number): said(wait)}, {})
+        found.started(key(number), real * MINUTE)
+    return found
+
+
+def test_the_first_forecast_counts() -> None:
+    found = Accuracy()
+    found.note({key(1): said(10)}, {})
+    found.note({key(1): said(20, made=5 * MINUTE)}, {})
+    found.started(key(1), 20 * MINUTE)
+    summary = found.summary()
+    assert summary is not None
+    assert (summary.starts, summary.median_error, summary.median_error_percent) == (1, 10 * MINUTE, 50)
+    assert (summary.by_likely_percent, summary.by_percent, summary.after_latest) == (0, 0, 0)
+
+
+def test_what_left_or_was_never_forecast_does_not_count() -> None:
+    found = Accuracy()
+    found.note({key(1): said(10), key(2): Forecast(0, 0, 0, 0)}, {})
+    found.left(key(1))
+    for number in (1, 2, 3):
+        found.started(key(number), MINUTE)
+    assert found.summary() is None
+    assert len(found) == 0
+
+
+def test_a_start_after_the_latest_is_told() -> None:
+    found = Accuracy()
+    found.note({key(1): said(10, latest=15), key(2): said(10, latest=15)}, {})
+    found.started(key(1), 15 * MINUTE)
+    found.started(key(2), 16 * MINUTE)
+    summary = found.summary()
+    assert summary is not None
+    assert summary.after_latest == 1
+
+
+def test_short_waits_are_no_large_errors() -> None:
+    found = Accuracy()
+    found.note({key(1): Forecast(0, 1, 1, 0)}, {})
+    found.started(key(1), LEAST_WAIT // 10)
+    summary = found.summary()
+    assert summary is not None
+    assert summary.median_error_percent < 11
+
+
+def test_forecasts_are_corrected_by_what_waits_came_to() -> None:
+    waits = [(10, 20)] * 10 + [(10, 30)] * 10
+    assert history(waits[: ENOUGH - 1]).corrected(said(60)) == said(60), "too few to learn from"
+    found = history(waits).corrected(said(60))
+    assert (found.likely, found.by) == (180 * MINUTE, 180 * MINUTE)
+    assert history(waits).corrected(said(60, latest=100)).likely == 100 * MINUTE, "limits are never exceeded"
+    assert history(waits).corrected(Forecast(0, 0, 0, 0)) == Forecast(0, 0, 0, 0)
+
+
+@given(st.lists(st.tuples(st.integers(1, 500), st.integers(1, 500)), min_size=ENOUGH, max_size=60), st.integers(1, 999))
+def test_a_corrected_forecast_would_have_held_for_half_and_for_four_of_five(
+    waits: list[tuple[int, int]], wait: int
+) -> None:
+    accuracy = history(waits)
+    found = accuracy.corrected(said(wait))
+    assert 0 < found.likely <= found.by
+    ratios = [real / said_ for said_, real in waits]
+    assert sum(ratio <= found.likely / (wait * MINUTE) + 1e-6 for ratio in ratios) * 2 >= len(ratios)
+    assert sum(ratio <= found.by / (wait * MINUTE) + 1e-6 for ratio in ratios) * 5 >= 4 * len(ratios)
+
+
+def test_only_the_last_starts_are_kept() -> None:
+    summary = history([(1, 1)] * (KEPT + 5)).summary()
+    assert summary is not None
+    assert summary.starts == KEPT
