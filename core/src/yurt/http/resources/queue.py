@@ -39,7 +39,7 @@ async def jobs(call: Call) -> web.Response:
         "NextToken": token,
         "Type": kind,
         "Workloads": [_workload(_corrected(call, place, now), kind) for place in page],
-        "Accuracy": _accuracy(call.server.facts.queue_accuracy(pool)),
+        "Accuracy": _accuracy(call.server_facts.queue_accuracy(pool)),
     }
     return read_answer(call, body, index, next_token=token)
 
@@ -62,7 +62,7 @@ def _corrected(call: Call, place: Place, now: int) -> Place:
     from yurt.queue.accuracy import Forecast
 
     plain = Forecast(now, place.expected_start, place.expected_by, place.latest_start)
-    found = call.server.facts.corrected(place.entry.job.node_pool, plain)
+    found = call.server_facts.corrected(place.entry.job.node_pool, plain)
     return place._replace(expected_start=found.likely, expected_by=found.by)
 
 
