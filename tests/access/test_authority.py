@@ -17,6 +17,9 @@ class OnlyNamespace:
         self.namespace = namespace
         self.asked: list[Scope] = []
 
+    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
+        return False
+
     def preparation(self, actor: Actor) -> None:
         return None
 

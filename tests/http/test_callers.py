@@ -24,6 +24,9 @@ class Recorder:
     def __init__(self) -> None:
         self.origins: list[Origin] = []
 
+    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
+        return False
+
     def preparation(self, actor: Actor) -> None:
         return None
 

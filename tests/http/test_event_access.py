@@ -93,6 +93,9 @@ def test_a_row_elsewhere_is_not_told() -> None:
 class OneNodePool:
     """Everybody may read the nodes of one pool; what else a change needs is not asked."""
 
+    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
+        return False
+
     def preparation(self, actor: Actor) -> None:
         return None
 

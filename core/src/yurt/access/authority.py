@@ -80,6 +80,13 @@ class Authority(Protocol):
         """What takes too long for the event loop and comes before a decision about the actor; None mostly."""
         ...
 
+    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
+        """Whether `allows` said yes to the same before, and nothing that this follows from has changed since.
+
+        It costs a part of the decision, and needs no `preparation`. False says nothing.
+        """
+        ...
+
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the actor may do what the need says to objects in the scope."""
         ...
@@ -115,6 +122,10 @@ class AllowAll:
         """Nothing."""
         return None
 
+    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
+        """Yes."""
+        return True
+
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Yes."""
         return True
@@ -146,6 +157,10 @@ class AllowNobody:
     def preparation(self, actor: Actor) -> Preparation | None:
         """Nothing."""
         return None
+
+    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
+        """Nothing is remembered."""
+        return False
 
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether anybody may do it."""
@@ -254,6 +269,10 @@ class Access:
             if scope.variable is None:
                 self._kept[scope] = known
         return known
+
+    def keep(self, scope: Scope) -> None:
+        """Keep that the request may do what it is about in that scope, as the authority knows from another request."""
+        self._kept[scope] = self._noted(scope, True)
 
     def allows_namespace(self, namespace: str) -> bool:
         """`allows` where the scope is a namespace alone: for rows, of which a list asks about each."""

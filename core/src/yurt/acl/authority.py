@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
+from operator import is_
+from typing import Final
 
 from yurt.access import Actor, Caller, Decision, Identity, Need, Scope
 from yurt.access.needs import satisfied
@@ -15,6 +17,9 @@ from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import UnixNano
 from yurt.state import Snapshot
 from yurt.structs.acl import hash_of_secret
+
+GRANTED_MAX: Final = 16_384
+"""Decisions that are remembered; then all are forgotten."""
 
 
 class AclAuthority:
@@ -36,6 +41,12 @@ class AclAuthority:
         self._state_age_s = state_age_s
         self._age_max_s = age_max_s
         self._resolver = Resolver()
+        self._granted: dict[tuple[int, int, Scope], tuple[Caller, Need]] = {}
+        """What was allowed to tokens without an expiry, by the identity of caller and need; both are held here."""
+        self._granted_by: tuple[object, ...] = ()
+        """The tables from which it follows."""
+        self._granted_in: Snapshot | None = None
+        """The state that has these tables."""
         self._last: tuple[Snapshot, Caller, Resolved] | None = None
         """The last answer that time does not end: a request asks a few times in a row about the same caller."""
 
@@ -63,7 +74,37 @@ class AclAuthority:
         """Whether the actor may do what the need says to objects in the scope."""
         if self._state_age_s() > self._age_max_s:
             self._need_fresh_state(need)
-        return self.resolve(actor).rights.allows(need, scope)
+        lasting = self._lasting(actor)
+        if lasting is None:
+            return self.resolve(actor).rights.allows(need, scope)
+        is_allowed = lasting.rights.allows(need, scope)
+        if is_allowed and scope.variable is None:
+            self._keep_granted(actor.caller, need, scope)
+        return is_allowed
+
+    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
+        """Whether `allows` said yes to the same before; tokens, roles and policies are the same objects since."""
+        state = self._state()
+        if state is not self._granted_in:
+            self._follow_tables(state)
+        return (
+            (id(actor.caller), id(need), scope) in self._granted  # held there, so no other object has their identity
+            and self._state_age_s() <= self._age_max_s
+        )
+
+    def _keep_granted(self, caller: Caller, need: Need, scope: Scope) -> None:
+        self._follow_tables(self._state())
+        if len(self._granted) >= GRANTED_MAX:
+            self._granted.clear()
+        self._granted[id(caller), id(need), scope] = (caller, need)
+
+    def _follow_tables(self, state: Snapshot) -> None:
+        """Forget what was allowed where a token, a role or a policy has changed."""
+        tables = (state.acl_tokens, state.acl_roles, state.acl_policies)
+        if len(self._granted_by) != len(tables) or not all(map(is_, tables, self._granted_by)):
+            self._granted.clear()
+            self._granted_by = tables
+        self._granted_in = state
 
     def decide(self, actor: Actor, need: Need, scope: Scope) -> Decision:
         """Whether the actor may do what the need says to objects in the scope, and by which rule."""

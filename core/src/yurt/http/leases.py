@@ -11,9 +11,10 @@ nobody can tell whether they do, the lease ends, and the request with it:
 - any other handler is cancelled. An answer that has not begun is the refusal; one that has begun breaks off without its
   last chunk, so it does not look like a whole one.
 
-Two kinds of requests have no lease to lose. One that changes something ends with `apply`'s answer, because to cancel it
-would leave its caller without the outcome. A blocking query shows nothing while it waits, and decides anew when it
-wakes (`yurt.http.answers.changed_view`).
+Three kinds of requests have no lease to lose. One that waits for nothing, as most reads, ends before anything can
+change. One that changes something ends with `apply`'s answer, because to cancel it would leave its caller without the
+outcome. A blocking query shows nothing while it waits, and decides anew when it wakes
+(`yurt.http.answers.changed_view`).
 """
 
 from __future__ import annotations
@@ -81,7 +82,19 @@ class OpenLeases:
 class Lease:
     """What one open request is allowed to stay open for."""
 
-    __slots__ = ("_access", "_checks", "_end", "_is_closed", "_learn", "_open", "_refusal", "_scope", "_task", "_watch")
+    __slots__ = (
+        "_access",
+        "_checks",
+        "_end",
+        "_is_closed",
+        "_is_suspended",
+        "_learn",
+        "_open",
+        "_refusal",
+        "_scope",
+        "_task",
+        "_watch",
+    )
 
     def __init__(self, access: Access, open_leases: OpenLeases, learn: Learn) -> None:
         self._access = access
@@ -96,6 +109,7 @@ class Lease:
         self._task: asyncio.Task[object] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._is_closed = False
+        self._is_suspended = False
 
     @property
     def refusal(self) -> YurtError | None:
@@ -128,7 +142,8 @@ class Lease:
         """Watch over the request of the current task from now on."""
         self._scope = scope
         self._task = asyncio.current_task()
-        self._open.add(self)
+        if not self._is_suspended:
+            self._open.add(self)
 
     def raise_refusal(self) -> None:
         """For the cancelled request of the current task: raises why the lease has ended, if it has."""
@@ -139,10 +154,12 @@ class Lease:
 
     def suspend(self) -> None:
         """The request shows nothing for a while, and decides itself before it does."""
+        self._is_suspended = True
         self._open.discard(self)
 
     def resume(self) -> None:
         """Watch over the request again."""
+        self._is_suspended = False
         if self._task is not None and self._watch is None:
             self._open.add(self)
 

@@ -14,9 +14,9 @@ says where that comes from (`scope`):
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from aiohttp import web
 
@@ -26,7 +26,7 @@ from yurt.http.query import INDEX_ERROR
 if TYPE_CHECKING:
     from yurt.http.call import Call
 
-Handler = Callable[["Call"], Awaitable[web.StreamResponse]]
+Handler = Callable[["Call"], Coroutine[Any, Any, web.StreamResponse]]
 
 WRONG_METHOD = 405
 

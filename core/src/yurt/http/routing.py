@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import types
+from collections.abc import Awaitable, Coroutine, Generator, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, TypeVar, cast
 
 from aiohttp import web
 from yarl import URL
@@ -28,6 +29,8 @@ from yurt.http.errors import NoServer, Refused
 from yurt.http.leases import Lease
 from yurt.http.query import read_options
 from yurt.http.routes import BODY, QUERY, AnsweredBy, Route
+
+T = TypeVar("T")
 
 JOB: Final = "/v1/job/{job_id}"
 """How the paths of one job begin."""
@@ -244,19 +247,23 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
         # Half of a log knows tokens that its other half revokes.
         context.server.loader.need_state()
     actor = await identified(context, request)
+    scope = _scope(route, request.match_info, options.namespace)
+    is_known = context.server is not None and authority.has_allowed(actor, route.needs, scope)
     if context.server is None:
         if not route.is_anonymous:
             await prepare_rights(request, actor)
-    elif authority.preparation(actor) is not None:
+    elif not is_known and authority.preparation(actor) is not None:
         await prepare_rights(request, actor)
     record = request[RECORD] if app.get(IS_AUDITED) else None
     access = Access(actor, route.needs, authority, None if record is None else record.trace)
-    scope = _scope(route, request.match_info, options.namespace)
     if context.server is None:
         await _need_newest_rights(route, access, scope, request)
     if record is not None:
         record.decide(route, actor, authority, options.namespace)
-    access.require(scope)
+    if is_known:
+        access.keep(scope)
+    else:
+        access.require(scope)
     if record is not None:
         await record.begin()
     lease = Lease(access, context.leases, partial(prepare_rights, request, actor))
@@ -265,9 +272,20 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
         return await route.handler(call)
     if access.is_unconditional or route.is_anonymous or route.has_effect_on_get:
         return _as_read(call, await route.handler(call))
+    handled = route.handler(call)
+    try:
+        # Most reads wait for nothing: they end here, and need no lease.
+        waits_for = handled.send(None)
+    except StopIteration as done:
+        return _as_read(call, done.value)
+    return _as_read(call, await _under_lease(lease, scope, _continued(handled, waits_for)))
+
+
+async def _under_lease(lease: Lease, scope: Scope, answer: Awaitable[T]) -> T:
+    """The answer of a request that waits, as long as its rights last; raises why they have ended."""
     lease.begin(scope)
     try:
-        return _as_read(call, await route.handler(call))
+        return await answer
     except asyncio.CancelledError:
         lease.raise_refusal()
         raise
@@ -276,6 +294,22 @@ async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
             await lease.close()
         else:
             lease.forget()
+
+
+@types.coroutine
+def _continued(handled: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    """Await a coroutine that was begun with `send`, and waits for what that returned."""
+    try:
+        while True:
+            try:
+                value = yield waits_for
+            except BaseException as error:
+                waits_for = handled.throw(error)
+            else:
+                waits_for = handled.send(value)
+    except StopIteration as done:
+        result: T = done.value
+        return result
 
 
 def _as_read(call: Call, response: web.StreamResponse) -> web.StreamResponse:

@@ -104,6 +104,10 @@ class ServerAuthority:
     def preparation(self, actor: Actor) -> None:
         """Nothing takes long here: the servers have read the policies."""
 
+    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
+        """No decision is remembered: the rights are, for a while."""
+        return False
+
     def allows(self, actor: Actor, need: Need, scope: Scope) -> bool:
         """Whether the actor may do what the need says to objects in the scope."""
         kept = self._kept(actor.caller)

@@ -21,6 +21,10 @@ class Grants:
         """As `allows`."""
         return Decision(is_allowed=self.allows(actor, need, scope), reason="the only grant")
 
+    def has_allowed(self, actor: Actor, need: Need, scope: Scope) -> bool:
+        """No decision is remembered."""
+        return False
+
     def preparation(self, actor: Actor) -> None:
         """Nothing takes long."""
 
