@@ -93,13 +93,12 @@ class Route:
     index_error: str = INDEX_ERROR
     """The text of the answer to an `index` that is not a number."""
 
-    @property
-    def is_anonymous(self) -> bool:
-        """Whether anybody may ask."""
-        return isinstance(self.needs, Anonymous)
+    is_anonymous: bool = dataclasses.field(init=False)
+    """Whether anybody may ask."""
 
     def __post_init__(self) -> None:
         """A declaration that contradicts itself does not import."""
+        object.__setattr__(self, "is_anonymous", isinstance(self.needs, Anonymous))
         if not isinstance(self.needs, Need):
             raise TypeError(f"{self.path}: needs= is a need of yurt.access.needs, not {self.needs!r}")
         if is_scoped(self.needs) != (self.scope is not None):
