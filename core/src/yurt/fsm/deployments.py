@@ -117,6 +117,7 @@ def _promote(edit: Edit, command: PromoteDeployment) -> Rejected | None:
     states = dict(found.task_groups)
     for group in groups:
         states[group] = _promoted(edit, states[group], command)
+    assert states.keys() == found.task_groups.keys(), (found.id, "a promotion adds no group")
     is_open = any(state.desired_canaries and not state.promoted for state in states.values())
     edit.put_deployment(
         replace(

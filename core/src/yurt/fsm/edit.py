@@ -81,6 +81,9 @@ class Edit:
         if is_client_terminal(after):
             self.drop_services("alloc", after.id)
         key = (after.namespace, after.job_id)
+        if before is not None:
+            assert before.modify_index <= after.modify_index, (after.id, before.modify_index, "an index goes back (A5)")
+            assert key == (before.namespace, before.job_id), (after.id, key, "an allocation keeps its job")
         self._touched[key] = None
         if before is None or before.client_status != after.client_status or before.job is not after.job:
             if before is not None:
@@ -129,6 +132,7 @@ class Edit:
 
     def delete_evaluation(self, evaluation: Evaluation) -> None:
         """Delete an evaluation."""
+        assert self.evaluation(evaluation.id) is evaluation, (evaluation.id, "only what is there is deleted")
         self.tx.delete(Tables.evals, evaluation.id)
         key = (evaluation.namespace, evaluation.job_id)
         self._touched[key] = None
@@ -142,6 +146,7 @@ class Edit:
 
     def delete_deployment(self, deployment: Deployment) -> None:
         """Delete a deployment."""
+        assert not is_deployment_active(deployment), (deployment.id, "its allocations would count in nothing")
         self.tx.delete(Tables.deployments, deployment.id)
         self._touched[(deployment.namespace, deployment.job_id)] = None
 
@@ -177,6 +182,7 @@ class Edit:
         job = self.job(key)
         if job is None:
             return
+        assert job.key == key, (job.key, key, "a job is stored under its own key")
         now = self._derived_status(job)
         if now != job.status:
             self.summaries.count_child(job, -1)

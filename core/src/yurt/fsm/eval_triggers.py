@@ -103,6 +103,7 @@ def evals_for_node(state: Snapshot, node: Node, mint: Mint, *, trigger: Trigger)
             jobs[job.key] = job
     index = node.modify_index
     made = evaluations_of(jobs.values(), trigger, mint)
+    assert len({each.id for each in made}) == len(made) == len(jobs), "one evaluation, with an id of its own, per job"
     return tuple(replace(evaluation, node_id=node.id, node_modify_index=index) for evaluation in made)
 
 

@@ -89,6 +89,7 @@ def _cancel_blocked(edit: Edit, done: Evaluation) -> None:
         blocked = edit.evaluation(eval_id)
         if blocked is None or blocked.status != status.EVAL_BLOCKED or blocked.create_index == edit.index:
             continue
+        assert eval_id != done.id, (eval_id, "a complete evaluation is not among the live ones")
         canceled = replace(
             blocked,
             status=status.EVAL_CANCELED,

@@ -165,6 +165,7 @@ def _claim(edit: Edit, alloc: Allocation, volume_name: str, volume_id: str) -> N
     parts = (alloc.namespace, alloc.job_id, alloc.task_group, alloc.name, volume_name)
     claim_id = _uuid("\0".join(parts))
     known: TaskGroupHostVolumeClaim | None = edit.tx.get(Tables.host_volume_claims, claim_id)
+    assert known is None or known.volume_name == volume_name, (claim_id, "its id follows from what is claimed")
     claim = TaskGroupHostVolumeClaim(
         id=claim_id,
         namespace=alloc.namespace,

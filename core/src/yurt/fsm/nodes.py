@@ -78,6 +78,7 @@ def _register(edit: Edit, command: RegisterNode) -> Rejected | None:
     told = (NodeEvent(message=message, subsystem="Cluster", timestamp=node.status_updated_at * NANOSECONDS),)
     registered = replace(node, **kept, computed_class=computed_class(node), modify_index=edit.index)
     registered = with_events(registered, command.events or (told if message else ()), index=edit.index)
+    assert existing is None or registered.drain_strategy is existing.drain_strategy, "a client does not end its drain"
     edit.tx.put(Tables.nodes, node.id, registered)
     follow_node(edit, node.id)
     if command.create_node_pool and edit.tx.get(Tables.node_pools, node.node_pool) is None:
@@ -137,7 +138,10 @@ def with_status(node: Node, now: NodeStatus, *, index: int) -> Node:
 def with_events(node: Node, events: Iterable[NodeEvent | None], *, index: int) -> Node:
     """A copy with events added; the last ten are retained."""
     added = tuple(replace(event, create_index=index) for event in events if event is not None)
-    return replace(node, events=(*node.events, *added)[-EVENTS_MAX:]) if added else node
+    if not added:
+        return node
+    assert all(event.create_index == index for event in added), "an event belongs to the command that brought it"
+    return replace(node, events=(*node.events, *added)[-EVENTS_MAX:])
 
 
 def _set_status(edit: Edit, command: SetNodeStatus) -> Rejected | None:
@@ -164,6 +168,7 @@ def _set_eligibility(edit: Edit, command: SetNodeEligibility) -> Rejected | None
     if node.drain_strategy is not None and command.eligibility == status.ELIGIBLE:
         return invalid("can not set node's scheduling eligibility to eligible while it is draining")
     changed = replace(node, scheduling_eligibility=command.eligibility, modify_index=edit.index)
+    _check_drain(changed)
     edit.tx.put(Tables.nodes, node.id, with_events(changed, (command.event,), index=edit.index))
     becomes_eligible = command.eligibility == status.ELIGIBLE and node.scheduling_eligibility != status.ELIGIBLE
     return _evaluate_jobs(edit, changed, command, needed=becomes_eligible)
@@ -187,9 +192,15 @@ def _set_drain(edit: Edit, command: SetNodeDrain) -> Rejected | None:
         last_drain=command.last_drain or node.last_drain,
         modify_index=edit.index,
     )
+    _check_drain(changed)
     edit.tx.put(Tables.nodes, node.id, with_events(changed, (command.event,), index=edit.index))
     becomes_eligible = command.strategy is None and command.mark_eligible
     return _evaluate_jobs(edit, changed, command, needed=becomes_eligible)
+
+
+def _check_drain(node: Node) -> None:
+    is_open = node.scheduling_eligibility == status.ELIGIBLE
+    assert node.drain_strategy is None or not is_open, (node.id, "a draining node would get what it drains back")
 
 
 def _is_too_early(edit: Edit, node: Node, command: SetNodeDrain) -> bool:

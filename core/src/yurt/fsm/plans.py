@@ -74,6 +74,7 @@ def _without_returned(edit: Edit, plan: Plan) -> Plan:
     back = {node.id for node in nodes if node is not None and node.status not in status.NODE_UNRESPONSIVE}
     if not back:
         return plan
+    assert back <= marked, (back, "only a node that the plan takes for lost can have returned")
     staying = {one.id for one in plan.attributes if one.client_status == status.CLIENT_UNKNOWN and one.node_id in back}
     return replace(
         plan,

@@ -128,4 +128,5 @@ class _Reader:
         for editor in self._editors.values():
             editor.is_changed = True
         tables = {name: editor.finish(header.tables.get(name, 0)) for name, editor in self._editors.items()}
+        assert tables.keys() == TABLES.keys(), "a state has every table, if only an empty one"
         return Snapshot(header.index, tables)

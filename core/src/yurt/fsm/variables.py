@@ -68,6 +68,7 @@ def _write(edit: Edit, variable: EncryptedVariable, known: EncryptedVariable | N
         modify_index=edit.index,
         modify_time=now,
     )
+    assert known is None or known.key == stored.key, (stored.key, "a write replaces the variable that was checked")
     edit.tx.put(Tables.variables, variable.key, stored)
 
 

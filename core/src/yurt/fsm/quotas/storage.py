@@ -24,6 +24,7 @@ def variable_refusal(
     if spec is None or limit is None or not limit.variables_mb or growth <= 0:
         return None
     used = variables_bytes(edit.tx.base, members_of(edit.tx.base, spec.name))
+    assert known is None or used >= len(known.data), (spec.name, used, "what is stored is counted")
     if used + growth <= max(0, limit.variables_mb) * MIB:
         return None
     return invalid(_exceeded(spec.name, "variables", limit.variables_mb, used, f"{growth} bytes"))
@@ -44,6 +45,7 @@ def host_volume_refusal(edit: Edit, volume: HostVolume, known: HostVolume | None
         )
     growth = size - (0 if known is None else size_of_volume(known))
     used = host_volumes_bytes(edit.tx.base, members_of(edit.tx.base, spec.name))
+    assert used >= 0, (spec.name, used, "no volume gives capacity back")
     if growth <= 0 or used + growth <= max(0, limit.host_volumes_mb) * MIB:
         return None
     return invalid(_exceeded(spec.name, "host volumes", limit.host_volumes_mb, used, f"{mib_of(growth)} MiB"))
