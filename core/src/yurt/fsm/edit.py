@@ -161,6 +161,7 @@ class Edit:
 
     def finish(self) -> tuple[Snapshot, Changes]:
         """Write the derived changes; returns the state after the edits and all changes."""
+        # Deployments before summaries and statuses: an active deployment keeps its job running.
         for deployment in self._progress.changed(self.tx, self.index):
             self.put_deployment(deployment)
         self.summaries.write()

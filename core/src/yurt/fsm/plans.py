@@ -51,6 +51,7 @@ def apply_plan(edit: Edit, plan: Plan, *, checked_at: int = 0) -> Rejected | Non
     # The deployment first: the allocations below count in its progress, and so does the first placement's deadline.
     _put_deployments(edit, plan)
     plan = _without_returned(edit, plan)
+    # Stops before placements: a volume or a name that a stopped allocation gives up is free for its replacement.
     for stop in (*plan.stops, *plan.preemptions):
         _stop(edit, plan, stop)
     for attribute in plan.attributes:

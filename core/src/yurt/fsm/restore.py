@@ -119,7 +119,10 @@ def _replace(edit: Edit, restored: Snapshot) -> None:
                 continue
             if restored.index > edit.index:
                 row = _bounded(row, edit.index, jobs)
-                assert getattr(row, "modify_index", 0) <= edit.index, (key, "a reader would wait for a later index (A5)")
+                assert getattr(row, "modify_index", 0) <= edit.index, (
+                    key,
+                    "a reader would wait for a later index (A5)",
+                )
             if isinstance(row, Node) and row.status != status.NODE_DOWN:
                 row = replace(row, status=status.NODE_INIT, last_missed_heartbeat_index=edit.index)
             if table.get(key) != row:

@@ -259,6 +259,7 @@ class Transaction:
         tables = dict(self.base._tables)
         for name, editor in self._editors.items():
             tables[name] = editor.finish(self.index)
+        # On some commands only, and on a bounded number of rows, because this runs in `apply` on every server.
         if self.index % CHECKED_EACH == 0:
             self._check_sums(tables)
             self._check_rows(tables)
@@ -298,6 +299,7 @@ class Transaction:
             after._later = _Later(_Origin(columns), (changes,), work)
         elif later is not None:
             after._later = _Later(later.origin, (*later.changes, changes), later.work + work)
+        # Readers pay for columns, not writers; but a queue without a bound would make one reader pay for all.
         follows = after._later
         if follows is not None and follows.work > LATER_MAX and follows.origin.columns is not None:
             assert after.columns is not None

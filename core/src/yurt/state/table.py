@@ -181,6 +181,7 @@ class TableEditor(Generic[K, V]):
         self.is_changed = True
         for column, extract in self._extract.items():
             new, old = extract(row), None if before is None else extract(before)
+            # Most writes change a row's status and keep its job and node: then the index is not touched.
             if new == old:
                 continue
             if old:

@@ -129,6 +129,7 @@ class AllocRunner:
                 for runner in self.tasks.values():
                     group.create_task(rebuild(runner, self.context.env))
         self.hooked.is_predecessor_over = await _are_over(after, self.alloc.previous_allocation)
+        # Hooks after predecessors: volumes, ports and devices of a replaced allocation are free only when it has ended.
         await _make_ready(self, self._hooks.alloc)
         await self._follow()
         folder = alloc_dir.alloc_path(self.context.config.alloc_dir, self.id)
@@ -158,9 +159,11 @@ class AllocRunner:
         """Look at the allocation after each change until it is over, and that is written down and reported."""
         has_exited = False
         while True:
+            # Cleared first: what changes while this round looks begins another one.
             self._saver.changed.clear()
             self._obey()
             wake_at = self._hooks.alloc.update(self.hooked)
+            # Saved before it is reported: servers never hear of what an agent that is killed now would have forgotten.
             await self._saver.save()
             update = self._update()
             is_over = allocation.is_over(self.states)
@@ -180,6 +183,7 @@ class AllocRunner:
     def _obey(self) -> None:
         """Begin and end tasks until the present states ask for nothing more."""
         stop = self._stop.order
+        # A round that changes something begins or ends a task, and each task does either once: hence the bound.
         for _ in range(len(self.tasks) * 2 + 2):
             before = self._saver.version
             orders = allocation.decide(self.roles, self.states, stop=stop)

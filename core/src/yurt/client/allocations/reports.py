@@ -88,6 +88,7 @@ class Reporter:
         await self._open.wait()
         while True:
             await self._wake.wait()
+            # Small changes gather for a moment, so that a node sends one request for many; a new status does not wait.
             await wait_or_sleep(self._env, self._urgent, GATHER_S)
             self._urgent.clear()
             self._wake.clear()
@@ -117,6 +118,7 @@ class Reporter:
         for update in batch:
             if update.id in self._last:
                 self._acked[update.id] = update
+            # A newer report that came while this one was on its way stays pending.
             if self._pending.get(update.id) is update:
                 del self._pending[update.id]
         return True

@@ -105,6 +105,7 @@ class Runners:
         """Kill every task and wait for the ends; CSI plugins end last, since other tasks may use their volumes."""
         for is_last in (False, True):
             ending = [runner for runner in self._table.live.values() if is_plugin(runner.task_group) == is_last]
+            # All are told before one is waited for: kill time-outs run side by side.
             for runner in ending:
                 runner.stop_at_once()
             for runner in ending:

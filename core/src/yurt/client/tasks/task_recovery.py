@@ -60,6 +60,7 @@ async def _restore_intent(runner: TaskRunner, driver: Driver, handle: TaskHandle
         try:
             await driver.recover_task(handle)
         except NotFound:
+            # Certain that it never ran: only now may the same run be started, and no task runs twice.
             runner.handle = None
             return
         except YurtError as error:

@@ -151,6 +151,7 @@ class TaskRunner:
         if self.machine.phase != machine.BACKOFF:
             self._wake.set()
         _set(hooked.running, self.machine.phase == machine.RUNNING and not self.machine.is_killed)
+        # Hooks are told before actions begin: one that waits for the kill must not hold up the stop.
         _set(hooked.killed, self.machine.is_killed)
         if self.machine.is_killed or self.machine.phase == machine.DEAD:
             self._hooks.finish(hooked)
@@ -165,6 +166,7 @@ class TaskRunner:
 
         match action:
             case machine.RunSetup(run=run):
+                # The intent is saved before the driver starts anything: after a crash the run is looked for by its id.
                 self.handle = self.intent(run) if self.calls.finds_by_id else None
                 self.spawn("setup", self._prepare(run), broke)
             case machine.StartTask():

@@ -69,6 +69,7 @@ def answers_by_shape(
         asked = in_use[~known.is_known[in_use]]
         numbers, values = asked.tolist(), rows.shapes.values
         nodes = _nodes_with(snapshot, numbers)
+        assert len(numbers) == len(nodes), (key, len(numbers), len(nodes), "one node speaks for its shape")
         known.answers[asked] = ask([values[number] for number in numbers], nodes)
         known.is_known[asked] = [bool(values[number].computed_class) for number in numbers]
         if len(lasting) >= MEMO_MAX:
@@ -91,10 +92,12 @@ def answers_by_row(
             numbers, nodes = _all_nodes(snapshot)
         else:
             answers, changed = earlier
+            # Rows keep their numbers, so earlier answers stand at the same place; only changed nodes are asked again.
             found[: len(answers)] = answers[: len(found)]
             found[changed] = without
             numbers = [row for row in changed if rows.offered[row, IS_NODE]]
             nodes = _nodes_of(snapshot, numbers)
+        assert len(numbers) == len(nodes), (key, len(numbers), len(nodes), "an answer goes to the row of its node")
         if numbers:
             found[numbers] = ask(nodes)
         found.flags.writeable = False

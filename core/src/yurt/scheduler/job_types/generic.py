@@ -126,7 +126,10 @@ class GenericAttempt:
         self._run_round(job)
         # A gang without capacity for its minimum gives all of its capacity back, and other groups may need it. So
         # everything is placed again; each round leaves out at least one gang more, which bounds the rounds.
+        known = 0
         while self._gangs.find_broken(job, self.draft):
+            assert len(self._gangs.broken) > known, (known, "each round leaves out one gang more")
+            known = len(self._gangs.broken)
             self.draft = self.draft.without_groups(self._gangs.broken)
             self._placers.restart(self._gangs.broken)
             self._limits.restart()

@@ -111,10 +111,12 @@ class SystemDiff:
                 covered.add(alloc.node_id)
             elif not (alloc.desired_status in SERVER_TERMINAL and alloc.client_status not in CLIENT_TERMINAL):
                 previous[alloc.node_id] = alloc
+        # A node may have ended one allocation and run another: it is covered, and counts once.
         self.done[group.name] = len(done - covered)
         covered |= done
         counts = self.counts[group.name]
         destructive = rollout.updates(group, outdated, counts)
+        assert len(destructive) <= len(outdated), (group.name, "only an outdated allocation is replaced")
         fresh = []
         ids = self._view.rows.ids
         if placer.volumes.is_used:
@@ -124,6 +126,7 @@ class SystemDiff:
             if ids[row] not in covered and placer.feasible.mask[row] and not any(mask[row] for mask in outside):
                 name = alloc_name(job.name or job.id, group.name, 0)
                 fresh.append((row, PlacementRequest(group.name, name, previous.get(ids[row]))))
+        assert len({row for row, _ in fresh}) == len(fresh), (group.name, "one allocation a node")
         rollout.begin(group, counts, replaced=len(destructive), new=len(fresh))
         return GroupTargets(placer, destructive, fresh)
 

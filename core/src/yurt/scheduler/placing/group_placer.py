@@ -130,12 +130,15 @@ class GroupPlacer:
 
     def run(self, count: int) -> tuple[list[int], Iterator[AllocationMetric]]:
         """Up to `count` more allocations, equal to `place` without preemption repeated: rows and metrics."""
+        assert self.can_run, (self.group.name, "a run takes no ports, devices or volumes, and keeps nothing apart")
         found = place_run(self.ranker, count)
+        assert len(found.rows) <= count, (self.group.name, len(found.rows), count)
         self._preemption.forget(found.rows)
         return found.rows, self._metrics_of(found)
 
     def _metrics_of(self, run: PlacementRun) -> Iterator[AllocationMetric]:
         """The metrics of each placement, computed on demand."""
+        assert not run.rows or run.counts[0][0] == 0, (self.group.name, "every placement has its counts")
         ends = [start for start, _ in run.counts[1:]]
         ends.append(len(run.rows))
         for (start, counts), end in zip(run.counts, ends, strict=False):
@@ -166,8 +169,10 @@ class GroupPlacer:
             row = ranker.best(expected=expected, penalised=penalised, preferred=preferred)
             if row is None:
                 return self._preempting()
+            # Another salt for each try: two placements on one node must not draw the same dynamic port.
             self._salt += 1
             grant = self._grant(row)
+            # The ranking counts amounts only; ports, cores and devices show when they are asked for, on the best node.
             if isinstance(grant, str):
                 ranker.exhausted.refuse(row, grant)
                 ranker.close(row)

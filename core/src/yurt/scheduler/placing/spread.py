@@ -120,6 +120,7 @@ class _Even(_SpreadPart):
             if not numbers[old]:
                 del numbers[old]
         low, high = self.worths.range
+        # The range is unchanged while the old count is still somebody's and the new one lies within: no O(values) min.
         if low <= new <= high and (not old or old in numbers):
             return False
         return self.worths.follow((min(numbers), max(numbers)) if numbers else (0, 0))
@@ -174,6 +175,7 @@ class _Targeted(_SpreadPart):
         if code < 0:
             return False
         self._counts[code] += sign
+        assert self._counts[code] >= 0, (code, sign, "only what was counted is taken away")
         if self._desired[code] > 0:
             self.worths[code] = self._worth(code)
         return bool(self._unwanted) and self._follow()

@@ -194,6 +194,7 @@ class GroupReconciler:
                 names.free(alloc)
         self.results.counts["ignore"] += len(now[room:])
         del now[room:]
+        assert len(now) <= room, (self.group.name, len(now), room, "no replacement beyond the count")
 
     def _updates(self, kept: list[Allocation]) -> tuple[list[Allocation], list[Allocation]]:
         """Allocations to replace and to update in place; the others are current."""
@@ -284,6 +285,7 @@ class GroupReconciler:
         """The allocations to replace now, in the order of their names."""
         ordered = sorted(destructive, key=lambda alloc: (index_of(alloc), alloc.name, alloc.id))
         chosen = ordered[:budget]
+        assert len(chosen) <= budget, (self.group.name, len(chosen), budget, "max_parallel bounds a step")
         self.results.counts["destructive_update"] += len(chosen)
         self.results.counts["ignore"] += len(ordered) - len(chosen)
         return chosen

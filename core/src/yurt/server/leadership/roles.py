@@ -121,6 +121,7 @@ class Roles:
     def _take(self, told: Leadership) -> None:
         before = self._leader.known
         self._leader.learn(told)
+        # Before anything else of the new term: what an earlier term accepted must not be appended in this one.
         if not told.is_leader or told.epoch != before.epoch:
             self._replica.writer.close()
         if told.is_leader or before.is_leader:
@@ -144,6 +145,7 @@ class Roles:
                     role, name = self._stand_still, "without a log"
                 work = supervised(group, name, role(self._turn), on_error=lambda _: self.step_down())
                 await self._turned.wait()
+                # Nobody finds the queues of a term that is over; only then are its duties cancelled.
                 self.term = None
                 self._leader.end_term()
                 work.cancel()
@@ -176,11 +178,13 @@ class Roles:
         replica, writer = self._replica, self._replica.writer
         read_at = replica.env.monotonic()
         if not writer.is_open:
+            # The log first: a leader that decides on an older state would refuse, or accept, what others know better.
             await writer.catch_up()
             if turn != self._turn:
                 await asyncio.Event().wait()  # this role is about to be cancelled
             writer.open()
             await self._set_defaults()
+            # Parts that an earlier leader staged and did not apply belong to nobody, and would stay for ever.
             if len(replica.state.staged_plans):
                 await replica.propose(DropStagedPlans())
         term = self._make_term()

@@ -78,6 +78,7 @@ class Term:
         self.drainer.restore(state)
         self.periodic.restore(state)
         self._resources.variables.restore(state)
+        # Last: from here on clients' heartbeats count, and every timer must know its node by then.
         self._node_service.begin_term(self.heartbeats)
 
     def observe(self, changes: Changes, *, index: int) -> None:

@@ -178,6 +178,7 @@ class LogWriter:
 
     def _fresh(self, entry: Entry) -> Sequence[AnyCommand]:
         """The entry's commands beyond the present state."""
+        # An entry is a batch, and a snapshot may end within one: its first commands are applied already.
         known = self.state.index + 1 - entry.first_index
         if known < 0:
             raise Conflict(f"the command log leaves out what follows index {self.state.index}")

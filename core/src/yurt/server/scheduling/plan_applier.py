@@ -176,6 +176,7 @@ class PlanApplier:
             if isinstance(checked, PlanResult):
                 submission.accept(checked)
             else:
+                # Not awaited: the next plan is checked on top of this one while the disk writes it.
                 checked.written.add_done_callback(partial(self._land, checked, submission))
             turn += size_of(plan)
             if turn >= TURN_SIZE:
@@ -184,8 +185,10 @@ class PlanApplier:
 
     async def _check(self, plan: Plan, outcome: Outcome) -> _Checked | PlanResult:
         """Check a plan and propose the accepted part; returns a result when there is none."""
+        # Together: `checked_at` below is the index of what was looked at, and `apply` refuses what has changed since.
         state, view = self._writer.state, self.foreseen()
         started = self._env.monotonic()
+        # A large check would hold the loop for longer than a turn; a thread costs a small one more than it takes.
         if size_of(plan) > THREAD_SIZE:
             result = await self._env.in_thread(scheduler.check_plan, view, plan, **self._limits)
             await self._writer.turns.next()

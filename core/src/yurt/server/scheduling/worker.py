@@ -104,6 +104,7 @@ class Worker:
         """Attempt each in turn, and let each finish independently; returns when all are answered."""
         unanswered = {delivery.evaluation.id: delivery for delivery in batch}
         index = max(delivery.evaluation.modify_index for delivery in batch)
+        # A follower may be behind the evaluations that it was given: their jobs must be in its state.
         try:
             await self._waiter.wait_index(index, timeout_s=INDEX_WAIT_S)
             async with asyncio.TaskGroup() as group:
@@ -129,6 +130,7 @@ class Worker:
                 if not isinstance(first, Exception):
                     view = view._replace(after=delivery.evaluation.id)
                 company.append(_Tried(delivery, first, started))
+            # Some plans at a time share a write to the disk; more would keep the first of them waiting.
             if company and (number % TOGETHER == 0 or number == len(batch)):
                 group.create_task(self._finish(company, unanswered))
                 company = []
@@ -166,6 +168,7 @@ class Worker:
     async def _again(self, tried: _Tried, refused: PlanReply) -> None:
         """Retry separately until the evaluation ends."""
         assert not isinstance(tried.first, Exception)
+        # One at a time: retries of the same conflict on fresh states would refuse each other again.
         async with self._retrying:
             await self._try_again(tried.delivery, tried.first, refused)
 
