@@ -1,4 +1,4 @@
-"""What access control costs: HTTP reads and registrations with it off and on, in one run.
+"""Measures the cost of access control: HTTP reads and registrations with it off and on, in one run.
 
 Two servers hold the same nodes and jobs; the one with access control also holds 1,000 policies. Blocks of requests go
 to the one and the other in turn, so that what else the machine does meets both. Each figure is the median over the

@@ -1,4 +1,4 @@
-"""What a user of `yurt agent -dev` waits for and pays, beside what Nomad 1.1.2 measured on the same kind of machine.
+"""Measures start time, memory and latencies of `yurt agent -dev`, beside figures of Nomad 1.1.2.
 
 Every figure is a median of several runs; the loops are bounded. Run it with `python -m bench agent`.
 """

@@ -1,4 +1,4 @@
-"""What the audit log costs: registrations and reads a second, and CPU for each, without it and with it.
+"""Measures the cost of the audit log: registrations and reads a second, and CPU for each, with and without it.
 
     python -m bench audit [REQUESTS]
 

@@ -1,4 +1,4 @@
-"""Containers under `yurt agent -dev`, beside the engine's own command line doing the same on the same machine.
+"""Measures container starts under `yurt agent -dev`, beside the engine's own command line.
 
 The engines are our own (`yurt.testing.services.engines`), so it needs root and their packages; one that is absent is
 left out with its reason. The containers have no network and sleep. Run it with `python -m bench containers`.

@@ -1,4 +1,4 @@
-"""HTTP reads: what each route takes, beside Nomad, and what many waiting connections cost.
+"""Measures HTTP reads: the time of each route, beside Nomad's, and the memory of many blocking queries.
 
     python -m bench http [--seconds 1.5] [--rounds 3] [--nodes 5000] [--parked 10000] [--readers 1000]
 
@@ -145,7 +145,7 @@ def measured(server: BenchedServer, route: Route, options: Options) -> Measured:
 
 
 def change(server: BenchedServer) -> None:
-    """Register a job anew, so that jobs, evaluations and allocations have changed."""
+    """Register the job again, which changes jobs, evaluations and allocations."""
     job = service_job("parked", 1, cpu=10, memory_mb=10) | {"Meta": {"at": str(time.monotonic_ns())}}
     with Connection(server.port) as connection:
         status, body = connection.ask(registration(json.dumps({"Job": job}).encode()))

@@ -1,4 +1,4 @@
-"""What lives of allocations leave behind: nothing, says invariant E9, and no memory.
+"""Measures what ended allocations leave behind: invariant E9 allows no files, processes or growing memory.
 
 `python -m bench leaks` runs 1,000 lives over all drivers and then 3,000 batch allocations (`bench.leaks_batch`);
 `python -m bench leaks batch` only the latter, and `python -m bench leaks batch --scale` ten times as many.

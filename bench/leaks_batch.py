@@ -1,4 +1,4 @@
-"""What batch allocations leave in the memory of one dev agent, after a collection of garbage on server and client.
+"""Measures the memory that batch allocations leave in a dev agent after garbage collection on server and client.
 
 An agent's memory is taken when it is idle, when N allocations of the mock driver have ended, and when servers and
 client have collected them all. Then come tasks that run, on an agent of their own.

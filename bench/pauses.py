@@ -1,4 +1,4 @@
-"""How long one turn of a server's event loop takes at most, in work that walks much of a large state.
+"""Measures the longest event-loop turn of a server during work on a large state.
 
 Each kind of work is done on a server of its own whose state is there from the start: a million allocations on 5,000
 nodes, live ones of 90,001 jobs (one has 100,000), or what 100,000 dead jobs left behind. The log is in memory. A task

@@ -1,4 +1,4 @@
-"""Kinds of work of `bench.pauses` that a stranger with one token may ask for: what costs most for its size."""
+"""Workloads of `bench.pauses` that a client with one token can send: the most expensive requests for their size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kinds of work of `bench.pauses`: what operators, clients and the server's own timers may ask of a large state."""
+"""Workloads of `bench.pauses`: requests of operators and clients, and the server's timers, on a large state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large states for `bench.pauses`, made row by row: nothing is scheduled and nothing goes through a log."""
+"""Builds large states for `bench.pauses` row by row, without scheduler and log."""
 
 from __future__ import annotations
 

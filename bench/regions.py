@@ -1,4 +1,4 @@
-"""Access control with 10,000 policies: how long a caller is resolved, and how fast another region has a change.
+"""Measures access control with 10,000 policies: the time to resolve a caller and to replicate a change to a region.
 
 Two servers in this process, each with a log in memory; the second copies from the first over HTTP on loopback.
 """

@@ -1,4 +1,4 @@
-"""Clients as a server sees them, without machines: they register, become ready and call in as often as they are told.
+"""Simulated clients without machines: they register, become ready and send heartbeats on schedule.
 
 They share the server's process and call its ServerPort directly, as the client in `agent -dev` does. They start no
 tasks: what is placed on them stays pending, as it would on clients that have not answered yet.

@@ -1,4 +1,4 @@
-"""The structure of the code in figures: `python -m bench structure [CHECKOUT ...]`, a column for each checkout.
+"""Metrics of the code's structure: `python -m bench structure [CHECKOUT ...]`, one column per checkout.
 
 Import cycles count imports under TYPE_CHECKING, because they couple what a reader has to know together. An attribute is
 what a class assigns to `self`. A decision by message text compares, or searches, `str(error)`. A raw read is an access

@@ -1,4 +1,4 @@
-"""What the web UI costs a server: lists of 10,000 jobs and 100,000 allocations, changes, and 100 idle pages.
+"""Measures the web UI's load on a server: lists of 10,000 jobs and 100,000 allocations, changes, 100 idle pages.
 
 The server runs in this process, beside a client on loopback. Times are those of the client, CPU time is that
 of the whole process, client included. Run it with `python -m bench ui`, with `--scale 0.1` for a tenth of the rows.

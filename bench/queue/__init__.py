@@ -1,4 +1,4 @@
-"""The order of waiting jobs, compared with other systems' on a trace, in one simulator.
+"""Compares queue policies on job traces in one simulator.
 
     python -m bench queue [-trace FILE] [-skip N] [-jobs N] [-load L ...] [-policy TEXT ...] [-json]
     python -m bench queue -look
@@ -80,7 +80,7 @@ def compare(work: trace.Load, wanted: list[str]) -> Iterator[tuple[str, Figures]
 
 
 def print_head(work: trace.Load) -> None:
-    """Waits in minutes and hours, and the rest beside them."""
+    """Print the head of the table: waits in minutes and hours, then the other figures."""
     print(f"{work.name}: {len(work.jobs)} jobs, {len(work.tenants)} tenants, {work.gpus} GPUs")
     print(
         f"{'policy':36}{'mean':>7}{'p50':>6}{'p95 h':>7}{'max h':>7}{'8+ mean':>9}{'p95 h':>7}{'max h':>7}{'bsld':>7}"

@@ -1,4 +1,4 @@
-"""A pool of GPUs in virtual time: arrivals and ends are played to a policy, which says what starts."""
+"""Simulates a GPU pool in virtual time: feeds arrivals and completions to a policy, which selects jobs to start."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Policy(Protocol):
 
 @dataclass
 class Pool:
-    """What is free and what runs."""
+    """Free GPUs and running jobs."""
 
     gpus: int
     free: int

@@ -1,4 +1,4 @@
-"""What a run comes to: waits, slowdown, comparison with a private slice, fairness, use of the pool."""
+"""Metrics of a simulated run: waits, slowdown, comparison with a private share, fairness, pool utilization."""
 
 from __future__ import annotations
 

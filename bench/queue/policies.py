@@ -1,4 +1,4 @@
-"""The policies that are compared: Yurt's, and what other systems do, each in few lines after its documentation."""
+"""Queue policies to compare: Yurt's, and short models of other systems after their documentation."""
 
 from __future__ import annotations
 

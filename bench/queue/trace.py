@@ -1,4 +1,4 @@
-"""Traces of submissions: a CSV file of Philly's form, or jobs drawn from a published model of parallel work."""
+"""Job traces: CSV files in the format of the Philly trace, or jobs drawn from a published workload model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DAY_S: Final = 86_400
 BUSY_DAY: Final = 100
 RUN_TIME_MAX_S: Final = 2 * DAY_S
 LIMIT_FACTORS: Final = (1.05, 8.0)
-"""Users declare limits of so many times the run time, drawn evenly by its logarithm."""
+"""The range of declared time limits as multiples of the run time, drawn log-uniformly."""
 
 # The model of Lublin and Feitelson (2003) for batch jobs: sizes and run times with their published parameters.
 SERIAL, POWER_OF_TWO = 0.2927, 0.6686

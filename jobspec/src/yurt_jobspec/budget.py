@@ -1,4 +1,4 @@
-"""What the evaluation of one job may cost.
+"""The budget of one job's evaluation: steps and sizes.
 
 A few lines can ask for gigabytes ("billion laughs"), because values share their parts: ten levels of a list of ten
 references to the level below are ten small tuples, but writing them out takes ten billion elements. So each value has

@@ -1,4 +1,4 @@
-"""What is wrong with a job file, and where.
+"""Diagnostics: problems of a job file with their positions.
 
 The parser and the evaluator speak of places as character offsets, which cost nothing to carry. A `SourceText` turns
 offsets into lines and columns when a diagnostic is made, and never before: a file without errors pays nothing. Lines

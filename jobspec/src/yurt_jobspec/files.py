@@ -1,4 +1,4 @@
-"""What file functions may read: all that the user may, one folder or nothing; and no more than a job needs."""
+"""File access of the file functions: all that the user can read, one folder, or nothing; with size limits."""
 
 from __future__ import annotations
 

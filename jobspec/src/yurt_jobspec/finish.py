@@ -1,4 +1,4 @@
-"""The rules of single blocks that a table of fields cannot say.
+"""Rules of single blocks that the table of fields cannot express.
 
 Each rule gets the decoded block and may change it before anybody else sees it; what it finds wrong goes to the
 decoder. Short forms of constraints turn into operators here, ports are sorted into reserved and dynamic ones, and the

@@ -1,4 +1,4 @@
-"""How to write what was meant: hints for values of the wrong kind and for names that nothing declares."""
+"""Suggestions for values of the wrong type and for undeclared names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what: the actor of a request, what a route needs, and the one place that decides.
+"""Access decisions: the actor of a request, the need of a route, and the authority that decides.
 
 A route declares a `needs.Need`. The dispatcher asks the `Authority` before a handler runs, and every view and operation
 that the handler receives is bound to the same `Access`: actor, need and authority. Code that answers a caller therefore

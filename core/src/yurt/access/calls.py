@@ -1,4 +1,4 @@
-"""What a call between agents needs of its caller, as data.
+"""The callers that may make a call between agents, declared as data.
 
 A port is a Protocol, and each of its methods declares with `allowed` which agents may call it, and which nodes and
 allocations a node names with it, because a node speaks for itself and its own allocations alone. `yurt.rpc.contract`

@@ -1,4 +1,4 @@
-"""Reads the words for a need back: the inverse of `needs.describe`, for people and for the audit log.
+"""Parses the text form of a need: the inverse of `needs.describe`.
 
 The words mean the need as a whole; `submit-job or register-job` is one need in a namespace, whichever way the route
 declared it.

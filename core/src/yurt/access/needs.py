@@ -1,4 +1,4 @@
-"""What a route needs of its caller, as data.
+"""Needs: the permission that a route or a call requires of its caller, as data.
 
 A need is a leaf (a capability in a namespace, node read, management) or a combination of leaves. `satisfied` holds the
 meaning of the combinations, so that an authority decides about leaves only. Capabilities carry Nomad's names.

@@ -1,4 +1,4 @@
-"""Which policies the tables assign: to a token by itself and by its roles, to a workload by where they are attached."""
+"""Collects the policies of a caller: a token's own and those of its roles, or those attached to a workload."""
 
 from __future__ import annotations
 

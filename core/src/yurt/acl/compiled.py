@@ -1,4 +1,4 @@
-"""A set of policies made into tables, once, for all decisions about it.
+"""Compiles a set of policies into look-up tables that all later decisions use.
 
 Blocks of the same label in several policies are united; where one of them denies, the label denies. A denial counts for
 its label only: the label that decides about a name is the name itself or the nearest glob (`yurt.acl.globs`), and

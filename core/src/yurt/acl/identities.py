@@ -1,4 +1,4 @@
-"""Who a caller is, in words: for the audit log and for explanations, never for a decision."""
+"""Describes a caller in words for the audit log and explanations; decisions never use it."""
 
 from __future__ import annotations
 

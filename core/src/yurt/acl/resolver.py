@@ -1,4 +1,4 @@
-"""From what a caller showed to what the caller may do: token, roles, policies, workload or node.
+"""Resolves a credential to the rights of its caller, by token, roles, policies, workload or node.
 
 A resolver never opens: an unknown, revoked or expired token, a workload that is over, and a policy that cannot be read
 leave a caller without rights, also without those of anybody who shows no token. It looks at the state it is given each

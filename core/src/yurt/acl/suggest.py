@@ -1,4 +1,4 @@
-"""The smallest policy that satisfies given needs: what a token has to be allowed to do what it did.
+"""Computes the smallest policy that satisfies given needs, for example those of a token's past requests.
 
 A need may be satisfied in several ways; where other needs leave the choice open, the weakest right is taken. Then
 every right is left out again that nothing asks for, until each one that is left is needed: without it some need would

@@ -1,4 +1,4 @@
-"""Rules about what access control stores, beyond what `apply` decides; the texts are Nomad's.
+"""Validates policies, roles and tokens before they are proposed; `apply` decides the rest. The texts are Nomad's.
 
 Each function raises Invalid with all that is wrong.
 """

@@ -1,4 +1,4 @@
-"""The C library's heap, told how an agent lives: for long, and with few large blocks that come and go.
+"""Tunes the C library's heap for a long-lived process with few large allocations, and returns free memory.
 
 By itself glibc puts large blocks apart only until the first of them is freed; later ones of that size come from the
 heap and leave holes there, so that each rebuilding of a large table (that of interned names, for one) may make the

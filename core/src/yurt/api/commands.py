@@ -1,4 +1,4 @@
-"""Commands of the command line that pages and answers of others point at."""
+"""Command lines that web pages and error hints suggest to users."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Long JSON in pieces: a list or an object that is written, indented and kept piece by piece, and is never one text.
+"""Encodes long JSON lists and objects in pieces, so that no single large text is built.
 
 Encoding a long list at once, putting a hundred megabytes together and indenting them each take the time of many
 requests. Who makes the pieces does other things between them. Put together they are the text that `encode_builtins`

@@ -1,4 +1,4 @@
-"""The words of a line: an envelope and a payload as Nomad's audit log has them, with more about the decision.
+"""Audit events: Nomad's envelope and payload, with details of the decision added.
 
 Values come from the route's declaration, the caller's token row and the state, never from headers, the query or a body,
 so that no secret can get in. The path is the caller's text: what looks like a secret in it is blanked.

@@ -1,4 +1,4 @@
-"""Reads an audit log: which needs the requests of a token had, for those who want a policy for it."""
+"""Reads from an audit log the needs of a token's requests, from which a policy can be suggested."""
 
 from __future__ import annotations
 

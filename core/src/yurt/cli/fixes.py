@@ -1,4 +1,4 @@
-"""What to do about an error whose text does not say it: a line below the error.
+"""Adds a line of advice below an error message that gives none.
 
 Texts of servers are Nomad's, which scripts compare; so the advice stands here and not in them.
 """

@@ -1,4 +1,4 @@
-"""The context of a task's process: user, environment, folder, commands alongside it, usage and exit result."""
+"""The context of a task's process: user, environment, folder, commands run beside it, usage and exit result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of a filter find in a row.
+"""Evaluates the selectors and operators of a filter on a row.
 
 A value is compared as the type of the field that it meets. A selector's first name must be a field of the row;
 a missing key further down matches nothing. Regular expressions run on an engine of linear time, and what they and

@@ -1,4 +1,4 @@
-"""gRPC calls to a plugin, and what their failures mean.
+"""gRPC calls to a plugin, and the translation of their failures.
 
 A call may fail because the plugin says so, because it does not answer in time, or because it is gone. Only the last is
 `PluginGone`, on which the caller waits for the plugin's next process.

@@ -1,4 +1,4 @@
-"""The first words between a host and a plugin: variables one way, one line the other way.
+"""The plugin handshake: environment variables from the host, one line of output from the plugin.
 
 The host sets a cookie (so that a plugin run by hand can say what it is), the protocol versions it speaks and, when it
 wants mutual TLS, its certificate. The plugin prints

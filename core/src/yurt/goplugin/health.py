@@ -1,4 +1,4 @@
-"""Watches a plugin's process: until it ends, or answers several health checks in a row with silence and is killed."""
+"""Watches a plugin's process and kills it after several unanswered health checks."""
 
 from __future__ import annotations
 

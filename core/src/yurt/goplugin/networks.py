@@ -1,4 +1,4 @@
-"""Networks that a plugin made for groups: what it said of each is kept, for its tasks and for its end.
+"""Records of the networks that a plugin created for groups, needed by their tasks and for their removal.
 
 A driver that makes the namespace of a group by itself tells its path and labels of its own (the id of a container that
 holds it, say), which it wants to see again with each task of the group and when the network is taken away.

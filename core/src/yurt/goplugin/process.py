@@ -1,4 +1,4 @@
-"""One process of a plugin binary: started or found again, listened to, and ended.
+"""One process of a plugin binary: starts or recovers it, reads its output, and stops it.
 
 A plugin outlives the agent, as its tasks do. For that its output goes to FIFOs that it holds open for both ways by
 itself (a pipe of the agent would break with the agent and kill the plugin at its next word), it leads a session of its

@@ -1,4 +1,4 @@
-"""What a served driver tells of starts (the download of an image, say), for every host that listens."""
+"""Publishes a served driver's progress messages during a start to all connected hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known on disk of each task that a plugin keeps: written before the plugin is asked to start it.
+"""On-disk records of a plugin's tasks, written before the plugin is asked to start each.
 
 An agent may be killed while a plugin starts a task, and then has no handle of it. The record names the task all the
 same; once the plugin has answered it holds the handle, and it goes when the task is destroyed.

@@ -1,4 +1,4 @@
-"""Go's text/template language, as far as values without methods go: `parse` once, `render` with data.
+"""Go's text/template language for values without methods: `parse` once, `render` with data.
 
 Pure: no clock, no files, no randomness; what reaches the outside comes in as functions. Work, output and depth are
 bounded, so that a template from a stranger costs no more than its limits.

@@ -1,4 +1,4 @@
-"""What is wrong with a template, and where."""
+"""Template errors with their positions."""
 
 from __future__ import annotations
 

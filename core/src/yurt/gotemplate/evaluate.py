@@ -1,4 +1,4 @@
-"""One rendering: a walk over the tree that counts what it does.
+"""Renders a template: walks its tree and counts steps and output against the limits.
 
 `break` and `continue` travel up as signals. Variables are a stack: a block forgets those that it declared. Each
 nested body and parenthesis counts as one of `limits.depth`, so that neither a template that includes itself nor a deep

@@ -1,4 +1,4 @@
-"""The functions that every template has. `and` and `or` are in the evaluator: they leave out what they need not ask."""
+"""Built-in functions of templates; `and` and `or` are in the evaluator, because they short-circuit."""
 
 from __future__ import annotations
 

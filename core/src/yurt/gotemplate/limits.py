@@ -1,4 +1,4 @@
-"""How much a template may ask for."""
+"""Limits on a template's size, steps and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens to a tree, with all that can be refused before there is data: unknown functions and variables, loops' words
+"""Parses tokens to a tree and refuses what is wrong whatever the data: unknown functions and variables, loops' words
 outside loops, blocks without an end.
 """
 

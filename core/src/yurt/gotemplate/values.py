@@ -1,4 +1,4 @@
-"""What a template's values are: their kinds, their truth, their order, and how they read when printed.
+"""The values of templates: kinds, truth, comparison and printing.
 
 Values are None (Go's nil), booleans, whole numbers, floats, texts, bytes, lists or tuples, mappings and callables.
 `MISSING` is what a mapping gives for a key that it has not: its fields are missing too, and to functions it is nil.

@@ -1,4 +1,4 @@
-"""The lease of an open request: the rights on which it was let in, decided anew while it stays open.
+"""Leases of open requests: their rights are checked again while they stay open.
 
 A request is decided about once, before its handler begins. One that stays open, such as a log that is followed, a
 command in a task or the event stream, may outlive the token, the policy or the role that it was let in with. So its

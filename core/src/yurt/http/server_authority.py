@@ -1,4 +1,4 @@
-"""Decides on an agent without a server, by what a server says of the caller.
+"""Decides requests on an agent without a server, from the caller's rights as a server reports them.
 
 The rights of a caller are asked for when a request comes, and kept for `ttl_s` from the moment of asking, at most until
 the token expires. So a revoked token, a changed policy or a changed role counts here after `ttl_s` at the latest, by

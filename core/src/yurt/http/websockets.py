@@ -1,4 +1,4 @@
-"""What websockets share: their bounds, how they end, and how an end that has gone without a word is noticed."""
+"""Shared parts of websockets: limits, closing, and the detection of peers that vanished."""
 
 from __future__ import annotations
 

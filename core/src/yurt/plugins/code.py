@@ -1,4 +1,4 @@
-"""The code of a plugin: forgotten and imported again, and put back when the new code is of no use."""
+"""Reloads the code of a plugin, and restores the previous code when the new one fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loads every installed plugin apart from the others, and says of each how that went.
+"""Loads every installed plugin in isolation and records a status for each.
 
 Each plugin gets a pluggy manager of its own: a plugin that cannot be imported, has a misspelt function or fails when it
 is called becomes a status, and the next one is loaded all the same. A name has one owner among the parts of its kind

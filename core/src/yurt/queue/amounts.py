@@ -1,4 +1,4 @@
-"""Amounts of resources as the queue compares them: dominant shares, and the cost of a job.
+"""Resource amounts compared by the queue: dominant shares, and the cost of a job.
 
 A tenant's share is that of the resource of which it has the largest part: of the pool's GPUs, of its CPU, or of its
 memory (dominant resource fairness). GPUs count by the price of their model, a shared card by its booked part.

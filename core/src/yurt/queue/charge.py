@@ -1,4 +1,4 @@
-"""What jobs ask and allocations hold, as the queue counts it, and to which tenant it belongs."""
+"""Charges: the resources of jobs and allocations as the queue counts them, and the tenant that pays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Usage that decays: what counts of an amount held for a while halves with every half-life since.
+"""Decaying usage: past usage counts half as much after every half-life.
 
 With the rate of use r(s) and the half-life h, usage at t is the integral of r(s) 2^(-(t-s)/h) over all s before t. A
 row keeps that integral *inflated to a landmark* L, that is without the common factor 2^(-(t-L)/h):

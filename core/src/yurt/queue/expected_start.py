@@ -1,4 +1,4 @@
-"""When waiting jobs will start: the order, played forward over the expected ends of what runs.
+"""Estimates start times of waiting jobs by simulating the queue over the expected ends of running jobs.
 
 Jobs start in their order where they fit; behind one that does not fit, a few later ones are tried that end before it
 could start. It is a forecast and decides nothing: placements follow the limits that jobs declare, never predictions.

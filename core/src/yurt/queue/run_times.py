@@ -1,4 +1,4 @@
-"""Run times that jobs really had, and what they tell of jobs that run or wait.
+"""Past run times of jobs, and estimates from them for running and waiting jobs.
 
 The times of the last runs are kept by *kind*, from the narrowest to the widest: of the same job id, of the same tenant
 and size, of the tenant, of all. A question takes the narrowest kind with enough runs. What has run for a while already

@@ -1,4 +1,4 @@
-"""What the queue knows of a job that waits: everything that its place depends on."""
+"""A waiting job: all facts on which its place in the queue depends."""
 
 from __future__ import annotations
 

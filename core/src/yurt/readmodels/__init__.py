@@ -1,4 +1,4 @@
-"""What clients see of many rows: facts derived from several tables, as columns that can be filtered and sorted.
+"""Read models: facts derived from several tables, as columns that clients filter and sort.
 
 Pure: a snapshot goes in, values come out. `job_facts`, `alloc_facts` and `node_facts` say what is known of one row,
 `kinds` names its fields as the API does, `query` reads a request for a list, and `selection` filters, counts and sorts

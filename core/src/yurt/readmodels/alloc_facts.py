@@ -1,4 +1,4 @@
-"""What is known of one allocation: its truthful status, and the fields of its row when they are asked for."""
+"""Facts of one allocation: its derived status, and its other fields on demand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of one job: derived from the job, its summary, its newest deployment and its blocked evaluation.
+"""Facts of one job, derived from its summary, newest deployment and blocked evaluation.
 
 The summary counts by status, so most jobs cost a few look-ups. Allocations are looked at only where something starts or
 has failed, and then a bounded number of them.

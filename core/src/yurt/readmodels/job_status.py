@@ -1,4 +1,4 @@
-"""The truthful status of a job: one word for what its allocations do, decided in one place for API, pages and commands.
+"""The derived status of a job: one word for the state of its allocations, shared by API, pages and commands.
 
 A job whose allocations fail does not run, whatever its own status says. What counts is how the desired count is met:
 `missing` allocations are desired, and neither run, start, wait for capacity, nor (batch) have completed. Old failures

@@ -1,4 +1,4 @@
-"""What is known of one node: its truthful status, what it offers and what allocations book of it."""
+"""Facts of one node: its derived status, its resources, and how much of them is allocated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request for a list: which rows, in which order, which fields of them, and what is counted."""
+"""A list query: filter, order, fields and counts."""
 
 from __future__ import annotations
 

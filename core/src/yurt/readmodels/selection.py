@@ -1,4 +1,4 @@
-"""Rows through a query: filtered, counted and sorted, a slice at a time, so that a long list holds up nobody.
+"""Runs a query: filters, counts and sorts rows in slices, so that a long list does not block the event loop.
 
 Only as many rows are kept as a page can show: the order is restored among them whenever twice as many have gathered.
 """

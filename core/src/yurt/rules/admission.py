@@ -1,4 +1,4 @@
-"""What the servers add to a job that they take in: constraints that follow from it, and the targets of its policies.
+"""Adds implied constraints and policy targets to a job at admission.
 
 A group's tasks need nodes that know the signals which they are sent, that register services without Consul where they
 have such ones, and that know NUMA where they ask for it. All of it stands in the job that clients read, as in Nomad; a

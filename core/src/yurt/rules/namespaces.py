@@ -1,4 +1,4 @@
-"""What a namespace lets its jobs use: task drivers, network modes of groups, and node pools.
+"""Restrictions of a namespace on its jobs: task drivers, network modes, node pools.
 
 The rules are checked when a job is admitted, so that all problems are told at once, and again where a version of a job
 is stored: scaling, reverts, dispatches and launches make versions too, and a rule may be newer than the job.

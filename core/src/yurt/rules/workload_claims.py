@@ -1,4 +1,4 @@
-"""What the identity of a task says: the claims of its token, as Nomad's documentation names them."""
+"""The claims of a workload identity token, named as in Nomad's documentation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that makes two runs differ, in one value: clock, time-outs, threads, randomness, ids.
+"""The environment: every source of nondeterminism in one value (clock, time-outs, threads, randomness, ids).
 
 Shells take an `Env` and never import `time`, `random` or `uuid` themselves, nor ask asyncio for time-outs and threads,
 so that a cluster can run under a virtual clock. `tests/test_env_edges.py` bounds what still uses asyncio's own.

@@ -1,4 +1,4 @@
-"""What an agent tells of itself to who looks for a fault: its machine, its threads and tasks, and its older log lines.
+"""Debug data of an agent: its machine, threads, asyncio tasks and log lines.
 
 The machine and the stacks are told only where the operator allows it (`enable_debug`), and never a secret: of the
 environment only variables that are known to hold none have their values, of the command line no value of a flag that

@@ -1,4 +1,4 @@
-"""The one place where failing work is caught: it is logged or told, its siblings live on, or it begins again."""
+"""Supervision: the only place that catches all exceptions; it logs or reports them, or restarts the work."""
 
 from __future__ import annotations
 

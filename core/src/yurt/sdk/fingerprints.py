@@ -1,4 +1,4 @@
-"""What a fingerprint of the node is to Yurt: it finds out something about the machine and tells it as node attributes.
+"""The contract of fingerprints: detect facts about the machine and publish them as node attributes.
 
 Jobs ask for attributes in constraints, affinities and spreads, and tasks read them in `${attr.<name>}`. A fingerprint
 with the name `rack` gives attributes `rack.<key>`; a key that begins with `unique.` gives `unique.rack.<rest>`, by

@@ -1,4 +1,4 @@
-"""Rows of jobs and nodes that are kept up to date while somebody looks at them, and what changed lately.
+"""Keeps rows of jobs and nodes up to date while clients watch them, and remembers recent changes.
 
 Nothing is kept while nobody looks: the first who asks has the rows computed, in slices. From then on the changes of
 each command mark rows as outdated, and the next one who looks has only these computed anew. After `IDLE_S` without

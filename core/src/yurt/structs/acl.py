@@ -1,4 +1,4 @@
-"""What access control stores: policies, tokens, roles, login methods and what they bind.
+"""Objects of access control: policies, tokens, roles, login methods and binding rules.
 
 No secret of a token is stored, only its SHA-256: a secret has 122 random bits or more, so its hash cannot be reversed
 by trying. A token is found by this hash.

@@ -1,4 +1,4 @@
-"""What a job asks of nodes: hard constraints, soft affinities and spreads."""
+"""Requirements of a job on nodes: hard constraints, soft affinities, spreads."""
 
 from __future__ import annotations
 

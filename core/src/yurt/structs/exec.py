@@ -1,4 +1,4 @@
-"""A command that a user runs inside a task: what travels to the node that holds it, and back.
+"""Messages of `alloc exec` between a user's terminal and the node of the task.
 
 The first frame that comes back is empty: the command runs. Its output follows, the ends of its streams, and last the
 exit code. The end of the inputs, which is not the end of the command's input, means that nobody is there any more.

@@ -1,4 +1,4 @@
-"""A server as the others know it: where it is reached, and whether it is there."""
+"""A member of the cluster of servers: its addresses and its status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes: what a client machine offers and how it fares."""
+"""Nodes: the resources, attributes and status of client machines."""
 
 from __future__ import annotations
 

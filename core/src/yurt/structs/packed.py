@@ -1,4 +1,4 @@
-"""The form of a plan in the command log: what the placements of a group share is written once, the rest as numbers.
+"""The packed form of a plan in the command log: shared parts of placements are written once.
 
 The score tables of consecutive placements show mostly the same rows, nodes are named by several of them, and a name is
 its job, its group and an index. The rest of their metrics changes only where a node has filled up. A block holds a run

@@ -1,4 +1,4 @@
-"""Plans: what a scheduler wants to change, and what the applier accepted of it.
+"""Plans: the changes that a scheduler proposes, and the part that the applier accepted.
 
 A plan is normalised. A placement names its group, node, resources and scores; the job, and everything that
 allocations of one group share, is named once. `fsm` makes the allocations from it, so that the log never carries a

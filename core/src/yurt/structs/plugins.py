@@ -1,4 +1,4 @@
-"""What is told of an agent's plugins."""
+"""The status of an agent's plugins, as the API shows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quotas: hard limits on what the allocations, variables and host volumes of some namespaces use together.
+"""Quotas: hard limits on the combined allocations, variables and host volumes of namespaces.
 
 A namespace names at most one quota (`Namespace.quota`); several may share one. Of a quota's limits only the one of the
 own region counts. In each dimension None and 0 mean "no limit", and a negative number means "nothing".

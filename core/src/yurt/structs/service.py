@@ -1,4 +1,4 @@
-"""Services, their checks and identities."""
+"""Services with their checks and identities."""
 
 from __future__ import annotations
 

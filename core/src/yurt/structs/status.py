@@ -1,4 +1,4 @@
-"""The words that Nomad's API uses for states, and the sets of them that the code asks about.
+"""Status values of Nomad's API, and named sets of them.
 
 Each set of words is a Literal. Code that branches over all of them matches them and ends with `assert_never`, so that
 mypy finds the places where a new word is missing. They are not enums: a decoded Literal is always the same object, so

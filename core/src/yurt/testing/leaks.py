@@ -1,4 +1,4 @@
-"""What an agent holds on its machine, and lives of allocations that should leave none of it behind (invariant E9)."""
+"""Measures the files, processes and memory that allocations leave behind (invariant E9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this process may do, for tests that need more than most processes have."""
+"""Checks the privileges of this process, for tests that need special ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lines that a job file consists of nearly altogether, read without tokens.
+"""Fast path: parses the most common kinds of lines without a lexer.
 
 Such a line opens a block, closes it, is a block as a whole (`port "http" { to = 8080 }`), or sets an argument to a
 value, a list of values or a heredoc. A value is a number, a reference (`var.name`), or a text that holds nothing but

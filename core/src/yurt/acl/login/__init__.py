@@ -1,4 +1,4 @@
-"""From the verified claims of a login to a token: checks of values, claim mappings, binding rules, the token itself.
+"""Turns the verified claims of a login into a token: claim checks, claim mappings, binding rules, minting.
 
     signed token --verified by a shell--> claims --`checks`--> CheckedClaims --`claims`--> MappedClaims
     MappedClaims + binding rules --`binding`--> Bound --`minting`--> ACLToken

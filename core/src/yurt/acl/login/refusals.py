@@ -1,4 +1,4 @@
-"""The failures of a login: what the caller showed is not good enough, or what the operator wrote cannot be followed."""
+"""The failures of a login: an invalid credential of the caller, or a configuration that cannot be applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The servers as one of them runs among them: membership, its own etcd member, and what operators ask of both.
+"""One server's part in its cluster: membership, its own etcd member, and operators' requests about both.
 
 Order up: the port for servers, then exchange and joins, then etcd once a cluster is formed or joined; the server's
 log is opened after that. Order down, once the server has stopped: etcd (which leaves its cluster first when the server

@@ -1,4 +1,4 @@
-"""The servers that this one knows, with the statuses that it sees: what it tells, and what it believes of others' news.
+"""The membership of one server: the servers that it knows, their statuses, and the merging of others' news.
 
 Every server asks every other one each second (`exchange`); few machines are servers, so nothing cleverer is needed.
 When something changed, it is told at once.

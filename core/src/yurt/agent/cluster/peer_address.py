@@ -1,4 +1,4 @@
-"""Keeps etcd's record of where and how the other members reach this server's own: its address, and whether by TLS.
+"""Updates the peer URL of this server's etcd member when its address or its use of TLS changes.
 
 A cluster that was formed without TLS has plain peer addresses in etcd's data, and etcd changes them only while it has a
 majority. So members whose servers were given TLS go on in plain text at first. Once every server speaks TLS the members

@@ -1,4 +1,4 @@
-"""By what certificates servers know each other on the port of the membership: those of the agents, by role."""
+"""Mutual TLS on the membership port: servers identify each other by the role in their agents' certificates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the configuration says of servers and their cluster, and what in it cannot be."""
+"""Cluster settings from the agent's configuration, and the checks that refuse impossible ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which allocation, task or node a command means."""
+"""Selects the allocation, task or node that a command's arguments refer to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How to repair what a server refuses: what its message does not say, for Nomad's wording is kept on the wire."""
+"""Adds repair advice to servers' refusals of a job, whose wire texts keep Nomad's wording."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What several commands show."""
+"""Output that several commands share."""

@@ -1,4 +1,4 @@
-"""Writes down how an allocation fares, before anybody else hears of it.
+"""Persists each change of an allocation's state before it is reported.
 
 `version` counts what has happened; whoever must not act before that is on disk waits for it (`wait_saved`).
 """

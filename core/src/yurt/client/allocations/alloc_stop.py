@@ -1,4 +1,4 @@
-"""The order to end an allocation, and what comes between it and the kill of the first task."""
+"""The stop order of an allocation, and the hooks and delays that precede the kill of its tasks."""
 
 from __future__ import annotations
 

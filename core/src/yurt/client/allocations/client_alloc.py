@@ -1,4 +1,4 @@
-"""An allocation as the client's hooks see it: what runs of it, and what they may do to it.
+"""The allocation that hooks receive: its running tasks, and the operations they may call.
 
 `yurt.sdk.hooks.HookedAlloc` is the part that packages see. It lives as long as the allocation's runner.
 """

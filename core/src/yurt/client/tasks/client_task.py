@@ -1,4 +1,4 @@
-"""A task as the client's hooks see it: where it stands, what they have given to its run, and what they may do to it.
+"""The task that hooks receive: its state, what they have added to its run, and the operations they may call.
 
 `yurt.sdk.hooks.HookedTask` is the part that packages see. It lives as long as the task's runner; `begin` starts a run
 with the allocation as it is then, so that a change in the middle of a preparation counts from the next run on.

@@ -1,4 +1,4 @@
-"""A task whose record was lost: its driver looks for its runs, and its record is made again from what is known.
+"""Rebuilds the lost record of a task from its driver's runs and the servers' last known state.
 
 Why no task is started a second time is told in `yurt.client.allocations.lost_records`.
 """

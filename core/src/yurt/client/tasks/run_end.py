@@ -1,4 +1,4 @@
-"""The end of one run of a task, which hooks are told once: by the watch of the run, or by a stop that gave it up.
+"""Ensures that hooks learn of the end of a run once, from its watch or from a stop that gave it up.
 
 Each run has its own. A run that could not be stopped may end much later, beside the next one, and that end must not
 be taken for the end of the next run.

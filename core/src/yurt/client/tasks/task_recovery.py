@@ -1,4 +1,4 @@
-"""Continues a task that an earlier agent ran: its run is found again by the driver, or has ended unseen."""
+"""Recovers a task of an earlier agent: its driver finds the run, or the run counts as lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What happens before a run of a task may start: its directories, then its hooks, whose last word is the request.
+"""Prepares a run of a task: builds its directories, calls its hooks, and assembles the driver's request.
 
 What stands in the way is raised as a SetupProblem, whose event the user reads; a recoverable one is tried again by the
 task's restart policy.

@@ -1,4 +1,4 @@
-"""What tenants use of node pools with a fair-share queue: rows that change when an allocation comes or goes.
+"""Maintains the usage rows of tenants in fair-share node pools as allocations start and end.
 
 A row has the rate at which a tenant uses the pool, and the decayed integral of that rate. A command that changes a rate
 first advances the integral to its time, which is the newest time in the allocations that it writes; a clock that was

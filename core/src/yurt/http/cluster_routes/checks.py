@@ -1,4 +1,4 @@
-"""What an operator asks about the cluster as a whole: whether an upgrade has something to wait for, and how full it is.
+"""Checks of the cluster as a whole: readiness for an upgrade, and capacity in use.
 
 Nomad's Enterprise edition reports its use under a licence; here the same route answers the present figures.
 """

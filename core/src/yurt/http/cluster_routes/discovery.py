@@ -1,4 +1,4 @@
-"""What others need to check identities: the discovery document (OpenID Connect) and the public keys (RFC 7517).
+"""Publishes the OpenID Connect discovery document and the public keys (RFC 7517) for identity verification.
 
 Both are public. Readers may cache the keys for half of the time until the newest one is due for rotation. Its successor
 is published half a rotation period ahead, so a reader that obeys never meets a signature whose key it lacks.

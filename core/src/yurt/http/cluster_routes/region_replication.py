@@ -1,4 +1,4 @@
-"""What all regions share, for the servers of other regions, which copy it.
+"""Serves the rows that all regions share to the servers of other regions, which replicate them.
 
 Only a server of another region may ask, over the connection between regions and with a management token of this one.
 The answer holds only hashes of tokens' secrets, but the secrets of login methods, without which nobody could log in

@@ -1,4 +1,4 @@
-"""What a request is about: the job of its path, and the client node that answers it.
+"""Finds the job in a request's path, and the client node that answers the request.
 
 The node is the one of an allocation, the one named by `node_id`, or the agent's own. `server_id` names a server
 instead.

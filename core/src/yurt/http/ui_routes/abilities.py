@@ -1,4 +1,4 @@
-"""What a caller may do, as data for pages that hide or explain what the server would refuse. It decides nothing."""
+"""Lists a caller's permissions so that pages can hide or explain refused actions; it decides nothing."""
 
 from __future__ import annotations
 

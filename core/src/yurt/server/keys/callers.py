@@ -1,4 +1,4 @@
-"""What a caller shows by a token: the secret of a token or of a node, an identity (JWT) that a root key signed, or the
+"""Identifies a credential: the secret of a token or of a node, an identity (JWT) that a root key signed, or the
 session of a browser.
 
 `aud` and `iss` of an identity are not looked at, as in Nomad: any identity of an allocation may be shown. Whether the

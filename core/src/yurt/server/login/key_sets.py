@@ -1,4 +1,4 @@
-"""What is known of providers: their documents (OpenID Connect Discovery) and key sets, fetched once for many logins.
+"""Caches the providers' discovery documents (OpenID Connect) and key sets for many logins.
 
     unknown --fetch--> known --age, or a key id that is not in it--> fetch again
 

@@ -1,4 +1,4 @@
-"""What a queue shows: positions, reasons, expected starts, and what tenants have used. Functions of the state."""
+"""Queue reports: positions, reasons, expected starts and tenants' usage; functions of the state."""
 
 from __future__ import annotations
 

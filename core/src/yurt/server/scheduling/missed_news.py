@@ -1,4 +1,4 @@
-"""What blocked evaluations may have missed before a term began.
+"""Finds the blocked evaluations that changes before this term should have woken.
 
 The leader before may have woken an evaluation in its memory alone, and lost its term before a worker took it: in the
 state it is blocked still. So a term begins with the news that the state shows: allocations that have ended, and nodes,

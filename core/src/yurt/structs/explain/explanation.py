@@ -1,4 +1,4 @@
-"""Explanations: what stands between a group and the nodes, and what would change that."""
+"""Explanations: why nodes refuse a group, and which changes would place it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a placement went where it went, in the shape of the API."""
+"""Placement metrics in the shape of the API: evaluated nodes, refusals and scores."""
 
 from __future__ import annotations
 

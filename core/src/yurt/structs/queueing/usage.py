@@ -1,4 +1,4 @@
-"""What tenants have used of node pools."""
+"""The usage of node pools by tenant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes wrong: faults at random times, each for a while, and all of them healed at the end.
+"""The nemesis: injects faults at random times, each for a while, and heals all of them at the end.
 
 Most servers and their etcd members stay up and joined most of the time; now and then they do not.
 """

@@ -1,4 +1,4 @@
-"""What is not at rest yet once faults have stopped, and what never may be (B5, D1, D8, E4).
+"""Checks that a cluster settles once faults have stopped, and that nothing forbidden remains (B5, D1, D8, E4).
 
 Every evaluation ends; a blocked one still finds no room when it is tried again; each job runs what it asks for or has
 a reason; servers and hosts agree on what runs.

@@ -1,4 +1,4 @@
-"""What befalls several servers on one log: leaders come and go, appends tell nothing, servers die, lag, are cut off."""
+"""Faults of servers on a shared log: leader changes, appends with unknown outcome, deaths, lag, partitions."""
 
 from __future__ import annotations
 

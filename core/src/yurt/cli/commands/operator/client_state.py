@@ -1,4 +1,4 @@
-"""`yurt operator client-state`: what a client that does not run has on disk to find its tasks again."""
+"""`yurt operator client-state`: the task state on disk from which a stopped client recovers its tasks."""
 
 from __future__ import annotations
 

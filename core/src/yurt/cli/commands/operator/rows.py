@@ -1,4 +1,4 @@
-"""What operators are shown of state and log as JSON, without what only its owner may know."""
+"""Rows of state and log as JSON for operators, without secrets."""
 
 from __future__ import annotations
 

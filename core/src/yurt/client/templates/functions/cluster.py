@@ -1,4 +1,4 @@
-"""What templates ask of the cluster and of the task's files: variables, services, files.
+"""Template functions that query the cluster or read the task's files: variables, services, files.
 
 A question without an answer yet gives an empty value; the whole text is thrown away then and rendered again later.
 """
