@@ -1,0 +1,196 @@
+"""`yurt whatif`: what would run, wait or be preempted if nodes, quotas or jobs were others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from yurt.cli.command import JSON_FLAGS, CliCommand, Invocation
+from yurt.cli.errors import CliError
+from yurt.cli.files.jobfile import JOBFILE_FLAGS, parse_json_job, read_hcl, read_source
+from yurt.cli.flags import text, texts
+from yurt.cli.terminal.data import show_data, wants_data
+from yurt.cli.terminal.text import now_ns
+from yurt.cli.tree import NOUNS
+from yurt.cli.views.queue import when
+from yurt.sdk.errors import Invalid
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from yurt.server.queueing.what_if import JobOutlook, Scenario
+    from yurt.state import Snapshot
+
+Json = dict[str, Any]
+
+SAME, WORSE = 0, 2
+SHOWN = "Namespace|Job|Running|Waiting|Preempted|Lost|Expected Start|Reason"
+
+
+def run(call: Invocation) -> int:
+    """Lay the changes over the state, let the scheduler act on it, and show what comes of it."""
+    from yurt.sdk.value import UnixNano
+    from yurt.server.queueing.what_if import what_if
+
+    is_data = wants_data(call)
+    state = _state(call)
+    try:
+        scenario = _scenario(call, state)
+        region = call.flags.text("region") or "global"
+        found = what_if(state, scenario, now=UnixNano(now_ns()), region=region)
+    except Invalid as error:
+        raise CliError(str(error)) from None
+    if is_data:
+        show_data(call, [_row(one) for one in found])
+    elif not found:
+        call.screen.line("No job would run otherwise, and none waits")
+    else:
+        call.screen.table(SHOWN, [_cells(one) for one in found])
+    return WORSE if any(one.is_worse for one in found) else SAME
+
+
+def _state(call: Invocation) -> Snapshot:
+    """The state of a snapshot file, or of the cluster."""
+    import tempfile
+    from pathlib import Path
+
+    from yurt.cli.api.client import error_of
+
+    if call.flags.text("snapshot"):
+        return _read(Path(call.flags.text("snapshot")))
+    answer = call.api.raw("GET", "/v1/operator/snapshot")
+    if answer.status >= 400:
+        raise error_of(answer)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "state.snap"
+        path.touch(mode=0o600)
+        path.write_bytes(answer.body)
+        return _read(path)
+
+
+def _read(path: Path) -> Snapshot:
+    import tempfile
+
+    from yurt.storage.archive import state_of
+    from yurt.storage.archive_check import check_archive_here
+
+    try:
+        with path.open("rb") as file, tempfile.TemporaryFile() as unpacked:
+            archive, _ = check_archive_here(file, unpacked)
+            return state_of(archive, unpacked)
+    except OSError as error:
+        raise CliError(f"{path}: cannot be read: {error.strerror}") from None
+    except Invalid as error:
+        raise CliError(f"{path}: {error}") from None
+
+
+def _scenario(call: Invocation, state: Snapshot) -> Scenario:
+    from yurt.server.queueing.what_if import Scenario
+
+    added: list[tuple[str, int]] = []
+    for word in call.flags.texts("add"):
+        count, _, name = word.partition(":")
+        if not count.isdigit() or not name:
+            raise CliError(f'-add {word}: write COUNT:NODE, for example "4:7f3a", for 4 nodes like that one')
+        added.append((_node(state, name, "add"), int(count)))
+    return Scenario(
+        lost=tuple(_node(state, name, "lose") for name in call.flags.texts("lose")),
+        added=tuple(added),
+        jobs=tuple(_job(call, path) for path in call.flags.texts("job")),
+        quotas=tuple(_quota(path) for path in call.flags.texts("quota")),
+    )
+
+
+def _node(state: Snapshot, word: str, flag: str) -> str:
+    """The id of the node that has this name, or whose id begins so."""
+    found = [node.id for node in state.nodes.values() if node.name == word or node.id.startswith(word)]
+    if len(found) == 1:
+        return found[0]
+    many = f"{len(found)} nodes are called or begin so" if found else "there is no such node"
+    raise CliError(f"-{flag} {word}: {many}; name one by its ID")
+
+
+def _job(call: Invocation, path: str) -> Any:
+    from yurt.api.decode import decode_job
+
+    # -json is the form of the answer here; a job in JSON is known by its name.
+    source, filename = read_source(path)
+    job = parse_json_job(source, filename) if path.endswith(".json") else read_hcl(call, source, filename).job
+    try:
+        return decode_job(job)[0]
+    except Invalid as error:
+        raise CliError(f"{path}: {error}") from None
+
+
+def _quota(path: str) -> Any:
+    import json
+
+    from yurt.api.decode import decode_value
+    from yurt.cli.files.quotafile import read_quota
+    from yurt.cli.files.source import read_text
+    from yurt.structs.quota import QuotaSpec, with_hashes
+
+    source = read_text(path)
+    try:
+        spec = json.loads(source) if path.endswith(".json") else read_quota(path, source)
+        return with_hashes(decode_value(spec, QuotaSpec, name="Quota")[0])
+    except (ValueError, Invalid) as error:
+        raise CliError(f"{path}: {error}") from None
+
+
+def _row(one: JobOutlook) -> Json:
+    return {
+        "Namespace": one.key[0],
+        "JobID": one.key[1],
+        "RunningBefore": one.runs_before,
+        "Running": one.runs,
+        "WaitingBefore": one.waits_before,
+        "Waiting": one.waits,
+        "Preempted": one.preempted,
+        "Lost": one.lost,
+        "Submitted": one.is_submitted,
+        "Worse": one.is_worse,
+        "Reason": one.reason,
+        "ExpectedStart": one.expected_start,
+    }
+
+
+def _cells(one: JobOutlook) -> list[object]:
+    return [
+        *one.key,
+        _change(one.runs_before, one.runs),
+        _change(one.waits_before, one.waits),
+        one.preempted or "",
+        one.lost or "",
+        when(one.expected_start) if one.expected_start and one.waits else "",
+        one.reason,
+    ]
+
+
+def _change(before: int, after: int) -> str:
+    return str(after) if before == after else f"{before} -> {after}"
+
+
+COMMANDS = (
+    CliCommand(
+        "whatif",
+        NOUNS["whatif"],
+        run,
+        (
+            text("snapshot", "A snapshot file instead of the cluster's state."),
+            texts("lose", "A node that would be down, by its ID's beginning or its name; may be repeated."),
+            texts("add", "COUNT:NODE: so many nodes more that are like that one; may be repeated."),
+            texts("job", "A job file that would be submitted; may be repeated."),
+            texts("quota", "A file with a quota specification that would be applied; may be repeated."),
+            *(flag for flag in JOBFILE_FLAGS if flag.name != "json"),
+            *JSON_FLAGS,
+        ),
+        details="""
+Nothing is changed. The scheduler acts on a copy of the state: on the jobs that the changes concern and on all that
+waits, in the order of the queues. The answer is that of the next moment; when jobs that wait in a queue would start is
+forecast. Without -snapshot the state is read from the cluster, which needs the right to save snapshots.
+
+The exit code is 0 when nothing gets worse, and 2 when a submitted job would wait, or a job would be preempted or run
+less than before.
+""",
+    ),
+)

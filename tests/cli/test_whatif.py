@@ -1,0 +1,101 @@
+"""`yurt whatif` on a snapshot file and on a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from yurt.sdk.value import replace
+from yurt.state import Snapshot, Tables
+from yurt.storage.archive import write_archive
+from yurt.testing import factories
+
+JOB = """
+job "train" {
+  type = "batch"
+  group "g" {
+    count = %d
+    task "t" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/true"
+      }
+      resources {
+        cpu    = 1000
+        memory = 64
+      }
+    }
+  }
+}
+"""
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    """A cluster of one node with room for four allocations of the job."""
+    edit = Snapshot.empty().edit(40)
+    node = replace(factories.node(factories.number_id(1)), name="one")
+    edit.put(Tables.nodes, node.id, node)
+    path = tmp_path / "state.snap"
+    with path.open("wb") as file:
+        write_archive(edit.commit(), file, version="1")
+    return path
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Any:
+    def made(count: int) -> str:
+        path = tmp_path / f"train-{count}.nomad.hcl"
+        path.write_text(JOB % count)
+        return str(path)
+
+    return made
+
+
+def test_a_job_that_fits_makes_nothing_worse(run: Any, archive: Path, job: Any) -> None:
+    code, out, err = run("whatif", "-snapshot", str(archive), "-job", job(4), "-json")
+    assert (code, err) == (0, "")
+    (row,) = json.loads(out)
+    assert (row["JobID"], row["Running"], row["Waiting"], row["Worse"]) == ("train", 4, 0, False)
+
+
+def test_a_job_that_waits_is_worse_and_told_why(run: Any, archive: Path, job: Any) -> None:
+    code, out, _ = run("whatif", "-snapshot", str(archive), "-job", job(6))
+    assert code == 2
+    assert "train" in out
+    assert "cpu exhausted on 1 node" in out
+    assert run("whatif", "-snapshot", str(archive), "-job", job(6), "-add", "1:one")[0] == 0
+
+
+def test_the_state_of_the_cluster_is_asked_for(api: Any, run: Any, archive: Path) -> None:
+    api.answers["/v1/operator/snapshot"] = archive.read_bytes()
+    code, out, err = run("whatif", "-lose", "one")
+    assert (code, out, err) == (0, "No job would run otherwise, and none waits\n", "")
+    api.answers["/v1/operator/snapshot"] = (403, "Permission denied")
+    code, _, err = run("whatif")
+    assert code == 1
+    assert "Permission denied" in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("-lose", "none"), "-lose none: there is no such node"),
+        (("-add", "one"), "-add one: write COUNT:NODE"),
+        (("-add", "0:one"), "0 nodes cannot be added"),
+        (("-job", "missing.hcl"), "there is no such file"),
+        (("-quota", "missing.hcl"), "missing.hcl"),
+    ],
+)
+def test_what_is_wrong_is_said(run: Any, archive: Path, flags: tuple[str, ...], problem: str) -> None:
+    code, out, err = run("whatif", "-snapshot", str(archive), *flags)
+    assert (code, out) == (1, "")
+    assert problem in err
+
+
+def test_a_file_that_is_no_snapshot_is_told(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "x.snap").write_text("no archive")
+    assert run("whatif", "-snapshot", str(tmp_path / "x.snap"))[0] == 1
+    assert "cannot be read" in run("whatif", "-snapshot", str(tmp_path / "none.snap"))[2]
