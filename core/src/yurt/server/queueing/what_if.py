@@ -29,6 +29,7 @@ from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import Job
 from yurt.structs.questions import eval_type, is_server_terminal
 from yurt.structs.quota import QuotaSpec
+from yurt.structs.status import Trigger
 
 ROUNDS_MAX: Final = 100_000
 """Evaluations until an answer is given up: each job is evaluated a few times at most."""
@@ -96,7 +97,7 @@ class _Simulation:
 
     def lay(self, scenario: Scenario) -> None:
         """Lay the changes over the state, and find what has to be evaluated."""
-        concerned: dict[JobKey, str] = {}
+        concerned: dict[JobKey, Trigger] = {}
         for name in (status.EVAL_BLOCKED, status.EVAL_PENDING):
             for waiting in self.state.evals.where("status", name):
                 concerned[(waiting.namespace, waiting.job_id)] = status.TRIGGER_QUEUED_ALLOCS
@@ -198,7 +199,7 @@ class _Simulation:
         self.state = step.state
         self._gate.follow(step.changes)
 
-    def _evaluation(self, key: JobKey, trigger: str) -> Evaluation | None:
+    def _evaluation(self, key: JobKey, trigger: Trigger) -> Evaluation | None:
         job = self.state.jobs.get(key)
         if job is None or job.stop or job.is_template:
             return None
