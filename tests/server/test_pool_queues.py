@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 from yurt.runtime.turns import Turns
 from yurt.scheduler.capacity.ask import GroupAsk
 from yurt.scheduler.capacity.pool_room import PoolRoom, Wanted
+from yurt.sdk.errors import Conflict
 from yurt.sdk.value import Duration, replace, seconds
 from yurt.server.queueing.gate import QueueGate
 from yurt.server.queueing.order import PATIENCE
@@ -18,6 +20,7 @@ from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands import (
     AllocUpdate,
     ApplyPlan,
+    DeleteNodePools,
     RegisterJob,
     RegisterNode,
     UpsertEvaluations,
@@ -273,6 +276,19 @@ async def test_the_next_leader_keeps_the_order(run_server: Any) -> None:
         for number, before in enumerate(("run", "wait-0", "wait-1")):
             await end(second, before)
             await until_placed(second, ["run", *(f"wait-{each}" for each in range(number + 1))])
+
+
+async def test_a_pool_is_deleted_once_nobody_waits_for_it(bench: Any) -> None:
+    await prepare(bench, FIFO, nodes=0)
+    await register(bench, batch_job("waits"))
+    with pytest.raises(Conflict):
+        await bench.server.replica.propose(DeleteNodePools(names=(POOL,)))
+    gate = bench.server.term.queue.pools.gate
+    assert ("team-a", "waits") in gate
+    await bench.server.resources.jobs.deregister("team-a", "waits", purge=True)
+    await bench.until(lambda: len(gate) == 0)
+    await bench.server.replica.propose(DeleteNodePools(names=(POOL,)))
+    assert bench.server.term.queue.pools.gate is None
 
 
 async def test_what_was_said_of_a_start_is_compared_with_it(bench: Any) -> None:

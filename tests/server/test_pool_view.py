@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from yurt.scheduler.capacity.ask import GroupAsk
 from yurt.scheduler.capacity.pool_room import PoolRoom, Wanted
 from yurt.sdk.value import Duration, UnixNano, replace
+from yurt.server.queueing.gate import QueueGate
 from yurt.server.queueing.pool_view import PoolView
 from yurt.structs.alloc import AllocatedDeviceResource, Allocation
-from yurt.structs.cluster import NodePool
+from yurt.structs.cluster import Namespace, NodePool
 from yurt.structs.commands import (
     AllocUpdate,
     AnyCommand,
@@ -20,6 +21,7 @@ from yurt.structs.commands import (
     RegisterNode,
     SetNodeStatus,
     UpdateAllocsFromClient,
+    UpsertNamespaces,
     UpsertNodePools,
 )
 from yurt.structs.job import Job
@@ -167,3 +169,36 @@ def test_a_room_that_was_taken_from_counts_what_is_left(
     for size, number in taken:
         again.take([Wanted(kinds[size], number, 1)])
     assert [room.places(ask).tolist() for ask in kinds] == [again.places(ask).tolist() for ask in kinds]
+
+
+def gate_with(world: World, waiting: Sequence[Job]) -> QueueGate:
+    """A gate with the jobs that wait, as a new leader makes it."""
+    gate = QueueGate()
+    for number, made in enumerate(waiting):
+        evaluation = factories.evaluation(made, id=f"eval-{number}", type="batch")
+        assert gate.takes(world.replica.state, evaluation)
+    return gate
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(STEP, max_size=10), st.permutations(range(6)))
+def test_a_gate_that_followed_decides_as_a_new_leaders(steps: list[tuple[str, int, int]], order: list[int]) -> None:
+    world = World()
+    world.replica.apply(UpsertNamespaces(namespaces=(Namespace(name="team"),)))
+    for number in range(3):
+        world.place(number, CARDS, 1)
+    waiting: list[Job] = []
+    for number in range(6):
+        made = job_of(f"wait-{number}", SIZES[number % 3], number, namespace=("default", "team")[number % 2])
+        world.replica.apply(RegisterJob(job=replace(made, submit_time=UnixNano(world.now + number))))
+        waiting.append(world.replica.state.jobs[made.key])
+    followed = gate_with(world, waiting)
+    assert followed.look(world.replica.state, world.now) == [], "the pool is full"
+    for step in steps:
+        world.step(*step)
+        followed.follow(world.replica.changes)
+    anew = gate_with(world, [waiting[number] for number in order])
+    found = followed.look(world.replica.state, world.now + HOUR)
+    again = anew.look(world.replica.state, world.now + HOUR)
+    assert [each.job_id for each in found] == [each.job_id for each in again]
+    assert followed.promises == anew.promises
