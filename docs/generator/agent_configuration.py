@@ -16,6 +16,7 @@ from yurt.agent.far import server_addresses
 from yurt.agent.limits import http_limits, rpc_limits
 from yurt.agent.parts import agent_info, client_config, server_config
 from yurt.agent.plugin_context import plugin_context
+from yurt.agent.telemetry.settings import sink_settings
 from yurt.agent.tls import tls_block
 from yurt.storage.data_dir import DataDir as OwnedFolder
 
@@ -102,6 +103,7 @@ def outcome(data: Mapping[str, Any], folder: OwnedFolder, root: Path) -> dict[st
         "client": client_config(config, directory),
         "http": agent_info(config, ()),
         "tls": tls_block(config),
+        "sinks": sink_settings(config),
         "audit": audit_settings(config.raw.get("audit", {}), root),
         "audit_enabled": config.raw.get("audit", {}).get("enabled", False),
         "servers": server_addresses(config),

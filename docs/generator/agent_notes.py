@@ -192,6 +192,22 @@ server.job_max_count      The greatest sum of the counts of a job's groups.
 server.job_tracked_versions  How many versions of a job are kept.
 ui.enabled                `/ui/` answers with pages for a browser.
 telemetry.prometheus_metrics  `/v1/metrics?format=prometheus` answers; with `-dev` always.
+telemetry.collection_interval  How often metrics are pushed to the sinks below.
+telemetry.statsd_address       `host:port` of a statsd to which [metrics](../howto/watch-with-prometheus.md) go by UDP.
+telemetry.statsite_address     `host:port` of a statsite, by TCP.
+telemetry.datadog_address      `host:port` of a DogStatsD, by UDP.
+telemetry.datadog_tags         Tags of all metrics that go there, such as `env:prod`.
+telemetry.disable_hostname     Metrics do not have the label `host`.
+telemetry.use_node_name        The label `host` is the agent's name instead of the host's.
+telemetry.publish_node_metrics  CPU, memory, disks and uptime of the host are published.
+telemetry.publish_allocation_metrics  CPU and memory of tasks, and counts of their starts and ends, are published.
+telemetry.include_alloc_metadata_in_metrics  `meta` of jobs becomes labels of the metrics of their tasks.
+telemetry.allowed_metadata_keys_in_metrics  Only these keys of `meta` do.
+telemetry.prefix_filter        Prefixes of names with `+` (publish) or `-` (leave out); the longest that fits decides.
+telemetry.filter_default       Whether names that no prefix fits are published.
+telemetry.disable_dispatched_job_summary_metrics  Dispatched jobs have no `job_summary`.
+telemetry.disable_quota_utilization_metrics  Quotas have no metrics.
+telemetry.disable_allocation_hook_metrics  Hooks of allocations and tasks have no metrics.
 plugin_dir                Where [driver and device binaries](../howto/run-nomad-driver-binaries.md) lie.
 client.client_min_port    The first port that plugin binaries without unix sockets may listen on.
 client.client_max_port    The last one.

@@ -46,7 +46,12 @@ DEV: Mapping[str, Any] = {
         "gc_inode_usage_threshold": 99,
         "gc_max_allocs": 50,
     },
-    "telemetry": {"prometheus_metrics": True, "publish_allocation_metrics": True, "publish_node_metrics": True},
+    "telemetry": {
+        "prometheus_metrics": True,
+        "publish_allocation_metrics": True,
+        "publish_node_metrics": True,
+        "include_alloc_metadata_in_metrics": True,
+    },
 }
 
 
@@ -229,7 +234,7 @@ def _problems(config: AgentConfig) -> list[str]:
 
 
 def _access_problems(raw: Mapping[str, Any], sources: ConfigSources) -> list[str]:
-    """What is wrong with the values of the blocks `acl` and `audit`, each with its place in its file."""
+    """What is wrong with the values of the blocks `acl`, `audit` and `telemetry`, each with its place in its file."""
     found: list[ConfigFinding] = []
     if acl := raw.get("acl"):
         found += _acl_problems(acl)
@@ -237,6 +242,10 @@ def _access_problems(raw: Mapping[str, Any], sources: ConfigSources) -> list[str
         from yurt.agent.audit_config import audit_problems
 
         found += audit_problems(audit)
+    if telemetry := raw.get("telemetry"):
+        from yurt.agent.telemetry.check import telemetry_problems
+
+        found += telemetry_problems(telemetry)
     places = (sources.place_of(tuple(str(step) for step in problem.path)) for problem in found)
     return [f"{place}: {problem.text}" if place else problem.text for place, problem in zip(places, found, strict=True)]
 

@@ -146,19 +146,20 @@ SERVER = block(
 )  # fmt: skip
 
 TELEMETRY = block(
-    **accepted("in_memory_collection_interval", "in_memory_retention_period", "collection_interval", type="duration"),
-    **accepted(
-        "disable_hostname", "use_node_name", "publish_allocation_metrics", "publish_node_metrics",
-        "include_alloc_metadata_in_metrics", "filter_default", "disable_dispatched_job_summary_metrics",
-        "disable_quota_utilization_metrics", "disable_rpc_rate_metrics_labels", "disable_allocation_hook_metrics",
-        type="bool",
+    **accepted("in_memory_collection_interval", "in_memory_retention_period", type="duration"),
+    collection_interval="duration",
+    **dict.fromkeys(
+        (
+            "disable_hostname", "use_node_name", "publish_allocation_metrics", "publish_node_metrics",
+            "include_alloc_metadata_in_metrics", "filter_default", "disable_dispatched_job_summary_metrics",
+            "disable_quota_utilization_metrics", "disable_allocation_hook_metrics", "prometheus_metrics",
+        ),
+        "bool",
     ),
-    prometheus_metrics="bool",
-    **accepted("allowed_metadata_keys_in_metrics", "prefix_filter", "datadog_tags", type="list"),
-    **absent(
-        "statsite_address", "statsd_address", "datadog_address", "circonus_api_token", "circonus_submission_url",
-        type="string"
-    ),
+    disable_rpc_rate_metrics_labels="bool -",
+    allowed_metadata_keys_in_metrics="list", prefix_filter="list", datadog_tags="list",
+    statsite_address="string", statsd_address="string", datadog_address="string",
+    **absent("circonus_api_token", "circonus_submission_url", type="string"),
     **accepted(
         "circonus_api_app", "circonus_api_url", "circonus_submission_interval", "circonus_check_id",
         "circonus_check_force_metric_activation", "circonus_check_instance_id", "circonus_check_search_tag",

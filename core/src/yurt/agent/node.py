@@ -10,7 +10,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -19,6 +19,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.abc import AbstractAccessLogger
 
+from yurt.access import Access
 from yurt.agent import binaries as binary_plugins
 from yurt.agent.banner import DriverLine
 from yurt.agent.config import AgentConfig
@@ -28,6 +29,7 @@ from yurt.agent.log_engine import log_engine, make_log
 from yurt.agent.parts import acl_config, agent_info, client_config, client_folder, server_config
 from yurt.agent.plugin_context import plugin_context
 from yurt.agent.reload import PluginReloader
+from yurt.agent.telemetry.settings import sink_settings
 from yurt.agent.tls import TlsSettings, http_context, tls_settings
 from yurt.client.client import Client, Surroundings
 from yurt.client.config import AddedHooks
@@ -35,6 +37,7 @@ from yurt.client.fingerprint.exclusion import FINGERPRINTS
 from yurt.client.options import DriverChoice
 from yurt.client.ports import ServerPort
 from yurt.client.servers.node_token import identified
+from yurt.http.agent_routes.figures import Source, gather
 from yurt.http.agent_routes.plugins import PLUGINS
 from yurt.http.app import add_audit, make_app
 from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS
@@ -45,6 +48,7 @@ from yurt.http.edge.task_sockets import TaskSockets
 from yurt.http.forwarding.regions import REGIONS
 from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginStatus
 from yurt.runtime.env import Env
+from yurt.runtime.supervise import supervised
 from yurt.sdk.value import replace
 from yurt.server.server import Server
 from yurt.storage.client_db import ClientDatabase
@@ -59,6 +63,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 HTTP_CLOSE_LIMIT_S = 0.5
+Beside = Callable[[], Coroutine[Any, Any, None]]
 AUDIT_CLOSE_LIMIT_S = 5.0
 
 
@@ -101,13 +106,22 @@ class Parts:
     """What runs inside one agent."""
 
     def __init__(
-        self, *, server: Server | None, client: Client | None, links: Links, http: HttpEdge, plugins: AgentPlugins
+        self,
+        *,
+        server: Server | None,
+        client: Client | None,
+        links: Links,
+        http: HttpEdge,
+        plugins: AgentPlugins,
+        beside: Mapping[str, Beside] = {},
     ) -> None:
+        """`beside`: what else runs as long as the agent; its failure leaves the agent running."""
         self.server = server
         self.client = client
         self.links = links
         self.http = http
         self.plugins = plugins
+        self._beside = beside
         self._server_ready = asyncio.Event()
         self._client_ready = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -153,6 +167,7 @@ class Parts:
             self._tasks.append(group.create_task(self.links.servers.run(), name="connection to the servers"))
         if self.client is not None:
             self._tasks.append(group.create_task(self._run_client(self.client), name="client"))
+        self._tasks += [supervised(group, name, run()) for name, run in self._beside.items()]
 
     async def _serve_http(self, sockets: Sequence[socket.socket]) -> None:
         await self.http.runner.setup()
@@ -325,14 +340,34 @@ async def make_parts(config: AgentConfig, data: AgentDataDir, *, env: Env) -> Pa
         clients=_clients(config, server, cluster, tls),
         servers=servers,
     )
-    failed = [status for status in loaded.statuses if status.state == FAILED]
     return Parts(
         server=server,
         client=client,
         links=links,
         http=HttpEdge(runner, http_context(tls), http_limits(config), task_sockets, trail),
-        plugins=AgentPlugins(plugins, binaries, failed),
+        plugins=AgentPlugins(plugins, binaries, [each for each in loaded.statuses if each.state == FAILED]),
+        beside=_pushes(config, app),
     )
+
+
+def _pushes(config: AgentConfig, app: web.Application) -> Mapping[str, Beside]:
+    """What pushes the agent's metrics, where there is somewhere to push them to."""
+    settings = sink_settings(config)
+    if not settings.is_used:
+        return {}
+    from yurt.agent.telemetry.sinks import run_sinks
+
+    context = app[CONTEXT]
+    source = Source(
+        settings=context.agent.telemetry,
+        access=Access(),
+        region=config.region,
+        metrics=context.metrics,
+        server=context.server,
+        cluster=None if context.server is None else app[CLUSTER],
+        client=context.client,
+    )
+    return {"metrics": partial(run_sinks, settings, context.env, partial(gather, source))}
 
 
 def _warn_of_unused(loaded: LoadedPlugins, choice: DriverChoice) -> None:

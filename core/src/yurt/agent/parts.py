@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from yurt import NOMAD_VERSION, __version__
 from yurt.agent.config import AgentConfig, seconds_of
 from yurt.agent.data_dir import AgentDataDir
+from yurt.agent.telemetry.settings import telemetry_settings
 from yurt.api.redaction import BLANK, redacted, redacted_plugin
 from yurt.api.times import parse_duration
 from yurt.client.artifacts.confinement import checked_extra_path
@@ -329,7 +330,7 @@ def agent_info(config: AgentConfig, plugins: tuple[Mapping[str, Any], ...]) -> A
         enable_debug=tells_insides(config),
         acl_enabled=config.has_acl,
         config=shown_config(config),
-        prometheus_metrics=bool(config.raw.get("telemetry", {}).get("prometheus_metrics")),
+        telemetry=telemetry_settings(config),
         ui_enabled=bool(config.raw.get("ui", {}).get("enabled", True)),
         response_headers=config.response_headers,
         host_names=(config.rpc_address, config.serf_address, *config.http_addresses, *_host_names()),

@@ -93,6 +93,10 @@ class BlockedEvals:
         """The number of evaluations that any class may unblock."""
         return sum(1 for evaluation in self._slots.values() if evaluation.escaped_computed_class)
 
+    def all(self) -> tuple[Evaluation, ...]:
+        """The blocked evaluations, in no order."""
+        return tuple(self._slots.values())
+
     def holds(self, eval_id: str) -> bool:
         """Whether the evaluation is blocked."""
         return any(evaluation.id == eval_id for evaluation in self._slots.values())

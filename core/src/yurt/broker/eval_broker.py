@@ -13,7 +13,8 @@ the tokens.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, Literal, NamedTuple
@@ -64,6 +65,13 @@ class BrokerStats(NamedTuple):
     outstanding: int
     failed: int
     cancelable: int
+
+
+class QueueCount(NamedTuple):
+    """The number of evaluations of one queue that a worker may take, and that workers have."""
+
+    ready: int = 0
+    outstanding: int = 0
 
 
 class EvalBroker:
@@ -125,7 +133,7 @@ class EvalBroker:
 
     def ack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
         """Complete an evaluation; False for an expired token."""
-        held = self._held(eval_id, token)
+        held = _held(self._outstanding, eval_id, token)
         if held is None:
             return False
         del self._outstanding[eval_id]
@@ -138,7 +146,7 @@ class EvalBroker:
 
     def nack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
         """Report a failure: delivered again later, three times in all; False for an expired token."""
-        held = self._held(eval_id, token)
+        held = _held(self._outstanding, eval_id, token)
         if held is None:
             return False
         self._put_back(held, now)
@@ -146,14 +154,14 @@ class EvalBroker:
 
     def pause_nack(self, eval_id: str, token: str) -> bool:
         """Stop the nack timer while the worker waits; False for an expired token."""
-        held = self._held(eval_id, token)
+        held = _held(self._outstanding, eval_id, token)
         if held is not None:
             held.is_paused = True
         return held is not None
 
     def resume_nack(self, eval_id: str, token: str, *, now: UnixNano) -> bool:
         """Restart the nack timer; False for an expired token."""
-        held = self._held(eval_id, token)
+        held = _held(self._outstanding, eval_id, token)
         if held is not None:
             held.is_paused = False
             held.nack_at = now + NACK_TIMEOUT
@@ -245,6 +253,12 @@ class EvalBroker:
             cancelable=len(self._cancelable),
         )
 
+    def by_queue(self) -> dict[str, QueueCount]:
+        """The number of ready and outstanding evaluations of each queue that has some."""
+        ready = Counter(name for name, _ in self._waiting.values())
+        outstanding = Counter(held.queue for held in self._outstanding.values())
+        return {name: QueueCount(ready[name], outstanding[name]) for name in {*ready, *outstanding}}
+
     def _head(self, name: str) -> tuple[int, int, str] | None:
         heap = self._ready.get(name)
         while heap:
@@ -253,10 +267,6 @@ class EvalBroker:
                 return heap[0]
             heapq.heappop(heap)
         return None
-
-    def _held(self, eval_id: str, token: str) -> _Outstanding | None:
-        held = self._outstanding.get(eval_id)
-        return held if held is not None and held.token == token else None
 
     def check(self) -> None:
         """Assert the invariants over all data, for tests after every step."""
@@ -325,3 +335,8 @@ class EvalBroker:
             delay = FIRST_NACK_DELAY if count <= 1 else (count - 1) * NEXT_NACK_DELAY
             assert delay > 0, "an evaluation that comes back at once would keep a worker busy for nothing"
             self._delay(evaluation, held.queue, now + delay)
+
+
+def _held(outstanding: Mapping[str, _Outstanding], eval_id: str, token: str) -> _Outstanding | None:
+    held = outstanding.get(eval_id)
+    return held if held is not None and held.token == token else None

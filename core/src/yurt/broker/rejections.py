@@ -44,6 +44,10 @@ class Rejections:
         del self._times[node_id]
         return True
 
+    def scores(self, now: UnixNano) -> dict[str, int]:
+        """The number of refusals within the window, by node."""
+        return {node: sum(now - at <= self._window for at in times) for node, times in self._times.items()}
+
     def _may_mark(self, now: int) -> bool:
         # A wall clock may be set back; that takes no right to mark away.
         since = 0 if self._counted_at is None else max(0, now - self._counted_at)

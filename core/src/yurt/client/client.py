@@ -34,6 +34,7 @@ from yurt.client.devices.manager import DeviceManager
 from yurt.client.drivers.driver_exchange import Drivers
 from yurt.client.drivers.driver_manager import DriverManager
 from yurt.client.drivers.driver_table import DriverTable
+from yurt.client.figures import ClientFigures
 from yurt.client.files.alloc_files import AllocFiles
 from yurt.client.fingerprint.exclusion import permitted_fingerprints, without_excluded
 from yurt.client.fingerprint.fingerprints import Fingerprints
@@ -174,13 +175,16 @@ class Client:
 
     def _calls(self, context: ClientContext, token: NodeToken) -> NodeCalls:
         config, env, allocs, node = self.config, context.env, self.allocs, self._node
-        meter = UsageMeter(env, node=node, devices=self.devices)
+        meter = partial(UsageMeter, env, node=node, devices=self.devices)
+        usage = HostUsage(config.alloc_dir, env, node=node, devices=self.devices)
         execs = ExecSessions(partial(supervised, self._group))
         return NodeCalls(
             files=AllocFiles(config.alloc_dir, env, allocs=allocs, drivers=context.drivers),
-            operations=AllocOperations(allocs, config, drivers=context.drivers, meter=meter, execs=execs),
+            operations=AllocOperations(allocs, config, drivers=context.drivers, meter=meter(), execs=execs),
             garbage=GarbageCollector(config, env, allocs),
-            usage=HostUsage(config.alloc_dir, env, node=node, devices=self.devices),
+            usage=usage,
+            # Its own meter: what `alloc status -stats` measures is since the last time that somebody asked.
+            figures=ClientFigures(allocs, context.metrics, env, node=node, usage=usage, meter=meter()),
             metadata=Metadata(static_meta(config.meta), store=self._given.database, node=node),
             token=token,
             host_volumes=context.host_volumes,
@@ -226,7 +230,7 @@ class Client:
         """The servers take the node for ready, as far as it knows."""
         return self._standing.status == NODE_READY
 
-    def figures(self) -> dict[str, str]:
+    def facts(self) -> dict[str, str]:
         """What operators look at first, by the names of Nomad's `agent-info`."""
         standing = self._standing
         return {

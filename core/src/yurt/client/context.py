@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from yurt.client.config import ClientConfig
 from yurt.client.csi.manager import Csi
@@ -13,6 +13,7 @@ from yurt.client.ports import ServerPort, ServeTask
 from yurt.client.templates.context import TemplateContext
 from yurt.client.volumes.host_volumes import DynamicHostVolumes
 from yurt.runtime.env import Env
+from yurt.runtime.metrics import CLIENT_PREFIX, Metrics
 from yurt.sdk.driver import Driver
 from yurt.storage.client_db import ClientDatabase
 from yurt.structs.node import Node
@@ -36,3 +37,5 @@ class ClientContext:
     templates: TemplateContext
     task_api: ServeTask | None
     """Serves the agent's API at the sockets of tasks; None where there is none."""
+    metrics: Metrics = field(default_factory=lambda: Metrics(CLIENT_PREFIX))
+    """What the client counts."""

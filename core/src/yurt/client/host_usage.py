@@ -25,7 +25,7 @@ class HostUsage:
     """Measures the host of one client."""
 
     def __init__(self, alloc_dir: str, env: Env, *, node: LocalNode, devices: DeviceManager) -> None:
-        self._alloc_dir = alloc_dir
+        self.alloc_dir = alloc_dir
         self._env = env
         self._node = node
         self._devices = devices
@@ -34,8 +34,8 @@ class HostUsage:
         """Usage of CPU, memory, disks and devices; takes CPU_SAMPLE_S."""
         before = psutil.cpu_times(percpu=True)
         await self._env.sleep(CPU_SAMPLE_S)
-        cores = _core_usage(before, core_mhz(self._node.value))
-        found = await asyncio.to_thread(_measured, self._alloc_dir, self._env, cores)
+        cores = core_usage(before, core_mhz(self._node.value))
+        found = await asyncio.to_thread(measured, self.alloc_dir, self._env, cores)
         return replace(found, device_stats=await self._devices.stats())
 
 
@@ -45,7 +45,8 @@ def core_mhz(node: Node) -> float:
     return cpu.cpu_shares / max(cpu.total_cpu_cores, 1)
 
 
-def _measured(alloc_dir: str, env: Env, cores: tuple[Mapping[str, Any], ...]) -> HostStats:
+def measured(alloc_dir: str, env: Env, cores: tuple[Mapping[str, Any], ...]) -> HostStats:
+    """Memory, disks and the given usage of the cores; blocking."""
     memory = psutil.virtual_memory()
     now = env.now()
     return HostStats(
@@ -64,7 +65,7 @@ def _measured(alloc_dir: str, env: Env, cores: tuple[Mapping[str, Any], ...]) ->
     )
 
 
-def _core_usage(before: list[Any], mhz: float) -> tuple[Mapping[str, Any], ...]:
+def core_usage(before: list[Any], mhz: float) -> tuple[Mapping[str, Any], ...]:
     """Percent of the time since `before` that each core spent in each way, and the MHz that it used.
 
     Not by `psutil.cpu_times_percent`, which counts a sample of less than a second as a whole one.

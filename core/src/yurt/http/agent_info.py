@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from yurt.http.telemetry import TelemetrySettings
 from yurt.sdk.value import StrMap, Value, no_entries
 
 
@@ -23,7 +24,7 @@ class AgentInfo(Value):
     acl_enabled: bool = False
     """Access control is on. A server decides by its own settings; this is for an agent without one."""
     config: Mapping[str, Any] = no_entries()
-    prometheus_metrics: bool = False
+    telemetry: TelemetrySettings = TelemetrySettings()
     ui_enabled: bool = True
     response_headers: StrMap = no_entries()
     host_names: tuple[str, ...] = ()

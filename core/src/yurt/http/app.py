@@ -38,6 +38,7 @@ from yurt.http.routing import IS_AUDITED, has_cors, has_effect_on_get
 from yurt.http.table import add_all_routes
 from yurt.http.ui_routes.shell import FILES
 from yurt.runtime.env import Env, RealEnv
+from yurt.runtime.metrics import Metrics
 from yurt.sdk.errors import ERROR_HEADER, NO_ERROR, Reason, YurtError, reason_of_status
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def make_app(
     """
     app = web.Application(client_max_size=BODY_MAX, middlewares=[_paced, _compression, _gate, _errors])
     env = env or RealEnv()
+    metrics = server.metrics if server is not None else Metrics()
     app[CONTEXT] = Context(
         server=server,
         client=client,
@@ -92,6 +94,7 @@ def make_app(
         waiters=asyncio.Semaphore(BLOCKING_MAX),
         restores=asyncio.Lock(),
         leases=OpenLeases(env),
+        metrics=metrics,
         policy_reads=asyncio.Lock(),
         texts=RowTexts(now_s=env.monotonic),
         servers=servers,
@@ -102,7 +105,7 @@ def make_app(
     app[AUTHORITY] = authority_of(server, agent)
     app[POLICY] = policy_of(agent)
     app[FILES] = {}
-    app[STRANGERS] = Strangers(server.metrics if server is not None else None)
+    app[STRANGERS] = Strangers(metrics)
     add_all_routes(app)
     app.on_response_prepare.append(_add_headers)
     return app
@@ -286,7 +289,9 @@ async def _compression(request: web.Request, handler: _Handler) -> web.StreamRes
 async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
     if (begun := BEGUN.get(None)) is not None:
         begun.append(response)
-    if own := request.app[CONTEXT].agent.response_headers:
+    context = request.app[CONTEXT]
+    context.metrics.count("http.response", labels=(("code", str(response.status)),))
+    if own := context.agent.response_headers:
         response.headers.update(own)
     if response.status >= NO_ERROR:
         response.headers.setdefault(ERROR_HEADER, reason_of_status(response.status))

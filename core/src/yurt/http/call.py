@@ -23,6 +23,7 @@ from yurt.http.leases import Lease, OpenLeases
 from yurt.http.pieces import ZippedTexts
 from yurt.http.query import ReadOptions
 from yurt.runtime.env import Env
+from yurt.runtime.metrics import Metrics
 from yurt.runtime.turns import Turns
 from yurt.server.facts import ServerFacts
 from yurt.server.failures import no_leader
@@ -60,6 +61,8 @@ class Context:
     restores: asyncio.Lock
     """Held while a snapshot is restored."""
     leases: OpenLeases
+    metrics: Metrics
+    """Of the server, or of the HTTP API alone."""
     policy_reads: asyncio.Lock
     """Held while long policies are read in a thread, so that one thread is enough for many requests of a caller."""
     texts: RowTexts = dataclasses.field(default_factory=RowTexts)

@@ -25,6 +25,7 @@ from yurt.access.needs import OnVariable
 from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS, Call, Context, identified, leader_headers, prepare_rights
 from yurt.http.callers import token_text
 from yurt.http.edge.browsers import READS
+from yurt.http.edge.rpc_names import RPC_NAMES
 from yurt.http.errors import NoServer, Refused
 from yurt.http.leases import Lease
 from yurt.http.query import read_options
@@ -34,6 +35,8 @@ T = TypeVar("T")
 
 JOB: Final = "/v1/job/{job_id}"
 """How the paths of one job begin."""
+INTERNAL_ERROR: Final = 500
+"""Answers from this status on tell of a failure of the agent."""
 DECIDED_BY_SERVER: Final = "No known servers: this agent runs no server, and cannot decide who may ask"
 
 
@@ -234,6 +237,30 @@ def has_cors(request: web.Request) -> bool:
 
 
 async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
+    """As `_answered`, counted and timed."""
+    context = request.app[CONTEXT]
+    metrics, now = context.metrics, context.env.monotonic
+    began, is_well = now(), False
+    is_of_server = route.answered_by is AnsweredBy.LEADER
+    try:
+        response = await _answered(route, request)
+        is_well = response.status < INTERNAL_ERROR
+        return response
+    finally:
+        seconds = now() - began
+        metrics.time("http.request", seconds)
+        if is_of_server:
+            metrics.count("rpc.request")
+            if request.method == "GET":
+                metrics.count("rpc.query")
+            if not is_well:
+                metrics.count("rpc.request_error")
+        name = RPC_NAMES.get((request.method, route.path))
+        if name is not None:
+            metrics.time(name, seconds)
+
+
+async def _answered(route: Route, request: web.Request) -> web.StreamResponse:
     """Let the handler answer once the authority allows what the route needs, and as long as it does.
 
     Raises why the caller's rights have ended, if they end before the handler does.

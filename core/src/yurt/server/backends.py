@@ -9,6 +9,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from yurt.access import Authority
+from yurt.runtime.metrics import Metrics
 from yurt.server.clients.clients import Clients
 from yurt.server.clients.node_ports import NodePorts
 from yurt.server.config import ServerConfig
@@ -18,7 +19,6 @@ from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.event_buffer import EventBuffer
 from yurt.server.log.replica import Replica
 from yurt.server.log.state_loader import StateLoader
-from yurt.server.metrics import Metrics
 from yurt.server.operations import Targets
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from yurt.access.authority import ALLOW_ALL, Authority
 from yurt.runtime.env import Env
+from yurt.runtime.metrics import Metrics
 from yurt.server.clients.agent_processes import AgentProcesses
 from yurt.server.clients.client_calls import ClientCalls
 from yurt.server.clients.clients import Clients
@@ -32,13 +33,13 @@ from yurt.server.keys.root_key_gc import RootKeyCollector
 from yurt.server.keys.root_keys import RootKeys
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.event_buffer import EventBuffer
+from yurt.server.log.log_times import LogTimes
 from yurt.server.log.log_writer import LogWriter, OnApplied
 from yurt.server.log.replica import Replica
 from yurt.server.log.server_log import ServerLog
 from yurt.server.log.snapshots import Snapshotter
 from yurt.server.log.state_loader import StateLoader
 from yurt.server.log.state_waits import StateWaiter
-from yurt.server.metrics import Metrics
 from yurt.server.peers import Peers
 from yurt.server.read_models import ReadModels
 from yurt.server.resources.acl_policies import AclPolicies
@@ -96,7 +97,9 @@ def make_foundation(
 ) -> Foundation:
     """The log and leadership. `on_applied` and `on_failed` are called while the log is written or followed."""
     watches = Watches()
-    writer = LogWriter(command_log, on_applied=on_applied, on_batch=watches.wake, on_failed=on_failed)
+    metrics = Metrics()
+    times = LogTimes(metrics, env.monotonic)
+    writer = LogWriter(command_log, on_applied=on_applied, on_batch=watches.wake, on_failed=on_failed, times=times)
     snapshotter = Snapshotter(command_log, writer=writer, env=env, config=config)
     log = ServerLog(
         command_log=command_log,
@@ -109,7 +112,7 @@ def make_foundation(
     )
     leader = CurrentLeader(config.name, command_log=command_log, writer=writer, peers=peers, env=env)
     authority = _authority(config, writer, leader, env)
-    return Foundation(config, Metrics(), log, leader, peers, authority, ReadModels(log.replica))
+    return Foundation(config, metrics, log, leader, peers, authority, ReadModels(log.replica))
 
 
 def _authority(config: ServerConfig, writer: LogWriter, leader: CurrentLeader, env: Env) -> Authority:
@@ -219,6 +222,7 @@ def make_clients(base: Foundation, keys: Keys, resources: Resources, node_ports:
         waiter=replica.waiter,
         peers=peers,
         makes_pools=config.authoritative_region in ("", config.region),
+        metrics=base.metrics,
     )
     node_identities = NodeIdentities(replica, config.region, root_keys=keys.root_keys, keyring=keys.keyring)
     introductions = Introductions(replica, config, root_keys=keys.root_keys, keyring=keys.keyring, metrics=base.metrics)
@@ -238,6 +242,7 @@ def make_clients(base: Foundation, keys: Keys, resources: Resources, node_ports:
         template_queries=TemplateQueries(replica, resources.variables, base.authority),
         disk_migration=DiskMigration(replica, node_ports.find),
     )
+    calls.metrics = base.metrics
     authenticator = NodeAuthenticator(
         replica, leader, base.log.loader, node_identities=node_identities, introductions=introductions
     )

@@ -5,15 +5,24 @@ It holds no row of the state: rows are seen through a view that is bound to the 
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING
+import heapq
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
+from yurt.broker import QueueCount
+from yurt.runtime.metrics import Gauge, Metrics, full_name
 from yurt.server.leadership.roles import Roles
 from yurt.server.leadership.term import Term
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
+from yurt.server.log.snapshots import Snapshotter
 from yurt.server.log.state_loader import StateLoader
-from yurt.server.metrics import Metrics, Timing
+from yurt.state import Snapshot
+from yurt.structs import status
+from yurt.structs.evaluation import Evaluation
+
+BLOCKED_JOBS_MAX: Final = 100
+"""Blocked jobs that have gauges of their own: those that ask for most."""
 
 if TYPE_CHECKING:
     from yurt.queue.accuracy import Forecast, Summary
@@ -22,16 +31,24 @@ if TYPE_CHECKING:
 class ServerFacts:
     """The status of one server, computed on demand."""
 
-    __slots__ = ("_leader", "_loader", "_metrics", "_replica", "_roles", "_started_at")
+    __slots__ = ("_leader", "_loader", "_metrics", "_replica", "_roles", "_snapshotter", "_started_at")
 
     def __init__(
-        self, replica: Replica, leader: CurrentLeader, *, roles: Roles, loader: StateLoader, metrics: Metrics
+        self,
+        replica: Replica,
+        leader: CurrentLeader,
+        *,
+        roles: Roles,
+        loader: StateLoader,
+        metrics: Metrics,
+        snapshotter: Snapshotter,
     ) -> None:
         self._replica = replica
         self._leader = leader
         self._roles = roles
         self._loader = loader
         self._metrics = metrics
+        self._snapshotter = snapshotter
         self._started_at = replica.env.now()
 
     @property
@@ -85,38 +102,72 @@ class ServerFacts:
         forecasts = None if self._roles.term is None else self._roles.term.queue.pools.forecasts
         return forecast if forecasts is None else forecasts.corrected(pool, forecast)
 
-    def gauges(self) -> dict[str, float]:
-        """Present gauges, by Nomad's metric name without its prefix."""
-        found: dict[str, float] = {
-            "state.index": float(self.index),
-            "server.is_leader": float(self.is_leader),
-            "server.last_contact_ms": round(self._leader.last_contact_s * 1000.0, 1),
-        }
-        return found if self._roles.term is None else found | _term_gauges(self._roles.term)
+    def gauges(self) -> list[Gauge]:
+        """Present gauges of this server."""
+        index = float(self.index)
+        found = [
+            _gauge("state.index", index),
+            _gauge("server.is_leader", float(self.is_leader)),
+            _gauge("server.last_contact_ms", round(self._leader.last_contact_s * 1000.0, 1)),
+            _gauge("raft.appliedIndex", index),
+            _gauge("raft.lastIndex", float(self._replica.writer.last_index)),
+            _gauge("raft.leader.lastContact", round(self._leader.last_contact_s * 1000.0, 1)),
+            Gauge("nomad.state.snapshotIndex", float(self._snapshotter.index)),
+        ]
+        return found if self._roles.term is None else found + term_gauges(self._roles.term, self._replica.state)
 
-    def counters(self) -> tuple[tuple[str, int], ...]:
-        """Counters since the start, by name."""
-        return tuple(sorted(self._metrics.counters.items()))
-
-    def timings(self) -> tuple[tuple[str, Timing], ...]:
-        """Copies of the timings since the start, by name."""
-        found = sorted(self._metrics.timings.items())
-        return tuple((name, dataclasses.replace(timing)) for name, timing in found)
+    @property
+    def metrics(self) -> Metrics:
+        """Counters and timings since the start."""
+        return self._metrics
 
 
-def _term_gauges(term: Term) -> dict[str, float]:
-    """Metrics of the leader's parts."""
+def term_gauges(term: Term, state: Snapshot) -> list[Gauge]:
+    """Gauges of the leader's parts."""
     broker, blocked = term.queue.broker.stats(), term.queue.blocked
-    return {
-        "broker.total_ready": float(broker.ready),
-        "broker.total_unacked": float(broker.outstanding),
-        "broker.total_pending": float(broker.pending),
-        "broker.total_waiting": float(broker.delayed),
-        "broker.total_cancelable": float(broker.cancelable),
-        "blocked_evals.total_blocked": float(len(blocked)),
-        "blocked_evals.total_escaped": float(blocked.escaped),
-        "plan.queue_depth": float(len(term.applier)),
-        "queue.waiting": float(0 if term.queue.pools.gate is None else len(term.queue.pools.gate)),
-        "queue.in_flight": float(0 if term.queue.pools.gate is None else term.queue.pools.gate.in_flight),
-        "heartbeat.active": float(len(term.heartbeats)),
-    }
+    gate = term.queue.pools.gate
+    found = [
+        _gauge("broker.total_ready", broker.ready),
+        _gauge("broker.total_unacked", broker.outstanding),
+        _gauge("broker.total_pending", broker.pending),
+        _gauge("broker.total_waiting", broker.delayed),
+        _gauge("broker.total_cancelable", broker.cancelable),
+        _gauge("blocked_evals.total_blocked", len(blocked)),
+        _gauge("blocked_evals.total_escaped", blocked.escaped),
+        _gauge("blocked_evals.total_quota_limit", sum(bool(each.quota_limit_reached) for each in blocked.all())),
+        _gauge("plan.queue_depth", len(term.applier)),
+        _gauge("queue.waiting", 0 if gate is None else len(gate)),
+        _gauge("queue.in_flight", 0 if gate is None else gate.in_flight),
+        _gauge("heartbeat.active", len(term.heartbeats)),
+    ]
+    by_queue = term.queue.broker.by_queue()
+    for kind in (*status.JOB_TYPES, status.JOB_CORE):
+        count = by_queue.get(kind, QueueCount())
+        found.append(_gauge(f"broker.{kind}_ready", count.ready))
+        found.append(_gauge(f"broker.{kind}_unacked", count.outstanding))
+    for node_id, score in term.applier.rejection_scores().items():
+        found.append(_gauge("plan.rejection_tracker.node_score", score, node_id=node_id))
+    return found + list(_blocked_resources(blocked.all(), state))
+
+
+def _blocked_resources(blocked: Iterable[Evaluation], state: Snapshot) -> Iterator[Gauge]:
+    """What the jobs that wait for most ask for; jobs that wait for a quota are left out, as in Nomad."""
+    sums: dict[tuple[str, str], tuple[int, int]] = {}
+    for evaluation in blocked:
+        job = state.jobs.get((evaluation.namespace, evaluation.job_id))
+        if job is None or evaluation.quota_limit_reached:
+            continue
+        cpu = memory = 0
+        for group in job.task_groups:
+            queued = evaluation.queued_allocations.get(group.name, 0)
+            cpu += queued * sum(task.resources.cpu for task in group.tasks)
+            memory += queued * sum(task.resources.memory_mb for task in group.tasks)
+        known = sums.get((job.namespace, job.id), (0, 0))
+        sums[job.namespace, job.id] = (known[0] + cpu, known[1] + memory)
+    for (namespace, job_id), (cpu, memory) in heapq.nlargest(BLOCKED_JOBS_MAX, sums.items(), key=lambda row: row[1]):
+        yield _gauge("blocked_evals.job.cpu", cpu, job=job_id, namespace=namespace)
+        yield _gauge("blocked_evals.job.memory", memory, job=job_id, namespace=namespace)
+
+
+def _gauge(name: str, value: float, **labels: str) -> Gauge:
+    return Gauge(full_name(name), float(value), labels)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from yurt.runtime.env import Env
-from yurt.server.metrics import Metrics
+from yurt.runtime.metrics import Metrics
 
 SWITCH_S: Final = 0.001
 LOOK_S: Final = 0.5
@@ -117,7 +117,7 @@ class HeapKeeper:
         if phase == "start":
             self._began = self._env.monotonic()
             return
-        self._metrics.time("runtime.gc_pause", self._env.monotonic() - self._began)
+        self._metrics.time("runtime.gc_pause_ns", self._env.monotonic() - self._began)
         if self._is_growing and info["collected"] < CLEAN_COUNT:
             gc.disable()
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from yurt.access import Authority
 from yurt.runtime.env import Env
+from yurt.runtime.metrics import Metrics
 from yurt.runtime.supervise import supervised
 from yurt.server.backends import HttpBackend, RpcBackend
 from yurt.server.clients.node_ports import NodePorts
@@ -26,7 +27,6 @@ from yurt.server.log.event_buffer import Event
 from yurt.server.log.job_log_lines import log_life
 from yurt.server.log.log_quota import gossip_sizes
 from yurt.server.log.replica import Replica
-from yurt.server.metrics import Metrics
 from yurt.server.operations import Targets
 from yurt.server.peers import NoPeers, Peers
 from yurt.server.python_collector import HeapKeeper
@@ -94,7 +94,12 @@ class Server:
             node_ports=node_ports,
             targets=self._targets(),
             facts=ServerFacts(
-                base.replica, base.leader, roles=self.roles, loader=base.log.loader, metrics=base.metrics
+                base.replica,
+                base.leader,
+                roles=self.roles,
+                loader=base.log.loader,
+                metrics=base.metrics,
+                snapshotter=base.log.snapshotter,
             ),
             metrics=base.metrics,
         )
@@ -189,6 +194,7 @@ class Server:
 
     def make_term(self) -> Term:
         """The parts of one term, not yet running."""
+        self.metrics.count("raft.state.leader")
         return Term(
             self.replica,
             self.config,

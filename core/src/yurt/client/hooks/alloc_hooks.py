@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any, Final
 
 from yurt.client.allocations.client_alloc import ClientAlloc
-from yurt.client.hooks.task_hooks import called, failure_text, overriding
+from yurt.client.hooks.task_hooks import called, count_hook, failure_text, overriding
 from yurt.client.waiting import finish_unless, finish_within
 from yurt.lifecycle import events
 from yurt.runtime.env import Env
+from yurt.runtime.metrics import Metrics
 from yurt.runtime.supervise import outcome_of, outcome_of_call
 from yurt.sdk.errors import Invalid, RecoverableError
 from yurt.sdk.hooks import ALLOC_HOOKS, AllocHookOf
@@ -30,8 +31,9 @@ log = logging.getLogger(__name__)
 class AllocHooks:
     """All hooks of the allocations of a node."""
 
-    def __init__(self, hooks: Sequence[AllocHookOf[ClientAlloc]], env: Env) -> None:
+    def __init__(self, hooks: Sequence[AllocHookOf[ClientAlloc]], env: Env, *, metrics: Metrics | None = None) -> None:
         self._env = env
+        self._metrics = metrics or Metrics()
         self._preparing = overriding(hooks, "prepare", AllocHookOf)
         self._recovering = overriding(hooks, "recover", AllocHookOf)
         self._updating = overriding(hooks, "update", AllocHookOf)
@@ -42,8 +44,12 @@ class AllocHooks:
     async def prepare(self, alloc: ClientAlloc) -> TaskEvent | None:
         """Have every hook prepare the allocation; what stands in its way, if anything does."""
         for hook in self._preparing:
+            began = self._env.monotonic()
             work = called(hook.prepare, alloc)
             error = await outcome_of(work if _is_own(hook) else finish_unless(alloc.stopping, work))
+            count_hook(
+                self._metrics, "alloc_hook.prerun", hook.name, self._env.monotonic() - began, is_well=error is None
+            )
             if isinstance(error, Exception):
                 return events.setup_failure(failure_text(hook.name, error))
         return None

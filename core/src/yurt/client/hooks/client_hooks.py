@@ -59,8 +59,9 @@ class ClientHooks:
             AllocCsiVolumesHook(context.csi.volumes),
             HealthHook(context.env, self.services),
         ]
-        self.task = TaskHooks(_in_order(TASK_HOOKS, of_tasks, tuple(added.task.values())), context.env)
-        self.alloc = AllocHooks(_in_order(ALLOC_HOOKS, of_allocs, tuple(added.alloc.values())), context.env)
+        env, metrics = context.env, context.metrics
+        self.task = TaskHooks(_in_order(TASK_HOOKS, of_tasks, tuple(added.task.values())), env, metrics=metrics)
+        self.alloc = AllocHooks(_in_order(ALLOC_HOOKS, of_allocs, tuple(added.alloc.values())), env, metrics=metrics)
         providers = frozenset(self.services.providers)
         self.setup = TaskSetup(context, self.task, configuration, providers=providers)
 

@@ -15,6 +15,7 @@ from yurt.client.tasks.client_task import ClientTask, SetupProblem
 from yurt.client.waiting import finish_unless, finish_within, value_unless
 from yurt.lifecycle import events
 from yurt.runtime.env import Env
+from yurt.runtime.metrics import Metrics
 from yurt.runtime.supervise import outcome_of, outcome_of_call
 from yurt.sdk.driver import ExitResult, TaskHandle
 from yurt.sdk.errors import Invalid, RecoverableError, YurtError
@@ -46,6 +47,13 @@ def failure_text(name: str, error: Exception) -> str:
     return f'hook "{name}" failed unexpectedly: {type(error).__name__}: {error}'
 
 
+def count_hook(metrics: Metrics, step: str, hook: str, seconds: float, *, is_well: bool) -> None:
+    """Count and time one call of a hook."""
+    labels = (("hook_name", hook),)
+    metrics.count(f"{step}.success" if is_well else f"{step}.failed", labels=labels)
+    metrics.time(f"{step}.elapsed", seconds, labels=labels)
+
+
 async def called(step: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
     """Call a step and await it: a step that is no coroutine function fails here too, as all its failures do."""
     return await step(*args, **kwargs)
@@ -54,8 +62,9 @@ async def called(step: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwa
 class TaskHooks:
     """All hooks of the tasks of a node."""
 
-    def __init__(self, hooks: Sequence[TaskHookOf[ClientTask]], env: Env) -> None:
+    def __init__(self, hooks: Sequence[TaskHookOf[ClientTask]], env: Env, *, metrics: Metrics | None = None) -> None:
         self._env = env
+        self._metrics = metrics or Metrics()
         self._preparing = overriding(hooks, "prepare", TaskHookOf)
         self._starting = overriding(hooks, "started", TaskHookOf)
         self._exiting = overriding(hooks, "exited", TaskHookOf)
@@ -76,7 +85,10 @@ class TaskHooks:
             work = (
                 value_unless(task.killed, additions_of(called(hook.prepare, task))) if is_added else hook.prepare(task)
             )
+            began = self._env.monotonic()
             outcome = await outcome_of(work)
+            took_s, is_well = self._env.monotonic() - began, not isinstance(outcome, Exception)
+            count_hook(self._metrics, "task_hook.prestart", hook.name, took_s, is_well=is_well)
             if isinstance(outcome, SetupProblem):
                 raise outcome
             if isinstance(outcome, Exception):

@@ -17,6 +17,7 @@ from yurt.client.task_env import replace_references
 from yurt.client.tasks.client_task import ClientTask, SetupProblem, TaskSpec, run_id, task_spec
 from yurt.client.tasks.driver_calls import DriverCalls
 from yurt.client.tasks.run_end import RunEnd
+from yurt.client.tasks.task_counts import count_change, count_oom, task_labels
 from yurt.client.tasks.task_setup import TaskSetup
 from yurt.client.waiting import LightEvent, wait_or_sleep
 from yurt.lifecycle import events
@@ -147,6 +148,8 @@ class TaskRunner:
             return
         step = machine.advance(self.machine, event, now=env.now(), chance=env.random())
         has_changed = step.machine is not self.machine
+        if has_changed:
+            count_change(self._context.metrics, self.machine, step.machine, task_labels(self.alloc, self.name))
         self.machine = step.machine
         if self.machine.phase != machine.BACKOFF:
             self._wake.set()
@@ -226,6 +229,8 @@ class TaskRunner:
 
     async def _watch(self, run: int, end: RunEnd) -> None:
         result = await self.calls.wait(self.task_id(run))
+        if result.oom_killed:
+            count_oom(self._context.metrics, task_labels(self.alloc, self.name))
         await end.tell(lambda: self._hooks.exited(self.hooked, result))
         self.post(machine.Exited(run=run, result=result))
 

@@ -111,7 +111,7 @@ async def _stats(call: Call) -> dict[str, dict[str, str]]:
             "members": str(len(members)),
         }
     if call.client is not None:
-        stats["client"] = call.client.figures()
+        stats["client"] = call.client.facts()
     stats["runtime"] = {
         "arch": platform.machine(),
         "cpu_count": str(os.cpu_count() or 1),

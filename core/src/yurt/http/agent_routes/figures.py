@@ -2,35 +2,61 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+import psutil
+
+from yurt.access import Access
 from yurt.api.page import in_order
 from yurt.client.devices.manager import DeviceManager
-from yurt.http.call import Call
+from yurt.client.figures import WantedFigures
+from yurt.http.telemetry import TelemetrySettings
+from yurt.runtime.metrics import CLIENT_PREFIX, SERVER_PREFIX, Count, Duration, Gauge, Metrics, full_name
 from yurt.sdk.device import DeviceUse
-from yurt.server.metrics import Timing
 from yurt.server.views import View
 from yurt.server.views.cluster import QuotaRows
 from yurt.server.views.jobs import JobRows, JobSummaryRows
-from yurt.server.views.scheduling import AllocationRows
 from yurt.structs.summary import JobSummary
 
 if TYPE_CHECKING:
     from yurt.client.client import Client
+    from yurt.http.cluster import Cluster
+    from yurt.server.backends import HttpBackend
     from yurt.server.views.quotas import QuotaUsages
 
-PREFIX: Final = "nomad.nomad."
-DEVICE_PREFIX: Final = "nomad.client.device."
+PREFIX: Final = SERVER_PREFIX
+DEVICE_PREFIX: Final = f"{CLIENT_PREFIX}device."
+DISPATCHED: Final = "/dispatch-"
+"""Stands in the id of a job that was dispatched."""
+UTILIZATIONS: Final = {
+    "cpu": "cpu",
+    "cores": "cores",
+    "memory": "memory_mb",
+    "variables": "storage.variables_mb",
+    "host_volumes": "storage.host_volumes_mb",
+}
+"""Dimensions of quotas that Nomad has gauges for, and their names there."""
+MEMBER_STATES: Final = {"alive": "alive", "suspect": "suspect", "failed": "dead", "left": "left"}
+"""The states of servers by the names of Nomad's gossip."""
 
 
-class Gauge(NamedTuple):
-    """A value of this moment."""
+class Source(NamedTuple):
+    """An agent whose metrics are gathered."""
 
-    name: str
-    value: float
-    labels: dict[str, str]
+    settings: TelemetrySettings
+    access: Access
+    """What of the state may be shown."""
+    region: str
+    metrics: Metrics
+    """Of the server, or of the HTTP API on an agent without one."""
+    server: HttpBackend | None = None
+    cluster: Cluster | None = None
+    client: Client | None = None
 
 
 class QuotaSums(NamedTuple):
@@ -42,51 +68,90 @@ class QuotaSums(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What is shown of one moment: `servers` and `client` are gathered at once, the view is looked through later.
+    """What is shown of one moment: most is gathered at once, the view is looked through later.
 
     It has figures for each group of each job, a second's work where there are many, so that is done in a thread.
     """
 
-    servers: tuple[Gauge, ...] = ()
+    settings: TelemetrySettings = TelemetrySettings()
+    at_once: tuple[Gauge, ...] = ()
     view: View | None = None
-    client: tuple[Gauge, ...] = ()
-    counters: tuple[tuple[str, int], ...] = ()
-    timings: tuple[tuple[str, Timing], ...] = ()
+    counts: tuple[Count, ...] = ()
+    durations: tuple[Duration, ...] = ()
     quotas: QuotaSums | None = None
 
     def gauges(self) -> Iterator[Gauge]:
-        """Every gauge of the server and of the client."""
-        yield from self.servers
+        """Every gauge that is published."""
+        return self.settings.published(self._all_gauges())
+
+    def counters(self) -> Iterator[Count]:
+        """Every counter that is published."""
+        return self.settings.published(self.counts)
+
+    def timings(self) -> Iterator[Duration]:
+        """Every timing that is published."""
+        return self.settings.published(self.durations)
+
+    def _all_gauges(self) -> Iterator[Gauge]:
+        yield from self.at_once
         if self.view is not None:
-            yield from _job_gauges(self.view)
+            yield from _job_gauges(self.view, has_dispatched=self.settings.has_dispatched_summaries)
         if self.quotas is not None:
             yield from _quota_gauges(self.quotas)
-        yield from self.client
 
 
-def figures_of(call: Call, cluster: dict[str, float]) -> Figures:
-    """The figures of this moment; `cluster` are those of the servers as a whole."""
-    if not call.has_server:
-        return Figures()
-    server, view = call.server_facts, call.known_view()
+async def gather(source: Source) -> Figures:
+    """The figures of this moment; reading the node's takes some milliseconds."""
+    metrics = [source.metrics]
+    gauges = [*runtime_gauges(source.metrics)]
+    if source.server is not None and source.cluster is not None:
+        states = Counter(MEMBER_STATES.get(each.status, each.status) for each in source.cluster.members())
+        gauges += [Gauge("nomad.memberlist.node.instances", states[each], {"node_state": each}) for each in _STATES]
+        gauges += [Gauge(full_name(name), value) for name, value in (await source.cluster.gauges()).items()]
+        gauges += source.server.facts.gauges()
+    if source.client is not None:
+        metrics.append(source.client.calls.figures.metrics)
+        await source.client.devices.uses()
+        settings = source.settings
+        wanted = WantedFigures(settings.publishes_node, settings.publishes_allocations, settings.meta_labels)
+        gauges += await source.client.calls.figures.gauges(wanted)
+        gauges += _device_gauges(source.client.devices, source.client.calls.figures.labels())
+    view = None if source.server is None else View(source.server.replica.state, source.access)
     return Figures(
-        servers=tuple(Gauge(PREFIX + name, value, {}) for name, value in (server.gauges() | cluster).items()),
+        settings=source.settings,
+        at_once=tuple(gauges),
         view=view,
-        client=tuple(_client_gauges(call.client, view)) if call.client is not None else (),
-        counters=server.counters(),
-        timings=server.timings(),
-        quotas=_quota_sums(call, view),
+        counts=tuple(row for each in metrics for row in each.counts()),
+        durations=tuple(row for each in metrics for row in each.durations()),
+        quotas=None if view is None else _quota_sums(view, source),
     )
 
 
-def _quota_sums(call: Call, view: View) -> QuotaSums | None:
+_STATES: Final = tuple(MEMBER_STATES.values())
+
+
+def runtime_gauges(metrics: Metrics) -> Iterable[Gauge]:
+    """Gauges of this process under the names of Nomad's Go runtime, as far as Python has the like."""
+    memory = psutil.Process().memory_info()
+    pauses = metrics.timings.get("runtime.gc_pause_ns")
+    return (
+        Gauge("nomad.runtime.alloc_bytes", float(memory.rss)),
+        Gauge("nomad.runtime.sys_bytes", float(memory.vms)),
+        Gauge("nomad.runtime.heap_objects", float(sys.getallocatedblocks())),
+        Gauge("nomad.runtime.num_goroutines", float(len(asyncio.all_tasks()))),
+        Gauge("nomad.runtime.total_gc_runs", float(sum(each["collections"] for each in gc.get_stats()))),
+        Gauge("nomad.runtime.total_gc_pause_ns", round(pauses.total_s * 1e9) if pauses is not None else 0.0),
+    )
+
+
+def _quota_sums(view: View, source: Source) -> QuotaSums | None:
     """What is used of quotas; None without any."""
-    if not view.of(QuotaRows).count():
+    if not source.settings.has_quota_utilization or not view.of(QuotaRows).count():
         return None
     from yurt.server.views.quotas import QuotaUsages
 
     usages = view.of(QuotaUsages)
-    return QuotaSums(usages, usages.preparation(), call.settings.region)
+    return QuotaSums(usages, usages.preparation(), source.region)
 
 
 def _quota_gauges(sums: QuotaSums) -> Iterator[Gauge]:
@@ -94,24 +159,19 @@ def _quota_gauges(sums: QuotaSums) -> Iterator[Gauge]:
     for quota, dimension, used, allowed in sums.usages.dimensions(sums.region):
         labels = {"quota": quota, "dimension": dimension}
         yield Gauge(f"{PREFIX}quota.used", used, labels)
+        if (name := UTILIZATIONS.get(dimension)) is not None:
+            yield Gauge(f"{PREFIX}quota.utilization.{name}", used, {"quota_name": quota, "region": sums.region})
         if allowed is not None:
             yield Gauge(f"{PREFIX}quota.limit", allowed, labels)
 
 
-def _job_gauges(view: View) -> Iterator[Gauge]:
-    for status, count in sorted(Counter(job.status for job in view.of(JobRows).all()).items()):
-        yield Gauge(f"{PREFIX}job_status.{status}", float(count), {})
+def _job_gauges(view: View, *, has_dispatched: bool) -> Iterator[Gauge]:
+    counts = Counter(job.status for job in view.of(JobRows).all())
+    for status in ("dead", "pending", "running"):
+        yield Gauge(f"{PREFIX}job_status.{status}", float(counts[status]), {})
     for summary in in_order(view.of(JobSummaryRows).all(), lambda row: (row.namespace, row.job_id)):
-        if summary is not None:
+        if summary is not None and (has_dispatched or DISPATCHED not in summary.job_id):
             yield from _summary_gauges(summary)
-
-
-def _client_gauges(client: Client, view: View) -> Iterator[Gauge]:
-    labels = {"node_id": client.node_id, "datacenter": client.node.datacenter}
-    allocs = Counter(alloc.client_status for alloc in view.of(AllocationRows).each_where("node", client.node_id))
-    for status, count in sorted(allocs.items()):
-        yield Gauge(f"nomad.client.allocations.{status}", float(count), labels)
-    yield from _device_gauges(client.devices, labels)
 
 
 def _device_gauges(devices: DeviceManager, labels: dict[str, str]) -> Iterator[Gauge]:
@@ -136,6 +196,11 @@ def _figures(use: DeviceUse, labels: dict[str, str]) -> Iterator[Gauge]:
 
 def _summary_gauges(summary: JobSummary) -> Iterator[Gauge]:
     for group, counts in sorted(summary.summary.items()):
-        labels = {"exported_job": summary.job_id, "namespace": summary.namespace, "task_group": group}
+        labels = {
+            "exported_job": summary.job_id,
+            "job": summary.job_id,
+            "namespace": summary.namespace,
+            "task_group": group,
+        }
         for name in counts.__struct_fields__:
             yield Gauge(f"{PREFIX}job_summary.{name}", float(getattr(counts, name)), labels)

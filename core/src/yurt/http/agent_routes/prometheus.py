@@ -1,90 +1,99 @@
-"""Figures of the agent in the format that Prometheus reads. Imported when they are first asked for."""
+"""Figures of the agent in the text format that Prometheus reads (version 0.0.4), under the names of Nomad's exporter.
+
+prometheus-client cannot write these: it adds `_total` to the name of every counter, which Nomad's do not have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Mapping
+from itertools import groupby
 from typing import Final
 
-from prometheus_client import generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
-
 from yurt.api.pieces import Pieces
-from yurt.http.agent_routes.figures import PREFIX, Figures, Gauge
+from yurt.http.agent_routes.figures import Figures
+from yurt.runtime.metrics import Duration
 
 WRITTEN_TOGETHER: Final = 500
-"""Gauges of a family that are kept as objects before they become text."""
-_HEADER_LINES: Final = 2
+"""Lines that are joined at once: joining all keeps the interpreter from others."""
+QUANTILES: Final = (0.5, 0.9, 0.99)
+_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 def text_pieces(figures: Figures) -> list[bytes]:
     """The figures as Prometheus reads them, family after family; of many jobs a second's work, for a thread."""
-    families: dict[str, _Gauges] = {}
+    families: dict[str, _Text] = {}
     for row in figures.gauges():
         family = families.get(row.name)
         if family is None:
-            family = families[row.name] = _Gauges(row)
-        family.add(row)
+            family = families[row.name] = _Text()
+            family.begin(row.name, "gauge")
+        family.sample(_flat(row.name), row.labels, row.value)
     whole = Pieces()
     for family in families.values():
         whole.add(*family.taken())
-    for metric in _counted(figures):
-        whole.add(_text(metric))
+    text = _Text()
+    for name, counts in groupby(sorted(figures.counters(), key=_name), key=_name):
+        text.begin(name, "counter")
+        for count in counts:
+            text.sample(_flat(name), count.labels, count.value)
+    for name, durations in groupby(sorted(figures.timings(), key=_name), key=_name):
+        text.begin(name, "summary")
+        for duration in durations:
+            _write(text, duration)
+    whole.add(*text.taken())
     return whole.taken()
 
 
-class _Gauges:
-    """The text of a family, to which gauges come one by one among those of others."""
+def _name(row: tuple[str, object, object]) -> str:
+    return row[0]
 
-    def __init__(self, first: Gauge) -> None:
-        self._name = first.name
-        self._labels = tuple(first.labels)
-        self._rows: list[Gauge] = []
+
+def _write(text: _Text, row: Duration) -> None:
+    """A summary, in milliseconds as Nomad's are: quantiles of the last durations, sum and count of all."""
+    name, timing = _flat(row.name), row.timing
+    for share in QUANTILES:
+        text.sample(name, {**row.labels, "quantile": f"{share:g}"}, timing.quantile(share) * row.scale)
+    text.sample(f"{name}_sum", row.labels, timing.total_s * row.scale)
+    text.sample(f"{name}_count", row.labels, timing.count)
+
+
+class _Text:
+    """Lines, joined some at a time."""
+
+    def __init__(self) -> None:
         self._pieces = Pieces()
-        self._is_begun = False
+        self._lines: list[str] = []
 
-    def add(self, row: Gauge) -> None:
-        """One more."""
-        self._rows.append(row)
-        if len(self._rows) == WRITTEN_TOGETHER:
-            self._write()
+    def begin(self, name: str, kind: str) -> None:
+        """The head of a family."""
+        self._add(f"# HELP {_flat(name)} {name}\n# TYPE {_flat(name)} {kind}\n")
+
+    def sample(self, name: str, labels: Mapping[str, str], value: float) -> None:
+        """One value."""
+        shown = ",".join([f'{key}="{text.translate(_ESCAPES)}"' for key, text in labels.items()])
+        self._add(f"{name}{{{shown}}} {_number(value)}\n" if shown else f"{name} {_number(value)}\n")
 
     def taken(self) -> list[bytes]:
         """The whole text."""
-        if self._rows:
-            self._write()
+        self._flush()
         return self._pieces.taken()
 
-    def _write(self) -> None:
-        family = GaugeMetricFamily(_flat(self._name), self._name, labels=self._labels)
-        for row in self._rows:
-            family.add_metric(tuple(row.labels.values()), row.value)
-        text, self._rows = _text(family), []
-        self._pieces.add(text.split(b"\n", _HEADER_LINES)[_HEADER_LINES] if self._is_begun else text)
-        self._is_begun = True
+    def _add(self, line: str) -> None:
+        self._lines.append(line)
+        if len(self._lines) >= WRITTEN_TOGETHER:
+            self._flush()
+
+    def _flush(self) -> None:
+        lines, self._lines = self._lines, []
+        self._pieces.add("".join(lines).encode())
 
 
-def _counted(figures: Figures) -> Iterator[Metric]:
-    for name, count in figures.counters:
-        yield CounterMetricFamily(_flat(PREFIX + name), name, value=count)
-    for name, timing in figures.timings:
-        yield SummaryMetricFamily(
-            _flat(PREFIX + name) + "_seconds", name, count_value=timing.count, sum_value=timing.total_s
-        )
-
-
-class _Shown:
-    """Shows one family to prometheus-client."""
-
-    def __init__(self, metric: Metric) -> None:
-        self._metric = metric
-
-    def collect(self) -> Iterable[Metric]:
-        return (self._metric,)
-
-
-def _text(metric: Metric) -> bytes:
-    return generate_latest(_Shown(metric))
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    return repr(float(value)) if math.isfinite(value) else ("+Inf" if value > 0 else "-Inf")
 
 
 def _flat(name: str) -> str:
-    return name.replace(".", "_").replace("-", "_")
+    return name.replace(".", "_").replace("-", "_").replace("<", "_").replace(">", "_")

@@ -43,6 +43,7 @@ class Strangers:
     def refuse_connection(self, peer: str) -> None:
         """Count a connection that was refused because its address has too many."""
         self.metrics.count("http.refuse_conn")
+        self.metrics.count("agent.http.exceeded")
         self._tell(peer, "a connection is refused: too many of one address (limits.http_max_conns_per_client)")
 
     def _tell(self, peer: str, text: str) -> None:

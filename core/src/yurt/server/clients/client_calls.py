@@ -6,9 +6,12 @@ The client of this agent calls it directly, clients elsewhere through `remote_cl
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import aclosing
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar, cast
 
+from yurt.runtime.metrics import Metrics
 from yurt.sdk.errors import Unavailable
 from yurt.server.clients.leader_calls import LeaderCalls
 from yurt.server.clients.node_service import KNOWN_LIMIT_S, NodeService
@@ -34,6 +37,27 @@ from yurt.structs.rpc import (
 from yurt.structs.service import ServiceRegistration
 from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
+P = ParamSpec("P")
+R = TypeVar("R")
+_Call: TypeAlias = Callable[Concatenate["ClientCalls", P], Coroutine[Any, Any, R]]
+
+
+def timed(name: str) -> Callable[[_Call[P, R]], _Call[P, R]]:
+    """Record how long a call takes, under the name of Nomad's metric."""
+
+    def decorate(call: _Call[P, R]) -> _Call[P, R]:
+        @wraps(call)
+        async def recorded(self: ClientCalls, *args: P.args, **kwargs: P.kwargs) -> R:
+            began = self.now()
+            try:
+                return await call(self, *args, **kwargs)
+            finally:
+                self.metrics.time(name, self.now() - began)
+
+        return cast(_Call[P, R], recorded)
+
+    return decorate
+
 
 class ClientCalls:
     """This server's implementation of the clients' calls."""
@@ -48,6 +72,8 @@ class ClientCalls:
         template_queries: TemplateQueries,
         disk_migration: DiskMigration,
     ) -> None:
+        self.metrics = Metrics()
+        self.now = replica.env.monotonic
         self._replica = replica
         self._leader_calls = leader_calls
         self._node_service = node_service
@@ -55,34 +81,42 @@ class ClientCalls:
         self._template_queries = template_queries
         self._disk_migration = disk_migration
 
+    @timed("client.register")
     async def register_node(self, request: RegisterNodeRequest) -> NodeReply:
         """Register or re-register a node."""
         return await self._leader_calls.make(lambda leader: leader.register_node(request))
 
+    @timed("client.update_status")
     async def heartbeat(self, node_id: str, status: str, identity: HeldIdentity | None = None) -> NodeReply:
         """Record a heartbeat of a node that reports `status`."""
         return await self._leader_calls.make(lambda leader: leader.heartbeat(node_id, status, identity))
 
+    @timed("client.get_client_allocs")
     async def pull_allocs(self, node_id: str, *, min_index: int, timeout_s: float) -> AllocPull:
         """The node's allocations once they have changed after `min_index`."""
         return await self._node_service.pull_allocs(node_id, min_index=min_index, timeout_s=timeout_s)
 
+    @timed("alloc.get_allocs")
     async def get_allocs(self, node_id: str, alloc_ids: tuple[str, ...]) -> AllocBatch:
         """Allocations of the node with their jobs."""
         return await self._node_service.get_allocs(node_id, alloc_ids)
 
+    @timed("client.update_alloc")
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
         """Store a client's reports; returns their index."""
         return await self._leader_calls.make(lambda leader: leader.update_allocs(request))
 
+    @timed("client.emit_events")
     async def emit_events(self, request: NodeEventsRequest) -> None:
         """Add events to a node."""
         await self._leader_calls.make(lambda leader: leader.emit_events(request))
 
+    @timed("service_registration.upsert")
     async def register_services(self, node_id: str, services: tuple[ServiceRegistration, ...]) -> int:
         """Register services that run on the node; returns their index."""
         return await self._leader_calls.make(lambda leader: leader.register_services(node_id, services))
 
+    @timed("service_registration.delete_by_id")
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
         """Deregister services that no longer run on the node."""
         return await self._leader_calls.make(lambda leader: leader.deregister_services(node_id, ids))
@@ -102,6 +136,7 @@ class ClientCalls:
             raise Unavailable(f"this server is at index {self._replica.state.index} and has not reached {index} yet")
         return await self._template_queries.ask(query)
 
+    @timed("volume.claim")
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
         """Claim a CSI volume for an allocation of a node; only the leader knows all claims."""
         return await self._leader_calls.make(lambda leader: leader.claim_csi_volume(query))
@@ -110,6 +145,7 @@ class ClientCalls:
         """What a caller of the node's agent may do there; only the leader knows every revocation."""
         return await self._leader_calls.make(lambda leader: leader.caller_rights(shown))
 
+    @timed("alloc.sign_identities")
     async def sign_identity(self, query: IdentityQuery) -> SignedIdentity:
         """Sign the identity of a task that runs on a node."""
         await self._wait_alloc(query.alloc_id)

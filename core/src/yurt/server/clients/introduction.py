@@ -14,6 +14,7 @@ import logging
 import msgspec
 
 from yurt.rules.workload_claims import AUDIENCE
+from yurt.runtime.metrics import Metrics
 from yurt.sdk.errors import Invalid, PermissionDenied
 from yurt.sdk.value import NANOSECONDS
 from yurt.server.clients.node_identities import DEFAULT_POOL
@@ -22,7 +23,6 @@ from yurt.server.keys.keyring import Keyring
 from yurt.server.keys.root_keys import RootKeys
 from yurt.server.keys.tokens import INTRODUCTION_KIND, checked_token, signed_token
 from yurt.server.log.replica import Replica
-from yurt.server.metrics import Metrics
 from yurt.structs.node import Node
 
 log = logging.getLogger(__name__)

@@ -18,6 +18,7 @@ from yurt.duties.nodes import (
 from yurt.fsm.eval_triggers import Mint
 from yurt.fsm.nodes import WRONG_SECRET
 from yurt.runtime.env import Env
+from yurt.runtime.metrics import Metrics
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.server.clients.heartbeats import Heartbeats
 from yurt.server.failures import no_leader, shutting_down
@@ -62,6 +63,7 @@ class NodeService:
         waiter: StateWaiter,
         peers: Peers,
         makes_pools: bool = True,
+        metrics: Metrics | None = None,
     ) -> None:
         """`makes_pools`: create a missing node pool; otherwise the node waits for the authoritative region."""
         self._env = env
@@ -69,6 +71,7 @@ class NodeService:
         self._waiter = waiter
         self._peers = peers
         self._makes_pools = makes_pools
+        self._metrics = metrics or Metrics()
         self._alloc_indexes: dict[str, int] = {}
         self._base_index = 0
         self._reports: list[_Report] = []
@@ -209,11 +212,14 @@ class NodeService:
 
     async def missed(self, node_id: str) -> None:
         """Handle a missed heartbeat of the node."""
+        began = self._env.monotonic()
         for attempt in range(ATTEMPTS_MAX):
             if attempt and self._heartbeats is not None and self._heartbeats.is_awaited(node_id):
                 return  # it called while the first attempt was on its way
             with suppress(Stale):
-                return await self._lose(node_id)
+                await self._lose(node_id)
+                self._metrics.time("heartbeat.invalidate", self._env.monotonic() - began)
+                return
         raise Unavailable(f"node {node_id} keeps changing; its missed heartbeat is noted later")
 
     async def _lose(self, node_id: str) -> None:

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 from yurt.fsm import apply
 from yurt.runtime.turns import Turns
@@ -28,6 +28,9 @@ from yurt.server.log.proposals import ENTRY_BYTES, Committed, Item, Prepared, Pr
 from yurt.state import Changes, Snapshot
 from yurt.storage.log import CommandLog, Entry, LogBroken, LogFull
 from yurt.structs.commands import AnyCommand, ApplyPlan, Rejected, UpdateAllocsFromClient
+
+if TYPE_CHECKING:
+    from yurt.server.log.log_times import LogTimes
 
 __all__ = ["ENTRY_BYTES", "Committed", "LogWriter", "Prepared", "Stale", "error_of", "work_of"]
 
@@ -69,12 +72,14 @@ class LogWriter:
         on_applied: OnApplied,
         on_batch: Callable[[Changes], None],
         on_failed: Callable[[], None],
+        times: LogTimes | None = None,
     ) -> None:
         self.state = Snapshot.empty()
         self.batches = 0
         self.turns = Turns()
         """Shared with others who work for long on the loop."""
         self._log = log
+        self._times = times
         self._on_applied = on_applied
         self._on_batch = on_batch
         self._on_failed = on_failed
@@ -203,6 +208,7 @@ class LogWriter:
         try:
             async with asyncio.timeout(None) as self._append_limit:
                 commands, encoded = [item.stored for item in batch], [item.encoded for item in batch]
+                began = self._times.now() if self._times is not None else 0.0
                 await self._log.append(self.state.index + 1, commands, encoded)
         except (Invalid, LogFull) as error:  # nothing was stored; what is too large is alone in its batch
             fail(batch, error)
@@ -212,6 +218,8 @@ class LogWriter:
             self._give_up(batch, error)
         else:
             self._append_limit = None
+            if self._times is not None:
+                self._times.appended(len(batch), began)
             await self._apply(batch)
         finally:
             self._append_limit = None
@@ -246,7 +254,11 @@ class LogWriter:
             self._on_batch(tuple(chain.from_iterable(changes)))
 
     def _apply_one(self, item: Item) -> Changes:
+        times = self._times
+        began = times.now() if times is not None else 0.0
         step = apply(self.state, item.command, index=self.state.index + 1)
+        if times is not None:
+            times.applied(item.command, began)
         assert step.state.index == self.state.index + 1, (step.state.index, self.state.index)
         # Whoever is told of the change, or answered, must find it in the state: so the state comes first.
         self.state = step.state

@@ -21,10 +21,10 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from yurt.fsm.acl.replication import token_refusal
 from yurt.fsm.basis import expectation
+from yurt.runtime.metrics import Metrics
 from yurt.sdk.errors import Invalid, Unavailable, YurtError
 from yurt.sdk.value import replace
 from yurt.server.log.replica import Replica
-from yurt.server.metrics import Metrics
 from yurt.state import TABLES, Tables
 from yurt.state.tables import FIRST_INDEX
 from yurt.structs.acl import ACLAuthMethod

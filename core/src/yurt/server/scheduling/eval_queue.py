@@ -9,9 +9,11 @@ from typing import Final, Protocol, assert_never
 
 from yurt.broker import DELIVERY_LIMIT, FAILED_QUEUE, BlockedEvals, Delivery, EvalBroker
 from yurt.runtime.env import Env
+from yurt.runtime.metrics import Metrics
 from yurt.runtime.turns import Turns
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.server.log.state_waits import wait_for
+from yurt.server.scheduling.eval_times import EvalTimes
 from yurt.server.scheduling.missed_news import tell_missed_news, uses_csi
 from yurt.server.scheduling.pool_queues import PoolQueues
 from yurt.state import Change, Changes, Snapshot
@@ -46,9 +48,18 @@ class Writer(Protocol):
 class EvalQueue:
     """The broker and the blocked evaluations of one term."""
 
-    def __init__(self, *, env: Env, writer: Writer, current: Callable[[], Snapshot], turns: Turns) -> None:
+    def __init__(
+        self,
+        *,
+        env: Env,
+        writer: Writer,
+        current: Callable[[], Snapshot],
+        turns: Turns,
+        metrics: Metrics | None = None,
+    ) -> None:
         self.broker = EvalBroker()
         self.blocked = BlockedEvals()
+        self._times = EvalTimes(metrics or Metrics(), env)
         self._env = env
         self._writer = writer
         self._current = current
@@ -137,6 +148,7 @@ class EvalQueue:
             await self._ready.wait_for(lambda: not self._is_paused and self.broker.has_ready(queues))
             delivery = self.broker.dequeue(queues, now=self._env.now(), token=self._env.uuid())
         assert delivery is not None
+        self._times.taken(delivery)
         self._changed.set()
         return delivery
 
@@ -154,12 +166,15 @@ class EvalQueue:
         if self._is_paused:
             return None
         delivery = self.broker.dequeue(queues, now=self._env.now(), token=self._env.uuid())
+        if delivery is not None:
+            self._times.taken(delivery)
         self._changed.set()
         return delivery
 
     def ack(self, delivery: Delivery) -> None:
         """Acknowledge an evaluation."""
         self.broker.ack(delivery.evaluation.id, delivery.token, now=self._env.now())
+        self._times.done(delivery)
         self.pools.done(delivery.evaluation.id)
         self._changed.set()
         if self.broker.has_cancelable:
@@ -168,6 +183,7 @@ class EvalQueue:
     def nack(self, delivery: Delivery) -> None:
         """Return an evaluation after a failure."""
         self.broker.nack(delivery.evaluation.id, delivery.token, now=self._env.now())
+        self._times.forget(delivery)
         self._changed.set()
 
     async def run_timer(self) -> None:

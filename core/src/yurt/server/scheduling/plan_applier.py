@@ -14,19 +14,20 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from yurt import scheduler
 from yurt.broker import PlanQueue, cut_plan, size_of
 from yurt.broker.rejections import Rejections
 from yurt.fsm.basis import expectation
 from yurt.fsm.eval_triggers import Mint, evaluations_of
+from yurt.runtime.metrics import Metrics
 from yurt.runtime.supervise import outcome_of
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import replace
 from yurt.server.log.log_writer import Committed
 from yurt.server.log.replica import Replica
-from yurt.server.metrics import Metrics
+from yurt.server.metrics import observe_plan
 from yurt.server.scheduling.replay import History
 from yurt.state import Snapshot
 from yurt.structs import status
@@ -123,6 +124,10 @@ class PlanApplier:
     def __len__(self) -> int:
         return len(self._queue)
 
+    def rejection_scores(self) -> dict[str, int]:
+        """Recent refusals by node; empty while nobody counts them."""
+        return {} if self._rejections is None else self._rejections.scores(self._env.now())
+
     async def submit(self, plan: Plan, outcome: Outcome) -> PlanResult:
         """Store the plan; if all of it is accepted, the outcome of its evaluation is stored with it."""
         return await self.hand_in(plan, outcome)
@@ -136,7 +141,13 @@ class PlanApplier:
         submission.answer.add_done_callback(self._unanswered.discard)
         self._queue.push(plan, submission)
         self._arrived.set()
+        self._time("plan.submit", submission.answer)
         return submission.answer
+
+    def _time(self, name: str, work: asyncio.Future[Any]) -> None:
+        """Record how long the work takes from now on."""
+        started = self._env.monotonic()
+        work.add_done_callback(lambda _: self._metrics.time(name, self._env.monotonic() - started))
 
     def foreseen(self) -> Snapshot:
         """The newest state including the plans in flight."""
@@ -195,7 +206,7 @@ class PlanApplier:
         else:
             result = scheduler.check_plan(view, plan, **self._limits)
         accepted = result.accepted
-        self._metrics.observe_plan(plan, result, self._env.monotonic() - started)
+        observe_plan(self._metrics, plan, result, self._env.monotonic() - started)
         if self._rejections is not None and result.rejected_nodes:
             self._take_out(result, self._rejections)
         evaluations = outcome_evaluations(outcome) if result.is_full else follow_ups(outcome)
@@ -214,6 +225,7 @@ class PlanApplier:
         written = self._writer.enqueue(
             await self._env.in_thread(self._writer.prepare, commands) if is_large else commands
         )
+        self._time("plan.apply", written)
         if self._in_flight is None:
             self._in_flight = scheduler.InFlightPlans()
         self._in_flight.add(self._writer.state, parts)

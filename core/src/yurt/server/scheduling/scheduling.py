@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from yurt.broker.rejections import Rejections
+from yurt.runtime.metrics import Metrics
 from yurt.runtime.supervise import keep_running
 from yurt.sdk.value import seconds
 from yurt.server.config import ServerConfig
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.log.replica import Replica
-from yurt.server.metrics import Metrics
 from yurt.server.scheduling.eval_queue import EvalQueue
 from yurt.server.scheduling.plan_applier import PlanApplier
 from yurt.server.scheduling.replay import History, Replays
@@ -86,7 +86,9 @@ class LeaderScheduling:
         if config.rejections.enabled:
             window = seconds(config.rejections.window_s)
             rejections = Rejections(threshold=config.rejections.threshold, window=window)
-        queue = self.queue = EvalQueue(env=env, writer=writer, current=lambda: replica.state, turns=replica.turns)
+        queue = self.queue = EvalQueue(
+            env=env, writer=writer, current=lambda: replica.state, turns=replica.turns, metrics=scheduling.metrics
+        )
         self.applier = PlanApplier(
             replica=replica,
             metrics=scheduling.metrics,

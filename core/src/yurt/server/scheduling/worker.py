@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from yurt import scheduler
 from yurt.broker import Delivery
 from yurt.rules.bounds import is_costly
+from yurt.runtime.metrics import Metrics
 from yurt.runtime.supervise import outcome_of
 from yurt.sdk.errors import Reason, YurtError
 from yurt.sdk.value import replace
 from yurt.server.log.replica import Replica
-from yurt.server.metrics import Metrics
 from yurt.server.peers import PlanReply
 from yurt.server.scheduling.plan_applier import outcome_evaluations
 from yurt.server.scheduling.replay import ATTEMPTS_KEPT
@@ -73,7 +73,10 @@ class Worker:
         await self._load()
         await self._env.in_thread(self._replica.state.columns_maker())
         while True:
-            await self._serve(await self._work.take())
+            started = self._env.monotonic()
+            batch = await self._work.take()
+            self._since("worker.dequeue_eval", started)
+            await self._serve(batch)
 
     async def run_afar(self, may_take: Callable[[], Awaitable[None]]) -> None:
         """Process another server's evaluations until cancelled: whenever `may_take` returns and it is reachable."""
@@ -106,7 +109,9 @@ class Worker:
         index = max(delivery.evaluation.modify_index for delivery in batch)
         # A follower may be behind the evaluations that it was given: their jobs must be in its state.
         try:
+            started = self._env.monotonic()
             await self._waiter.wait_index(index, timeout_s=INDEX_WAIT_S)
+            self._since("worker.wait_for_index", started)
             async with asyncio.TaskGroup() as group:
                 await self._start_all(group, batch, unanswered=unanswered)
         finally:
@@ -162,7 +167,9 @@ class Worker:
             for each in company
             if not isinstance(first := each.first, Exception)
         ]
+        started = self._env.monotonic()
         replies = iter(await self._work.carry_out(made))
+        self._since("worker.submit_plan", started)
         return [(each, each.first if isinstance(each.first, Exception) else next(replies)) for each in company]
 
     async def _again(self, tried: _Tried, refused: PlanReply) -> None:
@@ -192,6 +199,11 @@ class Worker:
             await self._work.ack(*deliveries)
         except YurtError as error:
             log.debug("the leader does not hear of the end of some evaluations: %s", error)
+        self._since("worker.send_ack", now)
+
+    def _since(self, name: str, started: float) -> None:
+        """Record how long something took."""
+        self._metrics.time(name, self._env.monotonic() - started)
 
     async def _nack(self, delivery: Delivery) -> None:
         """Return an evaluation, also during cancellation; otherwise the leader's timer expires."""
@@ -229,7 +241,9 @@ class Worker:
         state = self._replica.state
         job = state.jobs.get((evaluation.namespace, evaluation.job_id))
         is_large = evaluation_size(state, evaluation) > THREAD_COUNT or (job is not None and is_costly(job))
+        started = self._env.monotonic()
         made = await self._env.in_thread(attempt) if is_large else attempt()
+        self._since(f"worker.invoke_scheduler.{evaluation.type}", started)
         return _recorded(made, records[-ATTEMPTS_KEPT:])
 
     def _record(self, view: View, seed: int, tries: int = 0) -> AttemptRecord:

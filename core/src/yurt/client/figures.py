@@ -1,0 +1,206 @@
+"""The gauges of a client: its allocations, its host and its tasks, under Nomad's names.
+
+What is measured is kept for `KEPT_S`, so that several readers cost no more than one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+import psutil
+
+from yurt.client.allocations.alloc_runner import AllocRunner
+from yurt.client.allocations.alloc_table import AllocTable
+from yurt.client.allocations.usage import UsageMeter
+from yurt.client.host_usage import HostUsage, core_mhz, core_usage, measured
+from yurt.client.node.local_node import LocalNode
+from yurt.runtime.env import Env
+from yurt.runtime.metrics import CLIENT_PREFIX, Gauge, Metrics
+from yurt.structs.job import Job
+from yurt.structs.rpc import HostStats, ResourceUsage
+from yurt.structs.status import CLIENT_TERMINAL
+
+KEPT_S: Final = 0.5
+"""How long measurements are shown again instead of being made anew."""
+MIB: Final = 1024 * 1024
+
+
+class WantedFigures(NamedTuple):
+    """What the operator publishes."""
+
+    node: bool = False
+    allocations: bool = False
+    meta_labels: Callable[[Mapping[str, str]], dict[str, str]] = lambda _: {}
+    """The labels of a job's metadata."""
+
+
+class ClientFigures:
+    """Gauges of one client, and what it counts."""
+
+    def __init__(
+        self,
+        allocs: AllocTable,
+        metrics: Metrics,
+        env: Env,
+        *,
+        node: LocalNode,
+        usage: HostUsage,
+        meter: UsageMeter,
+    ) -> None:
+        self.metrics = metrics
+        self._allocs = allocs
+        self._env = env
+        self._node = node
+        self._usage = usage
+        self._meter = meter
+        self._cpu_before = psutil.cpu_times(percpu=True)
+        self._measured_at = float("-inf")
+        self._kept: tuple[WantedFigures, list[Gauge]] = (WantedFigures(), [])
+
+    def labels(self) -> dict[str, str]:
+        """Labels of the node's gauges."""
+        node = self._node.value
+        return {
+            "node_id": node.id,
+            "datacenter": node.datacenter,
+            "node_class": node.node_class or "none",
+            "node_pool": node.node_pool,
+            "node_scheduling_eligibility": node.scheduling_eligibility,
+            "node_status": node.status,
+        }
+
+    async def gauges(self, wanted: WantedFigures) -> list[Gauge]:
+        """The gauges of this moment; the same ones within `KEPT_S`."""
+        now = self._env.monotonic()
+        if now - self._measured_at < KEPT_S and self._kept[0] == wanted:
+            return self._kept[1]
+        self._measured_at = now
+        found = list(self._counted())
+        if wanted.node:
+            before, self._cpu_before = self._cpu_before, psutil.cpu_times(percpu=True)
+            mhz = core_mhz(self._node.value)
+            cores = core_usage(before, mhz)
+            host = await asyncio.to_thread(measured, self._usage.alloc_dir, self._env, cores)
+            found += [*self._resources(), *self._host(host)]
+        if wanted.allocations:
+            for runner in tuple(self._allocs.live.values()):
+                found += await self._tasks_of(runner, wanted)
+        self._kept = (wanted, found)
+        return found
+
+    def _counted(self) -> Iterator[Gauge]:
+        """Allocations and tasks by state."""
+        labels, live = self.labels(), tuple(self._allocs.live.values())
+        states = Counter(runner.alloc.client_status for runner in live if not runner.is_over)
+        waiting = sum(bool(runner.alloc.previous_allocation) and not runner.states for runner in live)
+        counts = {
+            "allocations.blocked": waiting,
+            "allocations.migrating": 0,
+            "allocations.pending": states["pending"],
+            "allocations.running": states["running"],
+            "allocations.start": states["pending"],
+            "allocations.terminal": sum(1 for _ in self._allocs.over()),
+        }
+        tasks = Counter(state.state for runner in live for state in runner.states.values())
+        counts |= {f"tasks.{state}": tasks[state] for state in ("pending", "running", "dead")}
+        return (_gauge(name, count, labels) for name, count in counts.items())
+
+    def _resources(self) -> Iterator[Gauge]:
+        """What is allocated of the node, and what is left."""
+        labels, node = self.labels(), self._node.value
+        cpu = memory = disk = 0
+        for runner in self._allocs.live.values():
+            if runner.is_over or runner.alloc.client_status in CLIENT_TERMINAL:
+                continue
+            given = runner.alloc.allocated_resources
+            cpu += sum(task.cpu.cpu_shares for task in given.tasks.values())
+            memory += sum(task.memory.memory_mb for task in given.tasks.values())
+            disk += given.shared.disk_mb
+        all_, kept = node.node_resources, node.reserved_resources
+        for name, used, whole in (
+            ("cpu", cpu, all_.cpu.cpu_shares - kept.cpu.cpu_shares),
+            ("memory", memory, all_.memory.memory_mb - kept.memory.memory_mb),
+            ("disk", disk, all_.disk.disk_mb - kept.disk.disk_mb),
+        ):
+            yield _gauge(f"allocated.{name}", used, labels)
+            yield _gauge(f"unallocated.{name}", whole - used, labels)
+
+    def _host(self, host: HostStats) -> Iterator[Gauge]:
+        labels = self.labels()
+        for key in ("Available", "Free", "Total", "Used"):
+            yield _gauge(f"host.memory.{key.lower()}", host.memory[key], labels)
+        for core in host.cpu:
+            own = {**labels, "cpu": core["CPU"]}
+            for key, name in _CORE.items():
+                yield _gauge(f"host.cpu.{name}", core[key], own)
+        for disk in host.disk_stats:
+            own = {**labels, "disk": disk["Device"]}
+            for key, name in _DISK.items():
+                yield _gauge(f"host.disk.{name}", disk.get(key, 0.0), own)
+        yield _gauge("uptime", host.uptime, labels)
+
+    async def _tasks_of(self, runner: AllocRunner, wanted: WantedFigures) -> list[Gauge]:
+        """What the running tasks of an allocation use."""
+        alloc = runner.alloc
+        usage = await self._meter.alloc_usage(runner, "")
+        found: list[Gauge] = []
+        for name, task in usage.tasks.items():
+            labels = {
+                "alloc_id": alloc.id,
+                "job": alloc.job_id,
+                "namespace": alloc.namespace,
+                "task": name,
+                "task_group": alloc.task_group,
+                **dispatch_labels(alloc.job),
+                **wanted.meta_labels(alloc.job.meta if alloc.job is not None else {}),
+            }
+            given = alloc.allocated_resources.tasks.get(name)
+            if given is not None:
+                found.append(_gauge("allocs.cpu.allocated", given.cpu.cpu_shares, labels))
+                found.append(_gauge("allocs.memory.allocated", given.memory.memory_mb * MIB, labels))
+                found.append(_gauge("allocs.memory.max_allocated", given.memory.memory_max_mb * MIB, labels))
+            found += _used(task.resource_usage, labels)
+        return found
+
+
+_CORE: Final = {
+    "Idle": "idle",
+    "System": "system",
+    "User": "user",
+    "TotalPercent": "total_percent",
+    "TotalTicks": "total_ticks",
+}
+_DISK: Final = {
+    "Available": "available",
+    "Size": "size",
+    "Used": "used",
+    "UsedPercent": "used_percent",
+    "InodesUsedPercent": "inodes_percent",
+}
+
+
+def dispatch_labels(job: Job | None) -> dict[str, str]:
+    """Labels of a job that was dispatched or launched by its schedule: its parent, and which launch it is."""
+    if job is None or not job.parent_id:
+        return {}
+    name, _, number = job.id.rpartition("/")[2].partition("-")
+    own = {f"{name}_id": number} if name in ("dispatch", "periodic") else {}
+    return {"parent_id": job.parent_id, **own}
+
+
+def _used(usage: ResourceUsage, labels: Mapping[str, str]) -> Iterator[Gauge]:
+    memory, cpu = usage.memory_stats, usage.cpu_stats
+    yield _gauge("allocs.memory.rss", memory.rss, labels)
+    yield _gauge("allocs.memory.swap", memory.swap, labels)
+    yield _gauge("allocs.memory.usage", memory.usage, labels)
+    yield _gauge("allocs.cpu.system", cpu.system_mode, labels)
+    yield _gauge("allocs.cpu.user", cpu.user_mode, labels)
+    yield _gauge("allocs.cpu.total_percent", cpu.percent, labels)
+    yield _gauge("allocs.cpu.total_ticks", cpu.total_ticks, labels)
+
+
+def _gauge(name: str, value: float, labels: Mapping[str, str]) -> Gauge:
+    return Gauge(CLIENT_PREFIX + name, float(value), labels)

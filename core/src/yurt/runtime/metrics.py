@@ -1,0 +1,157 @@
+"""What an agent counts and measures: counters and durations since its start, and gauges, which are read when asked for.
+
+A name is relative to `nomad.nomad.` (a server's) or `nomad.client.` (a client's); the names of what belongs to the
+whole agent begin with one of `AGENT_PARTS` and are relative to `nomad.`. Sinks and the API render all of it
+(`yurt.http.agent_routes.figures`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from yurt.sdk.value import StrMap
+
+RECENT: Final = 128
+"""Durations of one name that are kept for quantiles and for sinks that take each duration."""
+LABELLED_MAX: Final = 2_000
+"""Combinations of a name and labels; further ones are counted under the name alone."""
+AGENT_PARTS: Final = ("agent", "memberlist", "raft", "runtime")
+SERVER_PREFIX: Final = "nomad.nomad."
+CLIENT_PREFIX: Final = "nomad.client."
+
+Labels = tuple[tuple[str, str], ...]
+NO_LABEL: Final[StrMap] = {}
+NO_LABELS: Final[Labels] = ()
+
+
+class Gauge(NamedTuple):
+    """A value of this moment, under its full name."""
+
+    name: str
+    value: float
+    labels: StrMap = NO_LABEL
+
+
+class Count(NamedTuple):
+    """A counter since the agent's start, under its full name."""
+
+    name: str
+    value: int
+    labels: StrMap = NO_LABEL
+
+
+@dataclass(slots=True)
+class Timing:
+    """Durations in seconds: count, sum, extremes, sum of squares, and the last ones."""
+
+    count: int = 0
+    total_s: float = 0.0
+    max_s: float = 0.0
+    min_s: float = 0.0
+    squares: float = 0.0
+    recent: deque[float] = field(default_factory=lambda: deque(maxlen=RECENT))
+
+    def add(self, seconds: float) -> None:
+        """Add a duration."""
+        self.min_s = min(self.min_s, seconds) if self.count else seconds
+        self.count += 1
+        self.total_s += seconds
+        self.squares += seconds * seconds
+        self.max_s = max(self.max_s, seconds)
+        self.recent.append(seconds)
+
+    @property
+    def mean_s(self) -> float:
+        """The mean of all durations; 0 without any."""
+        return self.total_s / self.count if self.count else 0.0
+
+    @property
+    def deviation_s(self) -> float:
+        """The standard deviation of all durations; 0 for fewer than two."""
+        if self.count < 2:
+            return 0.0
+        variance = (self.squares - self.total_s * self.total_s / self.count) / (self.count - 1)
+        return float(max(variance, 0.0) ** 0.5)
+
+    def quantile(self, share: float) -> float:
+        """The duration that `share` of the recent ones do not exceed; NaN without any."""
+        if not self.recent:
+            return float("nan")
+        ordered = sorted(self.recent)
+        return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
+
+    def copy(self) -> Timing:
+        """A copy that later durations do not change."""
+        return Timing(self.count, self.total_s, self.max_s, self.min_s, self.squares, deque(self.recent, RECENT))
+
+
+class Duration(NamedTuple):
+    """Durations since the agent's start, under their full name."""
+
+    name: str
+    timing: Timing
+    labels: StrMap = NO_LABEL
+
+    @property
+    def scale(self) -> float:
+        """What makes of seconds the unit that is shown: nanoseconds where the name says so, else milliseconds."""
+        return 1e9 if self.name.endswith("_ns") else 1e3
+
+
+@dataclass(slots=True)
+class Metrics:
+    """Counters and durations of one part of an agent."""
+
+    prefix: str = SERVER_PREFIX
+    counters: Counter[str] = field(default_factory=Counter)
+    timings: dict[str, Timing] = field(default_factory=dict)
+    labelled_counters: Counter[tuple[str, Labels]] = field(default_factory=Counter)
+    labelled_timings: dict[tuple[str, Labels], Timing] = field(default_factory=dict)
+
+    def count(self, name: str, by: int = 1, *, labels: Labels = NO_LABELS) -> None:
+        """Increase a counter."""
+        if labels and has_place(self.labelled_counters, (name, labels)):
+            self.labelled_counters[name, labels] += by
+        else:
+            self.counters[name] += by
+
+    def time(self, name: str, seconds: float, *, labels: Labels = NO_LABELS) -> None:
+        """Record one duration."""
+        if labels and has_place(self.labelled_timings, (name, labels)):
+            self.labelled_timings.setdefault((name, labels), Timing()).add(seconds)
+            return
+        timing = self.timings.get(name)
+        if timing is None:
+            timing = self.timings[name] = Timing()
+        timing.add(seconds)
+
+    def counts(self) -> list[Count]:
+        """All counters, under their full names."""
+        found = [Count(self.full_name(name), value) for name, value in sorted(self.counters.items())]
+        for (name, labels), value in sorted(self.labelled_counters.items()):
+            found.append(Count(self.full_name(name), value, dict(labels)))
+        return found
+
+    def durations(self) -> list[Duration]:
+        """Copies of all timings, under their full names."""
+        found = [Duration(self.full_name(name), timing.copy()) for name, timing in sorted(self.timings.items())]
+        for (name, labels), timing in sorted(self.labelled_timings.items(), key=lambda item: item[0]):
+            found.append(Duration(self.full_name(name), timing.copy(), dict(labels)))
+        return found
+
+    def full_name(self, name: str) -> str:
+        """The name as sinks and the API show it."""
+        return full_name(name, self.prefix)
+
+
+def full_name(name: str, prefix: str = SERVER_PREFIX) -> str:
+    """`plan.submit` -> `nomad.nomad.plan.submit`; `raft.apply` -> `nomad.raft.apply`."""
+    return f"nomad.{name}" if name.partition(".")[0] in AGENT_PARTS else prefix + name
+
+
+def has_place(known: Mapping[tuple[str, Labels], object], key: tuple[str, Labels]) -> bool:
+    """Whether a combination of a name and labels has a number of its own."""
+    return len(known) < LABELLED_MAX or key in known

@@ -1,0 +1,59 @@
+"""How long evaluations wait for a worker and are worked on, within one term (`broker.wait_time` and its like)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from yurt.broker import Delivery
+from yurt.runtime.env import Env
+from yurt.runtime.metrics import Labels, Metrics
+from yurt.sdk.value import NANOSECONDS
+
+TAKEN_MAX: Final = 10_000
+"""Evaluations whose start is remembered; the oldest, of a worker that was lost, is forgotten first."""
+
+
+class EvalTimes:
+    """Times of the evaluations that this server's broker has delivered."""
+
+    def __init__(self, metrics: Metrics, env: Env) -> None:
+        self._metrics = metrics
+        self._now: Callable[[], int] = env.now
+        self._taken: dict[str, tuple[int, float]] = {}
+        """By token: when it was delivered (unix ns), and how many seconds it had waited."""
+
+    def taken(self, delivery: Delivery) -> None:
+        """A worker has an evaluation, which could be taken since it was stored or its time came."""
+        if len(self._taken) >= TAKEN_MAX:
+            del self._taken[next(iter(self._taken))]
+        now, evaluation = self._now(), delivery.evaluation
+        since = max(evaluation.modify_time, evaluation.wait_until, (evaluation.create_time or 0) + evaluation.wait)
+        waited_s = max(0, now - since) / NANOSECONDS
+        self._taken[delivery.token] = (now, waited_s)
+        self._metrics.time("broker.wait_time", waited_s, labels=_labels(delivery))
+
+    def done(self, delivery: Delivery) -> None:
+        """The evaluation's end is stored."""
+        found = self._taken.pop(delivery.token, None)
+        if found is None:
+            return
+        began, waited_s = found
+        worked_s = max(0, self._now() - began) / NANOSECONDS
+        labels = _labels(delivery)
+        self._metrics.time("broker.process_time", worked_s, labels=labels)
+        self._metrics.time("broker.response_time", waited_s + worked_s, labels=labels)
+
+    def forget(self, delivery: Delivery) -> None:
+        """The evaluation was returned."""
+        self._taken.pop(delivery.token, None)
+
+
+def _labels(delivery: Delivery) -> Labels:
+    """Labels that have few values; jobs have no bound, so unlike Nomad's these times do not name them."""
+    evaluation = delivery.evaluation
+    return (
+        ("namespace", evaluation.namespace),
+        ("eval_type", evaluation.type),
+        ("triggered_by", evaluation.triggered_by),
+    )
