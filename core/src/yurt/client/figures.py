@@ -5,7 +5,6 @@ What is measured is kept for `KEPT_S`, so that several readers cost no more than
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
@@ -83,7 +82,7 @@ class ClientFigures:
             before, self._cpu_before = self._cpu_before, psutil.cpu_times(percpu=True)
             mhz = core_mhz(self._node.value)
             cores = core_usage(before, mhz)
-            host = await asyncio.to_thread(measured, self._usage.alloc_dir, self._env, cores)
+            host = await self._env.in_thread(measured, self._usage.alloc_dir, self._env, cores)
             found += [*self._resources(), *self._host(host)]
         if wanted.allocations:
             for runner in tuple(self._allocs.live.values()):

@@ -115,15 +115,16 @@ class Outlet(Protocol):
 class UdpOutlet:
     """Packets by UDP."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, env: Env) -> None:
         self._address = (host, port)
+        self._env = env
         self._transport: asyncio.DatagramTransport | None = None
 
     async def send(self, packets: Iterable[bytes]) -> None:
         """Send them; the name is looked up once."""
         if self._transport is None or self._transport.is_closing():
             loop = asyncio.get_running_loop()
-            async with asyncio.timeout(CONNECT_LIMIT_S):
+            async with self._env.timeout(CONNECT_LIMIT_S):
                 self._transport, _ = await loop.create_datagram_endpoint(
                     asyncio.DatagramProtocol, remote_addr=self._address
                 )
@@ -139,13 +140,14 @@ class UdpOutlet:
 class TcpOutlet:
     """Lines over one TCP connection."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, env: Env) -> None:
         self._address = (host, port)
+        self._env = env
         self._writer: asyncio.StreamWriter | None = None
 
     async def send(self, packets: Iterable[bytes]) -> None:
         """Send them, connecting anew after a loss."""
-        async with asyncio.timeout(CONNECT_LIMIT_S):
+        async with self._env.timeout(CONNECT_LIMIT_S):
             if self._writer is None or self._writer.is_closing():
                 _, self._writer = await asyncio.open_connection(*self._address)
             try:
@@ -166,16 +168,18 @@ class TcpOutlet:
 class Sink:
     """One sink: its outlet, and what it has been told."""
 
-    def __init__(self, name: str, outlet: Outlet, line: Line) -> None:
+    def __init__(self, name: str, outlet: Outlet, line: Line, env: Env) -> None:
         self._name = name
+        self._env = env
         self._outlet = outlet
         self._line = line
         self._differences = Differences()
         self._complained_at = float("-inf")
 
-    async def push(self, figures: Figures, now_s: float) -> None:
+    async def push(self, figures: Figures) -> None:
         """Push what there is to tell; a sink that cannot be reached is logged now and then."""
-        ready = await asyncio.to_thread(lambda: list(packets(self._differences.lines(figures, self._line))))
+        ready = await self._env.in_thread(lambda: list(packets(self._differences.lines(figures, self._line))))
+        now_s = self._env.monotonic()
         try:
             await self._outlet.send(ready)
         except (OSError, TimeoutError) as error:
@@ -188,7 +192,7 @@ class Sink:
         self._outlet.close()
 
 
-def make_sinks(settings: SinkSettings) -> list[Sink]:
+def make_sinks(settings: SinkSettings, env: Env) -> list[Sink]:
     """The sinks of settings that have been checked."""
     found = []
     for key, port in SINKS.items():
@@ -197,14 +201,14 @@ def make_sinks(settings: SinkSettings) -> list[Sink]:
         if place is None:
             continue
         line = dogstatsd_line(settings.datadog_tags) if key == "datadog_address" else statsd_line
-        outlet = TcpOutlet(*place) if key == "statsite_address" else UdpOutlet(*place)
-        found.append(Sink(f"{key}={address}", outlet, line))
+        outlet = TcpOutlet(*place, env) if key == "statsite_address" else UdpOutlet(*place, env)
+        found.append(Sink(f"{key}={address}", outlet, line, env))
     return found
 
 
 async def run_sinks(settings: SinkSettings, env: Env, gather: Callable[[], Awaitable[Figures]]) -> None:
     """Push until cancelled."""
-    sinks = make_sinks(settings)
+    sinks = make_sinks(settings, env)
     with contextlib.ExitStack() as stack:
         for sink in sinks:
             stack.callback(sink.close)
@@ -212,6 +216,6 @@ async def run_sinks(settings: SinkSettings, env: Env, gather: Callable[[], Await
             began = env.monotonic()
             figures = await gather()
             for sink in sinks:
-                await sink.push(figures, began)
+                await sink.push(figures)
             spent_s = env.monotonic() - began
             await env.sleep(max(settings.interval_s - spent_s, spent_s / DUTY_SHARE - spent_s, 0.0))
