@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, Protocol
 
@@ -143,26 +144,26 @@ class TcpOutlet:
     def __init__(self, host: str, port: int, env: Env) -> None:
         self._address = (host, port)
         self._env = env
-        self._writer: asyncio.StreamWriter | None = None
+        self._socket: socket.socket | None = None
 
     async def send(self, packets: Iterable[bytes]) -> None:
         """Send them, connecting anew after a loss."""
-        async with self._env.timeout(CONNECT_LIMIT_S):
-            if self._writer is None or self._writer.is_closing():
-                _, self._writer = await asyncio.open_connection(*self._address)
-            try:
-                for packet in packets:
-                    self._writer.write(packet)
-                    await self._writer.drain()
-            except BaseException:
-                self.close()
-                raise
+        await self._env.in_thread(self._send, b"".join(packets))
+
+    def _send(self, data: bytes) -> None:
+        if self._socket is None:
+            self._socket = socket.create_connection(self._address, timeout=CONNECT_LIMIT_S)
+        try:
+            self._socket.sendall(data)
+        except OSError:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Close the connection."""
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
 
 class Sink:
