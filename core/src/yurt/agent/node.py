@@ -50,7 +50,9 @@ from yurt.plugins.manager import FAILED, LoadedPlugins, PluginManager, PluginSta
 from yurt.runtime.env import Env
 from yurt.runtime.supervise import supervised
 from yurt.sdk.value import replace
+from yurt.server.backends import HttpBackend
 from yurt.server.server import Server
+from yurt.server.views import View
 from yurt.storage.client_db import ClientDatabase
 
 if TYPE_CHECKING:
@@ -358,16 +360,17 @@ def _pushes(config: AgentConfig, app: web.Application) -> Mapping[str, Beside]:
     from yurt.agent.telemetry.sinks import run_sinks
 
     context = app[CONTEXT]
-    source = Source(
-        settings=context.agent.telemetry,
-        access=Access(),
-        region=config.region,
-        metrics=context.metrics,
-        server=context.server,
-        cluster=None if context.server is None else app[CLUSTER],
-        client=context.client,
-    )
+    source = Source(settings=context.agent.telemetry, region=config.region, metrics=context.metrics)
+    source = source._replace(client=context.client)
+    if (server := context.server) is not None:
+        # These go to the operator's own collectors: all rows are counted, as `/v1/metrics` does for everybody.
+        view = partial(_whole_view, server)
+        source = source._replace(facts=server.facts, view=view, cluster=app[CLUSTER])
     return {"metrics": partial(run_sinks, settings, context.env, partial(gather, source))}
+
+
+def _whole_view(server: HttpBackend) -> View:
+    return View(server.replica.state, Access())
 
 
 def _warn_of_unused(loaded: LoadedPlugins, choice: DriverChoice) -> None:

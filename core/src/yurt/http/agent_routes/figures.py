@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import psutil
 
-from yurt.access import Access
 from yurt.api.page import in_order
 from yurt.client.devices.manager import DeviceManager
 from yurt.client.figures import WantedFigures
@@ -26,7 +25,7 @@ from yurt.structs.summary import JobSummary
 if TYPE_CHECKING:
     from yurt.client.client import Client
     from yurt.http.cluster import Cluster
-    from yurt.server.backends import HttpBackend
+    from yurt.server.facts import ServerFacts
     from yurt.server.views.quotas import QuotaUsages
 
 PREFIX: Final = SERVER_PREFIX
@@ -49,12 +48,13 @@ class Source(NamedTuple):
     """An agent whose metrics are gathered."""
 
     settings: TelemetrySettings
-    access: Access
-    """What of the state may be shown."""
     region: str
     metrics: Metrics
     """Of the server, or of the HTTP API on an agent without one."""
-    server: HttpBackend | None = None
+    facts: ServerFacts | None = None
+    """Of the server, where there is one."""
+    view: Callable[[], View] | None = None
+    """What of the state may be shown."""
     cluster: Cluster | None = None
     client: Client | None = None
 
@@ -104,11 +104,11 @@ async def gather(source: Source) -> Figures:
     """The figures of this moment; reading the node's takes some milliseconds."""
     metrics = [source.metrics]
     gauges = [*runtime_gauges(source.metrics)]
-    if source.server is not None and source.cluster is not None:
+    if source.facts is not None and source.cluster is not None:
         states = Counter(MEMBER_STATES.get(each.status, each.status) for each in source.cluster.members())
         gauges += [Gauge("nomad.memberlist.node.instances", states[each], {"node_state": each}) for each in _STATES]
         gauges += [Gauge(full_name(name), value) for name, value in (await source.cluster.gauges()).items()]
-        gauges += source.server.facts.gauges()
+        gauges += source.facts.gauges()
     if source.client is not None:
         metrics.append(source.client.calls.figures.metrics)
         await source.client.devices.uses()
@@ -116,7 +116,7 @@ async def gather(source: Source) -> Figures:
         wanted = WantedFigures(settings.publishes_node, settings.publishes_allocations, settings.meta_labels)
         gauges += await source.client.calls.figures.gauges(wanted)
         gauges += _device_gauges(source.client.devices, source.client.calls.figures.labels())
-    view = None if source.server is None else View(source.server.replica.state, source.access)
+    view = None if source.view is None else source.view()
     return Figures(
         settings=source.settings,
         at_once=tuple(gauges),

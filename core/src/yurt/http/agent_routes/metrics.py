@@ -33,10 +33,10 @@ async def metrics(call: Call) -> web.Response:
     figures = await gather(
         Source(
             settings=call.agent.telemetry,
-            access=call.access,
             region=call.agent.region,
             metrics=call.context.metrics,
-            server=call.context.server,
+            facts=call.server_facts if call.has_server else None,
+            view=call.known_view if call.has_server else None,
             cluster=call.cluster if call.has_server else None,
             client=call.client,
         )
