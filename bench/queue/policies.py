@@ -27,7 +27,7 @@ SLURM: Final = BackfillRules(reservations=1, depth=100)
 CARD: Final = 1000
 TICKS: Final = 256
 USAGE_DELAY: Final = 72 * HOUR
-TURNS: Final = TurnRules(stretch=2000, reach=96 * HOUR, boost_after=72 * HOUR)
+TURNS: Final = TurnRules(stretch=2000, reach=96 * HOUR, boost_after=48 * HOUR)
 
 
 def waiting_of(job: Job) -> Waiting:

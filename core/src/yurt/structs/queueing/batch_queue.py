@@ -46,7 +46,7 @@ class FairShareQueue(Value):
     """By namespace, or "namespace/user"; 1 where nothing is said."""
     prices: Mapping[str, float] = no_entries()
     """Of devices, "vendor/type/name" or "vendor/type"; 1 where nothing is said."""
-    boost_after: Duration = Duration(72 * HOUR)
+    boost_after: Duration = Duration(48 * HOUR)
     """After so long a job stands before all others of its band; 0: never."""
     stretch: float = 2.0
     """How many times its cards and declared run time a job lets others of less work pass that came later."""
