@@ -155,7 +155,7 @@ async def jobs_page(browser: Browser, api: Api) -> list[Row]:
     rows = [Row("jobs: first rows, nothing kept, ms (longest)", "", await repeated(first_rows), "1000")]
     async with opened(browser, api, "/ui/jobs") as page:
         await when_seen(page, "rows")
-        words = iter(f"job-00{number}" for number in range(1, TIMES + 1))
+        words = iter(f"job-0000{number}" for number in range(1, TIMES + 1))  # ten jobs each, at any scale
 
         async def filtered() -> float:
             return float(await page.evaluate(CHANGED, next(words)))
