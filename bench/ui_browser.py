@@ -166,7 +166,8 @@ async def jobs_page(browser: Browser, api: Api) -> list[Row]:
         frames = float(await page.evaluate(SCROLL, SCROLL_S))
         rows.append(Row("jobs: scrolling, frames a second", "", f"{frames:.0f}", "50"))
         await page.evaluate("() => scrollTo(0, document.documentElement.scrollHeight)")
-        await page.wait_for_timeout(SETTLE_S * 1000)
+        last = await page.locator("main [role=table]").get_attribute("aria-rowcount")
+        await page.locator(f"main [role=row][aria-rowindex='{last}'] a").first.wait_for()
         rows.append(Row("jobs: heap of scripts after all rows, MB", "", f"{await heap_mb(page):.1f}", "40"))
         rows.append(Row("jobs: elements", "", str(await count_nodes(page)), "3000"))
     return rows

@@ -70,19 +70,19 @@ const COLUMNS = [
   { id: "allocs", title: "Allocs", sort: "Allocations", size: "4rem", number: true, cell: (row) => row.Allocations },
   {
     id: "cpu",
-    title: "CPU booked",
+    title: "CPU",
     sort: "CPUUsed",
     from: "md",
-    size: "minmax(8rem, 1.2fr)",
+    size: "minmax(10rem, 1.4fr)",
     cell: (row) =>
       html`<${Meter} label="CPU" used=${row.CPUUsed} total=${row.CPU} text=${`${count(row.CPUUsed)} of ${count(row.CPU)}`} />`,
   },
   {
     id: "memory",
-    title: "Memory booked",
+    title: "Memory",
     sort: "MemoryUsedMB",
     from: "lg",
-    size: "minmax(8rem, 1.2fr)",
+    size: "minmax(10rem, 1.4fr)",
     cell: (row) =>
       html`<${Meter} label="Memory" used=${row.MemoryUsedMB} total=${row.MemoryMB}
         text=${`${mebibytes(row.MemoryUsedMB)} of ${mebibytes(row.MemoryMB)}`} />`,

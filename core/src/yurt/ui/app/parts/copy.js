@@ -17,7 +17,7 @@ export function Copy({ text, label = "Copy", name = text }) {
     setTimeout(() => setDone(false), SHOWN_MS);
   };
   return html`<button class="quiet copy" title=${label} aria-label=${name ? `${label}: ${name}` : label}
-    onClick=${copy}>${done ? "✓" : "⧉"}</button>`;
+    onClick=${copy}>${done ? "✓" : html`<i class="sheets" aria-hidden="true"></i>`}</button>`;
 }
 
 /** A short id with a button that copies the whole. */

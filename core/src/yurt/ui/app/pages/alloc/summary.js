@@ -16,7 +16,7 @@ function Tasks({ alloc }) {
   const group = (alloc.Job?.TaskGroups ?? []).find((each) => each.Name === alloc.TaskGroup);
   return html`
     <${Section} title="Tasks">
-      <div class="scroll"><table class="plain-table">
+      <div class="scroll" tabindex="0"><table class="plain-table">
         <thead><tr><th>Task</th><th>State</th><th>Last event</th><th>Restarts</th><th>Books</th><th></th></tr></thead>
         <tbody>${Object.keys(alloc.TaskStates ?? alloc.AllocatedResources?.Tasks ?? {}).map((name) => {
           const state = alloc.TaskStates?.[name] ?? {};

@@ -112,7 +112,7 @@ function Groups({ job, summary, to, reload }) {
   const scales = job.Type === "service" || job.Type === "batch";
   return html`
     <${Section} title="Task groups">
-      <div class="scroll"><table class="plain-table">
+      <div class="scroll" tabindex="0"><table class="plain-table">
         <thead><tr><th>Group</th><th>Count</th><th>Allocations</th><th>Reserves for each</th><th>Tasks</th><th></th></tr></thead>
         <tbody>${(job.TaskGroups ?? []).map((group) => {
           const counts = Object.fromEntries(
@@ -135,7 +135,7 @@ function Groups({ job, summary, to, reload }) {
 /** A deployment's groups with what is placed, healthy and unhealthy. */
 export function DeploymentGroups({ deployment }) {
   return html`
-    <div class="scroll"><table class="plain-table">
+    <div class="scroll" tabindex="0"><table class="plain-table">
       <thead><tr><th>Group</th><th>Desired</th><th>Placed</th><th>Healthy</th><th>Unhealthy</th><th>Canaries</th><th>Deadline</th></tr>
         </thead>
       <tbody>${Object.entries(deployment.TaskGroups ?? {}).map(

@@ -75,11 +75,11 @@ function Funnel({ group }) {
 
 const Blockers = ({ blockers }) => html`
   <h3>In the way</h3>
-  <table class="plain-table"><thead><tr><th>What</th><th>Kind</th><th>Nodes</th><th>Alone on</th></tr></thead>
-    <tbody>${blockers
-      .map((blocker) =>
-      html`<tr key=${blocker.Kind + blocker.Text}><td>${plain(blocker.Text)}</td><td>${plain(blocker.Kind)}</td>
-      <td>${count(blocker.Nodes)}</td><td>${count(blocker.Alone)}</td></tr>`)}</tbody></table>
+  <div class="scroll" tabindex="0"><table class="plain-table">
+    <thead><tr><th>What</th><th>Kind</th><th>Nodes</th><th>Alone on</th></tr></thead>
+    <tbody>${blockers.map((blocker) => html`
+      <tr key=${blocker.Kind + blocker.Text}><td>${plain(blocker.Text)}</td><td>${plain(blocker.Kind)}</td>
+        <td>${count(blocker.Nodes)}</td><td>${count(blocker.Alone)}</td></tr>`)}</tbody></table></div>
 `;
 
 /** Nodes by requirements: red is what a node lacks, with what is asked and free. @param {{misses: any[]}} props */
