@@ -142,7 +142,8 @@ etcd.key_file             The key of that certificate.
 ports.etcd                Where the other servers' etcd members reach this server's.
 addresses.serf            Where other servers are listened to, and other etcd members.
 advertise.serf            What other servers are told, for their connections and their etcd members.
-server.num_schedulers     How many scheduler workers run; 0 leaves scheduling to the other servers.
+server.num_schedulers     How many scheduler workers run; 0 leaves scheduling to the others.
+server.enabled_schedulers What they schedule: all of `service`, `batch`, `system`, `sysbatch`, `_core`.
 server.node_gc_threshold  How long a node that is down is remembered.
 server.job_gc_interval    How often the server looks for something to remove.
 server.job_gc_threshold   How long a dead job is remembered.

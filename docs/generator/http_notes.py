@@ -37,6 +37,8 @@ GET /v1/agent/servers | The server that the client knows; 501 on an agent withou
 PUT /v1/agent/servers | Sends the client to the servers at `address` (several may be given).
 GET /v1/agent/schedulers | The scheduler workers.
 GET /v1/agent/schedulers/config | How many there are, and for which types of job.
+PUT /v1/agent/schedulers/config | Changes both at once, until this agent ends; what the body leaves out stays.
+PUT /v1/agent/reload | Reads the agent's configuration again, as SIGHUP does; 500 says what is wrong with it.
 GET /v1/agent/monitor | The agent's log as a stream, at any level.
 GET /v1/agent/monitor/export | What systemd's journal keeps of its service (`service_name`, `logs_since`, `follow`).
 GET /v1/agent/host | Its machine, without secrets; without access control it needs `enable_debug`.
@@ -69,7 +71,7 @@ PUT /v1/deployment/promote/:id | Promotes its canaries.
 PUT /v1/deployment/allocation-health/:id | Tells the health of allocations, for `health_check = "manual"`.
 GET /v1/deployment/:id | A deployment.
 GET /v1/evaluations | All evaluations.
-DELETE /v1/evaluations | Deletes ended ones without live allocations: of `EvalIDs`, or by `Filter` or `?filter`.
+DELETE /v1/evaluations | While the eval broker is paused: deletes ended ones, by `EvalIDs` or `Filter`.
 GET /v1/evaluations/count | How many there are.
 GET /v1/evaluation/:id | An evaluation; with `related` those it belongs together with.
 GET /v1/evaluation/:id/allocations | The allocations that it placed.

@@ -321,6 +321,19 @@ def test_the_shown_configuration_hides_secrets() -> None:
     assert shown["Client"]["Enabled"] is True
 
 
+def test_the_shown_configuration_has_what_the_files_leave_out() -> None:
+    shown = shown_config(config_of({**SERVER, "acl": {"enabled": True, "token_ttl": "10s"}}))
+
+    assert shown["ACL"]["TokenTtl"] == "10s"
+    assert shown["ACL"]["PolicyTtl"] == "30s"
+    assert shown["Limits"]["HttpMaxConnsPerClient"] == 100
+    assert (shown["LeaveOnInt"], shown["Telemetry"]["PrometheusMetrics"], shown["UI"]["Enabled"]) == (
+        False,
+        False,
+        True,
+    )
+
+
 def test_the_shown_configuration_hides_secrets_of_plugins_options_and_headers() -> None:
     auth = {"config": "/etc/auth.json", "password": "geheim", "deep": [{"x": "geheim"}]}
     docker = {"auth": auth, "registry_token": "geheim", "allow_privileged": True}

@@ -127,6 +127,7 @@ def test_everything_that_validation_finds_is_placed_at_the_line_to_change() -> N
         ('Task group front Task "server" validation failed: config.command: is required', "config {"),
         ("Job.TaskGroups[0].Tasks[0].Resources.MemoryMB is too small", "memory = 1"),
         ('Task group front Task "server": no node has shown which options driver "x" takes', 'driver = "raw_exec"'),
+        ('Task group front Task "server" validation failed: unknown driver "raw_exe": no', 'driver = "raw_exec"'),
         ('Group "front" has warnings: Task "server" has warnings: something new', 'task "server" {'),
         ("Task group front validation failed: something new", 'group "front" {'),
         ("Task group back validation failed: something new", ""),

@@ -77,6 +77,9 @@ def test_a_csi_volume_is_deleted_by_its_plugin(api: Any, run: Any, volume: None)
     method, path, headers, _ = api.asked[-1]
     assert (method, path.partition("?")[0]) == ("DELETE", "/v1/volume/csi/data/delete")
     assert headers["X-Nomad-CSI-Secrets"] == "k=v"
+    for value in ("a,b", "a\nb"):
+        code, _, err = run("volume", "delete", "-type=csi", f"-secret=k={value}", "data")
+        assert (code, 'the secret "k" holds a comma or a control character' in err, value in err) == (1, True, False)
     assert '-type is host or csi, not "nfs"' in run("volume", "delete", "-type=nfs", "data")[2]
 
 
@@ -88,6 +91,8 @@ def alloc(api: Any) -> None:
         "ClientStatus": "running", "DesiredStatus": "run", "NodeID": "", "NodeName": "",
     }  # fmt: skip
     api.answers |= {
+        "/v1/jobs": lambda query: [{"ID": "web", "Name": "web", "Namespace": "default"}] if "web" in query else [],
+        "/v1/job/web": job, "/v1/job/web/allocations": [found],
         "/v1/allocations": [found], f"/v1/allocation/{ALLOC_ID}": found,
         f"/v1/client/allocation/{ALLOC_ID}/pause": {"ScheduleState": "pause"},
     }  # fmt: skip
@@ -100,6 +105,7 @@ def test_a_task_is_paused_and_its_state_shown(api: Any, run: Any) -> None:
     assert run("alloc", "pause", "-state=run", "bbbb", "main")[0] == 0
     assert api.asked[-1][3] == {"Task": "main", "ScheduleState": "run"}
     assert run("alloc", "pause", "-status", "bbbb")[:2] == (0, "pause\n")
+    assert run("alloc", "pause", "-status", "web")[:2] == (0, "pause\n")
     assert '-state is one of pause, run, scheduled, not "stop"' in run("alloc", "pause", "-state=stop", "bbbb")[2]
 
 

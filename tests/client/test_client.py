@@ -287,6 +287,18 @@ async def test_users_restart_and_signal_tasks(run_client, server: FakeServerPort
         assert {"Task being sent signal SIGHUP", "User requested task to restart"} <= set(messages(server, alloc))
 
 
+async def test_users_pause_and_resume_a_task(run_client, server: FakeServerPort, driver: FakeDriver):
+    async with run_client() as client:
+        alloc = placed(client.node_id)
+        await running(server, alloc)
+        await client.calls.pause_task(alloc.id, task="", is_paused=True)
+        await eventually(lambda: server.last_update(alloc.id).task_states["web"].paused == "pause")
+        await eventually(lambda: "Task is paused until it is resumed" in messages(server, alloc))
+        assert await client.calls.is_task_paused(alloc.id, task="web")
+        await client.calls.pause_task(alloc.id, task="web", is_paused=False)
+        await eventually(lambda: driver.host.starts == [f"{alloc.id}/web/0", f"{alloc.id}/web/1"])
+
+
 async def test_wrong_requests_say_what_is_wrong(run_client, server: FakeServerPort, driver: FakeDriver):
     async with run_client() as client:
         alloc = placed(client.node_id, job=batch())

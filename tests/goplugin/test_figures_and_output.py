@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 
@@ -112,6 +113,23 @@ async def test_files_that_were_rotated_away_are_passed_over(tmp_path: Path, fifo
     pump.close()
     assert os.read(reader, 1000) == b"5\n6\n"
     os.close(reader)
+
+
+@pytest.mark.parametrize("text", [b"all of it\n", b""])
+async def test_a_reader_finds_the_end_of_the_output_when_the_task_has_ended(tmp_path: Path, text: bytes) -> None:
+    fifos = [str(tmp_path / name) for name in ("out", "err")]
+    for path in fifos:
+        os.mkfifo(path)
+    output = TaskOutput(tmp_path / "logs", "t", "web", (fifos[0], fifos[1]))
+    (output.logs_dir / "web.stdout.0").write_bytes(text)
+
+    async with asyncio.TaskGroup() as group:
+        readers = [group.create_task(asyncio.to_thread(Path(path).read_bytes)) for path in fifos]
+        await output.finish()
+
+    assert [reader.result() for reader in readers] == [text, b""]
+    await output.finish()
+    output.remove()
 
 
 def test_a_task_whose_output_goes_nowhere_writes_no_logs(tmp_path: Path) -> None:

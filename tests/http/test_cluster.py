@@ -158,7 +158,7 @@ async def test_search_finds_by_prefix_and_by_part(api: Api) -> None:
     found = (await api.put("/v1/search", {"Prefix": "web", "Context": "jobs"})).json
     assert (len(found["Matches"]["jobs"]), found["Truncations"]["jobs"]) == (20, True)
     fuzzy = (await api.put("/v1/search/fuzzy", {"Text": "b-07", "Context": "jobs"})).json
-    assert fuzzy["Matches"]["jobs"] == [{"ID": "web-07", "Scope": None}]
+    assert fuzzy["Matches"]["jobs"] == [{"ID": "web-07", "Scope": ["default", "web-07"]}]
     assert "at least 2 characters" in (await api.put("/v1/search/fuzzy", {"Text": "a"})).text
 
 
@@ -168,8 +168,79 @@ async def test_a_search_in_an_unknown_context_is_told_which_there_are(api: Api, 
     assert answer.status == 500
     assert answer.text == (
         'there is no context "job"; it must be one of allocs, deployment, evals, jobs, nodes, node_pools, namespaces, '
-        "quotas, recommendations, scaling_policy, plugins, volumes, vars or all"
+        "quotas, recommendations, scaling_policy, plugins, volumes, host_volumes, vars or all"
     )
+
+
+async def test_a_fuzzy_search_finds_the_parts_of_jobs(api: Api) -> None:
+    tasks = [
+        {"Name": "cache", "Driver": "docker", "Config": {"image": "redis:7"}, "Services": [{"Name": "cache-api"}]},
+        {"Name": "app", "Driver": "java", "Config": {"class": "org.Cache", "command": "cachectl"}},
+    ]
+    group = {"Name": "caches", "Services": [{"Name": "cache-web"}], "Tasks": tasks}
+    await api.register("web", TaskGroups=[group])
+
+    found = (await api.put("/v1/search/fuzzy", {"Text": "CACHE", "Context": "jobs"})).json
+
+    of_group = ["default", "web", "caches"]
+    assert found["Matches"] == {
+        "groups": [{"ID": "caches", "Scope": ["default", "web"]}],
+        "tasks": [{"ID": "cache", "Scope": of_group}],
+        "services": [{"ID": "cache-api", "Scope": [*of_group, "cache"]}, {"ID": "cache-web", "Scope": of_group}],
+        "commands": [{"ID": "cachectl", "Scope": [*of_group, "app"]}],
+        "classes": [{"ID": "org.Cache", "Scope": [*of_group, "app"]}],
+    }
+    image = (await api.put("/v1/search/fuzzy", {"Text": "redis"})).json
+    assert image["Matches"] == {"images": [{"ID": "redis:7", "Scope": [*of_group, "cache"]}]}
+    assert image["Truncations"]["images"] is False
+
+
+async def test_scaling_policies_are_found_by_their_ids(api: Api) -> None:
+    scaled = {"Name": "g", "Scaling": {"Max": 3}, "Tasks": [{"Name": "main", "Driver": "mock_driver"}]}
+    await api.register("web", TaskGroups=[scaled])
+    (policy,) = (await api.get("/v1/scaling/policies")).json
+
+    found = (await api.put("/v1/search", {"Prefix": policy["ID"][:6], "Context": "scaling_policy"})).json
+
+    assert found["Matches"] == {"scaling_policy": [policy["ID"]]}
+
+
+async def test_the_number_of_workers_and_what_they_schedule_change_while_they_work(api: Api) -> None:
+    path = "/v1/agent/schedulers/config"
+    changed = await api.put(path, {"num_schedulers": 2, "enabled_schedulers": ["batch", "_core"]})
+    assert (changed.json["num_schedulers"], changed.json["enabled_schedulers"]) == (2, ["batch", "_core"])
+    assert [row["id"] for row in (await api.get("/v1/agent/schedulers")).json["schedulers"]] == ["test-0", "test-1"]
+    await api.register("service", Type="service")
+    await api.register("batch", Type="batch")
+    done = lambda rows: any(row["Status"] == "complete" for row in rows)  # noqa: E731
+    await api.wait_until("/v1/job/batch/evaluations", done)
+    assert [row["Status"] for row in (await api.get("/v1/job/service/evaluations")).json] == ["pending"]
+
+    await api.put(path, {"num_schedulers": 1, "enabled_schedulers": ["service"]})
+
+    await api.wait_until("/v1/job/service/evaluations", done)
+    wrong = await api.put(path, {"num_schedulers": -1, "enabled_schedulers": ["servce"]})
+    assert wrong.status == 400
+    assert wrong.text == (
+        'Invalid request: "servce" is not a scheduler: use service, batch, system, sysbatch, _core; '
+        "num_schedulers must be from 0 to 64, not -1"
+    )
+
+
+async def test_an_agent_without_files_has_nothing_to_read_again(api: Api) -> None:
+    assert (await api.put("/v1/agent/reload")).text.startswith("this agent was started without a configuration file")
+
+
+@pytest.mark.parametrize("kind", ["id", "address"])
+async def test_an_unknown_voter_is_told_by_what_was_asked(api: Api, kind: str) -> None:
+    answer = await api.call("DELETE", f"/v1/operator/raft/peer?{kind}=nope")
+    assert answer.status == 500
+    assert answer.text.startswith(f'{kind} "nope" was not found in the Raft configuration')
+
+
+async def test_a_job_without_an_id_is_validated(api: Api) -> None:
+    answer = (await api.put("/v1/validate/job", {"Job": {"Type": "service"}})).json
+    assert "Missing job ID" in answer["ValidationErrors"]
 
 
 async def test_metrics_come_as_json_and_for_prometheus(api: Api) -> None:

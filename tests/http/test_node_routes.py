@@ -34,7 +34,7 @@ MINT = "/v1/acl/identity/client-introduction-token"
 REFUSED = (
     "/v1/acl/{path}", MINT, "/v1/agent/force-leave", "/v1/agent/health", "/v1/agent/join",
     "/v1/agent/keyring/install", "/v1/agent/keyring/list", "/v1/agent/keyring/remove", "/v1/agent/keyring/use",
-    "/v1/agent/schedulers",
+    "/v1/agent/reload", "/v1/agent/schedulers",
     "/v1/agent/schedulers/config", "/v1/agent/self", "/v1/agent/servers", "/v1/metrics",
     "/v1/operator/autopilot/configuration", "/v1/operator/autopilot/health", "/v1/operator/keyring/key/{id}",
     "/v1/operator/keyring/keys", "/v1/operator/keyring/rotate", "/v1/operator/license",

@@ -120,8 +120,9 @@ async def test_a_bad_index_is_told_in_the_words_of_the_route() -> None:
         assert (await api.get("/v1/event/stream?index=x")).text.startswith("Unable to parse index")
 
 
-def test_the_routes_for_pages_are_those_of_clients() -> None:
-    beginnings = tuple(f"/v1/client/{name}" for name in ("fs/", "stats", "allocation/", "metadata", "identity"))
+def test_the_routes_for_pages_are_those_of_clients_and_variables() -> None:
+    of_clients = ("fs/", "stats", "allocation/", "metadata", "identity")
+    beginnings = (*(f"/v1/client/{name}" for name in of_clients), "/v1/var")
     assert {each.path for each in ROUTES if each.cors} == {
         each.path for each in ROUTES if each.path.startswith(beginnings)
     }

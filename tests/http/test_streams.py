@@ -85,6 +85,12 @@ class FileNode:
     async def signal_alloc(self, alloc_id: str, *, task: str, signal: str) -> None:
         self.asked.append(("signal", task, signal))
 
+    async def pause_task(self, alloc_id: str, *, task: str, is_paused: bool) -> None:
+        self.asked.append(("pause", task, is_paused))
+
+    async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
+        return ("pause", task, True) in self.asked[-1:]
+
     async def alloc_checks(self, alloc_id: str) -> tuple[AllocCheckStatus, ...]:
         return (AllocCheckStatus(id="c1", check="alive", service="web", status="success", status_code=200),)
 
@@ -189,6 +195,17 @@ async def test_actions_reach_the_node(api_with_node: Api, node: FileNode, alloc_
     assert (await api_with_node.put(f"{path}/restart", {"TaskName": "nope"})).status == 500
     assert (await api_with_node.get(f"{path}/stats")).json["Timestamp"] == 7
     assert (await api_with_node.get(f"/v1/client/stats?node_id={NODE_ID}")).json["Uptime"] == 5
+
+
+async def test_a_task_is_paused_and_resumed(api_with_node: Api, node: FileNode, alloc_id: str) -> None:
+    path = f"/v1/client/allocation/{alloc_id}/pause"
+    assert (await api_with_node.get(path)).json == {"ScheduleState": "run"}
+    assert (await api_with_node.put(path, {"Task": "main", "ScheduleState": "pause"})).status == 200
+    assert (await api_with_node.get(f"{path}?task=main")).json == {"ScheduleState": "pause"}
+    assert (await api_with_node.put(path, {"Task": "main", "ScheduleState": "scheduled"})).status == 200
+    assert node.asked == [("pause", "main", True), ("pause", "main", False)]
+    wrong = await api_with_node.put(path, {"Task": "main", "ScheduleState": "stop"})
+    assert (wrong.status, wrong.text) == (400, "Not a valid task schedule state: use pause, run, scheduled")
 
 
 async def read_events(api: Api, query: str, count: int) -> list[dict[str, Any]]:

@@ -125,6 +125,48 @@ def test_a_restart_from_the_start_waits_for_its_turn_again():
     assert ended.machine.state.started_at == 0 and ended.machine.run == 1
 
 
+def stopped(driven: Driven, run: int) -> Driven:
+    return driven.post(machine.Exited(run=run, result=ExitResult(exit_code=130)), machine.Stopped(run=run))
+
+
+def test_a_paused_task_ends_and_starts_again_when_it_is_resumed():
+    driven = stopped(running().post(machine.Pause()), 0)
+
+    assert driven.machine.phase == machine.PAUSED
+    assert (driven.machine.state.state, driven.machine.state.paused) == (TASK_PENDING, "pause")
+    driven.post(machine.Begin(), machine.AskRestart(reason="now"))
+    assert driven.machine.phase == machine.PAUSED
+    driven.post(machine.Resume())
+    assert driven.actions[-1] == machine.RunSetup(run=1)
+    assert (driven.machine.state.restarts, driven.machine.state.paused) == (0, "")
+    assert driven.messages[-1] == "Resuming: Task is resumed by user request"
+
+
+def test_a_pause_while_a_start_is_in_flight_stops_what_was_started():
+    driven = Driven().post(machine.Begin(), machine.SetupDone(), machine.Pause(), machine.Started())
+
+    assert driven.actions[-2:] == [machine.WatchTask(run=0), machine.StopTask(run=0)]
+    assert stopped(driven, 0).machine.phase == machine.PAUSED
+
+
+def test_a_task_resumed_before_it_has_stopped_starts_again():
+    driven = stopped(running().post(machine.Pause(), machine.Resume()), 0)
+
+    assert driven.actions[-1] == machine.RunSetup(run=1)
+
+
+def test_an_agent_that_comes_back_keeps_a_task_paused():
+    state = TaskState(state=TASK_PENDING, paused="pause")
+    driven = Driven()
+    driven.machine = machine.restored_task(POLICY, state, 3, RestartWindow())
+
+    driven.post(machine.Begin())
+
+    assert driven.machine.phase == machine.PAUSED
+    driven.post(machine.Kill())
+    assert (driven.machine.phase, driven.machine.state.paused) == (machine.DEAD, "")
+
+
 def test_a_task_that_cannot_be_prepared_fails_with_the_reason():
     failure = events.setup_failure("artifact is not available in this version")
 
@@ -165,6 +207,8 @@ EVENTS = st.one_of(
     st.builds(machine.AskRestart, reason=st.just("u"), from_start=st.booleans()),
     st.just(machine.Recovered()),
     st.just(machine.Lost()),
+    st.just(machine.Pause()),
+    st.just(machine.Resume()),
 )
 
 
@@ -183,6 +227,7 @@ def test_whatever_comes_a_killed_task_never_starts_and_starts_never_overlap(post
         if isinstance(event, machine.Started | machine.StartFailed) and before.phase == machine.STARTING:
             in_flight = False
         in_flight = in_flight or bool(starts)
+        assert not (starts and before.state.paused), (event, before)
         assert driven.machine.state.restarts >= before.state.restarts
         assert (driven.machine.phase == machine.DEAD) == (driven.machine.state.state == TASK_DEAD)
         assert (driven.machine.state.state == TASK_RUNNING) == (

@@ -34,8 +34,6 @@ ROUTE_EXCEPTIONS: Final = {
     "GET /v1/sentinel/policy/:name": SENTINEL,
     "POST /v1/deployment/unblock/:id": REGIONS_AT_ONCE,
     "POST /v1/recommendations/apply": SIZING,
-    "PUT /v1/agent/reload": "an agent reads its configuration again on SIGHUP",
-    "PUT /v1/agent/schedulers/config": "the number of workers is `num_schedulers` in the configuration",
 }
 """Routes that answer 404, 405 or 501, with the reason."""
 
@@ -60,6 +58,7 @@ async def test_every_route_is_served(line: str) -> None:
 
 
 BODIES: Final = {
+    "AgentSchedulerWorkerConfigRequest": "agent_routes.agent.SchedulersBody",
     "ACLIdentityClientIntroductionTokenRequest": "cluster_routes.introduction.IntroductionBody",
     "ACLLoginRequest": "resources.acl.login.LoginBody",
     "AllocPauseRequest": "agent_routes.alloc_disk.AllocPauseBody",

@@ -68,11 +68,30 @@ def test_a_field_of_a_task_without_effect_is_named(field: str, task: dict[str, A
         job(Networks=[{"Mode": "bridge", "CNI": {"Args": {"a": "b"}}}]),
         job(task={"Resources": {"SecretsMB": 5}}),
         job(task={"Resources": {"NUMA": {"Affinity": "require"}, "Devices": [{"Name": "nvidia/gpu"}]}}),
-        job(Services=[{"Name": "web", "Provider": "nomad"}]),
+        job(Services=[{"Name": "web", "Provider": "nomad"}], ShutdownDelay=1),
+        job(task={"Services": [{"Name": "web", "Provider": "nomad"}], "ShutdownDelay": 1}),
+        job() | {"Type": "batch", "Periodic": {"Specs": ["0 3 * * *"], "SpecType": "cron"}},
     ],
 )
 def test_what_has_its_effect_is_not_warned_of(document: dict[str, Any]) -> None:
     assert warnings_of(document) == ()
+
+
+@pytest.mark.parametrize(
+    ("document", "told"),
+    [
+        (job(Services=[{"Name": "web", "Provider": "nomad"}]), "it has services but no shutdown_delay"),
+        (job(task={"Services": [{"Name": "web", "Provider": "nomad"}]}), "it has services but no shutdown_delay"),
+        (job(task={"Resources": {"DiskMB": 300}}), "disk in resources has no effect"),
+        (
+            job() | {"Type": "batch", "Periodic": {"Spec": "0 3 * * *", "SpecType": "cron"}},
+            "periodic: cron is deprecated",
+        ),
+    ],
+)
+def test_what_is_accepted_and_probably_not_meant_is_warned_of(document: dict[str, Any], told: str) -> None:
+    (found,) = warnings_of(document)
+    assert told in found
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from yurt.rpc.peer import ConnectionLost
 from yurt.sdk.errors import Conflict, Reason, Unavailable, YurtError
 from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.peers import PeerPort, PlanReply
+from yurt.server.scheduling.scheduling import SCHEDULERS
 from yurt.server.scheduling.work_sources import SCHEDULER_VERSION, FarWork, LeaderWork
 from yurt.server.server import Server
 from yurt.state import Snapshot
@@ -51,7 +52,7 @@ async def group(idle_leader: None) -> AsyncIterator[ServerGroup]:
 
 def spare_all(group: ServerGroup) -> None:
     """Let the leader give away what is ready."""
-    work_of(group[FIRST])._spare = 0
+    group[FIRST].scheduling.workers.change(0, SCHEDULERS)
 
 
 def work_of(server: Server) -> LeaderWork:
@@ -101,7 +102,7 @@ async def test_what_a_worker_takes_along_when_it_is_lost_is_given_to_another(gro
 
 
 async def test_a_worker_whose_time_was_over_stores_nothing(group: ServerGroup) -> None:
-    work_of(group[FIRST])._spare = 0
+    group[FIRST].scheduling.workers.change(0, SCHEDULERS)
     group.cut_off.update((SECOND, THIRD))
     await group[FIRST].resources.jobs.register(factories.job())
     calls = group[FIRST].peer_calls

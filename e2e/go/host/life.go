@@ -73,9 +73,10 @@ func optionNames(spec *hclspec.Spec) []string {
 
 // output is a FIFO that an agent reads.
 type output struct {
-	path  string
-	mutex sync.Mutex
-	text  strings.Builder
+	path   string
+	mutex  sync.Mutex
+	text   strings.Builder
+	closed bool
 }
 
 func (h *host) output(name string) *output {
@@ -84,18 +85,19 @@ func (h *host) output(name string) *output {
 	if !os.IsExist(err) {
 		check(err, "mkfifo")
 	}
-	file, err := os.OpenFile(made.path, os.O_RDWR, 0)
-	check(err, "open fifo")
-	go func() {
+	go func() { // As an agent does: it waits for a writer, and reads until the last one has closed the pipe.
+		file, err := os.OpenFile(made.path, os.O_RDONLY, 0)
+		check(err, "open fifo")
 		data := make([]byte, 4096)
 		for {
 			count, err := file.Read(data)
+			made.mutex.Lock()
+			made.text.Write(data[:count])
+			made.closed = made.closed || err != nil
+			made.mutex.Unlock()
 			if err != nil {
 				return
 			}
-			made.mutex.Lock()
-			made.text.Write(data[:count])
-			made.mutex.Unlock()
 		}
 	}()
 	return made
@@ -105,6 +107,12 @@ func (o *output) String() string {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	return o.text.String()
+}
+
+func (o *output) isClosed() bool {
+	o.mutex.Lock()
+	defer o.mutex.Unlock()
+	return o.closed
 }
 
 func await(what string, holds func() bool) {
@@ -164,14 +172,14 @@ func (h *host) live() {
 	_, err = h.driver.DestroyTask(ctx, &drivers.DestroyTaskRequest{TaskId: taskID})
 	h.saw["destroy_running"] = status.Convert(err).Message()
 	h.stopAndDestroy(ctx)
+	await("the end of the output", func() bool { return stdout.isClosed() && stderr.isClosed() })
 	h.saw["stdout"], h.saw["stderr"] = stdout.String(), stderr.String()
 	_, err = h.driver.InspectTask(ctx, &drivers.InspectTaskRequest{TaskId: taskID})
 	h.saw["unknown_task"] = status.Convert(err).Message()
 	wrong := h.taskConfig()
 	wrong.MsgpackDriverConfig = plug.Encode(map[string]interface{}{"comand": "x"})
-	answer, err := h.driver.StartTask(ctx, &drivers.StartTaskRequest{Task: wrong})
-	check(err, "StartTask of a wrong config")
-	h.saw["wrong_config"] = fmt.Sprintf("%s %s", answer.Result, answer.DriverErrorMsg)
+	_, err = h.driver.StartTask(ctx, &drivers.StartTaskRequest{Task: wrong})
+	h.saw["wrong_config"] = status.Convert(err).Message()
 }
 
 func (h *host) inspect(when string) {

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from yurt.sdk.value import replace
 
 if TYPE_CHECKING:
     from yurt.goplugin.host import LoadedBinary
+    from yurt.structs.node import ProcessorTopology
 
 log = logging.getLogger(__name__)
 
@@ -105,6 +107,13 @@ def plugin_folder(config: AgentConfig, data: AgentDataDir) -> Path | None:
     return None if config.is_dev else data.root / "plugins"
 
 
+def _topology(total_mhz: int) -> ProcessorTopology:
+    from yurt.client.fingerprint.host import cpu_facts
+    from yurt.client.fingerprint.topology import topology_of
+
+    return topology_of(cpu_facts(total_mhz), override_mhz=total_mhz)
+
+
 async def load(config: AgentConfig, data: AgentDataDir, env: Env) -> Binaries:
     """Start the binaries, if there are any; gRPC is imported only then."""
     folder = plugin_folder(config, data)
@@ -122,5 +131,6 @@ async def load(config: AgentConfig, data: AgentDataDir, env: Env) -> Binaries:
         configs=config.plugins,
         args=config.plugin_args,
         inherited=tuple(filter(None, (name.strip() for name in str(options.get(ENV_OPTION, "")).split(",")))),
+        topology=await env.in_thread(partial(_topology, int(config.client.get("cpu_total_compute") or 0))),
     )
     return Binaries(await load_binaries(settings, env))

@@ -112,7 +112,7 @@ SERVER = block(
         enforcement="string", default_identity_ttl="duration", max_identity_ttl="duration"
     ),
     protocol_version="int -", raft_protocol="int -", raft_multiplier="int", num_schedulers="int",
-    enabled_schedulers="list -",
+    enabled_schedulers="list",
     node_gc_threshold="duration", job_gc_interval="duration", job_gc_threshold="duration", eval_gc_threshold="duration",
     batch_eval_gc_threshold="duration", deployment_gc_threshold="duration", csi_volume_claim_gc_interval="duration -",
     csi_volume_claim_gc_threshold="duration -", csi_plugin_gc_threshold="duration -",

@@ -37,6 +37,7 @@ from yurt.client.fingerprint.exclusion import FINGERPRINTS
 from yurt.client.options import DriverChoice
 from yurt.client.ports import ServerPort
 from yurt.client.servers.node_token import identified
+from yurt.http.agent_routes.agent import RELOAD
 from yurt.http.agent_routes.figures import Source, gather
 from yurt.http.agent_routes.plugins import PLUGINS
 from yurt.http.app import add_audit, make_app
@@ -93,6 +94,10 @@ class HttpEdge:
     limits: HttpLimits
     task_sockets: TaskSockets
     audit: AuditTrail | None = None
+
+    def set_reload(self, reload: Callable[[], None]) -> None:
+        """Let the API have the configuration read again; before the agent starts."""
+        self.runner.app[RELOAD] = reload
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import re
 import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from yurt import NOMAD_VERSION, __version__
@@ -39,12 +39,65 @@ SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ?([kmgt])?(i)?b?$", re.IGNORECASE)
 PRIORITY_USUAL, PRIORITY_LIMIT = 100, 32_766
 """The greatest priority of a job: where nothing is said, and at most."""
 ENFORCEMENTS = ("none", "warn", "strict")
+
+
 SECRETS = frozenset({
     "token", "intro_token", "encrypt", "replication_token", "auth", "license_path", "circonus_api_token",
 })  # fmt: skip
 """Keys of the agent's own that are never shown."""
 FREE_FORM = frozenset({"meta", "options", "http_api_response_headers", "config"})
 """Maps whose keys are the operator's."""
+DEFAULTS: Final[Mapping[str, Any]] = {
+    "plugin_dir": "", "bind_addr": "0.0.0.0", "enable_debug": False,
+    "log_json": False, "log_file": "", "log_include_location": False, "log_rotate_duration": "24h",
+    "log_rotate_bytes": 0, "log_rotate_max_files": 0, "enable_syslog": False, "syslog_facility": "LOCAL0",
+    "leave_on_interrupt": False, "leave_on_terminate": False,
+    "disable_update_check": False, "disable_anonymous_signature": False,
+    "addresses": {"http": "", "rpc": "", "serf": ""},
+    "acl": {
+        "enabled": False, "token_ttl": "30s", "policy_ttl": "30s", "role_ttl": "30s", "replication_token": "",
+        "token_min_expiration_ttl": "1m", "token_max_expiration_ttl": "24h",
+    },
+    "client": {
+        "state_dir": "", "alloc_dir": "", "servers": [], "node_class": "", "node_pool": "default", "options": {},
+        "meta": {}, "network_interface": "", "max_kill_timeout": "30s", "min_dynamic_port": 20000,
+        "max_dynamic_port": 32000, "gc_interval": "1m", "gc_parallel_destroys": 2, "gc_disk_usage_threshold": 80,
+        "gc_inode_usage_threshold": 70, "gc_max_allocs": 50, "disable_remote_exec": False,
+        "cni_path": "/opt/cni/bin", "cni_config_dir": "/opt/cni/config", "bridge_network_name": "nomad",
+        "bridge_network_subnet": "172.26.64.0/20", "host_volume": {}, "host_network": {},
+        "nomad_service_discovery": True,
+    },
+    "server": {
+        "authoritative_region": "", "bootstrap_expect": 0, "heartbeat_grace": "10s", "min_heartbeat_ttl": "10s",
+        "max_heartbeats_per_second": 50, "failover_heartbeat_ttl": "300s", "job_default_priority": 50,
+        "job_max_priority": 100, "job_max_count": 50000, "event_buffer_size": 100, "enable_event_broker": True,
+        "rejoin_after_leave": False, "retry_join": [], "start_join": [], "encrypt": "",
+    },
+    "telemetry": {
+        "collection_interval": "1s", "disable_hostname": False, "prometheus_metrics": False,
+        "publish_allocation_metrics": False, "publish_node_metrics": False, "statsd_address": "",
+        "statsite_address": "", "datadog_address": "", "use_node_name": False,
+    },
+    "tls": {
+        "http": False, "rpc": False, "ca_file": "", "cert_file": "", "key_file": "", "verify_server_hostname": False,
+        "verify_https_client": False,
+    },
+    "ui": {"enabled": True},
+    "limits": {
+        "https_handshake_timeout": "5s", "http_max_conns_per_client": 100, "rpc_handshake_timeout": "5s",
+        "rpc_max_conns_per_client": 100,
+    },
+    "autopilot": {
+        "cleanup_dead_servers": True, "last_contact_threshold": "200ms", "max_trailing_logs": 250, "min_quorum": 0,
+        "server_stabilization_time": "10s",
+    },
+    "audit": {"enabled": False},
+    "plugin": {},
+    "http_api_response_headers": {},
+    "consul": {},
+    "vault": {"enabled": False},
+}  # fmt: skip
+"""What is shown of keys that the files leave out; clients of Nomad's API look many of them up."""
 
 
 def server_config(config: AgentConfig, data: AgentDataDir) -> ServerConfig:
@@ -66,6 +119,10 @@ def server_config(config: AgentConfig, data: AgentDataDir) -> ServerConfig:
     settings: dict[str, Any] = {name: given[name] for name in numbers if given.get(name)}
     if "num_schedulers" in given:
         settings["num_schedulers"] = given["num_schedulers"]
+    if given.get("enabled_schedulers"):
+        from yurt.server.scheduling.scheduling import checked_schedulers
+
+        settings["enabled_schedulers"] = checked_schedulers(tuple(map(str, given["enabled_schedulers"])))
     settings |= {ours: seconds_of(given[theirs], 0) for theirs, ours in durations.items() if theirs in given}
     settings |= _renamed(
         given, {"raft_snapshot_threshold": "snapshot_threshold", "raft_trailing_logs": "trailing_entries"}
@@ -355,7 +412,7 @@ def _host_names() -> tuple[str, ...]:
 
 def shown_config(config: AgentConfig) -> dict[str, Any]:
     """The configuration as `/v1/agent/self` shows it: Go's names, secrets blanked."""
-    shown = _shown(config.raw)
+    shown = _shown(_filled(config.raw, DEFAULTS))
     shown |= {
         "Region": config.region, "Datacenter": config.datacenter, "NodeName": config.name, "DataDir": config.data_dir,
         "LogLevel": config.log_level, "BindAddr": config.raw.get("bind_addr", "0.0.0.0"), "DevMode": config.is_dev,
@@ -368,6 +425,18 @@ def shown_config(config: AgentConfig) -> dict[str, Any]:
     shown["Client"] = {**shown.get("Client", {}), "Enabled": config.is_client}
     shown["Server"] = {**shown.get("Server", {}), "Enabled": config.is_server}
     return shown
+
+
+def _filled(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """What is given, with defaults for what is left out, in each block of which there is one."""
+    filled = dict(given)
+    for name, default in defaults.items():
+        value = filled.get(name)
+        if value is None:
+            filled[name] = default
+        elif isinstance(value, Mapping) and isinstance(default, Mapping):
+            filled[name] = _filled(value, default)
+    return filled
 
 
 def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -394,6 +463,8 @@ def _go_name(name: str) -> str:
         "rpc": "RPC",
         "http_api_response_headers": "HTTPAPIResponseHeaders",
         "http_allowed_hosts": "HTTPAllowedHosts",
+        "leave_on_interrupt": "LeaveOnInt",
+        "leave_on_terminate": "LeaveOnTerm",
     }
     return special.get(name) or "".join(word.capitalize() for word in name.split("_"))
 

@@ -192,6 +192,7 @@ class _Agent:
         parts = await make_parts(self.config, self.data, env=self.env)
         self.http_tls = parts.http.tls
         self.audit = parts.http.audit
+        parts.http.set_reload(self.read_again)
         if not self.config.is_server:
             _collect_again()
         async with asyncio.TaskGroup() as group:
@@ -278,16 +279,19 @@ class _Agent:
         self.stop_asked.set()
 
     def _on_reload(self) -> None:
+        try:
+            self.read_again()
+        except YurtError as error:
+            log.error("reload: %s", error)
+
+    def read_again(self) -> None:
+        """Read the configuration again and apply what may change; raises YurtError, and the old one stays in use."""
         if self.audit is not None:
             self.audit.reopen()  # Whatever the configuration says now: the file may have got another name.
         if self.reload is None:
             return
-        try:
-            config = self.reload()
-            reload_http(self.http_tls, tls_settings(config))
-        except YurtError as error:
-            log.error("reload: %s", error)
-            return
+        config = self.reload()
+        reload_http(self.http_tls, tls_settings(config))
         self.handler.setLevel(LEVELS[config.terminal_log_level])
         log.info("configuration reloaded: log_level=%s", config.terminal_log_level)
 

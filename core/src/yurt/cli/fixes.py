@@ -7,6 +7,11 @@ from __future__ import annotations
 
 import re
 
+UNKNOWN_PLACES = (
+    (r"nonexistent namespace", "`yurt namespace list` lists them; make one with: yurt namespace apply NAME"),
+    (r"nonexistent node pool", "`yurt node pool list` lists them; make one with: yurt node pool apply FILE"),
+)
+"""What a job and a command may both name although it is not there."""
 _FIXES = (
     (r"^Namespace not found", "`yurt namespace list` lists them."),
     (r"^Variable not found", "`yurt var list` shows the paths; -namespace names another namespace."),
@@ -26,10 +31,8 @@ _FIXES = (
     (r"cannot be read: Is a directory", "Name a file, not a folder."),
     (r"can't dispatch non-parameterized|not a parameterized job", "Run it with: yurt job run FILE"),
     (r"^Identifier must contain at least two", "Give more characters of the id, or all of it."),
-    (r"cannot be deleted|Can not delete", "`yurt namespace list` shows those that can be."),
     (r"No path to region|unknown region|no path to region", "`yurt server members` shows the regions."),
-    (r"nonexistent namespace", "`yurt namespace list` lists them; make one with: yurt namespace apply NAME"),
-    (r"nonexistent node pool", "`yurt node pool list` lists them; make one with: yurt node pool apply FILE"),
+    *UNKNOWN_PLACES,
     (r"is no snapshot of Yurt", "Save one with: yurt operator snapshot save FILE"),
     (
         r"not a period(ic)? job|not periodic|non-periodic",

@@ -20,6 +20,7 @@ from yurt.goplugin.process import PluginSpec
 from yurt.runtime.env import Env
 from yurt.sdk.errors import YurtError
 from yurt.sdk.value import Value, no_entries
+from yurt.structs.node import ProcessorTopology
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,7 @@ class BinarySettings(Value, rename=None):
     args: Mapping[str, tuple[str, ...]] = no_entries()
     load_limit_s: float = LOAD_LIMIT_S
     inherited: tuple[str, ...] = ()
+    topology: ProcessorTopology | None = None
 
 
 class LoadedBinary(Value, rename=None):
@@ -88,6 +90,7 @@ async def load_binary(path: Path, settings: BinarySettings, env: Env) -> LoadedB
             ports=settings.ports,
             handshake_limit_s=settings.load_limit_s,
             inherited=settings.inherited,
+            topology=settings.topology,
         ),
         env,
     )

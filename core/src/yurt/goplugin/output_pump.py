@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
+import sys
+import termios
+from collections.abc import Awaitable
 from pathlib import Path
 
 import msgspec
@@ -24,6 +28,8 @@ POLL_S = 0.1
 FULL_POLL_S = 0.02
 READ_BYTES = 64 * 1024
 DRAIN_LIMIT_S = 5.0
+READ_LIMIT_S = 2.0
+"""How long a host may take to read what is in a pipe before that is closed all the same."""
 ROTATION = LogRotation(max_files=4, max_bytes=4 * 1024 * 1024)
 
 
@@ -55,13 +61,11 @@ class OutputPump:
         """Carry on until cancelled."""
         while True:
             await self.carry()
-            await asyncio.sleep(POLL_S)
+            await _pause(POLL_S)
 
     async def drain(self) -> None:
         """Carry all that is there; a host that does not read is not waited for without end."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(DRAIN_LIMIT_S):
-                await self.carry()
+        await _within(DRAIN_LIMIT_S, self.carry())
 
     async def carry(self) -> None:
         """Carry what is new."""
@@ -88,20 +92,57 @@ class OutputPump:
         tails = (path.name.removeprefix(f"{self._base.name}.") for path in self._base.parent.glob("*.*"))
         return [int(tail) for tail in tails if tail.isdigit()]
 
-    async def _write(self, data: bytes) -> None:
+    async def finish(self) -> None:
+        """Carry the rest and let the reader find the end of the pipe, once it has read what is in it.
+
+        A reader that still waits for a writer is let in first, so a task without output ends at once too.
+        """
+        await self.drain()
+        async with self._lock:
+            self._open()
+            await _within(READ_LIMIT_S, self._wait_read())
+            self.close()
+
+    async def _wait_read(self) -> None:
+        while unread(self._fd):  # a pipe does not say when it has been read
+            await _pause(FULL_POLL_S)
+
+    def _open(self) -> None:
         if self._fd < 0:
             self._fd = os.open(self._fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    async def _write(self, data: bytes) -> None:
+        self._open()
         while data:
             try:
                 data = data[os.write(self._fd, data) :]
             except BlockingIOError:
-                await asyncio.sleep(FULL_POLL_S)
+                await _pause(FULL_POLL_S)
 
     def close(self) -> None:
         """Write no more."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+async def _pause(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+async def _within(limit_s: float, work: Awaitable[None]) -> None:
+    """Do what can be done of the work within the limit."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(limit_s):
+            await work
+
+
+def unread(fd: int) -> int:
+    """How many bytes of a pipe nobody has read yet; 0 for what is no pipe."""
+    try:
+        return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
+    except OSError:
+        return 0
 
 
 def read_at(path: Path, offset: int) -> bytes:
@@ -135,11 +176,15 @@ class TaskOutput:
         """Carry from now on."""
         self._following = [background.start("carry output", pump.follow) for pump in self._pumps]
 
-    async def drain(self) -> None:
-        """Carry all that the driver wrote."""
-        for pump in self._pumps:
+    async def finish(self) -> None:
+        """Carry all that the driver wrote, and close the pipes; a second time there is nothing left to do."""
+        pumps, self._pumps = self._pumps, []
+        following, self._following = self._following, []
+        for task in following:
+            task.cancel()
+        for pump in pumps:
             with contextlib.suppress(OSError):
-                await pump.drain()
+                await pump.finish()
 
     def remove(self) -> None:
         """Carry no more and remove the files."""

@@ -33,6 +33,7 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import DriverError, Invalid, RecoverableError, YurtError
 from yurt.sdk.schema import decode_config
 from yurt.sdk.value import Value
+from yurt.structs.node import ProcessorTopology
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +46,8 @@ BACKOFF_MAX_S = 60.0
 STEADY_S = 60.0
 API_VERSIONS = ("v0.1.0",)
 TYPES = {2: "driver", 3: "device"}
+EFFICIENCY = 1
+"""The grade of a core that saves power; that of others is 0."""
 
 PLUGIN_INFO = CallSpec(service=BASE_SERVICE, method="PluginInfo", limit_s=CALL_LIMIT_S)
 CONFIG_SCHEMA = CallSpec(service=BASE_SERVICE, method="ConfigSchema", limit_s=CALL_LIMIT_S)
@@ -257,6 +260,35 @@ def plugin_config(spec: Message, plugin: PluginSpec) -> bytes:
 def nomad_config(plugin: PluginSpec) -> Message:
     """What a host tells every plugin."""
     first, last = plugin.ports
+    topology = None if plugin.topology is None else topology_message(plugin.topology)
     return base_message(
-        "NomadConfig", driver=base_message("NomadDriverConfig", ClientMinPort=first, ClientMaxPort=last)
+        "NomadConfig",
+        driver=base_message("NomadDriverConfig", ClientMinPort=first, ClientMaxPort=last, Topology=topology),
+    )
+
+
+def topology_message(topology: ProcessorTopology) -> Message:
+    """The processors of the node."""
+    values = [distance for row in topology.distances for distance in row]
+    cores = [
+        base_message(
+            "ClientTopologyCore",
+            socket_id=core.socket_id,
+            node_id=core.node_id,
+            core_id=core.id,
+            core_grade=0 if core.grade else EFFICIENCY,
+            disable=core.disable,
+            base_speed=core.base_speed,
+            max_speed=core.max_speed,
+            guess_speed=core.guess_speed,
+        )
+        for core in topology.cores
+    ]
+    return base_message(
+        "ClientTopology",
+        node_ids=list(topology.nodes),
+        distances=base_message("ClientTopologySLIT", dimension=len(topology.distances), values=values),
+        cores=cores,
+        override_total_compute=topology.override_total_compute,
+        override_withold_compute=topology.override_withold_compute,
     )

@@ -38,6 +38,7 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import DriverError, RecoverableError
 from yurt.sdk.trust import distrust
 from yurt.sdk.value import Value, no_entries
+from yurt.structs.node import ProcessorTopology
 
 log = logging.getLogger(__name__)
 
@@ -68,6 +69,8 @@ class PluginSpec(Value, rename=None):
     handshake_limit_s: float = HANDSHAKE_LIMIT_S
     inherited: tuple[str, ...] = ()
     """Variables of the agent that it sees beside the usual ones, by name or pattern."""
+    topology: ProcessorTopology | None = None
+    """The processors of the node; drivers that bind tasks to cores need them."""
 
     def digest(self) -> str:
         """Another one after each change of the program or of its settings."""

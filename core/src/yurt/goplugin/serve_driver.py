@@ -25,13 +25,12 @@ from yurt.goplugin.stats import stats_message
 from yurt.runtime.background import Background
 from yurt.runtime.env import Env
 from yurt.sdk.driver import Driver, ExitResult, TaskHandle, TaskRequest, TaskStats
-from yurt.sdk.errors import DriverError, NotFound, RecoverableError, YurtError
+from yurt.sdk.errors import DriverError, NotFound, YurtError
 from yurt.sdk.exec import ExecSession, StreamsExec, TerminalSize
 from yurt.sdk.schema import decode_config, schema_of
 from yurt.sdk.value import NANOSECONDS, UnixNano, seconds
 
 HANDLE_VERSION = 1
-RETRY, FATAL = 1, 2
 STATS_INTERVAL_MIN_S = 0.1
 STOP_LIMIT = seconds(5)
 EXEC_LIMIT = seconds(600)
@@ -103,7 +102,9 @@ class DriverService:
             yield convert.fingerprint_message(found)
 
     async def start(self, request: Message) -> Message:
-        """Start a task; why it did not start travels in the answer, with the word whether a retry may help."""
+        """Start a task. Why it did not start is an error of the call: a host that is Nomad looks nowhere else for it,
+        and would take the answer for a task that has started.
+        """
         message = request.task
         output = self._output(message)
         try:
@@ -112,11 +113,10 @@ class DriverService:
             config = decode_config(self._driver().task_config, decode_options(message.msgpack_driver_config))
             asked = convert.request_of(message, config, logs_dir=str(output.logs_dir), logs=output.rotation)
             handle = await self._start(message, asked)
-        except YurtError as error:
+        except YurtError:
             if message.id not in self._tasks:
                 output.remove()
-            result = RETRY if isinstance(error, RecoverableError) else FATAL
-            return driver_message("StartTaskResponse", result=result, driver_error_msg=str(error))
+            raise
         task = self._keep(message, output, handle)
         given = driver_message(
             "TaskHandle",
@@ -156,10 +156,10 @@ class DriverService:
         return driver_message("RecoverTaskResponse")
 
     async def wait(self, request: Message) -> Message:
-        """Wait for the end, and until all output was carried on."""
+        """Wait for the end, and until all output was carried on and its pipes are closed, for which the host waits."""
         task = self._task(request.task_id)
         task.result = await self._driver().wait_task(request.task_id)
-        await task.output.drain()
+        await task.output.finish()
         return driver_message("WaitTaskResponse", result=convert.exit_message(task.result), err=task.result.error)
 
     async def stop(self, request: Message) -> Message:

@@ -91,27 +91,42 @@ class FormAt(NamedTuple):
         return lambda row: texts.text_beside(form.form, beside(row))
 
 
+class WholeAt(NamedTuple):
+    """Writes rows for an answer that is kept as a whole; the texts of its rows are not."""
+
+    render: Callable[[Any], dict[str, Any]]
+    slot: AnswerSlot | None = None
+
+
+class Whole(NamedTuple):
+    """Makes such a writer for a view."""
+
+    render: Render
+
+
 async def list_rows(
     call: Call,
     kinds: tuple[type[Rows[Any, Any]], ...],
     listing: Callable[[View], Listing[R]],
     *,
-    render: Form | Render,
+    render: Form | Whole | Render,
     key: Callable[[Any], Key] = by_index,
     namespace: str = "*",
 ) -> web.Response:
     """A page of a listing; blocks on the tables of the kinds.
 
-    With a form, the answer and the texts of its rows are kept: the listing must follow from the kinds' tables, the
-    path, the query and the caller's rights alone. `namespace`: where all rows lie, if that is their only scope.
+    With a form, the answer and the texts of its rows are kept, with `Whole` the answer: the listing and what is
+    written must follow from the kinds' tables, the path, the query and the caller's rights alone. `namespace`: where
+    all rows lie, if that is their only scope.
     """
     view, index = await changed_view(call, [kind.watched() for kind in kinds], lambda view: kinds_index(view, kinds))
-    if not isinstance(render, Form):
+    if not isinstance(render, Form | Whole):
         return await list_page(call, listing(view), index, render=render(view), key=key)
     slot = answer_slot(call, view, kinds, namespace)
     if slot is not None and (kept := slot.find()) is not None:
         return list_answer(call, kept.pieces, kept.at_index, kept.next_token)
-    return await list_page(call, listing(view), index, render=FormAt(render, view, slot), key=key)
+    at = WholeAt(render.render(view), slot) if isinstance(render, Whole) else FormAt(render, view, slot)
+    return await list_page(call, listing(view), index, render=at, key=key)
 
 
 def answer_slot(call: Call, view: View, kinds: Iterable[type[Rows[Any, Any]]], namespace: str) -> AnswerSlot | None:
@@ -132,7 +147,7 @@ async def list_page(
     listing: Listing[R],
     index: int,
     *,
-    render: FormAt | Callable[[R], dict[str, Any]],
+    render: FormAt | WholeAt | Callable[[R], dict[str, Any]],
     key: Callable[[Any], Key] = by_index,
 ) -> web.Response:
     """A page of a listing, oldest first."""
@@ -145,7 +160,7 @@ async def list_page_newest_first(
     listing: Listing[R],
     index: int,
     *,
-    render: FormAt | Callable[[R], dict[str, Any]],
+    render: FormAt | WholeAt | Callable[[R], dict[str, Any]],
     key: Callable[[Any], Key] = by_index,
     write: Write | None = None,
 ) -> web.Response:
@@ -157,7 +172,7 @@ async def list_page_newest_first(
 def _pager(
     call: Call,
     listing: Listing[R],
-    render: FormAt | Callable[[R], dict[str, Any]],
+    render: FormAt | WholeAt | Callable[[R], dict[str, Any]],
     key: Callable[[Any], Key],
     *,
     is_reversed: bool,
@@ -165,7 +180,9 @@ def _pager(
     """A filter looks at rows in the shape of the API; without one, the texts of rows in a form are enough."""
     options = call.options
     write: Callable[[R], Any]
-    if isinstance(render, FormAt):
+    if isinstance(render, WholeAt):
+        write = render.render
+    elif isinstance(render, FormAt):
         write = _filtered(render) if options.filter else render.text(call.context.texts)
     else:
         write = render
@@ -185,6 +202,8 @@ class _Kept(TypedDict, total=False):
 
 
 def _kept(call: Call, render: object) -> _Kept:
+    if isinstance(render, WholeAt):
+        return {"slot": render.slot}
     return {"is_encoded": not call.options.filter, "slot": render.slot} if isinstance(render, FormAt) else {}
 
 

@@ -49,8 +49,8 @@ _MODULES = (
     auth_methods, login, policies, tokens, job, agent, agent_debug, alloc_disk, alloc_exec, allocations, autopilot,
     checks, client_fs, client_node, columnar, csi_volumes, deployments, discovery, evaluations, events, explain,
     fixed, gossip_keyring, introduction, jobs, keyring, metrics, monitor, namespaces, node_pools, nodes, operator,
-    plugins, queue, quotas, raft, scaling, search, services, snapshot, status_routes, sessions, ui, shell, variables,
-    volumes, watch,
+    plugins, queue, quotas, raft, scaling, search, services, snapshot, status_routes, sessions,
+    ui, shell, variables, volumes, watch,
 )  # fmt: skip
 
 ROUTES: tuple[Route, ...] = tuple(route for module in _MODULES for route in module.ROUTES)

@@ -172,6 +172,21 @@ def restart_signaled(reason: str) -> TaskEvent:
     )
 
 
+def pausing() -> TaskEvent:
+    """A user wants the task not to run."""
+    return TaskEvent(type="Pausing", display_message="Task is being paused by user request")
+
+
+def paused() -> TaskEvent:
+    """The pause has ended the run."""
+    return TaskEvent(type="Paused", display_message="Task is paused until it is resumed")
+
+
+def resuming() -> TaskEvent:
+    """A user wants the task to run again."""
+    return TaskEvent(type="Resuming", display_message="Task is resumed by user request")
+
+
 def killing(kill_timeout: Duration, reason: str = "") -> TaskEvent:
     """The task is being stopped."""
     text = reason or f"Sent interrupt. Waiting {duration_text(kill_timeout)} before force killing"

@@ -7,11 +7,13 @@ Phases, and what leads on:
     setup, starting, running --failure without a restart--> dead;  waiting, backoff --Kill--> dead at once
     waiting --Recovered--> running (the agent restarted)
     running, backoff, dead --AskRestart(from_start)--> waiting, so that the group's order decides again
+    waiting, setup, backoff, stopping --while paused--> paused --Resume--> setup ...;  paused --Kill--> dead at once
 
 The machine never does anything itself: it answers with actions, and the shell feeds back what came of them. A kill
 that arrives while a start is in flight is remembered and carried out when the start has answered, so that no started
-process is forgotten. What must never happen: a start after a kill; two starts in flight; `dead` left without a user's
-wish; `restarts` going down. `run` numbers the starts; results that carry an older run are ignored.
+process is forgotten; so is a pause. `state.paused` says that a user has paused the task: the record of an agent that
+ended keeps it. What must never happen: a start after a kill or while paused; two starts in flight; `dead` left without
+a user's wish; `restarts` going down. `run` numbers the starts; results that carry an older run are ignored.
 """
 
 from __future__ import annotations
@@ -26,15 +28,18 @@ from yurt.structs.alloc import TaskEvent, TaskState
 from yurt.structs.policies import RestartPolicy
 from yurt.structs.status import TASK_DEAD, TASK_PENDING, TASK_RUNNING
 
-Phase = Literal["waiting", "setup", "starting", "running", "backoff", "stopping", "dead"]
+Phase = Literal["waiting", "setup", "starting", "running", "backoff", "stopping", "paused", "dead"]
 WAITING: Final = "waiting"
 SETUP: Final = "setup"
 STARTING: Final = "starting"
 RUNNING: Final = "running"
 BACKOFF: Final = "backoff"
 STOPPING: Final = "stopping"
+PAUSED: Final = "paused"
 DEAD: Final = "dead"
 
+PAUSED_BY_USER: Final = "pause"
+"""The value of `state.paused` while a user wants the task not to run, as the API names that wish."""
 LOST_MESSAGE: Final = "the task was not found when the agent restarted"
 
 
@@ -127,6 +132,14 @@ class AskRestart(Value):
     is_failure: bool = False
 
 
+class Pause(Value):
+    """A user wants the task not to run until it is resumed."""
+
+
+class Resume(Value):
+    """A user wants the task to run again."""
+
+
 class Recovered(Value):
     """The driver has recovered the task after a restart of the agent."""
 
@@ -143,7 +156,7 @@ class Note(Value):
 
 AnyTaskEvent = (
     Begin | SetupDone | SetupFailed | Started | StartFailed | Exited | Stopped | RestartDue | Kill | AskRestart
-    | Recovered | Lost | Note
+    | Pause | Resume | Recovered | Lost | Note
 )  # fmt: skip
 
 
@@ -226,7 +239,8 @@ def _check(before: TaskMachine, after: TaskMachine) -> None:
     assert len(after.state.events) <= max(events.EVENTS_MAX, len(before.state.events)), len(after.state.events)
     assert (after.phase == DEAD) == (after.state.state == TASK_DEAD), "the servers see a dead task as dead, at once"
     assert after.phase != RUNNING or after.state.state == TASK_RUNNING, (after.phase, after.state.state)
-    assert not (after.is_killed and after.phase == BACKOFF), "a killed task does not wait to start again"
+    assert not (after.is_killed and after.phase in (BACKOFF, PAUSED)), "a killed task does not wait to start again"
+    assert after.phase != PAUSED or after.state.paused, "what is not paused goes on"
     assert after.run >= before.run, "an event of an earlier run never counts for a later one"
     assert not after.has_exited or not after.has_stopped or after.phase != STOPPING, (
         "what has exited and stopped is over"
@@ -240,6 +254,7 @@ def _check_actions(step: TaskStep) -> None:
     assert len(starts) <= 1, (starts, "no two starts are in flight")
     assert not starts or not machine.is_killed, (starts, "nothing starts after a kill")
     assert not starts or starts[0].run == machine.run, (starts[0].run, machine.run)
+    assert not starts or not machine.state.paused, (starts, "nothing starts while it is paused")
     assert machine.phase != DEAD or all(isinstance(action, DestroyTask) for action in actions), actions
 
 
@@ -267,8 +282,8 @@ def _advance(machine: TaskMachine, event: AnyTaskEvent, *, now: UnixNano, chance
             return _setup(machine) if is_due else TaskStep(machine)
         case Kill():
             return _kill(machine, event, now)
-        case AskRestart():
-            return _ask_restart(machine, event, now)
+        case AskRestart() | Pause() | Resume():
+            return _wished(machine, event, now)
         case Recovered():
             return _recovered(machine, now)
         case Lost():
@@ -291,6 +306,8 @@ def _noted(machine: TaskMachine, event: TaskEvent, now: UnixNano) -> TaskMachine
 
 
 def _begin(machine: TaskMachine, now: UnixNano) -> TaskStep:
+    if machine.state.paused:
+        return TaskStep(replace(machine, phase=PAUSED))
     return _setup(_noted(machine, events.building_task_directory(), now))
 
 
@@ -303,6 +320,8 @@ def _setup_done(machine: TaskMachine, now: UnixNano) -> TaskStep:
         return TaskStep(machine)
     if machine.is_killed:
         return _dead(_noted(machine, events.killed(), now), now, is_failed=False)
+    if machine.state.paused:
+        return TaskStep(replace(machine, phase=PAUSED))
     return TaskStep(replace(machine, phase=STARTING), (StartTask(run=machine.run),))
 
 
@@ -323,8 +342,13 @@ def _started(machine: TaskMachine, now: UnixNano) -> TaskStep:
     machine = _noted(machine, events.started(), now)
     state = replace(machine.state, state=TASK_RUNNING, started_at=now)
     machine = replace(machine, state=state, phase=RUNNING)
+    return _running(machine, now)
+
+
+def _running(machine: TaskMachine, now: UnixNano) -> TaskStep:
+    """The run is watched, and stopped at once where that was asked for while it started."""
     watch = (WatchTask(run=machine.run),)
-    if machine.is_killed:
+    if machine.is_killed or machine.state.paused:
         step = _stop(_noted(machine, events.killing(machine.policy.kill_timeout), now))
         return TaskStep(step.machine, watch + step.actions)
     return TaskStep(machine, watch)
@@ -354,6 +378,8 @@ def _after_stop(machine: TaskMachine, clock: Clock) -> TaskStep:
     destroy = DestroyTask(run=machine.run)
     if machine.is_killed:
         step = _dead(_noted(machine, events.killed(), clock.now), clock.now, is_failed=False)
+    elif machine.state.paused:
+        step = _held(machine, clock.now)
     elif machine.is_found_bad:
         step = _ended(machine, Outcome(is_success=False), clock)
     else:
@@ -369,6 +395,14 @@ def _again_now(machine: TaskMachine, now: UnixNano) -> TaskStep:
     if not is_from_start:
         return _setup(machine)
     return TaskStep(replace(machine, phase=WAITING, state=replace(machine.state, started_at=0)))
+
+
+def _held(machine: TaskMachine, now: UnixNano) -> TaskStep:
+    """The pause has ended the run; the next one is the same task going on, so it does not count as a restart."""
+    old = machine.state
+    machine = _next_run(_noted(machine, events.paused(), now), now)
+    state = replace(machine.state, restarts=old.restarts, last_restart=old.last_restart)
+    return TaskStep(replace(machine, state=state, phase=PAUSED, is_from_start=False))
 
 
 def _next_run(machine: TaskMachine, now: UnixNano) -> TaskMachine:
@@ -401,11 +435,14 @@ def _ended(machine: TaskMachine, outcome: Outcome, clock: Clock) -> TaskStep:
             machine = _noted(machine, events.not_restarting(choice.reason), clock.now)
         return _dead(machine, clock.now, is_failed=choice.is_failed)
     machine = _next_run(_noted(machine, events.restarting(choice.reason, choice.delay), clock.now), clock.now)
+    if machine.state.paused:
+        return TaskStep(replace(machine, phase=PAUSED))
     return TaskStep(replace(machine, phase=BACKOFF), (SetTimer(run=machine.run, delay=choice.delay),))
 
 
 def _dead(machine: TaskMachine, now: UnixNano, *, is_failed: bool) -> TaskStep:
-    state = replace(machine.state, state=TASK_DEAD, failed=machine.state.failed or is_failed, finished_at=now)
+    is_failed = machine.state.failed or is_failed
+    state = replace(machine.state, state=TASK_DEAD, failed=is_failed, finished_at=now, paused="")
     return TaskStep(replace(machine, state=state, phase=DEAD))
 
 
@@ -418,7 +455,7 @@ def _kill(machine: TaskMachine, kill: Kill, now: UnixNano) -> TaskStep:
     if kill.is_failure:
         machine = replace(machine, state=replace(machine.state, failed=True))
     match machine.phase:
-        case "waiting" | "backoff":
+        case "waiting" | "backoff" | "paused":
             return _dead(_noted(machine, events.killed(), now), now, is_failed=False)
         case "running":
             return _stop(_noted(machine, events.killing(machine.policy.kill_timeout), now))
@@ -432,6 +469,43 @@ def _kill(machine: TaskMachine, kill: Kill, now: UnixNano) -> TaskStep:
 def _stop(machine: TaskMachine) -> TaskStep:
     machine = replace(machine, phase=STOPPING, has_exited=False, has_stopped=False)
     return TaskStep(machine, (StopTask(run=machine.run),))
+
+
+def _wished(machine: TaskMachine, wish: AskRestart | Pause | Resume, now: UnixNano) -> TaskStep:
+    match wish:
+        case AskRestart():
+            return _ask_restart(machine, wish, now)
+        case Pause():
+            return _pause(machine, now)
+        case Resume():
+            return _resume(machine, now)
+        case _:
+            assert_never(wish)
+
+
+def _pause(machine: TaskMachine, now: UnixNano) -> TaskStep:
+    if machine.phase == DEAD or machine.is_killed or machine.state.paused:
+        return TaskStep(machine)
+    machine = _noted(machine, events.pausing(), now)
+    machine = replace(machine, state=replace(machine.state, paused=PAUSED_BY_USER))
+    match machine.phase:
+        case "running":
+            return _stop(machine)
+        case "backoff":
+            return TaskStep(replace(machine, phase=PAUSED))
+        case "waiting" | "setup" | "starting" | "stopping" | "paused" | "dead":
+            # What is under way comes to its end first: the event of that looks at `state.paused`.
+            return TaskStep(machine)
+        case _:
+            assert_never(machine.phase)
+
+
+def _resume(machine: TaskMachine, now: UnixNano) -> TaskStep:
+    if not machine.state.paused:
+        return TaskStep(machine)
+    machine = _noted(machine, events.resuming(), now)
+    machine = replace(machine, state=replace(machine.state, paused=""))
+    return _setup(machine) if machine.phase == PAUSED else TaskStep(machine)
 
 
 def _ask_restart(machine: TaskMachine, ask: AskRestart, now: UnixNano) -> TaskStep:
@@ -448,7 +522,7 @@ def _ask_restart(machine: TaskMachine, ask: AskRestart, now: UnixNano) -> TaskSt
             return _again_now(noted, now) if ask.from_start else _setup(noted)
         case "dead":
             return _again_now(replace(noted, is_killed=False), now) if ask.from_start else TaskStep(machine)
-        case "waiting" | "setup" | "starting" | "stopping":
+        case "waiting" | "setup" | "starting" | "stopping" | "paused":
             return TaskStep(machine)
         case _:
             assert_never(machine.phase)
@@ -461,7 +535,7 @@ def _recovered(machine: TaskMachine, now: UnixNano) -> TaskStep:
     if state.state != TASK_RUNNING:
         machine = _noted(machine, events.started(), now)
         state = replace(machine.state, state=TASK_RUNNING, started_at=now)
-    return TaskStep(replace(machine, state=state, phase=RUNNING), (WatchTask(run=machine.run),))
+    return _running(replace(machine, state=state, phase=RUNNING), now)
 
 
 def _lost(machine: TaskMachine, clock: Clock) -> TaskStep:

@@ -75,6 +75,8 @@ class ServerConfig(Value):
     """The region that decides about namespaces and node pools of all; "" where this one does."""
     datacenter: str = "dc1"
     num_schedulers: int = 1
+    enabled_schedulers: tuple[str, ...] = ()
+    """What the workers schedule; empty for all types of jobs."""
     heartbeat_grace_s: float = 10.0
     min_heartbeat_ttl_s: float = 10.0
     max_heartbeats_per_second: float = 50.0

@@ -29,6 +29,7 @@ from yurt.structs.rpc import (
     UpdateAllocsRequest,
 )
 from yurt.structs.service import ServiceRegistration
+from yurt.structs.status import JOB_TYPES
 from yurt.structs.volumes.csi import CSIClaimed, CSIClaimQuery
 
 
@@ -112,8 +113,10 @@ class PeerPort(Protocol):
         ...
 
     @allowed(CallerKind.SERVER)
-    async def take_work(self, *, timeout_s: float, scheduler: int = 0) -> tuple[Delivery, ...]:
-        """Evaluations that the leader delegates, possibly none; raises Unavailable without a leader, as below.
+    async def take_work(
+        self, *, timeout_s: float, scheduler: int = 0, queues: tuple[str, ...] = JOB_TYPES
+    ) -> tuple[Delivery, ...]:
+        """Evaluations of these queues that the leader delegates, possibly none; raises Unavailable without a leader.
 
         `scheduler` is the version of what would work on them; raises Conflict when it is not the leader's.
         """

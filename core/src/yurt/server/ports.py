@@ -106,6 +106,16 @@ class NodePort(Protocol):
         ...
 
     @allowed(CallerKind.SERVER)
+    async def pause_task(self, alloc_id: str, *, task: str, is_paused: bool) -> None:
+        """End a task's run until it is to run again; raises Conflict where it has ended for good."""
+        ...
+
+    @allowed(CallerKind.SERVER)
+    async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
+        """Whether a user has paused a task."""
+        ...
+
+    @allowed(CallerKind.SERVER)
     def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
         """Run a command in a task; closing the frames, or the end of the inputs, ends it."""
         ...

@@ -171,8 +171,7 @@ class Server:
             group.create_task(self.roles.run(ready), name="roles")
             supervised(group, "contact with the leader", self.roles.run_contact())
             supervised(group, "copies of root keys", self.keys.root_keys.run_copies())
-            for number in range(self.config.num_schedulers):
-                supervised(group, f"scheduler worker {number} for the leader", self.scheduling.run_afar())
+            supervised(group, "scheduler workers for the leader", self.scheduling.run_afar())
             supervised(group, "snapshots", self.log.snapshotter.run())
             supervised(group, "room of the log", gossip_sizes(self.log.command_log, self.leader.peers))
             supervised(group, "garbage collector", self._heap.run())

@@ -101,7 +101,7 @@ class Tables(TableSet):
             "periodic": lambda job: "periodic" if job.periodic is not None else None,
         },
         topic=Topic("Job", key=lambda job: job.id, needs=_READ_JOB),
-        search=SearchContext("jobs", _ID_AND_NAME),
+        search=SearchContext("jobs", _ID_AND_NAME, is_shown_by_name=True),
     )
     """Current jobs by (namespace, id)."""
 
@@ -354,6 +354,7 @@ class Tables(TableSet):
             filter_keys=lambda volume: (volume.id, volume.name, volume.plugin_id),
             payload="Volume",
         ),
+        search=SearchContext("host_volumes", _ID_AND_NAME, has_uuids=True, is_shown_by_name=True),
     )
     """Dynamic host volumes by id."""
 

@@ -15,13 +15,23 @@ Json = dict[str, Any]
 def chosen_alloc(call: Invocation, name: str) -> Json:
     """The allocation with that id; the newest running one of a job with -job, or when only a job has that id."""
     if not call.flags.is_on("job"):
-        alloc = alloc_or_none(call, name)
-        if alloc is not None:
-            return alloc
-        if not is_job(call, name):
-            return find_alloc(call, name)
+        return alloc_or_newest(call, name, call.flags.text("group"))
+    return _newest_of_job(call, name, call.flags.text("group"))
+
+
+def alloc_or_newest(call: Invocation, name: str, group: str = "") -> Json:
+    """The allocation with that id; the newest running one of a job when only a job has that id."""
+    alloc = alloc_or_none(call, name)
+    if alloc is not None:
+        return alloc
+    if not is_job(call, name):
+        return find_alloc(call, name)
+    return _newest_of_job(call, name, group)
+
+
+def _newest_of_job(call: Invocation, name: str, group: str) -> Json:
     job = find_job(call, name)
-    return newest_running(call, job["ID"], job.get("Namespace") or "default", call.flags.text("group"))
+    return newest_running(call, job["ID"], job.get("Namespace") or "default", group)
 
 
 def newest_running(call: Invocation, job_id: str, namespace: str, group: str) -> Json:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from yurt.cli.fixes import UNKNOWN_PLACES
+
 _FIXES = (
     (
         "^Missing job task groups",
@@ -78,14 +80,7 @@ _FIXES = (
         "priority must be between",
         "Write a number from 1 (last) to 100 (first).",
     ),
-    (
-        "nonexistent namespace",
-        "`yurt namespace list` lists them; make one with: yurt namespace apply NAME",
-    ),
-    (
-        "nonexistent node pool",
-        "`yurt node pool list` lists them; make one with: yurt node pool apply FILE",
-    ),
+    *UNKNOWN_PLACES,
     (
         "has no main task",
         "Take the lifecycle block out of the task that does the work.",
@@ -107,7 +102,7 @@ _FIXES = (
         'Write for example timeout = "2s".',
     ),
     (
-        "http path",
+        "must have http path|relative http path",
         'Add path = "/health", or what the service answers at.',
     ),
     (
@@ -127,31 +122,35 @@ _FIXES = (
         "Write at least cpu = 1 and memory = 10.",
     ),
     (
-        "log storage .* exceeds|total log storage",
+        r"log storage \(",
         "Raise size of ephemeral_disk, or lower max_files or max_file_size of logs.",
     ),
     (
-        "Duplicate|defined more than once",
+        "(defined|used|declared) more than once|Duplicate (default )?identities",
         "Rename one of the two.",
     ),
     (
-        "escapes",
+        "escapes (the |)(allocation|task)",
         "Use a path without .. that stays in the task's folder.",
     ),
     (
-        "parameterized .* (periodic|system)|dispatch",
+        "[Pp]arameterized .* (periodic|system)",
         "A parameterized job is a batch job without a periodic block.",
     ),
     (
-        "reserved|already reserved by",
+        "payload, only dispatched",
+        "Leave out the payload; register the job, and send it with: yurt job dispatch JOB FILE",
+    ),
+    (
+        'Task name "alloc" is reserved',
+        "Give the task another name.",
+    ),
+    (
+        "Static port .* already reserved by",
         "Choose another port, or leave out static for one that is free.",
     ),
     (
-        "Static port",
-        "Choose another port, or leave out static for one that is free.",
-    ),
-    (
-        "valid port",
+        "has invalid port",
         "Leave out static for a port that the scheduler chooses.",
     ),
 )

@@ -292,6 +292,7 @@ migrate block                               Migrate
 ^Hostname                                   Networks 0 Hostname
 ^Static port|^Port label                    Networks 0
 ^Missing task driver                        Driver
+^unknown driver                             Driver
 options driver                              Driver
 ^KillTimeout                                KillTimeout
 ^minimum CPU                                Resources CPU

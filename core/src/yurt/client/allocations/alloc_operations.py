@@ -87,6 +87,21 @@ class AllocOperations:
         for runner in running:
             await runner.signal(signal)
 
+    async def pause_task(self, alloc_id: str, *, task: str, is_paused: bool) -> None:
+        """Pause a task, or let it run again."""
+        alloc = await self._table.find(alloc_id)
+        name = _one_task(alloc, task)
+        runner = _tasks_of(alloc).get(name)
+        if runner is None or runner.machine.phase == machine.DEAD or runner.machine.is_killed:
+            raise Conflict(f"task {name!r} of allocation {alloc_id} has ended, so it can neither be paused nor resumed")
+        runner.post(machine.Pause() if is_paused else machine.Resume())
+
+    async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
+        """Whether a user has paused a task."""
+        alloc = await self._table.find(alloc_id)
+        runner = _tasks_of(alloc).get(_one_task(alloc, task))
+        return runner is not None and bool(runner.machine.state.paused)
+
     async def exec_task(self, request: ExecRequest, inputs: AsyncIterator[ExecInput]) -> AsyncGenerator[ExecFrame]:
         """Run a command in a running task. Every remote command, including actions, passes through here."""
         if self._config.disable_remote_exec:
@@ -133,6 +148,17 @@ def _need_task(alloc: AllocRunner | EndedAlloc, name: str) -> None:
     names = [user.name for user in alloc.users]
     if name not in names:
         raise NotFound(f"Could not find task {name!r} in allocation {alloc.id}; it has {', '.join(names)}")
+
+
+def _one_task(alloc: AllocRunner | EndedAlloc, name: str) -> str:
+    """The task of that name; without a name the only one. Raises NotFound or Invalid."""
+    if name:
+        _need_task(alloc, name)
+        return name
+    names = [user.name for user in alloc.users]
+    if len(names) != 1:
+        raise Invalid(f"allocation {alloc.id} has several tasks: name one of {', '.join(names)}")
+    return names[0]
 
 
 def _running_task(alloc: AllocRunner | EndedAlloc, name: str) -> TaskRunner:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -19,11 +20,14 @@ from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.cluster import leader_address
 from yurt.http.errors import Refused, failed_call
 from yurt.http.routes import AGENT
-from yurt.sdk.errors import NotFound
+from yurt.sdk.errors import Invalid, NotFound, YurtError
+from yurt.sdk.value import Value
 from yurt.server.views.cluster import NodeRows
 from yurt.structs import status
 from yurt.structs.member import FAILED, LEFT, Member
 
+RELOAD: web.AppKey[Callable[[], None]] = web.AppKey("yurt_reload")
+"""Reads the configuration again and applies it; raises what keeps the old one in use. Unset where there is no file."""
 ADDRESSES_MAX = 64
 """Addresses that one request may join."""
 
@@ -191,38 +195,6 @@ async def servers(call: Call) -> web.Response:
     return web.Response()
 
 
-async def schedulers(call: Call) -> web.Response:
-    """GET /v1/agent/schedulers."""
-    if not call.has_server:
-        raise Refused(400, "Server only endpoint")
-    enabled = [*status.JOB_TYPES, status.JOB_CORE]
-    server = call.server_facts
-    busy = server.outstanding_evals
-    rows = [
-        {
-            "enabled_schedulers": enabled,
-            "id": f"{call.agent.name}-{number}",
-            "started": rfc3339(server.started_at),
-            "status": "Running" if server.is_leader else "Paused",
-            "workload_status": "Scheduling" if number < busy else "WaitingToDequeue",
-        }
-        for number in range(call.settings.num_schedulers)
-    ]
-    return json_answer(call, {"schedulers": rows, "server_id": call.agent.name})
-
-
-async def schedulers_config(call: Call) -> web.Response:
-    """GET /v1/agent/schedulers/config."""
-    if not call.has_server:
-        raise Refused(400, "Server only endpoint")
-    answer = {
-        "enabled_schedulers": [*status.JOB_TYPES, status.JOB_CORE],
-        "num_schedulers": call.settings.num_schedulers,
-        "server_id": call.agent.name,
-    }
-    return json_answer(call, answer)
-
-
 async def join(call: Call) -> web.Response:
     """PUT /v1/agent/join: join the servers at the given addresses."""
     if not call.has_server:
@@ -256,6 +228,76 @@ async def force_leave(call: Call) -> web.Response:
     return empty_answer()
 
 
+class SchedulersBody(Value, rename=None):
+    """PUT /v1/agent/schedulers/config; what is left out stays as it is."""
+
+    num_schedulers: int | None = None
+    enabled_schedulers: tuple[str, ...] | None = None
+
+
+async def schedulers(call: Call) -> web.Response:
+    """GET /v1/agent/schedulers."""
+    _need_scheduling(call)
+    server = call.server_facts
+    count, enabled = call.operations.system.workers
+    busy = server.outstanding_evals
+    rows = [
+        {
+            "enabled_schedulers": list(enabled),
+            "id": f"{call.agent.name}-{number}",
+            "started": rfc3339(server.started_at),
+            "status": "Running" if server.is_leader else "Paused",
+            "workload_status": "Scheduling" if number < busy else "WaitingToDequeue",
+        }
+        for number in range(count)
+    ]
+    return json_answer(call, {"schedulers": rows, "server_id": call.agent.name})
+
+
+async def read_schedulers(call: Call) -> web.Response:
+    """GET /v1/agent/schedulers/config."""
+    _need_scheduling(call)
+    return _scheduler_config(call)
+
+
+async def change_schedulers(call: Call) -> web.Response:
+    """PUT /v1/agent/schedulers/config: holds until this agent ends, as in Nomad; it is not stored."""
+    _need_scheduling(call)
+    body = await call.body(SchedulersBody)
+    count, enabled = call.operations.system.workers
+    try:
+        call.operations.system.set_workers(
+            count if body.num_schedulers is None else body.num_schedulers,
+            enabled if body.enabled_schedulers is None else body.enabled_schedulers,
+        )
+    except Invalid as error:
+        raise Refused(400, f"Invalid request: {error}") from None
+    return _scheduler_config(call)
+
+
+def _scheduler_config(call: Call) -> web.Response:
+    count, enabled = call.operations.system.workers
+    answer = {"enabled_schedulers": list(enabled), "num_schedulers": count, "server_id": call.agent.name}
+    return json_answer(call, answer)
+
+
+def _need_scheduling(call: Call) -> None:
+    if not call.has_server:
+        raise Refused(400, "Server only endpoint")
+
+
+async def reload(call: Call) -> web.Response:
+    """PUT /v1/agent/reload."""
+    again = call.request.app.get(RELOAD)
+    if again is None:
+        raise Refused(500, "this agent was started without a configuration file, so there is nothing to read again")
+    try:
+        again()
+    except YurtError as error:
+        raise Refused(500, f"the configuration stays as it was: {error}") from None
+    return empty_answer()
+
+
 ROUTES = (
     routes.write("/v1/agent/join", join, needs=needs.AGENT_WRITE, answered_by=AGENT),
     routes.write("/v1/agent/force-leave", force_leave, needs=needs.AGENT_WRITE, answered_by=AGENT),
@@ -265,5 +307,7 @@ ROUTES = (
     routes.get("/v1/agent/servers", servers, needs=needs.AGENT_READ, answered_by=AGENT),
     routes.write("/v1/agent/servers", servers, needs=needs.AGENT_WRITE, answered_by=AGENT),
     routes.get("/v1/agent/schedulers", schedulers, needs=needs.AGENT_READ, answered_by=AGENT),
-    routes.get("/v1/agent/schedulers/config", schedulers_config, needs=needs.AGENT_READ, answered_by=AGENT),
+    routes.get("/v1/agent/schedulers/config", read_schedulers, needs=needs.AGENT_READ, answered_by=AGENT),
+    routes.write("/v1/agent/schedulers/config", change_schedulers, needs=needs.AGENT_WRITE, answered_by=AGENT),
+    routes.write("/v1/agent/reload", reload, needs=needs.AGENT_WRITE, answered_by=AGENT),
 )

@@ -1,4 +1,4 @@
-"""An allocation on its node beside its files: its disk as an archive, and whether a schedule pauses its tasks."""
+"""An allocation on its node beside its files: its disk as an archive, and whether its tasks are paused."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from yurt.http.routes import NODE, ROW
 from yurt.http.streams import send_bytes
 from yurt.sdk.value import Value
 
-STATES: Final = ("pause", "run", "scheduled")
-"""What an operator may ask of a task with a schedule."""
+PAUSE, RUN, SCHEDULED = "pause", "run", "scheduled"
+STATES: Final = (PAUSE, RUN, SCHEDULED)
+"""What an operator may ask of a task. Tasks have no schedules here, so `scheduled` means the same as `run`."""
 
 
 class AllocPauseBody(Value):
@@ -34,21 +35,23 @@ async def snapshot(call: Call) -> web.StreamResponse:
 
 
 async def read_pause(call: Call) -> web.Response:
-    """GET /v1/client/allocation/:id/pause: the state is empty, because no task has a schedule here."""
-    node_of_alloc(call, call.part("id"))
-    return json_answer(call, {"ScheduleState": ""})
+    """GET /v1/client/allocation/:id/pause: of the `task`, which may be left out where there is one only."""
+    alloc_id, node = node_of_alloc(call, call.part("id"))
+    is_paused = await node.is_task_paused(alloc_id, task=call.query.get("task", ""))
+    return json_answer(call, {"ScheduleState": PAUSE if is_paused else RUN})
 
 
 async def pause(call: Call) -> web.Response:
-    """POST /v1/client/allocation/:id/pause: schedules of tasks belong to Nomad's Enterprise edition."""
+    """POST /v1/client/allocation/:id/pause: end the task's run, or begin another."""
     body = await call.body(AllocPauseBody)
-    node_of_alloc(call, call.part("id"))
+    alloc_id, node = node_of_alloc(call, call.part("id"))
     if body.schedule_state not in STATES:
         raise Refused(400, f"Not a valid task schedule state: use {', '.join(STATES)}")
-    raise Refused(501, "Nomad Enterprise only endpoint: tasks have no schedules here; stop the job to pause it")
+    await node.pause_task(alloc_id, task=body.task, is_paused=body.schedule_state == PAUSE)
+    return json_answer(call, {"ScheduleState": body.schedule_state})
 
 
-PAUSE = needs.namespace(Capability.SUBMIT_JOB, Capability.PAUSE_ALLOCATION)
+PAUSE_TASK = needs.namespace(Capability.SUBMIT_JOB, Capability.PAUSE_ALLOCATION)
 READ = needs.namespace(Capability.READ_JOB)
 READ_FS = needs.namespace(Capability.READ_FS)
 
@@ -62,6 +65,7 @@ ROUTES = (
         cors=True,
     ),
     routes.write(
-        "/v1/client/allocation/{id}/pause", pause, needs=PAUSE, scope=ROW, answered_by=NODE, from_nodes=True, cors=True
+        "/v1/client/allocation/{id}/pause", pause, needs=PAUSE_TASK, scope=ROW, answered_by=NODE, from_nodes=True,
+        cors=True,
     ),
 )  # fmt: skip

@@ -5,7 +5,8 @@ Nomad calls this `raft`; here the servers' etcd members keep the log.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -14,6 +15,9 @@ from yurt.http import routes
 from yurt.http.call import Call, empty_answer, json_answer
 from yurt.http.cluster import LogPeer
 from yurt.http.errors import Refused, failed_call
+from yurt.sdk.errors import NotFound
+
+T = TypeVar("T")
 
 
 def peer_row(call: Call, peer: LogPeer) -> dict[str, Any]:
@@ -45,19 +49,40 @@ async def configuration(call: Call) -> web.Response:
 
 async def remove_peer(call: Call) -> web.Response:
     """DELETE /v1/operator/raft/peer: a server that is alive joins again."""
-    wanted = call.query.get("id") or call.query.get("address") or ""
-    if not wanted:
-        raise Refused(400, "Must specify the peer's ID to remove")
-    await failed_call(call.cluster.remove_log_peer(wanted))
+    wanted = _wanted(call, "Must specify the peer's ID to remove")
+    await _found(call, call.cluster.remove_log_peer(wanted))
     return empty_answer()
+
+
+def _wanted(call: Call, missing: str) -> str:
+    """The server's id or its RPC address; one of them must be there."""
+    wanted: str = call.query.get("id") or call.query.get("address") or ""
+    if not wanted:
+        raise Refused(400, missing)
+    return wanted
+
+
+async def _found(call: Call, work: Awaitable[T]) -> T:
+    """What is done with the named server, or why it cannot be, in Nomad's words."""
+    kind = "id" if call.query.get("id") else "address"
+
+    async def done() -> T:
+        try:
+            return await work
+        except NotFound:
+            raise Refused(
+                500,
+                f'{kind} "{call.query[kind][:128]}" was not found in the Raft configuration; '
+                "`yurt operator raft list-peers` lists the servers",
+            ) from None
+
+    return await failed_call(done())
 
 
 async def transfer_leadership(call: Call) -> web.Response:
     """PUT /v1/operator/raft/transfer-leadership: answered once the other server leads."""
-    wanted = call.query.get("id") or call.query.get("address") or ""
-    if not wanted:
-        raise Refused(400, "must specify id or address")
-    before, after = await failed_call(call.cluster.transfer_leadership(wanted))
+    wanted = _wanted(call, "must specify id or address")
+    before, after = await _found(call, call.cluster.transfer_leadership(wanted))
     answer = {"Err": None, "From": peer_row(call, before), "Noop": before.id == after.id, "To": peer_row(call, after)}
     return json_answer(call, answer)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Any, Final, TypeVar
 
@@ -12,7 +12,7 @@ from aiohttp import web
 
 from yurt.access import needs
 from yurt.access.needs import Capability
-from yurt.api.encode import to_wire
+from yurt.api.encode import pretty_json, to_wire
 from yurt.api.row_texts import RowForm, row_form
 from yurt.api.stubs import alloc_stub
 from yurt.http import routes
@@ -68,11 +68,20 @@ async def versions(call: Call) -> web.Response:
     if base_tag:
         base_version = _tagged(found, base_tag).version
 
+    if not wants_diffs:
+        return _encoded(call, b'{"Diffs":null,"Versions":[%b]}', found, index)
+
     def answer() -> web.Response:
-        diffs = _version_diffs(found, base_version) if wants_diffs else None
-        return read_answer(call, {"Diffs": diffs, "Versions": found}, index)
+        return read_answer(call, {"Diffs": _version_diffs(found, base_version), "Versions": found}, index)
 
     return await asyncio.to_thread(answer) if any(map(is_costly, found)) else answer()
+
+
+def _encoded(call: Call, frame: bytes, rows: Iterable[Any], index: int) -> web.Response:
+    """The texts of rows, which are kept, in a frame."""
+    texts, form = call.context.texts, row_form(to_wire)
+    text = frame % b",".join(texts.text(form, row) for row in rows)
+    return list_answer(call, [pretty_json(text) if call.options.pretty else text], index, "")
 
 
 def _tagged(found: list[Job], name: str) -> Job:
@@ -168,7 +177,10 @@ async def deployment(call: Call) -> web.Response:
         return rows.index if latest is None else latest.modify_index
 
     view, index = await changed_view(call, [DeploymentRows.watched_where("job", key)], index_of)
-    return read_answer(call, view.of(DeploymentRows).newest_of(key), index)
+    latest = view.of(DeploymentRows).newest_of(key)
+    if latest is None:
+        return read_answer(call, None, index)
+    return _encoded(call, b"%b", (latest,), index)
 
 
 async def submission(call: Call) -> web.Response:

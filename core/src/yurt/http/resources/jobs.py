@@ -19,10 +19,19 @@ from yurt.api.pieces import JsonList
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import job_stub
 from yurt.http import routes
-from yurt.http.answers import FormBeside, changed_view, kinds_index, list_page_newest_first, list_rows
+from yurt.http.answers import (
+    FormBeside,
+    WholeAt,
+    answer_slot,
+    changed_view,
+    kinds_index,
+    list_page_newest_first,
+    list_rows,
+)
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.forwarding.regions import OtherRegion
+from yurt.http.lists import list_answer
 from yurt.http.query import flag
 from yurt.http.resources.parsing import parse_text
 from yurt.http.routes import AGENT, BODY, QUERY
@@ -88,24 +97,24 @@ class JobValidateBody(Value):
     job: Any = None
 
 
-def check_job_document(document: Any) -> dict[str, Any]:
+def check_job_document(document: Any, *, needs_id: bool = True) -> dict[str, Any]:
     """The job inside a body, before it is decoded, by the names of its fields in lower case.
 
-    Raises Refused (400) when there is none or it has no id.
+    Raises Refused (400) when there is none or it has no id, unless it may lack one.
     """
     if document is None:
         raise Refused(400, "Job must be specified")
     if not isinstance(document, Mapping):
         raise Refused(400, "Failed to decode body: Job: expected object")
     folded = {key.lower(): value for key, value in document.items()}
-    if not folded.get("id"):
+    if needs_id and not folded.get("id"):
         raise Refused(400, "Job ID hasn't been provided")
     return folded
 
 
-async def read_job(call: Call, document: Any) -> tuple[Job, tuple[str, ...]]:
+async def read_job(call: Call, document: Any, *, needs_id: bool = True) -> tuple[Job, tuple[str, ...]]:
     """The job of a body with the namespace and region of the request where it names none, and warnings."""
-    folded = check_job_document(document)
+    folded = check_job_document(document, needs_id=needs_id)
     fields = dict(document)
     if not folded.get("namespace") and call.query.get("namespace"):
         _set(fields, folded, "Namespace", call.options.namespace)
@@ -226,7 +235,7 @@ async def validate(call: Call) -> web.Response:
     body = await call.body(JobValidateBody)
     if body.job is None:
         raise Refused(400, "Job must be specified")
-    job, decoded = await read_job(call, body.job)
+    job, decoded = await read_job(call, body.job, needs_id=False)
     errors, warnings = await call.operations.jobs.validate(job)
     answer = {
         "DriverConfigValidated": True,
@@ -247,15 +256,18 @@ async def statuses(call: Call) -> web.Response:
         return job.id.startswith(options.prefix) and (children or not job.parent_id)
 
     view, index = await changed_view(call, [kind.watched() for kind in kinds], lambda view: kinds_index(view, kinds))
-    jobs = view.of(JobRows)
+    jobs, slot = view.of(JobRows), None
     if wanted is None:
+        slot = answer_slot(call, view, kinds, "*" if options.is_all_namespaces else options.namespace)
+        if slot is not None and (kept := slot.find()) is not None:
+            return list_answer(call, kept.pieces, kept.at_index, kept.next_token)
         listing = jobs.of_namespace(options.namespace).where(is_wanted)
     else:
         listing = Listing([job for key in wanted if (job := jobs.get(key)) is not None])
     is_whole = any(name in options.filter for name in _ADDED)
     return await list_page_newest_first(
         call, listing, index, key=by_modify_index,
-        render=lambda job: _status_row(view, job, is_whole=is_whole),
+        render=WholeAt(lambda job: _status_row(view, job, is_whole=is_whole), slot),
         write=None if is_whole else _StatusWriter(call, view).add,
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from yurt.access.needs import Capability
 from yurt.api.row_texts import row_form
 from yurt.api.stubs import AllocWriter, node_stub, node_wire
 from yurt.http import routes
-from yurt.http.answers import list_rows, one_row
+from yurt.http.answers import Whole, list_rows, one_row
 from yurt.http.call import Call, json_answer
 from yurt.http.errors import Refused, failed_call
 from yurt.http.lists import check_prefix, check_uuid
@@ -73,7 +73,7 @@ async def allocations(call: Call) -> web.Response:
         found = view.of(AllocationRows).each_where("node", node_id)
         return found.where((lambda row: options.sees(row.namespace)) if is_narrowed else None)
 
-    return await list_rows(call, (AllocationRows,), listing, render=lambda _: AllocWriter())
+    return await list_rows(call, (AllocationRows,), listing, render=Whole(lambda _: AllocWriter()))
 
 
 async def evaluate(call: Call) -> web.Response:

@@ -11,6 +11,7 @@ from yurt.access import needs
 from yurt.api.decode import decode_value
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager
+from yurt.api.row_texts import row_form
 from yurt.http import routes
 from yurt.http.answers import changed_view, list_rows, need_complete, one_row
 from yurt.http.call import Call, empty_answer, object_missing, read_answer
@@ -33,13 +34,13 @@ async def list_quotas(call: Call) -> web.Response:
     return await list_rows(
         call, (QuotaRows,),
         lambda view: view.of(QuotaRows).all().where(lambda row: row.name.startswith(prefix)),
-        render=lambda _: to_wire, key=lambda row: (row.name, ""),
+        render=row_form(to_wire), key=lambda row: (row.name, ""),
     )  # fmt: skip
 
 
 async def read(call: Call) -> web.Response:
     """GET /v1/quota/:name."""
-    return await one_row(call, QuotaRows, call.part("name"), render=lambda row, _: row, missing=NOT_FOUND)
+    return await one_row(call, QuotaRows, call.part("name"), render=row_form(to_wire), missing=NOT_FOUND)
 
 
 async def list_usages(call: Call) -> web.Response:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from aiohttp import web
 
@@ -23,11 +24,19 @@ MATCHES_MAX = 20
 FUZZY_TEXT_MIN = 2
 _OF_NOMAD: Final = (
     "allocs", "deployment", "evals", "jobs", "nodes", "node_pools", "namespaces", "quotas", "recommendations",
-    "scaling_policy", "plugins", "volumes", "vars",
+    "scaling_policy", "plugins", "volumes", "host_volumes", "vars",
 )  # fmt: skip
 """The contexts in the order in which Nomad names them; plugins follow from other tables, and some are always empty."""
 CONTEXTS: Final = (*_OF_NOMAD, *(name for name in SEARCHED if name not in _OF_NOMAD))
 ALL: Final = "all"
+
+
+class Hit(NamedTuple):
+    """An object that fits; the namespace and the name are "" where it has none."""
+
+    id: str
+    name: str
+    namespace: str
 
 
 class SearchBody(Value):
@@ -50,16 +59,14 @@ def _contexts(context: str) -> Iterable[str]:
     return CONTEXTS if context in ("", ALL) else (context,)
 
 
-async def _found(
-    call: Call, view: View, context: str, is_hit: Callable[[str, str], bool]
-) -> tuple[list[tuple[str, str]], bool]:
-    """(id, name) of the first of those of a context that fit, by id, and whether there are more."""
-    first: list[tuple[str, str]] = []
+async def _found(call: Call, view: View, context: str, is_hit: Callable[[str, str], bool]) -> tuple[list[Hit], bool]:
+    """The first of those of a context that fit, by id, and whether there are more."""
+    first: list[Hit] = []
     sees, is_cut = call.options.sees, False
     listing = view.of(SearchView).of_context(context)
     async for part in call.turns.slices(listing.rows):
         first.extend(
-            (row_id, name)
+            Hit(row_id, name, namespace)
             for namespace, row_id, name in listing.among(part)
             if is_hit(row_id, name) and (not namespace or sees(namespace))
         )
@@ -78,7 +85,7 @@ async def search(call: Call) -> web.Response:
         prefix = body.prefix.lower() if context in WITH_UUIDS else body.prefix
         found, is_cut = await _found(call, view, context, partial(_has_prefix, prefix))
         if found or context == body.context:
-            matches[context] = [row_id for row_id, _ in found]
+            matches[context] = [hit.id for hit in found]
         truncations[context] = is_cut
     answer = {"Index": view.index, "Matches": matches, "Truncations": truncations}
     return read_answer(call, answer | {"KnownLeader": True, "LastContact": 0, "NextToken": ""}, view.index)
@@ -97,10 +104,34 @@ async def fuzzy(call: Call) -> web.Response:
         fits = _begins_with if context in WITH_UUIDS - SHOWN_BY_NAME else _has_in_it
         found, is_cut = await _found(call, view, context, partial(fits, text))
         if found:
-            matches[context] = [_fuzzy_match(context, row_id, name) for row_id, name in dict(found).items()]
+            matches[context] = [_fuzzy_match(context, hit) for hit in found]
         truncations[context] = is_cut
+    if body.context in ("", ALL, "jobs"):
+        await _add_parts(call, view, text, matches, truncations)
     answer = {"Index": view.index, "Matches": matches, "Truncations": truncations}
     return read_answer(call, answer | {"KnownLeader": True, "LastContact": 0, "NextToken": ""}, view.index)
+
+
+async def _add_parts(
+    call: Call, view: View, text: str, matches: dict[str, list[dict[str, Any]]], truncations: dict[str, bool]
+) -> None:
+    """The parts of jobs whose names fit, by name; the scope says where each is."""
+    from yurt.server.views.job_parts import PARTS, job_parts
+
+    found: dict[str, list[tuple[str, tuple[str, ...]]]] = {kind: [] for kind in PARTS}
+    truncations.update(dict.fromkeys(PARTS, False))
+    listing, sees = view.of(SearchView).jobs(), call.options.sees
+    async for part in call.turns.slices(listing.rows):
+        seen = (job for job in listing.among(part) if sees(job.namespace))
+        for kind, name, scope in itertools.chain.from_iterable(map(job_parts, seen)):
+            if text in name.lower():
+                found[kind].append((name, scope))
+        for kind, hits in found.items():
+            if len(hits) > MATCHES_MAX:
+                found[kind], truncations[kind] = sorted(hits)[:MATCHES_MAX], True
+    for kind, hits in found.items():
+        if hits:
+            matches[kind] = [{"ID": name, "Scope": list(scope)} for name, scope in sorted(hits)]
 
 
 def _has_prefix(prefix: str, row_id: str, _name: str) -> bool:
@@ -115,11 +146,11 @@ def _has_in_it(text: str, row_id: str, name: str) -> bool:
     return text in (name or row_id).lower()
 
 
-def _fuzzy_match(context: str, row_id: str, name: str) -> dict[str, Any]:
-    """Objects with a name of their own are shown by it, with the id as scope."""
+def _fuzzy_match(context: str, hit: Hit) -> dict[str, Any]:
+    """Objects with a name of their own are shown by it, with namespace and id as scope."""
     if context in SHOWN_BY_NAME:
-        return {"ID": name, "Scope": [row_id]}
-    return {"ID": row_id, "Scope": None}
+        return {"ID": hit.name, "Scope": [hit.namespace, hit.id] if hit.namespace else [hit.id]}
+    return {"ID": hit.id, "Scope": None}
 
 
 SEARCH = needs.each_row(

@@ -13,10 +13,10 @@ from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
 from yurt.api.page import Pager, by_index, make_page
 from yurt.http import routes
-from yurt.http.answers import changed_view, kinds_index
+from yurt.http.answers import answer_slot, changed_view, kinds_index
 from yurt.http.call import Call, empty_answer, object_missing, read_answer
 from yurt.http.errors import Refused
-from yurt.http.lists import check_uuid, page_answer
+from yurt.http.lists import check_uuid, list_answer, page_answer
 from yurt.http.routes import QUERY, ROW
 from yurt.sdk.value import Value
 from yurt.server.views import Rows, View
@@ -46,8 +46,12 @@ class NamespaceServices(Value):
 async def list_services(call: Call) -> web.Response:
     """GET /v1/services: names and tags by namespace."""
     prefix = call.options.prefix
+    options = call.options
     view, index = await changed_view(call, [ServiceRows.watched()], lambda view: view.of(ServiceRows).index)
-    listing = view.of(ServiceRows).of_namespace(call.options.namespace)
+    slot = answer_slot(call, view, (ServiceRows,), "*" if options.is_all_namespaces else options.namespace)
+    if slot is not None and (kept := slot.find()) is not None:
+        return list_answer(call, kept.pieces, kept.at_index, kept.next_token)
+    listing = view.of(ServiceRows).of_namespace(options.namespace)
     namespaces: dict[str, dict[str, set[str]]] = {}
     async for part in call.turns.slices(listing.rows):
         for service in listing.among(part):
@@ -63,8 +67,8 @@ async def list_services(call: Call) -> web.Response:
         )
         for namespace, names in namespaces.items()
     ]
-    pager = Pager(rows, to_wire, key=lambda row: (row.namespace, ""), options=call.options)
-    return await page_answer(call, pager, index)
+    pager = Pager(rows, to_wire, key=lambda row: (row.namespace, ""), options=options)
+    return await page_answer(call, pager, index, slot=slot)
 
 
 async def read(call: Call) -> web.Response:

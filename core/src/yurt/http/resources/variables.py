@@ -171,8 +171,14 @@ WRITE_VARIABLE = needs.variable(VariableCapability.WRITE)
 DESTROY_VARIABLE = needs.variable(VariableCapability.DESTROY)
 
 ROUTES = (
-    routes.get("/v1/vars", list_variables, needs=LIST_VARIABLES, scope=ROW, from_nodes=True),
-    routes.get("/v1/var/{path:.*}", read, needs=READ_VARIABLE, scope=QUERY, from_nodes=True, wrong_method=400),
-    routes.write("/v1/var/{path:.*}", write, needs=WRITE_VARIABLE, scope=BODY, from_nodes=True, wrong_method=400),
-    routes.delete("/v1/var/{path:.*}", delete, needs=DESTROY_VARIABLE, scope=QUERY, from_nodes=True, wrong_method=400),
+    routes.get("/v1/vars", list_variables, needs=LIST_VARIABLES, scope=ROW, from_nodes=True, cors=True),
+    routes.get(
+        "/v1/var/{path:.*}", read, needs=READ_VARIABLE, scope=QUERY, from_nodes=True, wrong_method=400, cors=True
+    ),
+    routes.write(
+        "/v1/var/{path:.*}", write, needs=WRITE_VARIABLE, scope=BODY, from_nodes=True, wrong_method=400, cors=True
+    ),
+    routes.delete(
+        "/v1/var/{path:.*}", delete, needs=DESTROY_VARIABLE, scope=QUERY, from_nodes=True, wrong_method=400, cors=True
+    ),
 )

@@ -9,6 +9,7 @@ from aiohttp import web
 from yurt.access import needs
 from yurt.access.needs import Capability
 from yurt.api.encode import to_wire
+from yurt.api.row_texts import row_form
 from yurt.api.stubs import alloc_stub
 from yurt.http import routes
 from yurt.http.answers import list_rows, one_row
@@ -57,11 +58,13 @@ async def list_volumes(call: Call) -> web.Response:
     def listing(view: View) -> Listing[HostVolume]:
         return view.of(HostVolumeRows).listed(call.options.namespace).where(wanted)
 
-    return await list_rows(call, (HostVolumeRows,), listing, render=lambda _: lambda volume: to_wire(_stub(volume)))
+    return await list_rows(call, (HostVolumeRows,), listing, render=row_form(_stub))
 
 
-def _stub(volume: HostVolume) -> HostVolumeStub:
-    return HostVolumeStub(**{name: getattr(volume, name) for name in HostVolumeStub.__struct_fields__})
+def _stub(volume: HostVolume) -> dict[str, Any]:
+    stub = HostVolumeStub(**{name: getattr(volume, name) for name in HostVolumeStub.__struct_fields__})
+    wire: dict[str, Any] = to_wire(stub)
+    return wire
 
 
 async def read(call: Call) -> web.Response:
@@ -127,7 +130,7 @@ async def list_claims(call: Call) -> web.Response:
     def listing(view: View) -> Listing[TaskGroupHostVolumeClaim]:
         return view.of(HostVolumeClaimRows).of_namespace(call.options.namespace).where(wanted)
 
-    return await list_rows(call, (HostVolumeClaimRows,), listing, render=lambda _: to_wire)
+    return await list_rows(call, (HostVolumeClaimRows,), listing, render=row_form(to_wire))
 
 
 async def delete_claim(call: Call) -> web.Response:

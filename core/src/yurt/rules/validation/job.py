@@ -39,7 +39,7 @@ def validate_job(job: Job) -> tuple[tuple[str, ...], tuple[str, ...]]:
     verdicts = [_verdicts.of(job, group) for group in job.task_groups]
     errors = [*_job_problems(job), *_kind_problems(job)]
     errors.extend(text for verdict in verdicts for text in verdict.problems)
-    warnings = [*constraint_doubts(job.constraints)]
+    warnings = [*_periodic_doubts(job), *constraint_doubts(job.constraints)]
     warnings.extend(text for verdict in verdicts for text in verdict.warnings)
     return tuple(errors), tuple(warnings)
 
@@ -248,6 +248,22 @@ def _task_set_problems(group: TaskGroup) -> Iterator[str]:
         yield f"Task group {group.name} has no main task: at least one task must have no lifecycle block"
 
 
+def _periodic_doubts(job: Job) -> Iterator[str]:
+    if job.periodic is not None and job.periodic.spec:
+        yield (
+            "periodic: cron is deprecated and may be removed in a future release: "
+            f'write crons = ["{job.periodic.spec[:64]}"] instead'
+        )
+
+
+def _lacks_shutdown_delay(group: TaskGroup) -> bool:
+    """Whether a service is deregistered at the moment at which its task is stopped."""
+    if group.shutdown_delay > 0:
+        return False
+    owners = [task for task in group.tasks if task.services or group.services]
+    return any(task.shutdown_delay == 0 and not task.lifecycle for task in owners)
+
+
 def group_warnings(group: TaskGroup) -> Iterable[str]:
     """Valid but probably unintended settings."""
     update = group.update
@@ -263,6 +279,11 @@ def group_warnings(group: TaskGroup) -> Iterable[str]:
     ):
         if is_set:
             yield f"{field} has no effect: use the disconnect block instead"
+    if _lacks_shutdown_delay(group):
+        yield (
+            "it has services but no shutdown_delay: requests may reach its tasks after they were stopped; "
+            'a delay such as shutdown_delay = "5s" gives callers time to learn of the end'
+        )
     yield from group_no_effects(group)
     yield from constraint_doubts(group.constraints)
     for task in group.tasks:

@@ -79,8 +79,6 @@ def _resource_problems(resources: Resources) -> Iterator[str]:
         )
     if resources.secrets_mb > resources.memory_mb:
         yield f"SecretsMB value ({resources.secrets_mb}) cannot be larger than MemoryMB value ({resources.memory_mb})"
-    if resources.disk_mb:
-        yield "Task can't ask for disk resources, they have to be specified at the task group level."
     for device in resources.devices:
         yield from device_problems(device)
     if resources.numa is not None and resources.numa.affinity not in ("", "none", "prefer", "require"):
@@ -229,5 +227,7 @@ def task_warnings(group: TaskGroup, task: Task) -> Iterator[str]:
     yield from constraint_doubts(task.constraints)
     yield from _signal_doubts(task)
     yield from identity_doubts(task)
+    if task.resources.disk_mb:
+        yield "disk in resources has no effect: a group's disk is ephemeral_disk { size = ... }, in MB"
     if task.resources.networks:
         yield "task network resources have been deprecated: use a network block at the group level"

@@ -20,6 +20,7 @@ from yurt.storage.log import CommandLog
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.packed import unpacked
 from yurt.structs.plan import Outcome, Plan
+from yurt.structs.status import JOB_TYPES
 
 
 class PeerCalls:
@@ -69,12 +70,14 @@ class PeerCalls:
         """Whether a client is connected to this server."""
         return self._node_ports.has(node_id)
 
-    async def take_work(self, *, timeout_s: float, scheduler: int = 0) -> tuple[Delivery, ...]:
+    async def take_work(
+        self, *, timeout_s: float, scheduler: int = 0, queues: tuple[str, ...] = JOB_TYPES
+    ) -> tuple[Delivery, ...]:
         """Evaluations that this leader delegates."""
         if scheduler != SCHEDULER_VERSION:
             text = f"{OTHER_SCHEDULER}: the leader's is {SCHEDULER_VERSION}, the caller's {scheduler}"
             raise Conflict(text, reason=Reason.SCHEDULER_MISMATCH)
-        return tuple(await self._work().take_spare(min(timeout_s, POLL_S)))
+        return tuple(await self._work().take_spare(min(timeout_s, POLL_S), queues))
 
     async def finish_work(self, delivery: Delivery, *, is_done: bool) -> None:
         """Acknowledge a delivery."""

@@ -111,11 +111,10 @@ class Term:
             "root keys": self._keys.root_keys.run,
             "collection of root keys": self._keys.collector.run,
             "garbage collection": resources.system.run_garbage_collection,
+            "scheduler workers": self.scheduling.run_workers,
         }
         if resources.replication is not None:
             loops["copies of the authoritative region"] = resources.replication.run
-        workers = self.scheduling.workers
-        loops.update({f"scheduler worker {number}": worker.run for number, worker in enumerate(workers)})
         try:
             async with asyncio.TaskGroup() as group:
                 for name, loop in loops.items():

@@ -132,7 +132,8 @@ class Operations:
     @property
     def system(self) -> SystemOperations:
         """Configuration and garbage collection."""
-        return SystemOperations(self._targets.resources.system, self._targets.replica.writer)
+        targets = self._targets
+        return SystemOperations(targets.resources.system, targets.replica.writer, targets.scheduling.workers)
 
     @property
     def root_keys(self) -> RootKeyOperations:

@@ -14,6 +14,7 @@ from yurt.server.log.log_writer import LogWriter
 from yurt.server.log.replica import Replica
 from yurt.server.log.restore import Restored, restore
 from yurt.server.resources.system import System
+from yurt.server.scheduling.scheduling import WorkerSettings
 from yurt.state.store import Snapshot
 from yurt.storage.archive import write_archive
 from yurt.structs.cluster import AutopilotConfiguration, SchedulerConfiguration
@@ -26,11 +27,21 @@ HASHED_BYTES: Final = 256 * 1024
 class SystemOperations:
     """Configuration and garbage collection of the region."""
 
-    __slots__ = ("_system", "_writer")
+    __slots__ = ("_system", "_workers", "_writer")
 
-    def __init__(self, system: System, writer: LogWriter) -> None:
+    def __init__(self, system: System, writer: LogWriter, workers: WorkerSettings) -> None:
         self._system = system
         self._writer = writer
+        self._workers = workers
+
+    @property
+    def workers(self) -> tuple[int, tuple[str, ...]]:
+        """How many scheduler workers this server has, and what they schedule."""
+        return self._workers.count, self._workers.schedulers
+
+    def set_workers(self, count: int, schedulers: tuple[str, ...]) -> None:
+        """Change how many scheduler workers this server has, and what they schedule, until it ends; raises Invalid."""
+        self._workers.change(count, schedulers)
 
     async def set_scheduler_config(self, configuration: SchedulerConfiguration, *, check_index: int | None) -> int:
         """Set the scheduler configuration; raises Conflict when its modify index is not `check_index`."""

@@ -30,6 +30,9 @@ from yurt.structs.service import Service
 from yurt.structs.task import Task
 
 NOBODYS: Final = Job()
+ALIKE: Final = 0.75
+"""From this likeness on a driver that no node has is a misspelt one. Others may be of a node that comes later, and a
+name that only goes on behind a known one (`exec2`) is another driver."""
 
 
 class Admission(NamedTuple):
@@ -109,9 +112,10 @@ def driver_problems(state: Snapshot, task: Task) -> tuple[tuple[str, ...], tuple
     known = tuple(state.schemas.values())
     stored = [row for row in known if row.driver == task.driver]
     if not stored:
-        text = f'no node has shown which options driver "{task.driver}" takes, so they are not checked'
-        near = get_close_matches(task.driver, {row.driver for row in known}, n=1) if known else ()
-        return (), (f'{text} (did you mean "{near[0]}"?)' if near else text,)
+        near = get_close_matches(task.driver, sorted({row.driver for row in known}), n=1, cutoff=ALIKE)
+        if near and not task.driver.startswith(near[0]):
+            return (f'unknown driver "{task.driver[:64]}": no node has it (did you mean "{near[0]}"?)',), ()
+        return (), (f'no node has shown which options driver "{task.driver[:64]}" takes, so they are not checked',)
     found = [check_config(msgspec.convert(row.schema, Schema), task.config or {}) for row in stored]
     if any(not problems for problems in found):
         return (), ()

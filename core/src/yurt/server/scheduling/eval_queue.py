@@ -152,14 +152,20 @@ class EvalQueue:
         self._changed.set()
         return delivery
 
-    async def dequeue_above(self, spare: int, queues: tuple[str, ...], *, timeout_s: float) -> Delivery | None:
-        """An evaluation when more than `spare` are ready, now or within the time limit."""
+    async def dequeue_above(
+        self, spare: int, queues: tuple[str, ...], *, timeout_s: float, unserved: tuple[str, ...] = ()
+    ) -> Delivery | None:
+        """An evaluation of an `unserved` queue, or any when more than `spare` are ready, within the time limit."""
+
+        def is_spare() -> bool:
+            return not self._is_paused and (self.broker.has_ready(unserved) or self.broker.ready > spare)
+
         try:
             async with self._env.timeout(timeout_s), self._ready:
-                await self._ready.wait_for(lambda: not self._is_paused and self.broker.ready > spare)
+                await self._ready.wait_for(is_spare)
         except TimeoutError:
             return None
-        return self.dequeue_now(queues)
+        return (self.dequeue_now(unserved) if unserved else None) or self.dequeue_now(queues)
 
     def dequeue_now(self, queues: tuple[str, ...]) -> Delivery | None:
         """The evaluation of highest priority, if any; those dequeued together belong to different jobs."""

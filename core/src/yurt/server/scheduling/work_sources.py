@@ -87,6 +87,20 @@ class Work(Protocol):
         ...
 
 
+class WorkersHere(Protocol):
+    """The workers of this server, as an operator has set them."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        ...
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The queues from which they take."""
+        ...
+
+
 _Answer = Awaitable[PlanResult | tuple[Committed, ...]] | Exception
 
 
@@ -94,23 +108,28 @@ class LeaderWork:
     """This server's queues, while it leads."""
 
     def __init__(
-        self, *, env: Env, queue: EvalQueue, applier: PlanApplier, writer: LogWriter, spare: int = BATCH
+        self, *, env: Env, queue: EvalQueue, applier: PlanApplier, writer: LogWriter, workers: WorkersHere
     ) -> None:
-        """When more evaluations than `spare` are ready, some are delegated to other servers' workers."""
+        """When more evaluations are ready than the workers take at once, some go to other servers' workers."""
         self._env = env
         self._queue = queue
         self._applier = applier
         self._writer = writer
-        self._spare = spare
+        self._workers = workers
 
     async def take(self) -> list[Delivery]:
         """A batch for a worker of this server."""
-        return self._batch(await self._queue.dequeue(QUEUES))
+        queues = self._workers.queues
+        return self._batch(await self._queue.dequeue(queues), queues)
 
-    async def take_spare(self, timeout_s: float) -> list[Delivery]:
+    async def take_spare(self, timeout_s: float, queues: tuple[str, ...] = QUEUES) -> list[Delivery]:
         """A batch for a worker elsewhere; empty when this server's workers will soon take all that are ready."""
-        first = await self._queue.dequeue_above(self._spare, QUEUES, timeout_s=timeout_s)
-        return self._batch(first) if first is not None else []
+        workers = self._workers
+        unserved = tuple(name for name in queues if not workers.count or name not in workers.queues)
+        first = await self._queue.dequeue_above(BATCH * workers.count, queues, unserved=unserved, timeout_s=timeout_s)
+        if first is None:
+            return []
+        return self._batch(first, unserved if first.evaluation.type in unserved else queues)
 
     async def ack(self, *deliveries: Delivery) -> None:
         """Acknowledge an evaluation."""
@@ -170,12 +189,12 @@ class LeaderWork:
     def _let_go(self, delivery: Delivery) -> None:
         self._queue.broker.resume_nack(delivery.evaluation.id, delivery.token, now=self._env.now())
 
-    def _batch(self, first: Delivery) -> list[Delivery]:
+    def _batch(self, first: Delivery, queues: tuple[str, ...]) -> list[Delivery]:
         """A batch of ready evaluations around the first one."""
         batch = [first]
         count = evaluation_size(self._writer.state, first.evaluation)
         while len(batch) < BATCH and count < BATCH_COUNT:
-            delivery = self._queue.dequeue_now(QUEUES)
+            delivery = self._queue.dequeue_now(queues)
             if delivery is None:
                 break
             batch.append(delivery)
@@ -190,14 +209,22 @@ class FarWork:
     not carried out for certain, the answer to a delivery, which bears being given twice, over lost connections too.
     """
 
-    def __init__(self, leader: Callable[[], PeerPort], state: Callable[[], Snapshot], *, env: Env) -> None:
+    def __init__(
+        self,
+        leader: Callable[[], PeerPort],
+        state: Callable[[], Snapshot],
+        *,
+        env: Env,
+        queues: tuple[str, ...] = QUEUES,
+    ) -> None:
         self._leader = leader
+        self._queues = queues
         self._state = state
         self._env = env
 
     async def take(self) -> list[Delivery]:
         """Evaluations delegated by the leader, possibly none; returns in time. Raises Conflict for another version."""
-        return list(await self._leader().take_work(timeout_s=POLL_S, scheduler=SCHEDULER_VERSION))
+        return list(await self._leader().take_work(timeout_s=POLL_S, scheduler=SCHEDULER_VERSION, queues=self._queues))
 
     async def ack(self, *deliveries: Delivery) -> None:
         """Acknowledge evaluations whose ends are stored; tries all before it raises."""

@@ -67,6 +67,8 @@ class Worker:
         self._metrics = metrics
         self._limits = limits
         self._retrying = asyncio.Lock()
+        self.serving = asyncio.Lock()
+        """Held while evaluations are with this worker: it can be cancelled without a loss while nobody holds it."""
 
     async def run(self) -> None:
         """Process evaluations until cancelled; loads the scheduler while idle."""
@@ -76,28 +78,38 @@ class Worker:
             started = self._env.monotonic()
             batch = await self._work.take()
             self._since("worker.dequeue_eval", started)
-            await self._serve(batch)
+            async with self.serving:
+                await self._serve(batch)
 
     async def run_afar(self, may_take: Callable[[], Awaitable[None]]) -> None:
         """Process another server's evaluations until cancelled: whenever `may_take` returns and it is reachable."""
         pause_s = TAKE_RETRY_FIRST_S
         while True:
             await may_take()
-            try:
-                batch = await self._work.take()
-            except YurtError as error:
-                if error.reason is Reason.SCHEDULER_MISMATCH:
-                    log.warning("no evaluations are fetched for %g s: %s", OTHER_SCHEDULER_WAIT_S, error)
-                    await self._env.sleep(OTHER_SCHEDULER_WAIT_S)
-                    continue
-                log.debug("no evaluations can be fetched: %s", error)
-                await self._env.sleep(pause_s)
-                pause_s = min(pause_s * 2, TAKE_RETRY_MAX_S)
+            fetched = await self._take_and_serve()
+            if fetched is None:
+                pause_s = TAKE_RETRY_FIRST_S
                 continue
-            pause_s = TAKE_RETRY_FIRST_S
-            if batch:
+            if fetched.reason is Reason.SCHEDULER_MISMATCH:
+                log.warning("no evaluations are fetched for %g s: %s", OTHER_SCHEDULER_WAIT_S, fetched)
+                await self._env.sleep(OTHER_SCHEDULER_WAIT_S)
+                continue
+            log.debug("no evaluations can be fetched: %s", fetched)
+            await self._env.sleep(pause_s)
+            pause_s = min(pause_s * 2, TAKE_RETRY_MAX_S)
+
+    async def _take_and_serve(self) -> YurtError | None:
+        """One round; why no evaluations could be fetched, or None."""
+        async with self.serving:
+            fetched = await outcome_of(self._work.take())
+            if isinstance(fetched, YurtError):
+                return fetched
+            if isinstance(fetched, Exception):
+                raise fetched
+            if fetched:
                 await self._load()
-                await self._serve(batch)
+                await self._serve(fetched)
+        return None
 
     async def _load(self) -> None:
         if not scheduler.is_loaded():

@@ -10,6 +10,7 @@ from yurt.access.needs import NodePoolCapability, VariableCapability
 from yurt.server.views.rows import Listing
 from yurt.state import TABLES, Snapshot
 from yurt.state.csi_plugins import csi_plugins
+from yurt.structs.job import Job
 
 Entry = tuple[str, str, str]
 """(namespace, id, name) of an object; the namespace is "" where it has none."""
@@ -19,20 +20,27 @@ _TABLES: Final = {table.search.name: name for name, table in TABLES.items() if t
 """The table of a context."""
 _SEARCHED: Final = {table.search.name: table.search for table in TABLES.values() if table.search is not None}
 """How the rows of a context are found."""
-CONTEXTS: Final = (*_SEARCHED, PLUGINS)
-WITH_UUIDS: Final = frozenset(name for name, each in _SEARCHED.items() if each.has_uuids)
+SCALING_POLICIES: Final = "scaling_policy"
+"""Another one: scaling policies follow from jobs."""
+CONTEXTS: Final = (*_SEARCHED, PLUGINS, SCALING_POLICIES)
+WITH_UUIDS: Final = frozenset((*(name for name, each in _SEARCHED.items() if each.has_uuids), SCALING_POLICIES))
 SHOWN_BY_NAME: Final = frozenset(name for name, each in _SEARCHED.items() if each.is_shown_by_name)
 _READ_JOB: Final = needs.namespace(Capability.READ_JOB)
 _NEEDS: Final[Mapping[str, Need]] = {
     "allocs": _READ_JOB,
     "deployment": _READ_JOB,
     "evals": _READ_JOB,
+    "host_volumes": needs.namespace(Capability.HOST_VOLUME_READ),
     "jobs": needs.namespace(Capability.READ_JOB, Capability.LIST_JOBS),
     "namespaces": needs.ANY_CAPABILITY,
     "node_pools": needs.node_pool(NodePoolCapability.READ),
     "nodes": needs.NODE_READ,
     PLUGINS: needs.PLUGIN_LIST,
     "quotas": needs.QUOTA_READ,
+    SCALING_POLICIES: needs.any_of(
+        needs.namespace(Capability.LIST_SCALING_POLICIES),
+        needs.all_of(needs.namespace(Capability.LIST_JOBS), _READ_JOB),
+    ),
     "vars": needs.variable(VariableCapability.LIST),
     "volumes": needs.namespace(Capability.CSI_LIST_VOLUME, Capability.CSI_READ_VOLUME),
 }
@@ -57,9 +65,21 @@ class SearchView:
             return Listing(())
         return Listing(self._entries(context), lambda entry: access.allows(_scope(context, entry)))
 
+    def jobs(self) -> Listing[Job]:
+        """The jobs whose parts the caller may find."""
+        access = self._access.narrowed(_READ_JOB)
+        if not access.sees_some:
+            return Listing(())
+        return Listing(self._state.jobs.values(), lambda job: access.allows(Scope(namespace=job.namespace)))
+
     def _entries(self, context: str) -> Iterable[Entry]:
         if context == PLUGINS:
             return (("", plugin_id, "") for plugin_id in csi_plugins(self._state))
+        if context == SCALING_POLICIES:
+            from yurt.rules.scaling_policies import policies_of
+
+            policies = (each for job in self._state.jobs.values() for each in policies_of(job))
+            return ((policy.namespace, policy.id, "") for policy in policies)
         searched = _SEARCHED.get(context)
         return () if searched is None else map(searched.entry, self._state.table(_TABLES[context]).values())
 

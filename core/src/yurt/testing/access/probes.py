@@ -14,8 +14,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from yurt.http.routes import ROW, Route
+from yurt.rules.scaling_policies import policy_id
 from yurt.server.views.events import NEEDS as TOPICS
-from yurt.server.views.search import CONTEXTS
+from yurt.server.views.search import CONTEXTS, SCALING_POLICIES
 from yurt.testing.access.world import POOL, TEAM, VOLUME_ID
 from yurt.testing.http_api import NODE_ID, UNKNOWN_ID, job_document
 
@@ -222,13 +223,15 @@ _OF_ALL_NAMESPACES: Final = (
 """Lists that may be asked for in all namespaces together; each row is decided about by its own."""
 _TEXTS: Final = {
     "namespaces": TEAM, "node_pools": POOL, "nodes": "worker", "plugins": "nfs", "vars": "secret", "volumes": "csi",
-    "quotas": "stored",
+    "quotas": "stored", "host_volumes": "data",
 }  # fmt: skip
 """What a fuzzy search looks for, where it is not the job."""
 _BY_ID: Final = {"evals": "eval", "deployment": "deployment"}
 
 
 def _fuzzy_text(context: str, ids: Mapping[str, str]) -> str:
+    if context == SCALING_POLICIES:
+        return policy_id(TEAM, "web", job_document()["TaskGroups"][0]["Name"])[:8]
     return ids[_BY_ID[context]][:8] if context in _BY_ID else _TEXTS.get(context, "web")
 
 

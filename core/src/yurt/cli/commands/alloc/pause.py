@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.cli.api.lookup import api_path, find_alloc
+from yurt.cli.api.lookup import api_path
 from yurt.cli.command import VERBOSE, CliCommand, Invocation
 from yurt.cli.errors import UsageError
 from yurt.cli.flags import switch, text
@@ -16,12 +16,12 @@ STATES = ("pause", "run", "scheduled")
 
 def pause_task(call: Invocation) -> int:
     """Change whether a task may run, or show it."""
-    from yurt.cli.api.choose import chosen_task
+    from yurt.cli.api.choose import chosen_alloc, chosen_task
 
     wanted = call.flags.text("state")
     if wanted not in STATES:
         raise UsageError(f'-state is one of {", ".join(STATES)}, not "{wanted}"')
-    alloc = find_alloc(call, call.args[0])
+    alloc = chosen_alloc(call, call.args[0])
     task = chosen_task(alloc, call.flags.text("task") or (call.args[1] if len(call.args) > 1 else ""))
     path = api_path("client", "allocation", alloc["ID"], "pause")
     if call.flags.is_on("status"):
@@ -41,11 +41,14 @@ COMMANDS = (
             text("state", "pause stops the task, run lets it run, scheduled follows its schedule.", default="pause"),
             switch("status", "Print the present state and change nothing."),
             text("task", "The task; needed when the allocation has several."),
+            switch("job", "The first argument is a job: its newest running allocation."),
+            text("group", "With -job: only allocations of this group."),
             VERBOSE,
         ),
         (1, 2),
-        "<allocation> [<task>]",
+        "<allocation|job> [<task>]",
         "one or two arguments: <allocation> [<task>]",
-        details="A paused task has ended and starts again when it may run; its allocation stays where it is.",
+        details="A paused task has ended and starts again when it may run; its allocation stays where it is. Restarts "
+        "of the agent keep the pause. Tasks have no schedules here, so scheduled means the same as run.",
     ),
 )

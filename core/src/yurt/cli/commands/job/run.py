@@ -14,6 +14,7 @@ from yurt.cli.flags import TEXT, number, switch, text, texts, without_effect
 from yurt.cli.terminal.confirm import confirm
 from yurt.cli.terminal.text import local_time, now_ns, two_units
 from yurt.cli.views.follow import follow_or_detach
+from yurt.cli.views.unplaced import tell_unplaced
 from yurt.sdk.errors import Reason
 
 Json = dict[str, Any]
@@ -113,7 +114,10 @@ def _start(call: Invocation, name: str) -> int:
     if not eval_id:
         call.screen.line(f'The job "{stub["ID"]}" is started')
         return 0
-    return follow_or_detach(call, eval_id, detached=lambda: call.screen.line(eval_id))
+    code = follow_or_detach(call, eval_id, detached=lambda: call.screen.line(eval_id))
+    if not call.flags.is_on("detach"):
+        tell_unplaced(call, stub, eval_id)
+    return code
 
 
 def _submission(call: Invocation, job: Json) -> Json | None:
@@ -164,9 +168,12 @@ def evaluate_job(call: Invocation) -> int:
     }
     answer: Json = call.api.put(api_path("job", job["ID"], "evaluate"), body, {"namespace": job.get("Namespace")})
     eval_id = answer["EvalID"]
-    return follow_or_detach(
+    code = follow_or_detach(
         call, eval_id, detached=lambda: call.screen.line(f'Created eval ID: "{call.short(eval_id)}" ')
     )
+    if not call.flags.is_on("detach"):
+        tell_unplaced(call, job, eval_id, is_forced=call.flags.is_on("force-reschedule"))
+    return code
 
 
 def dispatch_job(call: Invocation) -> int:

@@ -25,4 +25,10 @@ def key_values(call: Invocation, flag: str) -> dict[str, str]:
 def secret_header(call: Invocation) -> dict[str, str]:
     """The header that carries secrets; the address of a request would be logged."""
     pairs = key_values(call, SECRET.name)
+    for name, value in pairs.items():
+        if "," in name + value or not (name + value).isprintable():
+            raise UsageError(
+                f'-{SECRET.name}: the secret "{name.partition(",")[0][:64]}" holds a comma or a control character, '
+                "which the header of the request cannot carry; write it into a secrets block of the specification"
+            )
     return {_HEADER: ",".join(f"{name}={value}" for name, value in sorted(pairs.items()))} if pairs else {}
