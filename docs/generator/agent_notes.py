@@ -13,6 +13,13 @@ data_dir                  Where state, allocations and logs live. Required, save
                           removed at the end.
 log_level                 `TRACE`, `DEBUG`, `INFO`, `WARN`, `ERROR` or `OFF`.
 log_json                  Log in JSON.
+log_file                  The log goes to this file too, an absolute path; one that ends in `/` is a folder,
+                          where the file is `yurt.log`.
+log_rotate_duration       The file is rotated when it is older.
+log_rotate_bytes          The file is rotated before it grows larger; 0: it may be of any size.
+log_rotate_max_files      Older files that are kept; 0: all, -1: none.
+enable_syslog             The log goes to the syslog daemon at `/dev/log` too.
+syslog_facility           The facility of these lines: LOCAL0 to LOCAL7, DAEMON, USER and so on.
 bind_addr                 The address to listen on.
 enable_debug              Tell everybody who may use the API of the agent's machine, threads and tasks
                           (`/v1/agent/host`, `/v1/agent/pprof`, for `yurt operator debug`); on with `-dev`. With access

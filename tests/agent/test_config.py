@@ -78,7 +78,6 @@ def test_nothing_is_a_negative_number_or_time() -> None:
         {"server": {"encrypt": "key"}},
         {"client": {"drain_on_shutdown": {"deadline": "1m"}}},
         {"sentinel": {"import": {"x": {"path": "/p"}}}},
-        {"enable_syslog": True},
     ],
 )
 def test_a_setting_that_is_not_built_stops_the_start(data: dict[str, Any]) -> None:

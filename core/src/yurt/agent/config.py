@@ -24,6 +24,8 @@ from yurt.structs.node import NodeResources
 
 LOG_LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "OFF")
 HTTP_PORT, RPC_PORT = 4646, 4647
+LOG_ROTATE_S = 86_400.0
+"""The age at which a log file is rotated where nothing else is said."""
 PORTS = NodeResources()
 """The range of ports for tasks where nothing else is said."""
 SHORTEST, LONGEST = "token_min_expiration_ttl", "token_max_expiration_ttl"
@@ -73,6 +75,12 @@ class AgentConfig(Value):
     is_client: bool = False
     log_level: str = "INFO"
     log_json: bool = False
+    log_file: str = ""
+    log_rotate_bytes: int = 0
+    log_rotate_s: float = LOG_ROTATE_S
+    log_rotate_max_files: int = 0
+    has_syslog: bool = False
+    syslog_facility: str = "LOCAL0"
     has_own_log_level: bool = False
     http_addresses: tuple[str, ...] = ("0.0.0.0",)
     rpc_address: str = "0.0.0.0"
@@ -139,6 +147,12 @@ def make_config(
         is_client=bool(client.get("enabled")),
         log_level=str(raw.get("log_level", "INFO")).upper(),
         log_json=bool(raw.get("log_json")),
+        log_file=raw.get("log_file", ""),
+        log_rotate_bytes=raw.get("log_rotate_bytes", 0),
+        log_rotate_s=seconds_of(raw.get("log_rotate_duration"), LOG_ROTATE_S),
+        log_rotate_max_files=raw.get("log_rotate_max_files", 0),
+        has_syslog=bool(raw.get("enable_syslog")),
+        syslog_facility=raw.get("syslog_facility") or "LOCAL0",
         has_own_log_level="log_level" in from_files or "log_level" in from_flags,
         http_addresses=http,
         rpc_address=addresses.get("rpc") or bind,
@@ -226,6 +240,12 @@ def _problems(config: AgentConfig) -> list[str]:
         for host in config.allowed_hosts
         if not is_host(host)
     ]
+    if config.log_file and not Path(config.log_file).is_absolute():
+        found.append(f'log_file "{config.log_file}" must be an absolute path; write {_absolute(config.log_file)}')
+    if config.log_file or config.has_syslog:
+        from yurt.agent.process.logs import log_problems
+
+        found += log_problems(config.raw)
     if blocks := config.raw.get("keyring"):
         from yurt.agent.keyring_config import keyring_problems
 

@@ -15,6 +15,13 @@ from yurt.api.times import parse_duration
 
 NOT_AVAILABLE = "not available in this version"
 
+REASONS = {
+    "server.encrypt": "servers do not gossip, so there is nothing that a gossip key would encrypt. "
+    "Mutual TLS protects their connections instead: make certificates (`yurt tls ca create`, `yurt tls cert create "
+    "-server`), set tls { rpc = true }, and remove encrypt",
+}
+"""Why keys are not available, and what to do instead, where it is more than to remove them."""
+
 Path: TypeAlias = tuple[str | int, ...]
 
 
@@ -102,7 +109,8 @@ def _check_value(value: Any, entry: Key, path: Path) -> tuple[Any, str]:
     if problem:
         return value, f'"{where}" {problem}, not {_shown(value)}'
     if entry.support == ABSENT and value and _plain(value) not in entry.allowed:
-        return value, f'"{where}" is {NOT_AVAILABLE}; remove it from the configuration'
+        why = REASONS.get(where, "remove it from the configuration")
+        return value, f'"{where}" is {NOT_AVAILABLE}; {why}'
     if entry.type == "map":
         return {name: _plain(item) for name, item in value.items()}, ""
     return value, ""

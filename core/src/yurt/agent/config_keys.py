@@ -210,9 +210,8 @@ AUDIT = block(
 
 ROOT = block(
     region="string", datacenter="string", name="string", data_dir="string", plugin_dir="string", log_level="string",
-    log_json="bool", log_file="string !", log_include_location="bool -", log_rotate_duration="duration -",
-    log_rotate_bytes="int -",
-    log_rotate_max_files="int -", bind_addr="string", enable_debug="bool",
+    log_json="bool", log_file="string", log_include_location="bool -", log_rotate_duration="duration",
+    log_rotate_bytes="int", log_rotate_max_files="int", bind_addr="string", enable_debug="bool",
     ports=block(http="int", rpc="int", serf="int", etcd="int"),
     addresses=block(http="string", rpc="string", serf="string"),
     advertise=block(http="string", rpc="string", serf="string"),
@@ -226,7 +225,7 @@ ROOT = block(
         enabled="bool", token_ttl="duration", policy_ttl="duration", role_ttl="duration", replication_token="string",
         token_min_expiration_ttl="duration", token_max_expiration_ttl="duration", allow_rpc_without_tls="bool",
     ),
-    leave_on_interrupt="bool", leave_on_terminate="bool", enable_syslog="bool !", syslog_facility="string -",
+    leave_on_interrupt="bool", leave_on_terminate="bool", enable_syslog="bool", syslog_facility="string",
     disable_update_check="bool -", disable_anonymous_signature="bool -",
     ui=block(
         enabled="bool", show_cli_hints="bool -",

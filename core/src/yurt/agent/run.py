@@ -29,9 +29,11 @@ from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import AgentDataDir, open_data_dir
 from yurt.agent.heap import give_back, keep_giving_back, keep_large_blocks_apart
 from yurt.agent.limits import raise_file_limit
+from yurt.agent.process.logs import AgentLogs, LogSettings
+from yurt.agent.process.notify import Notifier
+from yurt.agent.process.reloading import reload_of
 from yurt.agent.tls import reload_http, tls_settings
 from yurt.runtime.env import RealEnv
-from yurt.runtime.logs import LEVELS, set_up_logging
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import Invalid, YurtError
 from yurt.sdk.value import replace
@@ -174,7 +176,8 @@ class _Agent:
         self.reload = reload
         self.env = RealEnv()
         self.held = HeldLines()
-        self.handler = set_up_logging(config.terminal_log_level, as_json=config.log_json, stream=self.held)
+        self.logs = AgentLogs(log_settings(config), stream=self.held, now=self.env.now)
+        self.systemd = Notifier(os.environ, self.env)
         self.stop_asked = asyncio.Event()
         self.stop_signal = 0
         self.stopping_since = 0.0
@@ -207,12 +210,16 @@ class _Agent:
             if not self.stop_asked.is_set():
                 self._print_first_screen(parts, token_lines)
             self.held.release()
+            watchdog = supervised(group, "watchdog of systemd", self.systemd.run_watchdog())
+            self.systemd.ready(_status(parts.missing()))
             supervised(group, "load the scheduler", asyncio.to_thread(_after_start))
             giving_back = supervised(group, "return free memory", keep_giving_back())
             await self.stop_asked.wait()
             say(f"==> Caught signal: {_signal_word(self.stop_signal)}")
             giving_back.cancel()
+            self.systemd.stopping(f"stopping: {_signal_word(self.stop_signal)}")
             await self._stop(parts)
+            watchdog.cancel()
         return 0
 
     async def _until_ready(self, parts: Parts, group: asyncio.TaskGroup) -> None:
@@ -288,12 +295,41 @@ class _Agent:
         """Read the configuration again and apply what may change; raises YurtError, and the old one stays in use."""
         if self.audit is not None:
             self.audit.reopen()  # Whatever the configuration says now: the file may have got another name.
+        self.logs.reopen()
         if self.reload is None:
             return
-        config = self.reload()
-        reload_http(self.http_tls, tls_settings(config))
-        self.handler.setLevel(LEVELS[config.terminal_log_level])
-        log.info("configuration reloaded: log_level=%s", config.terminal_log_level)
+        self.systemd.reloading()
+        try:
+            config = self.reload()
+            reload_http(self.http_tls, tls_settings(config))
+        except YurtError:
+            self.systemd.ready("the last reload failed: see the log")
+            raise
+        changed = reload_of(self.config.raw, config.raw)
+        self.logs.set_level(config.terminal_log_level)
+        log.info("configuration reloaded: log_level=%s changed=%s", config.terminal_log_level, ",".join(changed.taken))
+        if changed.waiting:
+            log.warning("changes take effect at the next start of the agent: keys=%s", ",".join(changed.waiting))
+        self.systemd.ready("running")
+
+
+def log_settings(config: AgentConfig) -> LogSettings:
+    """The log of the agent."""
+    return LogSettings(
+        level=config.terminal_log_level,
+        as_json=config.log_json,
+        file=config.log_file,
+        rotate_bytes=config.log_rotate_bytes,
+        rotate_s=config.log_rotate_s,
+        rotate_max_files=config.log_rotate_max_files,
+        has_syslog=config.has_syslog,
+        syslog_facility=config.syslog_facility,
+    )
+
+
+def _status(missing: Sequence[str]) -> str:
+    """What `systemctl status` shows of an agent that answers."""
+    return "; ".join(missing) or "running"
 
 
 async def _wait(event: asyncio.Event) -> None:

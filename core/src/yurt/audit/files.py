@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 STAMP: Final = r"\d{8}T\d{6}\.\d{9}Z"
 """The time in the name of an older file: `audit-20260102T030405.000000006Z.log`."""
 FIRST_LINE_BYTES: Final = 4_096
-_CREATED: Final = re.compile(rb'"created_at":"([^"]{1,40})"')
+_CREATED: Final = re.compile(rb'"(?:created_at|@timestamp)": ?"([^"]{1,40})"|\A(\d{4}-[0-9T:.-]{1,30}Z) ')
 
 
 class AuditFile:
@@ -109,8 +109,8 @@ class AuditFile:
             self._remove_oldest()
         except OSError as error:
             if not self._has_told_rotation:
-                log.error("audit log cannot be rotated: path=%s error=%s", self._path, error)
-            self._has_told_rotation = True
+                self._has_told_rotation = True  # first: the message itself may be written to this file
+                log.error("%s log cannot be rotated: path=%s error=%s", self.settings.kind, self._path, error)
         else:
             self._has_told_rotation = False
 
@@ -125,11 +125,12 @@ class AuditFile:
             at_ns += 1
 
     def _remove_oldest(self) -> None:
-        if not self.settings.rotate_max_files:
+        most = self.settings.rotate_max_files
+        if not most:
             return
         pattern = re.compile(rf"{re.escape(self._path.stem)}-{STAMP}{re.escape(self._path.suffix)}")
         older = sorted(each for each in self._path.parent.iterdir() if pattern.fullmatch(each.name))
-        for each in older[: -self.settings.rotate_max_files]:
+        for each in older[: max(0, len(older) - max(0, most))]:
             with contextlib.suppress(FileNotFoundError):
                 each.unlink()
 
@@ -140,7 +141,7 @@ def _creation_ns(path: Path) -> int:
         found = _CREATED.search(file.read(FIRST_LINE_BYTES))
     with contextlib.suppress(ValueError):
         if found is not None:
-            return parse_rfc3339(found[1].decode("ascii", "replace"))
+            return parse_rfc3339((found[1] or found[2]).decode("ascii", "replace"))
     return path.stat().st_mtime_ns
 
 

@@ -24,7 +24,9 @@ class SinkSettings(Value):
     rotate_s: float = 86_400.0
     """A file is rotated when it is older than this, in seconds; 0: never for its age."""
     rotate_max_files: int = 0
-    """Older files that are kept; 0: all of them."""
+    """Older files that are kept; 0: all of them, -1: none."""
+    kind: str = "audit"
+    """What its messages call it."""
 
 
 class FilterSettings(Value):
