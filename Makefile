@@ -10,7 +10,7 @@ SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
 # Tests start some thousand interpreters, and most of the start is compiling: its outcome is kept, whatever is set outside.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: dev test ui-shots check fmt e2e failed nightly sim bench fuzz docs man access dist setup clean
+.PHONY: dev test ui-shots check fmt e2e failed nightly sim bench fuzz docs man access deb dist setup clean
 
 dev: setup ## run the server and client on this machine; more flags with ARGS="-config x.json"
 	@exec $(RUN) yurt agent -dev $(ARGS)
@@ -69,6 +69,10 @@ man: setup ## manual pages of the command line, in build/man
 
 access: setup ## docs/reference/access.json, by asking a server for every route as every caller
 	$(RUN) python -m docs.access_matrix
+
+deb: setup ## the Debian package, in dist/: the agent with all drivers, its unit, configuration, completion and manual pages
+	$(UV) build --quiet --all-packages --wheel --out-dir dist
+	UV=$(UV) PYTHON=$(CURDIR)/.venv/bin/python packaging/deb/build.sh dist
 
 dist: setup ## wheels of all distributions in dist/
 	$(UV) build --all-packages --wheel --out-dir dist

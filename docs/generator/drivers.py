@@ -65,7 +65,7 @@ def plugins() -> Iterator[Plugin]:
 def bundle() -> set[str]:
     """The distributions that come with `yurt[all]`."""
     project = tomllib.loads((FOLDER.parent / "core" / "pyproject.toml").read_text())["project"]
-    return set(project.get("optional-dependencies", {}).get("all", ()))
+    return {text.partition(">")[0] for text in project.get("optional-dependencies", {}).get("all", ())}
 
 
 def loaded(found: list[Plugin]) -> LoadedPlugins:

@@ -1,0 +1,65 @@
+"""What a fresh installation resolves to is what was tested: dependencies have upper bounds, the constraints' own."""
+
+from __future__ import annotations
+
+import configparser
+import re
+import subprocess
+import sys
+import tomllib
+from itertools import chain
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DISTRIBUTIONS = [
+    ROOT / "core", ROOT / "jobspec",
+    *(each.parent for folder in ("drivers", "devices") for each in sorted((ROOT / folder).glob("*/pyproject.toml"))),
+]  # fmt: skip
+REQUIREMENT = re.compile(r"([a-z0-9-]+)(?:\[[a-z]+\])?(.*)")
+
+
+def required(folder: Path) -> list[tuple[str, str]]:
+    """(name, specifier) of all dependencies of a distribution, optional ones too."""
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    texts = [*project.get("dependencies", ()), *chain.from_iterable(project.get("optional-dependencies", {}).values())]
+    return [(found[1], found[2]) for text in texts if (found := REQUIREMENT.fullmatch(text))]
+
+
+def upper(specifier: str) -> str:
+    """The upper bound of `>=1,<2`."""
+    return next((part for part in specifier.split(",") if part.startswith("<")), "")
+
+
+@pytest.mark.parametrize("folder", DISTRIBUTIONS, ids=lambda folder: folder.name)
+def test_every_dependency_has_an_upper_bound_and_it_is_the_tested_one(folder: Path) -> None:
+    tested = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["uv"]["constraint-dependencies"]
+    bounds = {found[1]: upper(found[2]) for text in tested if (found := REQUIREMENT.fullmatch(text))}
+    for name, specifier in required(folder):
+        assert upper(specifier), f"{name}{specifier} has no upper bound"
+        if not name.startswith("yurt"):
+            assert bounds.get(name) == upper(specifier), f"{name}: the constraints of the workspace say otherwise"
+
+
+def test_all_brings_every_plugin_of_the_repository() -> None:
+    project = tomllib.loads((ROOT / "core" / "pyproject.toml").read_text())["project"]
+    brought = {found[1] for text in project["optional-dependencies"]["all"] if (found := REQUIREMENT.fullmatch(text))}
+    plugins = {tomllib.loads((each / "pyproject.toml").read_text())["project"]["name"] for each in DISTRIBUTIONS[2:]}
+    assert brought == plugins
+
+
+def test_the_unit_waits_for_the_agent_and_lets_tasks_live() -> None:
+    unit = configparser.ConfigParser(strict=False, interpolation=None)
+    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.read(ROOT / "packaging" / "deb" / "yurt.service")
+    service = dict(unit["Service"])
+    assert (service["Type"], service["KillMode"]) == ("notify", "process")
+    assert int(service["WatchdogSec"]) >= 60 and service["ExecReload"] == "/bin/kill -HUP $MAINPID"
+
+
+def test_the_configuration_of_the_package_is_valid() -> None:
+    path = ROOT / "packaging" / "deb" / "yurt.hcl"
+    command = [sys.executable, "-m", "yurt.cli.main", "config", "validate", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
