@@ -17,7 +17,7 @@ from yurt.sdk.commands import ENTRY_POINT_GROUP
 from .conftest import FixedApi, Run
 
 GOOD = """
-from yurt.sdk.commands import Command, CommandFailed, CommandFlag
+from yurt.sdk.commands import PackageCommand, CommandFailed, CommandFlag
 from yurt.sdk.plugin import plugin_function
 
 def show(call):
@@ -34,7 +34,7 @@ def yurt_commands():
         CommandFlag("fail", "bool", "Fail."), CommandFlag("name", "text", "A name."),
         CommandFlag("count", "int", "A number."), CommandFlag("each", "list", "Any."),
     )
-    return [Command("shelf show", "Show a shelf", show, flags, (0, 2), "[<shelf> [<book>]]", "More about shelves.")]
+    return [PackageCommand("shelf show", "Show a shelf", show, flags, (0, 2), "[<shelf> [<book>]]", "More about shelves.")]
 """
 
 

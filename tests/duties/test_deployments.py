@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from yurt.duties.deployments import Failure, Seen, failed_by_user, failure_of, health_of, next_deadline, watch
+from yurt.duties.deployments import (
+    DeploymentFailure,
+    SeenDeployment,
+    failed_by_user,
+    failure_of,
+    health_of,
+    next_deadline,
+    watch,
+)
 from yurt.sdk.value import replace, seconds
 from yurt.state import Snapshot
 from yurt.structs.alloc import AllocDeploymentStatus
@@ -69,12 +77,12 @@ def the(state: Snapshot) -> Deployment:
 
 def test_nothing_happens_while_nothing_changes(state_of: Any, mint_at: Any) -> None:
     state = deployed(state_of, factories.job())
-    assert watch(state, the(state), Seen(), mint_at()) is None
+    assert watch(state, the(state), SeenDeployment(), mint_at()) is None
 
 
 def test_a_newly_healthy_allocation_wakes_the_job_once(state_of: Any, mint_at: Any) -> None:
     state = reported(state_of, deployed(state_of, factories.job()), "a0-0", healthy=True)
-    command = watch(state, the(state), Seen(), mint_at())
+    command = watch(state, the(state), SeenDeployment(), mint_at())
     assert isinstance(command, UpsertEvaluations)
     (evaluation,) = command.evaluations
     assert (evaluation.triggered_by, evaluation.deployment_id) == ("deployment-watcher", "d0")
@@ -83,7 +91,7 @@ def test_a_newly_healthy_allocation_wakes_the_job_once(state_of: Any, mint_at: A
 
 def test_an_unhealthy_allocation_that_may_be_replaced_is_marked_for_it(state_of: Any, mint_at: Any) -> None:
     state = reported(state_of, deployed(state_of, factories.job()), "a0-0", healthy=False, status="failed")
-    command = watch(state, the(state), Seen(), mint_at())
+    command = watch(state, the(state), SeenDeployment(), mint_at())
     assert isinstance(command, SetDesiredTransitions)
     assert command.transitions["a0-0"].reschedule
     after = state_of(command, on=state)
@@ -103,7 +111,7 @@ def test_an_allocation_that_fails_after_it_was_healthy_is_marked_too(state_of: A
 def test_an_unhealthy_allocation_that_may_not_be_replaced_fails_the_deployment(state_of: Any, mint_at: Any) -> None:
     job = factories.job(task_groups=(factories.group(reschedule_policy=None),))
     state = reported(state_of, deployed(state_of, job), "a0-0", healthy=False, status="failed")
-    command = watch(state, the(state), Seen(), mint_at())
+    command = watch(state, the(state), SeenDeployment(), mint_at())
     assert isinstance(command, SetDeploymentStatus)
     assert command.update.status_description == "Failed due to unhealthy allocations"
 
@@ -114,7 +122,7 @@ def test_without_progress_by_the_deadline_the_deployment_fails(state_of: Any, mi
     assert deadline == factories.NOW + seconds(600)
     assert failure_of(state, the(state), mint_at(599).now) is None
     failure = failure_of(state, the(state), mint_at(600).now)
-    assert failure == Failure("Failed due to progress deadline", frozenset({"web"}))
+    assert failure == DeploymentFailure("Failed due to progress deadline", frozenset({"web"}))
 
 
 def test_a_paused_deployment_does_not_run_out_of_time(state_of: Any, mint_at: Any) -> None:
@@ -130,7 +138,7 @@ def test_auto_revert_goes_back_to_the_newest_stable_version(state_of: Any, mint_
     state = state_of(RegisterJob(job=old), SetJobStability(namespace="default", job_id="web", version=0, stable=True))
     new = replace(old, meta={"release": "2"})
     state = deployed(state_of, new, on=state)
-    command = watch(state, the(state), Seen(), mint_at(601))
+    command = watch(state, the(state), SeenDeployment(), mint_at(601))
     assert isinstance(command, SetDeploymentStatus)
     assert command.update.status_description == "Failed due to progress deadline - rolling back to job version 0"
     after = state_of(command, on=state)
@@ -145,7 +153,7 @@ def test_only_a_group_that_has_failed_takes_the_job_back(state_of: Any, mint_at:
     state = state_of(RegisterJob(job=old), SetJobStability(namespace="default", job_id="web", version=0, stable=True))
     state = deployed(state_of, replace(old, meta={"release": "2"}), on=state)
     ill = reported(state_of, state, "a1-0", healthy=False, status="failed")
-    command = watch(ill, the(ill), Seen(), mint_at())
+    command = watch(ill, the(ill), SeenDeployment(), mint_at())
     assert isinstance(command, SetDeploymentStatus)
     assert (command.update.status_description, command.job) == ("Failed due to unhealthy allocations", None)
     told = failed_by_user(state, the(state), state.jobs[old.key], mint_at())
@@ -159,7 +167,7 @@ def test_auto_revert_does_not_undo_a_newer_version(state_of: Any, mint_at: Any) 
     state = deployed(state_of, replace(old, meta={"release": "2"}), on=state)
     state = state_of(RegisterJob(job=replace(old, meta={"release": "3"})), on=state)
 
-    watched = watch(state, the(state), Seen(), mint_at(601))
+    watched = watch(state, the(state), SeenDeployment(), mint_at(601))
     told = failed_by_user(state, the(state), state.jobs[old.key], mint_at())
 
     assert isinstance(watched, SetDeploymentStatus)
@@ -180,7 +188,7 @@ def test_auto_revert_leaves_a_job_that_was_made_again(state_of: Any, mint_at: An
     )
     state = state_of(RegisterJob(job=replace(old, meta={"release": "2"})), on=state)
 
-    command = watch(state, the(state), Seen(), mint_at(601))
+    command = watch(state, the(state), SeenDeployment(), mint_at(601))
 
     assert isinstance(command, SetDeploymentStatus)
     assert command.job is None
@@ -189,7 +197,7 @@ def test_auto_revert_leaves_a_job_that_was_made_again(state_of: Any, mint_at: An
 def test_auto_revert_stays_when_there_is_nothing_to_go_back_to(state_of: Any, mint_at: Any) -> None:
     update = factories.update_strategy(auto_revert=True)
     state = deployed(state_of, factories.job(task_groups=(factories.group(update=update),)))
-    command = watch(state, the(state), Seen(), mint_at(601))
+    command = watch(state, the(state), SeenDeployment(), mint_at(601))
     assert isinstance(command, SetDeploymentStatus)
     assert command.update.status_description.endswith(" - no stable job version to auto revert to")
     assert command.job is None
@@ -199,8 +207,8 @@ def test_healthy_canaries_are_promoted_when_every_group_says_so(state_of: Any, m
     update = factories.update_strategy(canary=1, auto_promote=True)
     job = factories.job(task_groups=(factories.group(update=update),))
     state = deployed(state_of, job, canary=True)
-    assert not isinstance(watch(state, the(state), Seen(), mint_at()), PromoteDeployment)
+    assert not isinstance(watch(state, the(state), SeenDeployment(), mint_at()), PromoteDeployment)
     state = reported(state_of, state, "a0-0", healthy=True)
-    command = watch(state, the(state), Seen(), mint_at())
+    command = watch(state, the(state), SeenDeployment(), mint_at())
     assert isinstance(command, PromoteDeployment)
     assert the(state_of(command, on=state)).task_groups["web"].promoted

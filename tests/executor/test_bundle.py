@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from yurt.executor.container_executor import explained
-from yurt.executor.oci.bundle import Bind, ContainerSpec, DeviceFile, IdMap, Machine, Rights, container_id, oci_config
+from yurt.executor.oci.bundle import (
+    Bind,
+    ContainerSpec,
+    DeviceFile,
+    IdMap,
+    Machine,
+    Rights,
+    container_id,
+    oci_config,
+)
 from yurt.executor.oci.runc import failure_in
 from yurt.executor.spec import UserIds
 from yurt.sdk.driver import DeviceNode, TaskDirs, TaskRequest, TaskResources

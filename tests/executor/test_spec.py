@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from yurt.executor.spec import (
     Failed,
     ProcessSpec,
-    Started,
+    StartedProcess,
     candidates,
     decode_answer,
     file_name,
@@ -63,7 +63,7 @@ def test_answers_arrive_whole_however_they_are_cut(lines: list[bytes], size: int
 
 def test_what_a_shim_says_is_what_the_agent_reads() -> None:
     started = decode_answer(started_line(7, main=os.getpid(), shim=os.getppid()))
-    assert isinstance(started, Started)
+    assert isinstance(started, StartedProcess)
     assert (started.id, started.pid, started.shim_pid) == (7, os.getpid(), os.getppid())
     assert decode_answer(failed_line(8, b"cwd", errno.ENOENT)) == Failed(8, "cwd", errno.ENOENT)
 

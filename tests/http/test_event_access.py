@@ -11,7 +11,7 @@ from yurt.access import Access, Actor, Capability, Decision, Need, Scope, needs
 from yurt.access.needs import Leaf, VariableCapability
 from yurt.sdk.errors import PermissionDenied
 from yurt.server.log.event_buffer import Event, EventBuffer
-from yurt.server.views.events import NEEDS, Subscription, Wanted
+from yurt.server.views.events import NEEDS, EventFilter, Subscription
 from yurt.state import TABLES, Change
 from yurt.structs.commands import RegisterJob
 from yurt.structs.node import Node
@@ -26,7 +26,7 @@ NAMESPACES = (OWN, OTHER)
 
 
 def subscribed(grants: Grants, topic: str, namespace: str = OWN) -> Subscription:
-    return Subscription(EventBuffer(), Access(authority=grants), Wanted(((topic, "*"),), namespace), NAMESPACES)
+    return Subscription(EventBuffer(), Access(authority=grants), EventFilter(((topic, "*"),), namespace), NAMESPACES)
 
 
 LEAVES: dict[str, Capability | VariableCapability | Leaf] = {

@@ -17,7 +17,7 @@ from yurt.http.agent_info import AgentInfo
 from yurt.http.app import make_app
 from yurt.http.resources.events import parse_topics
 from yurt.sdk.errors import NotFound
-from yurt.server.views.events import Wanted
+from yurt.server.views.events import EventFilter
 from yurt.state.store import Change
 from yurt.structs.commands import AnyCommand, PutHostVolume
 from yurt.structs.rpc import AllocCheckStatus, AllocResourceUsage, FileInfo, HostStats, StreamFrame
@@ -245,7 +245,7 @@ async def test_events_of_other_namespaces_are_left_out(api: Api) -> None:
 def test_a_host_volume_is_told_by_its_id_its_name_or_its_plugin(key: str) -> None:
     volume = HostVolume(id="v1", name="data", plugin_id="mkdir", namespace="default")
     changes = (Change("host_volumes", "v1", None, volume),)
-    asked, other = (Wanted(parse_topics([f"HostVolume:{each}"]), "default") for each in (key, "other"))
+    asked, other = (EventFilter(parse_topics([f"HostVolume:{each}"]), "default") for each in (key, "other"))
     (event,) = events_of(7, changes, PutHostVolume.event_type, wanted=asked)
     assert not list(events_of(7, changes, PutHostVolume.event_type, wanted=other))
     assert (event["Key"], event["Payload"]["Volume"]["Name"]) == ("v1", "data")

@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 from yurt.api.encode import encode_builtins
 from yurt.http.resources.events import parse_topics
-from yurt.server.views.events import NEEDS, Wanted
+from yurt.server.views.events import NEEDS, EventFilter
 from yurt.state import TABLES, Change, Snapshot
 from yurt.structs.commands import AnyCommand, RegisterJob
 from yurt.testing.events import events_of
@@ -36,7 +36,7 @@ def test_a_changed_row_is_told_to_those_who_want_its_topic_and_key(name: str) ->
     assert topic is not None and topic.name in NEEDS
 
     def is_told(wanted: str) -> bool:
-        asked = Wanted(parse_topics([f"{topic.name}:{wanted}"]), event["Namespace"])
+        asked = EventFilter(parse_topics([f"{topic.name}:{wanted}"]), event["Namespace"])
         return list(events_of(7, (change,), RegisterJob.event_type, wanted=asked)) == [event]
 
     assert all(map(is_told, (event["Key"], *event["FilterKeys"], "*")))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 from yurt.lifecycle import checks
-from yurt.lifecycle.checks import FAILURE, READINESS, SUCCESS, CheckSpec, Outcome
+from yurt.lifecycle.checks import FAILURE, READINESS, SUCCESS, CheckOutcome, CheckSpec
 from yurt.sdk.value import UnixNano, replace, seconds
 from yurt.testing.factories import NOW
 
-OK = Outcome(True, "nomad: tcp ok")
-BAD = Outcome(False, "nomad: tcp check failed: refused")
+OK = CheckOutcome(True, "nomad: tcp ok")
+BAD = CheckOutcome(False, "nomad: tcp check failed: refused")
 SPEC = CheckSpec(id="c", name="alive", kind="tcp", service="web", group="g", interval=seconds(10), limit=3)
 
 
@@ -18,7 +18,7 @@ def at(seconds_later: float) -> UnixNano:
     return UnixNano(NOW + round(seconds_later * 1e9))
 
 
-def restarts(spec: CheckSpec, outcomes: list[Outcome]) -> list[int]:
+def restarts(spec: CheckSpec, outcomes: list[CheckOutcome]) -> list[int]:
     """The numbers of the answers after which the task is restarted, one answer an interval."""
     run, found = checks.begin(spec, now=NOW), []
     for number, outcome in enumerate(outcomes):
@@ -70,8 +70,8 @@ def test_only_checks_of_healthiness_hold_a_deployment_up() -> None:
 
 
 def test_http_answers_below_300_succeed() -> None:
-    assert checks.http_outcome(204, "") == Outcome(True, "nomad: http ok", 204)
-    assert checks.http_outcome(301, "moved") == Outcome(False, "moved", 301)
+    assert checks.http_outcome(204, "") == CheckOutcome(True, "nomad: http ok", 204)
+    assert checks.http_outcome(301, "moved") == CheckOutcome(False, "moved", 301)
     assert checks.http_outcome(500, "").output == "nomad: http answered 500"
     assert len(checks.http_outcome(500, "x" * 10_000).output) == checks.OUTPUT_MAX
 

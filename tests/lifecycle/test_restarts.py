@@ -9,20 +9,20 @@ from yurt.lifecycle.restarts import (
     REASON_NO_RESTARTS,
     REASON_UNRECOVERABLE,
     NoRestart,
-    Outcome,
     Restart,
+    RestartOutcome,
     RestartWindow,
     decide,
 )
 from yurt.sdk.value import UnixNano, seconds
 from yurt.structs.policies import RestartPolicy
 
-FAILED = Outcome()
+FAILED = RestartOutcome()
 POLICY = RestartPolicy(attempts=2, interval=seconds(1800), delay=seconds(15), mode="fail")
 T0 = UnixNano(1_700_000_000_000_000_000)
 
 
-def after(window: RestartWindow, at_s: float, *, policy: RestartPolicy = POLICY, outcome: Outcome = FAILED):
+def after(window: RestartWindow, at_s: float, *, policy: RestartPolicy = POLICY, outcome: RestartOutcome = FAILED):
     return decide(window, policy, outcome=outcome, on_success=True, now=UnixNano(T0 + seconds(at_s)), chance=0.0)
 
 
@@ -60,7 +60,7 @@ def test_mode_delay_waits_exactly_for_the_end_of_the_window():
 
 
 def test_an_unrecoverable_start_error_is_final():
-    answer = after(RestartWindow(), 0, outcome=Outcome(is_recoverable=False))
+    answer = after(RestartWindow(), 0, outcome=RestartOutcome(is_recoverable=False))
 
     assert answer == NoRestart(RestartWindow(), True, REASON_UNRECOVERABLE)
 
@@ -72,7 +72,9 @@ def test_no_attempts_means_no_restart():
 
 
 def test_a_batch_task_that_ended_well_is_done():
-    answer = decide(RestartWindow(), POLICY, outcome=Outcome(is_success=True), on_success=False, now=T0, chance=0.5)
+    answer = decide(
+        RestartWindow(), POLICY, outcome=RestartOutcome(is_success=True), on_success=False, now=T0, chance=0.5
+    )
 
     assert answer == NoRestart(RestartWindow(), False, "")
 

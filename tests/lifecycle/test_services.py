@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from yurt.lifecycle import services
-from yurt.lifecycle.services import Place, ServicePlan
+from yurt.lifecycle.services import ServiceAddress, ServicePlan
 from yurt.sdk.value import replace, seconds
 from yurt.structs.alloc import (
     AllocatedResources,
@@ -19,7 +19,7 @@ from yurt.structs.network import PortMapping
 from yurt.structs.service import CheckRestart, Service, ServiceCheck
 from yurt.testing import factories
 
-PLACE = Place(node_id="node-1", datacenter="dc1", address="10.0.0.9")
+PLACE = ServiceAddress(node_id="node-1", datacenter="dc1", address="10.0.0.9")
 PORTS = AllocatedResources(
     shared=AllocatedSharedResources(
         ports=(

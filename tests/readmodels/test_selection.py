@@ -13,7 +13,7 @@ from yurt.readmodels.job_facts import JobFacts
 from yurt.readmodels.kinds import JOBS, KINDS
 from yurt.readmodels.node_facts import NodeFacts
 from yurt.readmodels.query import PER_PAGE_MAX, Asked, parse_query, token_of
-from yurt.readmodels.selection import Page, Selection, text_of
+from yurt.readmodels.selection import SelectedRows, Selection, text_of
 from yurt.sdk.errors import Invalid
 from yurt.testing import factories
 
@@ -52,7 +52,7 @@ SEARCH = st.sampled_from(("", "job", "JOB-1", "1 gpu", "none such"))
 FILTERS = ("", "Running == 2", 'Status == "failed" or NodePool == "gpu"', '"dc1" in Datacenters', 'Meta.owner == "ann"')
 
 
-def selected(rows: list[JobFacts], asked: Asked, *, slice_size: int = 7) -> Page:
+def selected(rows: list[JobFacts], asked: Asked, *, slice_size: int = 7) -> SelectedRows:
     selection = Selection(JOBS, parse_query(JOBS, asked))
     for start in range(0, len(rows), slice_size):
         selection.add(rows[start : start + slice_size])

@@ -5,14 +5,22 @@ from __future__ import annotations
 import datetime
 
 import pytest
-from yurt.rpc.certificates import Pair, Wish, check_pair, facts_of, make_authority, make_certificate, role_name
+from yurt.rpc.certificates import (
+    CertificatePair,
+    Wish,
+    check_pair,
+    facts_of,
+    make_authority,
+    make_certificate,
+    role_name,
+)
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import NANOSECONDS, UnixNano
 
 NOW = UnixNano(int(datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC).timestamp()) * NANOSECONDS)
 
 
-def authority(**changes: object) -> Pair:
+def authority(**changes: object) -> CertificatePair:
     return make_authority(Wish(common_name="Nomad Agent CA", days=100, **changes), NOW)  # type: ignore[arg-type]
 
 
@@ -41,11 +49,13 @@ def test_what_does_not_belong_together_is_refused() -> None:
     with pytest.raises(Invalid, match="not signed by the authority"):
         check_pair(made, other.certificate)
     with pytest.raises(Invalid, match="do not belong together"):
-        check_pair(Pair(certificate=made.certificate, key=again.key), root.certificate)
+        check_pair(CertificatePair(certificate=made.certificate, key=again.key), root.certificate)
     with pytest.raises(Invalid, match="not one of an authority"):
         make_certificate(Wish(common_name="x", days=1), made, NOW)
     with pytest.raises(Invalid, match="do not belong together"):
-        make_certificate(Wish(common_name="x", days=1), Pair(certificate=root.certificate, key=other.key), NOW)
+        make_certificate(
+            Wish(common_name="x", days=1), CertificatePair(certificate=root.certificate, key=other.key), NOW
+        )
 
 
 @pytest.mark.parametrize(
@@ -56,7 +66,7 @@ def test_what_is_no_certificate_is_told(nonsense: bytes) -> None:
         facts_of(nonsense)
     root = authority()
     with pytest.raises(Invalid, match="no private key in PEM form"):
-        check_pair(Pair(certificate=root.certificate, key=nonsense), root.certificate)
+        check_pair(CertificatePair(certificate=root.certificate, key=nonsense), root.certificate)
 
 
 def test_a_wrong_address_is_told() -> None:

@@ -14,7 +14,7 @@ from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello, Welcome
 from yurt.rpc.limits import RpcLimits
 from yurt.rpc.link import Link
-from yurt.rpc.listener import Caller, Listener, Session
+from yurt.rpc.listener import Caller, Listener, PeerSession
 from yurt.rpc.peer import ConnectionLost, Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.runtime.env import RealEnv
@@ -65,7 +65,7 @@ class Far:
         self.went = asyncio.Event()
         self.listener = Listener(accept=self.accept, welcome=Welcome(name=name))
 
-    def accept(self, hello: Hello, caller: Caller) -> Session:
+    def accept(self, hello: Hello, caller: Caller) -> PeerSession:
         assert caller.address
         if hello.secret_id != "secret":
             raise PermissionDenied("the secret of the node does not match")
@@ -78,7 +78,7 @@ class Far:
             del self.peers[hello.node_id]
             self.went.set()
 
-        return Session({"echo": Served(ECHO, self.echo, ProvenCaller(kind=CallerKind.SERVER))}, opened, closed)
+        return PeerSession({"echo": Served(ECHO, self.echo, ProvenCaller(kind=CallerKind.SERVER))}, opened, closed)
 
     async def start(self, port: int = 0) -> int:
         return await self.listener.start(f"127.0.0.1:{port}")

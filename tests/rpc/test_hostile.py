@@ -23,7 +23,7 @@ from yurt.rpc.frames import FRAMES_MAX, WINDOW, AnyFrame, Ask, Cancel, Failure, 
 from yurt.rpc.greeting import encode_greeting
 from yurt.rpc.limits import RpcLimits
 from yurt.rpc.link import Link
-from yurt.rpc.listener import Caller, Listener, Session
+from yurt.rpc.listener import Caller, Listener, PeerSession
 from yurt.rpc.peer import Served
 from yurt.rpc.proxy import far_port
 from yurt.rpc.rate import Rate
@@ -109,8 +109,8 @@ class Place:
     def count(self, name: str) -> None:
         self.counters[name] += 1
 
-    def accept(self, _: Hello, __: Caller) -> Session:
-        return Session(
+    def accept(self, _: Hello, __: Caller) -> PeerSession:
+        return PeerSession(
             {"words": Served(WORDS, Words(), ProvenCaller(kind=CallerKind.SERVER))}, lambda _: None, lambda _: None
         )
 

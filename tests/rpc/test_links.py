@@ -15,7 +15,7 @@ from yurt.rpc.contract import contract_of
 from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello, Welcome
 from yurt.rpc.link import Link
-from yurt.rpc.listener import Caller, Listener, Session
+from yurt.rpc.listener import Caller, Listener, PeerSession
 from yurt.rpc.peer import ConnectionLost, Served
 from yurt.rpc.proxy import NoAnswer, far_port
 from yurt.rpc.usefulness import LEADER_CALL_S, NO_LEADER_S, Usefulness, watched_port
@@ -52,8 +52,8 @@ class FakeServer:
         self.address = f"127.0.0.1:{await self.listener.start('127.0.0.1:0')}"
         return self.address
 
-    def accept(self, hello: Hello, _: Caller) -> Session:
-        return Session(
+    def accept(self, hello: Hello, _: Caller) -> PeerSession:
+        return PeerSession(
             {"beat": Served(BEAT, self, ProvenCaller(kind=CallerKind.SERVER))},
             lambda _: self.clients.add(hello.name),
             lambda _: self.clients.discard(hello.name),

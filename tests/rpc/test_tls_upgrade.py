@@ -14,7 +14,7 @@ from yurt.rpc.certificates import Wish, make_authority, make_certificate
 from yurt.rpc.dialling import Dialler, Security
 from yurt.rpc.frames import Hello, Welcome
 from yurt.rpc.link import Link
-from yurt.rpc.listener import Caller, Listener, Session
+from yurt.rpc.listener import Caller, Listener, PeerSession
 from yurt.runtime.env import RealEnv
 from yurt.testing.fakes import eventually
 
@@ -39,9 +39,9 @@ async def listening(
 ) -> AsyncIterator[tuple[str, list[Caller]]]:
     callers: list[Caller] = []
 
-    def accept(_: Hello, caller: Caller) -> Session:
+    def accept(_: Hello, caller: Caller) -> PeerSession:
         callers.append(caller)
-        return Session({}, lambda _: None, lambda _: None)
+        return PeerSession({}, lambda _: None, lambda _: None)
 
     listener = Listener(accept=accept, welcome=Welcome(name="s"))
     port = await listener.start("127.0.0.1:0", credentials, allows_plain=allows_plain)

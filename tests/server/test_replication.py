@@ -14,8 +14,8 @@ from yurt.server.resources.region_replication import (
     ACL_KINDS,
     BUILT_IN,
     CLUSTER_KINDS,
-    Page,
     Replication,
+    ReplicationPage,
     difference,
 )
 from yurt.server.server import Server
@@ -94,12 +94,12 @@ class FakeAuthority:
         shared = {key: row_digest(row) for key, row in rows.items() if ALL[table].is_shared(row)}
         return SharedDigests(index=rows.index, digests=shared)
 
-    async def rows(self, table: str, keys: Sequence[str]) -> Page:
+    async def rows(self, table: str, keys: Sequence[str]) -> ReplicationPage:
         if self.problem:
             raise Unavailable(self.problem)
         rows = self.replica.state.table(table)
         found = tuple(self.opened.get(key, row) for key in keys[: self.page] if (row := rows.get(key)) is not None)
-        return Page(found, tuple(keys[self.page :]))
+        return ReplicationPage(found, tuple(keys[self.page :]))
 
 
 @pytest.fixture
@@ -282,8 +282,8 @@ async def test_local_tokens_are_neither_replaced_nor_deleted(
 
 
 async def test_rows_that_were_not_asked_for_are_refused(east: Any, authority: FakeAuthority, caplog: Any) -> None:
-    async def rows(table: str, keys: Sequence[str]) -> Page:
-        return Page((token(2, is_global=False, accessor_id=keys[0]),), ())
+    async def rows(table: str, keys: Sequence[str]) -> ReplicationPage:
+        return ReplicationPage((token(2, is_global=False, accessor_id=keys[0]),), ())
 
     authority.rows = rows  # type: ignore[method-assign]
     authority.apply(c.CreateACLToken(token=token(1)))

@@ -16,7 +16,7 @@ from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.storage.etcd import appending, candidacy
 from yurt.storage.etcd.client import Compacted, EtcdClient, WentBack
 from yurt.storage.etcd.confirmation import Confirmation
-from yurt.storage.etcd.keys import Keys, Mark, StoredEntry, digest_of, encode_entry, encode_head
+from yurt.storage.etcd.keys import KeyLayout, LogMark, StoredEntry, digest_of, encode_entry, encode_head
 from yurt.storage.etcd.leading import Candidate, Leading
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.messages import Message
@@ -121,7 +121,7 @@ async def test_the_folder_of_a_single_server_is_refused(etcd: LocalEtcd, region:
 async def test_another_layout_of_the_keys_is_refused(
     etcd: LocalEtcd, region: str, tmp_path: Path, client: EtcdClient
 ) -> None:
-    await client.put(Keys(region).format, b'{"layout": "yurt log 2", "id": "x"}')
+    await client.put(KeyLayout(region).format, b'{"layout": "yurt log 2", "id": "x"}')
     with pytest.raises(Conflict, match='layout "yurt log 2", this version reads "yurt log 1"'):
         await make_log(etcd, region, tmp_path).open()
 
@@ -142,7 +142,7 @@ async def test_an_etcd_that_lost_what_this_server_knew_is_refused(
     for number in range(1, 6):
         await log.append(number, [command(number)])
     await log.close()
-    await client.put(Keys(region).head, encode_head(await mark_of(client, region, 3)))
+    await client.put(KeyLayout(region).head, encode_head(await mark_of(client, region, 3)))
     with pytest.raises(Conflict, match=r"knew commands up to 5, .* ends at 3: commands 4 to 5 are lost"):
         await log.open()
 
@@ -154,7 +154,7 @@ async def test_an_etcd_with_another_history_than_this_server_knew_is_refused(
         await log.append(number, [command(number)])
     await log.close()
     value, _ = encode_entry(5, [command(50)], (await mark_of(client, region, 4)).digest)
-    await client.put(Keys(region).entry(5), value)
+    await client.put(KeyLayout(region).entry(5), value)
     with pytest.raises(Conflict, match="they differ at index 5"):
         await log.open()
 
@@ -206,7 +206,7 @@ async def test_an_entry_too_large_for_etcd_is_refused_before_it_is_sent(log: Etc
 async def test_a_changed_byte_in_an_entry_is_told_with_its_index(log: EtcdLog, region: str, client: EtcdClient) -> None:
     for number in range(1, 4):
         await log.append(number, [command(number)])
-    key = Keys(region).entry(2)
+    key = KeyLayout(region).entry(2)
     value = bytearray((await client.range(key)).kvs[0].value)
     value[-1] ^= 1
     await client.put(key, bytes(value))
@@ -217,7 +217,7 @@ async def test_a_changed_byte_in_an_entry_is_told_with_its_index(log: EtcdLog, r
 async def test_a_missing_entry_is_told_with_its_index(log: EtcdLog, region: str, client: EtcdClient) -> None:
     for number in range(1, 6):
         await log.append(number, [command(number)])
-    await client.delete(Keys(region).entry(3))
+    await client.delete(KeyLayout(region).entry(3))
     with pytest.raises(Conflict, match="broken at index 3: it is missing"):
         await read(log)
 
@@ -228,7 +228,7 @@ async def test_an_entry_of_a_newer_version_is_told_with_that_version(
     await log.append(1, [command(1)])
     commands = msgspec.msgpack.encode([{"type": "BrewCoffee"}])
     stored = StoredEntry(1, "9.1.0", 1, digest_of(1, commands), commands)
-    await client.put(Keys(region).entry(1), msgspec.msgpack.encode(stored))
+    await client.put(KeyLayout(region).entry(1), msgspec.msgpack.encode(stored))
     with pytest.raises(Conflict, match=r"entry at index 1 that yurt 9\.1\.0 wrote.*run yurt 9\.1\.0 or newer"):
         await read(log)
 
@@ -236,7 +236,7 @@ async def test_an_entry_of_a_newer_version_is_told_with_that_version(
 async def test_an_etcd_that_went_back_is_told_as_lost_data(log: EtcdLog, region: str, client: EtcdClient) -> None:
     for number in range(1, 6):
         await log.append(number, [command(number)])
-    await client.put(Keys(region).head, b"3")
+    await client.put(KeyLayout(region).head, b"3")
     with pytest.raises(Conflict, match=r"etcd has lost data.*: its log ends at index 3, this server has read up to 5"):
         await read(log)
 
@@ -287,11 +287,11 @@ async def test_a_log_of_another_history_is_not_followed_however_long_it_is(
 ) -> None:
     for number in range(1, 6):
         await log.append(number, [command(number)])
-    reader = LogReader(client, Keys(region), env=RealEnv(), closing=Interrupt())
+    reader = LogReader(client, KeyLayout(region), env=RealEnv(), closing=Interrupt())
     right = await reader.mark_at(3)
     reader.has_applied(right)
     assert (await anext(reader.follow(3))).first_index == 4
-    reader.has_applied(Mark(index=4, digest=right.digest))
+    reader.has_applied(LogMark(index=4, digest=right.digest))
     with pytest.raises(WentBack, match="what follows index 4 of its log continues another history"):
         await anext(reader.follow(4))
 
@@ -307,13 +307,13 @@ async def test_a_snapshot_of_another_history_is_refused(
     await log.close()
 
     value, _ = encode_entry(4, [command(40)], (await mark_of(client, region, 3)).digest)
-    await client.put(Keys(region).entry(4), value)
+    await client.put(KeyLayout(region).entry(4), value)
     with pytest.raises(Conflict, match="another history than the log in etcd, they differ at index 4"):
         await log.open()
 
 
-async def mark_of(client: EtcdClient, region: str, index: int) -> Mark:
-    return await LogReader(client, Keys(region), env=RealEnv(), closing=Interrupt()).mark_at(index)
+async def mark_of(client: EtcdClient, region: str, index: int) -> LogMark:
+    return await LogReader(client, KeyLayout(region), env=RealEnv(), closing=Interrupt()).mark_at(index)
 
 
 async def test_who_reads_without_applying_is_not_taken_to_have_caught_up(
@@ -321,7 +321,7 @@ async def test_who_reads_without_applying_is_not_taken_to_have_caught_up(
 ) -> None:
     for number in range(1, 6):
         await log.append(number, [command(number)])
-    reader = LogReader(client, Keys(region), env=RealEnv(), closing=Interrupt())
+    reader = LogReader(client, KeyLayout(region), env=RealEnv(), closing=Interrupt())
     assert len([entry async for entry in reader.read(reader.cursor(0))]) == 5
     assert reader.position == 0
     assert len([entry async for entry in reader.read(reader.cursor(0), is_applied=True)]) == 5
@@ -350,7 +350,7 @@ async def test_what_cannot_be_read_of_who_leads_ends_neither_the_term_nor_the_wa
     log: EtcdLog, region: str, client: EtcdClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The fence is the revision, not the text; the next term writes it anew."""
-    epoch = Keys(region).epoch
+    epoch = KeyLayout(region).epoch
     before = (await client.range(epoch)).kvs[0].value
     await client.put(epoch, b"?")
     await asyncio.to_thread(wait_for, "it is told", lambda: "lead/epoch in etcd can not be read" in caplog.text)
@@ -375,7 +375,7 @@ async def test_trimming_deletes_and_a_reader_behind_it_is_told(log: EtcdLog, reg
     assert (await read(log, 20_000))[0].first_index == 20_001
     with pytest.raises(LogTrimmed):
         await anext(log.follow(19_999))
-    revision = (await client.range(Keys(region).head)).header.revision
+    revision = (await client.range(KeyLayout(region).head)).header.revision
     with pytest.raises(Compacted, match="forgotten"):
         async for _ in client.watch(b"a", b"b", start_revision=revision - 40):
             pass
@@ -498,7 +498,7 @@ class CountingClient(EtcdClient):
 def make_leading(client: EtcdClient, region: str, name: str = "srv1") -> Leading:
     return Leading(
         client,
-        Keys(region),
+        KeyLayout(region),
         candidate=Candidate(name=name),
         env=RealEnv(),
         position=lambda: 0,
@@ -511,7 +511,7 @@ async def test_all_who_wait_share_one_confirming_read(etcd: LocalEtcd, region: s
     client = CountingClient(etcd.endpoints)
     leading = make_leading(client, region)
     await leading.campaign("vacant")
-    confirmation = Confirmation(client, Keys(region), leading=leading)
+    confirmation = Confirmation(client, KeyLayout(region), leading=leading)
     answering = asyncio.ensure_future(confirmation.answer_confirms())
     await asyncio.gather(*(confirmation.confirm() for _ in range(100)))
     first_reads = client.reads
@@ -557,7 +557,7 @@ async def test_a_try_because_of_silence_is_void_when_a_sign_of_life_has_come(reg
     mine, other = make_leading(client, region), make_leading(client, region, "srv2")
     await mine.campaign("vacant")
     await other.look()
-    await client.put(Keys(region).alive, b"")
+    await client.put(KeyLayout(region).alive, b"")
     await other.campaign("silence")
     assert other.term is None
     await other.campaign("silence")

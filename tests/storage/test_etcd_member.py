@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
-from yurt.rpc.certificates import Pair, Wish, make_authority, make_certificate, role_name
+from yurt.rpc.certificates import CertificatePair, Wish, make_authority, make_certificate, role_name
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Conflict, Invalid, Unavailable
 from yurt.sdk.value import replace
@@ -300,7 +300,7 @@ def certificates(
         made = make_authority(Wish(common_name="authority", days=1), now)
         authority_file.write_bytes(made.certificate)
         key_file.write_bytes(made.key)
-    authority = Pair(certificate=authority_file.read_bytes(), key=key_file.read_bytes())
+    authority = CertificatePair(certificate=authority_file.read_bytes(), key=key_file.read_bytes())
     wish = Wish(common_name=role_name(role, "global"), days=1, names=names, addresses=addresses, is_server=True)
     pair = make_certificate(wish, authority, now)
     for name, data in (("pem", pair.certificate), ("key", pair.key)):

@@ -13,7 +13,7 @@ from yurt.storage.etcd.quota_usage import (
     SETTLE_S,
     SILENT_S,
     Appended,
-    QuotaUsage,
+    EtcdQuotaUsage,
 )
 from yurt.storage.log import DatabaseSize
 
@@ -34,9 +34,9 @@ def seen(size: int, revision: int, *, in_use: int = 0) -> EtcdStatus:
     )
 
 
-def quota_usage(size: int = 0) -> QuotaUsage:
+def quota_usage(size: int = 0) -> EtcdQuotaUsage:
     """Those of a server whose member's file was looked at twice, at revision 10."""
-    made = QuotaUsage(QUOTA, name="srv1")
+    made = EtcdQuotaUsage(QUOTA, name="srv1")
     made.look(seen(size, 10))
     made.look(seen(size, 10))
     return made

@@ -18,11 +18,11 @@ from yurt.sdk.value import NANOSECONDS
 from yurt.storage.etcd import appending, candidacy
 from yurt.storage.etcd.appending import Appender
 from yurt.storage.etcd.client import EtcdClient
-from yurt.storage.etcd.keys import Keys, Report
-from yurt.storage.etcd.leading import Candidate, Leading, Term
+from yurt.storage.etcd.keys import KeyLayout, Report
+from yurt.storage.etcd.leading import Candidate, EtcdTerm, Leading
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.members import list_members, member_status
-from yurt.storage.etcd.quota_usage import QuotaUsage
+from yurt.storage.etcd.quota_usage import EtcdQuotaUsage
 from yurt.storage.etcd.reading import Cursor, LogReader
 from yurt.storage.etcd.waits import Interrupt
 from yurt.storage.log import LogTrimmed
@@ -211,7 +211,7 @@ async def test_trimming_waits_for_a_majority(etcd: LocalEtcd, region: str, serve
     await wait_equal(servers)
     one, two = (server for server in servers if server is not leader)
     client = EtcdClient(etcd.endpoints)
-    reader = LogReader(client, Keys(region), env=RealEnv(), closing=Interrupt())
+    reader = LogReader(client, KeyLayout(region), env=RealEnv(), closing=Interrupt())
 
     await leader.log.save_snapshot(190, [b"state"])
     await leader.log.trim(190, keep=0)
@@ -233,7 +233,7 @@ async def test_the_key_of_a_server_that_never_was_a_member_counts_for_nothing(
     leader = await append_by_leader(servers, [0])
     client = EtcdClient(etcd.endpoints)
     for name in ("a", "b", "c"):
-        await client.put(Keys(region).snapshot(name), msgspec.json.encode(Report(index=1, at=RealEnv().now())))
+        await client.put(KeyLayout(region).snapshot(name), msgspec.json.encode(Report(index=1, at=RealEnv().now())))
     await leader.append([1] * 10)
     await leader.log.save_snapshot(11, [b"state"])
     await leader.log.trim(11, keep=0)
@@ -249,18 +249,18 @@ async def test_a_standing_etcd_counts_the_servers_of_the_last_day(
     client = EtcdClient(etcd.endpoints)
     for name in ("gone-1", "gone-2"):
         report = Report(index=0, at=RealEnv().now() - away_h * 3600 * NANOSECONDS)
-        await client.put(Keys(region).snapshot(name), msgspec.json.encode(report))
+        await client.put(KeyLayout(region).snapshot(name), msgspec.json.encode(report))
     async with running(LogServer("srv1.global", log)) as server:
         await append_by_leader([server], [0])
         await server.append([1] * 10)
         await log.save_snapshot(11, [b"state"])
         await log.trim(11, keep=0)
         assert (await anext(log.entries(1))).first_index == 2
-        state = LogReader(client, Keys(region), env=RealEnv(), closing=Interrupt())
+        state = LogReader(client, KeyLayout(region), env=RealEnv(), closing=Interrupt())
         assert await state.first_index() == first_index
         if first_index == 1:
             for name in ("gone-1", "gone-2"):
-                await client.delete(Keys(region).snapshot(name))
+                await client.delete(KeyLayout(region).snapshot(name))
             await log.trim(11, keep=0)
             assert await state.first_index() == 2
     await client.close()
@@ -277,7 +277,7 @@ class Stale:
     """A server of which nothing is told but the answers to what it asks itself."""
 
     def __init__(self, number: int, etcd: LocalEtcd, region: str) -> None:
-        self.keys = Keys(region)
+        self.keys = KeyLayout(region)
         self.client = EtcdClient((etcd.members[number].endpoint,))
         self.leading = Leading(
             self.client,
@@ -292,10 +292,10 @@ class Stale:
             self.keys,
             leading=self.leading,
             reader=LogReader(self.client, self.keys, env=RealEnv(), closing=Interrupt()),
-            quota_usage=QuotaUsage(0, name=f"srv{number}"),
+            quota_usage=EtcdQuotaUsage(0, name=f"srv{number}"),
             on_no_space=lambda: None,
         )
-        self.believed: Term | None = None
+        self.believed: EtcdTerm | None = None
 
     async def campaign(self) -> None:
         await self.leading.look()
@@ -393,7 +393,7 @@ async def test_nothing_is_trimmed_where_a_report_of_a_snapshot_cannot_be_read(
 ) -> None:
     leader = await append_by_leader(servers, [0])
     client = EtcdClient(etcd.endpoints)
-    await client.put(Keys(region).snapshot("srv9.global"), b"no report")
+    await client.put(KeyLayout(region).snapshot("srv9.global"), b"no report")
     with pytest.raises(Conflict, match=r"snapshots/srv9.global in etcd can not be read"):
         await leader.log.trim(1, keep=0)
     await client.close()
@@ -411,7 +411,7 @@ async def test_a_log_that_nobody_can_read_any_more_is_told_as_trimmed(
     leader = await append_by_leader(servers, [0])
     await wait_equal(servers)
     client = EtcdClient(etcd.endpoints)
-    await client.delete(Keys(region).log, Keys(region).log_end)
+    await client.delete(KeyLayout(region).log, KeyLayout(region).log_end)
     with pytest.raises(LogTrimmed, match="is empty"):
         await anext(leader.log.entries(0))
     await client.close()

@@ -16,7 +16,7 @@ from yurt.storage.etcd.client import Compacted, EtcdClient
 from yurt.storage.etcd.log import EtcdLog
 from yurt.storage.etcd.members import member_status, no_space_alarms
 from yurt.storage.etcd.messages import message
-from yurt.storage.etcd.turns import Turns
+from yurt.storage.etcd.turns import ExclusiveTurns
 from yurt.storage.log import DatabaseSize, LogFull
 from yurt.testing.agent import wait_for
 from yurt.testing.log_server import LogServer, running, wait_equal, wait_leader
@@ -157,7 +157,9 @@ async def appended_in_the_end(server: LogServer) -> None:
 async def test_one_server_at_a_time_has_the_turn_and_a_dead_ones_ends() -> None:
     with local_etcd() as etcd:
         client = EtcdClient(etcd.endpoints)
-        first, second = (Turns(client, b"turn", name=name, limit_s=1.0, env=RealEnv()) for name in ("srv1", "srv2"))
+        first, second = (
+            ExclusiveTurns(client, b"turn", name=name, limit_s=1.0, env=RealEnv()) for name in ("srv1", "srv2")
+        )
         async with first.turn() as is_own:
             assert is_own
             async with second.turn() as is_others:
@@ -173,7 +175,7 @@ async def test_one_server_at_a_time_has_the_turn_and_a_dead_ones_ends() -> None:
         await client.close()
 
 
-async def has_turn(turns: Turns) -> bool:
+async def has_turn(turns: ExclusiveTurns) -> bool:
     async with turns.turn() as is_own:
         return is_own
 

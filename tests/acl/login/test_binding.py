@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from yurt.acl.login.binding import Outcome, bind
+from yurt.acl.login.binding import BindingOutcome, bind
 from yurt.acl.login.checks import checked_jwt
 from yurt.acl.login.claims import MappedClaims
 from yurt.acl.login.minting import Login, NewToken, log_in
@@ -131,7 +131,7 @@ def test_management_decides_alone_whatever_other_rules_say() -> None:
     rules = (rule(1, bind_name="${value.other}"), rule(2), rule(3, bind_type="management", bind_name=""))
     made = login(replica_with(*rules))
     assert (made.token.type, made.token.policies, made.token.roles) == (acl.MANAGEMENT, (), ())
-    assert made.bound.outcomes == (("rule-3", Outcome.BOUND, ""),)
+    assert made.bound.outcomes == (("rule-3", BindingOutcome.BOUND, ""),)
 
 
 def test_a_management_rule_that_is_not_selected_gives_nothing() -> None:
@@ -146,8 +146,8 @@ def test_every_rule_says_what_came_of_it() -> None:
     )  # fmt: skip
     outcomes = bind(replica_with(*rules).state, METHOD, MAPPED).outcomes
     assert [(each.rule_id, each.outcome) for each in outcomes] == [
-        ("rule-1", Outcome.BOUND), ("rule-2", Outcome.NOT_SELECTED), ("rule-3", Outcome.SELECTOR_FAILED),
-        ("rule-4", Outcome.NO_SUCH_POLICY), ("rule-5", Outcome.NO_SUCH_ROLE),
+        ("rule-1", BindingOutcome.BOUND), ("rule-2", BindingOutcome.NOT_SELECTED), ("rule-3", BindingOutcome.SELECTOR_FAILED),
+        ("rule-4", BindingOutcome.NO_SUCH_POLICY), ("rule-5", BindingOutcome.NO_SUCH_ROLE),
     ]  # fmt: skip
     assert "'other' is not one of list, value" in outcomes[2].detail
 

@@ -11,7 +11,7 @@ import pytest
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.joining import Joiner
 from yurt.agent.cluster.members_listener import MembersListener
-from yurt.agent.cluster.members_port import Admission, Admit, MembersPort, admits_nobody
+from yurt.agent.cluster.members_port import AdmissionAnswer, Admit, MembersPort, admits_nobody
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.records import News
 from yurt.agent.cluster.security import ServerSecurity
@@ -144,14 +144,14 @@ async def test_another_server_of_the_same_name_is_refused_and_oneself_is_not() -
 async def test_a_server_is_admitted_only_for_itself_and_in_its_region() -> None:
     asked: list[Member] = []
 
-    async def admit(each: Member) -> Admission:
+    async def admit(each: Member) -> AdmissionAnswer:
         asked.append(each)
-        return Admission(cluster={each.name: each.etcd_addr})
+        return AdmissionAnswer(cluster={each.name: each.etcd_addr})
 
     far_member = member("far", region="mars")
     async with nodes(member("a"), admit=admit) as (a,), nodes(member("b"), far_member) as (b, far):
 
-        async def ask(node: Node, each: Member) -> Admission:
+        async def ask(node: Node, each: Member) -> AdmissionAnswer:
             def call(port: MembersPort) -> object:
                 return port.admit(each)
 

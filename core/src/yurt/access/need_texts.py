@@ -69,10 +69,10 @@ def parse_need(text: str) -> Need:
     """The need that these words are for; raises Invalid."""
     if len(text) > LENGTH_MAX:
         raise Invalid(f"a need holds at most {LENGTH_MAX} characters")
-    return _Reader(text).whole()
+    return _NeedReader(text).whole()
 
 
-class _Reader:
+class _NeedReader:
     """Reads words from left to right; `or` and `and` are not mixed without parentheses."""
 
     def __init__(self, text: str) -> None:

@@ -66,14 +66,14 @@ def parse_policy(
             detail = f"A policy may hold {RULES_CHARACTERS_MAX} characters at most; this one holds {len(text)}."
             findings.add(source, OffsetDiagnostic("Policy too large", detail, 0, 0))
             findings.raise_errors()
-        policy = _Parser(name, source, findings, is_strict, words).policy(read_document(source))
+        policy = _PolicyParser(name, source, findings, is_strict, words).policy(read_document(source))
         findings.raise_errors(by_place=True)
     except JobspecError as error:
         raise PolicyError(error.diagnostics) from None
     return policy
 
 
-class _Parser:
+class _PolicyParser:
     """Reads one policy; what is wrong goes into the findings, and the reading goes on."""
 
     def __init__(

@@ -65,7 +65,7 @@ class Resolved(NamedTuple):
     """Why a caller is nobody."""
 
 
-class _Kept(NamedTuple):
+class _CachedRights(NamedTuple):
     """An answer, and the tables that it holds for."""
 
     tables: tuple[object, ...]
@@ -79,7 +79,7 @@ class Resolver:
         self._parsed: LruCache[tuple[str, str], Policy] = LruCache(PARSED_MAX)
         self._compiled: LruCache[Texts, CompiledPolicies | str] = LruCache(COMPILED_MAX)
         """By their texts, because after a restore an index may stand for another text; a str says what is wrong."""
-        self._callers: LruCache[Caller, _Kept] = LruCache(CALLERS_MAX)
+        self._callers: LruCache[Caller, _CachedRights] = LruCache(CALLERS_MAX)
         self._state: Snapshot | None = None
         self._of_state: dict[Caller, Resolved] = {}
         """Answers for `_state`, the one that was asked about last: a request asks several times about one."""
@@ -152,7 +152,7 @@ class Resolver:
             resolved = self._looked_up(state, caller, self._policies)
         except Invalid as error:
             resolved = _nobody(str(error))
-        self._callers.put(caller, _Kept(_tables(state, caller), resolved))
+        self._callers.put(caller, _CachedRights(_tables(state, caller), resolved))
         return resolved
 
     def _kept(self, state: Snapshot, caller: NoToken | ShownToken | ShownWorkload) -> Resolved | None:

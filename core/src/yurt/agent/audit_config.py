@@ -14,7 +14,7 @@ from yurt.audit.settings import BEST_EFFORT, ENFORCED, AuditSettings, FilterSett
 from yurt.sdk.value import NANOSECONDS
 
 if TYPE_CHECKING:
-    from yurt.audit.trail import AuditTrail, Counts
+    from yurt.audit.trail import AuditCounters, AuditTrail
     from yurt.runtime.env import Env
 
 GUARANTEES: Final = (ENFORCED, BEST_EFFORT)
@@ -84,16 +84,16 @@ def _filter_problems(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     )
 
 
-def audit_trail(given: Mapping[str, Any], root: Path, env: Env, counts: Counts | None) -> AuditTrail | None:
+def audit_trail(given: Mapping[str, Any], root: Path, env: Env, counts: AuditCounters | None) -> AuditTrail | None:
     """The audit log with its files opened, None where it is not enabled; raises Invalid for a file that does not open.
 
     `root` is the data directory. Where no sink is named there is one, with everything as it is by default.
     """
     if not given.get("enabled"):
         return None
-    from yurt.audit.trail import AuditTrail, NoCounts
+    from yurt.audit.trail import AuditTrail, NoAuditCounters
 
-    trail = AuditTrail(audit_settings(given, root), env, counts or NoCounts())
+    trail = AuditTrail(audit_settings(given, root), env, counts or NoAuditCounters())
     trail.open()
     return trail
 

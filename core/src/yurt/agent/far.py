@@ -30,7 +30,7 @@ from yurt.rpc.contract import contract_of
 from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello, Welcome
 from yurt.rpc.link import Link
-from yurt.rpc.listener import Bind, Caller, Listener, Session
+from yurt.rpc.listener import Bind, Caller, Listener, PeerSession
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.rpc.usefulness import watched_port
@@ -107,7 +107,7 @@ class FarClients:
         await self._listener.stop()
         await self._api.close()
 
-    def _accept(self, hello: Hello, caller: Caller) -> Session:
+    def _accept(self, hello: Hello, caller: Caller) -> PeerSession:
         if hello.region != self._config.region and hello.role == certificates.SERVER:
             return self._take_region(hello, caller)
         if hello.region != self._config.region:
@@ -119,7 +119,7 @@ class FarClients:
             raise PermissionDenied(f"the certificate names {', '.join(caller.names)}, and none of {sorted(roles)}")
         return self._take_client(hello, caller)
 
-    def _take_client(self, hello: Hello, caller: Caller) -> Session:
+    def _take_client(self, hello: Hello, caller: Caller) -> PeerSession:
         """The agent of a node: it is reached as its node once the leader has taken it for the node's."""
         node_ports = self._server.clients.node_ports
         port: NodePort | None = None
@@ -148,7 +148,7 @@ class FarClients:
             port = None
             log.info("client disconnected: node=%s name=%s", hello.node_id[:8], hello.name)
 
-        return Session({SERVER: Served(_SERVER, client, client), API: Served(_API, api, client)}, opened, closed)
+        return PeerSession({SERVER: Served(_SERVER, client, client), API: Served(_API, api, client)}, opened, closed)
 
     def _check_server(self, hello: Hello, caller: Caller) -> None:
         """A server shows a certificate; without TLS it shows that it was met on the port that only servers reach."""
@@ -164,17 +164,17 @@ class FarClients:
                 "must be reachable in both directions"
             )
 
-    def _take_region(self, hello: Hello, caller: Caller) -> Session:
+    def _take_region(self, hello: Hello, caller: Caller) -> PeerSession:
         """A server of another region may ask what a user may ask, and nothing else."""
         self._check_server(hello, caller)
         region = ProvenCaller(kind=CallerKind.REGION, name=hello.name)
-        return Session(
+        return PeerSession(
             {API: Served(_API, ServerApi(self._api, Through.REGION, hello.name), region)},
             lambda _: None,
             lambda _: None,
         )
 
-    def _take_server(self, hello: Hello, caller: Caller) -> Session:
+    def _take_server(self, hello: Hello, caller: Caller) -> PeerSession:
         self._check_server(hello, caller)
 
         def opened(_: Peer) -> None:
@@ -183,7 +183,7 @@ class FarClients:
         def closed(_: Peer) -> None:
             log.info("server disconnected: name=%s", hello.name)
 
-        return Session(OfferedToServers(self._server, self._api, hello.name), opened, closed)
+        return PeerSession(OfferedToServers(self._server, self._api, hello.name), opened, closed)
 
 
 class FarServers:

@@ -29,7 +29,7 @@ from yurt.runtime.env import Env, RealEnv
 from yurt.runtime.supervise import supervised
 from yurt.sdk.errors import NotFound, Unavailable
 from yurt.server.ports import Directory
-from yurt.server.resources.region_replication import Page
+from yurt.server.resources.region_replication import ReplicationPage
 from yurt.state import TABLES
 from yurt.structs.member import ALIVE
 from yurt.structs.shared_rows import SharedDigests, SharedRows
@@ -113,13 +113,13 @@ class FarAuthority:
         body = await self._ask(f"/v1/regions/shared/{table}?{query}", limit_s=wait_s + ANSWER_S)
         return self._decoded(body, SharedDigests, table)
 
-    async def rows(self, table: str, keys: Sequence[str]) -> Page:
+    async def rows(self, table: str, keys: Sequence[str]) -> ReplicationPage:
         """The rows with these keys, and the keys that did not fit into the answer."""
         query = "&".join(f"key={quote(key, safe='')}" for key in keys)
         body = await self._ask(f"/v1/regions/shared/{table}/rows?{query}", limit_s=ANSWER_S)
         found = self._decoded(body, SharedRows, table)
         kind = TABLES[table].codec.row_type
-        return Page(tuple(self._decoded(bytes(each), kind, table) for each in found.rows), found.left)
+        return ReplicationPage(tuple(self._decoded(bytes(each), kind, table) for each in found.rows), found.left)
 
     def _decoded(self, body: bytes, kind: type[T], table: str) -> T:
         try:

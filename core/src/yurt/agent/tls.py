@@ -75,7 +75,7 @@ def _own_name(config: AgentConfig) -> str:
 
 
 def _problems(settings: TlsSettings, own_name: str) -> list[str]:
-    from yurt.rpc.certificates import Pair, check_pair, facts_of
+    from yurt.rpc.certificates import CertificatePair, check_pair, facts_of
 
     missing = [name for name in ("ca_file", "cert_file", "key_file") if not getattr(settings, name)]
     if missing:
@@ -84,7 +84,9 @@ def _problems(settings: TlsSettings, own_name: str) -> list[str]:
     if settings.min_version in VERSIONS:
         found = []
     try:
-        pair = Pair(certificate=_read("cert_file", settings.cert_file), key=_read("key_file", settings.key_file))
+        pair = CertificatePair(
+            certificate=_read("cert_file", settings.cert_file), key=_read("key_file", settings.key_file)
+        )
         check_pair(pair, _read("ca_file", settings.ca_file))
         names = facts_of(pair.certificate).names
         if settings.rpc and own_name and own_name not in names:

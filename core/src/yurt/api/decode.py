@@ -43,7 +43,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 Json = dict[str, Any]
 
 
-class _Shape(NamedTuple):
+class _ValueShape(NamedTuple):
     """What a field holds: `kind` is struct, list or map (of structs `info`), texts (of strings), duration or leaf."""
 
     key: str
@@ -52,8 +52,8 @@ class _Shape(NamedTuple):
 
 
 class _Table(NamedTuple):
-    exact: dict[str, _Shape]
-    folded: dict[str, _Shape]
+    exact: dict[str, _ValueShape]
+    folded: dict[str, _ValueShape]
 
 
 class _Walk:
@@ -86,7 +86,7 @@ class _Walk:
                     known[name] = _without_nulls(value) if kind == "texts" else value
         return known
 
-    def _field(self, value: Any, shape: _Shape, info: inspect.StructType, path: str) -> Any:
+    def _field(self, value: Any, shape: _ValueShape, info: inspect.StructType, path: str) -> Any:
         if shape.kind == "list" and isinstance(value, list):
             return [self.struct(item, info, f"{path}[{n}]") for n, item in enumerate(value) if item is not None]
         if shape.kind == "map" and isinstance(value, Mapping):
@@ -250,7 +250,7 @@ def _table(info: inspect.StructType) -> _Table:
     if found is None:
         spans = _durations(info.cls)
         shapes = [
-            _Shape(field.encode_name, "duration", None)
+            _ValueShape(field.encode_name, "duration", None)
             if field.name in spans
             else _shape(field.encode_name, field.type)
             for field in info.fields
@@ -278,20 +278,20 @@ def _nanoseconds(value: Any, path: str) -> Any:
         ) from None
 
 
-def _shape(key: str, kind: inspect.Type) -> _Shape:
+def _shape(key: str, kind: inspect.Type) -> _ValueShape:
     match kind:
         case inspect.Metadata():
             return _shape(key, kind.type)
         case inspect.UnionType():
             inner = [item for item in kind.types if not isinstance(item, inspect.NoneType)]
-            return _shape(key, inner[0]) if len(inner) == 1 else _Shape(key, "leaf", None)
+            return _shape(key, inner[0]) if len(inner) == 1 else _ValueShape(key, "leaf", None)
         case inspect.StructType():
-            return _Shape(key, "struct", kind)
+            return _ValueShape(key, "struct", kind)
         case inspect.VarTupleType(item_type=inspect.StructType() as item):
-            return _Shape(key, "list", item)
+            return _ValueShape(key, "list", item)
         case inspect.DictType(value_type=inspect.StructType() as item):
-            return _Shape(key, "map", item)
+            return _ValueShape(key, "map", item)
         case inspect.VarTupleType(item_type=inspect.StrType()) | inspect.DictType(value_type=inspect.StrType()):
-            return _Shape(key, "texts", None)
+            return _ValueShape(key, "texts", None)
         case _:
-            return _Shape(key, "leaf", None)
+            return _ValueShape(key, "leaf", None)

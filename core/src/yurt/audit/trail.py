@@ -24,7 +24,7 @@ WAITING_MAX: Final = 10_000
 NOT_WRITTEN: Final = "the audit log cannot be written, and its delivery is enforced"
 
 
-class Counts(Protocol):
+class AuditCounters(Protocol):
     """Counters of the agent."""
 
     def count(self, name: str, by: int = 1) -> None:
@@ -32,7 +32,7 @@ class Counts(Protocol):
         ...
 
 
-class NoCounts:
+class NoAuditCounters:
     """For an agent without counters."""
 
     def count(self, name: str, by: int = 1) -> None:
@@ -51,7 +51,7 @@ class _Line:
 class Sink:
     """One file and the lines that wait for it."""
 
-    def __init__(self, settings: SinkSettings, env: Env, metrics: Counts) -> None:
+    def __init__(self, settings: SinkSettings, env: Env, metrics: AuditCounters) -> None:
         self.settings = settings
         self._env = env
         self._metrics = metrics
@@ -158,7 +158,7 @@ class Sink:
 class AuditTrail:
     """All sinks of an agent behind one filter."""
 
-    def __init__(self, settings: AuditSettings, env: Env, metrics: Counts) -> None:
+    def __init__(self, settings: AuditSettings, env: Env, metrics: AuditCounters) -> None:
         self.env = env
         self.omits = Filters(settings.filters).omits
         self.sinks: Sequence[Sink] = tuple(Sink(each, env, metrics) for each in settings.sinks)

@@ -11,7 +11,7 @@ from yurt.cli.command import CLIENT_FLAGS, CliCommand
 from yurt.cli.errors import CliError
 from yurt.cli.flags import Flag
 from yurt.cli.package_nouns import package_nouns
-from yurt.sdk.commands import NUMBER, SWITCH, TEXTS, Command, CommandFailed, problem_of
+from yurt.sdk.commands import NUMBER, SWITCH, TEXTS, CommandFailed, PackageCommand, problem_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -41,7 +41,7 @@ def package_commands(word: str) -> dict[str, CliCommand]:
     return {command.name: _adapted(command) for command in declared}
 
 
-def _call_plugin(word: str, module: str) -> tuple[Command, ...]:
+def _call_plugin(word: str, module: str) -> tuple[PackageCommand, ...]:
     import pluggy
 
     from yurt.sdk import plugin as declarations
@@ -53,7 +53,7 @@ def _call_plugin(word: str, module: str) -> tuple[Command, ...]:
     return tuple(command for found in manager.hook.yurt_commands() for command in found or ())
 
 
-def _adapted(command: Command) -> CliCommand:
+def _adapted(command: PackageCommand) -> CliCommand:
     """The command as the command line runs it."""
     taken = {flag.name for flag in CLIENT_FLAGS}
     flags = tuple(
@@ -73,7 +73,7 @@ def _adapted(command: Command) -> CliCommand:
     )
 
 
-def _run(command: Command, call: Invocation) -> int:
+def _run(command: PackageCommand, call: Invocation) -> int:
     try:
         return command.run(_PackageCall(call))
     except CommandFailed as error:

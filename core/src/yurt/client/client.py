@@ -73,7 +73,7 @@ from yurt.structs.status import NODE_READY
 Describe = Callable[[ClientConfig, NodeIdentity, Mapping[str, str]], Node]
 
 
-class Loop(NamedTuple):
+class ClientLoop(NamedTuple):
     """Work that runs as long as the client; the failure of one that `may_fail` leaves the others running."""
 
     name: str
@@ -193,24 +193,24 @@ class Client:
 
     def _compose_loops(
         self, context: ClientContext, holders: DeviceHolders, offers: OfferedNetworks
-    ) -> tuple[Loop, ...]:
+    ) -> tuple[ClientLoop, ...]:
         """Compose the loops that begin once an earlier agent's tasks have been restored."""
         config, env, group, service = self.config, context.env, self._group, self.alloc_service
         over_size = config.options.get(disk_use.OPTION, disk_use.STOP)
         sizes = DiskWatch(config.alloc_dir, env, mode=over_size, runners=lambda: self.allocs.live)
         disconnection = DisconnectionWatch(self.allocs, env, contact=lambda: self._standing.contact)
         return (
-            Loop("heartbeats", self._connection.run),
-            Loop("allocation reports", service.reporter.run),
-            Loop("allocation list", self._follow_allocs),
-            Loop("stop_on_client_after", disconnection.run),
-            Loop("garbage collection", self.calls.garbage.run),
-            Loop("sizes of allocations", partial(sizes.run, group)),
-            Loop("networks of allocations", context.networks.run, may_fail=True),
-            Loop("networks of this machine", offers.run, may_fail=True),
-            Loop("holders of devices", ClaimWatch(self.devices, holders, env, group=group).run),
-            Loop("template renderer", context.templates.renderer.run, may_fail=True),
-            Loop("readiness", partial(service.readiness.run, self._standing.allow_ready)),
+            ClientLoop("heartbeats", self._connection.run),
+            ClientLoop("allocation reports", service.reporter.run),
+            ClientLoop("allocation list", self._follow_allocs),
+            ClientLoop("stop_on_client_after", disconnection.run),
+            ClientLoop("garbage collection", self.calls.garbage.run),
+            ClientLoop("sizes of allocations", partial(sizes.run, group)),
+            ClientLoop("networks of allocations", context.networks.run, may_fail=True),
+            ClientLoop("networks of this machine", offers.run, may_fail=True),
+            ClientLoop("holders of devices", ClaimWatch(self.devices, holders, env, group=group).run),
+            ClientLoop("template renderer", context.templates.renderer.run, may_fail=True),
+            ClientLoop("readiness", partial(service.readiness.run, self._standing.allow_ready)),
         )
 
     # The node and its servers.

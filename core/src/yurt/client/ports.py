@@ -18,8 +18,8 @@ from yurt.structs.rpc import (
     RegisterNodeRequest,
     ShownCredential,
     SignedIdentity,
-    TemplateAnswer,
     TemplateQuery,
+    TemplateQueryAnswer,
     UpdateAllocsRequest,
 )
 from yurt.structs.service import ServiceRegistration
@@ -86,7 +86,7 @@ class ServerPort(Protocol):
         ...
 
     @allowed(NODE, nodes=lambda call: (call.query.node_id,))
-    async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
+    async def ask_for_template(self, query: TemplateQuery) -> TemplateQueryAnswer:
         """Data of the cluster for a task's template, once it is newer than the query's index."""
         ...
 

@@ -39,16 +39,16 @@ FAILED_BY_USER: Final = "Deployment marked as failed"
 NEWER_VERSION: Final = " - not rolling back as the job has a newer version"
 
 
-class Seen(NamedTuple):
+class SeenDeployment(NamedTuple):
     """The deployment's health at the job's last evaluation: (healthy, unhealthy) by group."""
 
     counts: tuple[tuple[str, int, int], ...] = ()
 
 
-def health_of(deployment: Deployment) -> Seen:
+def health_of(deployment: Deployment) -> SeenDeployment:
     """The health to record after an evaluation."""
     groups = sorted(deployment.task_groups.items())
-    return Seen(tuple((name, group.healthy_allocs, group.unhealthy_allocs) for name, group in groups))
+    return SeenDeployment(tuple((name, group.healthy_allocs, group.unhealthy_allocs) for name, group in groups))
 
 
 def is_only_placed(before: Deployment, after: Deployment) -> bool:
@@ -65,7 +65,7 @@ def _unplaced(group: DeploymentState) -> DeploymentState:
     return replace(group, placed_allocs=0, require_progress_by=0)
 
 
-def watch(state: Snapshot, deployment: Deployment, seen: Seen, mint: Mint) -> AnyCommand | None:
+def watch(state: Snapshot, deployment: Deployment, seen: SeenDeployment, mint: Mint) -> AnyCommand | None:
     """The command that the deployment requires now, or None."""
     job = state.jobs.get((deployment.namespace, deployment.job_id))
     if job is None or not is_deployment_active(deployment):
@@ -97,14 +97,14 @@ def next_deadline(deployment: Deployment) -> UnixNano | None:
     return UnixNano(min(times)) if times else None
 
 
-class Failure(NamedTuple):
+class DeploymentFailure(NamedTuple):
     """Why a deployment has failed, and in which groups."""
 
     reason: str
     groups: frozenset[str]
 
 
-def failure_of(state: Snapshot, deployment: Deployment, now: UnixNano) -> Failure | None:
+def failure_of(state: Snapshot, deployment: Deployment, now: UnixNano) -> DeploymentFailure | None:
     """The deployment's failure, if it has failed."""
     groups = deployment.task_groups
     ill = {
@@ -115,21 +115,23 @@ def failure_of(state: Snapshot, deployment: Deployment, now: UnixNano) -> Failur
         and not (groups[alloc.task_group].progress_deadline and is_reschedulable(alloc, now))
     }
     if ill:
-        return Failure(FAILED_ALLOCATIONS, frozenset(ill))
+        return DeploymentFailure(FAILED_ALLOCATIONS, frozenset(ill))
     if deployment.status == status.DEPLOYMENT_PAUSED:
         return None
     short = {name: group for name, group in groups.items() if group.progress_deadline and _is_short(group)}
     if any(0 < group.require_progress_by <= now for group in short.values()):
-        return Failure(FAILED_DEADLINE, frozenset(short))
+        return DeploymentFailure(FAILED_DEADLINE, frozenset(short))
     return None
 
 
 def failed_by_user(state: Snapshot, deployment: Deployment, job: Job, mint: Mint) -> SetDeploymentStatus:
     """Fail the deployment on request: all of its groups have failed."""
-    return failed(state, deployment, job, Failure(FAILED_BY_USER, frozenset(deployment.task_groups)), mint)
+    return failed(state, deployment, job, DeploymentFailure(FAILED_BY_USER, frozenset(deployment.task_groups)), mint)
 
 
-def failed(state: Snapshot, deployment: Deployment, job: Job, failure: Failure, mint: Mint) -> SetDeploymentStatus:
+def failed(
+    state: Snapshot, deployment: Deployment, job: Job, failure: DeploymentFailure, mint: Mint
+) -> SetDeploymentStatus:
     """Fail the deployment, with a rollback to the newest stable version where a failed group requires it.
 
     A job that has a newer version stays as it is: its deployment is about to be cancelled, and going back would undo

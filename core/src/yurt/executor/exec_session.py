@@ -52,7 +52,7 @@ class Beside(NamedTuple):
     search: tuple[str, ...] = ()
 
 
-class _Watched(asyncio.SubprocessProtocol):
+class _WatchedProtocol(asyncio.SubprocessProtocol):
     """Reports the end of a process."""
 
     def __init__(self, ended: asyncio.Future[int]) -> None:
@@ -243,7 +243,7 @@ async def start_session(
     ended: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     request = request_for(command, around, tty=tty)
     try:
-        transport, ends, status_fd = await _spawn(request, _Watched(ended), tty=tty)
+        transport, ends, status_fd = await _spawn(request, _WatchedProtocol(ended), tty=tty)
     except OSError as error:
         reason = f"{error.strerror or error}; is the machine, or the agent, out of processes, files or memory?"
         raise RecoverableError(f'cannot run "{command[0]}" in the task: {reason}') from error
@@ -262,7 +262,7 @@ async def start_session(
 
 
 async def _spawn(
-    request: dict[str, Any], watched: _Watched, *, tty: bool
+    request: dict[str, Any], watched: _WatchedProtocol, *, tty: bool
 ) -> tuple[asyncio.SubprocessTransport, Ends, int]:
     """Start `exec_child`; returns its transport, the ends of its streams and its status pipe."""
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as given:

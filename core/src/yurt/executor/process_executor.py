@@ -43,7 +43,7 @@ from yurt.executor.surroundings import (
     user_to_become,
 )
 from yurt.executor.task_kill import close_all, kill
-from yurt.executor.task_watch import Task, WatchedTasks
+from yurt.executor.task_watch import WatchedTask, WatchedTasks
 from yurt.executor.waiting import until
 from yurt.runtime.env import Env, RealEnv
 from yurt.sdk.driver import ExecResult, ExitResult, PluginContext, TaskStats, unknown_signal
@@ -138,7 +138,7 @@ class ProcessExecutor:
             shim_start_time=answer.shim_start_time or processes.start_time(answer.shim_pid),
             started_at=answer.at,
         )
-        self._tasks.add(Task(handle, spec, asyncio.get_running_loop()))
+        self._tasks.add(WatchedTask(handle, spec, asyncio.get_running_loop()))
         return handle
 
     def _planned_handle(self, task_id: str, planned: CgroupPlan) -> ProcessHandle:
@@ -190,7 +190,7 @@ class ProcessExecutor:
             self._starts.remove(handle.task_id)
             reason = "its process is gone" if is_same_boot else "the machine was restarted"
             raise NotFound(f"task {handle.task_id} cannot be found again: {reason} and left no exit file")
-        self._tasks.add(Task(handle, None, asyncio.get_running_loop()))
+        self._tasks.add(WatchedTask(handle, None, asyncio.get_running_loop()))
 
     async def recover_by_id(self, task_id: str) -> None:
         """Take up a task whose starter was killed; raises NotFound when it was not started, and never will be."""

@@ -233,7 +233,7 @@ def encode_start(
     )
 
 
-class Started(NamedTuple):
+class StartedProcess(NamedTuple):
     """A shim's answer when its task runs; start times are in system ticks."""
 
     id: int
@@ -252,13 +252,13 @@ class Failed(NamedTuple):
     errno: int
 
 
-def decode_answer(line: bytes) -> Started | Failed:
+def decode_answer(line: bytes) -> StartedProcess | Failed:
     """Decodes a shim's answer: six numbers, or the request's id with a stage and an error number."""
     number, *words = line.split()
     if words[0].startswith(b"!"):
         return Failed(int(number), words[0][1:].decode(), int(words[1]))
     pid, started, at, shim, shim_started = map(int, words)
-    return Started(int(number), pid, started, UnixNano(at), shim, shim_started)
+    return StartedProcess(int(number), pid, started, UnixNano(at), shim, shim_started)
 
 
 def framed(message: tuple[Any, ...]) -> bytes:

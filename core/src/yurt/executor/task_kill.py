@@ -8,7 +8,7 @@ import sys
 
 from yurt.executor import cgroups, processes
 from yurt.executor.exec_session import ProcessSession
-from yurt.executor.task_watch import EXIT_FILE_LIMIT_S, Task
+from yurt.executor.task_watch import EXIT_FILE_LIMIT_S, WatchedTask
 from yurt.executor.waiting import until
 from yurt.runtime.env import Env
 
@@ -16,7 +16,7 @@ KILL_LIMIT_S = 12.0
 KILL_ROUNDS = 50
 
 
-async def kill(task: Task, *, boot_id: str, env: Env) -> None:
+async def kill(task: WatchedTask, *, boot_id: str, env: Env) -> None:
     """Kill every process of a task, through its shim if it has one."""
     handle = task.handle
     await close_all(task.sessions)
@@ -27,7 +27,7 @@ async def kill(task: Task, *, boot_id: str, env: Env) -> None:
     await asyncio.wait([task.ended], timeout=EXIT_FILE_LIMIT_S)
 
 
-async def _kill_without_shim(task: Task, env: Env) -> None:
+async def _kill_without_shim(task: WatchedTask, env: Env) -> None:
     """Kill what a killed shim, or a missing subreaper, has left behind."""
     handle = task.handle
     for _ in range(KILL_ROUNDS):
@@ -47,6 +47,6 @@ async def close_all(sessions: set[ProcessSession]) -> None:
         await asyncio.gather(*(session.close() for session in tuple(sessions)))
 
 
-def _needs_search(task: Task) -> bool:
+def _needs_search(task: WatchedTask) -> bool:
     """Whether processes may remain outside the cgroups: the shim failed, or cannot adopt orphans."""
     return sys.platform != "linux" or bool(task.ended.result().error)

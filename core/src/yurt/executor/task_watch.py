@@ -22,7 +22,7 @@ EXIT_FILE_FIRST_WAIT_S = 0.001
 EXIT_FILE_LIMIT_S = 5.0
 
 
-class Task:
+class WatchedTask:
     """A task of this executor: its handle, its result and its watch."""
 
     def __init__(self, handle: ProcessHandle, spec: ProcessSpec | None, loop: asyncio.AbstractEventLoop) -> None:
@@ -39,27 +39,27 @@ class WatchedTasks:
 
     def __init__(self, env: Env) -> None:
         self._env = env
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, WatchedTask] = {}
 
     def __contains__(self, task_id: str) -> bool:
         return task_id in self._tasks
 
-    def __iter__(self) -> Iterator[Task]:
+    def __iter__(self) -> Iterator[WatchedTask]:
         return iter(tuple(self._tasks.values()))
 
-    def get(self, task_id: str) -> Task:
+    def get(self, task_id: str) -> WatchedTask:
         """Raises NotFound."""
         try:
             return self._tasks[task_id]
         except KeyError:
             raise NotFound(f"no task {task_id} here") from None
 
-    def remove(self, task: Task) -> None:
+    def remove(self, task: WatchedTask) -> None:
         """Forget a task and free its watch."""
         _unwatch(task)
         self._tasks.pop(task.handle.task_id, None)
 
-    def add(self, task: Task) -> None:
+    def add(self, task: WatchedTask) -> None:
         """Add a task and watch its main process."""
         handle, loop = task.handle, asyncio.get_running_loop()
         self._tasks[handle.task_id] = task
@@ -69,19 +69,19 @@ class WatchedTasks:
         else:
             self._poll(task)
 
-    def _poll(self, task: Task) -> None:
+    def _poll(self, task: WatchedTask) -> None:
         """Poll, without a pidfd."""
         if processes.is_alive(task.handle.pid, task.handle.start_time):
             task.timer = asyncio.get_running_loop().call_later(POLL_S, self._poll, task)
         else:
             self._on_main_ended(task)
 
-    def _on_main_ended(self, task: Task) -> None:
+    def _on_main_ended(self, task: WatchedTask) -> None:
         """The main process has ended: wait for its exit file."""
         _unwatch(task)
         self._read_exit(task, EXIT_FILE_FIRST_WAIT_S, 0.0)
 
-    def _read_exit(self, task: Task, wait_s: float, waited_s: float) -> None:
+    def _read_exit(self, task: WatchedTask, wait_s: float, waited_s: float) -> None:
         """Read the exit file; retry while it is missing and its writer lives."""
         if task.ended.done():
             return
@@ -98,7 +98,7 @@ class WatchedTasks:
             task.timer = loop.call_later(wait_s, self._read_exit, task, wait_s * 2, waited_s + wait_s)
 
 
-def _unwatch(task: Task) -> None:
+def _unwatch(task: WatchedTask) -> None:
     """Free the watch's resources."""
     if task.pidfd is not None:
         asyncio.get_running_loop().remove_reader(task.pidfd)

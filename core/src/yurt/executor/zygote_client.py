@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 from yurt.executor.processes import send_signal, start_time
-from yurt.executor.spec import Failed, Started, decode_answer, take_lines
+from yurt.executor.spec import Failed, StartedProcess, decode_answer, take_lines
 from yurt.sdk.errors import DriverError, RecoverableError
 
 PROGRAM = Path(__file__).with_name("zygote.py")
@@ -62,7 +62,7 @@ class ZygoteClient:
         self._requests: asyncio.WriteTransport | None = None
         self._reply_fd = -1
         self._buffer = bytearray()
-        self._waiting: dict[int, asyncio.Future[Started | Failed]] = {}
+        self._waiting: dict[int, asyncio.Future[StartedProcess | Failed]] = {}
         self._numbers = itertools.count()
         self._ready: asyncio.Future[None] | None = None
         self._life_read, self._life_write = os.pipe()
@@ -76,13 +76,13 @@ class ZygoteClient:
         """A new id for a request."""
         return next(self._numbers)
 
-    async def request(self, request_id: int, message: bytes) -> Started | Failed:
+    async def request(self, request_id: int, message: bytes) -> StartedProcess | Failed:
         """Send a start request and wait for the answer; raises RecoverableError without one.
 
         A task whose starter has given up, or was cancelled, is killed when its answer comes after all.
         """
         await self.start()
-        answer: asyncio.Future[Started | Failed] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[StartedProcess | Failed] = asyncio.get_running_loop().create_future()
         self._waiting[request_id] = answer
         assert self._requests is not None
         self._requests.write(message)
@@ -199,9 +199,9 @@ class ZygoteClient:
         await asyncio.get_running_loop().run_in_executor(None, end_process, process)
 
 
-def abandon(answer: Started | Failed) -> None:
+def abandon(answer: StartedProcess | Failed) -> None:
     """Drop a task that started after its caller gave up: its shim kills it."""
-    if isinstance(answer, Started):
+    if isinstance(answer, StartedProcess):
         send_signal(answer.shim_pid, answer.shim_start_time or start_time(answer.shim_pid), signal.SIGTERM)
 
 

@@ -65,7 +65,7 @@ def decode(chunks: Iterable[bytes]) -> Snapshot:
         header = _header_decoder.decode(next(stream, b""))
         if header.format not in READABLE:
             raise Invalid(f"the snapshot has format {header.format}, this version reads {READABLE[0]} to {FORMAT}")
-        reader = _Reader(header.format)
+        reader = _SnapshotReader(header.format)
         for chunk in stream:
             reader.read(chunk)
         return reader.finish(header)
@@ -102,7 +102,7 @@ def _batches(rows: Iterable[T]) -> Iterator[Sequence[T]]:
         yield batch
 
 
-class _Reader:
+class _SnapshotReader:
     """Tables under construction."""
 
     def __init__(self, form: int) -> None:

@@ -27,7 +27,7 @@ from yurt.goplugin.messages import DRIVER_SERVICE, Message, driver_message, meth
 from yurt.goplugin.networks import PluginNetworks
 from yurt.goplugin.plugin import BinaryPlugin
 from yurt.goplugin.stats import UseMeter
-from yurt.goplugin.task_records import TaskRecord, TaskRecords
+from yurt.goplugin.task_records import PluginTaskRecord, TaskRecords
 from yurt.runtime.env import Env
 from yurt.sdk.containers.progress import StartProgress
 from yurt.sdk.driver import (
@@ -185,7 +185,7 @@ class BinaryDriver:
             if made is not None:
                 message.network_isolation_spec.MergeFrom(made)
             intent = driver_message("TaskHandle", version=convert.HANDLE_VERSION, config=message)
-            record = TaskRecord(task_id=task_id, handle=intent.SerializeToString(), logs=logs)
+            record = PluginTaskRecord(task_id=task_id, handle=intent.SerializeToString(), logs=logs)
             self._records.write(record)
             answer = await connection.call(call("StartTask", START_LIMIT_S), task=message)
             if answer.result != SUCCESS:
@@ -278,7 +278,7 @@ class BinaryDriver:
             raise NotFound(f"task {handle.task_id} cannot be found again: {error}") from None
         self._watch(handle.task_id, PluginTask(message, record.logs, asyncio.get_running_loop()))
 
-    async def _intended(self, task_id: str) -> TaskRecord:
+    async def _intended(self, task_id: str) -> PluginTaskRecord:
         """What is known of a task whose start an agent did not live to see; a start under way is waited for."""
         record = self._records.read(task_id)
         if record is None:
@@ -396,7 +396,7 @@ class BinaryDriver:
         self._tasks.clear()
 
 
-def record_of(handle: TaskHandle) -> TaskRecord:
+def record_of(handle: TaskHandle) -> PluginTaskRecord:
     """What a stored handle says; raises NotFound for a damaged one."""
     try:
         data = handle.state["handle"]
@@ -404,4 +404,4 @@ def record_of(handle: TaskHandle) -> TaskRecord:
         logs = msgspec.convert(handle.state["logs"], TaskLogs) if handle.state.get("logs") else None
     except (KeyError, TypeError, DecodeError, msgspec.ValidationError) as error:
         raise NotFound(f"task {handle.task_id} cannot be found again: its handle is damaged ({error})") from None
-    return TaskRecord(task_id=handle.task_id, handle=data, is_answered=True, logs=logs)
+    return PluginTaskRecord(task_id=handle.task_id, handle=data, is_answered=True, logs=logs)

@@ -15,7 +15,7 @@ from typing import Any
 
 from yurt.executor import processes
 from yurt.goplugin import log_collector
-from yurt.goplugin.spawn import Watched, spawn
+from yurt.goplugin.spawn import WatchedProcess, spawn
 from yurt.sdk.driver import LogRotation
 from yurt.sdk.errors import RecoverableError
 from yurt.sdk.value import Value
@@ -47,7 +47,7 @@ class LogCollector:
         self._lock = asyncio.Lock()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
         self._known: dict[str, TaskLogs] = {}
-        self._process: Watched | None = None
+        self._process: WatchedProcess | None = None
 
     def plan(self, task_id: str, *, logs_dir: str, task_name: str, rotation: LogRotation) -> TaskLogs:
         """The FIFOs and files of a task."""
@@ -132,7 +132,7 @@ class LogCollector:
         command = [sys.executable, "-I", "-S", "-E", log_collector.__file__, *arguments]
         pid = spawn(command, env=os.environ)
         self._leave()
-        self._process = Watched(pid, processes.start_time(pid))
+        self._process = WatchedProcess(pid, processes.start_time(pid))
         async with asyncio.timeout(START_LIMIT_S):
             while True:
                 with contextlib.suppress(OSError):

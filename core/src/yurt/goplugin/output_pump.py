@@ -33,7 +33,7 @@ READ_LIMIT_S = 2.0
 ROTATION = LogRotation(max_files=4, max_bytes=4 * 1024 * 1024)
 
 
-class Place(Value, rename=None):
+class OutputPosition(Value, rename=None):
     """How far an output was carried: the number of its file, and bytes of it."""
 
     index: int = 0
@@ -51,11 +51,11 @@ class OutputPump:
         self._place = self._stored()
         self._lock = asyncio.Lock()
 
-    def _stored(self) -> Place:
+    def _stored(self) -> OutputPosition:
         try:
-            return msgspec.json.decode(self._mark.read_bytes(), type=Place)
+            return msgspec.json.decode(self._mark.read_bytes(), type=OutputPosition)
         except (OSError, msgspec.DecodeError):
-            return Place()
+            return OutputPosition()
 
     async def follow(self) -> None:
         """Carry on until cancelled."""
@@ -72,7 +72,7 @@ class OutputPump:
         async with self._lock:
             while data := self._next():
                 await self._write(data)
-                self._place = Place(index=self._place.index, offset=self._place.offset + len(data))
+                self._place = OutputPosition(index=self._place.index, offset=self._place.offset + len(data))
                 with contextlib.suppress(OSError):
                     self._mark.write_bytes(msgspec.json.encode(self._place))
 
@@ -83,7 +83,7 @@ class OutputPump:
             later = [index for index in self._indexes() if index > self._place.index]
             if data or not later:
                 return data
-            self._place = Place(index=min(later))
+            self._place = OutputPosition(index=min(later))
 
     def _file(self, index: int) -> Path:
         return self._base.with_name(f"{self._base.name}.{index}")

@@ -32,7 +32,7 @@ from yurt.goplugin.handshake import (
     parse_handshake,
     plugin_environment,
 )
-from yurt.goplugin.spawn import Watched, spawn
+from yurt.goplugin.spawn import WatchedProcess, spawn
 from yurt.goplugin.tls import KeyPair, Relay, make_key_pair, pem_of, tls_context
 from yurt.runtime.env import Env
 from yurt.sdk.errors import DriverError, RecoverableError
@@ -99,7 +99,7 @@ class PluginProcess:
     def __init__(self, spec: PluginSpec, known: Reattach) -> None:
         self.spec = spec
         self.known = known
-        self.watched = Watched(known.pid, known.start_time)
+        self.watched = WatchedProcess(known.pid, known.start_time)
         self._relay: Relay | None = None
         self._readers: dict[int, bytes] = {}
         self._limit = LineLimit(spec.name)
@@ -225,7 +225,7 @@ async def _start(spec: PluginSpec, env: Env, sockets: str) -> PluginProcess:
     outputs = (open_output(f"{sockets}/stdout"), open_output(f"{sockets}/stderr"))
     try:
         pid = spawn(command, env=variables, outputs=outputs)
-        child = Watched(pid, processes.start_time(pid))
+        child = WatchedProcess(pid, processes.start_time(pid))
         try:
             handshake = await read_handshake(spec, outputs[0], child)
         except BaseException:
@@ -272,7 +272,7 @@ def write_private(path: Path, data: bytes) -> None:
     fresh.replace(path)
 
 
-async def read_handshake(spec: PluginSpec, stdout: int, child: Watched) -> Handshake:
+async def read_handshake(spec: PluginSpec, stdout: int, child: WatchedProcess) -> Handshake:
     """The first line that a plugin prints, within a time."""
     reader = os.open(f"/proc/self/fd/{stdout}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -296,7 +296,7 @@ async def read_handshake(spec: PluginSpec, stdout: int, child: Watched) -> Hands
         raise HandshakeError(f"plugin {spec.path}: {error}") from None
 
 
-async def first_output(reader: int, child: Watched) -> bytes:
+async def first_output(reader: int, child: WatchedProcess) -> bytes:
     """What a process prints up to the end of a line, or all that it printed when it ended before."""
     data = b""
     while b"\n" not in data and len(data) < LINE_BYTES_MAX:
@@ -310,7 +310,7 @@ async def first_output(reader: int, child: Watched) -> bytes:
     return data
 
 
-async def wait_output(reader: int, child: Watched) -> None:
+async def wait_output(reader: int, child: WatchedProcess) -> None:
     """Wait until something can be read, or the process has ended."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()

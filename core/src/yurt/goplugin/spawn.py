@@ -22,7 +22,7 @@ def spawn(command: Sequence[str], *, env: Mapping[str, str], outputs: tuple[int,
     return os.posix_spawn(command[0], list(command), dict(env), file_actions=actions, setsid=True, setsigdef=defaults)
 
 
-class Watched:
+class WatchedProcess:
     """A process by its pid and start time, whether it is our child or that of an earlier agent."""
 
     def __init__(self, pid: int, start_time: int) -> None:

@@ -16,7 +16,7 @@ from yurt.goplugin.process import write_private
 from yurt.sdk.value import Value
 
 
-class TaskRecord(Value, rename=None):
+class PluginTaskRecord(Value, rename=None):
     """A task: `handle` is the plugin's message; without an answer it holds only what was asked for."""
 
     task_id: str
@@ -34,15 +34,15 @@ class TaskRecords:
     def _path(self, task_id: str) -> Path:
         return self._folder / f"{hashlib.blake2b(task_id.encode(), digest_size=16).hexdigest()}.task"
 
-    def write(self, record: TaskRecord) -> None:
+    def write(self, record: PluginTaskRecord) -> None:
         """Keep a record in the place of an earlier one."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         write_private(self._path(record.task_id), msgspec.msgpack.encode(record))
 
-    def read(self, task_id: str) -> TaskRecord | None:
+    def read(self, task_id: str) -> PluginTaskRecord | None:
         """The record of a task; none when it was never started, or is destroyed."""
         try:
-            return msgspec.msgpack.decode(self._path(task_id).read_bytes(), type=TaskRecord)
+            return msgspec.msgpack.decode(self._path(task_id).read_bytes(), type=PluginTaskRecord)
         except (OSError, msgspec.DecodeError):
             return None
 

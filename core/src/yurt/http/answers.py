@@ -196,12 +196,12 @@ def _filtered(render: FormAt) -> Callable[[Any], dict[str, Any]]:
     return render.wire() if whole is None else Stubs(render.wire(), whole)
 
 
-class _Kept(TypedDict, total=False):
+class _CachedAnswer(TypedDict, total=False):
     is_encoded: bool
     slot: AnswerSlot | None
 
 
-def _kept(call: Call, render: object) -> _Kept:
+def _kept(call: Call, render: object) -> _CachedAnswer:
     if isinstance(render, WholeAt):
         return {"slot": render.slot}
     return {"is_encoded": not call.options.filter, "slot": render.slot} if isinstance(render, FormAt) else {}

@@ -30,7 +30,7 @@ from yurt.server.failures import no_leader
 from yurt.server.operations import Operations
 from yurt.server.operations.explanations import Explanations
 from yurt.server.views import View
-from yurt.server.views.events import Subscription, Wanted
+from yurt.server.views.events import EventFilter, Subscription
 
 if TYPE_CHECKING:
     from yurt.client.client import Client
@@ -209,7 +209,7 @@ class Call:
         """What this server knows, led or not: for requests that a node answers, wherever they arrive."""
         return View(self.server.replica.state, self.access)
 
-    def subscription(self, wanted: Wanted) -> Subscription:
+    def subscription(self, wanted: EventFilter) -> Subscription:
         """What the caller is told of changes; raises as `read_state` does, and PermissionDenied for a topic."""
         namespaces = tuple(self.read_state().namespaces.keys())
         return Subscription(self.server.events, self.access, wanted, namespaces)

@@ -48,7 +48,7 @@ class CheckSpec(Value):
     grace: Duration = Duration(0)
 
 
-class Outcome(NamedTuple):
+class CheckOutcome(NamedTuple):
     """The result of one probe; `status_code` is 0 without an HTTP answer."""
 
     is_ok: bool
@@ -80,7 +80,7 @@ def begin(spec: CheckSpec, *, now: UnixNano) -> CheckRun:
     return CheckRun(next_at=now, counts_from=UnixNano(now + spec.grace))
 
 
-def observed(spec: CheckSpec, run: CheckRun, outcome: Outcome, *, now: UnixNano) -> CheckStep:
+def observed(spec: CheckSpec, run: CheckRun, outcome: CheckOutcome, *, now: UnixNano) -> CheckStep:
     """Process a result received at `now`."""
     failures = 0 if outcome.is_ok else run.failures + (now >= run.counts_from)
     is_restart = 0 < spec.limit <= failures
@@ -131,18 +131,18 @@ def status_of(spec: CheckSpec, run: CheckRun) -> AllocCheckStatus:
     )
 
 
-def http_outcome(status_code: int, text: str) -> Outcome:
+def http_outcome(status_code: int, text: str) -> CheckOutcome:
     """The result of an HTTP answer: any of 200 to 299 is success."""
     if 200 <= status_code < 300:
-        return Outcome(True, "nomad: http ok", status_code)
-    return Outcome(False, text[:OUTPUT_MAX] or f"nomad: http answered {status_code}", status_code)
+        return CheckOutcome(True, "nomad: http ok", status_code)
+    return CheckOutcome(False, text[:OUTPUT_MAX] or f"nomad: http answered {status_code}", status_code)
 
 
-def refused(kind: str, reason: str) -> Outcome:
+def refused(kind: str, reason: str) -> CheckOutcome:
     """The result of a refused connection."""
-    return Outcome(False, f"nomad: {kind} check failed: {reason}")
+    return CheckOutcome(False, f"nomad: {kind} check failed: {reason}")
 
 
-def tcp_outcome() -> Outcome:
+def tcp_outcome() -> CheckOutcome:
     """The result of an accepted connection."""
-    return Outcome(True, "nomad: tcp ok")
+    return CheckOutcome(True, "nomad: tcp ok")

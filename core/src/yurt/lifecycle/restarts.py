@@ -31,7 +31,7 @@ class RestartWindow(Value):
     count: int = 0
 
 
-class Outcome(Value):
+class RestartOutcome(Value):
     """The result of a run: success, failure, or a permanent failure that no restart can fix."""
 
     is_success: bool = False
@@ -58,7 +58,7 @@ def decide(
     window: RestartWindow,
     policy: RestartPolicy,
     *,
-    outcome: Outcome,
+    outcome: RestartOutcome,
     on_success: bool,
     now: UnixNano,
     chance: float,

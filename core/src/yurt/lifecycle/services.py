@@ -27,7 +27,7 @@ Fill = Callable[[str, str], str]
 """(task or "" for the group, text) -> the text with its variables filled in."""
 
 
-class Place(Value):
+class ServiceAddress(Value):
     """The allocation's node and the host's address."""
 
     node_id: str
@@ -65,7 +65,7 @@ class _Owned(NamedTuple):
     service: Service
     task: str
     alloc: Allocation
-    place: Place
+    place: ServiceAddress
     fill: Fill
     running: Mapping[str, str]
 
@@ -105,7 +105,7 @@ def has_services(group: TaskGroup, providers: Collection[str]) -> bool:
 
 def plan(
     alloc: Allocation,
-    place: Place,
+    place: ServiceAddress,
     fill: Fill,
     *,
     running: Mapping[str, str],
@@ -127,7 +127,7 @@ def plan(
 
 
 def ids(
-    alloc: Allocation, place: Place, fill: Fill, *, providers: Collection[str] = (NOMAD,)
+    alloc: Allocation, place: ServiceAddress, fill: Fill, *, providers: Collection[str] = (NOMAD,)
 ) -> Mapping[str, tuple[str, ...]]:
     """The ids of all services that the allocation may have registered, by provider."""
     found: dict[str, tuple[str, ...]] = {}
@@ -138,7 +138,7 @@ def ids(
 
 
 def _owned(
-    alloc: Allocation, place: Place, fill: Fill, *, running: Mapping[str, str], providers: Collection[str]
+    alloc: Allocation, place: ServiceAddress, fill: Fill, *, running: Mapping[str, str], providers: Collection[str]
 ) -> tuple[_Owned, ...]:
     group = alloc.job.group(alloc.task_group) if alloc.job is not None else None
     assert group is not None, alloc.id

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Final, Literal, NamedTuple, assert_never
 
 from yurt.lifecycle import events
-from yurt.lifecycle.restarts import NoRestart, Outcome, RestartWindow, decide
+from yurt.lifecycle.restarts import NoRestart, RestartOutcome, RestartWindow, decide
 from yurt.sdk.driver import ExitResult
 from yurt.sdk.value import Duration, UnixNano, Value, replace
 from yurt.structs.alloc import TaskEvent, TaskState
@@ -333,7 +333,7 @@ def _attempt_failed(
     machine = _noted(machine, failure, clock.now)
     if machine.is_killed:
         return _dead(_noted(machine, events.killed(), clock.now), clock.now, is_failed=False)
-    return _ended(machine, Outcome(is_recoverable=is_recoverable), clock)
+    return _ended(machine, RestartOutcome(is_recoverable=is_recoverable), clock)
 
 
 def _started(machine: TaskMachine, now: UnixNano) -> TaskStep:
@@ -357,7 +357,7 @@ def _running(machine: TaskMachine, now: UnixNano) -> TaskStep:
 def _exited(machine: TaskMachine, result: ExitResult, clock: Clock) -> TaskStep:
     if machine.phase == RUNNING:
         machine = _noted(machine, events.terminated(result), clock.now)
-        step = _ended(machine, Outcome(is_success=result.is_success), clock)
+        step = _ended(machine, RestartOutcome(is_success=result.is_success), clock)
         return TaskStep(step.machine, (DestroyTask(run=machine.run), *step.actions))
     if machine.phase == STOPPING and not machine.has_exited:
         machine = replace(_noted(machine, events.terminated(result), clock.now), has_exited=True)
@@ -381,7 +381,7 @@ def _after_stop(machine: TaskMachine, clock: Clock) -> TaskStep:
     elif machine.state.paused:
         step = _held(machine, clock.now)
     elif machine.is_found_bad:
-        step = _ended(machine, Outcome(is_success=False), clock)
+        step = _ended(machine, RestartOutcome(is_success=False), clock)
     else:
         step = _again_now(machine, clock.now)
     return TaskStep(step.machine, (destroy, *step.actions))
@@ -419,7 +419,7 @@ def _next_run(machine: TaskMachine, now: UnixNano) -> TaskMachine:
     )
 
 
-def _ended(machine: TaskMachine, outcome: Outcome, clock: Clock) -> TaskStep:
+def _ended(machine: TaskMachine, outcome: RestartOutcome, clock: Clock) -> TaskStep:
     """Process the end of a run that nobody requested."""
     choice = decide(
         machine.window,
@@ -542,4 +542,4 @@ def _lost(machine: TaskMachine, clock: Clock) -> TaskStep:
     if machine.phase != WAITING:
         return TaskStep(machine)
     machine = _noted(machine, events.terminated(ExitResult(error=LOST_MESSAGE)), clock.now)
-    return _ended(machine, Outcome(), clock)
+    return _ended(machine, RestartOutcome(), clock)

@@ -29,7 +29,7 @@ def expected_starts(
     run_time: Callable[[Waiting], int],
 ) -> dict[JobKey, int]:
     """The expected start of each job; those that nothing makes room for are missing."""
-    forecast = _Forecast(now, free, ends)
+    forecast = _StartForecast(now, free, ends)
     waiting = deque(order)
     starts: dict[JobKey, int] = {}
     while waiting:
@@ -49,7 +49,7 @@ def expected_starts(
     return starts
 
 
-class _Forecast:
+class _StartForecast:
     """Free capacity at a moving time."""
 
     def __init__(self, now: int, free: Vector, ends: Sequence[tuple[int, Vector]]) -> None:

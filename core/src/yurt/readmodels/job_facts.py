@@ -20,7 +20,7 @@ from yurt.readmodels.job_status import (
     job_status,
     sentence,
 )
-from yurt.readmodels.waiting import Waiting, waiting_of
+from yurt.readmodels.waiting import WaitingAllocs, waiting_of
 from yurt.sdk.value import Value, no_entries
 from yurt.state.store import Snapshot
 from yurt.structs import status
@@ -91,7 +91,7 @@ def job_facts(state: Snapshot, job: Job) -> JobFacts:
         unhealthy=0 if deployment is None else sum(each.unhealthy_allocs for each in deployment.task_groups.values()),
     )
     found = job_status(counts, around)
-    waiting = waiting_of(state, job.key) if counts.waiting else Waiting()
+    waiting = waiting_of(state, job.key) if counts.waiting else WaitingAllocs()
     return JobFacts(
         id=job.id, namespace=job.namespace, name=job.name, type=job.type, kind=_kind(job), status=found,
         reason=_reason(state, job, found, sentence(counts, found), waiting, deployment),
@@ -168,7 +168,7 @@ def _needs_promotion(deployment: Deployment | None) -> bool:
 
 
 def _reason(
-    state: Snapshot, job: Job, found: str, numbers: str, waiting: Waiting, deployment: Deployment | None
+    state: Snapshot, job: Job, found: str, numbers: str, waiting: WaitingAllocs, deployment: Deployment | None
 ) -> str:
     """A sentence for people."""
     more = ""

@@ -28,7 +28,7 @@ class Facet(NamedTuple):
     omitted: int
 
 
-class Page(NamedTuple):
+class SelectedRows(NamedTuple):
     """The answer to a query."""
 
     total: int
@@ -143,14 +143,14 @@ class Selection(Generic[R]):
         if len(self._kept) > self._kept_max:
             self._cut()
 
-    def page(self) -> Page:
+    def page(self) -> SelectedRows:
         """The page, once all rows were looked at."""
         self._cut()
         rows = self._kept[: self._query.per_page]
         has_more = self._is_cut or len(self._kept) > len(rows)
         facets = {name: _facet(counter) for name, _, counter in self._facets}
         token = token_of(self._values(rows[-1])) if has_more and rows else ""
-        return Page(self._total, columns_of(self._kind, self._query.fields, rows), facets, token)
+        return SelectedRows(self._total, columns_of(self._kind, self._query.fields, rows), facets, token)
 
     def _cut(self) -> None:
         """Sort what was gathered, and drop what cannot be on the page."""

@@ -14,7 +14,7 @@ from yurt.structs.status import EVAL_BLOCKED
 REASONS_MAX = 8
 
 
-class Waiting(NamedTuple):
+class WaitingAllocs(NamedTuple):
     """Since when a job waits, and for what."""
 
     since: int = 0
@@ -22,13 +22,13 @@ class Waiting(NamedTuple):
     """The most frequent first: `4 nodes: missing drivers`, `quota: gpu`."""
 
 
-def waiting_of(state: Snapshot, key: tuple[str, str]) -> Waiting:
+def waiting_of(state: Snapshot, key: tuple[str, str]) -> WaitingAllocs:
     """What the newest blocked evaluation of a job says."""
     live = (row for row in state.evals.where("live", key) if row.status == EVAL_BLOCKED)
     newest = max(live, key=lambda row: row.create_index, default=None)
     if newest is None:
-        return Waiting()
-    return Waiting(newest.create_time, blockers(newest)[:REASONS_MAX])
+        return WaitingAllocs()
+    return WaitingAllocs(newest.create_time, blockers(newest)[:REASONS_MAX])
 
 
 def blockers(evaluation: Evaluation) -> tuple[str, ...]:

@@ -97,14 +97,14 @@ def parse(pattern: str) -> Node:
     """The tree of a pattern; raises BadPattern."""
     if len(pattern) > LENGTH_MAX:
         raise BadPattern(f"expression is longer than {LENGTH_MAX} characters")
-    parser = _Parser(pattern)
+    parser = _PatternParser(pattern)
     found = parser.choice(frozenset(), 0)
     if not parser.is_over:
         raise BadPattern("unexpected )")
     return found
 
 
-class _Parser:
+class _PatternParser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0

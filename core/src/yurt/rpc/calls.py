@@ -11,7 +11,7 @@ import msgspec
 from yurt.rpc import frames
 from yurt.rpc.coding import decoded, encoded
 from yurt.rpc.connection_tasks import ConnectionTasks
-from yurt.rpc.contract import Method
+from yurt.rpc.contract import PortMethod
 from yurt.rpc.frames import Answer, Ask, Cancel, Failure, Grant
 from yurt.rpc.sending import Sender
 from yurt.rpc.streams import Inbox, Streams
@@ -30,7 +30,7 @@ class Calls:
         self._tasks = tasks
         self._answers: dict[int, asyncio.Future[bytes]] = {}
 
-    async def call(self, port: str, method: Method, request: msgspec.Struct) -> Any:
+    async def call(self, port: str, method: PortMethod, request: msgspec.Struct) -> Any:
         """One call with one answer; raises what the far end raised, or ConnectionLost."""
         call_id = self._begin(port, method, request)
         answer = self._answers[call_id] = asyncio.get_running_loop().create_future()
@@ -44,7 +44,7 @@ class Calls:
         return decoded(data, method.answer)
 
     async def stream(
-        self, port: str, method: Method, request: msgspec.Struct, inputs: AsyncIterator[Any] | None = None
+        self, port: str, method: PortMethod, request: msgspec.Struct, inputs: AsyncIterator[Any] | None = None
     ) -> AsyncGenerator[Any]:
         """The items of a call; closing the stream early cancels the call at the far end.
 
@@ -102,7 +102,7 @@ class Calls:
                 answer.set_exception(lost)
         self._streams.fail(lost)
 
-    def _begin(self, port: str, method: Method, request: msgspec.Struct) -> int:
+    def _begin(self, port: str, method: PortMethod, request: msgspec.Struct) -> int:
         if self.lost is not None:
             raise self.lost
         call_id, self._next_id = self._next_id, self._next_id + 2

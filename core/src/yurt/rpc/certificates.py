@@ -36,7 +36,7 @@ _SUBJECT = {
 }
 
 
-class Pair(Value):
+class CertificatePair(Value):
     """A certificate and its private key, as PEM."""
 
     certificate: bytes
@@ -72,7 +72,7 @@ def role_name(role: str, region: str, domain: str = DOMAIN) -> str:
     return f"{role}.{region}.{domain}"
 
 
-def make_authority(wish: Wish, now: UnixNano) -> Pair:
+def make_authority(wish: Wish, now: UnixNano) -> CertificatePair:
     """A self-signed authority; with permitted domains it signs for no others."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(wish)
@@ -99,7 +99,7 @@ def make_authority(wish: Wish, now: UnixNano) -> Pair:
     return _pair(builder.sign(key, hashes.SHA256()), key)
 
 
-def make_certificate(wish: Wish, authority: Pair, now: UnixNano) -> Pair:
+def make_certificate(wish: Wish, authority: CertificatePair, now: UnixNano) -> CertificatePair:
     """A certificate signed by the authority; raises Invalid for an unusable authority."""
     issuer, issuer_key = _loaded(authority)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -130,7 +130,7 @@ def facts_of(pem: bytes) -> CertificateFacts:
     )
 
 
-def check_pair(pair: Pair, authority: bytes) -> None:
+def check_pair(pair: CertificatePair, authority: bytes) -> None:
     """Raises Invalid unless key and certificate match and the authority signed the certificate."""
     certificate, key = _certificate(pair.certificate), _key(pair.key)
     if certificate.public_key() != key.public_key():
@@ -179,13 +179,13 @@ def _addresses(texts: Sequence[str]) -> list[x509.IPAddress]:
         raise Invalid(f"{error}; write an address such as 10.0.0.1") from None
 
 
-def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> Pair:
+def _pair(certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> CertificatePair:
     pem = serialization.Encoding.PEM
     private = key.private_bytes(pem, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption())
-    return Pair(certificate=certificate.public_bytes(pem), key=private)
+    return CertificatePair(certificate=certificate.public_bytes(pem), key=private)
 
 
-def _loaded(authority: Pair) -> tuple[x509.Certificate, PrivateKey]:
+def _loaded(authority: CertificatePair) -> tuple[x509.Certificate, PrivateKey]:
     certificate, key = _certificate(authority.certificate), _key(authority.key)
     if certificate.public_key() != key.public_key():
         raise Invalid("the authority's certificate and key do not belong together")

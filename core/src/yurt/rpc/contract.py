@@ -20,7 +20,7 @@ from yurt.access.calls import CallNeed, need_of
 ITERATORS = (AsyncIterator, AsyncGenerator)
 
 
-class Method(NamedTuple):
+class PortMethod(NamedTuple):
     """One call of a port: the struct of its parameters, its answer's type, and the type of the streamed items.
 
     `item` is set when the answer is a stream of them, `input` when the caller sends a stream too; `input_name` is the
@@ -51,7 +51,7 @@ class Method(NamedTuple):
         return {name: getattr(request, name) for name in self.parameters if name != self.input_name}
 
 
-Contract = Mapping[str, Method]
+Contract = Mapping[str, PortMethod]
 
 
 def contract_of(port: type) -> Contract:
@@ -64,14 +64,14 @@ def contract_of(port: type) -> Contract:
     return types.MappingProxyType(found)
 
 
-def _method(name: str, function: Any) -> Method:
+def _method(name: str, function: Any) -> PortMethod:
     hints = get_type_hints(function, include_extras=True)
     parameters = [each for each in inspect.signature(function).parameters.values() if each.name != "self"]
     input_name = next((each.name for each in parameters if get_origin(hints[each.name]) in ITERATORS), "")
     fields = [_field(each, hints[each.name]) for each in parameters if each.name != input_name]
     answer = hints["return"]
     is_stream = get_origin(answer) in ITERATORS
-    return Method(
+    return PortMethod(
         name=name,
         needs=need_of(function),
         request=msgspec.defstruct(name, fields, kw_only=True, frozen=True, omit_defaults=True),

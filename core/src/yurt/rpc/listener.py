@@ -39,7 +39,7 @@ class Caller(NamedTuple):
     has_tls: bool = False
 
 
-class Session(NamedTuple):
+class PeerSession(NamedTuple):
     """The ports that a connection offers, and callbacks for its begin and end."""
 
     serves: Mapping[str, Served]
@@ -49,11 +49,11 @@ class Session(NamedTuple):
 
 Bind = Callable[[str, int, str], Any]
 """Listens at a host and port, which are named as in the address; raises Invalid. The loop accepts from the result."""
-Accept = Callable[[Hello, Caller], Session]
+Accept = Callable[[Hello, Caller], PeerSession]
 """Decides about a connection; raises a YurtError to refuse it."""
 
 
-class Counts(Protocol):
+class ConnectionCounters(Protocol):
     """Counters of connections by outcome."""
 
     def count(self, name: str) -> None:
@@ -61,7 +61,7 @@ class Counts(Protocol):
         ...
 
 
-class NoCounts:
+class NoConnectionCounters:
     """For listeners without metrics."""
 
     def count(self, name: str) -> None:
@@ -77,11 +77,11 @@ class Listener:
         accept: Accept,
         welcome: Welcome,
         limits: RpcLimits | None = None,
-        metrics: Counts | None = None,
+        metrics: ConnectionCounters | None = None,
         bind: Bind | None = None,
     ) -> None:
         """`bind` listens in the place of a socket of the system."""
-        self._metrics = metrics or NoCounts()
+        self._metrics = metrics or NoConnectionCounters()
         self._accept = accept
         self._bind = bind or _bound
         self._welcome = welcome
@@ -192,7 +192,7 @@ class Listener:
 
     async def _greet(
         self, wire: SocketWire, connection: socket.socket, address: str, credentials: GetContext | None
-    ) -> tuple[Hello, Session]:
+    ) -> tuple[Hello, PeerSession]:
         watch_for_silence(connection)
         loop, limit_s = asyncio.get_running_loop(), self._limits.handshake_s or None
         tls: dict[str, Any] = {}

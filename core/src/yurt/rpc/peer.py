@@ -20,7 +20,7 @@ import msgspec
 from yurt.rpc import frames
 from yurt.rpc.calls import Calls
 from yurt.rpc.connection_tasks import ConnectionTasks
-from yurt.rpc.contract import Method
+from yurt.rpc.contract import PortMethod
 from yurt.rpc.frames import Answer, AnyFrame, Ask, Cancel, End, Failure, Grant, Item
 from yurt.rpc.intake import Abuse, Intake
 from yurt.rpc.rate import Rate
@@ -66,12 +66,12 @@ class Peer:
         """Whether no call of the far end is being served."""
         return self._serving.is_idle
 
-    async def call(self, port: str, method: Method, request: msgspec.Struct) -> Any:
+    async def call(self, port: str, method: PortMethod, request: msgspec.Struct) -> Any:
         """One call with one answer; raises what the far end raised, or ConnectionLost."""
         return await self._calls.call(port, method, request)
 
     def stream(
-        self, port: str, method: Method, request: msgspec.Struct, inputs: AsyncIterator[Any] | None = None
+        self, port: str, method: PortMethod, request: msgspec.Struct, inputs: AsyncIterator[Any] | None = None
     ) -> AsyncGenerator[Any]:
         """The items of a call; see `Calls.stream`."""
         return self._calls.stream(port, method, request, inputs)

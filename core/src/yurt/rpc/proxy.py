@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from yurt.rpc.contract import Contract, Method
+from yurt.rpc.contract import Contract, PortMethod
 from yurt.rpc.peer import ConnectionLost, Peer
 from yurt.sdk.errors import Reason, Unavailable, YurtError
 
@@ -74,14 +74,14 @@ def _far_class(contract: Contract, terms: Terms) -> type[_Far]:
     return type("FarPort", (_Far,), {"__slots__": (), **calls})
 
 
-def _stream_call(method: Method) -> Callable[..., Any]:
+def _stream_call(method: PortMethod) -> Callable[..., Any]:
     def stream(self: _Far, *args: Any, **given: Any) -> AsyncGenerator[Any]:
         return _stream(method, self.port, self.get_peer, args, given)
 
     return stream
 
 
-def _call(method: Method, terms: Terms) -> Callable[..., Any]:
+def _call(method: PortMethod, terms: Terms) -> Callable[..., Any]:
     least_s = terms.limits_s.get(method.name, ANSWER_LIMIT_S)
 
     async def call(self: _Far, *args: Any, **given: Any) -> Any:
@@ -105,7 +105,7 @@ def _call(method: Method, terms: Terms) -> Callable[..., Any]:
 
 
 async def _answer(
-    method: Method, port: str, get_next: GetPeer | None, *, peer: Peer, request: msgspec.Struct, limit_s: float
+    method: PortMethod, port: str, get_next: GetPeer | None, *, peer: Peer, request: msgspec.Struct, limit_s: float
 ) -> Any:
     """Call; retry on the next connection when this one is lost, where permitted. Waiting for a connection
     does not count as waiting for the answer."""
@@ -120,7 +120,7 @@ async def _answer(
 
 
 async def _stream(
-    method: Method, port: str, get_peer: GetPeer, args: tuple[Any, ...], given: dict[str, Any]
+    method: PortMethod, port: str, get_peer: GetPeer, args: tuple[Any, ...], given: dict[str, Any]
 ) -> AsyncGenerator[Any]:
     named = dict(zip(method.parameters, args, strict=False)) | given
     inputs = named.pop(method.input_name, None) if method.input_name else None

@@ -11,7 +11,7 @@ from yurt.access.calls import CallNeed
 from yurt.rpc import frames
 from yurt.rpc.coding import decoded, encoded
 from yurt.rpc.connection_tasks import ConnectionTasks
-from yurt.rpc.contract import Contract, Method
+from yurt.rpc.contract import Contract, PortMethod
 from yurt.rpc.frames import Answer, Ask
 from yurt.rpc.intake import Intake
 from yurt.rpc.sending import Sender
@@ -98,7 +98,7 @@ class Serving:
     def _refuse(self, ask: Ask, error: YurtError) -> None:
         self._sender.post(frames.failure(ask.id, error))
 
-    async def _carry_out(self, ask: Ask, method: Method, served: Served) -> None:
+    async def _carry_out(self, ask: Ask, method: PortMethod, served: Served) -> None:
         try:
             request = decoded(ask.request, method.request)
             # The one place where a call is held against its declaration: here the caller of the connection is known.
@@ -116,7 +116,7 @@ class Serving:
         self._refuse(ask, Unavailable(text, reason=Reason.INTERNAL, is_transient=True))
 
     async def _give_items(
-        self, call_id: int, method: Method, function: Callable[..., Any], given: dict[str, Any]
+        self, call_id: int, method: PortMethod, function: Callable[..., Any], given: dict[str, Any]
     ) -> None:
         if method.input_name:
             given[method.input_name] = self._streams.receive(call_id, method.input)

@@ -20,7 +20,7 @@ from yurt.scheduler.devices.bookings import overbooked
 from yurt.sdk.value import replace
 from yurt.state.arrays import tally
 from yurt.state.columns import ALLOCS, IS_NODE, IS_READY
-from yurt.state.held import NOTHING_HELD, Held, with_usage
+from yurt.state.held import NOTHING_HELD, ExclusiveResources, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import PortKey, Usage, is_using, usage_of, usage_of_resources
 from yurt.structs.deployment import Deployment
@@ -287,13 +287,13 @@ class _Checker:
         return known
 
 
-def _add(used: list[int], held: Held, usage: Usage, sign: int) -> Held:
+def _add(used: list[int], held: ExclusiveResources, usage: Usage, sign: int) -> ExclusiveResources:
     for column, amount in enumerate(usage.amounts):
         used[column] += sign * amount
     return with_usage(held, usage, sign) if usage.is_exclusive else held
 
 
-def _is_shared(held: Held, coming: list[Usage], kind: str) -> bool:
+def _is_shared(held: ExclusiveResources, coming: list[Usage], kind: str) -> bool:
     """Whether an exclusive resource of the placements has another holder."""
     if not held.extra:
         return False

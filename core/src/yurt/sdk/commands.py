@@ -95,7 +95,7 @@ class CommandCall(Protocol):
         ...
 
 
-class Command(NamedTuple):
+class PackageCommand(NamedTuple):
     """One command of a package.
 
     `name` is the whole name (`racks list`), `run` returns the exit code, `arguments` is the least and the most number
@@ -113,7 +113,7 @@ class Command(NamedTuple):
     details: str = ""
 
 
-def problem_of(command: Command, word: str) -> str:
+def problem_of(command: PackageCommand, word: str) -> str:
     """The problem with the declaration of a command below a first word; "" when there is none."""
     if command.name.split()[:1] != [word] or command.name != " ".join(command.name.split()):
         return f'the command "{command.name}" must begin with "{word}", with one space between its words'

@@ -13,7 +13,7 @@ import msgspec
 import pluggy
 
 from yurt.sdk.artifacts import ArtifactGetter
-from yurt.sdk.commands import Command
+from yurt.sdk.commands import PackageCommand
 from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver, PluginContext
 from yurt.sdk.fingerprints import NodeFingerprint
@@ -88,7 +88,7 @@ def yurt_log_engines(context: PluginContext) -> Sequence[LogEngine]:
 
 
 @declared
-def yurt_commands() -> Sequence[Command]:
+def yurt_commands() -> Sequence[PackageCommand]:
     """The commands of a module that an entry point of the group `yurt.commands.v1` names."""
     raise NotImplementedError
 

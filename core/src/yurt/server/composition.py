@@ -24,7 +24,7 @@ from yurt.server.clients.node_authentication import NodeAuthenticator
 from yurt.server.clients.node_identities import NodeIdentities
 from yurt.server.clients.node_ports import NodePorts
 from yurt.server.clients.node_service import NodeService
-from yurt.server.clients.registrations import Registrations
+from yurt.server.clients.registrations import NodeRegistrations
 from yurt.server.config import ServerConfig
 from yurt.server.keys.identities import Identities
 from yurt.server.keys.keyring import Keyring
@@ -51,7 +51,7 @@ from yurt.server.resources.disk_migration import DiskMigration
 from yurt.server.resources.host_volumes import HostVolumes
 from yurt.server.resources.jobs import Jobs
 from yurt.server.resources.nodes import Nodes
-from yurt.server.resources.resources import Resources
+from yurt.server.resources.resources import ServerResources
 from yurt.server.resources.services import Services
 from yurt.server.resources.system import System
 from yurt.server.resources.template_queries import TemplateQueries
@@ -172,13 +172,13 @@ def make_resources(
     node_ports: NodePorts,
     *,
     authority: AuthoritativeRegion | None,
-) -> Resources:
+) -> ServerResources:
     """The operations and duties of each resource."""
     config, replica = base.config, base.replica
     acl_tokens = AclTokens(replica, config)
     acl_policies = AclPolicies(replica, config, root_keys=keys.root_keys, keyring=keys.keyring)
     system = System(base.log, config, history=scheduling.history, root_keys=keys.collector, acl_tokens=acl_tokens)
-    return Resources(
+    return ServerResources(
         jobs=Jobs(replica, config, scheduling.limits),
         allocs=Allocs(replica),
         deployments=Deployments(replica),
@@ -213,7 +213,7 @@ def _replication(base: Foundation, authority: AuthoritativeRegion, policies: Acl
     return Replication(base.replica, authority, base.metrics, seal=policies.sealed if base.config.acl.enabled else None)
 
 
-def make_clients(base: Foundation, keys: Keys, resources: Resources, node_ports: NodePorts) -> Clients:
+def make_clients(base: Foundation, keys: Keys, resources: ServerResources, node_ports: NodePorts) -> Clients:
     """The calls of clients, here and through other servers."""
     config, replica, leader, peers = base.config, base.replica, base.leader, base.peers
     node_service = NodeService(
@@ -229,7 +229,7 @@ def make_clients(base: Foundation, keys: Keys, resources: Resources, node_ports:
     local_calls = LocalCalls(
         leader,
         node_service,
-        Registrations(node_service, node_identities, AgentProcesses(replica, node_ports)),
+        NodeRegistrations(node_service, node_identities, AgentProcesses(replica, node_ports)),
         keys=keys,
         services=resources.services,
         csi_volumes=resources.csi_volumes,

@@ -122,7 +122,7 @@ class HeapKeeper:
             gc.disable()
 
 
-class _Found(NamedTuple):
+class _InterpreterSettings(NamedTuple):
     is_enabled: bool
     thresholds: tuple[int, int, int]
     switch_s: float
@@ -133,12 +133,12 @@ class _Interpreter:
 
     def __init__(self) -> None:
         self._borrowers: set[HeapKeeper] = set()
-        self._found: _Found | None = None
+        self._found: _InterpreterSettings | None = None
 
     def lend(self, keeper: HeapKeeper) -> None:
         """Allow the keeper to change settings."""
         if self._found is None:
-            self._found = _Found(gc.isenabled(), gc.get_threshold(), sys.getswitchinterval())
+            self._found = _InterpreterSettings(gc.isenabled(), gc.get_threshold(), sys.getswitchinterval())
         self._borrowers.add(keeper)
 
     def give_back(self, keeper: HeapKeeper) -> None:

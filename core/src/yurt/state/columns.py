@@ -24,7 +24,7 @@ import immutables
 import numpy as np
 
 from yurt.state.arrays import IntArray, TieArray, distinct, numbered, tally
-from yurt.state.held import NOTHING_HELD, Held, held_content, with_usage
+from yurt.state.held import NOTHING_HELD, ExclusiveResources, held_content, with_usage
 from yurt.state.namespace_usage import NamespaceKey, NamespaceUsages, namespace_key, with_usages
 from yurt.state.row_history import RowHistory
 from yurt.state.usage import AMOUNT_MAX, Usage, is_using, usage_of
@@ -180,7 +180,7 @@ class Columns:
         chunks: tuple[Chunk, ...],
         *,
         rows: RowNumbers,
-        held: immutables.Map[str, Held],
+        held: immutables.Map[str, ExclusiveResources],
         by_namespace: NamespaceUsages,
         known: _Known | None = None,
     ) -> None:

@@ -12,7 +12,7 @@ from yurt.state.usage import Usage
 K = TypeVar("K", bound=Hashable)
 
 
-class Held(NamedTuple):
+class ExclusiveResources(NamedTuple):
     """The exclusive resources in use on a node. `extra` counts further holders of the same resource."""
 
     ports: immutables.Map[str, int] = immutables.Map()
@@ -22,10 +22,10 @@ class Held(NamedTuple):
     extra: immutables.Map[tuple[str, Hashable], int] = immutables.Map()
 
 
-NOTHING_HELD = Held()
+NOTHING_HELD = ExclusiveResources()
 
 
-def with_usage(held: Held, usage: Usage, sign: int) -> Held:
+def with_usage(held: ExclusiveResources, usage: Usage, sign: int) -> ExclusiveResources:
     """The resources after a usage was added (`sign` 1) or removed (-1)."""
     ports, extra = held.ports.mutate(), held.extra.mutate()
     cores, devices = held.cores, set(held.devices)
@@ -47,7 +47,7 @@ def with_usage(held: Held, usage: Usage, sign: int) -> Held:
     for volume in usage.volumes:
         if _is_counted(extra, ("volume", volume), sign=sign, is_held=volume in volumes):
             volumes = volumes ^ {volume}
-    return Held(ports.finish(), cores, frozenset(devices), volumes, extra.finish())
+    return ExclusiveResources(ports.finish(), cores, frozenset(devices), volumes, extra.finish())
 
 
 def _is_counted(
@@ -66,7 +66,7 @@ def _is_counted(
     return is_held and not more
 
 
-def held_content(held: Held) -> tuple[object, ...]:
+def held_content(held: ExclusiveResources) -> tuple[object, ...]:
     """The content in a canonical form."""
 
     def entries(mapping: Mapping[K, int]) -> Iterator[tuple[str, int]]:

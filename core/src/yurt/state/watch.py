@@ -20,7 +20,7 @@ class Watches:
     """Callbacks by watch key, kept by table, so that changes of unwatched tables cost nothing."""
 
     def __init__(self) -> None:
-        self._tables: dict[Hashable, _Watched] = {}
+        self._tables: dict[Hashable, _WatchSet] = {}
         self._next = 0
 
     def add(self, keys: Iterable[WatchKey], wake: Wake) -> Callable[[], None]:
@@ -30,7 +30,7 @@ class Watches:
         for key in watched:
             assert 1 <= len(key) <= 3 and key[0] in TABLES, (key, "a watch names a table")
             assert len(key) < 3 or key[1] in TABLES[str(key[0])].indexes, (key, "it would never wake: no such index")
-            self._tables.setdefault(key[0], _Watched()).place(key).setdefault(key[-1], {})[number] = wake
+            self._tables.setdefault(key[0], _WatchSet()).place(key).setdefault(key[-1], {})[number] = wake
 
         def cancel() -> None:
             for key in watched:
@@ -67,7 +67,7 @@ class Watches:
                 yield from place.values()
 
 
-class _Watched:
+class _WatchSet:
     """The watches of one table: of all rows, of rows by key, of index entries by column."""
 
     __slots__ = ("columns", "rows", "whole")

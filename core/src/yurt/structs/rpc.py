@@ -250,7 +250,7 @@ class SignedIdentity(Value):
     expires_at: int = 0
 
 
-class TemplateAnswer(Value):
+class TemplateQueryAnswer(Value):
     """What a template is told, in the shape of the API; `exists` is false for a variable that is not there."""
 
     index: int

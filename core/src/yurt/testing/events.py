@@ -8,15 +8,20 @@ from typing import Any
 from yurt.access import Access
 from yurt.http.resources.events import event_wire
 from yurt.server.log.event_buffer import Event
-from yurt.server.views.events import ALL, SeenRows, Wanted
+from yurt.server.views.events import ALL, EventFilter, SeenRows
 from yurt.state import Changes
 from yurt.structs.commands.base import EventType
 
-EVERYTHING = Wanted(((ALL, ALL),), ALL)
+EVERYTHING = EventFilter(((ALL, ALL),), ALL)
 
 
 def events_of(
-    index: int, changes: Changes, kind: EventType | None, *, wanted: Wanted = EVERYTHING, access: Access | None = None
+    index: int,
+    changes: Changes,
+    kind: EventType | None,
+    *,
+    wanted: EventFilter = EVERYTHING,
+    access: Access | None = None,
 ) -> Iterator[dict[str, Any]]:
     """The events of one command, as the API writes them."""
     event = Event(index, changes, kind)

@@ -43,8 +43,8 @@ from yurt.structs.rpc import (
     RegisterNodeRequest,
     ShownCredential,
     SignedIdentity,
-    TemplateAnswer,
     TemplateQuery,
+    TemplateQueryAnswer,
     UpdateAllocsRequest,
 )
 from yurt.structs.service import ServiceRegistration
@@ -272,18 +272,18 @@ class FakeServerPort:
         if alloc_id not in self.disks:
             raise NotFound(f"allocation {alloc_id} has no predecessor")
 
-    async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
+    async def ask_for_template(self, query: TemplateQuery) -> TemplateQueryAnswer:
         """What `facts` holds for (kind, name), once it changed past the query's index."""
         self._called("ask_for_template")
         known = self.facts.get((query.kind, query.name))
         while known is None or known[0] <= query.min_index:
             if known is None and not query.min_index:
                 is_list = query.kind != "variable"
-                return TemplateAnswer(index=1, exists=is_list, data=[] if is_list else None)
+                return TemplateQueryAnswer(index=1, exists=is_list, data=[] if is_list else None)
             await self._moved.wait()
             self._called("ask_for_template")
             known = self.facts.get((query.kind, query.name))
-        return TemplateAnswer(index=known[0], exists=known[1] is not None, data=known[1])
+        return TemplateQueryAnswer(index=known[0], exists=known[1] is not None, data=known[1])
 
     async def claim_csi_volume(self, query: CSIClaimQuery) -> CSIClaimed:
         """The volume of that name, as `csi_volumes` has it."""

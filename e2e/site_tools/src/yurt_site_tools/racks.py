@@ -1,6 +1,6 @@
 """Commands for the racks of a site: `yurt racks list` shows which node stands where."""
 
-from yurt.sdk.commands import TEXT, Command, CommandCall, CommandFailed, CommandFlag
+from yurt.sdk.commands import TEXT, CommandCall, CommandFailed, CommandFlag, PackageCommand
 from yurt.sdk.plugin import plugin_function
 
 ROW = "rack.row"
@@ -20,6 +20,6 @@ def list_racks(call: CommandCall) -> int:
 
 
 @plugin_function
-def yurt_commands() -> list[Command]:
+def yurt_commands() -> list[PackageCommand]:
     row = CommandFlag("row", TEXT, "Show this row only.")
-    return [Command("racks list", "Show the nodes of each row", list_racks, flags=(row,))]
+    return [PackageCommand("racks list", "Show the nodes of each row", list_racks, flags=(row,))]

@@ -24,7 +24,7 @@ from yurt.structs.acl import MANAGEMENT, POLICY, ROLE, ACLAuthMethod, ACLBinding
 NOTHING_BOUND: Final = "no role or policy bindings matched"
 
 
-class Outcome(StrEnum):
+class BindingOutcome(StrEnum):
     """What came of a rule."""
 
     BOUND = "bound"
@@ -38,7 +38,7 @@ class RuleOutcome(NamedTuple):
     """What came of one rule, for whoever has to find out why a login got these rights."""
 
     rule_id: str
-    outcome: Outcome
+    outcome: BindingOutcome
     detail: str = ""
     """The bind name, or the text of the selector's failure."""
 
@@ -69,18 +69,18 @@ def bind(state: Snapshot, method: ACLAuthMethod, claims: MappedClaims) -> Bound:
             outcomes.append(refused)
             continue
         if rule.bind_type == MANAGEMENT:
-            return Bound(True, (), (), (*outcomes, RuleOutcome(rule.id, Outcome.BOUND)))
+            return Bound(True, (), (), (*outcomes, RuleOutcome(rule.id, BindingOutcome.BOUND)))
         name = _bind_name(rule, names)
-        outcome = Outcome.BOUND
+        outcome = BindingOutcome.BOUND
         if rule.bind_type == POLICY:
             if name in state.acl_policies:
                 policies[name] = None
             else:
-                outcome = Outcome.NO_SUCH_POLICY
+                outcome = BindingOutcome.NO_SUCH_POLICY
         else:
             found = {role.id: ACLTokenRoleLink(id=role.id, name=name) for role in state.acl_roles.where("name", name)}
             roles.update(found)
-            outcome = Outcome.BOUND if found else Outcome.NO_SUCH_ROLE
+            outcome = BindingOutcome.BOUND if found else BindingOutcome.NO_SUCH_ROLE
         outcomes.append(RuleOutcome(rule.id, outcome, name))
     return Bound(False, tuple(policies), tuple(roles.values()), tuple(outcomes))
 
@@ -94,8 +94,8 @@ def _selection(rule: ACLBindingRule, row: Row) -> RuleOutcome | None:
     try:
         is_selected = compile_selector(rule.selector)(row)
     except Invalid as error:
-        return RuleOutcome(rule.id, Outcome.SELECTOR_FAILED, str(error))
-    return None if is_selected else RuleOutcome(rule.id, Outcome.NOT_SELECTED)
+        return RuleOutcome(rule.id, BindingOutcome.SELECTOR_FAILED, str(error))
+    return None if is_selected else RuleOutcome(rule.id, BindingOutcome.NOT_SELECTED)
 
 
 def _variables(method: ACLAuthMethod, claims: MappedClaims) -> dict[str, str]:

@@ -6,12 +6,12 @@ from collections import Counter
 
 from yurt import __version__
 from yurt.access.calls import CallerKind, ProvenCaller
-from yurt.agent.cluster.members_port import MEMBERS, PORT, Admission, Admit, admits_nobody
+from yurt.agent.cluster.members_port import MEMBERS, PORT, AdmissionAnswer, Admit, admits_nobody
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.records import News
 from yurt.agent.cluster.security import ServerSecurity
 from yurt.rpc.frames import Hello, Welcome
-from yurt.rpc.listener import Caller, Counts, Listener, Session
+from yurt.rpc.listener import Caller, ConnectionCounters, Listener, PeerSession
 from yurt.rpc.peer import Served
 from yurt.sdk.errors import Conflict, PermissionDenied
 from yurt.structs.member import Member
@@ -22,7 +22,7 @@ class MembersListener:
 
     def __init__(
         self, membership: Membership, *, security: ServerSecurity, admit: Admit = admits_nobody,
-        counts: Counts | None = None,
+        counts: ConnectionCounters | None = None,
     ) -> None:  # fmt: skip
         """`counts` counts connections to this port where those of clients are counted."""
         self._membership = membership
@@ -44,7 +44,7 @@ class MembersListener:
         """End all connections."""
         await self._listener.stop()
 
-    def _accept(self, hello: Hello, caller: Caller) -> Session:
+    def _accept(self, hello: Hello, caller: Caller) -> PeerSession:
         if hello.role != "server":
             raise PermissionDenied("this is the port of the servers (serf); clients connect to the rpc port")
         self._security.check(hello.region, caller)
@@ -66,10 +66,12 @@ class MembersListener:
 
         kind = CallerKind.SERVER if hello.region == self._membership.own.region else CallerKind.REGION
         known = ProvenCaller(kind=kind, name=hello.name)
-        return Session({PORT: Served(MEMBERS, _Asked(self._membership, self._admit, hello), known)}, opened, closed)
+        return PeerSession(
+            {PORT: Served(MEMBERS, _MembersCalls(self._membership, self._admit, hello), known)}, opened, closed
+        )
 
 
-class _Asked:
+class _MembersCalls:
     """What others may ask of this server."""
 
     def __init__(self, membership: Membership, admit: Admit, hello: Hello) -> None:
@@ -84,7 +86,7 @@ class _Asked:
         self._membership.take_news(news)
         return self._membership.news()
 
-    async def admit(self, member: Member) -> Admission:
+    async def admit(self, member: Member) -> AdmissionAnswer:
         """Take the server that asks into the cluster, if it is of this region."""
         own, hello = self._membership.own, self._hello
         if (member.name, member.region) != (hello.name, hello.region):

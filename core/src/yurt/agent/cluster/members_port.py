@@ -15,7 +15,7 @@ from yurt.structs.member import Member
 PORT = "members"
 
 
-class Admission(Value):
+class AdmissionAnswer(Value):
     """How a server that was admitted starts its etcd member: every member's name and address."""
 
     cluster: Mapping[str, str] = no_entries()
@@ -33,7 +33,7 @@ class MembersPort(Protocol):
 
     # A server of another region is refused by the call itself, which says what is wrong with its configuration.
     @allowed(CallerKind.SERVER, CallerKind.REGION)
-    async def admit(self, member: Member) -> Admission:
+    async def admit(self, member: Member) -> AdmissionAnswer:
         """Take a server without data into the cluster; raises Unavailable or Conflict with the reason."""
         ...
 
@@ -41,9 +41,9 @@ class MembersPort(Protocol):
 MEMBERS = contract_of(MembersPort)
 T = TypeVar("T")
 Ask = Callable[[MembersPort], Awaitable[T]]
-Admit = Callable[[Member], Awaitable[Admission]]
+Admit = Callable[[Member], Awaitable[AdmissionAnswer]]
 
 
-async def admits_nobody(member: Member) -> Admission:
+async def admits_nobody(member: Member) -> AdmissionAnswer:
     """The answer of a server that has no etcd member of its own, or none yet."""
     raise Unavailable("this server is not part of a cluster yet")

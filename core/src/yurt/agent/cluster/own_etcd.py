@@ -21,7 +21,7 @@ from yurt.agent.addresses import bracketed, host_of, is_in_use, reachable
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.forming import Founds, Joins, Waits, decide, lost_majority, token_of
 from yurt.agent.cluster.founding_record import NO_MEMBER, FoundingRecord
-from yurt.agent.cluster.members_port import Admission
+from yurt.agent.cluster.members_port import AdmissionAnswer
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.settings import ETCD_FOLDER
 from yurt.agent.config import AgentConfig
@@ -193,7 +193,7 @@ class OwnEtcd:
         await self._env.sleep(ADMIT_PAUSE_S)
         return False
 
-    async def _ask_admission(self, server: Member) -> Admission:
+    async def _ask_admission(self, server: Member) -> AdmissionAnswer:
         own = self._membership.own
         return await self._exchange.ask_once(
             server.address, server.region, lambda port: port.admit(own), limit_s=ADMIT_LIMIT_S
@@ -317,7 +317,7 @@ def etcd_address(config: AgentConfig) -> str:
     return f"{bracketed(host_of(config.advertise_serf))}:{config.cluster.etcd_port}"
 
 
-def _urls(admission: Admission, *, is_tls: bool) -> dict[str, str]:
+def _urls(admission: AdmissionAnswer, *, is_tls: bool) -> dict[str, str]:
     """Where the members reach each other, by name; `is_tls` for all, from a server that does not say it of each."""
     by_tls = admission.by_tls
     if by_tls is None:

@@ -53,7 +53,7 @@ class News(Value):
     """The last index that the sender has applied."""
 
 
-class Seen(Value):
+class SeenMember(Value):
     """A server as another one knows it; the record's status is never `failed`."""
 
     member: Member
@@ -73,7 +73,7 @@ class Records(Value):
     """All that a server knows of the servers, itself included."""
 
     own: Member
-    others: Mapping[str, Seen] = no_entries()
+    others: Mapping[str, SeenMember] = no_entries()
     forgotten: Mapping[str, int] = no_entries()
 
     def members(self, now: float) -> tuple[Member, ...]:
@@ -114,7 +114,7 @@ class Records(Value):
         gone = {name: seen.member.incarnation for name, seen in self.others.items() if self._is_over(seen, now)}
         return self._with_forgotten(gone, now) if gone else self
 
-    def _is_over(self, seen: Seen, now: float) -> bool:
+    def _is_over(self, seen: SeenMember, now: float) -> bool:
         match seen.status(now):
             case "left":
                 return now - seen.since > FORGET_LEFT_S
@@ -136,12 +136,12 @@ class Records(Value):
         if self.forgotten.get(told.name, -1) >= fact.incarnation:
             return self
         if seen is None:
-            fresh = Seen(member=fact, heard_at=NEVER if told.status == FAILED else now, since=now)
+            fresh = SeenMember(member=fact, heard_at=NEVER if told.status == FAILED else now, since=now)
             return replace(self, others={**self.others, told.name: fresh})
         if _key(fact) <= _key(seen.member):
             return self
         is_back = fact.incarnation > seen.member.incarnation and told.status != FAILED
-        newer = Seen(
+        newer = SeenMember(
             member=fact,
             heard_at=now if is_back else seen.heard_at,
             since=seen.since if fact.status == seen.member.status else now,

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from yurt.agent.cluster.members_port import Admission
+from yurt.agent.cluster.members_port import AdmissionAnswer
 from yurt.http.cluster import LogPeer
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, NotFound, Unavailable, YurtError
@@ -115,7 +115,7 @@ class Admitter:
         self._config = config
         self._turn = asyncio.Lock()
 
-    async def admit(self, member: Member) -> Admission:
+    async def admit(self, member: Member) -> AdmissionAnswer:
         """Add a server that has no data; an etcd member of its name or address is of another disk and goes first."""
         async with self._turn:
             voters = await self._etcd.voters()
@@ -172,11 +172,11 @@ def find_peer(peers: Iterable[LogPeer], wanted: str) -> LogPeer:
     raise NotFound(f'no server "{wanted}" is part of the cluster; `yurt operator raft list-peers` lists them')
 
 
-def _admission(voters: Iterable[Voter], members: Iterable[Member]) -> Admission:
+def _admission(voters: Iterable[Voter], members: Iterable[Member]) -> AdmissionAnswer:
     """All members by name; etcd does not name those that have not begun."""
     names = {each.etcd_addr: each.name for each in members if each.etcd_addr}
     named = {voter.name or names.get(voter.address, voter.id): voter for voter in voters}
-    return Admission(
+    return AdmissionAnswer(
         cluster={name: voter.address for name, voter in named.items()},
         by_tls=tuple(name for name, voter in named.items() if voter.is_tls),
     )

@@ -19,7 +19,7 @@ LOGIN_S: Final = 75.0
 """How long a login may take: the servers ask providers for 60 s at most."""
 
 
-class Method(NamedTuple):
+class LoginMethod(NamedTuple):
     """A login method, as everybody sees it."""
 
     name: str
@@ -52,20 +52,20 @@ def _log_in(call: Invocation) -> int:
     return show(call, token)
 
 
-def _method(call: Invocation) -> Method:
+def _method(call: Invocation) -> LoginMethod:
     """The method that was named, or the default one."""
     methods: list[Json] = call.api.get("/v1/acl/auth-methods") or []
     wanted = call.flags.text("method")
     for each in methods:
         if each["Name"] == wanted or (not wanted and each["Default"]):
-            return Method(each["Name"], each["Type"])
+            return LoginMethod(each["Name"], each["Type"])
     if wanted:
         names = ", ".join(each["Name"] for each in methods) or "none"
         raise CliError(f"Error: method {wanted} not found in the state store. Login methods: {names}")
     raise CliError("Must specify an auth method name, no default found")
 
 
-def _by_jwt(call: Invocation, method: Method) -> Json:
+def _by_jwt(call: Invocation, method: LoginMethod) -> Json:
     given = call.flags.text("login-token")
     if not given:
         raise CliError("You need to provide a login token.")
@@ -83,7 +83,7 @@ def _login_token(given: str) -> str:
     return read_text(given.removeprefix("@")).strip()
 
 
-def _by_oidc(call: Invocation, method: Method) -> Json:
+def _by_oidc(call: Invocation, method: LoginMethod) -> Json:
     import secrets
 
     from yurt.cli.files.callback import CallbackServer

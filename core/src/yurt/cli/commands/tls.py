@@ -120,14 +120,14 @@ def show_authority(call: Invocation) -> int:
 
 def create_certificate(call: Invocation) -> int:
     """Make a certificate for a server, a client or the command line, and write it to two files of this folder."""
-    from yurt.rpc.certificates import Pair, Wish, make_certificate, role_name
+    from yurt.rpc.certificates import CertificatePair, Wish, make_certificate, role_name
     from yurt.sdk.errors import YurtError
 
     flags = call.flags
     role, domain, days = role_of(call), flags.text("domain"), flags.number("days")
     if days < 1:
         raise UsageError("-days must be 1 or more")
-    authority = Pair(
+    authority = CertificatePair(
         certificate=read_file(flags.text("ca").replace("#DOMAIN#", domain)),
         key=read_file(flags.text("key").replace("#DOMAIN#", domain)),
     )

@@ -25,7 +25,7 @@ REQUEST_S: Final = 10.0
 TEXT_MAX: Final = 256
 
 
-class Callback(NamedTuple):
+class BrowserCallback(NamedTuple):
     """The parameters of the redirect from the provider; "" for one that is missing."""
 
     code: str
@@ -41,7 +41,7 @@ class CallbackServer:
         host, _, port = address.rpartition(":")
         if not host or not port.isdigit() or int(port) > 65535:
             raise UsageError(f'-oidc-callback-addr: "{address}" is not HOST:PORT, for example localhost:4649')
-        self._found: Callback | None = None
+        self._found: BrowserCallback | None = None
         self._state = ""
         self._is_done = threading.Event()
         try:
@@ -69,7 +69,7 @@ class CallbackServer:
         """The `state` of the callback that counts."""
         self._state = state
 
-    def wait(self, timeout_s: float) -> Callback:
+    def wait(self, timeout_s: float) -> BrowserCallback:
         """Wait for the callback, up to a limit in seconds; raises CliError when none comes in time."""
         if not self._is_done.wait(timeout_s) or self._found is None:
             raise CliError(f"Error: no browser came back within {timeout_s:g} s")
@@ -84,7 +84,7 @@ class CallbackServer:
         if parts.path != PATH or not is_expected or self._is_done.is_set():
             return False
         error = ": ".join(filter(None, (given.get("error"), given.get("error_description"))))
-        self._found = Callback(given.get("code", ""), state, given.get("iss", ""), error[:TEXT_MAX])
+        self._found = BrowserCallback(given.get("code", ""), state, given.get("iss", ""), error[:TEXT_MAX])
         self._is_done.set()
         return True
 

@@ -35,14 +35,14 @@ def read_quota(filename: str, text: str) -> Json:
 
     source, findings = SourceText(filename, text), Findings()
     try:
-        spec = _Reader(source, findings).spec(read_document(source))
+        spec = _QuotaReader(source, findings).spec(read_document(source))
         findings.raise_errors(by_place=True)
     except JobspecError as error:
         raise CliError(rendered(error, {filename: text})) from None
     return spec
 
 
-class _Reader:
+class _QuotaReader:
     """Reads one file; what is wrong goes into the findings, and the reading goes on."""
 
     def __init__(self, source: SourceText, findings: Findings) -> None:

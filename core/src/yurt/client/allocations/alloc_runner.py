@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from yurt.client.allocations.alloc_saver import AllocSaver
-from yurt.client.allocations.alloc_stop import AllocStop
+from yurt.client.allocations.alloc_stop import StopOrder
 from yurt.client.allocations.client_alloc import ClientAlloc
 from yurt.client.context import ClientContext
 from yurt.client.files import alloc_dir
@@ -70,7 +70,7 @@ class AllocRunner:
         self._hooks = hooks
         self._report = report
         self._saver = AllocSaver(self.hooked, context.store)
-        self._stop = AllocStop(context.env)
+        self._stop = StopOrder(context.env)
         self.over = LightEvent()
         self._checks: tuple[AllocCheckStatus, ...] = ()
         """What the checks said last, once the allocation is over."""

@@ -10,7 +10,7 @@ from yurt.lifecycle.allocation import Stop
 from yurt.runtime.env import Env
 
 
-class AllocStop:
+class StopOrder:
     """Without an order, the allocation goes on; with one, its tasks are killed as soon as it is due."""
 
     def __init__(self, env: Env) -> None:

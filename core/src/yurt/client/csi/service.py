@@ -56,7 +56,7 @@ _NODE_FIELDS: Final = {
 }
 
 
-class Identity(Value):
+class PluginIdentity(Value):
     """The name, version and capabilities of a plugin."""
 
     name: str
@@ -83,12 +83,12 @@ class CsiService:
         answer = await self._call("Identity", "Probe", limit_s=PROBE_LIMIT_S)
         return bool(answer.ready.value) if answer.HasField("ready") else True
 
-    async def identity(self) -> Identity:
+    async def identity(self) -> PluginIdentity:
         """The plugin's identity."""
         info = await self._call("Identity", "GetPluginInfo", limit_s=PROBE_LIMIT_S)
         able = await self._call("Identity", "GetPluginCapabilities", limit_s=PROBE_LIMIT_S)
         kinds = {enum_name("PluginCapability.Service", "Type", each.service.type) for each in able.capabilities}
-        return Identity(
+        return PluginIdentity(
             name=info.name,
             version=info.vendor_version,
             has_controller="CONTROLLER_SERVICE" in kinds,

@@ -15,7 +15,7 @@ from yurt.client.services.check_runs import CheckRuns
 from yurt.client.services.registrations import Registrations
 from yurt.client.task_env import EnvInputs, build_env, lookup_in, replace_references
 from yurt.lifecycle import services
-from yurt.lifecycle.services import Place, ServicePlan
+from yurt.lifecycle.services import ServiceAddress, ServicePlan
 from yurt.sdk.services import ServiceProvider
 from yurt.structs.alloc import Allocation
 from yurt.structs.node import Node
@@ -103,8 +103,8 @@ class AllocServices:
         return fill
 
 
-def _place(node: Node) -> Place:
+def _place(node: Node) -> ServiceAddress:
     """Where the node's host is reached: its own address, else the one of its agent."""
     agent = node.http_addr.rpartition(":")[0].strip("[]")
     address = node.attributes.get("unique.network.ip-address") or agent or "127.0.0.1"
-    return Place(node_id=node.id, datacenter=node.datacenter, address=address)
+    return ServiceAddress(node_id=node.id, datacenter=node.datacenter, address=address)

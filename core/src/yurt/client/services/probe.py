@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-from yurt.lifecycle.checks import OUTPUT_MAX, CheckSpec, Outcome, http_outcome, refused, tcp_outcome
+from yurt.lifecycle.checks import OUTPUT_MAX, CheckOutcome, CheckSpec, http_outcome, refused, tcp_outcome
 from yurt.sdk.value import NANOSECONDS
 
 
-async def probe(spec: CheckSpec) -> Outcome:
+async def probe(spec: CheckSpec) -> CheckOutcome:
     """One answer; never raises but for cancellation."""
     timeout_s = spec.timeout / NANOSECONDS
     try:
@@ -21,13 +21,13 @@ async def probe(spec: CheckSpec) -> Outcome:
         return refused(spec.kind, str(error) or type(error).__name__)
 
 
-async def _tcp(spec: CheckSpec) -> Outcome:
+async def _tcp(spec: CheckSpec) -> CheckOutcome:
     _, writer = await asyncio.open_connection(spec.host, spec.port)
     writer.transport.abort()
     return tcp_outcome()
 
 
-async def _http(spec: CheckSpec) -> Outcome:
+async def _http(spec: CheckSpec) -> CheckOutcome:
     """Redirects are answers too; the body is read as far as it is shown."""
     import aiohttp
 

@@ -7,7 +7,7 @@ import logging
 
 from aiohttp import web
 
-from yurt.rpc.listener import Counts, NoCounts
+from yurt.rpc.listener import ConnectionCounters, NoConnectionCounters
 from yurt.runtime.peer_lines import PeerLines
 
 log = logging.getLogger(__name__)
@@ -16,8 +16,8 @@ log = logging.getLogger(__name__)
 class Strangers:
     """Counts each case, and writes at most one line per peer and minute."""
 
-    def __init__(self, metrics: Counts | None = None) -> None:
-        self.metrics = metrics or NoCounts()
+    def __init__(self, metrics: ConnectionCounters | None = None) -> None:
+        self.metrics = metrics or NoConnectionCounters()
         self._lines = PeerLines(log)
 
     def refuse_page(self, peer: str, why: str) -> None:

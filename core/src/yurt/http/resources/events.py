@@ -29,7 +29,7 @@ from yurt.http.routes import ROW
 from yurt.sdk.errors import YurtError
 from yurt.server.log.event_buffer import Event
 from yurt.server.resources.variables import metadata_of
-from yurt.server.views.events import ALL, NEEDS, Subscription, Told, Wanted
+from yurt.server.views.events import ALL, NEEDS, EventFilter, Subscription, Told
 from yurt.structs.alloc import Allocation
 from yurt.structs.cluster import NodePool
 from yurt.structs.node import Node
@@ -86,7 +86,7 @@ def _written(shown: object) -> Any:
 
 async def stream(call: Call) -> web.StreamResponse:
     """GET /v1/event/stream."""
-    wanted = Wanted(parse_topics(call.query.getall("topic", [])), call.options.namespace)
+    wanted = EventFilter(parse_topics(call.query.getall("topic", [])), call.options.namespace)
     subscription = call.subscription(wanted)
     oldest = subscription.oldest_index
     response = web.StreamResponse(headers={"Content-Type": "application/json", OLDEST: str(oldest)})

@@ -14,8 +14,8 @@ from yurt.http.query import number
 from yurt.http.routes import QUERY, ROW
 from yurt.readmodels.kinds import ALLOCATIONS, JOBS, NODES, Kind
 from yurt.readmodels.query import Asked, parse_query
-from yurt.readmodels.selection import Page, Selection
-from yurt.server.views.live_rows import LiveRows, Place
+from yurt.readmodels.selection import SelectedRows, Selection
+from yurt.server.views.live_rows import LiveRows, RowPosition
 
 ROWS_A_SLICE = 500
 """Rows that are looked at before others get the loop: a millisecond or two, more with a long filter."""
@@ -25,19 +25,19 @@ CARD_LIST = "CardList"
 
 async def list_jobs(call: Call) -> web.Response:
     """GET /v1/yurt/jobs."""
-    place = Place(JOBS.name, call.options.namespace, parent=call.query.get("parent"))
+    place = RowPosition(JOBS.name, call.options.namespace, parent=call.query.get("parent"))
     return await _list(call, JOBS, place)
 
 
 async def list_allocations(call: Call) -> web.Response:
     """GET /v1/yurt/allocations: of a job, of a node, or all."""
     job, node = call.query.get("job", ""), call.query.get("node", "")
-    return await _list(call, ALLOCATIONS, Place(ALLOCATIONS.name, call.options.namespace, job=job, node=node))
+    return await _list(call, ALLOCATIONS, RowPosition(ALLOCATIONS.name, call.options.namespace, job=job, node=node))
 
 
 async def list_nodes(call: Call) -> web.Response:
     """GET /v1/yurt/nodes."""
-    return await _list(call, NODES, Place(NODES.name))
+    return await _list(call, NODES, RowPosition(NODES.name))
 
 
 async def overview(call: Call) -> web.Response:
@@ -67,7 +67,7 @@ def asked_of(call: Call, *, fields: str) -> Asked:
     )
 
 
-async def _list(call: Call, kind: Kind[Any], place: Place) -> web.Response:
+async def _list(call: Call, kind: Kind[Any], place: RowPosition) -> web.Response:
     names = call.query.get("fields", "")
     has_cards = kind is NODES and CARD_LIST in names.split(",")
     query = parse_query(kind, asked_of(call, fields=without_cards(names) if has_cards else names))
@@ -86,7 +86,7 @@ def without_cards(names: str) -> str:
     return ",".join(dict.fromkeys(("ID", *(name for name in names.split(",") if name != CARD_LIST))))
 
 
-def page_wire(page: Page, index: int) -> dict[str, Any]:
+def page_wire(page: SelectedRows, index: int) -> dict[str, Any]:
     """A page as the API shows it."""
     wire: dict[str, Any] = {"Index": index, "Total": page.total, "Columns": page.columns}
     if page.facets:

@@ -29,7 +29,7 @@ from yurt.readmodels.query import Asked, Query, parse_query
 from yurt.readmodels.selection import Matcher, columns_of
 from yurt.sdk.errors import Invalid, YurtError
 from yurt.sdk.value import Value
-from yurt.server.views.live_rows import ALL, Delta, LiveRows, Place
+from yurt.server.views.live_rows import ALL, Delta, LiveRows, RowPosition
 
 VIEWS_MAX: Final = 32
 VIEW_TEXT_MAX: Final = 4_096
@@ -60,7 +60,7 @@ class ViewText(Value):
 class WatchedView(NamedTuple):
     """A view that can be watched."""
 
-    place: Place
+    place: RowPosition
     kind: Kind[Any]
     query: Query
     matcher: Matcher[Any]
@@ -92,11 +92,11 @@ class Watched(NamedTuple):
     overviews: dict[str, str]
 
     @property
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, RowPosition]:
         """What to look at for changes."""
         found = {name: view.place for name, view in self.views.items()}
         for name, namespace in self.overviews.items():
-            found |= {f"{name}\0jobs": Place(JOBS.name, namespace), f"{name}\0nodes": Place(NODES.name)}
+            found |= {f"{name}\0jobs": RowPosition(JOBS.name, namespace), f"{name}\0nodes": RowPosition(NODES.name)}
         return found
 
     def require(self, rows: LiveRows) -> None:
@@ -104,8 +104,8 @@ class Watched(NamedTuple):
         for view in self.views.values():
             rows.require(view.place)
         for namespace in self.overviews.values():
-            if not rows.may_see(Place(NODES.name)):
-                rows.require(Place(JOBS.name, namespace))
+            if not rows.may_see(RowPosition(NODES.name)):
+                rows.require(RowPosition(JOBS.name, namespace))
 
 
 def watched_of(texts: list[str]) -> Watched:
@@ -149,7 +149,7 @@ def _view(text: ViewText) -> WatchedView:
         matcher: Matcher[Any] = Matcher(kind, query)
     except Invalid as error:
         raise Refused(400, f'view "{text.id}": {error}') from None
-    place = Place(kind.name, text.namespace, parent=text.parent, job=text.job, node=text.node)
+    place = RowPosition(kind.name, text.namespace, parent=text.parent, job=text.job, node=text.node)
     return WatchedView(place, kind, query, matcher, has_cards)
 
 

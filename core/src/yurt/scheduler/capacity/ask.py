@@ -9,7 +9,7 @@ from yurt.scheduler.capacity.ports import grant_ports, has_ports
 from yurt.scheduler.devices.offers import grant_devices, near_cores, wants_topology
 from yurt.scheduler.devices.topology import REQUIRE
 from yurt.sdk.value import replace
-from yurt.state.held import Held
+from yurt.state.held import ExclusiveResources
 from yurt.state.namespace_usage import MILLI, NamespaceUsage, counted
 from yurt.state.usage import Usage, single_writer_volumes, usage_of_resources
 from yurt.structs.alloc import (
@@ -97,7 +97,7 @@ class GroupAsk:
                 devices[request.name] = devices.get(request.name, 0) + request.count * MILLI
         return counted(self.plain.usage)._replace(cores=self.cores, devices=tuple(sorted(devices.items())))
 
-    def grant(self, node: Node, held: Held, *, salt: int) -> NodeGrant | str:
+    def grant(self, node: Node, held: ExclusiveResources, *, salt: int) -> NodeGrant | str:
         """The node's grant, or the exhausted dimension."""
         if not self.is_exclusive:
             return self.plain
@@ -128,7 +128,7 @@ class GroupAsk:
         given = AllocatedResources(tasks=tasks, shared=shared)
         return NodeGrant(given, usage_of_resources(given, self.group))
 
-    def device_score(self, node: Node, held: Held) -> float:
+    def device_score(self, node: Node, held: ExclusiveResources) -> float:
         """How well the node's free devices meet the device affinities."""
         granted = grant_devices(node, held.devices, self.devices)
         return 0.0 if granted is None else granted[1]
@@ -165,7 +165,7 @@ class GroupAsk:
                 tasks[task.name] = replace(tasks[task.name], cpu=given)
         return True
 
-    def short_near_devices(self, node: Node, held: Held) -> tuple[NearCoreShortage, ...]:
+    def short_near_devices(self, node: Node, held: ExclusiveResources) -> tuple[NearCoreShortage, ...]:
         """The tasks short of cores near their devices, on a node with sufficient cores and devices."""
         granted = grant_devices(node, held.devices, self.devices)
         if granted is None or not self.devices:

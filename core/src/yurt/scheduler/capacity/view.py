@@ -8,7 +8,7 @@ import numpy as np
 
 from yurt.state.arrays import IntArray, tally
 from yurt.state.columns import ALLOCS, CORES, CPU, DISK, MEMORY
-from yurt.state.held import NOTHING_HELD, Held, with_usage
+from yurt.state.held import NOTHING_HELD, ExclusiveResources, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import Usage, is_using, usage_of
 from yurt.structs.alloc import Allocation
@@ -32,7 +32,7 @@ class ClusterView:
         """What is used on the rows that changed, until so many have that all is copied."""
         self._offers: dict[int, list[int]] = {}
         """What rows offer, of those that were asked for one by one."""
-        self._held: dict[str, Held] = {}
+        self._held: dict[str, ExclusiveResources] = {}
         self._released: set[str] = set()
         self._usages: dict[tuple[int, int, str], Usage] = {}
         self.generation = 0
@@ -94,7 +94,7 @@ class ClusterView:
         """The row of a node, or None for one that is unknown."""
         return self.columns.rows.get(node_id)
 
-    def held(self, row: int) -> Held:
+    def held(self, row: int) -> ExclusiveResources:
         """The exclusive resources in use on a node."""
         node_id = self.rows.ids[row]
         found = self._held.get(node_id)

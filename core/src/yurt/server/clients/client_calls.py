@@ -30,8 +30,8 @@ from yurt.structs.rpc import (
     RegisterNodeRequest,
     ShownCredential,
     SignedIdentity,
-    TemplateAnswer,
     TemplateQuery,
+    TemplateQueryAnswer,
     UpdateAllocsRequest,
 )
 from yurt.structs.service import ServiceRegistration
@@ -128,7 +128,7 @@ class ClientCalls:
             async for piece in pieces:
                 yield piece
 
-    async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
+    async def ask_for_template(self, query: TemplateQuery) -> TemplateQueryAnswer:
         """Answer a query of a task's template."""
         await self._wait_alloc(query.alloc_id)
         waiter, index = self._replica.waiter, query.min_index

@@ -32,7 +32,7 @@ TTL_MIN_S = 1.0
 HOW = "make one with `yurt node intro create` and start the client with -client-intro-token"
 
 
-class _Claims(msgspec.Struct):
+class _IntroductionClaims(msgspec.Struct):
     """The claims of a token."""
 
     sub: str
@@ -93,10 +93,10 @@ class Introductions:
         """How the subject of this region's tokens begins."""
         return f"{INTRODUCTION_KIND}:{self._config.region}:"
 
-    def _claims(self, token: str) -> _Claims:
+    def _claims(self, token: str) -> _IntroductionClaims:
         """The claims of a token; raises PermissionDenied unless a key of this region signed it and it is valid now."""
         try:
-            claims = checked_token(self._keyring, token, self._replica.state.root_keys, _Claims)
+            claims = checked_token(self._keyring, token, self._replica.state.root_keys, _IntroductionClaims)
         except PermissionDenied as error:
             raise PermissionDenied(f"its introduction token does not count: {error}") from None
         if claims.aud != AUDIENCE or not claims.sub.startswith(self._subject()):
@@ -106,7 +106,7 @@ class Introductions:
         return claims
 
 
-def _hold_against(claims: _Claims, node: Node) -> None:
+def _hold_against(claims: _IntroductionClaims, node: Node) -> None:
     if claims.nomad_node_name and claims.nomad_node_name != node.name:
         raise PermissionDenied(f"its introduction token is for the node {claims.nomad_node_name!r}")
     if claims.nomad_node_pool != (node.node_pool or DEFAULT_POOL):

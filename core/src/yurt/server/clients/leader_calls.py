@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from yurt.rpc.proxy import NoAnswer
 from yurt.sdk.errors import Invalid, Unavailable
 from yurt.server.clients.node_service import NodeService
-from yurt.server.clients.registrations import Registrations
+from yurt.server.clients.registrations import NodeRegistrations
 from yurt.server.failures import LeaderMoved, is_passing, no_leader
 from yurt.server.keys.keys import Keys
 from yurt.server.log.current_leader import CurrentLeader
@@ -54,7 +54,7 @@ class LocalCalls:
         self,
         leader: CurrentLeader,
         node_service: NodeService,
-        registrations: Registrations,
+        registrations: NodeRegistrations,
         *,
         keys: Keys,
         services: Services,

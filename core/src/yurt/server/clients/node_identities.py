@@ -36,7 +36,7 @@ SIGNING_MAX: Final = 4
 """Identities that are being signed at once."""
 
 
-class _Claims(msgspec.Struct):
+class _NodeClaims(msgspec.Struct):
     """The claims of an identity that are compared with a node."""
 
     sub: str
@@ -104,7 +104,7 @@ class NodeIdentities:
             return False
         try:
             claims = await asyncio.to_thread(
-                checked_token, self._keyring, token, self._replica.state.root_keys, _Claims
+                checked_token, self._keyring, token, self._replica.state.root_keys, _NodeClaims
             )
         except PermissionDenied:
             return False

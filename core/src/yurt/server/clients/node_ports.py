@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, Final
 
-from yurt.rpc.contract import Method, contract_of
+from yurt.rpc.contract import PortMethod, contract_of
 from yurt.sdk.errors import NotFound, Reason, Unavailable, YurtError
 from yurt.server.log.replica import Replica
 from yurt.server.peers import Peers
@@ -119,7 +119,7 @@ def found_port(find: Find) -> NodePort:
     return found
 
 
-def _call(method: Method, find: Find) -> Callable[..., Any]:
+def _call(method: PortMethod, find: Find) -> Callable[..., Any]:
     if method.is_stream:
 
         async def stream(self: object, *args: Any, **given: Any) -> AsyncGenerator[Any]:

@@ -8,7 +8,7 @@ from yurt.server.clients.node_service import NodeService
 from yurt.structs.rpc import HeldIdentity, NodeReply, RegisterNodeRequest
 
 
-class Registrations:
+class NodeRegistrations:
     """Serves registrations and heartbeats of the nodes' own agents."""
 
     def __init__(

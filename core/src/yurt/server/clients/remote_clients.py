@@ -30,8 +30,8 @@ from yurt.structs.rpc import (
     RegisterNodeRequest,
     ShownCredential,
     SignedIdentity,
-    TemplateAnswer,
     TemplateQuery,
+    TemplateQueryAnswer,
     UpdateAllocsRequest,
 )
 from yurt.structs.service import ServiceRegistration
@@ -153,7 +153,7 @@ class RemoteClient:
             async for piece in pieces:
                 yield piece
 
-    async def ask_for_template(self, query: TemplateQuery) -> TemplateAnswer:
+    async def ask_for_template(self, query: TemplateQuery) -> TemplateQueryAnswer:
         """Answer a query of a template of one of the node's allocations."""
         return await self._calls.ask_for_template(query)
 

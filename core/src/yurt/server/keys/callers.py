@@ -35,7 +35,7 @@ NO_ID: Final = "its claims name neither an allocation nor a node"
 INTRODUCTION: Final = "an introduction token counts only where its node registers"
 
 
-class _Claims(Times):
+class _WorkloadClaims(Times):
     """What is read of an identity's claims."""
 
     sub: str = ""
@@ -124,7 +124,7 @@ class Callers:
     async def _checked(self, token: str, key_id: str) -> _Signed:
         """Check the signature in a thread, because the keyring may have to be read from disk."""
         keys = self._replica.state.root_keys
-        claims = await self._replica.env.in_thread(partial(checked_token, self._keyring, token, keys, _Claims))
+        claims = await self._replica.env.in_thread(partial(checked_token, self._keyring, token, keys, _WorkloadClaims))
         return _Signed(exp=claims.exp, nbf=claims.nbf, iat=claims.iat, caller=_caller(claims, key_id))
 
 
@@ -137,7 +137,7 @@ def shown_secret(state: Snapshot, secret: str) -> ShownToken | ShownNode:
     return ShownToken(secret_hash=digest)
 
 
-def _caller(claims: _Claims, key_id: str) -> ShownWorkload | ShownNode | InvalidToken:
+def _caller(claims: _WorkloadClaims, key_id: str) -> ShownWorkload | ShownNode | InvalidToken:
     """By what the claims name: only identities of workloads name an allocation."""
     until = end_of(claims)
     if claims.nomad_allocation_id:

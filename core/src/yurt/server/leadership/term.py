@@ -16,7 +16,7 @@ from yurt.server.log.replica import Replica
 from yurt.server.resources.deployment_watcher import DeploymentWatcher
 from yurt.server.resources.drain import Drainer
 from yurt.server.resources.periodic import PeriodicDispatcher
-from yurt.server.resources.resources import Resources
+from yurt.server.resources.resources import ServerResources
 from yurt.server.scheduling.eval_queue import EvalQueue
 from yurt.server.scheduling.plan_applier import PlanApplier
 from yurt.server.scheduling.scheduling import LeaderScheduling, Scheduling
@@ -40,7 +40,7 @@ class Term:
         *,
         scheduling: Scheduling,
         node_service: NodeService,
-        resources: Resources,
+        resources: ServerResources,
         keys: Keys,
     ) -> None:
         env, writer = replica.env, replica.writer

@@ -24,7 +24,7 @@ from yurt.fsm import apply
 from yurt.runtime.turns import Turns
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable, YurtError
 from yurt.server.failures import SHUTTING_DOWN, log_broken, no_leader, outcome_unknown, shutting_down
-from yurt.server.log.proposals import ENTRY_BYTES, Committed, Item, Prepared, ProposalQueue, fail
+from yurt.server.log.proposals import ENTRY_BYTES, Committed, BatchItem, Prepared, ProposalQueue, fail
 from yurt.state import Changes, Snapshot
 from yurt.storage.log import CommandLog, Entry, LogBroken, LogFull
 from yurt.structs.commands import AnyCommand, ApplyPlan, Rejected, UpdateAllocsFromClient
@@ -171,7 +171,7 @@ class LogWriter:
         assert self._idle.is_set() and not self.is_open, "the log is followed while this server writes it"
         self._idle.clear()
         try:
-            await self._apply([Item(command, command, COMMAND_WORK) for command in self._fresh(entry)])
+            await self._apply([BatchItem(command, command, COMMAND_WORK) for command in self._fresh(entry)])
         finally:
             self._idle.set()
 
@@ -191,7 +191,7 @@ class LogWriter:
 
     async def run(self) -> None:
         """Write batches until cancelled."""
-        batch: list[Item] = []
+        batch: list[BatchItem] = []
         try:
             while True:
                 await self._pending.wait()
@@ -201,7 +201,7 @@ class LogWriter:
             fail(batch, outcome_unknown(SHUTTING_DOWN))
             self.close(shutting_down)
 
-    async def _write(self, batch: list[Item]) -> None:
+    async def _write(self, batch: list[BatchItem]) -> None:
         assert self._idle.is_set(), "the log is written while it is followed"
         self._on_their_way = len(batch)
         self._idle.clear()
@@ -226,7 +226,7 @@ class LogWriter:
             self._on_their_way = 0
             self._idle.set()
 
-    def _give_up(self, batch: list[Item], error: Exception) -> None:
+    def _give_up(self, batch: list[BatchItem], error: Exception) -> None:
         """Stop leading: another server leads, or the outcome of an append is unknown."""
         if isinstance(error, TimeoutError):
             error = Unavailable("the command log does not answer")
@@ -237,7 +237,7 @@ class LogWriter:
         self.close()
         self._on_failed()
 
-    async def _apply(self, items: Sequence[Item]) -> None:
+    async def _apply(self, items: Sequence[BatchItem]) -> None:
         changes: list[Changes] = []
         turn = 0
         try:
@@ -253,7 +253,7 @@ class LogWriter:
             self.batches += 1
             self._on_batch(tuple(chain.from_iterable(changes)))
 
-    def _apply_one(self, item: Item) -> Changes:
+    def _apply_one(self, item: BatchItem) -> Changes:
         times = self._times
         began = times.now() if times is not None else 0.0
         step = apply(self.state, item.command, index=self.state.index + 1)

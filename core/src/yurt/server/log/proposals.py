@@ -78,7 +78,7 @@ class Prepared(NamedTuple):
     """`stored` in MessagePack: the log takes it as it is."""
 
 
-class Item(NamedTuple):
+class BatchItem(NamedTuple):
     """A waiting command: as proposed, as encoded, its size, and its waiter."""
 
     command: AnyCommand
@@ -100,7 +100,7 @@ class ProposalQueue:
     """The queue of proposals to append."""
 
     def __init__(self) -> None:
-        self._items: deque[Item] = deque()
+        self._items: deque[BatchItem] = deque()
         self._bytes = 0
         self._encoder = msgspec.msgpack.Encoder()
         self._wake = asyncio.Event()
@@ -121,7 +121,7 @@ class ProposalQueue:
             answer.set_result(())
         proposal = Proposal(len(commands), answer)
         made = [each if isinstance(each, Prepared) else self._prepared(each) for each in commands]
-        self._items.extend([Item(*each, proposal) for each in made])
+        self._items.extend([BatchItem(*each, proposal) for each in made])
         self._bytes += sum([each.size for each in made])
         self._wake.set()
         return answer
@@ -131,9 +131,9 @@ class ProposalQueue:
         await self._wake.wait()
         self._wake.clear()
 
-    def next_batch(self) -> list[Item]:
+    def next_batch(self) -> list[BatchItem]:
         """The commands for the next entry; empty when none wait."""
-        batch: list[Item] = []
+        batch: list[BatchItem] = []
         size = 0
         # The first goes whatever its size: one that no entry can hold is refused by the log, and others go on.
         while self._items and (not batch or size + self._items[0].size <= ENTRY_BYTES):
@@ -162,7 +162,7 @@ class ProposalQueue:
         return Prepared(command, stored, size, msgspec.Raw(data))
 
 
-def fail(batch: Sequence[Item], error: YurtError) -> None:
+def fail(batch: Sequence[BatchItem], error: YurtError) -> None:
     """Fail a batch, whose application nobody will learn of."""
     for item in batch:
         if item.proposal is not None:

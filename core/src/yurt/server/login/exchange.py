@@ -43,7 +43,7 @@ ERROR_CODES: Final = frozenset({
 """Errors of a token endpoint (RFC 6749) that a caller is told; its other texts could say anything."""
 
 
-class Callback(NamedTuple):
+class LoginCallback(NamedTuple):
     """What the provider gave the browser, and where."""
 
     code: str
@@ -80,7 +80,7 @@ def authorization_url(method: ACLAuthMethod, provider: Provider, request: LoginR
     return endpoint + ("&" if "?" in endpoint else "?") + urlencode(query)
 
 
-class Exchange:
+class CodeExchange:
     """Requests to the token and UserInfo endpoints."""
 
     def __init__(self, env: Env, fetcher: Fetcher, *, root_keys: RootKeys, keyring: Keyring) -> None:
@@ -90,7 +90,7 @@ class Exchange:
         self._keyring = keyring
 
     async def tokens(
-        self, method: ACLAuthMethod, provider: Provider, request: LoginRequest, callback: Callback
+        self, method: ACLAuthMethod, provider: Provider, request: LoginRequest, callback: LoginCallback
     ) -> TokenAnswer:
         """The tokens for a code, unchecked; raises Unavailable, or Invalid when the provider refuses the code."""
         config, endpoint = config_of(method), provider.document.token_endpoint

@@ -29,7 +29,7 @@ PIECE_BYTES: Final = 16 * 1024
 REDIRECTS: Final = range(300, 400)
 
 
-class Fetched(NamedTuple):
+class ProviderAnswer(NamedTuple):
     """An answer with any status that is no redirect."""
 
     status: int
@@ -43,7 +43,7 @@ class Fetcher:
     def __init__(self, env: Env) -> None:
         self._env = env
 
-    async def get(self, method: ACLAuthMethod, url: str, trust: ssl.SSLContext, *, bearer: str = "") -> Fetched:
+    async def get(self, method: ACLAuthMethod, url: str, trust: ssl.SSLContext, *, bearer: str = "") -> ProviderAnswer:
         """GET; raises Unavailable without naming the address, which the log names."""
         headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
         return await self._ask(method, "GET", url, trust, headers=headers)
@@ -51,14 +51,14 @@ class Fetcher:
     async def post(
         self, method: ACLAuthMethod, url: str, trust: ssl.SSLContext, *,
         form: Mapping[str, str], headers: Mapping[str, str],
-    ) -> Fetched:  # fmt: skip
+    ) -> ProviderAnswer:  # fmt: skip
         """POST of a form; raises Unavailable likewise."""
         return await self._ask(method, "POST", url, trust, headers=headers, form=form)
 
     async def _ask(
         self, method: ACLAuthMethod, verb: str, url: str, trust: ssl.SSLContext, *,
         headers: Mapping[str, str], form: Mapping[str, str] | None = None,
-    ) -> Fetched:  # fmt: skip
+    ) -> ProviderAnswer:  # fmt: skip
         try:
             async with self._env.timeout(FETCH_S):
                 return await _asked(verb, url, trust, headers, form)
@@ -87,7 +87,7 @@ class _Refused(Exception):
 
 async def _asked(
     verb: str, url: str, trust: ssl.SSLContext, headers: Mapping[str, str], form: Mapping[str, str] | None
-) -> Fetched:
+) -> ProviderAnswer:
     # What is compressed could grow past the bound in one piece, so it is not asked for and not taken.
     plain = {**headers, "Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "yurt"}
     async with (
@@ -103,7 +103,7 @@ async def _asked(
             body += piece
             if len(body) > DOCUMENT_BYTES_MAX:
                 raise _Refused(f"an answer longer than {DOCUMENT_BYTES_MAX} bytes")
-        return Fetched(answer.status, answer.content_type, bytes(body))
+        return ProviderAnswer(answer.status, answer.content_type, bytes(body))
 
 
 def provider_failed(method: ACLAuthMethod, why: str) -> Unavailable:

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
-from yurt.acl.login.binding import Outcome
+from yurt.acl.login.binding import BindingOutcome
 from yurt.acl.login.checks import CheckedClaims, checked_id_token, checked_jwt, is_redirect_allowed
 from yurt.acl.login.minting import Login, NewToken, log_in
 from yurt.fsm.basis import expectation
@@ -16,7 +16,7 @@ from yurt.server.keys.keyring import Keyring
 from yurt.server.keys.keys import Keys
 from yurt.server.keys.login_tokens import token_header, verified_claims
 from yurt.server.log.replica import Replica
-from yurt.server.login.exchange import Callback, Exchange, authorization_url
+from yurt.server.login.exchange import CodeExchange, LoginCallback, authorization_url
 from yurt.server.login.fetching import Fetcher
 from yurt.server.login.key_sets import KeySets, Provider, config_of
 from yurt.server.login.requests import (
@@ -59,7 +59,7 @@ class Logins:
         self._root_keys = keys.root_keys
         fetcher = Fetcher(replica.env)
         self._key_sets = KeySets(replica.env, fetcher)
-        self._exchange = Exchange(replica.env, fetcher, root_keys=keys.root_keys, keyring=keys.keyring)
+        self._exchange = CodeExchange(replica.env, fetcher, root_keys=keys.root_keys, keyring=keys.keyring)
         self._seen = SeenRequests()
         self._running: dict[str, int] = {}
 
@@ -93,7 +93,7 @@ class Logins:
         async with self._slot(method):
             provider = await self._key_sets.provider(method)
             _check_issuer(method, provider, complete.issuer)
-            callback = Callback(complete.code, complete.parties.redirect_uri)
+            callback = LoginCallback(complete.code, complete.parties.redirect_uri)
             answer = await self._exchange.tokens(method, provider, request, callback)
             claims = await self._verified(method, answer.id_token)
             # The ID token is checked before its provider is told anything else about the user.
@@ -167,7 +167,7 @@ def basis_of(state: Snapshot, method: ACLAuthMethod, login: Login) -> tuple[Expe
 
     Any other rule that changes meanwhile could only have added to that.
     """
-    rules = [outcome.rule_id for outcome in login.bound.outcomes if outcome.outcome is Outcome.BOUND]
+    rules = [outcome.rule_id for outcome in login.bound.outcomes if outcome.outcome is BindingOutcome.BOUND]
     return (
         expectation(state, "acl_auth_methods", method.name),
         *(expectation(state, "acl_binding_rules", rule_id) for rule_id in rules),

@@ -31,7 +31,7 @@ from yurt.server.operations.services import ServiceOperations
 from yurt.server.operations.variables import VariableOperations
 from yurt.server.operations.volumes import CsiVolumeOperations, HostVolumeOperations
 from yurt.server.read_models import ReadModels
-from yurt.server.resources.resources import Resources
+from yurt.server.resources.resources import ServerResources
 from yurt.server.scheduling.scheduling import Scheduling
 from yurt.server.views.live_rows import LiveRows
 from yurt.state import Snapshot
@@ -49,7 +49,7 @@ class Targets:
     leader: CurrentLeader
     config: ServerConfig
     scheduling: Scheduling
-    resources: Resources
+    resources: ServerResources
     root_keys: RootKeys
     introductions: Introductions
     logins: Callable[[], Logins]

@@ -7,7 +7,7 @@ import heapq
 from functools import partial
 from typing import Final
 
-from yurt.duties.deployments import Seen, health_of, is_only_placed, next_deadline, watch
+from yurt.duties.deployments import SeenDeployment, health_of, is_only_placed, next_deadline, watch
 from yurt.fsm.basis import expectation
 from yurt.fsm.eval_triggers import Mint
 from yurt.runtime.env import Env
@@ -36,7 +36,7 @@ class DeploymentWatcher:
     def __init__(self, *, env: Env, writer: LogWriter) -> None:
         self._env = env
         self._writer = writer
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, SeenDeployment] = {}
         self._touched: set[str] = set()
         self._deadlines: dict[str, UnixNano] = {}
         self._heap: list[tuple[UnixNano, str]] = []
@@ -46,7 +46,7 @@ class DeploymentWatcher:
         """Watch every active deployment."""
         for deployment in state.deployments.values():
             if is_deployment_active(deployment):
-                self._seen[deployment.id] = Seen()
+                self._seen[deployment.id] = SeenDeployment()
                 self._touched.add(deployment.id)
                 self._set_deadline(deployment)
         self._changed.set()
@@ -106,7 +106,7 @@ class DeploymentWatcher:
         if isinstance(command, SetDesiredTransitions):
             self._touched.add(deployment_id)
 
-    async def _decided(self, deployment: Deployment, seen: Seen) -> AnyCommand | None:
+    async def _decided(self, deployment: Deployment, seen: SeenDeployment) -> AnyCommand | None:
         """The command for a deployment; a large one is decided in a thread.
 
         The command is based on the job: a roll-back must not undo what somebody has just stored. Health changes all the

@@ -65,7 +65,7 @@ BUILT_IN: Final = frozenset({"default", "all"})
 Seal = Callable[[ACLAuthMethod], Awaitable[ACLAuthMethod]]
 
 
-class Page(NamedTuple):
+class ReplicationPage(NamedTuple):
     """Rows that were fetched, and the keys that did not fit into the answer."""
 
     rows: tuple[Any, ...]
@@ -79,12 +79,12 @@ class AuthoritativeRegion(Protocol):
         """The digests of a table's shared rows, once it changed after `min_index`, or at the time limit."""
         ...
 
-    async def rows(self, table: str, keys: Sequence[str]) -> Page:
+    async def rows(self, table: str, keys: Sequence[str]) -> ReplicationPage:
         """The rows with these keys, at most `KEYS_MAX`; those that are gone are missing."""
         ...
 
 
-class Kind(NamedTuple):
+class ReplicatedKind(NamedTuple):
     """One table of shared rows, and the commands that make a copy of it."""
 
     table: str
@@ -111,44 +111,44 @@ class Difference(NamedTuple):
 
 
 CLUSTER_KINDS: Final = (
-    Kind(
+    ReplicatedKind(
         Tables.namespaces.name, "namespaces", lambda rows: UpsertNamespaces(namespaces=rows),
         lambda keys: DeleteNamespaces(names=keys), never_deleted=BUILT_IN, batch=1, copied_after=(Tables.quotas.name,),
     ),
-    Kind(
+    ReplicatedKind(
         Tables.quotas.name, "quotas", lambda rows: UpsertQuotas(quotas=rows),
         lambda keys: DeleteQuotas(names=keys), batch=1,
     ),
-    Kind(
+    ReplicatedKind(
         Tables.node_pools.name, "node pools", lambda rows: UpsertNodePools(pools=rows),
         lambda keys: DeleteNodePools(names=keys), never_copied=BUILT_IN, never_deleted=BUILT_IN, batch=1,
     ),
 )  # fmt: skip
 ACL_KINDS: Final = (
-    Kind(
+    ReplicatedKind(
         Tables.acl_tokens.name, "ACL tokens", lambda rows: ReplicateACLTokens(tokens=rows),
         lambda keys: DeleteACLTokens(accessor_ids=keys), is_shared=lambda row: row.is_global,
     ),
-    Kind(
+    ReplicatedKind(
         Tables.acl_policies.name, "ACL policies", lambda rows: UpsertACLPolicies(policies=rows),
         lambda keys: DeleteACLPolicies(names=keys),
     ),
-    Kind(
+    ReplicatedKind(
         Tables.acl_roles.name, "ACL roles", lambda rows: ReplicateACLRoles(roles=rows),
         lambda keys: DeleteACLRoles(role_ids=keys),
     ),
-    Kind(
+    ReplicatedKind(
         Tables.acl_auth_methods.name, "ACL auth methods", lambda rows: ReplicateACLAuthMethods(methods=rows),
         lambda keys: DeleteACLAuthMethods(names=keys),
     ),
-    Kind(
+    ReplicatedKind(
         Tables.acl_binding_rules.name, "ACL binding rules", lambda rows: ReplicateACLBindingRules(rules=rows),
         lambda keys: DeleteACLBindingRules(rule_ids=keys),
     ),
 )  # fmt: skip
 
 
-def difference(theirs: SharedDigests, ours: dict[str, str], kind: Kind) -> Difference:
+def difference(theirs: SharedDigests, ours: dict[str, str], kind: ReplicatedKind) -> Difference:
     """What to fetch and what to delete; a table that `is_new` deletes nothing."""
     fetch = sorted(
         key for key, digest in theirs.digests.items() if ours.get(key) != digest and key not in kind.never_copied
@@ -157,7 +157,7 @@ def difference(theirs: SharedDigests, ours: dict[str, str], kind: Kind) -> Diffe
     return Difference(tuple(fetch), () if is_new(theirs, kind) else tuple(gone))
 
 
-def is_new(theirs: SharedDigests, kind: Kind) -> bool:
+def is_new(theirs: SharedDigests, kind: ReplicatedKind) -> bool:
     """Whether nobody has ever written to the table: a new state has built-in rows at most."""
     return theirs.index <= FIRST_INDEX and theirs.digests.keys() <= kind.never_deleted
 
@@ -185,7 +185,7 @@ class Replication:
             for kind in self._kinds:
                 group.create_task(self._forever(kind))
 
-    async def _forever(self, kind: Kind) -> None:
+    async def _forever(self, kind: ReplicatedKind) -> None:
         index, pause_s, problem = 0, PAUSE_FIRST_S, ""
         env = self._replica.env
         while True:
@@ -205,7 +205,7 @@ class Replication:
                 pause_s, problem = PAUSE_FIRST_S, ""
                 await env.sleep(ROUND_MIN_S)
 
-    async def _round(self, kind: Kind, index: int) -> int:
+    async def _round(self, kind: ReplicatedKind, index: int) -> int:
         """Make the rows equal once; returns the index to wait past."""
         wait_s = KEPT_WAIT_S if self._undeletable.get(kind.table) else WAIT_S
         theirs = await self._authority.digests(kind.table, min_index=index, wait_s=wait_s)
@@ -227,18 +227,18 @@ class Replication:
             log.info("replicated: what=%r deleted=%d fetched=%d", kind.rows_name, deleted, len(found.fetch))
         return theirs.index
 
-    async def _fetch_new(self, kind: Kind) -> None:
+    async def _fetch_new(self, kind: ReplicatedKind) -> None:
         """Copy what is new or different, and delete nothing."""
         theirs = await self._authority.digests(kind.table, min_index=0, wait_s=0)
         await self._fetch(kind, difference(theirs, await self._digests(kind), kind).fetch)
 
-    async def _digests(self, kind: Kind) -> dict[str, str]:
+    async def _digests(self, kind: ReplicatedKind) -> dict[str, str]:
         found: dict[str, str] = {}
         async for part in self._replica.turns.slices(self._replica.state.table(kind.table).items(), SLICE):
             found.update((key, row_digest(row)) for key, row in part if kind.is_shared(row))
         return found
 
-    async def _fetch(self, kind: Kind, keys: Sequence[str]) -> None:
+    async def _fetch(self, kind: ReplicatedKind, keys: Sequence[str]) -> None:
         """Fetch and store rows, as many at a time as a command carries."""
         wanted = list(keys)
         while wanted:
@@ -255,7 +255,7 @@ class Replication:
                 await self._replica.propose(kind.put(rows))
             wanted = [*page.remaining, *rest]
 
-    async def _storable(self, kind: Kind, rows: tuple[Any, ...]) -> tuple[Any, ...]:
+    async def _storable(self, kind: ReplicatedKind, rows: tuple[Any, ...]) -> tuple[Any, ...]:
         """The rows as this region stores them."""
         if kind.table == Tables.acl_tokens.name:
             return self._accepted(rows)
@@ -276,7 +276,7 @@ class Replication:
                 log.warning("global ACL token is not replicated: accessor_id=%s reason=%r", token.accessor_id, reason)
         return tuple(accepted)
 
-    async def _delete(self, kind: Kind, keys: Sequence[str]) -> int:
+    async def _delete(self, kind: ReplicatedKind, keys: Sequence[str]) -> int:
         """Delete what can be deleted, in batches, and one by one where a batch is refused; returns the number."""
         count, undeletable = 0, self._undeletable.setdefault(kind.table, set())
         undeletable &= set(keys)
@@ -289,7 +289,7 @@ class Replication:
                     count += await self._is_deleted(kind, (key,), is_last=True)
         return count
 
-    async def _is_deleted(self, kind: Kind, keys: tuple[str, ...], *, is_last: bool) -> bool:
+    async def _is_deleted(self, kind: ReplicatedKind, keys: tuple[str, ...], *, is_last: bool) -> bool:
         state = self._replica.state
         basis = tuple(expectation(state, kind.table, key) for key in keys) if kind.batch > 1 else ()
         command = kind.delete(keys)

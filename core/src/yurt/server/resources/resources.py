@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Resources:
+class ServerResources:
     """The operations and duties, one object for each resource."""
 
     jobs: Jobs

@@ -21,7 +21,7 @@ from yurt.state import Snapshot
 from yurt.state.watch import WatchKey
 from yurt.structs.alloc import Allocation
 from yurt.structs.questions import is_client_terminal
-from yurt.structs.rpc import TemplateAnswer, TemplateQuery
+from yurt.structs.rpc import TemplateQuery, TemplateQueryAnswer
 
 WAIT_MAX_S = 600.0
 TASK: Final = "template of a task"
@@ -43,7 +43,7 @@ class TemplateQueries:
         self._variables = variables
         self._authority = authority
 
-    async def ask(self, query: TemplateQuery) -> TemplateAnswer:
+    async def ask(self, query: TemplateQuery) -> TemplateQueryAnswer:
         """The answer once it may be newer than the query's index; raises NotFound, PermissionDenied or Invalid."""
         table, key = _watched(query)
         actor = Actor(name=TASK, caller=self._task(query))
@@ -60,7 +60,7 @@ class TemplateQueries:
         access.renew()
         access.require(_scope(query))
         found = self._found(state, query, access)
-        return TemplateAnswer(index=index, exists=found is not None, data=found)
+        return TemplateQueryAnswer(index=index, exists=found is not None, data=found)
 
     async def _prepare(self, actor: Actor) -> None:
         """Read long policies in a thread."""

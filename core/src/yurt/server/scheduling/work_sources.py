@@ -43,7 +43,7 @@ POLL_S: Final = 0.5
 """How long a worker elsewhere waits at the leader for something to do."""
 
 
-class View(NamedTuple):
+class SchedulingView(NamedTuple):
     """The state for an attempt, and how a replay reconstructs it."""
 
     state: Snapshot
@@ -82,7 +82,7 @@ class Work(Protocol):
         """Store the evaluation's end."""
         ...
 
-    def view(self) -> View:
+    def view(self) -> SchedulingView:
         """The state for an attempt."""
         ...
 
@@ -164,11 +164,11 @@ class LeaderWork:
             for one in made:
                 self._let_go(one.delivery)
 
-    def view(self) -> View:
+    def view(self) -> SchedulingView:
         """The newest state including the plans in flight."""
         if self._applier.history is not None:
             self._applier.history.keep(self._writer.state, batches=self._writer.batches)
-        return View(self._applier.foreseen(), self._writer.last_index)
+        return SchedulingView(self._applier.foreseen(), self._writer.last_index)
 
     def _begin(self, made: Made) -> _Answer:
         """Submit a result; the evaluation stays with the worker while it waits for others."""
@@ -271,10 +271,10 @@ class FarWork:
 
         await repeated(call, self._env, while_=is_no_leader)
 
-    def view(self) -> View:
+    def view(self) -> SchedulingView:
         """This server's state."""
         state = self._state()
-        return View(state, state.index)
+        return SchedulingView(state, state.index)
 
 
 async def _reply(answer: _Answer) -> PlanReply | Exception:

@@ -27,7 +27,7 @@ from yurt.server.log.replica import Replica
 from yurt.server.peers import PlanReply
 from yurt.server.scheduling.plan_applier import outcome_evaluations
 from yurt.server.scheduling.replay import ATTEMPTS_KEPT
-from yurt.server.scheduling.work_sources import Made, View, Work, evaluation_size
+from yurt.server.scheduling.work_sources import Made, SchedulingView, Work, evaluation_size
 from yurt.structs.evaluation import AttemptRecord, Evaluation
 from yurt.structs.plan import Outcome
 
@@ -258,7 +258,7 @@ class Worker:
         self._since(f"worker.invoke_scheduler.{evaluation.type}", started)
         return _recorded(made, records[-ATTEMPTS_KEPT:])
 
-    def _record(self, view: View, seed: int, tries: int = 0) -> AttemptRecord:
+    def _record(self, view: SchedulingView, seed: int, tries: int = 0) -> AttemptRecord:
         """The record of the inputs of an attempt that starts now."""
         return AttemptRecord(
             seed=f"{seed:032x}",

@@ -39,7 +39,7 @@ NEEDS: Final[Mapping[str, Need]] = {**_WITHOUT_TABLE, **_OF_TABLES}
 """What readers may subscribe to, and what each topic needs."""
 
 
-class Wanted(NamedTuple):
+class EventFilter(NamedTuple):
     """A reader's request: (topic, key) pairs, and a namespace."""
 
     topics: tuple[tuple[str, str], ...]
@@ -69,7 +69,7 @@ class Told(NamedTuple):
 class Subscription:
     """The changes for one reader, from one server's buffer."""
 
-    def __init__(self, events: EventBuffer, access: Access, wanted: Wanted, namespaces: tuple[str, ...]) -> None:
+    def __init__(self, events: EventBuffer, access: Access, wanted: EventFilter, namespaces: tuple[str, ...]) -> None:
         """`namespaces` are all that exist now. Raises PermissionDenied for a forbidden topic."""
         self._events = events
         self._access = access
@@ -121,7 +121,7 @@ class Subscription:
         return found
 
 
-class _Asked(NamedTuple):
+class _AskedTopics(NamedTuple):
     """The filter for a command's rows of one topic."""
 
     keys: frozenset[str]
@@ -133,11 +133,11 @@ class SeenRows:
 
     __slots__ = ("_access", "_by_topic", "_event", "_wanted")
 
-    def __init__(self, event: Event, wanted: Wanted, access: Access) -> None:
+    def __init__(self, event: Event, wanted: EventFilter, access: Access) -> None:
         self._event = event
         self._wanted = wanted
         self._access = access
-        self._by_topic: dict[str, _Asked | None] = {}
+        self._by_topic: dict[str, _AskedTopics | None] = {}
 
     def told(self, change: Change) -> Told | None:
         """The change for the reader; None when it was not requested or is not visible."""
@@ -159,8 +159,8 @@ class SeenRows:
             return None
         return Told(topic, kind.name, namespace, row, is_deleted)
 
-    def _look_up(self, topic: Topic[Any]) -> _Asked | None:
+    def _look_up(self, topic: Topic[Any]) -> _AskedTopics | None:
         keys = self._wanted.keys_of(topic.name)
-        asked = None if keys is None else _Asked(keys, self._access.narrowed(topic.needs))
+        asked = None if keys is None else _AskedTopics(keys, self._access.narrowed(topic.needs))
         self._by_topic[topic.name] = asked
         return asked

@@ -23,7 +23,7 @@ NEEDS: Final[Mapping[str, Need]] = {
 """What the rows of each kind need."""
 
 
-class Place(NamedTuple):
+class RowPosition(NamedTuple):
     """The part of a kind that a list is of."""
 
     kind: str
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     """Allocations: on the node with this id."""
 
 
-class Seen(NamedTuple):
+class SeenRow(NamedTuple):
     """Rows, of which those that `is_wanted` says no to do not exist for the caller; None: all do."""
 
     index: int  # type: ignore[assignment]
@@ -64,13 +64,13 @@ class LiveRows:
         self._access = access
         self._by_kind = {kind: access.narrowed(need) for kind, need in NEEDS.items()}
 
-    def require(self, place: Place) -> None:
+    def require(self, place: RowPosition) -> None:
         """Raises PermissionDenied where the caller may see nothing of a place."""
         access = self._by_kind[place.kind]
         is_named = place.kind != NODES.name and place.namespace != ALL
         access.require(Scope(namespace=place.namespace) if is_named else ANYWHERE)
 
-    def may_see(self, place: Place) -> bool:
+    def may_see(self, place: RowPosition) -> bool:
         """Whether `require` lets the caller."""
         access = self._by_kind[place.kind]
         is_named = place.kind != NODES.name and place.namespace != ALL
@@ -81,7 +81,7 @@ class LiveRows:
         for access in self._by_kind.values():
             access.renew()
 
-    async def rows(self, place: Place) -> Seen:
+    async def rows(self, place: RowPosition) -> SeenRow:
         """All rows of a place, now."""
         state = await self._models.refreshed()
         is_wanted = self._wanted(place)
@@ -89,15 +89,15 @@ class LiveRows:
             if place.parent and place.namespace != ALL:
                 keys = state.jobs.keys_where("parent", (place.namespace, place.parent))
                 found = (self._models.jobs.get(key) for key in keys)
-                return Seen(state.index, [row for row in found if row is not None], is_wanted)
-            return Seen(state.index, list(self._models.jobs.values()), is_wanted)
+                return SeenRow(state.index, [row for row in found if row is not None], is_wanted)
+            return SeenRow(state.index, list(self._models.jobs.values()), is_wanted)
         if place.kind == NODES.name:
-            return Seen(state.index, list(self._models.nodes.values()), is_wanted)
+            return SeenRow(state.index, list(self._models.nodes.values()), is_wanted)
         if place.job and place.namespace != ALL:
-            return Seen(state.index, state.allocs.each_where("job", (place.namespace, place.job)), is_wanted)
+            return SeenRow(state.index, state.allocs.each_where("job", (place.namespace, place.job)), is_wanted)
         if place.node:
-            return Seen(state.index, state.allocs.each_where("node", place.node), is_wanted)
-        return Seen(state.index, state.allocs.values(), is_wanted)
+            return SeenRow(state.index, state.allocs.each_where("node", place.node), is_wanted)
+        return SeenRow(state.index, state.allocs.values(), is_wanted)
 
     async def card_lists(self, node_ids: Iterable[str]) -> list[list[dict[str, Any]]]:
         """The devices of nodes with those who hold them."""
@@ -111,7 +111,7 @@ class LiveRows:
 
     async def overview(self, namespace: str) -> dict[str, Any]:
         """Numbers, capacity and problems; a part that the caller may not see is None."""
-        jobs, nodes = Place(JOBS.name, namespace), Place(NODES.name)
+        jobs, nodes = RowPosition(JOBS.name, namespace), RowPosition(NODES.name)
         sees_jobs, sees_nodes = self.may_see(jobs), self.may_see(nodes)
         state = await self._models.refreshed()
         wanted = self._wanted(jobs)
@@ -128,7 +128,7 @@ class LiveRows:
         """The index that the rows show now."""
         return (await self._models.refreshed()).index
 
-    async def changes(self, places: Mapping[str, Place], after: int) -> AsyncGenerator[dict[str, Delta] | int]:
+    async def changes(self, places: Mapping[str, RowPosition], after: int) -> AsyncGenerator[dict[str, Delta] | int]:
         """What changes in places, by their names, for ever; an index where changes up to it are not known."""
         with self._models as models:
             while True:
@@ -144,7 +144,9 @@ class LiveRows:
                         for name, place in places.items()
                     }
 
-    def _pairs(self, place: Place, rows: Mapping[Hashable, tuple[Any, Any]]) -> Iterable[tuple[Hashable, Any, Any]]:
+    def _pairs(
+        self, place: RowPosition, rows: Mapping[Hashable, tuple[Any, Any]]
+    ) -> Iterable[tuple[Hashable, Any, Any]]:
         wanted = self._wanted(place)
         for key, (before, after) in rows.items():
             was = before if before is not None and (wanted is None or wanted(before)) else None
@@ -152,7 +154,7 @@ class LiveRows:
             if was is not None or now is not None:
                 yield key, was, now
 
-    def _wanted(self, place: Place) -> Callable[[Any], bool] | None:
+    def _wanted(self, place: RowPosition) -> Callable[[Any], bool] | None:
         """Whether a row lies in the place and may be seen; None: each does."""
         if place.kind == NODES.name:
             return None if self.may_see(place) else _nothing

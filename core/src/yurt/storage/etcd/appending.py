@@ -14,9 +14,9 @@ import msgspec
 
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.storage.etcd.client import EtcdClient, NoSpace
-from yurt.storage.etcd.keys import Keys, encode_entry, encode_head, get, is_value, put
-from yurt.storage.etcd.leading import CLOSED, NO_LEADER, Leading, Term
-from yurt.storage.etcd.quota_usage import QuotaUsage
+from yurt.storage.etcd.keys import KeyLayout, encode_entry, encode_head, get, is_value, put
+from yurt.storage.etcd.leading import CLOSED, NO_LEADER, EtcdTerm, Leading
+from yurt.storage.etcd.quota_usage import EtcdQuotaUsage
 from yurt.storage.etcd.reading import LogReader
 from yurt.storage.etcd.waits import Interrupted
 from yurt.storage.log import LogFull
@@ -32,11 +32,11 @@ class Appender:
     def __init__(
         self,
         client: EtcdClient,
-        keys: Keys,
+        keys: KeyLayout,
         *,
         leading: Leading,
         reader: LogReader,
-        quota_usage: QuotaUsage,
+        quota_usage: EtcdQuotaUsage,
         on_no_space: Callable[[], None],
     ) -> None:
         self.lock = asyncio.Lock()
@@ -59,7 +59,7 @@ class Appender:
                 await self.append_in(term, first_index, commands)
                 self._reader.has_applied(term.head)
 
-    async def append_in(self, term: Term, first_index: int, commands: Sequence[AnyCommand | msgspec.Raw]) -> None:
+    async def append_in(self, term: EtcdTerm, first_index: int, commands: Sequence[AnyCommand | msgspec.Raw]) -> None:
         """Store commands in a term of this server.
 
         Raises Conflict when the term has ended, Invalid when they are too large, LogFull when etcd has no room for

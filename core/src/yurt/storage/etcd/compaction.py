@@ -7,9 +7,9 @@ from typing import Final
 
 from yurt.sdk.errors import Conflict, YurtError
 from yurt.storage.etcd.client import Compacted, EtcdClient
-from yurt.storage.etcd.keys import Keys, remove
-from yurt.storage.etcd.leading import Leading, Term
-from yurt.storage.etcd.quota_usage import QuotaUsage
+from yurt.storage.etcd.keys import KeyLayout, remove
+from yurt.storage.etcd.leading import EtcdTerm, Leading
+from yurt.storage.etcd.quota_usage import EtcdQuotaUsage
 from yurt.storage.etcd.reading import LogReader
 from yurt.storage.etcd.snapshot_reports import SnapshotReports
 
@@ -27,12 +27,12 @@ class Compaction:
     def __init__(
         self,
         client: EtcdClient,
-        keys: Keys,
+        keys: KeyLayout,
         *,
         reader: LogReader,
         leading: Leading,
         reports: SnapshotReports,
-        quota_usage: QuotaUsage,
+        quota_usage: EtcdQuotaUsage,
     ) -> None:
         self._client = client
         self._keys = keys
@@ -84,7 +84,7 @@ class Compaction:
     async def _revision(self) -> int:
         return int((await self._client.range(self._keys.format)).header.revision)
 
-    async def _delete_below(self, bound: int, term: Term | None) -> int:
+    async def _delete_below(self, bound: int, term: EtcdTerm | None) -> int:
         """Delete entries that end below an index; returns the resulting revision, 0 when there were none."""
         first = await self._reader.first_index()
         if not first or first >= bound:

@@ -10,7 +10,7 @@ from typing import Final
 
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.storage.etcd.client import EtcdClient
-from yurt.storage.etcd.keys import Keys
+from yurt.storage.etcd.keys import KeyLayout
 from yurt.storage.etcd.leading import CLOSED, NO_LEADER, Leading
 from yurt.storage.etcd.waits import Interrupted
 
@@ -20,7 +20,7 @@ CONFIRM_LIMIT_S: Final = 2.0
 class Confirmation:
     """Batches the confirmations of one server."""
 
-    def __init__(self, client: EtcdClient, keys: Keys, *, leading: Leading) -> None:
+    def __init__(self, client: EtcdClient, keys: KeyLayout, *, leading: Leading) -> None:
         self._client = client
         self._keys = keys
         self._leading = leading

@@ -57,7 +57,7 @@ class Report(Value, rename=None):
     at: int
 
 
-class Mark(Value, rename=None):
+class LogMark(Value, rename=None):
     """The end of an entry and its digest ("": unknown), which identifies the history up to there."""
 
     index: int = 0
@@ -79,7 +79,7 @@ class FoundEntry(NamedTuple):
     """An entry that was read, with the marks before and after it."""
 
     entry: Entry
-    mark: Mark
+    mark: LogMark
     before: str
 
 
@@ -87,7 +87,7 @@ _entry_out = msgspec.msgpack.Encoder()
 _entry_in = msgspec.msgpack.Decoder(StoredEntry)
 
 
-class Keys:
+class KeyLayout:
     """The keys of one region."""
 
     def __init__(self, region: str) -> None:
@@ -125,20 +125,20 @@ def end_of(prefix: bytes) -> bytes:
     return prefix[:-1] + bytes([prefix[-1] + 1])
 
 
-def encode_head(head: Mark) -> bytes:
+def encode_head(head: LogMark) -> bytes:
     """The value of `head`."""
     return f"{head.index} {head.digest}".rstrip().encode()
 
 
-def decode_head(value: bytes) -> Mark:
+def decode_head(value: bytes) -> LogMark:
     """The decoded value of `head`; raises ValueError when it is invalid."""
     index, _, digest = value.decode().partition(" ")
-    return Mark(index=int(index), digest=digest)
+    return LogMark(index=int(index), digest=digest)
 
 
 def encode_entry(
     first_index: int, commands: Sequence[AnyCommand | msgspec.Raw], before: str = ""
-) -> tuple[bytes, Mark]:
+) -> tuple[bytes, LogMark]:
     """An entry's value and its mark; raises Invalid when it is too large."""
     data = _commands_out.encode(commands)
     if len(data) > ENTRY_BYTES_MAX:
@@ -146,7 +146,7 @@ def encode_entry(
     behind = bytes.fromhex(before)
     digest = digest_of(first_index, data, behind)
     stored = StoredEntry(COMMAND_VERSION, __version__, len(commands), digest, data, behind)
-    return _entry_out.encode(stored), Mark(index=first_index + len(commands) - 1, digest=digest.hex())
+    return _entry_out.encode(stored), LogMark(index=first_index + len(commands) - 1, digest=digest.hex())
 
 
 def decode_entry(first_index: int, value: bytes) -> FoundEntry:
@@ -166,7 +166,7 @@ def decode_entry(first_index: int, value: bytes) -> FoundEntry:
         ) from error
     if len(entry.commands) != stored.count:
         raise broken(first_index, f"it has {len(entry.commands)} commands, not {stored.count}")
-    return FoundEntry(entry, Mark(index=entry.last_index, digest=stored.digest.hex()), stored.before.hex())
+    return FoundEntry(entry, LogMark(index=entry.last_index, digest=stored.digest.hex()), stored.before.hex())
 
 
 def digest_of(first_index: int, data: bytes, before: bytes = b"") -> bytes:

@@ -20,7 +20,7 @@ from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.sdk.value import Value, replace
 from yurt.storage.etcd.candidacy import Candidacy, Reason, Sight
 from yurt.storage.etcd.client import Compacted, EtcdClient, NoSpace, WentBack
-from yurt.storage.etcd.keys import Epoch, Keys, Mark, decode_head, get, is_at, put
+from yurt.storage.etcd.keys import Epoch, KeyLayout, LogMark, decode_head, get, is_at, put
 from yurt.storage.etcd.leadership_levels import LeadershipLevels
 from yurt.storage.etcd.members import member_status
 from yurt.storage.etcd.messages import Message
@@ -59,11 +59,11 @@ class Seen(Value, rename=None):
 
     epoch: Epoch = Epoch()
     epoch_revision: int = 0
-    head: Mark = Mark()
+    head: LogMark = LogMark()
     head_revision: int = 0
     alive_revision: int = 0
 
-    def with_row(self, row: Message, keys: Keys) -> Seen:
+    def with_row(self, row: Message, keys: KeyLayout) -> Seen:
         """A copy with a newer row that was read or watched. Raises ValueError for an invalid row."""
         revision = row.mod_revision
         if row.key == keys.epoch and revision > self.epoch_revision:
@@ -75,10 +75,10 @@ class Seen(Value, rename=None):
         return self
 
 
-class Term:
+class EtcdTerm:
     """A term of this server: its number, its fence, and the waits that end with it."""
 
-    def __init__(self, number: int, revision: int, *, head: Mark) -> None:
+    def __init__(self, number: int, revision: int, *, head: LogMark) -> None:
         self.number = number
         self.revision = revision
         self.head = head
@@ -95,7 +95,7 @@ class Leading:
     def __init__(
         self,
         client: EtcdClient,
-        keys: Keys,
+        keys: KeyLayout,
         *,
         candidate: Candidate,
         env: Env,
@@ -105,7 +105,7 @@ class Leading:
         self.name = candidate.name
         self.own_endpoint = candidate.own_endpoint
         self.seen = Seen()
-        self.term: Term | None = None
+        self.term: EtcdTerm | None = None
         self.levels = LeadershipLevels()
         self._client = client
         self._keys = keys
@@ -117,7 +117,7 @@ class Leading:
         self._answered_at = 0.0
         self._head_before = 0
 
-    def fence(self, term: Term) -> Message:
+    def fence(self, term: EtcdTerm) -> Message:
         """Compare: the term is still valid."""
         return is_at(self._keys.epoch, term.revision)
 
@@ -141,7 +141,7 @@ class Leading:
             self.lose(self.term, f"{seen.epoch.server or 'nobody'} leads from now on")
         self._tell()
 
-    def lose(self, term: Term, reason: str) -> None:
+    def lose(self, term: EtcdTerm, reason: str) -> None:
         """End the term; no effect when another one has begun."""
         if self.term is not term:
             return
@@ -209,11 +209,11 @@ class Leading:
         elif self.seen.epoch_revision == answer.header.revision:
             self._candidacy.won(now, chance=self.env.random())
             self._answered_at = now
-            self.term = Term(epoch.number, answer.header.revision, head=self.seen.head)
+            self.term = EtcdTerm(epoch.number, answer.header.revision, head=self.seen.head)
             log.info("this server leads, term %d, from index %d (%s)", epoch.number, self.seen.head.index, reason)
             self._tell()
 
-    async def vacate(self, term: Term, heir: str) -> bool:
+    async def vacate(self, term: EtcdTerm, heir: str) -> bool:
         """Resign in favour of another server; returns whether this server still held the term."""
         self.lose(term, f"it is given {'to ' + heir if heir else 'away'}")
         self._candidacy.resigned(self.env.monotonic())
@@ -246,7 +246,7 @@ class Leading:
         if reason:
             await self.campaign(reason)
 
-    async def _lead(self, term: Term) -> None:
+    async def _lead(self, term: EtcdTerm) -> None:
         if self.env.monotonic() - self._answered_at < ALIVE_S:
             return
         try:

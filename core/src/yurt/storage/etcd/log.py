@@ -20,7 +20,7 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Unavailable, YurtError
 from yurt.storage.etcd import witness
 from yurt.storage.etcd.client import Connect, EtcdClient, NoSpace
-from yurt.storage.etcd.keys import LAYOUT, Format, Keys, Mark, is_at, put
+from yurt.storage.etcd.keys import LAYOUT, Format, KeyLayout, LogMark, is_at, put
 from yurt.storage.etcd.leading import CLOSED, Candidate
 from yurt.storage.etcd.reading import LogReader
 from yurt.storage.etcd.server_folder import ServerFolder
@@ -65,7 +65,7 @@ class EtcdLog:
         )
         self._folder = ServerFolder(folder)
         self._env = env
-        self._keys = Keys(region)
+        self._keys = KeyLayout(region)
         self._background: Background | None = None
         self._session = self._new_session()
 
@@ -207,7 +207,7 @@ class EtcdLog:
         if self._background is None:
             raise Conflict(CLOSED)
 
-    async def _wait_for_etcd(self, known: Mark) -> LogState:
+    async def _wait_for_etcd(self, known: LogMark) -> LogState:
         """The state of etcd, once a majority of it answers; `known` is what this server knew at its last end."""
         pause_s, told_at = OPEN_PAUSE_FIRST_S, self._env.monotonic()
         while True:
@@ -223,7 +223,7 @@ class EtcdLog:
             await self._env.sleep(pause_s)
             pause_s = min(pause_s * 2, OPEN_PAUSE_MAX_S)
 
-    async def _state(self, known: Mark) -> LogState:
+    async def _state(self, known: LogMark) -> LogState:
         session, folder = self._session, self._folder
         await self._env.in_thread(folder.check_cluster, await _read_format(session.client, self._keys, self._env))
         await session.leading.look()
@@ -240,7 +240,7 @@ class EtcdLog:
         return LogState(last_index=last, first_index=first, snapshot_index=snapshot)
 
 
-async def _read_format(client: EtcdClient, keys: Keys, env: Env) -> Format:
+async def _read_format(client: EtcdClient, keys: KeyLayout, env: Env) -> Format:
     """The layout of the keys, written by the first server."""
     found = await client.range(keys.format)
     if not found.kvs:

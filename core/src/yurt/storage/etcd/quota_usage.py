@@ -88,7 +88,7 @@ class SizeReport(NamedTuple):
         return 0.0 if self.asked_at is None else now - self.asked_at
 
 
-class QuotaUsage:
+class EtcdQuotaUsage:
     """One server's knowledge of all members' database sizes; without a quota, space is never short."""
 
     def __init__(self, quota_bytes: int, *, name: str) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, Unavailable
 from yurt.storage.etcd.client import REMEDY, RESTORED, Compacted, EtcdClient
-from yurt.storage.etcd.keys import FoundEntry, Keys, Mark, broken, decode_entry, decode_head
+from yurt.storage.etcd.keys import FoundEntry, KeyLayout, LogMark, broken, decode_entry, decode_head
 from yurt.storage.etcd.messages import Message
 from yurt.storage.etcd.waits import Interrupt, Interrupted
 from yurt.storage.log import Entry, LogTrimmed
@@ -47,12 +47,12 @@ class LogReader:
     def __init__(
         self,
         client: EtcdClient,
-        keys: Keys,
+        keys: KeyLayout,
         *,
         env: Env,
         closing: Interrupt,
         on_read: Callable[[int, int], None] = lambda _, __: None,
-        on_applied: Callable[[Mark], None] = lambda _: None,
+        on_applied: Callable[[LogMark], None] = lambda _: None,
     ) -> None:
         """`on_read` is called for each entry that was read: its revision in etcd and its bytes.
 
@@ -62,7 +62,7 @@ class LogReader:
         """The last index that this server has applied: who follows is done with it, or it was appended here."""
         self._on_read = on_read
         self._on_applied = on_applied
-        self._marks: deque[Mark] = deque(maxlen=MARKS_KEPT)
+        self._marks: deque[LogMark] = deque(maxlen=MARKS_KEPT)
         self._client = client
         self._keys = keys
         self._env = env
@@ -72,7 +72,7 @@ class LogReader:
         """Record that this server has the state at an index."""
         self.position = max(self.position, index)
 
-    def has_applied(self, mark: Mark) -> None:
+    def has_applied(self, mark: LogMark) -> None:
         """Record that this server has applied an entry."""
         self._marks.append(mark)
         self.has_reached(mark.index)
@@ -130,21 +130,21 @@ class LogReader:
                 log.debug("the command log is read again from index %d: %s", cursor.expected, error)
                 await self._pause()
 
-    async def head(self) -> Mark:
+    async def head(self) -> LogMark:
         """The end of the log, by a linearizable read."""
         found = await self._range(self._keys.head)
         try:
-            return decode_head(found.kvs[0].value) if found.kvs else Mark()
+            return decode_head(found.kvs[0].value) if found.kvs else LogMark()
         except ValueError as error:
             raise Conflict(f"the end of the log in etcd can not be read: {error}") from error
 
-    async def mark_at(self, index: int) -> Mark:
+    async def mark_at(self, index: int) -> LogMark:
         """The last end of an entry at or below an index, with an empty digest where that is trimmed or unknown."""
         found = await self._range(await self.entry_key(index))
         if not found.kvs:
-            return Mark()
+            return LogMark()
         entry, mark, before = self._entry(found.kvs[0])
-        return mark if mark.index <= index else Mark(index=entry.first_index - 1, digest=before)
+        return mark if mark.index <= index else LogMark(index=entry.first_index - 1, digest=before)
 
     async def first_index(self) -> int:
         """The first retained index; 0 when the log is empty."""

@@ -15,7 +15,7 @@ from yurt.sdk.errors import Conflict
 from yurt.storage import snapshot_files
 from yurt.storage.checked import read_checked, write_checked
 from yurt.storage.data_dir import DataDir
-from yurt.storage.etcd.keys import Format, Mark
+from yurt.storage.etcd.keys import Format, LogMark
 from yurt.storage.etcd.witness import Witness
 
 CLUSTER_FILE: Final = "cluster"
@@ -85,15 +85,15 @@ class ServerFolder:
                 "choose another data_dir, or move this one away to join the cluster as a new server"
             )
 
-    def write_history(self, mark: Mark) -> None:
+    def write_history(self, mark: LogMark) -> None:
         """Store the log's digest at a snapshot, by which this server recognises the log at its next start."""
         write_checked(self.path / HISTORY_FILE, msgspec.json.encode(mark))
 
-    def read_history(self) -> Mark | None:
+    def read_history(self) -> LogMark | None:
         """The stored history; None in a new folder. Raises Conflict when the file is damaged."""
         path = self.path / HISTORY_FILE
         try:
-            return msgspec.json.decode(read_checked(path), type=Mark)
+            return msgspec.json.decode(read_checked(path), type=LogMark)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, msgspec.DecodeError) as error:

@@ -16,9 +16,9 @@ from yurt.storage.etcd.confirmation import Confirmation
 from yurt.storage.etcd.exhausted_quota import ExhaustedQuota
 from yurt.storage.etcd.file_size import FileSize
 from yurt.storage.etcd.handover import Handover
-from yurt.storage.etcd.keys import Keys
+from yurt.storage.etcd.keys import KeyLayout
 from yurt.storage.etcd.leading import Candidate, Leading
-from yurt.storage.etcd.quota_usage import QuotaUsage
+from yurt.storage.etcd.quota_usage import EtcdQuotaUsage
 from yurt.storage.etcd.reading import LogReader
 from yurt.storage.etcd.settings import EtcdSecurity
 from yurt.storage.etcd.snapshot_reports import SnapshotReports
@@ -49,7 +49,7 @@ class EtcdSession:
     reports: SnapshotReports
     compaction: Compaction
     handover: Handover
-    quota_usage: QuotaUsage
+    quota_usage: EtcdQuotaUsage
     file_size: FileSize
     exhausted_quota: ExhaustedQuota
 
@@ -74,11 +74,11 @@ class EtcdSession:
         self.confirmation.close()
 
 
-def start_session(settings: SessionSettings, keys: Keys, *, env: Env, witness: Witness) -> EtcdSession:
+def start_session(settings: SessionSettings, keys: KeyLayout, *, env: Env, witness: Witness) -> EtcdSession:
     """Create the parts of a session."""
     client = EtcdClient(settings.endpoints, security=settings.security, connect=settings.connect)
     candidate = settings.candidate
-    quota_usage = QuotaUsage(settings.quota_bytes if candidate.own_endpoint else 0, name=candidate.name)
+    quota_usage = EtcdQuotaUsage(settings.quota_bytes if candidate.own_endpoint else 0, name=candidate.name)
     closing, alarm = Interrupt(), asyncio.Event()
     reader = LogReader(
         client, keys, env=env, closing=closing, on_read=quota_usage.appended.add, on_applied=witness.record

@@ -15,7 +15,7 @@ from yurt.runtime.env import Env
 from yurt.sdk.errors import Conflict, YurtError
 from yurt.sdk.value import NANOSECONDS
 from yurt.storage.etcd.client import EtcdClient
-from yurt.storage.etcd.keys import Keys, Report
+from yurt.storage.etcd.keys import KeyLayout, Report
 from yurt.storage.etcd.leading import Candidate
 from yurt.storage.etcd.members import list_members
 from yurt.storage.etcd.messages import Message
@@ -31,7 +31,7 @@ GONE_S: Final = 24 * 3600
 class SnapshotReports:
     """Reports for one server and reads the others' reports; `index` is that of its own snapshot on disk."""
 
-    def __init__(self, client: EtcdClient, keys: Keys, *, candidate: Candidate, env: Env) -> None:
+    def __init__(self, client: EtcdClient, keys: KeyLayout, *, candidate: Candidate, env: Env) -> None:
         self.index = 0
         self._client = client
         self._keys = keys

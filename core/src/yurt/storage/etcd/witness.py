@@ -14,7 +14,7 @@ from pathlib import Path
 from yurt.sdk.errors import Conflict
 from yurt.storage import commit_index
 from yurt.storage.commit_index import CommitIndex
-from yurt.storage.etcd.keys import Mark
+from yurt.storage.etcd.keys import LogMark
 from yurt.storage.etcd.reading import LogReader
 
 log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class Witness:
         self._file: CommitIndex | None = None
         self._known = 0
 
-    def open(self) -> Mark:
+    def open(self) -> LogMark:
         """The recorded position; None in a new folder or when the file is damaged. Blocks."""
         try:
             found = commit_index.load(self._folder)
@@ -40,9 +40,9 @@ class Witness:
             commit_index.create(self._folder, found)
         self._file = CommitIndex(self._folder, is_synced=False)
         self._known = found.index
-        return Mark(index=found.index, digest=found.chain.hex())
+        return LogMark(index=found.index, digest=found.chain.hex())
 
-    def record(self, mark: Mark) -> None:
+    def record(self, mark: LogMark) -> None:
         """Record that this server has the state at the end of an entry."""
         if self._file is not None and mark.index > self._known:
             self._known = mark.index
@@ -59,7 +59,7 @@ class Witness:
             self._file = None
 
 
-async def check(known: Mark, reader: LogReader, *, last: int, folder: Path) -> None:
+async def check(known: LogMark, reader: LogReader, *, last: int, folder: Path) -> None:
     """Raises Conflict when etcd lacks entries that this server knew, or holds another history."""
     advice = (
         "Restore the data of etcd, or restore a snapshot into a new cluster (`yurt operator snapshot restore`). To go "
@@ -70,7 +70,7 @@ async def check(known: Mark, reader: LogReader, *, last: int, folder: Path) -> N
             f"etcd has lost what it acknowledged: this server knew commands up to {known.index}, the log in etcd ends "
             f"at {last}: commands {last + 1} to {known.index} are lost. {advice}"
         )
-    found = await reader.mark_at(known.index) if known.index else Mark()
+    found = await reader.mark_at(known.index) if known.index else LogMark()
     if found.digest and known.digest and found.index == known.index and found.digest != known.digest:
         raise Conflict(
             f"the log in etcd is of another history than the one that this server knew, they differ at index "

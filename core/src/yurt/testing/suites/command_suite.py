@@ -25,7 +25,7 @@ from yurt.cli.main import main
 from yurt.cli.package_nouns import PackageNoun, package_nouns
 from yurt.cli.tree import NOUNS, noun
 from yurt.sdk import plugin as declarations
-from yurt.sdk.commands import Command, problem_of
+from yurt.sdk.commands import PackageCommand, problem_of
 
 HEAVY: Final = ("aiohttp", "grpc", "numpy", "rich", "requests")
 """Modules that help and completion must not wait for."""
@@ -44,7 +44,7 @@ class CommandSuite:
         raise NotImplementedError
 
     @pytest.fixture
-    def commands(self, module: ModuleType) -> tuple[Command, ...]:
+    def commands(self, module: ModuleType) -> tuple[PackageCommand, ...]:
         """What the module declares."""
         manager = pluggy.PluginManager(declarations.PROJECT)
         manager.add_hookspecs(declarations)
@@ -60,7 +60,7 @@ class CommandSuite:
             monkeypatch.setattr(f"yurt.cli.{module_name}.package_nouns", lambda: found)
         noun.cache_clear()
 
-    def test_its_declarations_are_valid(self, commands: tuple[Command, ...]) -> None:
+    def test_its_declarations_are_valid(self, commands: tuple[PackageCommand, ...]) -> None:
         assert commands and self.word not in NOUNS
         assert [problem for command in commands if (problem := problem_of(command, self.word))] == []
         assert len({command.name for command in commands}) == len(commands)
@@ -71,7 +71,9 @@ class CommandSuite:
         assert found.stdout.strip() == "", "import these inside the functions that need them"
 
     @pytest.mark.usefixtures("installed")
-    def test_every_command_has_a_help(self, commands: tuple[Command, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    def test_every_command_has_a_help(
+        self, commands: tuple[PackageCommand, ...], capsys: pytest.CaptureFixture[str]
+    ) -> None:
         for command in commands:
             assert main([*command.name.split(), "-help"]) == 0
             text = capsys.readouterr().out
@@ -79,7 +81,7 @@ class CommandSuite:
 
     @pytest.mark.usefixtures("installed")
     def test_a_wrong_command_line_is_refused_before_the_command_runs(
-        self, commands: tuple[Command, ...], capsys: pytest.CaptureFixture[str]
+        self, commands: tuple[PackageCommand, ...], capsys: pytest.CaptureFixture[str]
     ) -> None:
         for command in commands:
             assert main([*command.name.split(), "-no-such-flag"]) == 1
@@ -87,7 +89,7 @@ class CommandSuite:
 
     @pytest.mark.usefixtures("installed")
     def test_without_an_agent_it_ends_with_a_message(
-        self, commands: tuple[Command, ...], capsys: pytest.CaptureFixture[str]
+        self, commands: tuple[PackageCommand, ...], capsys: pytest.CaptureFixture[str]
     ) -> None:
         for command in commands:
             arguments = ["x"] * command.arguments[0]

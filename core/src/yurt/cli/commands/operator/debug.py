@@ -54,7 +54,7 @@ class DebugTarget(NamedTuple):
     query: dict[str, str]
 
 
-class Times(NamedTuple):
+class DebugTimes(NamedTuple):
     """How long, and how often, seconds."""
 
     duration_s: float
@@ -97,7 +97,7 @@ class Bundle:
 class Capture:
     """One capture: all requests go to one agent, which forwards those about others."""
 
-    def __init__(self, call: Invocation, bundle: Bundle, times: Times) -> None:
+    def __init__(self, call: Invocation, bundle: Bundle, times: DebugTimes) -> None:
         self._call = call
         self._bundle = bundle
         self._times = times
@@ -250,7 +250,7 @@ def collect(call: Invocation) -> int:
     """Gather what is asked for into one archive, or a folder."""
     from pathlib import Path
 
-    times = Times(
+    times = DebugTimes(
         duration_s=_seconds(call, "duration"),
         interval_s=_seconds(call, "interval"),
         profile_s=max(1, round(_seconds(call, "pprof-duration"))),
