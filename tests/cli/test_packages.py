@@ -34,7 +34,8 @@ def yurt_commands():
         CommandFlag("fail", "bool", "Fail."), CommandFlag("name", "text", "A name."),
         CommandFlag("count", "int", "A number."), CommandFlag("each", "list", "Any."),
     )
-    return [PackageCommand("shelf show", "Show a shelf", show, flags, (0, 2), "[<shelf> [<book>]]", "More about shelves.")]
+    usage, details = "[<shelf> [<book>]]", "More about shelves."
+    return [PackageCommand("shelf show", "Show a shelf", show, flags, (0, 2), usage, details)]
 """
 
 

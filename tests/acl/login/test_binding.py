@@ -146,7 +146,8 @@ def test_every_rule_says_what_came_of_it() -> None:
     )  # fmt: skip
     outcomes = bind(replica_with(*rules).state, METHOD, MAPPED).outcomes
     assert [(each.rule_id, each.outcome) for each in outcomes] == [
-        ("rule-1", BindingOutcome.BOUND), ("rule-2", BindingOutcome.NOT_SELECTED), ("rule-3", BindingOutcome.SELECTOR_FAILED),
+        ("rule-1", BindingOutcome.BOUND), ("rule-2", BindingOutcome.NOT_SELECTED),
+        ("rule-3", BindingOutcome.SELECTOR_FAILED),
         ("rule-4", BindingOutcome.NO_SUCH_POLICY), ("rule-5", BindingOutcome.NO_SUCH_ROLE),
     ]  # fmt: skip
     assert "'other' is not one of list, value" in outcomes[2].detail
