@@ -17,7 +17,7 @@ from yurt.scheduler.capacity.ask import GroupAsk
 from yurt.scheduler.devices.offers import Stock, rack_of
 from yurt.state.arrays import IntArray
 from yurt.state.columns import ALLOCS, CORES, CPU, DISK, IS_READY, MEMORY, POOL, Columns
-from yurt.state.held import NOTHING_HELD, Held, with_usage
+from yurt.state.held import NOTHING_HELD, ExclusiveResources, with_usage
 from yurt.state.store import Snapshot
 from yurt.state.usage import usage_of
 from yurt.structs.alloc import Allocation
@@ -78,7 +78,7 @@ class PoolRoom:
         used = columns.used[frame.rows]
         self.free: IntArray = frame.offered - used[:, AMOUNTS]
         self._slots: IntArray = _slots(frame.limits, used[:, ALLOCS])
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, ExclusiveResources] = {}
         self._taken: dict[RequestedDevice, IntArray] = {}
         self._counts: dict[RequestedDevice, IntArray] = {}
         self._most: list[int] | None = None
@@ -310,7 +310,7 @@ class PoolRoom:
     def _present_counts(self, request: RequestedDevice) -> IntArray:
         """The counts of all rows; those of nodes that have not changed since somebody asked are remembered."""
         lasting = self._snapshot.columns.nodes.lasting
-        known: dict[str, tuple[Node, Held, int]] = lasting.setdefault(("pool room", request), {})
+        known: dict[str, tuple[Node, ExclusiveResources, int]] = lasting.setdefault(("pool room", request), {})
         nodes, held = self._snapshot.nodes, self._snapshot.columns.held
         found: list[int] = []
         for at, node_id in enumerate(self._ids):
@@ -324,7 +324,7 @@ class PoolRoom:
             found.append(entry[2])
         return np.asarray(found, np.int64)
 
-    def _count(self, at: int, request: RequestedDevice, held: Held) -> int:
+    def _count(self, at: int, request: RequestedDevice, held: ExclusiveResources) -> int:
         node = self._snapshot.nodes[self._ids[at]]
         if not node.node_resources.devices:
             return 0
@@ -335,7 +335,7 @@ class PoolRoom:
         free = sum(1 for item in items if stock.is_free(item))
         return 0 if request.all_of_node and free < len(items) else free * SHARES_PER_CARD
 
-    def _held_on(self, at: int) -> Held:
+    def _held_on(self, at: int) -> ExclusiveResources:
         found = self._held.get(at)
         return self._snapshot.columns.held.get(self._ids[at], NOTHING_HELD) if found is None else found
 

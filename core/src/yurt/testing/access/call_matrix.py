@@ -30,11 +30,11 @@ from yurt.agent.far import ClosableApi, FarClients
 from yurt.agent.tls import TlsSettings, channel_credentials
 from yurt.client.ports import ServerPort
 from yurt.http.api_port import ApiPort
-from yurt.rpc.certificates import CLIENT, SERVER, Pair, Wish, make_authority, make_certificate, role_name
-from yurt.rpc.contract import Method, contract_of
+from yurt.rpc.certificates import CLIENT, SERVER, CertificatePair, Wish, make_authority, make_certificate, role_name
+from yurt.rpc.contract import PortMethod, contract_of
 from yurt.rpc.dialling import Dialler, Security
 from yurt.rpc.frames import Hello
-from yurt.rpc.listener import Caller, Session
+from yurt.rpc.listener import Caller, PeerSession
 from yurt.rpc.peer import Peer, Served
 from yurt.runtime.env import RealEnv
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, YurtError
@@ -98,7 +98,7 @@ class NamedCall(NamedTuple):
     """A call of a port, by a name that no other call has."""
 
     name: str
-    method: Method
+    method: PortMethod
 
 
 def calls() -> Iterator[tuple[str, str, NamedCall]]:
@@ -335,8 +335,8 @@ def _keep_decisions(listener: Any, admitted: list[str]) -> None:
     """Replace what carries out admitted calls; who is taken in, and who may call, stays the agent's decision."""
     real = listener._accept
 
-    def accept(hello: Hello, caller: Caller) -> Session:
-        session: Session = real(hello, caller)
+    def accept(hello: Hello, caller: Caller) -> PeerSession:
+        session: PeerSession = real(hello, caller)
         return session._replace(serves=_Offered(session.serves, admitted))
 
     listener._accept = accept
@@ -346,7 +346,7 @@ def _certificates(folder: Path) -> dict[str, Path]:
     """A folder for each name, and for the authority."""
     now = RealEnv().now()
     own, other = (make_authority(Wish(common_name=name, days=1), now) for name in ("authority", "another authority"))
-    made: dict[str, Pair] = {
+    made: dict[str, CertificatePair] = {
         name: make_certificate(Wish(common_name=name, days=1, is_server=name.startswith(SERVER)), own, now)
         for name in (CLI, OF_CLIENT, OF_SERVER, ELSEWHERE_CLIENT, ELSEWHERE_SERVER)
     }
