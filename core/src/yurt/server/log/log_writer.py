@@ -24,7 +24,7 @@ from yurt.fsm import apply
 from yurt.runtime.turns import Turns
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Reason, Unavailable, YurtError
 from yurt.server.failures import SHUTTING_DOWN, log_broken, no_leader, outcome_unknown, shutting_down
-from yurt.server.log.proposals import ENTRY_BYTES, Committed, BatchItem, Prepared, ProposalQueue, fail
+from yurt.server.log.proposals import ENTRY_BYTES, BatchItem, Committed, Prepared, ProposalQueue, fail
 from yurt.state import Changes, Snapshot
 from yurt.storage.log import CommandLog, Entry, LogBroken, LogFull
 from yurt.structs.commands import AnyCommand, ApplyPlan, Rejected, UpdateAllocsFromClient
