@@ -68,8 +68,8 @@ JOBS = [
         count=2,
         Meta={"owner": "team-a"},
         UI={
-            "Description": f"A **loud** job {ATTACK}",
-            "Links": [{"Label": "docs", "URL": "https://example.com/"}, {"Label": "bad", "URL": "javascript:alert(1)"}],
+            "Description": "Serves the **shop**. Its runbook says what to do when it is slow.",
+            "Links": [{"Label": "runbook", "URL": "https://example.com/"}],
         },
         group={
             "Networks": [{"DynamicPorts": [{"Label": "http"}]}],
@@ -105,6 +105,10 @@ JOBS = [
         [task("run", "sleep 3600", Meta={ATTACK: ATTACK})],
         Name=ATTACK,
         Meta={"owner": ATTACK, "bidi": "a\u202eb"},
+        UI={
+            "Description": f"A **loud** job {ATTACK}",
+            "Links": [{"Label": "docs", "URL": "https://example.com/"}, {"Label": "bad", "URL": "javascript:alert(1)"}],
+        },
     ),
 ]
 

@@ -206,7 +206,7 @@ def test_why_a_job_waits_leads_to_the_change_that_helps(page: Page, agent: Agent
     page.goto("/ui/")
     page.locator("main").get_by_role("link", name="big").first.click()
     page.get_by_role("navigation", name="Sections").get_by_text("Why it waits").click()
-    expect(page.get_by_role("list", name="Nodes left after each step")).to_contain_text("have room0")
+    expect(page.get_by_role("list", name="Nodes left after each step")).to_contain_text("Have enough free resources0")
     expect(page.get_by_role("region", name="Nearest nodes")).to_contain_text("MB memory short")
     page.get_by_label("Node that is asked about").fill(agent.get("/v1/nodes")[0]["Name"])
     page.get_by_role("button", name="Ask").click()

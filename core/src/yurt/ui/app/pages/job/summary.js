@@ -211,7 +211,7 @@ export function JobSummary({ job, row, to, reload }) {
     ["Datacenters", (job.Datacenters ?? []).join(", ")],
     ["Region", job.Region],
     ["Submitted", html`<${Time} at=${job.SubmitTime} />`],
-    ["Status of the API", job.Status + (job.StatusDescription ? `: ${job.StatusDescription}` : "")],
+    ["Registered status", job.Status + (job.StatusDescription ? `: ${job.StatusDescription}` : "")],
     ...Object.entries(job.Meta ?? {}).map(([name, value]) => [`meta ${name}`, String(value)]),
   ]);
   return html`

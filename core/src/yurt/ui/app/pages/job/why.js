@@ -58,9 +58,9 @@ function Funnel({ group }) {
   const pool = group.NodesInPool || group.NodesEvaluated;
   const steps = [
     ["Nodes in the pool", pool],
-    ["looked at: ready, eligible, in the datacenters", group.NodesEvaluated],
-    ["meet the constraints", group.NodesEvaluated - group.NodesFiltered],
-    ["have room", Math.max(0, group.NodesEvaluated - group.NodesFiltered - group.NodesExhausted)],
+    ["Ready, eligible and in the datacenters", group.NodesEvaluated],
+    ["Meet the constraints", group.NodesEvaluated - group.NodesFiltered],
+    ["Have enough free resources", Math.max(0, group.NodesEvaluated - group.NodesFiltered - group.NodesExhausted)],
   ];
   return html`
     <ol class="funnel" aria-label="Nodes left after each step">${steps.map(
