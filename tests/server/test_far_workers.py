@@ -93,7 +93,7 @@ async def test_other_servers_take_over_when_more_is_ready_than_the_leader_will_s
 async def test_what_a_worker_takes_along_when_it_is_lost_is_given_to_another(group: ServerGroup) -> None:
     await group[FIRST].resources.jobs.register(factories.job())
     spare_all(group)
-    (taken,) = await group[FIRST].peer_calls.take_work(timeout_s=1, scheduler=SCHEDULER_VERSION)
+    (taken,) = await group[FIRST].rpc.peer_calls.take_work(timeout_s=1, scheduler=SCHEDULER_VERSION)
     await pass_time(group, 50)
     assert not group[FIRST].state.allocs
     await pass_time(group, 20)
@@ -105,7 +105,7 @@ async def test_a_worker_whose_time_was_over_stores_nothing(group: ServerGroup) -
     group[FIRST].scheduling.workers.change(0, SCHEDULERS)
     group.cut_off.update((SECOND, THIRD))
     await group[FIRST].resources.jobs.register(factories.job())
-    calls = group[FIRST].peer_calls
+    calls = group[FIRST].rpc.peer_calls
     (taken,) = await calls.take_work(timeout_s=1, scheduler=SCHEDULER_VERSION)
     await calls.finish_work(taken, is_done=False)
     plan = Plan(eval_id=taken.evaluation.id, namespace="default", job_id="web")
@@ -138,7 +138,7 @@ async def test_a_server_that_is_behind_gives_back_and_stays_away_until_it_has_ca
 
 async def test_nobody_else_gives_work_away(group: ServerGroup) -> None:
     with pytest.raises(Unavailable, match="No cluster leader"):
-        await group[SECOND].peer_calls.take_work(timeout_s=0.01, scheduler=SCHEDULER_VERSION)
+        await group[SECOND].rpc.peer_calls.take_work(timeout_s=0.01, scheduler=SCHEDULER_VERSION)
 
 
 class Meets:

@@ -295,7 +295,7 @@ async def test_a_state_comes_whole_in_pieces_or_not_at_all(group: ServerGroup, m
     assert digest(fetched) == digest(group[FIRST].state)
     found = await group.view(SECOND).load_snapshot()
     assert found is not None and digest(snapshots.decode(found[1])) == digest(fetched)
-    group[FIRST].peer_calls.snapshot = short  # type: ignore[method-assign]
+    group[FIRST].rpc.peer_calls.snapshot = short  # type: ignore[method-assign]
     with pytest.raises(Unavailable, match="not whole"):
         await fetch_snapshot(group[SECOND].leader.peers, group.view(SECOND), after=0)
 
@@ -399,5 +399,5 @@ async def test_a_key_that_missed_its_majority_is_taken_back(
     with pytest.raises(Unavailable, match="reached 3 of 7 servers"):
         await group[FIRST].keys.root_keys.rotate(is_full=False)
     assert [len(server.keys.keyring._keys) for server in group.servers.values()] == [1, 1, 1]
-    await group[SECOND].peer_calls.drop_root_key(used.key_id)
+    await group[SECOND].rpc.peer_calls.drop_root_key(used.key_id)
     assert used.key_id in group[SECOND].keys.keyring, "a key that the cluster knows stays"

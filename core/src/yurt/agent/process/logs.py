@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -186,6 +187,18 @@ def _with_priority(inner: logging.Formatter | None) -> logging.Formatter:
     return _Prioritized(inner or NomadFormatter())
 
 
+def _listens(path: str) -> bool:
+    """Whether a daemon takes datagrams or a stream at a socket."""
+    for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):
+        with socket.socket(socket.AF_UNIX, kind) as probe:
+            try:
+                probe.connect(path)
+            except OSError:
+                continue
+            return True
+    return False
+
+
 def _syslog(settings: LogSettings) -> logging.Handler:
     from logging.handlers import SysLogHandler
 
@@ -198,13 +211,12 @@ def _syslog(settings: LogSettings) -> logging.Handler:
         def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the library's name
             pass
 
-    try:
-        handler = Syslog(SYSLOG_SOCKET, SysLogHandler.facility_names[settings.syslog_facility.lower()])
-    except OSError as error:
+    if not _listens(SYSLOG_SOCKET):  # The library keeps it to itself.
         raise Invalid(
-            f"enable_syslog: nothing listens at {SYSLOG_SOCKET} ({error.strerror or error}); install a syslog daemon, "
+            f"enable_syslog: nothing listens at {SYSLOG_SOCKET}; install a syslog daemon, "
             "or leave enable_syslog away: under systemd the journal has the log with its priorities"
-        ) from None
+        )
+    handler = Syslog(SYSLOG_SOCKET, SysLogHandler.facility_names[settings.syslog_facility.lower()])
     handler.ident = f"yurt[{os.getpid()}]: "
     handler.append_nul = False
     return handler
