@@ -132,6 +132,14 @@ def test_host_volumes_stay_within_a_quota_by_what_they_ask_for() -> None:
     assert "capacity_max" in replica.reject(volume(4, 0)).message
 
 
+def test_a_volume_of_negative_size_stops_no_server() -> None:
+    """An earlier version stored what a caller or a node said."""
+    replica = limited(host_volumes_mb=3 * 1024)
+    replica.apply(c.RegisterNode(node=NODE), volume(1, 0, capacity_bytes=-1))
+    replica.apply(volume(2, 1))
+    assert len(replica.state.host_volumes) == 2
+
+
 # -- plans -------------------------------------------------------------------------------------------------------------
 
 

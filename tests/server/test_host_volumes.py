@@ -76,6 +76,7 @@ async def test_a_volume_goes_to_a_node_that_fits_and_the_emptiest(bench: Any) ->
         ({"requested_capabilities": (replace(CAPABILITY, attachment_mode="block-device"),)}, "block-device"),
         ({"requested_capabilities": (replace(CAPABILITY, access_mode="all"),)}, 'access_mode "all" must be one of'),
         ({"requested_capacity_min_bytes": 2, "requested_capacity_max_bytes": 1}, "must be larger than capacity_min"),
+        ({"capacity_bytes": -1}, "must be 0 or more"),
         ({"plugin_id": ""}, "missing plugin_id"),
         ({"plugin_id": "zfs"}, r'no node can have the volume \(1: no host volume plugin "zfs"\)'),
         ({"node_pool": "gpu"}, 'not in node pool "gpu"'),

@@ -45,7 +45,6 @@ def host_volume_refusal(edit: Edit, volume: HostVolume, known: HostVolume | None
         )
     growth = size - (0 if known is None else size_of_volume(known))
     used = host_volumes_bytes(edit.tx.base, members_of(edit.tx.base, spec.name))
-    assert used >= 0, (spec.name, used, "no volume gives capacity back")
     if growth <= 0 or used + growth <= max(0, limit.host_volumes_mb) * MIB:
         return None
     return invalid(_exceeded(spec.name, "host volumes", limit.host_volumes_mb, used, f"{mib_of(growth)} MiB"))

@@ -106,7 +106,7 @@ class HostVolumes:
             stored = state.host_volumes.get(volume_id)
             if stored is None:
                 raise Conflict(f"volume {volume_id} was deleted at the same time")
-            volume = replace(stored, host_path=made.path, capacity_bytes=made.capacity_bytes)
+            volume = replace(stored, host_path=made.path, capacity_bytes=max(0, made.capacity_bytes))
             basis = (expectation(state, "host_volumes", volume_id),)
             return PutHostVolume(volume=volume, now=self._replica.env.now(), based_on=basis)
 
@@ -224,6 +224,8 @@ def check(volume: HostVolume) -> None:
     least, most = volume.requested_capacity_min_bytes, volume.requested_capacity_max_bytes
     if least < 0 or most < 0 or 0 < most < least:
         problems.append(f"capacity_max ({most}) must be larger than capacity_min ({least})")
+    if volume.capacity_bytes < 0:
+        problems.append(f"capacity ({volume.capacity_bytes} bytes) must be 0 or more")
     if not volume.requested_capabilities:
         problems.append("must include at least one capability block")
     for capability in volume.requested_capabilities:
