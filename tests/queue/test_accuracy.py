@@ -78,6 +78,15 @@ def test_forecasts_are_corrected_by_what_waits_came_to() -> None:
     assert history(waits).corrected(Forecast(0, 0, 0, 0)) == Forecast(0, 0, 0, 0)
 
 
+def test_each_start_is_learned_from_although_what_was_learned_is_kept() -> None:
+    found = history([(10, 20)] * ENOUGH)
+    assert found.corrected(said(60)).likely == 120 * MINUTE
+    for number in range(ENOUGH, 3 * ENOUGH):
+        found.note({key(number): said(10)}, {})
+        found.started(key(number), 30 * MINUTE)
+    assert found.corrected(said(60)).likely == 180 * MINUTE
+
+
 @given(st.lists(st.tuples(st.integers(1, 500), st.integers(1, 500)), min_size=ENOUGH, max_size=60), st.integers(1, 999))
 def test_a_corrected_forecast_would_have_held_for_half_and_for_four_of_five(
     waits: list[tuple[int, int]], wait: int

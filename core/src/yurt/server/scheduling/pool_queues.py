@@ -131,8 +131,10 @@ class PoolQueues:
             await self._env.in_thread(make)
             for pool in self.gate.pools():
                 found = await self._env.in_thread(forecasts, state, pool, now)
-                if self.forecasts is not None:
-                    self.forecasts.note(pool, found)
+                if self.gate is None or self.forecasts is None:
+                    break
+                # What started meanwhile waits no more: nobody would take its forecast back.
+                self.forecasts.note(pool, {key: each for key, each in found.items() if key in self.gate})
 
 
 def _has_queues(state: Snapshot) -> bool:
