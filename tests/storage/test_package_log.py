@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
@@ -109,6 +110,7 @@ async def test_one_server_leads_until_the_engine_fails(tmp_path: Path) -> None:
     [
         [LogBatch(1, [encode_command(command(1))]), LogBatch(3, [encode_command(command(3))])],
         [LogBatch(1, [b"nonsense"])],
+        [LogBatch(2, [encode_command(command(2))])],
     ],
 )
 async def test_a_log_with_a_gap_or_with_nonsense_is_refused(tmp_path: Path, batches: list[LogBatch]) -> None:
@@ -122,6 +124,36 @@ async def test_a_log_that_ends_too_early_is_refused(tmp_path: Path) -> None:
     log = await opened(Engine(LogBatch(1, [encode_command(command(1))]), content=content), tmp_path)
     with pytest.raises(Conflict, match="commands 2 to 5 are missing"):
         [entry async for entry in log.entries(0)]
+
+
+async def test_a_log_of_which_nothing_comes_back_is_refused(tmp_path: Path) -> None:
+    log = await opened(Engine(content=LogContent(last_index=5, first_index=1)), tmp_path)
+    with pytest.raises(Conflict, match="commands 3 to 5 are missing"):
+        [entry async for entry in log.entries(2)]
+    assert [entry async for entry in log.entries(5)] == []
+
+
+async def test_a_batch_is_read_as_a_whole_from_within(tmp_path: Path) -> None:
+    batches = [LogBatch(1, [encode_command(command(1)), encode_command(command(2))])]
+    log = await opened(Engine(*batches), tmp_path)
+    assert [entry.first_index async for entry in log.entries(1)] == [1]
+
+
+async def test_after_an_append_of_unknown_outcome_nothing_more_is_taken(tmp_path: Path) -> None:
+    class Slow(Engine):
+        async def append(self, batch: LogBatch) -> None:
+            self.batches.append(batch)
+            await asyncio.Event().wait()
+
+    engine = Slow()
+    log = await opened(engine, tmp_path)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await log.append(1, [command(1)])
+    with pytest.raises(Conflict, match="closed"):
+        await log.append(1, [command(2)])
+    with pytest.raises(Unavailable):
+        await log.confirm()
 
 
 async def test_impossible_indexes_are_refused(tmp_path: Path) -> None:

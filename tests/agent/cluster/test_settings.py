@@ -123,6 +123,8 @@ def test_the_state_of_another_engine_stops_the_start(tmp_path: Path) -> None:
     assert log_engine(config_of({"bootstrap_expect": 1}), data) == OWN_ETCD, "a member stays one"
     with pytest.raises(Invalid, match="holds the data of an etcd member"):
         log_engine(config_of({}, etcd={"endpoints": ["http://e:1"]}), data)
+    with pytest.raises(Invalid, match="holds the state of an etcd member"):
+        log_engine(config_of({"raft_logstore": {"backend": "journal"}}), data)
     data.close()
 
 

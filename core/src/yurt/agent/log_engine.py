@@ -32,6 +32,12 @@ def log_engine(config: AgentConfig, data: AgentDataDir) -> str:
             "Take the state along: with the old configuration `yurt operator snapshot save FILE`, then start with "
             "another data_dir and `yurt operator snapshot restore FILE`"
         )
+    if engine == PACKAGE and has_etcd:
+        raise Invalid(
+            f"{data.server / ETCD_FOLDER} holds the state of an etcd member of this server, and the configuration asks "
+            "for the log engine of a package. Take the state along: with the old configuration `yurt operator snapshot "
+            "save FILE`, then start with another data_dir and `yurt operator snapshot restore FILE`"
+        )
     if engine == STANDING_ETCD and has_etcd:
         raise Invalid(
             f"{data.server / ETCD_FOLDER} holds the data of an etcd member of this server, and the configuration names "

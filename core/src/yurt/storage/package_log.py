@@ -59,6 +59,10 @@ class PackageLog(WithoutQuota):
             await self._engine.append(LogBatch(first_index, packed))
         except Conflict:
             raise
+        except asyncio.CancelledError:
+            # The engine may have stored it, or be about to: what came next could stand beside it.
+            self._ended.set()
+            raise
         except Exception as error:
             # Whatever a foreign engine raises, nobody knows what it has stored: the log takes nothing more.
             self._ended.set()
@@ -67,18 +71,21 @@ class PackageLog(WithoutQuota):
 
     async def entries(self, after: int) -> AsyncIterator[Entry]:
         """The entries with a command above `after`; raises Conflict at a damaged or missing one."""
-        expected = None
+        expected, last = after + 1, self._last_index
+        is_first = True
         async for batch in self._engine.read(after):
-            if expected is not None and batch.first_index != expected:
-                raise Conflict(f"commands {expected} to {batch.first_index - 1} are missing in {self._folder}")
+            # The first batch may begin before what is asked for: batches are stored and read as a whole.
+            if batch.first_index > expected or (batch.first_index < expected and not is_first):
+                raise Conflict(f"command {expected} is missing in {self._folder}, or stands out of order")
+            is_first = False
             expected = batch.first_index + len(batch.commands)
             try:
                 commands = tuple(decode_command(each) for each in batch.commands)
             except msgspec.DecodeError as error:
                 raise Conflict(f"the log {self._folder} is damaged at index {batch.first_index}: {error}") from error
             yield Entry(first_index=batch.first_index, commands=commands)
-        if expected is not None and expected != self._last_index + 1:
-            raise Conflict(f"commands {expected} to {self._last_index} are missing in {self._folder}")
+        if expected <= last:
+            raise Conflict(f"commands {expected} to {last} are missing in {self._folder}")
 
     async def follow(self, after: int) -> AsyncIterator[Entry]:
         """The stored entries; there is no other writer."""
