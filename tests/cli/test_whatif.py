@@ -84,6 +84,7 @@ def test_the_state_of_the_cluster_is_asked_for(api: Any, run: Any, archive: Path
     [
         (("-lose", "none"), "-lose none: there is no such node"),
         (("-add", "one"), "-add one: write COUNT:NODE"),
+        (("-add", "\u00b2:one"), "write COUNT:NODE"),
         (("-add", "0:one"), "0 nodes cannot be added"),
         (("-job", "missing.hcl"), "there is no such file"),
         (("-quota", "missing.hcl"), "missing.hcl"),

@@ -89,7 +89,7 @@ def _scenario(call: Invocation, state: Snapshot) -> Scenario:
     added: list[tuple[str, int]] = []
     for word in call.flags.texts("add"):
         count, _, name = word.partition(":")
-        if not count.isdigit() or not name:
+        if not (count.isascii() and count.isdigit()) or not name:
             raise CliError(f'-add {word}: write COUNT:NODE, for example "4:7f3a", for 4 nodes like that one')
         added.append((_node(state, name, "add"), int(count)))
     return Scenario(
