@@ -333,3 +333,14 @@ async def test_other_pools_do_not_queue(bench: Any) -> None:
     await register(bench, batch_job("one"), batch_job("two"))
     await bench.until(lambda: sorted(placed(bench)) == ["one", "two"])
     assert len(bench.server.state.queue_usages) == 0
+
+
+def test_a_new_view_begins_without_the_delays_of_the_former_one() -> None:
+    """A queue that counts by other tenants deletes what the former ones used; a new leader knows of no delay either."""
+    job = batch_job("waits")
+    state, gate = replica_with(job).state, QueueGate()
+    assert gate.takes(state, evaluation_of(job, 1))
+    line = gate._pools[POOL].line
+    line.delay({("team-a",): seconds(60)})
+    assert gate.look(state, factories.NOW)
+    assert dict(line.delays) == {("team-a",): 0}

@@ -61,6 +61,8 @@ class _Pool:
             return None
         if self.view is None or self.view.queue is not queue:
             self.view = PoolView(state, pool, queue)
+            # A new view tells the delays of those who have used something; others may have had one before.
+            self.line.delay(dict.fromkeys(self.line.delays, 0))
         self.view.show(state)
         return self.view
 
