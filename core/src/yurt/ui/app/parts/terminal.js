@@ -11,6 +11,8 @@ import { Command } from "./copy.js";
 import { ask } from "./action.js";
 import { Status } from "./status.js";
 
+/** Shells, which may be started once more: any other command might do twice what it was to do once. */
+const SHELL = /^(.*\/)?(a|ba|da|fi|k|z)?sh$/;
 /** Before each new attempt after a connection broke. */
 const PAUSES_MS = [500, 1000, 2000, 4000, 8000];
 const DARK = { background: "#101416", foreground: "#e3e9eb", cursor: "#5fc9c3", selectionBackground: "#345" };
@@ -83,8 +85,8 @@ async function makeTerminal(host) {
 }
 
 /**
- * Runs a command in a terminal. A connection that breaks is opened again, at most `PAUSES_MS.length` times in a row: the command
- * ended with its connection, so it starts anew below what it wrote, and the terminal says so.
+ * Runs a command in a terminal. A connection to a shell that breaks is opened again, at most `PAUSES_MS.length` times in a row: the
+ * shell ended with its connection, so it starts anew below what it wrote, and the terminal says so.
  */
 async function open(host, { alloc, task, words, namespace, ended, told }) {
   const { terminal, fit, remove } = await makeTerminal(host);
@@ -93,7 +95,8 @@ async function open(host, { alloc, task, words, namespace, ended, told }) {
   let broken = 0;
   const end = (code, problem, isBroken) => {
     const pause = PAUSES_MS[broken];
-    if ((isBroken || (broken && code < 0 && problem)) && pause !== undefined) {
+    const isShell = words.length === 1 && SHELL.test(words[0]);
+    if (isShell && (isBroken || (broken && code < 0 && problem)) && pause !== undefined) {
       broken += 1;
       terminal.write("\r\n\x1b[33m-- the connection broke; the command starts anew --\x1b[0m\r\n");
       told("reconnecting");
