@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from yurt.goplugin.connection import STATUS_KEY, is_recoverable
 from yurt.goplugin.convert import cores_of, duration_fields, duration_of, exit_message, exit_of
 from yurt.goplugin.messages import SHARED, driver_message, message_class
-from yurt.goplugin.output_pump import OutputPump, TaskOutput
+from yurt.goplugin.output_pump import OutputPump, TaskOutput, unread
 from yurt.goplugin.stats import UseMeter, stats_message
 from yurt.sdk.driver import ExitResult, TaskStats
 from yurt.sdk.value import Duration, UnixNano
@@ -129,6 +129,34 @@ async def test_a_reader_finds_the_end_of_the_output_when_the_task_has_ended(tmp_
 
     assert [reader.result() for reader in readers] == [text, b""]
     await output.finish()
+    output.remove()
+
+
+async def test_what_a_full_pipe_took_is_not_sent_twice_when_the_task_ends(tmp_path: Path) -> None:
+    fifos = [str(tmp_path / name) for name in ("out", "err")]
+    for path in fifos:
+        os.mkfifo(path)
+    output = TaskOutput(tmp_path / "logs", "t", "web", (fifos[0], fifos[1]))
+    text = b"".join(b"line %06d\n" % number for number in range(12_000))  # more than a pipe and a half holds
+    (output.logs_dir / "web.stdout.0").write_bytes(text)
+    pump = output._pumps[0]
+    following = asyncio.create_task(pump.follow())
+    reader = os.open(fifos[0], os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        while pump._fd < 0 or unread(pump._fd) < 60_000:
+            await asyncio.sleep(0.01)
+        got = os.read(reader, 10_000)
+        while unread(pump._fd) < 60_000:  # the pipe takes a part of the next piece
+            await asyncio.sleep(0.01)
+        following.cancel()
+        while len(got) < len(text):
+            carrying = asyncio.create_task(pump.carry())
+            await asyncio.sleep(0.01)
+            got += os.read(reader, 100_000)
+            carrying.cancel()
+    finally:
+        os.close(reader)
+    assert got == text
     output.remove()
 
 

@@ -123,6 +123,8 @@ def test_metadata_of_a_job_becomes_labels_with_valid_names() -> None:
     assert TelemetrySettings().meta_labels(meta) == {}
     chosen = TelemetrySettings(includes_alloc_meta=True, meta_keys=("team-name", "cost.centre"))
     assert chosen.meta_labels(meta) == {"team_name": "blue", "cost_centre": "7"}
+    everything = TelemetrySettings(includes_alloc_meta=True)
+    assert everything.meta_labels({"1st": "a"}) == {"_1st": "a"}, "no name of Prometheus begins with a digit"
 
 
 def test_combinations_of_labels_are_bounded() -> None:

@@ -167,6 +167,19 @@ def test_an_agent_that_comes_back_keeps_a_task_paused():
     assert (driven.machine.phase, driven.machine.state.paused) == (machine.DEAD, "")
 
 
+def test_a_run_that_ended_with_the_agent_while_it_was_paused_stays_paused():
+    policy = machine.TaskPolicy(restart=RestartPolicy(attempts=0, mode="fail"))
+    driven = Driven(policy)
+    state = TaskState(state=TASK_RUNNING, paused="pause", restarts=2)
+    driven.machine = machine.restored_task(policy, state, 3, RestartWindow())
+
+    driven.post(machine.Lost(), machine.Begin())
+
+    assert (driven.machine.phase, driven.machine.state.restarts) == (machine.PAUSED, 2)
+    driven.post(machine.Resume())
+    assert driven.actions == [machine.RunSetup(run=4)]
+
+
 def test_a_task_that_cannot_be_prepared_fails_with_the_reason():
     failure = events.setup_failure("artifact is not available in this version")
 

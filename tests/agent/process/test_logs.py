@@ -106,6 +106,26 @@ def test_syslog_gets_lines_with_facility_priority_and_program(tmp_path: Path, mo
     assert text.startswith(f"<{19 * 8 + 3}>yurt[{os.getpid()}]: ") and text.endswith("agent.test: it broke")
 
 
+def test_a_syslog_daemon_that_does_not_read_costs_lines_and_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as daemon:
+        daemon.bind(str(tmp_path / "log"))
+        monkeypatch.setattr(logs, "SYSLOG_SOCKET", str(tmp_path / "log"))
+        agent_logs(has_syslog=True)
+        for _ in range(2_000):  # its queue is full long before: a blocking socket waits here for ever
+            log.info("x" * 1_000)
+        assert b"agent.test: xxx" in daemon.recv(4_096)
+
+
+def test_a_message_that_does_not_fit_its_arguments_harms_nobody(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    agent_logs(file=f"{tmp_path}/agent.log")
+    log.info("%d lines", "many")
+    log.info("later")
+    assert (tmp_path / "agent.log").read_text().endswith("agent.test: later\n")
+    assert "--- Logging error ---" in capsys.readouterr().err
+
+
 def test_a_missing_syslog_daemon_is_told_with_the_way_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "SYSLOG_SOCKET", str(tmp_path / "log"))
     with pytest.raises(Invalid, match=r"enable_syslog: nothing listens at .* under systemd the journal has the log"):

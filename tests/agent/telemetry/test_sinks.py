@@ -7,11 +7,20 @@ import socket
 
 import pytest
 from yurt.agent.telemetry.settings import SinkSettings
-from yurt.agent.telemetry.sinks import PACKET_BYTES, Differences, dogstatsd_line, make_sinks, packets, statsd_line
+from yurt.agent.telemetry.sinks import (
+    PACKET_BYTES,
+    Differences,
+    dogstatsd_line,
+    make_sinks,
+    packets,
+    run_sinks,
+    statsd_line,
+)
 from yurt.http.agent_routes.figures import Figures
 from yurt.http.telemetry import TelemetrySettings
 from yurt.runtime.env import RealEnv
 from yurt.runtime.metrics import RECENT, Count, Duration, Gauge, Timing
+from yurt.sdk.errors import Unavailable
 
 ENV = RealEnv()
 LIMIT_S = 10.0
@@ -108,3 +117,18 @@ async def test_a_sink_that_cannot_be_reached_is_told_of_once_a_minute(caplog: py
             await sink.push(figures(1))
     assert len(caplog.records) == 1
     assert "metrics cannot be sent: sink=statsite_address=127.0.0.1:" in caplog.text
+
+
+async def test_figures_that_cannot_be_gathered_once_do_not_end_the_pushing() -> None:
+    rounds = asyncio.Queue[int]()
+
+    async def gather() -> Figures:
+        rounds.put_nowait(0)
+        raise Unavailable("no leader")
+
+    async with asyncio.timeout(LIMIT_S), asyncio.TaskGroup() as group:
+        settings = SinkSettings(statsd_address="127.0.0.1:9", interval_s=0.001)
+        pushing = group.create_task(run_sinks(settings, ENV, gather))
+        for _ in range(3):
+            await rounds.get()
+        pushing.cancel()

@@ -299,18 +299,20 @@ class _Agent:
         if self.reload is None:
             return
         self.systemd.reloading()
+        status = "the last reload failed: see the log"
         try:
-            config = self.reload()
-            reload_http(self.http_tls, tls_settings(config))
-        except YurtError:
-            self.systemd.ready("the last reload failed: see the log")
-            raise
+            self._apply_again(self.reload())
+            status = "running"
+        finally:
+            self.systemd.ready(status)
+
+    def _apply_again(self, config: AgentConfig) -> None:
+        reload_http(self.http_tls, tls_settings(config))
         changed = reload_of(self.config.raw, config.raw)
         self.logs.set_level(config.terminal_log_level)
         log.info("configuration reloaded: log_level=%s changed=%s", config.terminal_log_level, ",".join(changed.taken))
         if changed.waiting:
             log.warning("changes take effect at the next start of the agent: keys=%s", ",".join(changed.waiting))
-        self.systemd.ready("running")
 
 
 def log_settings(config: AgentConfig) -> LogSettings:

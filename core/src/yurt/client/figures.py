@@ -147,15 +147,16 @@ class ClientFigures:
         usage = await self._meter.alloc_usage(runner, "")
         found: list[Gauge] = []
         for name, task in usage.tasks.items():
-            labels = {
+            own = {
                 "alloc_id": alloc.id,
                 "job": alloc.job_id,
                 "namespace": alloc.namespace,
                 "task": name,
                 "task_group": alloc.task_group,
                 **dispatch_labels(alloc.job),
-                **wanted.meta_labels(alloc.job.meta if alloc.job is not None else {}),
             }
+            # A job's metadata takes no label away from its allocation: two tasks would have the same ones.
+            labels = {**own, **wanted.meta_labels(alloc.job.meta if alloc.job is not None else {}), **own}
             given = alloc.allocated_resources.tasks.get(name)
             if given is not None:
                 found.append(_gauge("allocs.cpu.allocated", given.cpu.cpu_shares, labels))

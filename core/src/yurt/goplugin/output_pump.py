@@ -71,8 +71,9 @@ class OutputPump:
         """Carry what is new."""
         async with self._lock:
             while data := self._next():
-                await self._write(data)
-                self._place = OutputPosition(index=self._place.index, offset=self._place.offset + len(data))
+                # Counted by what the pipe took, not by what was read: who is cancelled here leaves nothing to send twice.
+                written = await self._write(data)
+                self._place = OutputPosition(index=self._place.index, offset=self._place.offset + written)
                 with contextlib.suppress(OSError):
                     self._mark.write_bytes(msgspec.json.encode(self._place))
 
@@ -111,11 +112,12 @@ class OutputPump:
         if self._fd < 0:
             self._fd = os.open(self._fifo, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
-    async def _write(self, data: bytes) -> None:
+    async def _write(self, data: bytes) -> int:
+        """Wait until the pipe takes some of the data; returns how many bytes it took."""
         self._open()
-        while data:
+        while True:
             try:
-                data = data[os.write(self._fd, data) :]
+                return os.write(self._fd, data)
             except BlockingIOError:
                 await _pause(FULL_POLL_S)
 
@@ -178,13 +180,15 @@ class TaskOutput:
 
     async def finish(self) -> None:
         """Carry all that the driver wrote, and close the pipes; a second time there is nothing left to do."""
-        pumps, self._pumps = self._pumps, []
         following, self._following = self._following, []
         for task in following:
             task.cancel()
-        for pump in pumps:
+        for pump in tuple(self._pumps):
             with contextlib.suppress(OSError):
                 await pump.finish()
+            # Only now: whoever waited may have been cancelled, and the next one that waits goes on here.
+            if pump in self._pumps:
+                self._pumps.remove(pump)
 
     def remove(self) -> None:
         """Carry no more and remove the files."""

@@ -64,4 +64,6 @@ class TelemetrySettings(Value):
 
 def _label(key: str) -> str:
     """A key of metadata as the name of a label."""
-    return "".join(char if char.isalnum() and char.isascii() else "_" for char in key)
+    label = "".join(char if char.isalnum() and char.isascii() else "_" for char in key)
+    # Prometheus refuses a whole answer for one label that begins with a digit.
+    return label if label and not label[0].isdigit() else f"_{label}"

@@ -542,4 +542,7 @@ def _lost(machine: TaskMachine, clock: Clock) -> TaskStep:
     if machine.phase != WAITING:
         return TaskStep(machine)
     machine = _noted(machine, events.terminated(ExitResult(error=LOST_MESSAGE)), clock.now)
+    if machine.state.paused:
+        # The agent ended while it stopped the run: that the run is gone is what the user wanted.
+        return _held(machine, clock.now)
     return _ended(machine, RestartOutcome(), clock)

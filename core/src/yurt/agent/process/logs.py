@@ -115,6 +115,8 @@ class FileLog(logging.Handler):
             if not self._has_complained:
                 self._has_complained = True
                 sys.stderr.write(f"the log file cannot be written: {error}\n")
+        except Exception:
+            self.handleError(record)  # a message that does not fit its arguments, as other handlers treat it
 
     def reopen(self) -> None:
         """Open the file of the configured name."""
@@ -204,6 +206,11 @@ def _syslog(settings: LogSettings) -> logging.Handler:
 
     class Syslog(SysLogHandler):
         """Names each line's program and process, and is silent while no daemon listens."""
+
+        def _connect_unixsocket(self, address: str) -> None:
+            """A daemon that does not read costs lines: to wait for it would hold up the whole agent."""
+            super()._connect_unixsocket(address)  # type: ignore[misc]
+            self.socket.setblocking(False)
 
         def mapPriority(self, levelName: str) -> str:  # noqa: N802, N803 - the library's names
             return {"ERROR": "err", "CRITICAL": "err", "WARNING": "warning", "INFO": "info"}.get(levelName, "debug")

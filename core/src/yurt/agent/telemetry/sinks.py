@@ -19,6 +19,7 @@ from yurt.agent.telemetry.settings import SinkSettings
 from yurt.http.agent_routes.figures import Figures
 from yurt.runtime.env import Env
 from yurt.runtime.metrics import Duration
+from yurt.runtime.supervise import attempted
 from yurt.sdk.value import StrMap
 
 log = logging.getLogger(__name__)
@@ -183,7 +184,7 @@ class Sink:
         now_s = self._env.monotonic()
         try:
             await self._outlet.send(ready)
-        except (OSError, TimeoutError) as error:
+        except (OSError, TimeoutError, UnicodeError) as error:  # UnicodeError: a host name that IDNA cannot encode
             if now_s - self._complained_at >= COMPLAINT_S:
                 self._complained_at = now_s
                 log.warning("metrics cannot be sent: sink=%s error=%s", self._name, error or "it does not answer")
@@ -207,6 +208,12 @@ def make_sinks(settings: SinkSettings, env: Env) -> list[Sink]:
     return found
 
 
+async def _push(sinks: Iterable[Sink], gather: Callable[[], Awaitable[Figures]]) -> None:
+    figures = await gather()
+    for sink in sinks:
+        await sink.push(figures)
+
+
 async def run_sinks(settings: SinkSettings, env: Env, gather: Callable[[], Awaitable[Figures]]) -> None:
     """Push until cancelled."""
     sinks = make_sinks(settings, env)
@@ -215,8 +222,7 @@ async def run_sinks(settings: SinkSettings, env: Env, gather: Callable[[], Await
             stack.callback(sink.close)
         while True:
             began = env.monotonic()
-            figures = await gather()
-            for sink in sinks:
-                await sink.push(figures)
+            # Figures of parts that start, stop or break may be missing for once: the next push tries again.
+            await attempted("pushing metrics", _push(sinks, gather))
             spent_s = env.monotonic() - began
             await env.sleep(max(settings.interval_s - spent_s, spent_s / DUTY_SHARE - spent_s, 0.0))

@@ -158,7 +158,9 @@ class EvalQueue:
         """An evaluation of an `unserved` queue, or any when more than `spare` are ready, within the time limit."""
 
         def is_spare() -> bool:
-            return not self._is_paused and (self.broker.has_ready(unserved) or self.broker.ready > spare)
+            broker = self.broker
+            is_many = broker.ready > spare and broker.has_ready(queues)
+            return not self._is_paused and (is_many or broker.has_ready(unserved))
 
         try:
             async with self._env.timeout(timeout_s), self._ready:

@@ -128,18 +128,19 @@ async def run_pool(settings: WorkerSettings, start: StartWorker, *, name: str) -
     queues = settings.queues
     async with asyncio.TaskGroup() as group:
         while True:
-            version = settings.version
-            while len(workers) < settings.count:
+            # Both may change while a worker leaves: what is done here is about the ones that were read together.
+            version, count, wanted = settings.version, settings.count, settings.queues
+            while len(workers) < count:
                 serving, run = start()
                 task = supervised(group, f"{name} {len(workers)}", run())
                 workers.append(PooledWorker(serving, task))
             # A worker that waits in other queues than it should is replaced, for it would not hear of the change.
-            kept = settings.count if queues == settings.queues else 0
+            kept = count if queues == wanted else 0
             for surplus in workers[kept:]:
                 await surplus.leave()
             del workers[kept:]
-            queues = settings.queues
-            if len(workers) == settings.count:
+            queues = wanted
+            if len(workers) == count:
                 await settings.wait_changed(version)
 
 

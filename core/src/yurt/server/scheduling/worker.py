@@ -75,6 +75,8 @@ class Worker:
         await self._load()
         await self._env.in_thread(self._replica.state.columns_maker())
         while True:
+            async with self.serving:
+                pass  # Who waits to end this worker has its turn here, while no evaluations are with it.
             started = self._env.monotonic()
             batch = await self._work.take()
             self._since("worker.dequeue_eval", started)
