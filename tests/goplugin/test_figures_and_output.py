@@ -124,8 +124,10 @@ async def test_a_reader_finds_the_end_of_the_output_when_the_task_has_ended(tmp_
     (output.logs_dir / "web.stdout.0").write_bytes(text)
 
     async with asyncio.TaskGroup() as group:
+        finishing = group.create_task(output.finish())
+        await asyncio.sleep(0.05)  # The host opens its pipes later than a short task ends.
         readers = [group.create_task(asyncio.to_thread(Path(path).read_bytes)) for path in fifos]
-        await output.finish()
+        await finishing
 
     assert [reader.result() for reader in readers] == [text, b""]
     await output.finish()

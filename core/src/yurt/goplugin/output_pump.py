@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -100,13 +101,25 @@ class OutputPump:
         """
         await self.drain()
         async with self._lock:
-            self._open()
             await _within(READ_LIMIT_S, self._wait_read())
             self.close()
 
     async def _wait_read(self) -> None:
+        while self._fd < 0:
+            # Nothing was written. Opened before its reader, the pipe would be closed again before that begins to wait.
+            self._fd = self._opened_for_reader()
+            await _pause(FULL_POLL_S)
         while unread(self._fd):  # a pipe does not say when it has been read
             await _pause(FULL_POLL_S)
+
+    def _opened_for_reader(self) -> int:
+        """The pipe, opened for writing; -1 while nobody has opened it for reading."""
+        try:
+            return os.open(self._fifo, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return -1
 
     def _open(self) -> None:
         if self._fd < 0:
