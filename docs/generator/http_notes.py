@@ -71,7 +71,7 @@ PUT /v1/deployment/promote/:id | Promotes its canaries.
 PUT /v1/deployment/allocation-health/:id | Tells the health of allocations, for `health_check = "manual"`.
 GET /v1/deployment/:id | A deployment.
 GET /v1/evaluations | All evaluations.
-DELETE /v1/evaluations | While the eval broker is paused: deletes ended ones, by `EvalIDs` or `Filter`.
+DELETE /v1/evaluations | Deletes ended ones, by `EvalIDs` or `Filter`.
 GET /v1/evaluations/count | How many there are.
 GET /v1/evaluation/:id | An evaluation; with `related` those it belongs together with.
 GET /v1/evaluation/:id/allocations | The allocations that it placed.

@@ -145,10 +145,10 @@ async def test_what_a_full_pipe_took_is_not_sent_twice_when_the_task_ends(tmp_pa
     following = asyncio.create_task(pump.follow())
     reader = os.open(fifos[0], os.O_RDONLY | os.O_NONBLOCK)
     try:
-        while pump._fd < 0 or unread(pump._fd) < 60_000:
+        while pump._fd < 0 or unread(pump._fd) < 60_000:  # noqa: ASYNC110 - a pipe, not an event
             await asyncio.sleep(0.01)
         got = os.read(reader, 10_000)
-        while unread(pump._fd) < 60_000:  # the pipe takes a part of the next piece
+        while unread(pump._fd) < 60_000:  # noqa: ASYNC110 - the pipe takes a part of the next piece
             await asyncio.sleep(0.01)
         following.cancel()
         while len(got) < len(text):

@@ -57,10 +57,11 @@ def test_events_hide_what_only_few_may_see() -> None:
 MATCHES: dict[str, list[str]] = {
     "allocs": [FIRST, SECOND, number_id(4)], "deployment": [DEPLOYMENT], "evals": [EVALUATION], "jobs": ["web"],
     "nodes": [NODE], "node_pools": ["gpu"], "namespaces": ["ops"], "volumes": ["db"], "vars": ["a/b"],
+    "host_volumes": [number_id(9)],
 }  # fmt: skip
 CONTEXTS = (
     "allocs", "deployment", "evals", "jobs", "nodes", "node_pools", "namespaces", "quotas", "recommendations",
-    "scaling_policy", "plugins", "volumes", "vars",
+    "scaling_policy", "plugins", "volumes", "host_volumes", "vars",
 )  # fmt: skip
 
 
@@ -74,11 +75,19 @@ async def test_a_search_of_everything_finds_the_rows_of_each_context(api: Api) -
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("web", {"jobs": ["web"], "allocs": ["web.web[0]", "web.web[1]", "web.web[2]"]}),
+        (
+            "web",
+            {
+                "jobs": ["web"],
+                "allocs": ["web.web[0]", "web.web[1]", "web.web[2]"],
+                "groups": ["web"],
+                "tasks": ["web"],
+            },
+        ),
         ("0000-4000", {}),
         ("n1", {"nodes": ["n1"]}),
         ("gpu", {"node_pools": ["gpu"]}),
-        ("dat", {"volumes": ["db"]}),
+        ("dat", {"volumes": ["db"], "host_volumes": ["data"]}),
         ("/b", {"vars": ["a/b"]}),
         ("ops", {"namespaces": ["ops"]}),
         (DEPLOYMENT[:8], {"deployment": [DEPLOYMENT], "evals": [EVALUATION]}),

@@ -47,7 +47,7 @@ class FakeNode:
     node_id = "n"
     is_ready = True
 
-    def figures(self) -> dict[str, str]:
+    def facts(self) -> dict[str, str]:
         return {"node_id": self.node_id}
 
     def alloc_namespace(self, alloc_id: str) -> str | None:

@@ -67,27 +67,15 @@ async def test_scaling_can_ask_for_the_version_it_was_decided_on(api: Api) -> No
     assert (await api.put("/v1/job/web/scale", body)).status == 409
 
 
-async def pause_broker(api: Api, *, is_paused: bool = True) -> None:
-    body = {"SchedulerAlgorithm": "binpack", "PauseEvalBroker": is_paused}
-    assert (await api.put("/v1/operator/scheduler/configuration", body)).status == 200
-
-
 async def test_ended_evaluations_can_be_deleted_and_others_not(api_with_node: Api) -> None:
     api = api_with_node
     await api.register()
     ended = await api.wait_until("/v1/job/web/evaluations", lambda rows: rows and rows[0]["Status"] == "complete")
-    await pause_broker(api)
     held = await api.call("DELETE", "/v1/evaluations", {"EvalIDs": [ended[0]["ID"]]})
     assert (held.status, "is not safe to delete: its allocation" in held.text) == (400, True)
-    await pause_broker(api, is_paused=False)
     await api.register("empty", TaskGroups=NOTHING)
     path = "/v1/job/empty/evaluations"
     (row,) = await api.wait_until(path, lambda rows: rows and rows[0]["Status"] == "complete")
-    running = await api.call("DELETE", "/v1/evaluations", {"EvalIDs": [row["ID"]]})
-    assert (running.status, running.text.partition(":")[0]) == (
-        500, "eval broker is enabled; eval broker must be paused to delete evals",
-    )  # fmt: skip
-    await pause_broker(api)
     answer = await api.call("DELETE", "/v1/evaluations", {"EvalIDs": [row["ID"]]})
     assert (answer.status, answer.json) == (200, {"Count": 1})
     assert (await api.get(f"/v1/evaluation/{row['ID']}")).status == 404
@@ -97,7 +85,6 @@ async def test_one_evaluation_that_must_stay_keeps_all_that_are_named(api: Api) 
     await api.register("empty", TaskGroups=NOTHING)
     (row,) = await api.wait_until("/v1/evaluations", lambda rows: rows and rows[0]["Status"] == "complete")
     ids = [row["ID"], row["ID"]]
-    await pause_broker(api)
     assert (await api.call("DELETE", "/v1/evaluations", {"EvalIDs": [*ids, UNKNOWN_ID]})).status == 404
     assert (await api.get(f"/v1/evaluation/{row['ID']}")).status == 200
     assert (await api.call("DELETE", "/v1/evaluations", {"EvalIDs": ids})).json == {"Count": 1}
@@ -108,7 +95,6 @@ async def test_a_filter_deletes_what_is_safe(api: Api, query: str, body: Any) ->
     for name in ("a", "b"):
         await api.register(name, TaskGroups=NOTHING)
     await api.wait_until("/v1/evaluations", lambda rows: all(row["Status"] == "complete" for row in rows))
-    await pause_broker(api)
     answer = await api.call("DELETE", f"/v1/evaluations{query}", body)
     assert answer.json == {"Count": 1}
     assert [row["JobID"] for row in (await api.get("/v1/evaluations")).json] == ["b"]
@@ -124,7 +110,6 @@ async def test_a_filter_deletes_what_is_safe(api: Api, query: str, body: Any) ->
     ],
 )
 async def test_deletions_that_name_nothing(api: Api, body: Any, status: int, text: str) -> None:
-    await pause_broker(api)
     answer = await api.call("DELETE", "/v1/evaluations", body)
     assert (answer.status, answer.text) == (status, text)
 

@@ -254,13 +254,10 @@ async def test_an_evaluation_is_deleted_once(api: Api) -> None:
         ]
         await api.wait_until(f"/v1/evaluation/{eval_id}", lambda row: row["Status"] == "complete")
         body = {"EvalIDs": [eval_id]}
-        paused = {"SchedulerAlgorithm": "binpack", "PauseEvalBroker": True}
-        await api.put("/v1/operator/scheduler/configuration", paused)
 
         answers = await asyncio.gather(*(api.call("DELETE", "/v1/evaluations", body) for _ in range(2)))
 
         assert sorted(each.status for each in answers) == [200, 404], told(answers)
-        await api.put("/v1/operator/scheduler/configuration", paused | {"PauseEvalBroker": False})
 
 
 async def test_a_failed_deployment_does_not_bring_a_purged_job_back(api: Api) -> None:

@@ -22,7 +22,6 @@ from yurt.server.views.events import CHANGES_A_SLICE
 from yurt.state import TABLES, Snapshot, Tables
 from yurt.state.store import Change
 from yurt.structs.alloc import Allocation
-from yurt.structs.cluster import SchedulerConfiguration
 from yurt.structs.commands import ApplyPlan
 from yurt.structs.evaluation import Evaluation
 from yurt.structs.job import ParameterizedJobConfig
@@ -52,7 +51,6 @@ def turns(api: Api) -> CountedTurns:
     jobs = [job, *(replace(job, id=f"job-{number}") for number in range(ROWS - 1))]
     ids = [factories.number_id(number) for number in range(ROWS)]
     rows: dict[str, list[tuple[Any, Any]]] = {
-        "scheduler_config": [("", SchedulerConfiguration(pause_eval_broker=True))],
         "jobs": [(one.key, one) for one in jobs],
         "evals": [(one, Evaluation(id=one, job_id=job.id, status="complete", create_index=1)) for one in ids],
         "allocs": [

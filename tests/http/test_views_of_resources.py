@@ -229,7 +229,7 @@ async def test_a_search_finds_what_the_caller_may_list_of_each_context(granted: 
     found = (await api.put("/v1/search?namespace=*", asked)).json["Matches"]
     assert (found["allocs"], found["namespaces"], "nodes" in found) == ([allocs[OWN]], [OWN], False)
     fuzzy = (await api.put("/v1/search/fuzzy?namespace=*", {"Text": "web", "Context": "jobs"})).json["Matches"]
-    assert fuzzy == {"jobs": [{"ID": "web", "Scope": None}]}
+    assert fuzzy == {"jobs": [{"ID": "web", "Scope": [OWN, "web"]}]}
     grants.capabilities = frozenset({Capability.CSI_READ_VOLUME})
     found = (await api.put("/v1/search?namespace=*", asked)).json["Matches"]
     assert not {"allocs", "jobs", "evals", "deployment"} & set(found)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from yurt.runtime.metrics import full_name
 from yurt.sdk.errors import Conflict, Invalid, NotFound, PermissionDenied, Unavailable
 from yurt.sdk.schema import Attribute, Schema
 from yurt.sdk.value import replace, seconds
@@ -375,8 +376,12 @@ async def test_a_node_that_nobody_attached_cannot_be_reached(bench: Any) -> None
 
 
 async def test_figures_are_there_for_the_agent(bench: Any) -> None:
-    found = bench.server.http.facts.gauges()
-    assert (found["server.is_leader"], found["server.last_contact_ms"], found["broker.total_ready"]) == (1, 0, 0)
+    found = {gauge.name: gauge.value for gauge in bench.server.http.facts.gauges()}
+    assert (
+        found[full_name("server.is_leader")],
+        found[full_name("server.last_contact_ms")],
+        found[full_name("broker.total_ready")],
+    ) == (1, 0, 0)
 
 
 @pytest.mark.parametrize("reschedule", [False, True])

@@ -179,7 +179,7 @@ async def test_a_command_is_not_taken_for_one_of_an_earlier_agent_with_the_same_
     assert isinstance(cell.driver, StreamsExec)
     session: Any = await cell.driver.exec_stream(cell.task_id, ("sleep", "1000"), tty=False)
 
-    assert os.getpid() not in session.other_leaders()
+    assert os.getpid() not in session._other_leaders()
     await session.close()
 
 

@@ -45,7 +45,7 @@ NOUNS = {
     "var": "Show variables and change them",
     "version": "Print the version of Yurt",
     "volume": "Show, create, register and delete volumes",
-    "whatif": "Show what would run, wait or be preempted with other nodes, quotas or jobs",
+    "whatif": "Show what would run or wait with other nodes, quotas or jobs",
 }
 """The first words of commands; the line about one that is a command by itself is also that command's summary."""
 

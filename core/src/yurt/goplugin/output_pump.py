@@ -72,7 +72,7 @@ class OutputPump:
         """Carry what is new."""
         async with self._lock:
             while data := self._next():
-                # Counted by what the pipe took, not by what was read: who is cancelled here leaves nothing to send twice.
+                # Counted by what the pipe took, so that a cancelled task leaves nothing to be sent twice.
                 written = await self._write(data)
                 self._place = OutputPosition(index=self._place.index, offset=self._place.offset + written)
                 with contextlib.suppress(OSError):

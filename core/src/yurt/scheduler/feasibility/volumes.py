@@ -63,7 +63,7 @@ class VolumeClaims:
         """The nodes that offer such a volume without its row: only the row says whose it is and who may write to it."""
         if source not in self._without_row:
             mask = self._offering(source).copy()
-            mask[[row for row, volume in self._dynamic(source) if self._offers(row, volume)]] = False
+            mask[[row for row, volume in self._dynamic(source) if self._offers(volume)]] = False
             self._without_row[source] = mask
         return self._without_row[source]
 
@@ -169,8 +169,9 @@ class VolumeClaims:
         found: CSIVolume | None = self._snapshot.csi_volumes.get((self._job.namespace, source))
         return found
 
-    def _offers(self, row: int, volume: HostVolume) -> bool:
-        offered = self._node(row).host_volumes.get(volume.name)
+    def _offers(self, volume: HostVolume) -> bool:
+        node = self._snapshot.nodes.get(volume.node_id)  # A row stays after its node is gone.
+        offered = None if node is None else node.host_volumes.get(volume.name)
         return offered is not None and offered.id == volume.id
 
     def _node(self, row: int) -> Node:
