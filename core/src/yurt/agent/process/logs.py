@@ -210,7 +210,7 @@ def _syslog(settings: LogSettings) -> logging.Handler:
         def _connect_unixsocket(self, address: str) -> None:
             """A daemon that does not read costs lines: to wait for it would hold up the whole agent."""
             super()._connect_unixsocket(address)  # type: ignore[misc]
-            self.socket.setblocking(False)
+            self.socket.setblocking(False)  # type: ignore[attr-defined]
 
         def mapPriority(self, levelName: str) -> str:  # noqa: N802, N803 - the library's names
             return {"ERROR": "err", "CRITICAL": "err", "WARNING": "warning", "INFO": "info"}.get(levelName, "debug")
