@@ -219,10 +219,6 @@ class AllocRunner:
         """Something has changed."""
         self._saver.on_change()
 
-    async def wait_saved(self) -> None:
-        """Wait until everything that has happened so far is on disk."""
-        await self._saver.wait_saved()
-
     def report_still_running(self, description: str) -> None:
         """Tell the servers why the allocation is not over, although its tasks are."""
         self._report(replace(self._update(), client_status=CLIENT_RUNNING, client_description=description))
