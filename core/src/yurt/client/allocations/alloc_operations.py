@@ -95,7 +95,6 @@ class AllocOperations:
         if runner is None or runner.machine.phase == machine.DEAD or runner.machine.is_killed:
             raise Conflict(f"task {name!r} of allocation {alloc_id} has ended, so it can neither be paused nor resumed")
         runner.post(machine.Pause() if is_paused else machine.Resume())
-        await runner.wait_saved()  # What was answered for holds after the end of this agent too.
 
     async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
         """Whether a user has paused a task."""

@@ -195,10 +195,6 @@ class TaskRunner:
         """Begin supervised work on the task."""
         return supervised(self._group, f"{what} of task {self.name} of {self.alloc.id[:8]}", work, on_error=on_error)
 
-    async def wait_saved(self) -> None:
-        """Wait until everything that has happened to the task so far is on disk."""
-        await self._owner.wait_saved()
-
     async def _prepare(self, run: int) -> None:
         """Prepare the next run."""
         try:
