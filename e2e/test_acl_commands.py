@@ -123,7 +123,9 @@ queue list
 queue jobs -node-pool=default
 queue status -node-pool=default
 queue tenants -node-pool=default
+queue accuracy -node-pool=default
 queue why svc
+whatif
 quota list
 quota apply quota.hcl
 quota status small

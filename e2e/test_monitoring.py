@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http
 import json
 import re
 import shutil
@@ -73,7 +74,8 @@ def ask(address: str, expression: str) -> list[Any]:
             found: list[Any] = json.load(answer)["data"]["result"]
             return found
     except (ConnectionError, urllib.error.URLError) as error:
-        assert not isinstance(error, urllib.error.HTTPError), (expression, error.read())
+        is_starting = isinstance(error, urllib.error.HTTPError) and error.code == http.HTTPStatus.SERVICE_UNAVAILABLE
+        assert is_starting or not isinstance(error, urllib.error.HTTPError), (expression, error.read())
         return []
 
 
