@@ -12,11 +12,13 @@ client {
   enabled = true
 }
 
-plugin "raw_exec" {
-  config {
-    enabled = true # runs commands as root, without isolation
-  }
-}
+# Without access control every user of this machine reaches the API. With this driver each of them could run commands as
+# root: turn on access control (`acl { enabled = true }`) first.
+# plugin "raw_exec" {
+#   config {
+#     enabled = true
+#   }
+# }
 
 telemetry {
   prometheus_metrics         = true
