@@ -183,7 +183,7 @@ def _ends(world: World, ended: list[Allocation]) -> float:
 
     spent = _timed(follow)
     assert released, "there is room"
-    # Whoever was let through is as good as placed: others take the devices that became free.
+    # A released evaluation counts as placed here: other allocations take the devices that became free.
     for evaluation in released:
         world.gate.forget(evaluation)
         world.gate.done(evaluation.id)

@@ -43,7 +43,7 @@ def test_the_jobs_of_a_queue(queue: Any, run: Any) -> None:
     assert "it is first and waits for room" in out
     code, _, err = run("queue", "jobs")
     assert code != 0
-    assert "node-pool is required" in err
+    assert "Name the node pool with -node-pool" in err
 
 
 def test_a_pool_without_a_queue_says_so(queue: Any, run: Any) -> None:

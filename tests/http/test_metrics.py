@@ -18,6 +18,7 @@ from yurt.runtime.metrics import LABELLED_MAX, Count, Duration, Gauge, Metrics, 
 from yurt.server.views import View
 from yurt.state import Snapshot, Tables
 from yurt.structs.summary import JobSummary, TaskGroupSummary
+from yurt.testing.http_api import Api
 
 JOBS = 2 * WRITTEN_TOGETHER + 1
 MOMENT = datetime.datetime(2026, 11, 23, tzinfo=datetime.UTC)
@@ -144,3 +145,10 @@ def test_quantiles_are_of_recent_durations() -> None:
 async def test_the_runtime_tells_its_memory_and_tasks() -> None:
     found = {row.name: row.value for row in runtime_gauges(Metrics())}
     assert found["nomad.runtime.alloc_bytes"] > 1e6 and found["nomad.runtime.num_goroutines"] >= 1
+
+
+async def test_a_refused_request_is_no_failed_one(api: Api) -> None:
+    assert (await api.get("/v1/job/none")).status == 404
+    counters = api.server.http.metrics.counters
+    assert (counters["rpc.request"], counters["rpc.query"], counters["rpc.request_error"]) == (1, 1, 0)
+    assert counters["rpc.request"] == api.server.http.metrics.timings["http.request"].count

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
 import json
 import logging
 import uuid
@@ -62,6 +63,8 @@ class FileNode:
     async def stream_logs(
         self, alloc_id: str, task: str, *, kind: str, offset: int, origin: str, follow: bool
     ) -> AsyncIterator[StreamFrame]:
+        if task == "broken":
+            raise OSError(errno.EIO, "Input/output error")
         if task != "main":
             raise NotFound(f'task "{task}" not found')
         try:
@@ -302,7 +305,9 @@ async def test_the_logs_of_a_job_are_searched_on_the_server(api_with_node: Api, 
 
 
 async def test_a_log_that_cannot_be_read_says_so_and_the_others_go_on(api_with_node: Api, node: FileNode) -> None:
-    tasks = [{"Name": name, "Driver": "mock_driver", "Config": {"run_for": "1h"}} for name in ("main", "other")]
+    tasks = [
+        {"Name": name, "Driver": "mock_driver", "Config": {"run_for": "1h"}} for name in ("main", "other", "broken")
+    ]
     await api_with_node.register(TaskGroups=[{"Name": "group", "Count": 1, "Tasks": tasks}])
     await api_with_node.wait_until("/v1/job/web/allocations", len)
 
@@ -310,6 +315,7 @@ async def test_a_log_that_cannot_be_read_says_so_and_the_others_go_on(api_with_n
 
     assert texts(lines) == [(0, "hello\n")]
     assert {"Source": 1, "Error": 'task "other" not found'} in lines
+    assert {"Source": 2, "Error": "The agent's machine is in trouble: Input/output error"} in lines
 
 
 @pytest.mark.parametrize(

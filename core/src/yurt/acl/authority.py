@@ -42,7 +42,9 @@ class AclAuthority:
         self._age_max_s = age_max_s
         self._resolver = Resolver()
         self._granted: dict[tuple[int, int, Scope], tuple[Caller, Need]] = {}
-        """What was allowed to tokens without an expiry, by the identity of caller and need; both are held here."""
+        """What tokens without an expiry were allowed. The key has the `id()` of caller and need; the value keeps both
+        alive, so that no other object gets their id.
+        """
         self._granted_by: tuple[object, ...] = ()
         """The tables from which it follows."""
         self._granted_in: Snapshot | None = None
@@ -87,10 +89,7 @@ class AclAuthority:
         state = self._state()
         if state is not self._granted_in:
             self._follow_tables(state)
-        return (
-            (id(actor.caller), id(need), scope) in self._granted  # held there, so no other object has their identity
-            and self._state_age_s() <= self._age_max_s
-        )
+        return (id(actor.caller), id(need), scope) in self._granted and self._state_age_s() <= self._age_max_s
 
     def _keep_granted(self, caller: Caller, need: Need, scope: Scope) -> None:
         self._follow_tables(self._state())
@@ -99,7 +98,7 @@ class AclAuthority:
         self._granted[id(caller), id(need), scope] = (caller, need)
 
     def _follow_tables(self, state: Snapshot) -> None:
-        """Forget what was allowed where a token, a role or a policy has changed."""
+        """Forget all decisions once a token, a role or a policy has changed."""
         tables = (state.acl_tokens, state.acl_roles, state.acl_policies)
         if len(self._granted_by) != len(tables) or not all(map(is_, tables, self._granted_by)):
             self._granted.clear()

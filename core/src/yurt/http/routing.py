@@ -26,10 +26,11 @@ from yurt.http.call import AUTHORITY, CONTEXT, RIGHTS, Call, Context, identified
 from yurt.http.callers import token_text
 from yurt.http.edge.browsers import READS
 from yurt.http.edge.rpc_names import RPC_NAMES
-from yurt.http.errors import NoServer, Refused
+from yurt.http.errors import NoServer, Refused, told_error
 from yurt.http.leases import Lease
 from yurt.http.query import read_options
 from yurt.http.routes import BODY, QUERY, AnsweredBy, Route
+from yurt.runtime.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -239,25 +240,34 @@ def has_cors(request: web.Request) -> bool:
 async def _carry_out(route: Route, request: web.Request) -> web.StreamResponse:
     """As `_answered`, counted and timed."""
     context = request.app[CONTEXT]
-    metrics, now = context.metrics, context.env.monotonic
-    began, is_well = now(), False
-    is_of_server = route.answered_by is AnsweredBy.LEADER
+    now = context.env.monotonic
+    began, is_failed = now(), False
     try:
         response = await _answered(route, request)
-        is_well = response.status < INTERNAL_ERROR
+        is_failed = response.status >= INTERNAL_ERROR
         return response
+    except Exception as error:
+        told = told_error(error)
+        is_failed = told is None or told.status >= INTERNAL_ERROR
+        raise
     finally:
-        seconds = now() - began
-        metrics.time("http.request", seconds)
-        if is_of_server:
-            metrics.count("rpc.request")
-            if request.method == "GET":
-                metrics.count("rpc.query")
-            if not is_well:
-                metrics.count("rpc.request_error")
-        name = RPC_NAMES.get((request.method, route.path))
-        if name is not None:
-            metrics.time(name, seconds)
+        _note(context.metrics, route, request.method, now() - began, is_failed=is_failed)
+
+
+def _note(metrics: Metrics, route: Route, method: str, seconds: float, *, is_failed: bool) -> None:
+    """Count a request; a stream has no duration, as it lasts as long as its reader wants."""
+    if route.answered_by is AnsweredBy.LEADER:
+        metrics.count("rpc.request")
+        if method == "GET":
+            metrics.count("rpc.query")
+        if is_failed:
+            metrics.count("rpc.request_error")
+    if route.is_stream:
+        return
+    metrics.time("http.request", seconds)
+    name = RPC_NAMES.get((method, route.path))
+    if name is not None:
+        metrics.time(name, seconds)
 
 
 async def _answered(route: Route, request: web.Request) -> web.StreamResponse:

@@ -25,7 +25,7 @@ class Membership:
     """The servers that this one knows; the `Directory` of the other parts."""
 
     def __init__(self, own: Member, *, env: Env, applied_index: Callable[[], int] = lambda: 0) -> None:
-        """`applied_index` is how far the server of this agent is, which the others are told."""
+        """`applied_index` returns the index of the last command applied here; the other servers are told it."""
         self.run_id = env.uuid()
         self.reports: dict[str, News] = {}
         self.trailing: dict[str, int] = {}

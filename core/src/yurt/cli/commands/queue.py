@@ -141,7 +141,7 @@ def show_accuracy(call: Invocation) -> int:
 def _pool(call: Invocation) -> str:
     pool = call.flags.text("node-pool")
     if not pool:
-        raise UsageError("node-pool is required")
+        raise UsageError("Name the node pool with -node-pool; yurt queue list lists the pools that have a queue")
     return pool
 
 
