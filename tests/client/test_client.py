@@ -9,6 +9,7 @@ import pytest
 from yurt.sdk.driver import UNDETECTED, ExitResult, Fingerprint
 from yurt.sdk.errors import Conflict, DriverError, Invalid, NotFound, RecoverableError, Unavailable
 from yurt.sdk.value import replace, seconds
+from yurt.storage.client_db import ClientDatabase
 from yurt.structs.alloc import Allocation
 from yurt.structs.policies import DisconnectStrategy, RestartPolicy
 from yurt.structs.service import Service
@@ -287,11 +288,15 @@ async def test_users_restart_and_signal_tasks(run_client, server: FakeServerPort
         assert {"Task being sent signal SIGHUP", "User requested task to restart"} <= set(messages(server, alloc))
 
 
-async def test_users_pause_and_resume_a_task(run_client, server: FakeServerPort, driver: FakeDriver):
+async def test_users_pause_and_resume_a_task(
+    run_client, server: FakeServerPort, driver: FakeDriver, database: ClientDatabase
+):
     async with run_client() as client:
         alloc = placed(client.node_id)
         await running(server, alloc)
         await client.calls.pause_task(alloc.id, task="", is_paused=True)
+        (record,) = await database.allocs()
+        assert record.tasks["web"].state.paused == "pause"
         await eventually(lambda: server.last_update(alloc.id).task_states["web"].paused == "pause")
         await eventually(lambda: "Task is paused until it is resumed" in messages(server, alloc))
         assert await client.calls.is_task_paused(alloc.id, task="web")

@@ -88,13 +88,15 @@ class AllocOperations:
             await runner.signal(signal)
 
     async def pause_task(self, alloc_id: str, *, task: str, is_paused: bool) -> None:
-        """Pause a task, or let it run again."""
+        """Pause a task, or let it run again; this agent's successor knows of it too once this returns."""
         alloc = await self._table.find(alloc_id)
         name = _one_task(alloc, task)
         runner = _tasks_of(alloc).get(name)
         if runner is None or runner.machine.phase == machine.DEAD or runner.machine.is_killed:
             raise Conflict(f"task {name!r} of allocation {alloc_id} has ended, so it can neither be paused nor resumed")
         runner.post(machine.Pause() if is_paused else machine.Resume())
+        if isinstance(alloc, AllocRunner):
+            await alloc.saver.wait_saved()
 
     async def is_task_paused(self, alloc_id: str, *, task: str) -> bool:
         """Whether a user has paused a task."""

@@ -69,7 +69,7 @@ class AllocRunner:
         self.roles = allocation.roles(self.task_group)
         self._hooks = hooks
         self._report = report
-        self._saver = AllocSaver(self.hooked, context.store)
+        self.saver = AllocSaver(self.hooked, context.store)
         self._stop = StopOrder(context.env)
         self.over = LightEvent()
         self._checks: tuple[AllocCheckStatus, ...] = ()
@@ -77,7 +77,7 @@ class AllocRunner:
         self._final: AllocUpdate | None = None
         for task in self.task_group.tasks:
             self.tasks[task.name] = TaskRunner(
-                alloc, task.name, context, setup=hooks.setup, owner=self._saver, group=group
+                alloc, task.name, context, setup=hooks.setup, owner=self.saver, group=group
             )
 
     @property
@@ -160,11 +160,11 @@ class AllocRunner:
         has_exited = False
         while True:
             # Cleared first: what changes while this round looks begins another one.
-            self._saver.changed.clear()
+            self.saver.changed.clear()
             self._obey()
             wake_at = self._hooks.alloc.update(self.hooked)
             # Saved before it is reported: servers never hear of what an agent that is killed now would have forgotten.
-            await self._saver.save()
+            await self.saver.save()
             update = self._update()
             is_over = allocation.is_over(self.states)
             if is_over and not has_exited:
@@ -172,20 +172,20 @@ class AllocRunner:
             has_exited = is_over
             self._report(update)
             self.reported.set()
-            if is_over and self._saver.is_saved:
+            if is_over and self.saver.is_saved:
                 return
             if wake_at:
                 left_s = (wake_at - self.context.env.now()) / NANOSECONDS
-                await wait_or_sleep(self.context.env, self._saver.changed, max(left_s, 0.001))
+                await wait_or_sleep(self.context.env, self.saver.changed, max(left_s, 0.001))
             else:
-                await self._saver.changed.wait()
+                await self.saver.changed.wait()
 
     def _obey(self) -> None:
         """Begin and end tasks until the present states ask for nothing more."""
         stop = self._stop.order
         # A round that changes something begins or ends a task, and each task does either once: hence the bound.
         for _ in range(len(self.tasks) * 2 + 2):
-            before = self._saver.version
+            before = self.saver.version
             orders = allocation.decide(self.roles, self.states, stop=stop)
             for name in orders.begin:
                 self.tasks[name].post(machine.Begin())
@@ -193,7 +193,7 @@ class AllocRunner:
                 for name, reason in orders.kill:
                     kill = machine.Kill(reason=reason, is_failure=stop is not None and stop.is_failure)
                     self.tasks[name].post(kill)
-            if self._saver.version == before:
+            if self.saver.version == before:
                 return
 
     def _update(self) -> AllocUpdate:
@@ -217,7 +217,7 @@ class AllocRunner:
 
     def on_change(self) -> None:
         """Something has changed."""
-        self._saver.on_change()
+        self.saver.on_change()
 
     def report_still_running(self, description: str) -> None:
         """Tell the servers why the allocation is not over, although its tasks are."""
@@ -266,7 +266,7 @@ class AllocRunner:
             self.note(events.reconnected())
         if is_server_terminal(alloc):
             self.stop()
-        self._saver.changed.set()
+        self.saver.changed.set()
 
     def note(self, event: TaskEvent) -> None:
         """Tell the user of every task that has not ended."""
@@ -277,7 +277,7 @@ class AllocRunner:
         self.hooked.hurry()
         self._stop.is_due.set()
         self.stop()
-        self._saver.changed.set()  # an earlier order may be waiting out its delay
+        self.saver.changed.set()  # an earlier order may be waiting out its delay
 
     def stop(self, stop: allocation.Stop | None = None) -> None:
         """End the allocation, by the order of its tasks; hooks and the group's shutdown delay come first."""
@@ -293,8 +293,8 @@ class AllocRunner:
             self._stop.is_due.set()
         else:
             name = f"shutdown delay of {self.id[:8]}"
-            supervised(self.hooked.work, name, self._stop.delay(first, delay_s, self._saver.changed))
-        self._saver.changed.set()
+            supervised(self.hooked.work, name, self._stop.delay(first, delay_s, self.saver.changed))
+        self.saver.changed.set()
 
     # Services.
 
