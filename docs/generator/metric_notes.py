@@ -31,7 +31,7 @@ http.refuse_conn          Connections to the HTTP API that were too many of one 
 agent.http.exceeded       The same under Nomad's name.
 rpc.request               Requests to the API that a server answers.
 rpc.query                 Those of them that read.
-rpc.request_error         Those of them that failed or were refused.
+rpc.request_error         Those of them that failed; an answer below 500 is no failure.
 rpc.accept_conn           Connections of other agents that were taken.
 rpc.refuse_conn           Connections that were too many.
 rpc.fail_conn             Connections of what is no agent, or has no right to connect.
@@ -122,7 +122,7 @@ nomad.runtime.heap_objects          Blocks that Python's allocator has given out
 nomad.runtime.num_goroutines        Tasks of the event loop, which stand for Go's goroutines.
 nomad.runtime.total_gc_runs         Collections of Python's garbage collector.
 nomad.runtime.total_gc_pause_ns     Their time in all, nanoseconds; of a server.
-nomad.client.allocations.<state>    Allocations of the node: blocked, migrating, pending, running, start, terminal;
+nomad.client.allocations.<state>    Allocations of the node: blocked, pending, running, terminal;
                                     labels {NODE_LABELS}.
 nomad.client.tasks.<state>          Tasks of the node: pending, running, dead; the same labels.
 nomad.client.allocated.<resource>   What is allocated: cpu (MHz), memory (MiB), disk (MiB); the same labels,
@@ -148,7 +148,7 @@ FIGURES: Final = {
     "nomad.nomad.job_status.<status>": "dead pending running",
     "nomad.nomad.job_summary.<state>": "queued complete failed running starting lost unknown",
     "nomad.nomad.quota.utilization.<dimension>": "cpu cores memory_mb storage.variables_mb storage.host_volumes_mb",
-    "nomad.client.allocations.<state>": "blocked migrating pending running start terminal",
+    "nomad.client.allocations.<state>": "blocked pending running terminal",
     "nomad.client.tasks.<state>": "pending running dead",
     "nomad.client.allocated.<resource>": "cpu memory disk",
     "nomad.client.unallocated.<resource>": "cpu memory disk",
@@ -168,6 +168,8 @@ NOT_MEASURED: Final = "no driver of Yurt measures it, and a gauge that is always
 INSIDE: Final = "the step is a part of another command or call here; {} has its time"
 SEPARATE: Final = "is not a request of its own here"
 EXCEPTIONS: Final = {
+    "nomad.client.allocations.migrating": "data moves while an allocation is pending; no state of its own",
+    "nomad.client.allocations.start": "a start takes milliseconds; `allocs.running` counts starts",
     "nomad.client.host.cpu.total_ticks_count": "derive it from `host.cpu.total_ticks`",
     "nomad.client.allocs.cpu.total_ticks_count": "derive it from `allocs.cpu.total_ticks`",
     "nomad.client.allocs.cpu.throttled_periods": NOT_MEASURED,

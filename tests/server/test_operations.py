@@ -384,6 +384,25 @@ async def test_figures_are_there_for_the_agent(bench: Any) -> None:
     ) == (1, 0, 0)
 
 
+async def test_the_jobs_that_are_blocked_tell_what_they_ask_for(bench: Any) -> None:
+    await bench.server.resources.jobs.register(factories.job(id="web"))  # There is no node.
+    facts = bench.server.http.facts
+
+    def blocked() -> dict[str, float]:
+        return {
+            gauge.name: gauge.value for gauge in facts.blocked_gauges()() if gauge.labels.get("job", "web") == "web"
+        }
+
+    await bench.until(lambda: full_name("blocked_evals.job.cpu") in blocked())
+    (group,) = factories.job().task_groups
+    (task,) = group.tasks
+    assert blocked() == {
+        full_name("blocked_evals.total_quota_limit"): 0,
+        full_name("blocked_evals.job.cpu"): group.count * task.resources.cpu,
+        full_name("blocked_evals.job.memory"): group.count * task.resources.memory_mb,
+    }
+
+
 @pytest.mark.parametrize("reschedule", [False, True])
 async def test_a_stopped_batch_allocation_is_replaced_only_when_asked(bench: Any, reschedule: bool) -> None:
     await bench.add_node()

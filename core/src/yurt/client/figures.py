@@ -97,10 +97,8 @@ class ClientFigures:
         waiting = sum(bool(runner.alloc.previous_allocation) and not runner.states for runner in live)
         counts = {
             "allocations.blocked": waiting,
-            "allocations.migrating": 0,
             "allocations.pending": states["pending"],
             "allocations.running": states["running"],
-            "allocations.start": states["pending"],
             "allocations.terminal": sum(1 for _ in self._allocs.over()),
         }
         tasks = Counter(state.state for runner in live for state in runner.states.values())

@@ -6,7 +6,8 @@ It holds no row of the state: rows are seen through a view that is bound to the 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from yurt.broker import QueueCount
@@ -114,7 +115,12 @@ class ServerFacts:
             _gauge("raft.leader.lastContact", round(self._leader.last_contact_s * 1000.0, 1)),
             Gauge("nomad.state.snapshotIndex", float(self._snapshotter.index)),
         ]
-        return found if self._roles.term is None else found + term_gauges(self._roles.term, self._replica.state)
+        return found if self._roles.term is None else found + term_gauges(self._roles.term)
+
+    def blocked_gauges(self) -> Callable[[], Iterable[Gauge]]:
+        """What sums up the evaluations that are blocked now. Call it in a thread: there may be a hundred thousand."""
+        term = self._roles.term
+        return tuple if term is None else partial(_blocked, term.queue.blocked.all(), self._replica.state)
 
     @property
     def metrics(self) -> Metrics:
@@ -122,7 +128,7 @@ class ServerFacts:
         return self._metrics
 
 
-def term_gauges(term: Term, state: Snapshot) -> list[Gauge]:
+def term_gauges(term: Term) -> list[Gauge]:
     """Gauges of the leader's parts."""
     broker, blocked = term.queue.broker.stats(), term.queue.blocked
     gate = term.queue.pools.gate
@@ -134,7 +140,6 @@ def term_gauges(term: Term, state: Snapshot) -> list[Gauge]:
         _gauge("broker.total_cancelable", broker.cancelable),
         _gauge("blocked_evals.total_blocked", len(blocked)),
         _gauge("blocked_evals.total_escaped", blocked.escaped),
-        _gauge("blocked_evals.total_quota_limit", sum(bool(each.quota_limit_reached) for each in blocked.all())),
         _gauge("plan.queue_depth", len(term.applier)),
         _gauge("queue.waiting", 0 if gate is None else len(gate)),
         _gauge("queue.in_flight", 0 if gate is None else gate.in_flight),
@@ -147,11 +152,12 @@ def term_gauges(term: Term, state: Snapshot) -> list[Gauge]:
         found.append(_gauge(f"broker.{kind}_unacked", count.outstanding))
     for node_id, score in term.applier.rejection_scores().items():
         found.append(_gauge("plan.rejection_tracker.node_score", score, node_id=node_id))
-    return found + list(_blocked_resources(blocked.all(), state))
+    return found
 
 
-def _blocked_resources(blocked: Iterable[Evaluation], state: Snapshot) -> Iterator[Gauge]:
-    """What the jobs that wait for most ask for; jobs that wait for a quota are left out, as in Nomad."""
+def _blocked(blocked: Sequence[Evaluation], state: Snapshot) -> Iterator[Gauge]:
+    """How many wait for a quota, and what the other jobs that wait for most ask for, as in Nomad."""
+    yield _gauge("blocked_evals.total_quota_limit", sum(bool(each.quota_limit_reached) for each in blocked))
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for evaluation in blocked:
         job = state.jobs.get((evaluation.namespace, evaluation.job_id))

@@ -78,6 +78,8 @@ class Figures(NamedTuple):
     view: View | None = None
     counts: tuple[Count, ...] = ()
     durations: tuple[Duration, ...] = ()
+    blocked: Callable[[], Iterable[Gauge]] = tuple
+    """Sums up blocked evaluations."""
     quotas: QuotaSums | None = None
 
     def gauges(self) -> Iterator[Gauge]:
@@ -96,6 +98,7 @@ class Figures(NamedTuple):
         yield from self.at_once
         if self.view is not None:
             yield from _job_gauges(self.view, has_dispatched=self.settings.has_dispatched_summaries)
+        yield from self.blocked()
         if self.quotas is not None:
             yield from _quota_gauges(self.quotas)
 
@@ -123,6 +126,7 @@ async def gather(source: Source) -> Figures:
         view=view,
         counts=tuple(row for each in metrics for row in each.counts()),
         durations=tuple(row for each in metrics for row in each.durations()),
+        blocked=tuple if source.facts is None else source.facts.blocked_gauges(),
         quotas=None if view is None else _quota_sums(view, source),
     )
 
