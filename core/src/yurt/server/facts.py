@@ -160,12 +160,13 @@ def _blocked(blocked: Sequence[Evaluation], state: Snapshot) -> Iterator[Gauge]:
     yield _gauge("blocked_evals.total_quota_limit", sum(bool(each.quota_limit_reached) for each in blocked))
     sums: dict[tuple[str, str], tuple[int, int]] = {}
     for evaluation in blocked:
-        job = state.jobs.get((evaluation.namespace, evaluation.job_id))
-        if job is None or evaluation.quota_limit_reached:
+        key = evaluation.namespace, evaluation.job_id
+        job, summary = state.jobs.get(key), state.job_summaries.get(key)
+        if job is None or summary is None or evaluation.quota_limit_reached:
             continue
         cpu = memory = 0
         for group in job.task_groups:
-            queued = evaluation.queued_allocations.get(group.name, 0)
+            queued = summary.summary[group.name].queued if group.name in summary.summary else 0
             cpu += queued * sum(task.resources.cpu for task in group.tasks)
             memory += queued * sum(task.resources.memory_mb for task in group.tasks)
         known = sums.get((job.namespace, job.id), (0, 0))
