@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from yurt.testing.agent import Agent, raw_exec_job, register
+from yurt.testing.agent import Agent, raw_exec_job, register, stop_jobs
 
 ROOT = Path(__file__).resolve().parent.parent
 SYSTEM_PYTHON = Path("/usr/bin/python3")
@@ -98,7 +98,7 @@ def test_the_package_goes_through_its_life(package: Path, newer: Path, machine: 
         register(agent, raw_exec_job("packaged", "/bin/sleep", "1000"))
         agent.running("packaged", 1)
     finally:
-        agent.call("DELETE", "/v1/job/packaged?purge=true")
+        stop_jobs(agent)
         agent.interrupt()
 
     config = machine / "etc/yurt.d/yurt.hcl"

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from yurt.sdk.driver import UNDETECTED, ExitResult, Fingerprint
 from yurt.sdk.errors import Conflict, DriverError, Invalid, NotFound, RecoverableError, Unavailable
 from yurt.sdk.value import replace, seconds
 from yurt.storage.client_db import ClientDatabase
-from yurt.structs.alloc import Allocation
 from yurt.structs.policies import DisconnectStrategy, RestartPolicy
 from yurt.structs.service import Service
 from yurt.structs.status import (
@@ -25,29 +23,12 @@ from yurt.structs.status import (
 )
 from yurt.structs.task import DispatchPayloadConfig, TaskLifecycle
 from yurt.testing import factories
-from yurt.testing.client_objects import placed
+from yurt.testing.client_objects import messages, placed, running, with_task
 from yurt.testing.fakes import FakeDriver, FakeEnv, FakeServerPort, eventually, settle
 
 
 def batch(**changes: object) -> object:
     return factories.job(type=JOB_BATCH, **changes)
-
-
-def with_task(alloc: Allocation, **changes: object) -> Allocation:
-    """The allocation with its first task changed."""
-    assert alloc.job is not None
-    group = alloc.job.task_groups[0]
-    tasks = (replace(group.tasks[0], **changes), *group.tasks[1:])
-    return replace(alloc, job=replace(alloc.job, task_groups=(replace(group, tasks=tasks),)))
-
-
-def messages(server: FakeServerPort, alloc: Allocation, task: str = "web") -> list[str]:
-    return [event.display_message for event in server.last_update(alloc.id).task_states[task].events]
-
-
-async def running(server: FakeServerPort, alloc: Allocation) -> None:
-    server.put_alloc(alloc)
-    await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
 
 
 async def test_a_placed_allocation_runs_and_its_end_is_reported(run_client, server, driver: FakeDriver, caplog):
@@ -518,85 +499,3 @@ async def test_denied_variables_of_the_agent_are_not_given_to_tasks(run_client, 
 
         env = driver.host.tasks[f"{alloc.id}/web/0"].request.env
         assert env["HARMLESS"] == "yes" and "planted" not in env.values()
-
-
-async def passes(env: FakeEnv, condition: Callable[[], bool]) -> None:
-    """Let time pass in small steps until a condition holds; ten seconds at most."""
-    for _ in range(100):
-        if condition():
-            return
-        await env.advance(0.1)
-    raise AssertionError("the condition does not hold after ten seconds")
-
-
-def limited(alloc: Allocation, limit_s: int, **task_changes: object) -> Allocation:
-    """The allocation with a `max_run_duration`."""
-    alloc = with_task(alloc, **task_changes)
-    assert alloc.job is not None
-    group = replace(alloc.job.task_groups[0], max_run_duration=seconds(limit_s))
-    return replace(alloc, job=replace(alloc.job, task_groups=(group,)))
-
-
-async def test_a_batch_allocation_is_ended_as_failed_when_its_max_run_duration_is_over(
-    run_client, server: FakeServerPort, driver: FakeDriver
-):
-    env = FakeEnv()
-    async with run_client(env=env, wait_ready=False) as client:
-        await passes(env, lambda: "pull_allocs" in server.calls)
-        alloc = limited(placed(client.node_id, job=batch()), 100)
-        await running(server, alloc)
-        await env.advance(98)
-        assert server.status_of(alloc.id) == CLIENT_RUNNING
-
-        await env.advance(3)
-
-        await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
-        assert "Timeout: allocation exceeded max_run_duration of 1m40s" in messages(server, alloc)
-        assert driver.host.stops == [f"{alloc.id}/web/0"]
-
-
-async def test_a_restart_does_not_lengthen_max_run_duration(run_client, server: FakeServerPort, driver: FakeDriver):
-    env = FakeEnv()
-    again = RestartPolicy(attempts=3, interval=seconds(600), delay=seconds(5), mode="fail")
-    async with run_client(env=env, wait_ready=False) as client:
-        await passes(env, lambda: "pull_allocs" in server.calls)
-        alloc = limited(placed(client.node_id, job=batch()), 100, restart_policy=again)
-        await running(server, alloc)
-        await env.advance(50)
-        driver.finish(f"{alloc.id}/web/0", ExitResult(exit_code=1))
-        await env.advance(10)
-        await eventually(lambda: driver.host.starts[-1] == f"{alloc.id}/web/1")
-
-        await env.advance(45)
-
-        await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
-
-
-async def test_max_run_duration_goes_on_over_a_restart_of_the_agent(
-    run_client, server: FakeServerPort, driver: FakeDriver
-):
-    env = FakeEnv()
-    async with run_client(env=env, wait_ready=False) as client:
-        await passes(env, lambda: "pull_allocs" in server.calls)
-        alloc = limited(placed(client.node_id, job=batch()), 100)
-        await running(server, alloc)
-        await env.advance(60)
-
-    server.updates.clear()
-    async with run_client(env=env, wait_ready=False):
-        await passes(env, lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
-        await env.advance(25)
-        assert server.status_of(alloc.id) == CLIENT_RUNNING
-        await env.advance(20)
-
-        await eventually(lambda: server.status_of(alloc.id) == CLIENT_FAILED)
-
-
-async def test_a_service_has_no_max_run_duration(run_client, server: FakeServerPort):
-    env = FakeEnv()
-    async with run_client(env=env, wait_ready=False) as client:
-        await passes(env, lambda: "pull_allocs" in server.calls)
-        alloc = limited(placed(client.node_id), 100)
-        await running(server, alloc)
-        await env.advance(300)
-        assert server.status_of(alloc.id) == CLIENT_RUNNING

@@ -18,7 +18,7 @@ from yurt.structs.policies import RestartPolicy
 from yurt.structs.status import CLIENT_FAILED, CLIENT_RUNNING
 from yurt.structs.task import Template, WaitConfig
 from yurt.testing import factories
-from yurt.testing.client_objects import placed
+from yurt.testing.client_objects import placed, running
 from yurt.testing.fakes import FakeDriver, FakeServerPort, eventually
 
 Step = object
@@ -79,12 +79,6 @@ def messages(server: FakeServerPort, alloc: Allocation) -> list[str]:
         return []
     (state,) = server.last_update(alloc.id).task_states.values()
     return [event.display_message for event in state.events]
-
-
-async def running(server: FakeServerPort, alloc: Allocation) -> None:
-    """The allocation runs."""
-    server.put_alloc(alloc)
-    await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
 
 
 def rendered(driver: FakeDriver) -> str:

@@ -15,7 +15,7 @@ from yurt.structs.policies import RestartPolicy
 from yurt.structs.status import CLIENT_RUNNING, TASK_DEAD
 from yurt.structs.task import ChangeScript, DispatchPayloadConfig, TaskLifecycle, Template, WaitConfig
 from yurt.testing import factories
-from yurt.testing.client_objects import placed
+from yurt.testing.client_objects import placed, running
 from yurt.testing.fakes import FakeDriver, FakeEnv, FakeServerPort, eventually
 
 AT_ONCE = WaitConfig(min=Duration(0), max=Duration(0))
@@ -52,11 +52,6 @@ def messages(server: FakeServerPort, alloc: Allocation) -> list[str]:
     if not any(update.id == alloc.id for update in server.updates):
         return []
     return [event.display_message for event in states(server, alloc).events]
-
-
-async def running(server: FakeServerPort, alloc: Allocation) -> None:
-    server.put_alloc(alloc)
-    await eventually(lambda: server.status_of(alloc.id) == CLIENT_RUNNING)
 
 
 def request_of(driver: FakeDriver) -> TaskRequest:
