@@ -10,7 +10,7 @@ SIDE_BY_SIDE := --dist loadfile --no-loadscope-reorder
 # Tests start some thousand interpreters, and most of the start is compiling: its outcome is kept, whatever is set outside.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: dev test ui-shots check fmt e2e failed nightly sim bench fuzz docs man access deb dist setup clean
+.PHONY: dev test plugins ui-shots check fmt e2e failed nightly sim bench fuzz docs man access deb dist setup clean
 
 dev: setup ## run the server and client on this machine; more flags with ARGS="-config x.json"
 	@exec $(RUN) yurt agent -dev $(ARGS)
@@ -23,7 +23,7 @@ check: setup ## format, lint, types, import contracts, tidy rules, and that ever
 	$(RUN) ruff check .
 	$(RUN) mypy
 	$(RUN) lint-imports
-	$(RUN) pytest -q tests/test_tidy.py
+	$(RUN) pytest -q tests/test_tidy.py tests/test_structure.py
 	@if command -v tsc >/dev/null; then tsc -p core/src/yurt/ui/tsconfig.json; else echo "tsc is not installed: types of the web UI are not checked"; fi
 	@set -o pipefail; $(RUN) pytest --collect-only --quiet . | tail --lines 50 | sed '/::/d'
 
@@ -63,6 +63,9 @@ fuzz: setup ## job files, and what agents read from strangers, against a coverag
 
 docs: setup ## the reference pages, from the code's own tables
 	$(RUN) python -m docs.generate
+
+plugins: ## the lists of drivers and device plugins in the pyproject files, from their folders
+	python3 packaging/plugins.py
 
 man: setup ## manual pages of the command line, in build/man
 	$(RUN) python -m docs.manual_pages build/man

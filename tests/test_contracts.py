@@ -10,14 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = {
-    "yurt": "core/src/yurt",
-    "yurt_jobspec": "jobspec/src/yurt_jobspec",
-    **{
-        f"yurt_driver_{name}": f"drivers/{name}/src/yurt_driver_{name}"
-        for name in ("docker", "exec", "java", "mock", "qemu", "raw_exec")
-    },
-}
+PACKAGES = {"yurt": "core/src/yurt", "yurt_jobspec": "jobspec/src/yurt_jobspec"}
 BREACHES = [
     ("layers", "yurt/state/breach.py", "import yurt.fsm"),
     ("scheduler-layers", "yurt/scheduler/placing/breach.py", "import yurt.scheduler.explain"),
@@ -48,8 +41,6 @@ BREACHES = [
     ("server-layers", "yurt/server/operations/breach.py", "import yurt.server.server"),
     ("sans-io", "yurt/scheduler/breach.py", "import asyncio"),
     ("jobspec-alone", "yurt_jobspec/breach.py", "import yurt.structs"),
-    ("drivers-sdk-only", "yurt_driver_mock/breach.py", "import yurt.structs.job"),
-    ("core-names-no-plugin", "yurt/client/breach.py", "import yurt_driver_mock"),
     ("testing-not-shipped", "yurt/server/breach.py", "import yurt.testing"),
 ]
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import configparser
+import importlib.util
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
 from itertools import chain
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -42,11 +45,40 @@ def test_every_dependency_has_an_upper_bound_and_it_is_the_tested_one(folder: Pa
             assert bounds.get(name) == upper(specifier), f"{name}: the constraints of the workspace say otherwise"
 
 
-def test_all_brings_every_plugin_of_the_repository() -> None:
+@pytest.fixture(scope="module")
+def lists() -> ModuleType:
+    """packaging/plugins.py, which is no module of a package."""
+    spec = importlib.util.spec_from_file_location("plugin_lists", ROOT / "packaging" / "plugins.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_lists_of_plugins_follow_the_folders(lists: ModuleType) -> None:
+    stale = [str(path.relative_to(ROOT)) for path, text in lists.texts(ROOT).items() if path.read_text() != text]
+    assert not stale, f"run `make plugins`: {stale}"
     project = tomllib.loads((ROOT / "core" / "pyproject.toml").read_text())["project"]
     brought = {found[1] for text in project["optional-dependencies"]["all"] if (found := REQUIREMENT.fullmatch(text))}
-    plugins = {tomllib.loads((each / "pyproject.toml").read_text())["project"]["name"] for each in DISTRIBUTIONS[2:]}
-    assert brought == plugins
+    assert brought == {
+        tomllib.loads((each / "pyproject.toml").read_text())["project"]["name"] for each in DISTRIBUTIONS[2:]
+    }
+
+
+def test_a_new_driver_is_named_by_its_folder_alone(lists: ModuleType, tmp_path: Path) -> None:
+    for name in ("pyproject.toml", "core/pyproject.toml"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    folder = tmp_path / "drivers" / "dry_run"
+    folder.mkdir(parents=True)
+    (folder / "pyproject.toml").write_text('[project]\nname = "yurt-driver-dry-run"\nversion = "1.4.2"\n')
+
+    texts = {path.parent.name: tomllib.loads(text) for path, text in lists.texts(tmp_path).items()}
+
+    extras = texts["core"]["project"]["optional-dependencies"]
+    assert extras["dry-run"] == extras["all"] == ["yurt-driver-dry-run>=1.4,<1.5"] and "testing" in extras
+    sources = texts[tmp_path.name]["tool"]["uv"]["sources"]
+    assert set(sources) == {"yurt", "yurt-jobspec", "yurt-driver-dry-run"}
 
 
 def test_the_unit_waits_for_the_agent_and_lets_tasks_live() -> None:

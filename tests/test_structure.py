@@ -1,8 +1,9 @@
-"""Bounds of classes, import cycles, and parts that are complete once they are constructed (ADR 0020)."""
+"""Bounds of classes, import cycles, what plugins import, and parts that are complete once constructed (ADR 0020)."""
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,56 @@ def test_parts_are_complete_after_their_construction(code: Code) -> None:
 
 def test_only_the_composition_root_holds_the_server(code: Code) -> None:
     assert importers(code, "yurt.server.server") == [COMPOSITION_ROOT]
+
+
+def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and module of each import."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.lineno, node.module
+
+
+def is_of_sdk(module: str) -> bool:
+    return module == "yurt.sdk" or module.startswith("yurt.sdk.")
+
+
+def imports_beyond_sdk(tree: ast.AST) -> list[int]:
+    """Lines that import something of Yurt that is not its sdk."""
+    return [line for line, name in imported(tree) if name.split(".")[0] == "yurt" and not is_of_sdk(name)]
+
+
+def imports_of_plugins(tree: ast.AST) -> list[int]:
+    return [line for line, name in imported(tree) if name.startswith(("yurt_driver_", "yurt_device_"))]
+
+
+def test_a_plugin_imports_only_the_sdk() -> None:
+    paths = [path for kind in ("drivers", "devices") for path in sorted((ROOT / kind).glob("*/src/**/*.py"))]
+    assert len({path.relative_to(ROOT).parts[:2] for path in paths}) > 1, "no plugin found"
+    beyond = [f"{path}:{line}" for path in paths for line in imports_beyond_sdk(ast.parse(path.read_text()))]
+    assert not beyond, "take it from yurt.sdk:\n" + "\n".join(beyond)
+
+
+def test_core_and_jobspec_name_no_plugin(code: Code) -> None:
+    trees = code.trees | {path: ast.parse(path.read_text()) for path in (ROOT / "jobspec" / "src").rglob("*.py")}
+    named = [f"{path}:{line}" for path, tree in trees.items() for line in imports_of_plugins(tree)]
+    assert not named, "\n".join(named)
+
+
+@pytest.mark.parametrize(
+    ("text", "beyond", "plugins"),
+    [
+        ("from yurt.sdk.driver import Driver", [], []),
+        ("import yurt.sdk\nimport os, yurt.structs.job", [2], []),
+        ("def f():\n    from yurt.sdkx import a", [2], []),
+        ("from yurt import server", [1], []),
+        ("from yurt_driver_exec import plugin\nimport yurt_device_nvidia.nvml", [], [1, 2]),
+    ],
+)
+def test_a_forbidden_import_is_found(text: str, beyond: list[int], plugins: list[int]) -> None:
+    tree = ast.parse(text)
+    assert (imports_beyond_sdk(tree), imports_of_plugins(tree)) == (beyond, plugins)
 
 
 @pytest.mark.parametrize(
