@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from yurt.fsm.csi_volumes import delete_volumes, put_volumes
 from yurt.fsm.edit import Edit
 from yurt.fsm.periodic import record_launch
 from yurt.fsm.reject import conflict, invalid, not_found
@@ -24,7 +23,6 @@ from yurt.structs.commands import (
     DeleteNamespaces,
     DeleteNodePools,
     DeleteQuotas,
-    DeleteVolumes,
     KeepAlive,
     RecordPeriodicLaunch,
     Rejected,
@@ -34,7 +32,6 @@ from yurt.structs.commands import (
     UpsertNamespaces,
     UpsertNodePools,
     UpsertQuotas,
-    UpsertVolumes,
 )
 from yurt.structs.commands.base import NAMESPACE_RULES
 
@@ -54,10 +51,6 @@ def apply_cluster(edit: Edit, command: ClusterCommand) -> Rejected | None:
             from yurt.fsm.quotas.specs import apply_quota
 
             return apply_quota(edit, command)
-        case UpsertVolumes():
-            return put_volumes(edit, command)
-        case DeleteVolumes():
-            return delete_volumes(edit, command)
         case SetSchedulerConfiguration():
             return _set_scheduler(edit, command)
         case SetAutopilotConfiguration():

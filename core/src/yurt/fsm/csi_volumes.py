@@ -2,20 +2,33 @@
 
 from __future__ import annotations
 
+from typing import assert_never
+
 from yurt.fsm.edit import Edit
 from yurt.fsm.reject import conflict, invalid, not_found
 from yurt.sdk.value import replace
 from yurt.state import Tables
 from yurt.state.claims import claims
 from yurt.state.csi_plugins import csi_plugins
-from yurt.structs.commands import DeleteVolumes, Rejected, UpsertVolumes
+from yurt.structs.commands import CsiVolumeCommand, DeleteVolumes, Rejected, UpsertVolumes
 from yurt.structs.volumes.csi import CSIVolume
 
 LASTING = ("external_id", "plugin_id")
 """What a volume that is used keeps."""
 
 
-def put_volumes(edit: Edit, command: UpsertVolumes) -> Rejected | None:
+def apply_csi_volume(edit: Edit, command: CsiVolumeCommand) -> Rejected | None:
+    """Apply a command on CSI volumes."""
+    match command:
+        case UpsertVolumes():
+            return _put_volumes(edit, command)
+        case DeleteVolumes():
+            return _delete_volumes(edit, command)
+        case _:
+            assert_never(command)
+
+
+def _put_volumes(edit: Edit, command: UpsertVolumes) -> Rejected | None:
     """Register or change volumes."""
     unknown = _unknown_plugin(edit, command) if command.needs_plugins else ""
     if unknown:
@@ -54,7 +67,7 @@ def _refusal(edit: Edit, volume: CSIVolume) -> Rejected | None:
     return None
 
 
-def delete_volumes(edit: Edit, command: DeleteVolumes) -> Rejected | None:
+def _delete_volumes(edit: Edit, command: DeleteVolumes) -> Rejected | None:
     """Deregister volumes; by force also those in use."""
     for namespace, volume_id in command.keys:
         if edit.tx.get(Tables.csi_volumes, (namespace, volume_id)) is None:

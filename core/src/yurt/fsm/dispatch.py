@@ -13,6 +13,7 @@ from yurt.fsm.acl import apply_acl
 from yurt.fsm.allocs import apply_alloc
 from yurt.fsm.basis import changed_basis
 from yurt.fsm.cluster import apply_cluster
+from yurt.fsm.csi_volumes import apply_csi_volume
 from yurt.fsm.deployments import apply_deployment
 from yurt.fsm.edit import Edit
 from yurt.fsm.evals import apply_evaluation
@@ -29,6 +30,7 @@ from yurt.structs.commands import (
     AnyCommand,
     Applied,
     ClusterCommand,
+    CsiVolumeCommand,
     DeploymentCommand,
     EvaluationCommand,
     HostVolumeCommand,
@@ -79,6 +81,8 @@ def _dispatch(edit: Edit, command: AnyCommand) -> Rejected | None:
         return apply_variable(edit, command)
     if isinstance(command, HostVolumeCommand):
         return apply_host_volume(edit, command)
+    if isinstance(command, CsiVolumeCommand):
+        return apply_csi_volume(edit, command)
     if isinstance(command, DeploymentCommand):
         return apply_deployment(edit, command)
     if isinstance(command, RestoreCommand):

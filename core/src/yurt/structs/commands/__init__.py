@@ -42,6 +42,7 @@ from yurt.structs.commands.allocs import (
 )
 from yurt.structs.commands.base import Applied, Command, EvalSeed, Expectation, Rejected, Result
 from yurt.structs.commands.cluster import (
+    ClusterCommand,
     DeleteNamespaces,
     DeleteNodePools,
     DeleteQuotas,
@@ -57,7 +58,6 @@ from yurt.structs.commands.cluster import (
 from yurt.structs.commands.codec import (
     SKIPPABLE,
     AnyCommand,
-    ClusterCommand,
     decode_command,
     decode_commands,
     encode_command,
@@ -107,6 +107,7 @@ from yurt.structs.commands.variables import (
     VariableCommand,
 )
 from yurt.structs.commands.volumes import (
+    CsiVolumeCommand,
     DeleteHostVolume,
     DeleteHostVolumeClaim,
     DeleteVolumes,
@@ -132,6 +133,7 @@ __all__ = [
     "CreateACLLoginToken",
     "CreateACLRole",
     "CreateACLToken",
+    "CsiVolumeCommand",
     "DeleteACLAuthMethods",
     "DeleteACLBindingRules",
     "DeleteACLPolicies",

@@ -85,3 +85,18 @@ class StoreSchema(Command, tag=True):
 
 class KeepAlive(Command, tag=True):
     """Nothing changes but the index."""
+
+
+ClusterCommand = (
+    UpsertNamespaces
+    | DeleteNamespaces
+    | UpsertNodePools
+    | DeleteNodePools
+    | UpsertQuotas
+    | DeleteQuotas
+    | SetSchedulerConfiguration
+    | SetAutopilotConfiguration
+    | RecordPeriodicLaunch
+    | StoreSchema
+    | KeepAlive
+)

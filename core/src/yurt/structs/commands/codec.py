@@ -8,19 +8,7 @@ import msgspec
 
 from yurt.structs.commands.acl import AclCommand
 from yurt.structs.commands.allocs import AllocCommand
-from yurt.structs.commands.cluster import (
-    DeleteNamespaces,
-    DeleteNodePools,
-    DeleteQuotas,
-    KeepAlive,
-    RecordPeriodicLaunch,
-    SetAutopilotConfiguration,
-    SetSchedulerConfiguration,
-    StoreSchema,
-    UpsertNamespaces,
-    UpsertNodePools,
-    UpsertQuotas,
-)
+from yurt.structs.commands.cluster import ClusterCommand, KeepAlive
 from yurt.structs.commands.deployments import DeploymentCommand
 from yurt.structs.commands.evaluations import EvaluationCommand
 from yurt.structs.commands.jobs import JobCommand
@@ -28,23 +16,8 @@ from yurt.structs.commands.nodes import NodeCommand
 from yurt.structs.commands.restore import RestoreCommand
 from yurt.structs.commands.services import ServiceCommand
 from yurt.structs.commands.variables import VariableCommand
-from yurt.structs.commands.volumes import DeleteVolumes, HostVolumeCommand, UpsertVolumes
+from yurt.structs.commands.volumes import CsiVolumeCommand, HostVolumeCommand
 
-ClusterCommand = (
-    UpsertNamespaces
-    | DeleteNamespaces
-    | UpsertNodePools
-    | DeleteNodePools
-    | UpsertQuotas
-    | DeleteQuotas
-    | UpsertVolumes
-    | DeleteVolumes
-    | SetSchedulerConfiguration
-    | SetAutopilotConfiguration
-    | RecordPeriodicLaunch
-    | StoreSchema
-    | KeepAlive
-)
 AnyCommand = (
     JobCommand
     | NodeCommand
@@ -53,6 +26,7 @@ AnyCommand = (
     | ServiceCommand
     | VariableCommand
     | HostVolumeCommand
+    | CsiVolumeCommand
     | DeploymentCommand
     | ClusterCommand
     | RestoreCommand

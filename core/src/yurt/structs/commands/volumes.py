@@ -58,3 +58,4 @@ class DeleteVolumes(Command, tag=True):
 
 
 HostVolumeCommand = PutHostVolume | DeleteHostVolume | DeleteHostVolumeClaim
+CsiVolumeCommand = UpsertVolumes | DeleteVolumes
