@@ -20,6 +20,7 @@ NAMES = (
     "audit",
     "http",
     "structure",
+    "help",
     "regions",
     "queue",
     "ui",
