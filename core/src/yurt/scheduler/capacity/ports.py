@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -99,9 +99,11 @@ def grant_ports(node: Node, taken: Mapping[str, int], group: TaskGroup, *, salt:
 
 
 class PortProblem(NamedTuple):
-    """A port unavailable on a node: `kind` is static, dynamic or host_network; `value` is that of a static one."""
+    """A port unavailable on a node: a static one, with its `value`, one of the dynamic range, or for want of an address
+    in its host network or in the default one (`address`).
+    """
 
-    kind: str
+    kind: Literal["static", "dynamic", "host_network", "address"]
     text: str
     label: str
     value: int = 0

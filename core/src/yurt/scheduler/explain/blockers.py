@@ -7,8 +7,8 @@ lower ask divides the missing amount by their number plus one; those that do not
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -25,11 +25,16 @@ from yurt.state.columns import ALLOCS, CPU, DATACENTER, DISK, IS_NODE, IS_READY,
 from yurt.state.usage import usage_of_resources
 from yurt.structs.alloc import AllocatedCpuResources
 from yurt.structs.constraint import Constraint
+from yurt.structs.explain.explanation import AmountKind, ProblemKind
 from yurt.structs.node import Node
 from yurt.structs.status import ELIGIBLE, NODE_READY
 
-AMOUNTS = ((CPU, "cpu", "MHz"), (MEMORY, "memory", "MB"), (DISK, "disk", "MB"))
-_KINDS = {
+AMOUNTS: Final[tuple[tuple[int, AmountKind, str], ...]] = (
+    (CPU, "cpu", "MHz"),
+    (MEMORY, "memory", "MB"),
+    (DISK, "disk", "MB"),
+)
+_KINDS: Final[Mapping[str, ProblemKind]] = {
     "constraint": "constraint", "drivers": "driver", "devices": "device", "networks": "network",
     "aliases": "host_network", "volumes": "volume",
 }  # fmt: skip
@@ -38,7 +43,7 @@ _KINDS = {
 class NodeProblem(NamedTuple):
     """A problem on the rows of `mask`; `subject` is the constraint, if it is one."""
 
-    kind: str
+    kind: ProblemKind
     text: str
     mask: BoolArray
     subject: Constraint | None = None
@@ -105,7 +110,7 @@ class NodeBlockers:
         if job.node_pool != "all":
             pool = rows.offered[:, POOL] == rows.pools.numbers.get(job.node_pool, -1)
             found.append(NodeProblem("node_pool", f'not in node pool "{job.node_pool}"', self.nodes & ~pool))
-        states: dict[tuple[str, str], BoolArray] = {}
+        states: dict[tuple[ProblemKind, str], BoolArray] = {}
         for row in np.flatnonzero(self.nodes & (rows.offered[:, IS_READY] == 0)).tolist():
             for key in _states(self.view.node(row)):
                 states.setdefault(key, np.zeros(len(self.nodes), np.bool_))[row] = True
@@ -123,8 +128,7 @@ class NodeBlockers:
         return found
 
     def _volumes(self) -> list[NodeProblem]:
-        found = self.placer.volumes_refused
-        return [NodeProblem("csi" if "CSI" in text else "volume_claim", text, mask) for text, mask in found.items()]
+        return [NodeProblem(reason.kind, reason.text, mask) for reason, mask in self.placer.volumes_refused.items()]
 
     def _distinct(self) -> list[NodeProblem]:
         distinct = self.placer.distinct
@@ -141,8 +145,9 @@ class NodeBlockers:
         return found
 
     def _exclusive(self) -> list[NodeProblem]:
-        masks: dict[tuple[str, str], BoolArray] = {}
+        masks: dict[tuple[ProblemKind, str], BoolArray] = {}
         for row, held in self.held.items():
+            texts: list[tuple[ProblemKind, str]]
             texts = [("port", problem.text) for problem in held.ports if problem.kind != "host_network"]
             if held.devices:
                 texts.append(("device", "devices: no devices match request"))
@@ -176,9 +181,9 @@ class NodeBlockers:
         self.held[row] = ExclusiveUse(cores_free, per_core, devices, ports, near)
 
 
-def _states(node: Node) -> list[tuple[str, str]]:
+def _states(node: Node) -> list[tuple[ProblemKind, str]]:
     """Why a node accepts no allocations."""
-    found: list[tuple[str, str]] = []
+    found: list[tuple[ProblemKind, str]] = []
     if node.status != NODE_READY:
         found.append(("status", node.status))
     if node.drain_strategy is not None:

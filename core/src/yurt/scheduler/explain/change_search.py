@@ -15,7 +15,7 @@ from yurt.scheduler.explain.edits import joined, numbered, text_of, with_numbers
 from yurt.scheduler.explain.minimal_change import amount_of, disk_min, least_of
 from yurt.scheduler.explain.minimization import Edits, Minimizer
 from yurt.sdk.value import replace
-from yurt.structs.explain.explanation import Edit, GroupExplanation, SmallestChange
+from yurt.structs.explain.explanation import AmountKind, Edit, GroupExplanation, SmallestChange
 from yurt.structs.job import TaskGroup
 from yurt.structs.status import JOB_SYSBATCH, JOB_SYSTEM
 
@@ -124,6 +124,7 @@ def _with_edits(change: SmallestChange, edits: Edits) -> SmallestChange:
 def _farthest(group: TaskGroup, edits: Edits) -> Iterator[Edit]:
     """The edits with their numbers at their limits."""
     kinds = {edit.kind for edit in edits}
+    kind: AmountKind
     for kind in ("cpu", "memory"):
         if kind in kinds:
             yield from _lowest(group, kind)
@@ -137,7 +138,7 @@ def _farthest(group: TaskGroup, edits: Edits) -> Iterator[Edit]:
             yield edit
 
 
-def _lowest(group: TaskGroup, kind: str) -> Iterator[Edit]:
+def _lowest(group: TaskGroup, kind: AmountKind) -> Iterator[Edit]:
     """An amount lowered in all tasks, the smallest first, since these are restored first."""
     amounts = {task.name: (amount_of(task, kind), least_of(task, kind)) for task in group.tasks}
     for name, (amount, least) in sorted(amounts.items(), key=lambda entry: (entry[1][0], entry[0])):

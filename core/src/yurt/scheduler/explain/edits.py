@@ -7,12 +7,13 @@ the number of the first to that of the second.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import assert_never
 
 from yurt.scheduler.constraints.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY
 from yurt.scheduler.feasibility.distinct import limit_of
 from yurt.sdk.value import replace
 from yurt.structs.constraint import Constraint
-from yurt.structs.explain.explanation import Edit
+from yurt.structs.explain.explanation import Edit, EditKind
 from yurt.structs.job import Job, TaskGroup
 from yurt.structs.network import NetworkResource, Port
 from yurt.structs.node import DriverInfo, HostVolumeInfo, Node
@@ -25,7 +26,7 @@ EQUIPMENT = frozenset({"driver", "volume", "network"})
 
 
 def numbered(
-    kind: str, before: int, after: int, *, task: str = "", name: str = "", constraint: Constraint | None = None
+    kind: EditKind, before: int, after: int, *, task: str = "", name: str = "", constraint: Constraint | None = None
 ) -> Edit:
     """An edit from one number to another."""
     made = Edit(kind=kind, text="", task=task, name=name, before=before, after=after, constraint=constraint)
@@ -104,8 +105,10 @@ def _apply(job: Job, group_name: str, edit: Edit) -> Job:
             changed = replace(group, tasks=tasks)
         case "port" | "host_network":
             changed = _changed_ports(group, edit)
-        case _:
+        case "driver" | "volume" | "network" | "eligibility":
             return job
+        case _:
+            assert_never(edit.kind)
     return _with_group(job, changed)
 
 
@@ -205,4 +208,5 @@ def edited_node(node: Node, edit: Edit) -> Node:
             made = (*resources.networks, NetworkResource(mode=edit.name))
             return replace(node, node_resources=replace(resources, networks=made))
         case _:
+            assert edit.kind == "eligibility", edit
             return replace(node, scheduling_eligibility=ELIGIBLE)

@@ -9,7 +9,7 @@ node shrink with the group, so they share what is missing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, assert_never
 
 from yurt.scheduler.capacity.ports import grant_ports
 from yurt.scheduler.constraints.operators import DISTINCT_HOSTS, DISTINCT_PROPERTY
@@ -22,7 +22,7 @@ from yurt.scheduler.feasibility.masks import text_of_constraint
 from yurt.state.columns import CPU
 from yurt.state.held import NOTHING_HELD
 from yurt.structs.constraint import Constraint
-from yurt.structs.explain.explanation import Edit
+from yurt.structs.explain.explanation import AmountKind, Edit
 from yurt.structs.job import TaskGroup
 from yurt.structs.task import Task
 
@@ -114,11 +114,15 @@ def _plain_edits(blockers: NodeBlockers, row: int, problem: NodeProblem) -> Iter
             return _host_networks(blockers, row)
         case "port":
             return _ports(blockers, row)
-        case _:
+        case "status" | "drain" | "csi" | "volume_claim" | "max_allocs" | "claim" | "numa":
             return None
+        case "cpu" | "memory" | "disk" | "cores" | "device":
+            raise AssertionError(f"{problem.kind} has a size")
+        case _:
+            assert_never(problem.kind)
 
 
-def _amount(blockers: NodeBlockers, row: int, kind: str) -> list[Sized] | None:
+def _amount(blockers: NodeBlockers, row: int, kind: AmountKind) -> list[Sized] | None:
     """A reduction of an amount by the shortage, to which the group's allocations on the row contribute too."""
     if kind == "cpu" and blockers.placer.ask.cores:
         return _cores_for_cpu(blockers, row)
@@ -129,7 +133,7 @@ def _amount(blockers: NodeBlockers, row: int, kind: str) -> list[Sized] | None:
     return None if edits is None else [(edit, cut / asked / len(edits)) for edit in edits]
 
 
-def lowered(group: TaskGroup, kind: str, target: int) -> list[Edit] | None:
+def lowered(group: TaskGroup, kind: AmountKind, target: int) -> list[Edit] | None:
     """The edits that reduce an allocation's request to `target`; None when it is below the minimum."""
     if kind == "disk":
         return [numbered("disk", group.ephemeral_disk.size_mb, target)] if target >= disk_min(group) else None
@@ -140,14 +144,14 @@ def lowered(group: TaskGroup, kind: str, target: int) -> list[Edit] | None:
     return [numbered(kind, before[name], after, task=name) for name, after in amounts.items()]
 
 
-def amount_of(task: Task, kind: str) -> int:
+def amount_of(task: Task, kind: AmountKind) -> int:
     """A task's request of an amount."""
     if kind == "cpu":
         return 0 if task.resources.cores else task.resources.cpu
     return task.resources.memory_mb
 
 
-def least_of(task: Task, kind: str) -> int:
+def least_of(task: Task, kind: AmountKind) -> int:
     """The minimum of a task's request of an amount."""
     if kind == "cpu":
         return 0 if task.resources.cores else CPU_MIN
@@ -160,7 +164,7 @@ def disk_min(group: TaskGroup) -> int:
     return max(DISK_MIN, 1 + max(logs, default=0))
 
 
-def lowered_tasks(group: TaskGroup, kind: str, target: int) -> dict[str, int] | None:
+def lowered_tasks(group: TaskGroup, kind: AmountKind, target: int) -> dict[str, int] | None:
     """Reduced requests of tasks such that an allocation requests `target`; None when it is below the minimum.
 
     Tasks that never run together share, so every phase is brought down to what the sidecars leave, its largest tasks
@@ -191,7 +195,7 @@ def _phase(task: Task) -> str:
     return "sidecar" if lifecycle.sidecar else "prestart"
 
 
-def _lower(tasks: list[Task], amounts: dict[str, int], kind: str, target: int) -> None:
+def _lower(tasks: list[Task], amounts: dict[str, int], kind: AmountKind, target: int) -> None:
     """Reduce the sum of some tasks to the target, the largest first, none below its minimum."""
     over = sum(amounts[task.name] for task in tasks) - target
     for task in sorted(tasks, key=lambda task: (-amounts[task.name], task.name)):

@@ -11,6 +11,7 @@ import numpy as np
 
 from yurt.scheduler.explain.blockers import NodeBlockers, NodeProblem
 from yurt.scheduler.feasibility.masks import OF_EVERY_NODE, BoolArray, host_networks
+from yurt.structs.explain.explanation import ProblemKind
 from yurt.structs.node import NETWORK_PROBLEM, DriverInfo, Node
 
 IS_THERE = "an allocation of the job is there already (distinct_hosts)"
@@ -22,7 +23,7 @@ def split_by_requirement(blockers: NodeBlockers) -> list[NodeProblem]:
     A row has one of these for every thing that it lacks, so that it counts as blocked by one thing alone only where it
     lacks nothing else.
     """
-    found: dict[tuple[str, str], NodeProblem] = {}
+    found: dict[tuple[ProblemKind, str], NodeProblem] = {}
     for problem in blockers.problems:
         for part in _parts(blockers, problem):
             known = found.get((part.kind, part.text))

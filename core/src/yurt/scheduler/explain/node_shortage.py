@@ -18,7 +18,7 @@ from yurt.scheduler.explain.missing_requirements import (
 from yurt.state.columns import ALLOCS
 from yurt.state.usage import Usage, is_using
 from yurt.structs.constraint import Constraint
-from yurt.structs.explain.explanation import Shortfall
+from yurt.structs.explain.explanation import AmountKind, Shortfall
 from yurt.structs.node import DriverInfo, Node
 
 _NAMES = {"cpu": "CPU", "memory": "memory", "disk": "disk"}
@@ -91,7 +91,7 @@ def _texts(blockers: NodeBlockers, row: int, problem: NodeProblem) -> list[str]:
             return [problem.text]
 
 
-def _amount(blockers: NodeBlockers, row: int, kind: str) -> Shortfall:
+def _amount(blockers: NodeBlockers, row: int, kind: AmountKind) -> Shortfall:
     column, _, unit = next(entry for entry in AMOUNTS if entry[1] == kind)
     short = int(blockers.short(column)[row])
     free = int(blockers.view.offered[row, column] - blockers.view.used[row, column])

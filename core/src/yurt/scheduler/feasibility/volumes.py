@@ -6,6 +6,7 @@ They are checked for every placement, since claims change with placements, and n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,13 @@ from yurt.structs.questions import alloc_name
 from yurt.structs.volumes.csi import CSIVolume
 from yurt.structs.volumes.host import SINGLE_WRITER, HostVolume
 from yurt.structs.volumes.request import VolumeRequest
+
+
+class VolumeReason(NamedTuple):
+    """Why a node cannot give an allocation its volumes: `csi`, or `volume_claim` for a host volume; and in words."""
+
+    kind: Literal["csi", "volume_claim"]
+    text: str
 
 
 class VolumeClaims:
@@ -72,18 +80,20 @@ class VolumeClaims:
         sources = (source_of(request, index) for request in self._csi)
         return tuple(source for source in sources if self._volume(source) is None)
 
-    def refused(self, index: int) -> dict[str, BoolArray]:
+    def refused(self, index: int) -> dict[VolumeReason, BoolArray]:
         """The rows that cannot take the allocation with this index, by reason."""
-        found: dict[str, BoolArray] = {}
+        host: dict[str, BoolArray] = {}
         for request in self._host:
             source = source_of(request, index)
             if request.per_alloc:
                 check = host_volumes_check(((source, request.read_only),))
-                found[f'missing host volume "{source}"'] = ~check_mask(self._snapshot, check)
-            self._refuse_dynamic(found, request, source, index)
+                host[f'missing host volume "{source}"'] = ~check_mask(self._snapshot, check)
+            self._refuse_dynamic(host, request, source, index)
+        csi: dict[str, BoolArray] = {}
         for request in self._csi:
-            found.update(self._refused_csi(request, source_of(request, index)))
-        return {text: mask for text, mask in found.items() if mask.any()}
+            csi.update(self._refused_csi(request, source_of(request, index)))
+        found = {VolumeReason("volume_claim", text): mask for text, mask in host.items() if mask.any()}
+        return found | {VolumeReason("csi", text): mask for text, mask in csi.items() if mask.any()}
 
     def count(self, row: int, index: int) -> None:
         """Count a placement of the allocation with this index on the row."""

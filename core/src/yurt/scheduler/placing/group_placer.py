@@ -24,7 +24,7 @@ from yurt.scheduler.feasibility.masks import (
     feasible_candidates,
 )
 from yurt.scheduler.feasibility.node_cache import answers_by_row
-from yurt.scheduler.feasibility.volumes import VolumeClaims
+from yurt.scheduler.feasibility.volumes import VolumeClaims, VolumeReason
 from yurt.scheduler.ids import number_of
 from yurt.scheduler.placing.placement_metrics import PlacementMetrics
 from yurt.scheduler.placing.preemption import PREEMPTION, preemption_score
@@ -62,7 +62,7 @@ class GroupPlacer:
         self.feasible: Feasibility = feasibility(view.snapshot, job, group)
         self.distinct = Distinct(view.snapshot, job, group)
         self.volumes = VolumeClaims(view.snapshot, job, group)
-        self.volumes_refused: dict[str, BoolArray] = {}
+        self.volumes_refused: dict[VolumeReason, BoolArray] = {}
         """Rows that could not take the last allocation for its volumes, by reason."""
         self.mask: BoolArray = feasible_candidates(view.rows, job, self.candidates, self.feasible)
         salt = number_of(seed, "rank", group.name)
@@ -256,7 +256,8 @@ class GroupPlacer:
 
     def _refused_otherwise(self) -> dict[str, BoolArray]:
         """Rows refused because of other allocations, of this job or as users of a volume."""
-        return {**(self.distinct.refused() if self.distinct.is_used else {}), **self.volumes_refused}
+        found = self.distinct.refused() if self.distinct.is_used else {}
+        return found | {reason.text: mask for reason, mask in self.volumes_refused.items()}
 
     def _close_refused(self) -> None:
         for mask in self.distinct.refused().values():

@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from yurt.sdk.value import Timestamp, Value, no_entries
 from yurt.structs.constraint import Constraint
 from yurt.structs.explain.metrics import AllocationMetric
 
+AmountKind = Literal["cpu", "memory", "disk"]
+ProblemKind = (
+    AmountKind
+    | Literal[
+        "datacenter", "node_pool", "status", "drain", "eligibility", "constraint", "driver", "device", "network",
+        "host_network", "volume", "csi", "volume_claim", "claim", "distinct_hosts", "distinct_property", "max_allocs",
+        "port", "cores", "numa",
+    ]
+)  # fmt: skip
+"""What a node refuses one more allocation of a group for."""
+EditKind = (
+    AmountKind
+    | Literal[
+        "cores", "device", "device_constraint", "device_memory", "constraint", "distinct_hosts", "distinct_property",
+        "datacenter", "node_pool", "port", "host_network", "driver", "volume", "network", "eligibility",
+    ]
+)  # fmt: skip
+"""What a change changes. The last four are of nodes, and for their operators."""
+
 
 class Blocker(Value):
     """One reason and on how many nodes it holds; on `alone` of them nothing else stands in the way."""
 
-    kind: str
+    kind: ProblemKind | Literal["quota"]
     text: str
     nodes: int = 0
     alone: int = 0
@@ -21,7 +41,7 @@ class Blocker(Value):
 class Shortfall(Value):
     """One thing that a node lacks for one more allocation; `asked` and `free` are in the unit of the kind."""
 
-    kind: str
+    kind: ProblemKind
     text: str
     asked: int = 0
     free: int = 0
@@ -39,7 +59,7 @@ class NearMiss(Value):
 class Edit(Value):
     """One change of the job, or of a node (`node_id`): a number from `before` to `after`, or something left out."""
 
-    kind: str
+    kind: EditKind
     text: str
     task: str = ""
     name: str = ""
