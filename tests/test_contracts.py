@@ -28,6 +28,8 @@ BREACHES = [
     ("client-layers", "yurt/client/servers/breach.py", "import yurt.client.devices.manager"),
     ("client-layers", "yurt/client/files/breach.py", "import yurt.client.artifacts.hook"),
     ("client-layers", "yurt/client/fingerprint/breach.py", "import yurt.client.client"),
+    ("agent-layers", "yurt/agent/cluster/breach.py", "import yurt.agent.node"),
+    ("agent-layers", "yurt/agent/blocks/breach.py", "import yurt.agent.config"),
     ("http-layers", "yurt/http/forwarding/breach.py", "import yurt.http.resources.job"),
     ("http-layers", "yurt/http/edge/breach.py", "import yurt.http.forwarding.forward"),
     ("http-layers", "yurt/http/cluster_routes/breach.py", "import yurt.http.agent_routes.agent"),

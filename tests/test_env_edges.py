@@ -1,6 +1,8 @@
 """What still takes clock, threads, network and processes from asyncio instead of `Env`: the numbers may only fall.
 
-Each use is a place where a cluster on a virtual clock would wait for the real one, or reach outside the simulation.
+The simulator replaces the event loop (`yurt.testing.sim.loop`), so time-outs, threads and the loop's clock are virtual
+with and without `Env`. Sockets and processes are not: code that opens them cannot run in a simulated cluster, and code
+that takes all from `Env` says by its arguments what it depends on.
 """
 
 from __future__ import annotations

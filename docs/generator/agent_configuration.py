@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from yurt.agent.audit_config import audit_settings
+from yurt.agent.blocks.audit import audit_settings
 from yurt.agent.config import make_config
 from yurt.agent.config_keys import ABSENT, ACCEPTED, ROOT, USED, ConfigBlock, Key
 from yurt.agent.data_dir import AgentDataDir

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from yurt.agent.audit_config import audit_trail
+from yurt.agent.blocks.audit import audit_trail
 from yurt.agent.config import AgentConfig, make_config
 from yurt.agent.config_check import check
 from yurt.agent.config_files import read_files

@@ -22,7 +22,7 @@ UNNEEDED = (
     "sqlite3.dump",
     "unittest",
     "wsgiref",
-    "yurt.agent.audit_config",
+    "yurt.agent.blocks.audit",
     "yurt.agent.cluster.cluster",
     "yurt.agent.cluster.membership",
     "yurt.agent.cluster.own_etcd",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from yurt.agent.blocks.keyring import keyring_configs
 from yurt.agent.config import AgentConfig, make_config
 from yurt.agent.config_check import check
 from yurt.agent.config_keys import ROOT
-from yurt.agent.keyring_config import keyring_configs
 from yurt.agent.parts import shown_config
 from yurt.sdk.errors import Invalid
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from itertools import zip_longest
 
 import pytest
+from yurt.agent.blocks.cluster import ClusterSettings
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.joining import Joiner
 from yurt.agent.cluster.members_listener import MembersListener
@@ -15,7 +16,6 @@ from yurt.agent.cluster.members_port import AdmissionAnswer, Admit, MembersPort,
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.records import News
 from yurt.agent.cluster.security import ServerSecurity
-from yurt.agent.cluster.settings import ClusterSettings
 from yurt.agent.tls import TlsSettings
 from yurt.rpc.dialling import Dialler
 from yurt.rpc.frames import Hello

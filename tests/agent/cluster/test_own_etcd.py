@@ -9,13 +9,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from yurt.agent.blocks.cluster import ETCD_FOLDER
 from yurt.agent.cluster.etcd_admin import OwnEtcdAdmin
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.membership import Membership
 from yurt.agent.cluster.memory import CLUSTER_FILE, SERVERS_FILE, Founding, KnownServers, ServerMemory, load, save
 from yurt.agent.cluster.own_etcd import OwnEtcd
 from yurt.agent.cluster.security import ServerSecurity
-from yurt.agent.cluster.settings import ETCD_FOLDER
 from yurt.agent.config import make_config
 from yurt.agent.tls import TlsSettings
 from yurt.runtime.env import RealEnv

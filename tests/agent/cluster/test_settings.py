@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 from yurt.agent.banner import configuration_lines
+from yurt.agent.blocks.cluster import FILE, MEMORY, OWN_ETCD, STANDING_ETCD
 from yurt.agent.cluster.cluster import ServerCluster
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.local_server import LocalServer
@@ -16,7 +17,6 @@ from yurt.agent.cluster.memory import CLUSTER_FILE, Founding, etcd_port, save
 from yurt.agent.cluster.minding import Minder
 from yurt.agent.cluster.own_etcd import OwnEtcd
 from yurt.agent.cluster.security import ServerSecurity
-from yurt.agent.cluster.settings import FILE, MEMORY, OWN_ETCD, STANDING_ETCD
 from yurt.agent.cluster.voters import Voter
 from yurt.agent.config import AgentConfig, make_config
 from yurt.agent.config_check import check

@@ -5,8 +5,8 @@ from __future__ import annotations
 import socket
 
 import pytest
+from yurt.agent.blocks.telemetry import host_and_port, telemetry_problems
 from yurt.agent.config import make_config
-from yurt.agent.telemetry.check import host_and_port, telemetry_problems
 from yurt.agent.telemetry.settings import sink_settings, telemetry_settings
 
 

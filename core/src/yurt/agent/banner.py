@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from yurt.agent.addresses import bracketed, host_of, is_loopback, with_port
-from yurt.agent.cluster.settings import OWN_ETCD
+from yurt.agent.blocks.cluster import OWN_ETCD
 from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings
 from yurt.sdk.value import Value

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from yurt.agent.addresses import bracketed, is_loopback
-from yurt.agent.cluster.settings import OWN_ETCD, SERF_PORT, ClusterSettings, cluster_problems, cluster_settings
+from yurt.agent.blocks.cluster import OWN_ETCD, SERF_PORT, ClusterSettings, cluster_problems, cluster_settings
 from yurt.agent.config_check import NOT_AVAILABLE, ConfigFinding, merge
 from yurt.agent.config_files import NO_SOURCES, ConfigSources
 from yurt.api.times import parse_duration
@@ -247,7 +247,7 @@ def _problems(config: AgentConfig) -> list[str]:
 
         found += log_problems(config.raw)
     if blocks := config.raw.get("keyring"):
-        from yurt.agent.keyring_config import keyring_problems
+        from yurt.agent.blocks.keyring import keyring_problems
 
         found += keyring_problems(blocks)
     return found
@@ -259,11 +259,11 @@ def _access_problems(raw: Mapping[str, Any], sources: ConfigSources) -> list[str
     if acl := raw.get("acl"):
         found += _acl_problems(acl)
     if audit := raw.get("audit"):
-        from yurt.agent.audit_config import audit_problems
+        from yurt.agent.blocks.audit import audit_problems
 
         found += audit_problems(audit)
     if telemetry := raw.get("telemetry"):
-        from yurt.agent.telemetry.check import telemetry_problems
+        from yurt.agent.blocks.telemetry import telemetry_problems
 
         found += telemetry_problems(telemetry)
     places = (sources.place_of(tuple(str(step) for step in problem.path)) for problem in found)

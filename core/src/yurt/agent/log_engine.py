@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from yurt.agent.cluster.settings import ETCD_FOLDER, FILE, MEMORY, OWN_ETCD, PACKAGE, STANDING_ETCD
+from yurt.agent.blocks.cluster import ETCD_FOLDER, FILE, MEMORY, OWN_ETCD, PACKAGE, STANDING_ETCD
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import AgentDataDir
 from yurt.runtime.env import Env

@@ -392,7 +392,7 @@ def _audit(config: AgentConfig, data: AgentDataDir, app: web.Application, server
     given = config.raw.get("audit")
     if not given:
         return None
-    from yurt.agent.audit_config import audit_trail
+    from yurt.agent.blocks.audit import audit_trail
 
     counts = None if server is None else server.metrics
     trail = audit_trail(given, data.root, app[CONTEXT].env, counts)

@@ -177,7 +177,7 @@ def _key_providers(blocks: Mapping[str, Any]) -> tuple[KeyProviderConfig, ...]:
     """The key encryption keys."""
     if not blocks:
         return ()
-    from yurt.agent.keyring_config import keyring_configs
+    from yurt.agent.blocks.keyring import keyring_configs
 
     return keyring_configs(blocks)
 

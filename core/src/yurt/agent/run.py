@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from yurt import __version__
 from yurt.agent import banner
+from yurt.agent.blocks.cluster import ALONE, MEMORY
 from yurt.agent.certificates import read_late
-from yurt.agent.cluster.settings import ALONE, MEMORY
 from yurt.agent.config import AgentConfig
 from yurt.agent.data_dir import AgentDataDir, open_data_dir
 from yurt.agent.heap import give_back, keep_giving_back, keep_large_blocks_apart

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from yurt import __version__
 from yurt.agent.addresses import bracketed, host_of, with_port
+from yurt.agent.blocks.cluster import ALONE, OWN_ETCD, SERF_PORT
 from yurt.agent.cluster.exchange import ASK_INTERVAL_S, Exchange
 from yurt.agent.cluster.forming import lost_majority
 from yurt.agent.cluster.joining import Joiner
@@ -28,7 +29,6 @@ from yurt.agent.cluster.minding import Minder
 from yurt.agent.cluster.own_etcd import ADVICE_AFTER_S, OwnEtcd, etcd_address
 from yurt.agent.cluster.peer_address import PeerAddress
 from yurt.agent.cluster.security import ServerSecurity
-from yurt.agent.cluster.settings import ALONE, OWN_ETCD, SERF_PORT
 from yurt.agent.cluster.voters import Admitter, EtcdAdmin, leave, put_out
 from yurt.agent.config import AgentConfig
 from yurt.agent.tls import TlsSettings

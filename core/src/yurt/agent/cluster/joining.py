@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from yurt.agent.blocks.cluster import ClusterSettings
 from yurt.agent.cluster.exchange import Exchange
 from yurt.agent.cluster.membership import Membership
-from yurt.agent.cluster.settings import ClusterSettings
 from yurt.http.cluster import Joined
 from yurt.sdk.errors import Unavailable, YurtError
 from yurt.structs.member import ALIVE

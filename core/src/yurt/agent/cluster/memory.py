@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from yurt.agent.cluster.settings import ETCD_FOLDER, ETCD_PORT, ClusterSettings
+from yurt.agent.blocks.cluster import ETCD_FOLDER, ETCD_PORT, ClusterSettings
 from yurt.sdk.errors import Invalid
 from yurt.sdk.value import Value, no_entries
 from yurt.server.ports import Directory

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import socket
 
+from yurt.agent.blocks.telemetry import BLOCK, SINKS
 from yurt.agent.config import AgentConfig, seconds_of
-from yurt.agent.telemetry.check import BLOCK, SINKS
 from yurt.http.telemetry import TelemetrySettings
 from yurt.sdk.value import Value
 

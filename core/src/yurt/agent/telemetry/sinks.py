@@ -14,7 +14,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, Protocol
 
-from yurt.agent.telemetry.check import SINKS, host_and_port
+from yurt.agent.blocks.telemetry import SINKS, host_and_port
 from yurt.agent.telemetry.settings import SinkSettings
 from yurt.http.agent_routes.figures import Figures
 from yurt.runtime.env import Env
