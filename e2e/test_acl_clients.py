@@ -1,4 +1,4 @@
-"""Clients that others wrote, against access control: HashiCorp's Go package (e2e/go_api), and python-nomad."""
+"""Clients that others wrote: HashiCorp's Go package (e2e/go_api), with and without access control, and python-nomad."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import nomad
 import pytest
-from yurt.testing.agent import Agent, ApiFailure, raw_exec_job, wait_for
+from yurt.testing.agent import Agent, ApiFailure, raw_exec_job, running_agent, wait_for
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -97,6 +97,18 @@ def test_the_go_package_bootstraps_grants_and_is_refused(agent: Agent, go_client
         assert told[step].startswith(beginning), (step, told[step])
     rest = {step: text for step, text in told.items() if step not in EXPECTED and step not in BEGINNINGS}
     assert len(rest) > 20 and set(rest.values()) == {"ok"}, rest
+
+
+def test_the_go_package_leads_jobs_variables_volumes_and_nodes(tmp_path: Path, go_client: Path) -> None:
+    with running_agent(tmp_path) as agent:
+        done = subprocess.run(
+            [str(go_client), agent.address, "flows"], capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    told: dict[str, str] = json.loads(done.stdout)
+
+    assert {step: text for step, text in told.items() if text != "ok"} == {}
+    assert len(told) > 80
 
 
 def client_of(agent: Agent, token: str | None, **more: Any) -> Any:

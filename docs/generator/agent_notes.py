@@ -52,7 +52,10 @@ client.intro_token        The token of `yurt node intro create`, with which a ne
 client.options            Options of drivers, such as `driver.raw_exec.enable`. `driver.allowlist` and
                           `driver.denylist` name the drivers that the node has, `fingerprint.allowlist` and
                           `fingerprint.denylist` what it finds out about its host (`cpu`, `memory`, `network`,
-                          ...); the old spellings `whitelist` and `blacklist` count too.
+                          ...; `env_aws`, `env_azure`, `env_digitalocean` and `env_gce` ask the metadata address of
+                          a cloud, where the firmware or `AWS_ENV_URL`, `AZURE_ENV_URL`, `DO_ENV_URL` or
+                          `GCE_ENV_URL` says that the machine is there); the old spellings `whitelist` and
+                          `blacklist` count too.
                           An option that nothing reads is told at the start. `env.denylist` takes the place of the
                           variables of the agent, by name or pattern, that tasks do not see.
                           `plugin.env.allowlist` names further variables that binaries of `plugin_dir` see.

@@ -222,6 +222,7 @@ GET /v1/plugin/csi/:id | A CSI plugin: who runs it, how healthy, what it can do.
 GET /v1/volume/host/:id | A dynamic host volume with the allocations that use it.
 PUT /v1/volume/host/create | Has a node make a volume: `{"Volume": {...}}`.
 PUT /v1/volume/host/register | Offers a folder of a node as a volume.
+DELETE /v1/volume/host/:id | As `/v1/volume/host/:id/delete`; Nomad's Go package sends this one.
 DELETE /v1/volume/host/:id/delete | Deletes a volume that nobody uses; `force` also when its node or plugin fails.
 GET /v1/volumes/claims | Claims on sticky volumes, by `job_id`, `task_group`, `volume_name`, `prefix`.
 DELETE /v1/volumes/claim/:id | Forgets a claim.

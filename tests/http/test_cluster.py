@@ -275,15 +275,21 @@ async def test_evaluations_are_listed_counted_and_filtered(api: Api) -> None:
         ("/v1/event/stream?index=x", 400, "Unable to parse index: it must be a number, 0 or more"),
         ("/v1/agent/monitor?log_level=loud", 400, "Unknown log level: loud"),
         (
-            "/v1/event/stream?topic=Nonsense:*",
+            "/v1/event/stream?topic=Evaluation:::*",
             400,
-            "Invalid topic query: Invalid key value pair for topic, topic: Nonsense:*",
+            "Invalid topic query: Invalid key value pair for topic, topic: Evaluation:::*",
         ),
     ],
 )
 async def test_a_route_of_a_node_says_what_is_missing(api: Api, path: str, status: int, text: str) -> None:
     answer = await api.get(path)
     assert (answer.status, answer.text) == (status, text)
+
+
+async def test_an_unknown_topic_is_answered_with_the_topics(api: Api) -> None:
+    answer = await api.get("/v1/event/stream?topic=Job:a&topic=Nonsense:*")
+    assert answer.status == 400
+    assert answer.text.startswith('Invalid topic query: unknown topic "Nonsense"; the topics are *, ACLAuthMethod, ')
 
 
 async def test_a_node_that_is_not_connected_has_no_path(api_with_node: Api) -> None:

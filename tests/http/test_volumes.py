@@ -21,7 +21,7 @@ class VolumeNode:
         return HostVolumeMade(path=f"/volumes/{volume.id}")
 
     async def register_host_volume(self, volume: HostVolume) -> HostVolumeMade:
-        return HostVolumeMade(path=volume.host_path)
+        return HostVolumeMade(path=volume.host_path, capacity_bytes=volume.capacity_bytes)
 
     async def delete_host_volume(self, volume: HostVolume) -> None:
         return None
@@ -56,6 +56,21 @@ async def test_a_volume_is_made_listed_read_and_deleted(volumes: Api) -> None:
     deleted = await volumes.call("DELETE", f"/v1/volume/host/{made['ID']}/delete")
     assert (deleted.status, deleted.json) == (200, {})
     assert (await volumes.get("/v1/volumes?type=host")).json == []
+
+
+async def test_a_volume_is_deleted_by_the_path_of_nomads_go_package(volumes: Api) -> None:
+    made = (await volumes.put("/v1/volume/host/create", {"Volume": ASKED})).json["Volume"]
+    deleted = await volumes.call("DELETE", f"/v1/volume/host/{made['ID']}")
+    assert (deleted.status, deleted.json) == (200, {})
+    assert (await volumes.get("/v1/volumes?type=host")).json == []
+
+
+@pytest.mark.parametrize(("given", "stored"), [(2_000_000, 2_000_000), (0, 1_000_000)])
+async def test_a_volume_that_is_registered_again_gets_its_new_capacity(volumes: Api, given: int, stored: int) -> None:
+    volume = {**ASKED, "NodeID": NODE_ID, "HostPath": "/srv/mine", "CapacityBytes": 1_000_000}
+    made = (await volumes.put("/v1/volume/host/register", {"Volume": volume})).json["Volume"]
+    again = await volumes.put("/v1/volume/host/register", {"Volume": {**made, "CapacityBytes": given}})
+    assert (again.status, again.json["Volume"]["CapacityBytes"]) == (200, stored)
 
 
 async def test_a_folder_is_registered(volumes: Api) -> None:

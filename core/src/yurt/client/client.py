@@ -36,8 +36,8 @@ from yurt.client.drivers.driver_manager import DriverManager
 from yurt.client.drivers.driver_table import DriverTable
 from yurt.client.figures import ClientFigures
 from yurt.client.files.alloc_files import AllocFiles
-from yurt.client.fingerprint.exclusion import permitted_fingerprints, without_excluded
-from yurt.client.fingerprint.fingerprints import Fingerprints
+from yurt.client.fingerprint.exclusion import cloud_fingerprints, permitted_fingerprints, without_excluded
+from yurt.client.fingerprint.fingerprints import Fingerprints, clouds_of
 from yurt.client.fingerprint.node import build_node
 from yurt.client.fingerprint.package_fingerprints import PackageFingerprints
 from yurt.client.host_usage import HostUsage
@@ -121,14 +121,14 @@ class Client:
         offers = OfferedNetworks(config.networks, env, node=node, find=given.find_networks)
         context = self._context(env, offers, drivers)
         self.csi = context.csi
+        follow = partial(PackageFingerprints, env=env, node=node, events=self._node_events, group=group)
         self._fingerprints = Fingerprints(
             drivers=self._drivers,
             devices=self.devices,
             offers=offers,
             host_volumes=context.host_volumes,
-            added=PackageFingerprints(
-                permitted_fingerprints(config), env, node=node, events=self._node_events, group=group
-            ),
+            added=follow(permitted_fingerprints(config)),
+            clouds=follow(cloud_fingerprints(clouds_of(os.environ), config)),
         )
         self.alloc_service = AllocService(self.allocs, context, node_id=node.id, group=group)
         on_lost = self.alloc_service.readiness.lose

@@ -23,7 +23,7 @@ REASON_ATTRIBUTE: Final = "fingerprint."
 """What begins the name of the attribute that says why a fingerprint failed."""
 RESERVED: Final = frozenset({
     "artifact", "cgroup", "consul", "cpu", "device", "driver", "fingerprint", "hostname", "kernel", "memory", "network",
-    "nomad", "os", "plugin", "plugins", "service", "storage", "unique", "vault", "yurt",
+    "nomad", "os", "platform", "plugin", "plugins", "service", "storage", "unique", "vault", "yurt",
 })  # fmt: skip
 """Names whose attributes are Yurt's own."""
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")

@@ -37,12 +37,13 @@ ATTRIBUTES: Final[Mapping[str, tuple[str, ...]]] = {
     "storage": ("unique.storage.",),
 }
 """Prefixes of the attributes that each fingerprint detects."""
+CLOUDS: Final = frozenset({"env_aws", "env_azure", "env_digitalocean", "env_gce"})
+"""Fingerprints that ask the metadata address of a cloud."""
 ELSEWHERE: Final = frozenset({
-    "consul", "dmidecode", "dynamic_host_volumes", "env_aws", "env_azure", "env_digitalocean", "env_gce", "hugepages",
-    "numa", "plugins_cni", "secrets", "vault",
+    "consul", "dmidecode", "dynamic_host_volumes", "hugepages", "numa", "plugins_cni", "secrets", "vault",
 })  # fmt: skip
 """Fingerprints of Nomad without an effect here; excluding them is allowed and changes nothing."""
-FINGERPRINTS: Final = frozenset(ATTRIBUTES) | ELSEWHERE
+FINGERPRINTS: Final = frozenset(ATTRIBUTES) | CLOUDS | ELSEWHERE
 
 
 def without_excluded(node: Node, config: ClientConfig) -> Node:
@@ -61,6 +62,18 @@ def permitted_fingerprints(config: ClientConfig) -> Mapping[str, NodeFingerprint
     """The fingerprints of packages that the operator does not exclude."""
     choice = choice_of(FINGERPRINT, config.options)
     return {name: each for name, each in config.added.fingerprints.items() if not choice.refusal(name)}
+
+
+def cloud_fingerprints(clouds: Mapping[str, str], config: ClientConfig) -> Mapping[str, NodeFingerprint]:
+    """The fingerprints of these clouds that the operator does not exclude; the values are metadata addresses or ""."""
+    choice = choice_of(FINGERPRINT, config.options)
+    asked = {name: address for name, address in clouds.items() if not choice.refusal(f"env_{name}")}
+    if not asked:
+        return {}
+    from yurt.client.fingerprint.clouds import CloudFingerprint  # Most machines are in no cloud.
+
+    found = (CloudFingerprint(name, address) for name, address in asked.items())
+    return {each.name: each for each in found}
 
 
 def _resources(found: NodeResources, config: ClientConfig, choice: NameFilter) -> NodeResources:

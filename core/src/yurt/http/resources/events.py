@@ -44,14 +44,17 @@ BAD_INDEX = "Unable to parse index: it must be a number, 0 or more"
 
 
 def parse_topics(texts: list[str]) -> tuple[tuple[str, str], ...]:
-    """`Topic:Key` texts as pairs; raises Refused (400)."""
+    """`Topic:Key` texts as pairs; raises Refused (400), as Nomad does for a key with a colon."""
     if len(texts) > TOPICS_MAX:
         raise Refused(400, f"Invalid topic query: at most {TOPICS_MAX} topics may be asked for")
     pairs = []
     for text in texts or [f"{ALL}:{ALL}"]:
         topic, _, key = text.partition(":")
-        if topic not in NEEDS:
+        if ":" in key:
             raise Refused(400, f"Invalid topic query: Invalid key value pair for topic, topic: {text[:64]}")
+        if topic not in NEEDS:
+            known = ", ".join(sorted(NEEDS))
+            raise Refused(400, f'Invalid topic query: unknown topic "{topic[:64]}"; the topics are {known}')
         pairs.append((topic, key or ALL))
     return tuple(pairs)
 

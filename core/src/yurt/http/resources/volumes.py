@@ -108,7 +108,7 @@ async def _asked(call: Call) -> tuple[HostVolume, bool]:
 
 
 async def delete(call: Call) -> web.Response:
-    """DELETE /v1/volume/host/:id/delete."""
+    """DELETE /v1/volume/host/:id and /v1/volume/host/:id/delete: Nomad's Go package sends the first."""
     force = flag(call.query, "force")
     volume_id = call.part("id")
     known = call.view().of(HostVolumeRows).get(volume_id)
@@ -163,6 +163,7 @@ ROUTES = (
     routes.write("/v1/volume/host/create", create, needs=CREATE_HOST_VOLUME, scope=BODY, from_nodes=True),
     routes.write("/v1/volume/host/register", register, needs=REGISTER_HOST_VOLUME, scope=BODY, from_nodes=True),
     routes.get("/v1/volume/host/{id}", read, needs=READ_HOST_VOLUME, scope=ROW, from_nodes=True),
+    routes.delete("/v1/volume/host/{id}", delete, needs=DELETE_HOST_VOLUME, scope=ROW, from_nodes=True),
     routes.delete("/v1/volume/host/{id}/delete", delete, needs=DELETE_HOST_VOLUME, scope=ROW, from_nodes=True),
 )
 """Order matters: `create` and `register` are no ids."""

@@ -67,7 +67,7 @@ class HostVolumes:
             node_id=node.id,
             node_pool=node.node_pool,
             host_path=asked.host_path if known is None else known.host_path,
-            capacity_bytes=asked.capacity_bytes if known is None else known.capacity_bytes,
+            capacity_bytes=_capacity(asked, known, is_registered=is_registered),
             state=modes.PENDING if known is None else known.state,
         )
         port = self._find_node(node.id)
@@ -239,3 +239,10 @@ def check(volume: HostVolume) -> None:
         problems.append(f"at most {PARAMETERS_MAX} parameters may be given")
     if problems:
         raise Invalid("; ".join(problems))
+
+
+def _capacity(asked: HostVolume, known: HostVolume | None, *, is_registered: bool) -> int:
+    """The capacity in bytes before the node reports: of a registered volume the user knows it, of others the plugin."""
+    if known is None or (is_registered and asked.capacity_bytes):
+        return asked.capacity_bytes
+    return known.capacity_bytes
