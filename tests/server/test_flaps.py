@@ -133,7 +133,7 @@ async def calm(group: ServerGroup) -> None:
     await eventually(lambda: [server.is_leader for server in group.servers.values()] == [True, False, False])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(words=WORDS)
 def test_no_order_of_gains_and_losses_blocks_a_server_or_leaves_a_duty_behind(words: list[tuple[str, int]]) -> None:
     asyncio.run(flap(words))

@@ -14,8 +14,8 @@ import pytest
 from yurt.fsm.snapshot import digest
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
 from yurt.server.log.event_buffer import Event, EventBuffer
+from yurt.server.log import snapshots
 from yurt.server.log.log_writer import LogWriter
-from yurt.server.log.snapshots import SCRUB_INTERVAL_S
 from yurt.storage import snapshot_files
 from yurt.storage.log import Leadership
 from yurt.storage.memory import MemoryLog
@@ -213,13 +213,17 @@ async def test_a_snapshot_leaves_what_is_configured_and_what_the_snapshot_before
     assert (found.snapshot_index, found.last_index, found.first_index) == (100, 100, first)
 
 
-async def test_damage_on_disk_has_the_state_saved_again(run_server: Any, tmp_path: Path, caplog: Any) -> None:
+async def test_damage_on_disk_has_the_state_saved_again(
+    run_server: Any, tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # An hour of virtual time wakes thousands of other sleepers first.
+    monkeypatch.setattr(snapshots, "SCRUB_INTERVAL_S", 10.0)
     async with run_server(SqliteLog(tmp_path / "log.db")) as bench:
         for _ in range(50):
             await bench.server.replica.propose(KeepAlive())
         with closing(sqlite3.connect(tmp_path / "log.db")) as connection, connection:
             connection.execute("UPDATE entries SET digest = x'00' WHERE first_index = 20")
-        await bench.env.advance(SCRUB_INTERVAL_S)
+        await bench.env.advance(10.0)
         await bench.until(lambda: snapshot_files.newest_index(tmp_path / "snapshots") >= 50)
     assert "the log is damaged at index 20" in caplog.text
     async with run_server(SqliteLog(tmp_path / "log.db")) as bench:

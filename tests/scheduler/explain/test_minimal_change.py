@@ -27,7 +27,7 @@ from yurt.testing.simulation.pending_jobs import (
     state_of,
 )
 
-CASES = cases(2_000)
+CASES = cases(500)
 JobMaker = Callable[[Random], Job]
 PREEMPTING = SchedulerConfiguration(preemption_config=PreemptionConfig(service_scheduler_enabled=True))
 

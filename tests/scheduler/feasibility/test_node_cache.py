@@ -71,7 +71,7 @@ def check(state: Snapshot) -> None:
 
 
 @given(st.integers(0, 2**32), st.integers(1, 40))
-@settings(max_examples=cases(2_000), deadline=None)
+@settings(max_examples=cases(500), deadline=None)
 def test_what_is_remembered_is_what_the_nodes_say(seed: int, length: int) -> None:
     random, state, others = Random(seed), Snapshot.empty(), []
     for _ in range(length):

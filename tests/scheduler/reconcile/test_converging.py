@@ -23,7 +23,7 @@ from yurt.testing import factories
 from yurt.testing.nightly import cases
 from yurt.testing.simulation.cluster import ROUNDS, PlannedCluster
 
-CASES = cases(2_000)
+CASES = cases(500)
 
 
 def _service(count: int, cpu: int = 100, **changes: Any) -> Job:
