@@ -16,7 +16,7 @@ from yurt.structs.commands import AllocUpdate, UpdateAllocsFromClient
 from yurt.testing.authorities import Grants
 from yurt.testing.http_api import NODE_ID, Api, add_ready_node, job_document, serving
 
-LIMIT_S = 30.0
+LIMIT_S = 60.0
 JOBS = {"ID": "j", "Kind": "jobs", "Fields": ["Status"]}
 
 

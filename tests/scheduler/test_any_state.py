@@ -29,7 +29,7 @@ from yurt.testing.nightly import cases
 from yurt.testing.rows.random_commands import random_history
 
 NOW = UnixNano(factories.NOW + 3_600_000_000_000)
-CASES = cases(500)
+CASES = cases(300)
 histories = st.integers(0, 2**32).map(lambda seed: _history(seed, 60))
 PLAN_OF_A_HISTORY = """
 import sys

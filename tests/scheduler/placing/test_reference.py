@@ -29,7 +29,7 @@ from yurt.structs.resources import Resources
 from yurt.testing import factories
 from yurt.testing.nightly import cases
 
-CASES = cases(500)
+CASES = cases(300)
 UNIT = 1_000_000_000
 Used = dict[str, list[int]]
 
