@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import pytest
 from yurt.cli import tree
+from yurt.cli.main import main
 from yurt.testing.agent import Agent, dev_token, raw_exec_job, register, wait_for
 
 pytestmark = pytest.mark.timeout(900)
@@ -276,17 +276,32 @@ LOCAL = {"job convert", "acl policy suggest"}
 """Commands that ask no agent here."""
 
 
-def run(agent: Agent, ids: Ids, case: tuple[str, list[str]], token: str) -> subprocess.CompletedProcess[str]:
-    """Run a command with the token of a flag, or with none at all."""
-    name, words = case
-    if "ALLOC" in words and token:
-        ids["ALLOC"] = agent.running("svc", 1)[0]["ID"]
-    flags = [f"-token={token}"] if token else []
-    return subprocess.run(
-        [*agent.command, *name.split(), *flags, *(filled(word, ids) for word in words)],
-        capture_output=True, text=True, stdin=subprocess.DEVNULL, cwd=agent.folder, timeout=120, check=False,
-        env={**agent.environment(), "NOMAD_TOKEN": ""},
-    )  # fmt: skip
+class Ran(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    text: str
+
+
+Run = Callable[[tuple[str, list[str]], str], Ran]
+
+
+@pytest.fixture
+def run(agent: Agent, ids: Ids, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command with the token of a flag, or with none at all; in this process, since there are hundreds."""
+    monkeypatch.chdir(agent.folder)
+    for name, value in {**agent.environment(), "NOMAD_TOKEN": ""}.items():
+        monkeypatch.setenv(name, value)
+
+    def run_one(case: tuple[str, list[str]], token: str) -> Ran:
+        name, words = case
+        if "ALLOC" in words and token:
+            ids["ALLOC"] = agent.running("svc", 1)[0]["ID"]
+        flags = [f"-token={token}"] if token else []
+        code = main([*name.split(), *flags, *(filled(word, ids) for word in words)])
+        return Ran(code, "".join(capfd.readouterr()))
+
+    return run_one
 
 
 def filled(word: str, ids: Ids) -> str:
@@ -296,22 +311,21 @@ def filled(word: str, ids: Ids) -> str:
     return word
 
 
-def test_without_a_token_every_command_is_refused(agent: Agent, ids: Ids) -> None:
-    def refused(case: tuple[str, list[str]]) -> str:
-        done = run(agent, ids, case, "")
-        is_refused = done.returncode != 0 and "ermission denied" in done.stderr + done.stdout
+def test_without_a_token_every_command_is_refused(run: Run) -> None:
+    wrong = []
+    for case in cases():
+        done = run(case, "")
+        is_refused = done.code != 0 and "ermission denied" in done.text
         is_open = case[0] in OPEN or " ".join([case[0], *case[1]]) in OPEN
-        return "" if is_refused is not is_open else f"{case}: {done.returncode} {done.stdout}{done.stderr}"
-
-    with ThreadPoolExecutor(4) as pool:
-        said = [each for each in pool.map(refused, cases()) if each]
-    assert not said, "\n".join(said)
+        if is_refused is is_open:
+            wrong.append(f"{case}: {done}")
+    assert not wrong, "\n".join(wrong)
 
 
-def test_with_a_token_no_command_is_refused(agent: Agent, ids: Ids) -> None:
+def test_with_a_token_no_command_is_refused(agent: Agent, run: Run) -> None:
     refused = []
-    for name, words in cases():
-        done = run(agent, ids, (name, words), agent.token)
-        if "ermission denied" in done.stderr + done.stdout or "Traceback" in done.stderr:
-            refused.append((name, words, done.stderr))
+    for case in cases():
+        done = run(case, agent.token)
+        if "ermission denied" in done.text or "Traceback" in done.text:
+            refused.append((case, done))
     assert not refused, refused

@@ -21,8 +21,8 @@ from yurt.testing.histories.programs import RequestProgram, run_program
 from yurt.testing.nightly import is_nightly, seed
 from yurt.testing.real_cluster import RealCluster, real_cluster
 
-IN_MEMORY = 50_000 if is_nightly() else 5_000
-ON_DISK = 200_000 if is_nightly() else 5_000
+IN_MEMORY = 50_000 if is_nightly() else 3_000
+ON_DISK = 200_000 if is_nightly() else 3_000
 ON_THREE_SERVERS = 50_000 if is_nightly() else 3_000
 WITH_NODES = 10_000 if is_nightly() else 1_000
 """Operations; on two cores an agent answers 400 to 800 a second, three servers 300."""

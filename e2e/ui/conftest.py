@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expec
 from yurt.testing.agent import Agent, running_agent, wait_for
 
 CHROMIUM = "/usr/bin/chromium"
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 expect.set_options(timeout=WAIT_MS)
 ATTACK = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 HOSTILE_NAME = "<img src=x onerror=alert(5)>"
