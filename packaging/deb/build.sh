@@ -58,7 +58,6 @@ Recommends: systemd
 Suggests: docker.io, podman, runc, etcd-server, containernetworking-plugins, prometheus
 Section: admin
 Priority: optional
-Homepage: https://pypi.org/project/yurt/
 Description: workload orchestrator that speaks Nomad's API
  Yurt runs jobs on one machine or on many: containers, commands, Java and
  virtual machines. It speaks the HTTP API, the job files and the command line
