@@ -13,8 +13,8 @@ import msgspec
 import pytest
 from yurt.fsm.snapshot import digest
 from yurt.sdk.errors import Conflict, NotFound, Unavailable
-from yurt.server.log.event_buffer import Event, EventBuffer
 from yurt.server.log import snapshots
+from yurt.server.log.event_buffer import Event, EventBuffer
 from yurt.server.log.log_writer import LogWriter
 from yurt.storage import snapshot_files
 from yurt.storage.log import Leadership
