@@ -1,4 +1,7 @@
-"""`kill -9` of an agent with a data directory, server and client in one process: tasks go on and nothing is lost."""
+"""The end of an agent with a data directory, server and client in one process.
+
+After `kill -9` tasks go on and nothing is lost; an agent that leaves may drain its node.
+"""
 
 from __future__ import annotations
 
@@ -64,3 +67,25 @@ def pid_of(data: Path, alloc_id: str) -> int:
     """The pid that the task wrote down at its start."""
     path = data / "alloc" / alloc_id / "main" / "local" / "pid"
     return int(wait_for("a pid file", lambda: path.exists() and path.read_text().strip()))
+
+
+def test_an_agent_that_leaves_drains_its_node_and_makes_it_eligible_when_it_is_back(tmp_path: Path) -> None:
+    extra = {
+        "leave_on_interrupt": True,
+        "client": {
+            "enabled": True,
+            "options": {"driver.raw_exec.enable": "1"},
+            "drain_on_shutdown": {"deadline": "1s", "ignore_system_jobs": True},
+        },
+    }
+    with running_agent(tmp_path, data_dir=tmp_path / "data", extra=extra) as agent:
+        register(agent, raw_exec_job("moved", "/bin/sleep", "1000"))
+        register(agent, raw_exec_job("staying", "/bin/sleep", "1000", kind="system"))
+        [moved], [staying] = agent.running("moved", 1), agent.running("staying", 1)
+
+        assert agent.interrupt() == 0
+        agent.start()
+
+        [replacement] = agent.running("moved", 1)  # only an eligible node takes it
+        assert replacement["ID"] != moved["ID"]
+        assert [alloc["ID"] for alloc in agent.running("staying", 1)] == [staying["ID"]]

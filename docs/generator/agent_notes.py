@@ -24,8 +24,8 @@ bind_addr                 The address to listen on.
 enable_debug              Tell everybody who may use the API of the agent's machine, threads and tasks
                           (`/v1/agent/host`, `/v1/agent/pprof`, for `yurt operator debug`); on with `-dev`. With access
                           control policies decide alone: agent:read and agent:write.
-leave_on_interrupt        Ctrl-C stops all tasks of the node.
-leave_on_terminate        SIGTERM stops all tasks of the node.
+leave_on_interrupt        Ctrl-C stops all tasks of the node, or drains it (`client.drain_on_shutdown`).
+leave_on_terminate        SIGTERM stops all tasks of the node, or drains it (`client.drain_on_shutdown`).
 http_api_response_headers Headers of every answer. `Access-Control-Allow-Origin`, `*` or one origin, opens reads (not
                           writes) to pages of other sites, see [browsers](../explanation/browsers-and-the-api.md).
 http_allowed_hosts        Further names under which people reach the HTTP API, such as that of a reverse proxy:
@@ -94,6 +94,13 @@ client.gc_disk_usage_threshold  Ended allocations are removed when the disk is f
 client.gc_inode_usage_threshold  The same for inodes.
 client.gc_max_allocs      Ended allocations are removed while the node has more allocations than this, those that run
                   included.
+client.drain_on_shutdown.deadline  Where `leave_on_interrupt` or `leave_on_terminate` holds for the signal, the node is
+                          drained before its agent ends: other nodes take over its allocations by their `migrate`
+                          blocks, and what has not ended by the deadline is stopped; `1h` unless given, `0s` for none.
+                          The node is eligible again once its agent is back, unless it was drained or ineligible
+                          before. Where no server answers, all tasks are stopped. systemd is asked for time meanwhile.
+client.drain_on_shutdown.ignore_system_jobs  Allocations of system jobs run on, also while the agent is away.
+client.drain_on_shutdown.force  Stop all allocations at once, without a deadline.
 client.artifact.http_read_timeout  How long a download by HTTP may go without data.
 client.artifact.http_max_size  The largest download by HTTP.
 client.artifact.git_timeout  How long a clone may take.

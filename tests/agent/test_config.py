@@ -21,13 +21,16 @@ from yurt.agent.parts import (
     issuer_of,
     server_config,
     shown_config,
+    shutdown_drain,
     tells_insides,
     template_settings,
 )
 from yurt.api.redaction import is_secret_name
 from yurt.api.times import parse_duration
 from yurt.sdk.errors import Conflict, Invalid
+from yurt.sdk.value import Duration, seconds
 from yurt.server.config import AclConfig, RejectionConfig, ServerConfig
+from yurt.structs.node import DrainSpec
 
 TOKEN = "11111111-2222-3333-4444-555555555555"
 SERVER = {"server": {"enabled": True}, "client": {"enabled": True}, "data_dir": "/tmp/x"}
@@ -76,7 +79,6 @@ def test_nothing_is_a_negative_number_or_time() -> None:
         {"vault": {"enabled": True}},
         {"consul": {"address": "127.0.0.1:8500"}},
         {"server": {"encrypt": "key"}},
-        {"client": {"drain_on_shutdown": {"deadline": "1m"}}},
         {"sentinel": {"import": {"x": {"path": "/p"}}}},
     ],
 )
@@ -189,6 +191,24 @@ def test_settings_reach_server_and_client(tmp_path: Path) -> None:
     assert client.reserved.memory_mb == 64
     assert client.host_volumes["v"].path == "/srv"
     assert client.alloc_dir == str(tmp_path / "alloc")
+
+
+@pytest.mark.parametrize(
+    ("block", "wanted"),
+    [
+        ({}, DrainSpec(deadline=seconds(3600))),
+        ({"deadline": "2m", "ignore_system_jobs": True}, DrainSpec(deadline=seconds(120), ignore_system_jobs=True)),
+        ({"deadline": "2m", "force": True}, DrainSpec(deadline=Duration(-1))),
+    ],
+)
+def test_a_drain_on_shutdown_reaches_the_client(
+    tmp_path: Path, block: dict[str, Any], wanted: DrainSpec, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {**SERVER, "data_dir": str(tmp_path), "client": {"enabled": True, "drain_on_shutdown": block}}
+    assert shutdown_drain(config_of({**given, "leave_on_terminate": True})) == wanted
+    assert not caplog.messages
+    assert shutdown_drain(config_of(given)) == wanted
+    assert "has no effect: set leave_on_interrupt or leave_on_terminate" in caplog.text
 
 
 def settings_of(folder: Path, **server: Any) -> ServerConfig:

@@ -19,6 +19,7 @@ from yurt.sdk.device import DevicePlugin
 from yurt.sdk.driver import Driver
 from yurt.sdk.templates import TemplateProvider
 from yurt.storage.client_db import ClientDatabase
+from yurt.structs.node import DrainSpec
 from yurt.testing.fakes import FakeDriver, FakeServerPort
 
 MakeClient = Callable[..., AbstractAsyncContextManager[Client]]
@@ -64,6 +65,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
         providers: Mapping[str, TemplateProvider] | None = None,
         added: AddedHooks | None = None,
         options: Mapping[str, str] | None = None,
+        shutdown_drain: DrainSpec | None = None,
     ) -> AsyncIterator[Client]:
         chosen, env = with_driver or driver, env or RealEnv()
         client = Client(
@@ -74,6 +76,7 @@ def run_client(tmp_path: Path, server: FakeServerPort, driver: FakeDriver, datab
                 template_providers=providers or {},
                 added=added or AddedHooks(),
                 options=options or {},
+                shutdown_drain=shutdown_drain,
             ),
             env,
             Surroundings(

@@ -12,12 +12,12 @@ from yurt.rpc.contract import contract_of
 from yurt.rpc.peer import Peer, Served
 from yurt.rpc.proxy import far_port
 from yurt.sdk.errors import Invalid, NotFound, PermissionDenied, YurtError
-from yurt.sdk.value import replace
+from yurt.sdk.value import replace, seconds
 from yurt.server.config import IntroductionConfig
 from yurt.server.server import Server
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate
-from yurt.structs.node import Node, NodeEvent
+from yurt.structs.node import DrainSpec, Node, NodeEvent
 from yurt.structs.rpc import (
     HeldIdentity,
     IdentityQuery,
@@ -35,6 +35,7 @@ from yurt.testing.simulation.servers import NAMES, ServerGroup, connected
 from yurt.testing.simulation.wires import joined_peers
 
 LEADER, FOLLOWER, _ = NAMES
+HOUR = DrainSpec(deadline=seconds(3600))
 OTHER = "33333333-2222-4333-8444-555555555555"
 
 
@@ -57,6 +58,20 @@ class Place:
         await self.leader.resources.jobs.register(factories.job(**changes))
         await eventually(lambda: all(server.state.allocs for server in self.group.servers.values()))
         (self.alloc,) = self.leader.state.allocs.values()
+
+    @property
+    def eligibility(self) -> str:
+        """The node's, at the leader."""
+        return self.leader.state.nodes[self.node.id].scheduling_eligibility
+
+    async def wait_drained(self) -> None:
+        """Wait until the node's drain is complete."""
+
+        def is_complete() -> bool:
+            last = self.leader.state.nodes[self.node.id].last_drain
+            return last is not None and last.status == "complete"
+
+        await eventually(is_complete)
 
     async def told(self, status: str) -> int:
         """The node reports on its allocation."""
@@ -139,6 +154,42 @@ async def test_services_come_and_go(place: Place) -> None:
     assert service.id not in place.leader.state.services
 
 
+async def test_a_node_drains_itself_and_is_eligible_once_its_agent_is_back(place: Place) -> None:
+    await place.port.drain_node(place.node.id, HOUR)
+    await place.wait_drained()
+    assert place.eligibility == "ineligible"
+
+    await place.port.drain_node(place.node.id, None)
+    assert place.eligibility == "eligible"
+
+
+async def test_the_end_of_a_nodes_own_drain_undoes_nothing_of_an_operator(place: Place) -> None:
+    await place.port.drain_node(place.node.id, HOUR)
+    await place.wait_drained()
+    await place.port.drain_node(place.node.id, None)
+
+    await place.leader.resources.nodes.set_eligibility(place.node.id, "ineligible")
+    await place.port.drain_node(place.node.id, None)
+    assert place.eligibility == "ineligible"
+    await place.port.drain_node(place.node.id, HOUR)
+    await place.wait_drained()
+    await place.port.drain_node(place.node.id, None)
+    assert place.eligibility == "ineligible"
+
+
+async def test_a_nodes_own_drain_changes_no_drain_of_an_operator(place: Place) -> None:
+    await place.run_job()
+    await place.told("running")
+    forever = DrainSpec()
+    await place.leader.resources.nodes.drain(place.node.id, forever, mark_eligible=False)
+
+    await place.port.drain_node(place.node.id, HOUR)
+    await place.port.drain_node(place.node.id, None)
+
+    strategy = place.leader.state.nodes[place.node.id].drain_strategy
+    assert strategy is not None and strategy.drain_spec == forever
+
+
 async def test_events_are_the_nodes(place: Place) -> None:
     event = NodeEvent(message="said by the client", subsystem="Test")
     await place.port.emit_events(NodeEventsRequest(node_id=place.node.id, events=(event,)))
@@ -201,6 +252,7 @@ async def test_no_call_may_be_about_another_node(place: Place) -> None:
         "update_allocs": (UpdateAllocsRequest(node_id=OTHER, updates=()),),
         "register_services": (OTHER, (service,)),
         "deregister_services": (OTHER, ("one",)),
+        "drain_node": (OTHER, None),
         "emit_events": (NodeEventsRequest(node_id=OTHER, events=()),),
         "ask_for_template": (TemplateQuery(node_id=OTHER, alloc_id="a", task="t", kind="services"),),
         "claim_csi_volume": (CSIClaimQuery(node_id=OTHER, alloc_id="a", volume="v"),),

@@ -47,6 +47,14 @@ async def test_signs_of_life_come_twice_in_each_period(systemd: socket.socket) -
         watchdog.cancel()
 
 
+async def test_a_long_stop_asks_for_more_time(systemd: socket.socket) -> None:
+    notifier = Notifier({"NOTIFY_SOCKET": systemd.getsockname()}, RealEnv())
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(notifier.keep_waiting())
+        assert await asyncio.to_thread(systemd.recv, 4096) == b"EXTEND_TIMEOUT_USEC=30000000"
+        waiting.cancel()
+
+
 async def test_nothing_is_sent_where_nobody_asks() -> None:
     other = {"NOTIFY_SOCKET": "/nowhere", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "1"}
     for environ in ({}, other):

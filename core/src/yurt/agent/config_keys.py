@@ -100,7 +100,7 @@ CLIENT = block(
         filesystem_isolation_extra_paths="list",
         **accepted("gcs_timeout", "hg_timeout", "s3_timeout", type="duration"),
     ),
-    drain_on_shutdown=block(deadline="duration !", ignore_system_jobs="bool !", force="bool !"),
+    drain_on_shutdown=block(deadline="duration", ignore_system_jobs="bool", force="bool"),
     users=block(dynamic_user_min="int -", dynamic_user_max="int -"),
     node_max_allocs="int", log_file="string !", default_ineligible="bool",
     fingerprint=block(True, retry_interval="duration -", retry_attempts="int -", exit_on_failure="bool -"),

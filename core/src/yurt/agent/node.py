@@ -235,6 +235,10 @@ class Parts:
         if self.client is not None:
             await self.client.stop_all()
 
+    async def drain(self, env: Env) -> bool:
+        """Drain this node where `drain_on_shutdown` says so; whether it is drained."""
+        return self.client is not None and await self.client.drain(env)
+
     async def stop(self, *, leaves: bool) -> None:
         """Stop all parts; running tasks keep running. A server that leaves is removed from its cluster."""
         if self.client is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import socket
 from collections.abc import Mapping, Sequence
@@ -33,8 +34,9 @@ from yurt.server.config import (
     ServerConfig,
 )
 from yurt.structs.cluster import AutopilotConfiguration, PreemptionConfig, SchedulerConfiguration
-from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
+from yurt.structs.node import DrainSpec, HostNetworkInfo, HostVolumeInfo
 
+log = logging.getLogger(__name__)
 SIZE = re.compile(r"^([0-9]+(?:\.[0-9]+)?) ?([kmgt])?(i)?b?$", re.IGNORECASE)
 PRIORITY_USUAL, PRIORITY_LIMIT = 100, 32_766
 """The greatest priority of a job: where nothing is said, and at most."""
@@ -286,8 +288,20 @@ def client_config(config: AgentConfig, data: AgentDataDir) -> ClientConfig:
         networks=network_settings(given),
         artifact=artifact_limits(given.get("artifact", {})),
         template=template_settings(given.get("template", {})),
+        shutdown_drain=shutdown_drain(config),
         **settings,
     )
+
+
+def shutdown_drain(config: AgentConfig) -> DrainSpec | None:
+    """The drain of a `drain_on_shutdown` block."""
+    given = config.client.get("drain_on_shutdown")
+    if given is None:
+        return None
+    if not (config.leave_on_interrupt or config.leave_on_terminate):
+        log.warning("client.drain_on_shutdown has no effect: set leave_on_interrupt or leave_on_terminate")
+    deadline = -1 if given.get("force") else parse_duration(given.get("deadline", "1h"))
+    return DrainSpec(deadline=Duration(deadline), ignore_system_jobs=bool(given.get("ignore_system_jobs")))
 
 
 def register_dirs(given: Sequence[str]) -> tuple[str, ...]:

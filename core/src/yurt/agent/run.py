@@ -258,12 +258,22 @@ class _Agent:
     async def _stop(self, parts: Parts) -> None:
         config = self.config
         leaves = config.leave_on_interrupt if self.stop_signal == signal.SIGINT else config.leave_on_terminate
-        if config.is_dev or leaves:
+        if leaves and await self._drained(parts):
+            log.info("what the drain leaves alone runs on")
+        elif config.is_dev or leaves:
             try:
                 await asyncio.wait_for(parts.stop_tasks(), STOP_TASKS_LIMIT_S)
             except TimeoutError:
                 log.error("tasks did not stop within %d s", STOP_TASKS_LIMIT_S)
         await parts.stop(leaves=leaves)
+
+    async def _drained(self, parts: Parts) -> bool:
+        """Drain the node where that is configured; systemd is told to wait meanwhile."""
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(self.systemd.keep_waiting(), name="systemd waits")
+            is_drained = await parts.drain(self.env)
+            waiting.cancel()
+        return is_drained
 
     def _handle_signals(self) -> None:
         loop = asyncio.get_running_loop()

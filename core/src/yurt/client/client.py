@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from yurt.client.allocations import disk_use
 from yurt.client.allocations.alloc_operations import AllocOperations
@@ -67,8 +67,11 @@ from yurt.sdk.driver import Driver
 from yurt.sdk.errors import Unavailable
 from yurt.sdk.value import NANOSECONDS
 from yurt.storage.client_db import ClientDatabase, NodeIdentity
-from yurt.structs.node import Node
+from yurt.structs.node import DrainSpec, Node
 from yurt.structs.status import NODE_READY
+
+if TYPE_CHECKING:
+    from yurt.client.node.shutdown_drain import ShutdownDrain
 
 Describe = Callable[[ClientConfig, NodeIdentity, Mapping[str, str]], Node]
 
@@ -199,7 +202,13 @@ class Client:
         over_size = config.options.get(disk_use.OPTION, disk_use.STOP)
         sizes = DiskWatch(config.alloc_dir, env, mode=over_size, runners=lambda: self.allocs.live)
         disconnection = DisconnectionWatch(self.allocs, env, contact=lambda: self._standing.contact)
+        spec = config.shutdown_drain
         return (
+            *(
+                [ClientLoop("end of the shutdown drain", partial(self._end_drain, spec, env), may_fail=True)]
+                if spec
+                else ()
+            ),
             ClientLoop("heartbeats", self._connection.run),
             ClientLoop("allocation reports", service.reporter.run),
             ClientLoop("allocation list", self._follow_allocs),
@@ -296,6 +305,28 @@ class Client:
     async def stop_all(self) -> None:
         """Kill every task and wait for the ends; `run` must still be running."""
         await self.alloc_service.runners.stop_all()
+
+    async def drain(self, env: Env) -> bool:
+        """Drain the node before the agent leaves; False where that is not configured or failed: tasks may run on."""
+        spec = self.config.shutdown_drain
+        return spec is not None and await self._shutdown_drain(spec, env).begin()
+
+    async def _end_drain(self, spec: DrainSpec, env: Env) -> None:
+        """End the drain of an earlier shutdown once the servers take the node for ready."""
+        await self._standing.ready.wait()
+        await self._shutdown_drain(spec, env).end()
+
+    def _shutdown_drain(self, spec: DrainSpec, env: Env) -> ShutdownDrain:
+        from yurt.client.node.shutdown_drain import ShutdownDrain  # Few agents drain.
+
+        return ShutdownDrain(
+            spec,
+            self._given.server,
+            env,
+            node_id=self.node_id,
+            allocs=self.allocs,
+            reporter=self.alloc_service.reporter,
+        )
 
     async def finish_cleaning(self) -> None:
         """Wait, within a bound, until the drivers have freed what ended tasks held."""

@@ -15,7 +15,7 @@ from yurt.sdk.hooks import AllocHook, TaskHook
 from yurt.sdk.services import ServiceProvider
 from yurt.sdk.templates import TemplateProvider
 from yurt.sdk.value import Value, no_entries
-from yurt.structs.node import HostNetworkInfo, HostVolumeInfo
+from yurt.structs.node import DrainSpec, HostNetworkInfo, HostVolumeInfo
 
 """The version of Nomad whose behaviour this client offers; jobs constrain on `attr.nomad.version`."""
 
@@ -91,6 +91,8 @@ class ClientConfig(Value):
     default_ineligible: bool = False
     node_max_allocs: int = 0
     disable_remote_exec: bool = False
+    shutdown_drain: DrainSpec | None = None
+    """The drain of the node when the agent leaves; None: tasks are stopped."""
     gc_volumes_on_node_gc: bool = False
     """Delete the node's dynamic host volumes with the node when the servers collect it."""
 

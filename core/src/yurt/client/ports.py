@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Protocol
 
 from yurt.access.calls import CallerKind, allowed
+from yurt.structs.node import DrainSpec
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -73,6 +74,11 @@ class ServerPort(Protocol):
     @allowed(NODE, nodes=lambda call: (call.node_id,))
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
         """Deregister services of the node; unknown ids are no error."""
+        ...
+
+    @allowed(NODE, nodes=lambda call: (call.node_id,))
+    async def drain_node(self, node_id: str, spec: DrainSpec | None) -> None:
+        """Drain the node, whose agent shuts down; without a spec end that drain, as the agent is back."""
         ...
 
     @allowed(NODE, nodes=lambda call: (call.request.node_id,))

@@ -229,7 +229,7 @@ def make_clients(base: Foundation, keys: Keys, resources: ServerResources, node_
     local_calls = LocalCalls(
         leader,
         node_service,
-        NodeRegistrations(node_service, node_identities, AgentProcesses(replica, node_ports)),
+        NodeRegistrations(node_service, node_identities, AgentProcesses(replica, node_ports), nodes=resources.nodes),
         keys=keys,
         services=resources.services,
         csi_volumes=resources.csi_volumes,

@@ -16,6 +16,7 @@ from yurt.sdk.value import Value
 from yurt.server.ports import NodePort
 from yurt.storage.log import DatabaseSize
 from yurt.structs.evaluation import Evaluation
+from yurt.structs.node import DrainSpec
 from yurt.structs.plan import Outcome, Plan
 from yurt.structs.rpc import (
     CallerRights,
@@ -164,6 +165,11 @@ class LeaderPort(Protocol):
     @allowed(CallerKind.SERVER)
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
         """Deregister services that no longer run on a node."""
+        ...
+
+    @allowed(CallerKind.SERVER)
+    async def drain_node(self, node_id: str, spec: DrainSpec | None) -> None:
+        """Begin or end the drain of a node whose agent shuts down."""
         ...
 
     @allowed(CallerKind.SERVER)

@@ -31,7 +31,7 @@ from yurt.sdk.errors import NotFound, YurtError
 from yurt.sdk.value import NANOSECONDS, Duration, UnixNano, replace
 from yurt.structs.alloc import Allocation
 from yurt.structs.commands import AllocUpdate
-from yurt.structs.node import Node
+from yurt.structs.node import DrainSpec, Node
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -161,6 +161,7 @@ class FakeServerPort:
         self.allocs: dict[str, Allocation] = {}
         self.updates: list[AllocUpdate] = []
         self.events: list[NodeEventsRequest] = []
+        self.drains: list[DrainSpec | None] = []
         self.services: dict[str, ServiceRegistration] = {}
         self.held: list[HeldIdentity | None] = []
         """What the client said of the node's identity, call by call."""
@@ -308,6 +309,11 @@ class FakeServerPort:
         self._move()
         self.facts[(kind, name)] = (self.index, data)
         self._move()
+
+    async def drain_node(self, node_id: str, spec: DrainSpec | None) -> None:
+        """Note the drain, or its end."""
+        self._called("drain_node")
+        self.drains.append(spec)
 
     async def emit_events(self, request: NodeEventsRequest) -> None:
         """Note the events."""

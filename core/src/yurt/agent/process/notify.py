@@ -16,6 +16,9 @@ from yurt.runtime.env import Env
 
 _VARIABLES: Final = ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
 
+EXTENSION_S: Final = 30.0
+"""For how long each request for more time to stop holds."""
+
 
 class Notifier:
     """What one agent tells systemd."""
@@ -40,6 +43,12 @@ class Notifier:
     def stopping(self, status: str) -> None:
         """The agent ends."""
         self._send("STOPPING=1", f"STATUS={status}")
+
+    async def keep_waiting(self) -> None:
+        """Ask for more time to stop, until cancelled."""
+        while self._address:
+            self._send(f"EXTEND_TIMEOUT_USEC={int(EXTENSION_S * 1e6)}")
+            await self._env.sleep(EXTENSION_S / 3)
 
     async def run_watchdog(self) -> None:
         """Give a sign of life twice in each period: a loop that stands still gives none."""

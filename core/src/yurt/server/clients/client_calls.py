@@ -19,6 +19,7 @@ from yurt.server.keys.identities import Identities
 from yurt.server.log.replica import Replica
 from yurt.server.resources.disk_migration import DiskMigration
 from yurt.server.resources.template_queries import TemplateQueries
+from yurt.structs.node import DrainSpec
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -105,6 +106,11 @@ class ClientCalls:
     async def update_allocs(self, request: UpdateAllocsRequest) -> int:
         """Store a client's reports; returns their index."""
         return await self._leader_calls.make(lambda leader: leader.update_allocs(request))
+
+    @timed("client.update_drain")
+    async def drain_node(self, node_id: str, spec: DrainSpec | None) -> None:
+        """Begin or end the drain of a node whose agent shuts down."""
+        await self._leader_calls.make(lambda leader: leader.drain_node(node_id, spec))
 
     @timed("client.emit_events")
     async def emit_events(self, request: NodeEventsRequest) -> None:

@@ -21,6 +21,7 @@ from yurt.server.log.current_leader import CurrentLeader
 from yurt.server.peers import LeaderPort, Peers
 from yurt.server.resources.csi_volumes import CsiVolumes
 from yurt.server.resources.services import Services
+from yurt.structs.node import DrainSpec
 from yurt.structs.rpc import (
     CallerRights,
     HeldIdentity,
@@ -96,6 +97,11 @@ class LocalCalls:
         """Deregister services that no longer run on a node."""
         self._lead()
         return await self._services.deregister(node_id, ids)
+
+    async def drain_node(self, node_id: str, spec: DrainSpec | None) -> None:
+        """Begin or end the drain of a node whose agent shuts down."""
+        self._lead()
+        await self._registrations.drain(node_id, spec)
 
     async def emit_events(self, request: NodeEventsRequest) -> None:
         """Add events to a node."""

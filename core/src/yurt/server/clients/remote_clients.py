@@ -19,6 +19,7 @@ from yurt.sdk.errors import Invalid, PermissionDenied, Reason
 from yurt.sdk.value import replace
 from yurt.server.clients.client_calls import ClientCalls
 from yurt.server.clients.node_authentication import NodeAuthenticator, NodeCredentials, check_equal
+from yurt.structs.node import DrainSpec
 from yurt.structs.rpc import (
     AllocBatch,
     AllocPull,
@@ -142,6 +143,10 @@ class RemoteClient:
     async def deregister_services(self, node_id: str, ids: tuple[str, ...]) -> int:
         """Deregister services that no longer run on the node."""
         return await self._calls.deregister_services(node_id, ids)
+
+    async def drain_node(self, node_id: str, spec: DrainSpec | None) -> None:
+        """Begin or end the drain of the node."""
+        await self._calls.drain_node(node_id, spec)
 
     async def emit_events(self, request: NodeEventsRequest) -> None:
         """Add events to the node."""

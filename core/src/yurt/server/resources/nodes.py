@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from yurt.duties.drain import drain_strategy
 from yurt.duties.nodes import cluster_event
 from yurt.fsm.basis import expectation
 from yurt.fsm.eval_triggers import Mint, triggered_ids
-from yurt.sdk.errors import Invalid, NotFound
+from yurt.sdk.errors import Conflict, Invalid, NotFound
 from yurt.sdk.value import UnixNano, replace
 from yurt.server.log.log_writer import Committed
 from yurt.server.log.replica import Replica
@@ -24,6 +25,10 @@ Check = Callable[[Snapshot], None]
 
 def _anybody(state: Snapshot) -> None:
     """The actor for requests of the servers themselves."""
+
+
+SHUTDOWN_META: Final = "yurt.shutdown"
+"""Marks the drain that a node's agent began because it shuts down, and that ends when the agent is back."""
 
 
 class Nodes:
@@ -103,6 +108,54 @@ class Nodes:
             )
 
         return _updated(await self._replica.decide(decision), seed, node_id)
+
+    async def begin_shutdown_drain(self, node_id: str, spec: DrainSpec) -> None:
+        """Drain a node whose agent shuts down; a drain or ineligibility that somebody else set outlives the restart."""
+        node = self._replica.state.nodes.get(node_id)
+        if node is not None and node.drain_strategy is not None:
+            return
+        is_own = node is not None and node.scheduling_eligibility == status.ELIGIBLE
+        meta = {"message": "shutting down", **({SHUTDOWN_META: "true"} if is_own else {})}
+
+        def check(state: Snapshot) -> None:
+            now = state.nodes.get(node_id)
+            if node is None or now is None:
+                raise NotFound("node not found")
+            if (now.drain_strategy, now.scheduling_eligibility) != (None, node.scheduling_eligibility):
+                raise Conflict("the node was changed at the same time")
+
+        await self.drain(node_id, spec, mark_eligible=False, meta=meta, check=check)
+
+    async def end_shutdown_drain(self, node_id: str) -> None:
+        """Make a node eligible again whose agent is back; nothing when the last drain was somebody else's."""
+        if not _is_shutdown_drained(self._replica.state.nodes.get(node_id)):
+            return
+        mint = self._replica.mint()
+        seed = mint.seed()
+
+        async def decision(state: Snapshot) -> SetNodeDrain:
+            node = state.nodes.get(node_id)
+            last = node.last_drain if node is not None else None
+            if node is None or last is None or not _is_shutdown_drained(node):
+                raise Conflict("the node's drain was changed at the same time")
+            ended = last if node.drain_strategy is None else replace(last, updated_at=mint.now, status="canceled")
+            return SetNodeDrain(
+                node_id=node_id,
+                strategy=None,
+                mark_eligible=True,
+                last_drain=replace(
+                    ended, meta={name: text for name, text in last.meta.items() if name != SHUTDOWN_META}
+                ),
+                event=NodeEvent(message="Node drain of the shutdown ended", subsystem="Drain", timestamp=mint.now),
+                seed=seed,
+                based_on=_basis(state, node_id),
+            )
+
+        await self._replica.decide(decision)
+
+
+def _is_shutdown_drained(node: Node | None) -> bool:
+    return node is not None and node.last_drain is not None and SHUTDOWN_META in node.last_drain.meta
 
 
 def _basis(state: Snapshot, node_id: str) -> tuple[Expectation, ...]:
