@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from yurt.client.node import shutdown_drain
+from yurt.client.allocations import shutdown_drain
 from yurt.runtime.env import RealEnv
 from yurt.sdk.driver import ExitResult
 from yurt.sdk.errors import Unavailable

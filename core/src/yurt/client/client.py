@@ -71,7 +71,7 @@ from yurt.structs.node import DrainSpec, Node
 from yurt.structs.status import NODE_READY
 
 if TYPE_CHECKING:
-    from yurt.client.node.shutdown_drain import ShutdownDrain
+    from yurt.client.allocations.shutdown_drain import ShutdownDrain
 
 Describe = Callable[[ClientConfig, NodeIdentity, Mapping[str, str]], Node]
 
@@ -317,7 +317,7 @@ class Client:
         await self._shutdown_drain(spec, env).end()
 
     def _shutdown_drain(self, spec: DrainSpec, env: Env) -> ShutdownDrain:
-        from yurt.client.node.shutdown_drain import ShutdownDrain  # Few agents drain.
+        from yurt.client.allocations.shutdown_drain import ShutdownDrain  # Few agents drain.
 
         return ShutdownDrain(
             spec,
